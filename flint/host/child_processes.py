@@ -25,6 +25,8 @@ from flint.errors import FlintError
 
 #: From <sys/prctl.h>: the signal that a process gets when its parent ends.
 _PR_SET_PDEATHSIG = 1
+#: From there, too: orphans among a process's descendants become its children.
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,12 @@ def resident_bytes(process: int) -> int:
     return int(pages) * os.sysconf("SC_PAGESIZE")
 
 
+def data_bytes() -> int:
+    """What this process has of the memory that ``RLIMIT_DATA`` bounds, used or not (Linux)."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmData:"))
+
+
 def death(status: int) -> str:
     """How a process died whose status is negative, as a phrase that follows its name."""
     if -status == signal.SIGKILL:
@@ -122,6 +130,12 @@ def end_with_parent(parent: int | None = None) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if parent is not None and os.getppid() != parent:
             os._exit(1)
+
+
+def adopt_orphans(adopt: bool) -> None:
+    """Whether this process is the parent of descendants whose parents end, on Linux."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(adopt))
 
 
 def fork() -> int:

@@ -16,7 +16,6 @@ import itertools
 import os
 import re
 import shutil
-import socket
 import time
 from contextlib import suppress
 from functools import cache
@@ -83,7 +82,7 @@ def _machine() -> str:
         processes = os.readlink("/proc/self/ns/pid")
     except OSError:
         processes = ""
-    text = f"{socket.gethostname()} {processes}"
+    text = f"{os.uname().nodename} {processes}"
     return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
 
 

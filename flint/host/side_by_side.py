@@ -9,12 +9,9 @@ hands back its result.  Results come in the order of the things, whatever ends f
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -57,7 +54,15 @@ def side_by_side(
     Raises:
         FlintError: what ``work`` raises, or a process died.
     """
-    if jobs < 2 or len(items) < 2 or "fork" not in multiprocessing.get_all_start_methods():
+    if jobs < 2 or len(items) < 2:
+        yield from map(work, items)
+        return
+    # What most commands do without: a fiftieth of their start.
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+
+    if "fork" not in multiprocessing.get_all_start_methods():
         yield from map(work, items)
         return
     context = multiprocessing.get_context("fork")

@@ -26,12 +26,13 @@ from pathlib import Path
 from typing import IO
 
 from flint import registry
-from flint.host.child_processes import end_with_parent, fork, resident_bytes
+from flint.host.child_processes import data_bytes, end_with_parent, fork, resident_bytes
 
 #: Seconds between looks whether it has ended, at most.
 _LONGEST_LOOK = 0.02
-#: A process that has imported numpy and what every command needs has 40 MiB (bytes).
-_SMALL = 96 << 20
+#: A process that has imported numpy and what every command needs has 40 MiB, and twice as much that
+#: it may write to (bytes).  pyarrow alone has a GiB of that, most of it never used.
+_SMALL, _SMALL_DATA = 96 << 20, 160 << 20
 
 
 class Spare:
@@ -119,7 +120,9 @@ def prepare_if_small() -> None:
     """
     if _spare is not None or sys.platform != "linux":
         return
-    if len(os.listdir("/proc/self/task")) == 1 and resident_bytes(os.getpid()) < _SMALL:
+    if len(os.listdir("/proc/self/task")) > 1 or resident_bytes(os.getpid()) > _SMALL:
+        return
+    if data_bytes() < _SMALL_DATA:
         prepare()
 
 

@@ -5,6 +5,8 @@ a copy of the user's process, which has the user's functions without asking for 
 child leaves its result in files of a folder; what it raises, and how it dies, become one line.
 
     folders = run_all(work, [0, 511], folder, limits)     # work(task, its folder) in a child each
+
+Who starts the children is another matter: ``run_each`` has a template (``template.py``) do it, too.
 """
 
 from __future__ import annotations
@@ -14,18 +16,58 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from flint.errors import FlintError
 from flint.host.child_errors import leave, raise_left
 from flint.host.child_processes import Limits, death, end_with_parent, fork
+from flint.host.temporary import full, no_temporary_files
 
 _POLL = 0.02
 #: Characters of a child's output that ``--debug`` shows.
 _MOST_WORDS = 4000
 
+#: Where a child's parent says what it has to say; the child's own stderr is a file.
+_parents_stderr = 2
+
 #: What a child does: a task and the folder for its result.
 Work = Callable[[int, Path], None]
+
+
+class Starter(Protocol):
+    """Starts children and knows how they end."""
+
+    def start(self, task: int, folder: Path) -> int:
+        """Start a child for a task, which leaves its result in the folder: its process."""
+
+    def ended(self, process: int) -> int | None:
+        """How it has ended, as ``os.waitpid`` says; None while it runs."""
+
+    def kill(self, process: int) -> None:
+        """End it now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forks:
+    """Copies of this process, in which ``work`` is called."""
+
+    work: Work
+
+    def start(self, task: int, folder: Path) -> int:
+        """Fork."""
+        return _fork(self.work, task, folder)
+
+    def ended(self, process: int) -> int | None:
+        """Ask the system."""
+        found, status = os.waitpid(process, os.WNOHANG)
+        return status if found else None
+
+    def kill(self, process: int) -> None:
+        """Kill it, and wait until it is gone."""
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
 
 
 def run_all(
@@ -46,6 +88,13 @@ def run_all(
     Raises:
         UsageError, FlintError: what a child raised, or how it died; the others are stopped.
     """
+    return run_each(Forks(work), tasks, folder, limits, jobs)
+
+
+def run_each(
+    starter: Starter, tasks: Sequence[int], folder: Path, limits: Limits, jobs: int | None = None
+) -> dict[int, Path]:
+    """``run_all`` with children that another one starts."""
     if not hasattr(os, "fork"):
         raise FlintError("capturing PyTorch needs a system that can fork (Linux, macOS)")
     jobs = jobs or os.cpu_count() or 1
@@ -57,10 +106,10 @@ def run_all(
             while waiting and len(running) < jobs:
                 task = waiting.pop(0)
                 folders[task].mkdir()
-                running[_fork(work, task, folders[task])] = task, time.monotonic()
+                running[starter.start(task, folders[task])] = task, time.monotonic()
             for process, (task, started) in list(running.items()):
-                ended, status = os.waitpid(process, os.WNOHANG)
-                if ended:
+                status = starter.ended(process)
+                if status is not None:
                     del running[process]
                     _raise_from(status, task, folders[task])
                 else:
@@ -71,9 +120,14 @@ def run_all(
             time.sleep(_POLL)
     finally:
         for process in running:
-            os.kill(process, signal.SIGKILL)
-            os.waitpid(process, 0)
+            starter.kill(process)
     return folders
+
+
+def tell(line: str) -> None:
+    """In a child: say a line where its parent says its own."""
+    start = "\r\x1b[K" if os.isatty(_parents_stderr) else ""
+    os.write(_parents_stderr, f"{start}flint: {line}\n".encode())
 
 
 def _fork(work: Work, task: int, folder: Path) -> int:
@@ -84,11 +138,12 @@ def _fork(work: Work, task: int, folder: Path) -> int:
     if process:
         return process
     # From here on in the child; it must not come back.
+    global _parents_stderr
     status = 1
     try:
         end_with_parent(parent)
-        words = os.open(folder / "stderr", os.O_WRONLY | os.O_CREAT)
-        os.dup2(words, 2)
+        _parents_stderr = os.dup(2)
+        say_into(folder)
         work(task, folder)
         status = 0
     except KeyboardInterrupt:
@@ -100,6 +155,13 @@ def _fork(work: Work, task: int, folder: Path) -> int:
         os._exit(status)
 
 
+def say_into(folder: Path) -> None:
+    """In a child: what it says goes into its folder, where its error is looked for."""
+    words = os.open(folder / "stderr", os.O_WRONLY | os.O_CREAT)
+    os.dup2(words, 2)
+    os.close(words)
+
+
 def _raise_from(status: int, task: int, folder: Path) -> None:
     """Raise what a child that has ended left, if it failed."""
     if os.WIFSIGNALED(status):
@@ -107,6 +169,8 @@ def _raise_from(status: int, task: int, folder: Path) -> None:
         raise FlintError(f"the capture of rank {task:,} {how}{_said(folder)}")
     if os.WEXITSTATUS(status) == 0:
         return
+    if (error := full(folder)) is not None:
+        raise FlintError(no_temporary_files(error))
     raise_left(folder, _words(folder))
     raise FlintError(f"the capture of rank {task:,} ended without a result{_said(folder)}")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -32,9 +31,12 @@ def make_temporary_folder(within: Path | None = None) -> Path:
         FlintError: there is no place for one.
     """
     try:
-        place = within or Path(tempfile.gettempdir())
-        remove_left(place)
-        folder = place / f"{mark()}.scratch"
+        if within is None:
+            import tempfile  # takes a moment, and few commands need it
+
+            within = Path(tempfile.gettempdir())
+        remove_left(within)
+        folder = within / f"{mark()}.scratch"
         _made.append(folder)
         folder.mkdir(mode=0o700)
     except OSError as error:
@@ -61,6 +63,8 @@ def temporary_folder(within: Path | None = None) -> Iterator[Path]:
 
 def no_temporary_files(error: OSError) -> str:
     """One line for temporary files that cannot be written."""
+    import tempfile
+
     place = os.environ.get("TMPDIR") or tempfile.tempdir or "/tmp"
     why = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or str(error)
     return f"{place}: no temporary files can be written there ({why}); TMPDIR names another place"

@@ -12,6 +12,7 @@ from pathlib import Path
 from flint.capturing import targets
 from flint.host.stages import stage
 from flint.host.tasks import run_all
+from flint.host.template import Template
 from flint.host.temporary import temporary_folder
 from flint.launching.child import be_program, limits_of
 from flint.launching.hooks import hooks, read_found
@@ -27,11 +28,11 @@ def capture(request: ProgramRequest) -> Workload:
         UsageError: it has no such step.
         FlintError: it ended before its step, failed, or took more than the limits.
     """
-    with temporary_folder() as folder:
-        place = _run(request, folder)
+    with temporary_folder() as folder, Template() as template:
+        place = _run(request, folder, template)
         framework, _ = read_found(place)
         chosen, why = settled(request, framework)
-        workload = hooks()[framework].workload(chosen, place, folder)
+        workload = hooks()[framework].workload(chosen, place, folder, template)
     if not why:
         return workload
     return replace(workload, warnings=workload.warnings | {targets.NOT_COMPILED.format(why): 1})
@@ -40,12 +41,13 @@ def capture(request: ProgramRequest) -> Workload:
 def steps(request: ProgramRequest) -> list[SeenStep]:
     """The steps that a program was seen to repeat; raises as ``capture``."""
     with temporary_folder() as folder:
-        return read_found(_run(request, folder))[1]
+        return read_found(_run(request, folder, None))[1]
 
 
-def _run(request: ProgramRequest, folder: Path) -> Path:
+def _run(request: ProgramRequest, folder: Path, template: Template | None) -> Path:
     """Run the program once, as rank 0; the folder that its child left."""
     stage(f"running {request.program.name}")
     first = folder / "first"
     first.mkdir()
-    return run_all(functools.partial(be_program, request), [0], first, limits_of(request))[0]
+    work = functools.partial(be_program, request, template=template)
+    return run_all(work, [0], first, limits_of(request))[0]

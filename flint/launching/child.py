@@ -1,7 +1,8 @@
 """In a child process: the program runs, watched by the hooks of the frameworks that it imports.
 
 The idea: a step that is found ends the process.  Everything else that a program can do (it ends,
-fails, leaves, waits for input, takes too long) is one line that names the program's line.
+fails, leaves, waits for input, takes too long) is one line that names the program's line.  Where
+the process is copied while the program runs (``own.py``), all this is so in the copy, too.
 
     run_all(functools.partial(be_program, request), [0], folder, limits)
 """
@@ -26,22 +27,24 @@ from flint.capturing.user_frames import (
     user_frame,
 )
 from flint.errors import FlintError, UsageError
-from flint.host.child_errors import leave
 from flint.host.child_processes import Limits
 from flint.host.imports import after_import
 from flint.host.readable import counted
+from flint.host.template import Template
 from flint.launching import processes
 from flint.launching.followed import followed_imports
 from flint.launching.hooks import Hooks, found, hooks
 from flint.launching.levels import settled
 from flint.launching.outside import kept_inside, noted
+from flint.launching.own import Own
 from flint.launching.program import ProgramRequest
 from flint.launching.running import run
 from flint.launching.stand_ins import data_sets, files, missing, tokenizers
+from flint.launching.waiting import watch
 
 #: Seconds that the child's parent waits longer than the child, which says where the program is.
 _LONGER = 30.0
-#: Of what a program was told, what is named where its time is over: it may wait for something else.
+#: Of what a program was told, what is named where its time is over, or it has ended.
 _MOST_TOLD = 2
 
 _ADVICE: Mapping[type[BaseException], str] = {
@@ -52,28 +55,49 @@ _ADVICE: Mapping[type[BaseException], str] = {
 }
 
 
-def be_program(request: ProgramRequest, rank: int, folder: Path) -> NoReturn:
+def be_program(
+    request: ProgramRequest, rank: int, folder: Path, template: Template | None = None
+) -> NoReturn:
     """Run the program until a step is found.
+
+    Args:
+        request: what is asked for.
+        rank: that the process is.
+        folder: for what it leaves.
+        template: is left behind for other ranks, if the program's framework has them.
 
     Raises:
         UsageError: it has other steps than the one that is asked for.
         FlintError: it ended otherwise.
     """
-    _without_input()
-    _limit_time(request, folder)
-    _name_exits(request, folder)
+    own = Own(rank, folder)
+    try:
+        _be_program(request, own, template)
+    except Exception as error:
+        if not own.is_copy:
+            raise
+        own.fail(error)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
+
+
+def _be_program(request: ProgramRequest, own: Own, template: Template | None) -> NoReturn:
+    begun: dict[str, Hooks] = {}
+    _without_input(own)
+    _limit_time(request, own, begun)
+    _name_exits(request, own)
     for stand_ins in (files.STAND_INS, data_sets.STAND_INS, tokenizers.STAND_INS):
         missing.watch(stand_ins, request.fake_data)
-    begun: dict[str, Hooks] = {}
 
     def begin(name: str, hook: Hooks) -> None:
         begun[name] = hook
-        hook.begin(settled(request, name)[0], rank, folder)
+        hook.begin(settled(request, name)[0], own)
 
     every = hooks()
     for hook in every.values():
-        hook.prepare(request, rank)
-    processes.watch()  # from here on they are the program's
+        hook.prepare(request, own, template)
+    processes.watch(own.asked)  # from here on they are the program's
     calls = {name: functools.partial(begin, name, hook) for name, hook in every.items()}
     ended = "ended"
     with kept_inside(request.allow), followed_imports(), after_import(calls):
@@ -88,7 +112,7 @@ def be_program(request: ProgramRequest, rank: int, folder: Path) -> NoReturn:
             raise
         except BaseException as error:  # some libraries' errors are no Exceptions
             _raise(request, begun, error)
-    _report_end(request, begun, ended, folder)
+    _report_end(request, begun, ended, own.folder)
 
 
 def limits_of(request: ProgramRequest) -> Limits:
@@ -132,10 +156,21 @@ def _report_end(
     listed = f"steps seen: {', '.join(seen)}" if seen else f"no step was seen{_elsewhere()}"
     once = [step.name for step in every if step.count == 1]
     chosen = f", or take what ran once with --step {once[-1]}:1" if once else ""
+    last = _told(begun)[-_MOST_TOLD:]
+    why = f". What it was told may have ended it: {'; '.join(last)}" if last else ""
     raise FlintError(
         f"{name} {ended} before its step ran {counted(wanted.number, 'time')}: {listed}; let it "
-        f"run longer by its own arguments{chosen}"
+        f"run longer by its own arguments{chosen}{why}"
     )
+
+
+def _told(begun: Mapping[str, Hooks], often: bool = False) -> list[str]:
+    """What the program was told that nobody knows, and how often: as it came, or by that."""
+    told = Counter(dict(noted))  # other threads go on
+    for hook in begun.values():
+        told.update(hook.assumed())
+    every = told.most_common() if often else list(told.items())
+    return [f"{text.partition('; ')[0]} ({counted(count, 'time')})" for text, count in every]
 
 
 def _elsewhere() -> str:
@@ -143,49 +178,55 @@ def _elsewhere() -> str:
     return f"; it starts processes at {lines}, and steps there are not seen" if lines else ""
 
 
-def _without_input() -> None:
+def _without_input(own: Own) -> None:
     """Nothing to read, and what the program prints goes where its errors go."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
-    os.dup2(2, 1)
+
+    def say() -> None:
+        os.dup2(2, 1)
+
+    say()
+    own.in_copies(say)
 
 
-def _name_exits(request: ProgramRequest, folder: Path) -> None:
+def _name_exits(request: ProgramRequest, own: Own) -> None:
     """Say where the program leaves at once (``os._exit``), which raises nothing."""
-    plain, process = os._exit, os.getpid()
+    plain = os._exit
 
     def leaving(status: int) -> NoReturn:
         file, line = running_line()
-        if os.getpid() == process and sys._getframe(1).f_code.co_filename == file:
+        if os.getpid() == own.process and sys._getframe(1).f_code.co_filename == file:
             at = f"left at {short_path(file)}:{line} (os._exit({status}))"
-            name = request.program.name
-            leave(FlintError(f"{name} {at} before its step"), folder, name)
+            own.fail(FlintError(f"{request.program.name} {at} before its step"))
             status = 1
         plain(status)
 
     os._exit = leaving
 
 
-def _limit_time(request: ProgramRequest, folder: Path) -> None:
+def _limit_time(request: ProgramRequest, own: Own, begun: Mapping[str, Hooks]) -> None:
     """Say where the program is when its time is over, which nobody outside can see."""
 
-    def over(_: int, frame: FrameType | None) -> None:
+    def over(frame: FrameType | None) -> None:
         file, line = running_line(frame)
         at = f" at {short_path(file)}:{line}" if file else ""
-        often = Counter(dict(noted)).most_common(_MOST_TOLD)  # other threads go on
-        told = "; ".join(f"{text} ({counted(count, 'time')})" for text, count in often)
-        leave(
+        told = "; ".join(_told(begun, often=True)[:_MOST_TOLD])
+        own.fail(
             FlintError(
                 f"{request.program.name} took more than {request.options.time_limit:g} s and was "
                 f"stopped{at}: raise the time limit (--time-limit), or have the program do less "
                 f"before its step{told and f'. It may wait for what a capture has not: {told}'}"
-            ),
-            folder,
-            request.program.name,
+            )
         )
         os._exit(1)
 
-    signal.signal(signal.SIGALRM, over)
-    signal.setitimer(signal.ITIMER_REAL, request.options.time_limit)
+    def begin() -> None:
+        signal.setitimer(signal.ITIMER_REAL, request.options.time_limit)
+        watch(request.program.name, request.options.time_limit, over)
+
+    signal.signal(signal.SIGALRM, lambda _, frame: over(frame))
+    begin()
+    own.in_copies(begin)

@@ -7,7 +7,7 @@ is found, the hooks write what they need into the folder and call ``found``, whi
 ``workload`` then runs in the process of the command.
 
     # frontends/jax/programs/hooks.py
-    def begin(request, rank, folder): ...    # watch for the step; at its end: found(folder, "jax")
+    def begin(request, own): ...    # watch for the step; at its end: found(own.folder, "jax")
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ import json
 import multiprocessing
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import NoReturn, Protocol
 
 from flint import registry
 from flint.errors import FlintError
+from flint.host.template import Template
+from flint.launching.own import Own
 from flint.launching.program import ProgramRequest, SeenStep
 from flint.workload.workload import Workload
 
@@ -32,13 +34,13 @@ _FOUND = "found.json"
 class Hooks(Protocol):
     """A framework's module."""
 
-    def prepare(self, request: ProgramRequest, rank: int) -> None:
+    def prepare(self, request: ProgramRequest, own: Own, template: Template | None) -> None:
         """In the program's process, before it starts: what must be set before an import.
 
-        The process is the one of this rank: 0 in the first run.
+        Where other ranks may be recorded, too, the template is left for them.
         """
 
-    def begin(self, request: ProgramRequest, rank: int, folder: Path) -> None:
+    def begin(self, request: ProgramRequest, own: Own) -> None:
         """In the program's process, when the framework has been imported: watch for the step."""
 
     def seen(self) -> Sequence[SeenStep]:
@@ -47,13 +49,19 @@ class Hooks(Protocol):
         A step that is only now known to be the one is left now.
         """
 
+    def assumed(self) -> Mapping[str, int]:
+        """In the program's process: what it was told of values that nobody knows, text -> count."""
+
     def cause(self, error: BaseException) -> BaseException:
         """In the program's process: what an error of the program's really is."""
 
-    def workload(self, request: ProgramRequest, folder: Path, place: Path) -> Workload:
+    def workload(
+        self, request: ProgramRequest, folder: Path, place: Path, template: Template
+    ) -> Workload:
         """In the command's process: the workload of what ``begin`` left in the folder.
 
-        ``place`` is a folder for the folders of further processes.
+        ``place`` is a folder for the folders of further processes, which the template starts if it
+        has been left.
         """
 
 

@@ -1,43 +1,60 @@
 """Processes that a program starts: what runs in them is not seen, and may be its step.
 
 The idea: starting one is no error, data loaders do it.  It is remembered with the program's line,
-and said when the program has ended without a step.
+and said when the program has ended without a step.  Before the first, and before the first thread,
+somebody is told.
 
-    watch()
+    watch(own.asked)
     started                  # {"train.py:12": None} after os.fork() there
 """
 
 from __future__ import annotations
 
+import functools
 import multiprocessing.process
+import os
+import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from typing import Any
 
 from flint.capturing.user_frames import running_line, short_path
+from flint.host.child_processes import fork
 
 #: The program's lines that have started a process, in their order.
 started: dict[str, None] = {}
 
-#: What Python says to its audit hooks when a process is started.
-_EVENTS = frozenset(("os.fork", "os.forkpty", "os.posix_spawn", "subprocess.Popen"))
+#: What starts a process, and a thread.  Audit hooks would hear of the first, and of every frame
+#: that is looked at: a second or two of each program's time.
+_PROCESSES: tuple[tuple[Any, str], ...] = (
+    (os, "fork"), (os, "forkpty"), (os, "posix_spawn"), (os, "posix_spawnp"),
+    (subprocess.Popen, "__init__"), (multiprocessing.process.BaseProcess, "start"),
+)  # fmt: skip
+_THREAD = (threading.Thread, "start")
 
 
-def watch() -> None:
-    """Remember such lines from now on; for as long as this process lives."""
+def watch(before: Callable[[], None]) -> None:
+    """Remember such lines from now on; for as long as this process lives.
 
-    def hear(event: str, _: tuple[Any, ...]) -> None:
-        if event in _EVENTS:
-            _note()
+    Args:
+        before: called before a process or a thread is started.
+    """
 
-    kind: Any = multiprocessing.process.BaseProcess
-    start = kind.start
+    for owner, name in (*_PROCESSES, _THREAD):
+        setattr(owner, name, _telling(getattr(owner, name), before, (owner, name) != _THREAD))
 
-    def begin(self: Any) -> None:
-        _note()  # of the methods that start one, only "fork" is heard by audit hooks
-        start(self)
 
-    sys.addaudithook(hear)
-    kind.start = begin
+def _telling(original: Any, before: Callable[[], None], is_process: bool) -> Any:
+    @functools.wraps(original)
+    def start(*args: Any, **kwargs: Any) -> Any:
+        if sys._getframe(1).f_code is not fork.__code__:  # not our own
+            before()
+            if is_process:
+                _note()
+        return original(*args, **kwargs)
+
+    return start
 
 
 def _note() -> None:

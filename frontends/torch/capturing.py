@@ -27,12 +27,13 @@ from flint.frontends.torch.ranks.audit import audit, chosen, default_count
 from flint.frontends.torch.ranks.behaviours import Behaviour, behaviours
 from flint.frontends.torch.ranks.partition import Partition, unlike_questions
 from flint.frontends.torch.ranks.rank_report import RankReport
+from flint.frontends.torch.ranks.signatures import Signed
 from flint.frontends.torch.recording.recording import Recording
 from flint.host.child_processes import Limits
 from flint.host.environment import check_version
 from flint.host.readable import counted
 from flint.host.stages import stage
-from flint.host.tasks import Work, run_all
+from flint.host.tasks import Forks, Starter, run_each
 from flint.host.temporary import temporary_folder
 from flint.mesh.mesh import Mesh
 from flint.mesh.ranks import from_mask
@@ -83,7 +84,7 @@ def capture(request: Request) -> Workload:
         leave(recording, folder, request.options.walk.strict)
 
     with temporary_folder() as folder:
-        ranks = RecordedRanks(record, mesh, limits_of(request.options), folder)
+        ranks = RecordedRanks(Forks(record), mesh, limits_of(request.options), folder)
         return workload_of(ranks, request.name, request.options, request.level)
 
 
@@ -107,12 +108,19 @@ def limits_of(options: CaptureOptions) -> Limits:
 
 
 def leave(recording: Recording, folder: Path, strict: bool) -> None:
-    """In a child: leave a rank's module, and a report of it."""
-    from flint.frontends.torch.emission import emitted
+    """In a child: leave a rank's module, and a report of it.
 
-    made = emitted(recording, strict=strict)
-    (folder / _MODULE).write_bytes(made.data)
-    rank_report.write(folder, recording, Counter(recording.warnings) + Counter(made.warnings))
+    A rank that does what a lower one has done leaves no module: the lowest one stands for all.
+    """
+    warnings = Counter(recording.warnings)
+    signed = Signed(recording)
+    if not rank_report.is_known(folder, signed):
+        from flint.frontends.torch.emission import emitted
+
+        made = emitted(recording, strict=strict)
+        (folder / _MODULE).write_bytes(made.data)
+        warnings += Counter(made.warnings)
+    rank_report.write(folder, signed, warnings)
 
 
 def workload_of(
@@ -176,7 +184,7 @@ class RecordedRanks:
     """Records ranks, each in a child.
 
     Attributes:
-        record: called in a child with a rank and a folder, in which it leaves what ``leave`` does.
+        children: of ranks, each of which leaves in its folder what ``leave`` does.
         mesh: that the ranks are in.
         limits: of a child.
         place: for the folders of the children.
@@ -184,7 +192,7 @@ class RecordedRanks:
         reports: rank -> what it tells.
     """
 
-    record: Work
+    children: Starter
     mesh: Mesh
     limits: Limits
     place: Path
@@ -197,7 +205,7 @@ class RecordedRanks:
         if new:
             done = len(self.folders)
             stage(f"recording {counted(len(new), 'rank')}, {done:,} done before")
-            self.folders.update(run_all(self.record, new, self.place, self.limits))
+            self.folders.update(run_each(self.children, new, self.place, self.limits))
             self.read(new)
         return {rank: self.reports[rank].signature for rank in ranks}
 

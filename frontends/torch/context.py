@@ -35,7 +35,7 @@ class Capture:
         groups_known: name of a process group -> who is where in the groups of its kind.
         shards_noted: placements of distributed tensors that have been looked at.
         begins_group: the program itself begins the process group; else it is there from the start.
-        rank: of this process, where the program begins the group.
+        rank: tells the one of this process, where the program begins the group.
         strict_values: an unknown integer that is read is an error, not 1.
         watch: called with what ops take that are no plain tensors.
         unseen: where the own rank was read without its questions being seen.
@@ -62,7 +62,7 @@ class Capture:
     groups_known: dict[str, Any] = field(default_factory=dict)
     shards_noted: dict[Any, Any] = field(default_factory=dict)
     begins_group: bool = False
-    rank: int = 0
+    rank: Callable[[], int] = int
     strict_values: bool = True
     watch: Callable[[Any], None] | None = None
     unseen: set[str] = field(default_factory=set)

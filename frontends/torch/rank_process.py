@@ -1,7 +1,7 @@
 """This process as one rank of a cluster: what is changed in it, for good or for a while.
 
 prepare(known)                      # devices and shims, for good
-with fake_device(known): ...        # tensors of the recording device are fake
+with fake_device(known) as seen: ...        # tensors of the recording device are fake
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -20,6 +19,7 @@ from flint.frontends.torch.cluster import registration
 from flint.frontends.torch.cluster.cuda import cuda_names
 from flint.frontends.torch.context import Capture
 from flint.frontends.torch.inductor import compiling, launched
+from flint.frontends.torch.modes import Handler, dispatch_mode, run
 from flint.frontends.torch.recording.following import following
 from flint.frontends.torch.shims import missing_shapes, own_sizes
 
@@ -36,21 +36,49 @@ def prepare(known: Capture) -> None:
         compiling.apply()
 
 
+class Seen:
+    """Who sees every op that is dispatched, above the fake tensors: one mode for all who do.
+
+    A mode of one's own costs as much for each op as what most of them do with it.
+
+    Attributes:
+        follow: what sees ops while nothing is recorded, and below a recorder.
+        by: what sees them now.
+    """
+
+    def __init__(self, follow: Handler) -> None:
+        self.follow = self.by = follow
+
+    @contextlib.contextmanager
+    def recorded(self, recorder: Handler) -> Iterator[None]:
+        """Within it, a recorder sees ops first."""
+        self.by = recorder
+        try:
+            yield
+        finally:
+            self.by = self.follow
+
+
 @contextlib.contextmanager
-def fake_device(known: Capture, *host: AbstractContextManager[Any]) -> Iterator[None]:
+def fake_device(known: Capture, host: Handler = run) -> Iterator[Seen]:
     """Within it, tensors are fake.
 
     Args:
         known: the capture.
-        host: modes that stand right above the fake tensors: they see every op before these do.
+        host: sees every op right before the fake tensors do.
     """
+    seen = Seen(following(host))
+
+    def see(op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return seen.by(op, types, args, kwargs)
+
     # The engine's own threads number nodes anew, and serve only devices that are known.
     one_thread = torch.autograd.set_multithreading_enabled(False)
     modes = (
-        known.fake_mode, *host, following(), missing_shapes.kernels(), cuda_names(),
+        known.fake_mode, dispatch_mode(see), missing_shapes.kernels(), cuda_names(),
         own_sizes.seeing(),
     )  # fmt: skip
     with one_thread, contextlib.ExitStack() as stack:
         for mode in modes:
             stack.enter_context(mode)
-        yield
+        yield seen

@@ -17,13 +17,13 @@ from typing import Any
 
 import torch
 
-from flint.errors import UsageError
+from flint.errors import FlintError, UsageError
 from flint.frontends.torch import context, stage_shapes
 from flint.frontends.torch.cluster import cluster, device, device_module
 from flint.frontends.torch.cluster.environment import LOCAL_WORLD_SIZE
 from flint.frontends.torch.context import Capture
 from flint.frontends.torch.failures import users_code
-from flint.frontends.torch.rank_process import fake_device, prepare
+from flint.frontends.torch.rank_process import Seen, fake_device, prepare
 from flint.frontends.torch.recording.finished import finished
 from flint.frontends.torch.recording.lifetimes import watching_sizes
 from flint.frontends.torch.recording.naming import names_of
@@ -89,32 +89,27 @@ class _Session:
 
     def record(self, rank: int) -> Recording:
         """The step as one rank runs it."""
-        with (
-            stage_shapes.waiting(self._run_as_rank, rank) as peers,
-            self._cluster(peers) as mesh,
-        ):
+        with stage_shapes.waiting(rank) as peers, self._cluster(peers) as (mesh, seen):
             tracker = Tracker()
             args, kwargs, by_name = self._first_run(mesh, tracker)
+            if peers.is_asked:
+                raise FlintError("it ran its step without sending it")
             names = names_of(by_name, tracker.roots, tracker.optimizers)
             tracker.names.update(names.modules)
             tracker.restart()
             device.restart()
-            recorder = Recorder(tracker, device.NAME, attention.WHOLE)
+            recorder = Recorder(tracker, device.NAME, attention.WHOLE, seen.follow)
             waited, sized = work.waiting(recorder.wait_work), watching_sizes(recorder.resized)
-            with watching(tracker), users_code("the step"), waited, sized, recorder:
+            recorded = seen.recorded(recorder.see)
+            with watching(tracker), users_code("the step"), waited, sized, recorded:
                 result = self.function(*args, **kwargs)
             shards.note_all(names.modules)
             sizes = tuple(zip(self.axes, self.shape, strict=True))
             return finished(recorder, names, rank=rank, mesh=sizes, result=result)
 
-    def _run_as_rank(self, peers: stage_shapes.Peers) -> None:
-        """Be another rank until it sends what reaches a pipeline stage."""
-        with self._cluster(peers) as mesh:
-            self._first_run(mesh, Tracker())
-
     @contextlib.contextmanager
-    def _cluster(self, peers: stage_shapes.Peers) -> Iterator[Any]:
-        """This process as a rank of a cluster, under fake tensors: the mesh."""
+    def _cluster(self, peers: stage_shapes.Peers) -> Iterator[tuple[Any, Seen]]:
+        """This process as a rank of a cluster, under fake tensors: the mesh, and who sees ops."""
         known = Capture(
             self.shape,
             self.per_host,
@@ -128,8 +123,8 @@ class _Session:
         prepare(known)
         torch.manual_seed(0)
         mesh = cluster.start(peers.rank, self.shape, self.axes, device.NAME, self.per_host)
-        with fake_device(known):
-            yield mesh
+        with fake_device(known) as seen:
+            yield mesh, seen
 
     def _first_run(
         self, mesh: Any, tracker: Tracker

@@ -6,28 +6,26 @@ process, forked before it is any rank, waits to run as the other one: it runs un
 to be sent, answers with it, and may wait to be asked for a later one.  What is known already goes
 along, so that each message is asked for once.
 
-    with waiting(run_as_rank, rank=4) as peers:
+    with waiting(rank=4) as peers:          # in copies, rank 0 and peers.is_asked
         peers.ask(sender=0, stage=1)        # what reaches stage 1 from rank 0
 """
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import signal
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from flint.errors import FlintError
 from flint.host.child_processes import end_with_parent, fork
-from flint.host.temporary import temporary_folder
 
 #: "sender>stage" -> what reaches the stage; names of broadcasts -> what they send: plain data that
 #: JSON can hold.
@@ -42,12 +40,10 @@ class Peers:
     Attributes:
         rank: that this process is.
         known: what has been learned.
-        place: of a rank that was asked: a folder of its own.
     """
 
     rank: int
     known: Known = field(default_factory=dict)
-    place: Path | None = None
     _wanted: str = ""
     _askers: tuple[int, ...] = ()
     _telling: int = -1
@@ -132,6 +128,10 @@ class Peers:
         self._wanted = question["wanted"]
         self.known.update(question["known"])
 
+    def fail(self, error: BaseException) -> None:
+        """Tell the one who asks that this rank cannot say it."""
+        os.write(self._telling, _line({"error": str(error)[:2000]}))
+
     def teach(self, folder: Path) -> None:
         """Leave what is known in a rank's folder."""
         if self.known:
@@ -143,10 +143,6 @@ class Peers:
             self.known.update(json.loads(file.read_text(encoding="utf-8")))
 
 
-#: Runs as the rank that ``peers`` is.
-RunAsRank = Callable[[Peers], None]
-
-
 def _key(sender: int, stage: int) -> str:
     return f"{int(sender)}>{int(stage)}"
 
@@ -156,19 +152,26 @@ def _line(item: dict[str, Any]) -> bytes:
 
 
 @contextmanager
-def waiting(run_as_rank: RunAsRank, rank: int) -> Iterator[Peers]:
-    """Fork the copy that waits; it ends with the block, or when this process dies."""
-    with _waiting(run_as_rank, Peers(rank)) as peers:
-        yield peers
+def waiting(rank: int) -> Iterator[Peers]:
+    """Fork the copy that waits.
 
-
-@contextmanager
-def _waiting(run_as_rank: RunAsRank, peers: Peers) -> Iterator[Peers]:
-    copy = _forked(lambda questions, telling: _serve(run_as_rank, questions, telling))
+    The block runs in this process, after which the copy ends, and in a process for each rank that
+    is asked, which ends with it.
+    """
+    peers, copy = Peers(rank), _forked()
+    while isinstance(copy, _Questions):
+        peers = _serve(copy)
+        copy = _forked()
     peers._asking, peers._answers = copy.asking, copy.answers
     try:
         yield peers
+    except Exception as error:
+        if peers.is_asked:
+            peers.fail(error)
+        raise
     finally:
+        if peers.is_asked:
+            os._exit(0)
         os.close(copy.asking)
         copy.answers.close()
         os.waitpid(copy.process, 0)
@@ -189,8 +192,16 @@ class _Child:
         os.waitpid(self.process, 0)
 
 
-def _forked(run: Callable[[Any, int], None]) -> _Child:
-    """A copy that runs with the lines of its questions and where it answers, then ends."""
+@dataclass(frozen=True, slots=True)
+class _Questions:
+    """In a copy: the lines that it is asked, and where it answers."""
+
+    lines: Any
+    telling: int
+
+
+def _forked() -> _Child | _Questions:
+    """A copy of this process; in the copy, what it is asked."""
     questions, asking = os.pipe()
     answers, telling = os.pipe()
     sys.stdout.flush()
@@ -201,44 +212,43 @@ def _forked(run: Callable[[Any, int], None]) -> _Child:
         end_with_parent(parent)
         os.close(asking)
         os.close(answers)
-        try:
-            run(os.fdopen(questions, "r", encoding="utf-8"), telling)
-        finally:
-            os._exit(0)
+        return _Questions(os.fdopen(questions, "r", encoding="utf-8"), telling)
     os.close(questions)
     os.close(telling)
     return _Child(process, asking, os.fdopen(answers, "r", encoding="utf-8"))
 
 
-def _serve(run_as_rank: RunAsRank, questions: Any, telling: int) -> None:
-    """In the copy: a child for every rank that is asked, as long as it can be asked more."""
+def _serve(copy: _Questions) -> Peers:
+    """In the copy: a child for every rank that is asked, as long as it can be asked more.
+
+    Returns:
+        In each child: its rank's.
+    """
     asked: dict[int, _Child] = {}
-    with ExitStack() as places:
-        for line in questions:
+    try:
+        for line in copy.lines:
             rank = json.loads(line)["rank"]
             if rank not in asked:
-                place = places.enter_context(temporary_folder())
-                asked[rank] = _forked(functools.partial(_answer, run_as_rank, place))
+                child = _forked()
+                if isinstance(child, _Questions):
+                    return _asked(child)
+                asked[rank] = child
             os.write(asked[rank].asking, line.encode())
             answer = asked[rank].answers.readline() or '{"error": "its process died"}\n'
             if "error" in json.loads(answer) or not json.loads(line)["again"]:
                 asked.pop(rank).kill()
-            os.write(telling, answer.encode())
+            os.write(copy.telling, answer.encode())
         for child in asked.values():
             child.kill()
+    except BaseException:
+        os._exit(1)
+    os._exit(0)
 
 
-def _answer(run_as_rank: RunAsRank, place: Path, questions: Any, telling: int) -> None:
-    """In a child: run as the rank, and answer on the way."""
-    first = json.loads(questions.readline())
-    asked = Peers(
-        first["rank"], first["known"], place, first["wanted"], tuple(first["askers"]), telling,
-        questions,
+def _asked(child: _Questions) -> Peers:
+    """In a child that runs only to know what its rank sends."""
+    first = json.loads(child.lines.readline())
+    return Peers(
+        first["rank"], first["known"], first["wanted"], tuple(first["askers"]), child.telling,
+        child.lines,
     )  # fmt: skip
-    try:
-        with _waiting(run_as_rank, asked):
-            run_as_rank(asked)
-        error = "it ran its step without sending it"
-    except FlintError as raised:
-        error = str(raised)[:2000]
-    os.write(telling, _line({"error": error}))

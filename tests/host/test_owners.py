@@ -138,6 +138,46 @@ def test_of_two_threads_that_write_a_folder_one_wins_whole_and_the_other_says_so
     assert list(tmp_path.iterdir()) == [out]
 
 
+#: Writes a folder; is told when to begin and when to end.
+WRITES = """
+import sys
+from pathlib import Path
+from flint.errors import FlintError
+from flint.host.writing import replacing_folder
+try:
+    with replacing_folder(Path(sys.argv[1])) as folder:
+        for part in ("a", "b"):
+            (folder / part).write_text(sys.argv[2])
+            print(part, flush=True)
+            input()
+except FlintError as error:
+    sys.exit(str(error))
+"""
+
+
+def test_of_two_processes_that_write_a_folder_one_wins_whole_and_the_other_says_so(tmp_path):
+    out = tmp_path / "out"
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITES, str(out), name], text=True, env=os.environ,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )
+        for name in ("one", "other")
+    ]  # fmt: skip
+    for part in ("a", "b"):
+        for process in processes:
+            assert process.stdout.readline() == f"{part}\n"
+        if part == "a":
+            for process in processes:
+                process.stdin.write("\n")
+                process.stdin.flush()
+    said = [process.communicate("\n", timeout=HUNG)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 1]
+    assert not said[0] and "has written it meanwhile" in said[1]
+    assert {path.name: path.read_text() for path in out.iterdir()} == {"a": "one", "b": "one"}
+    assert list(tmp_path.iterdir()) == [out]
+
+
 @pytest.mark.parametrize("exchange", [True, False])
 def test_a_folder_that_was_there_is_replaced_in_one_piece(exchange, tmp_path, monkeypatch):
     """With file systems that let two folders change places, and with others."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import shutil
 import signal
 import time
 
@@ -50,6 +51,13 @@ def test_any_other_error_is_one_line(tmp_path):
 
     with pytest.raises(FlintError, match=r"the capture failed: KeyError: 'two\\nlines'"):
         run_all(fails, [0], tmp_path, LIMITS)
+
+
+def test_a_full_disk_is_named_and_not_the_capture(tmp_path, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=10))
+    with pytest.raises(FlintError, match=r"no temporary files .*the disk is full"):
+        run_all(lambda task, folder: os._exit(1), [0], tmp_path, LIMITS)
 
 
 def test_a_killed_child_is_explained(tmp_path):

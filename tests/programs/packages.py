@@ -138,6 +138,9 @@ _TORCHTITAN = _rows(
     ("Llama 3, FSDP2 and TP", "--parallelism.tensor_parallel_degree 2"),
     ("Llama 3, FSDP2 and PP", "--parallelism.pipeline_parallel_degree 2"),
     ("Llama 3, FSDP2 and CP", "--parallelism.context_parallel_degree 2"),
+    # Tokens are spread evenly, as Flint takes them to be.  Minutes: its own kernel is interpreted.
+    ("DeepSeek v3, FSDP2 and EP", "--model.name deepseek_v3 --training.steps 3 "
+     "--parallelism.expert_parallel_degree 2 --debug.moe_force_load_balance"),
     always=("--job.config_file", str(HERE / "torchtitan" / "small.toml")), ranks=4,
     prepare="torchtitan/prepare.py", real=("--cuda-is-cpu", "--gpu-kernels"),
 )  # fmt: skip

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import math
+import mmap
 import os
 import pathlib
 import sys
@@ -44,6 +45,8 @@ def _mapped(
     with tempfile.NamedTemporaryFile(prefix="flint-") as file:
         os.ftruncate(file.fileno(), offset + count * size)
         made: Any = np.memmap(file.name, dtype, mode, offset, shape, order)
+    # Else the system makes 32 pages of zeros wherever one is read.
+    made._mmap.madvise(mmap.MADV_RANDOM)
     return made, f"{filename} has {human_bytes(offset + count * size)} of zeros"
 
 

@@ -157,7 +157,7 @@ class Recorder:
             ours = isinstance(item, HostArray)
             if ours:
                 self._check_held(item)
-            given.append(Operand(aval_of(item), item.origin if ours else None))
+            given.append(Operand(aval_of(item), item.source if ours else None))
         jitted = is_jitted(source)
         call = Called(
             name, parameters, tuple(given), jitted, path(), file, line, tuple(compiled_for)

@@ -18,7 +18,7 @@ import numpy as np
 from flint.errors import FlintError
 
 ADVICE = "; what the step does should not depend on it: decide by values that the host has"
-_VALUES: dict[str, Any] = {"b": False, "f": 1.0, "c": 1.0 + 0.0j}
+_VALUES: dict[str, Any] = {"b": False, "f": 1.0, "c": 1.0}
 _NAMES = {"b": "a bool", "f": "a float", "c": "a complex number", "i": "an integer"}
 #: More elements than this are one repeated element, which takes no memory.
 _MOST = 1 << 20
@@ -55,7 +55,7 @@ def assumed(aval: Any, kind: str, where: str, finite: bool) -> tuple[Any, str]:
     value = _VALUES[letter]
     what = _NAMES[letter] if not aval.shape else f"an array of {aval.dtype}"
     every = "every element is " if aval.shape else ""
-    said = f"the value of {what} is read at {{}}: {every}assumed to be {value.real}{ADVICE}"
+    said = f"the value of {what} is read at {{}}: {every}assumed to be {value}{ADVICE}"
     return _filled(aval, value, kind), said
 
 

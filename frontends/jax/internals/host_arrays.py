@@ -111,6 +111,16 @@ class HostArray(jax.Array):
         if self.part_of is None:
             self.host.dropped(self)
 
+    @property
+    def source(self) -> Any:
+        """Where a program has it from; None of a part, which no program over all devices takes."""
+        return self.origin if self.part_of is None or self.part_of[0].shape == self.shape else None
+
+    def place_on(self, sharding: Any) -> None:
+        """Say where the array lies; where axes are explicit its type says so, too."""
+        self.known_sharding = sharding
+        self.aval = aval_on(self.aval, self.shape, sharding)  # type: ignore[misc]
+
     def part_index(self) -> Any:
         """Where a part lies in its array: slices."""
         assert self.part_of is not None
@@ -257,9 +267,9 @@ class HostArray(jax.Array):
     def copy_to_host_async(self) -> None:
         """Nothing: whoever reads the value waits."""
 
-    def addressable_data(self, _index: int) -> HostArray:
-        """The part of the array on one device: the array."""
-        return self
+    def addressable_data(self, index: int) -> Any:
+        """The part of the array on one of this process's devices; of a number, the number."""
+        return self.addressable_shards[index].data if self.shape else self
 
     def is_deleted(self) -> bool:
         """Whether the array was donated."""

@@ -4,19 +4,21 @@ The idea: a lowered kernel is a custom call whose code is not ours to read, but 
 its equations and its grid are there.  What they compute is attached to the call as an attribute of
 the frontend, which XLA's partitioner and compilers hand on; so is the author's own estimate.
 
-    rule = rule(warnings)       # for ``mlir.LoweringParameters``
+    rule = rule(warnings, traced.jaxpr)       # for ``mlir.LoweringParameters``
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from jaxlib.mlir import ir
 
 from flint.capturing.user_frames import one_line
 from flint.frontends.jax.kernels.arithmetic import element_type
+from flint.frontends.jax.kernels.constants import Constant, constant_operands
 from flint.frontends.jax.kernels.counting import Count, UnknownCountError, counted
 from flint.stablehlo.read.attributes import entries
 from flint.stablehlo.read.records import COST_ESTIMATE, FRONTEND_ATTRIBUTES
@@ -24,20 +26,22 @@ from flint.stablehlo.read.records import COST_ESTIMATE, FRONTEND_ATTRIBUTES
 _MODULE = "jax._src.pallas.pallas_call"
 
 
-def rule(warnings: dict[str, int]) -> tuple[Any, Any] | None:
+def rule(warnings: dict[str, int], program: Any) -> tuple[Any, Any] | None:
     """The op and how it is lowered; None for a program that has not imported Pallas.
 
     Args:
         warnings: text -> count; what is assumed of a kernel is added.
+        program: the equations that are lowered.
     """
     pallas = sys.modules.get(_MODULE)
     if pallas is None:
         return None
+    constants = constant_operands(program)
 
     def lower(context: Any, *values: Any, **parameters: Any) -> Any:
         results = pallas._pallas_call_lowering(context, *values, **parameters)
         call = None if parameters["interpret"] else _call_of(results, values)
-        estimate = None if call is None else _estimate(parameters, warnings)
+        estimate = None if call is None else _estimate(parameters, constants, warnings)
         if estimate is not None:
             _attach(call, json.dumps(estimate))
         return results
@@ -75,14 +79,16 @@ def _flat(values: Any) -> Any:
             yield value
 
 
-def _estimate(parameters: Any, warnings: dict[str, int]) -> dict[str, Any] | None:
+def _estimate(
+    parameters: Any, constants: dict[int, tuple[Constant, ...]], warnings: dict[str, int]
+) -> dict[str, Any] | None:
     own = parameters["cost_estimate"]
     if own is not None:
         stated = {"flops": int(own.flops), "transcendentals": int(own.transcendentals)}
         return stated | {"dtype": _floats(parameters["grid_mapping"])}
     name = parameters["name"] or parameters["jaxpr"].debug_info.func_name
     try:
-        count = _counted(parameters)
+        count = _counted(parameters, constants.get(id(parameters["jaxpr"]), ()))
     except UnknownCountError as error:
         _warn(warnings, f"Pallas kernel {name}: FLOPs are not known: {error}")
         return None
@@ -107,8 +113,10 @@ def _warn(warnings: dict[str, int], text: str) -> None:
     warnings[text] = warnings.get(text, 0) + 1
 
 
-def _counted(parameters: Any) -> Count:
+def _counted(parameters: Any, constants: Sequence[Constant]) -> Count:
     mapping = parameters["grid_mapping"]
     if mapping.num_dynamic_grid_bounds:
         raise UnknownCountError("a grid whose size data decide")
-    return counted(parameters["jaxpr"], tuple(map(int, mapping.grid)), mapping.vmapped_dims)
+    grid = tuple(map(int, mapping.grid))
+    held = constants[: mapping.num_index_operands]
+    return counted(parameters["jaxpr"], grid, mapping.vmapped_dims, held)

@@ -69,7 +69,7 @@ def lower_for(traced: Any, platform: str, *, compiled: bool) -> tuple[Any, dict[
         warnings[BRANCH] = 1
     if any(map(host_memory.moves, every)):
         rules = (*(rules or ()), host_memory.rule())
-    kernels = pallas_calls.rule(warnings)
+    kernels = pallas_calls.rule(warnings, traced.jaxpr)
     if kernels is not None:
         rules = (*(rules or ()), kernels)
     parameters = mlir.LoweringParameters(override_lowering_rules=rules)

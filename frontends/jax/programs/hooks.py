@@ -8,12 +8,14 @@ traced programs, and left as a workload folder for the process of the command.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flint.capturing.targets import target
 from flint.frontends.jax.lower.host_devices import no_accelerators
+from flint.host.template import Template
+from flint.launching.own import Own
 from flint.launching.program import ProgramRequest, SeenStep
 from flint.workload.loading import load
 from flint.workload.workload import Workload
@@ -27,12 +29,12 @@ _WORKLOAD = "workload"
 _RUNNING: list[Running] = []
 
 
-def prepare(request: ProgramRequest, rank: int) -> None:
+def prepare(request: ProgramRequest, own: Own, template: Template | None) -> None:
     """No accelerator of this machine is waited for."""
     no_accelerators()
 
 
-def begin(request: ProgramRequest, rank: int, folder: Path) -> None:
+def begin(request: ProgramRequest, own: Own) -> None:
     """Make the cluster's devices jax's, and watch for the step.
 
     Raises:
@@ -42,7 +44,7 @@ def begin(request: ProgramRequest, rank: int, folder: Path) -> None:
         target(request.target)
     from flint.frontends.jax.programs.running import Running
 
-    _RUNNING[:] = [Running(request, folder, folder / _WORKLOAD)]
+    _RUNNING[:] = [Running(request, own.folder, own.folder / _WORKLOAD)]
 
 
 def seen() -> Sequence[SeenStep]:
@@ -51,11 +53,17 @@ def seen() -> Sequence[SeenStep]:
     return running.ended()
 
 
+def assumed() -> Mapping[str, int]:
+    """What the program was told of values that nobody knows."""
+    [running] = _RUNNING
+    return running.told
+
+
 def cause(error: BaseException) -> BaseException:
     """The error itself."""
     return error
 
 
-def workload(request: ProgramRequest, folder: Path, place: Path) -> Workload:
+def workload(request: ProgramRequest, folder: Path, place: Path, template: Template) -> Workload:
     """The workload that the program's process has left."""
     return load(folder / _WORKLOAD)

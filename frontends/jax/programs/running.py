@@ -74,6 +74,11 @@ class Running:
             self._watcher.end()
         return self._steps()
 
+    @property
+    def told(self) -> dict[str, int]:
+        """What the program was told of values that nobody knows, text -> count."""
+        return self._watcher.recorder.warnings
+
     def _placed(self, origin: Origin) -> object:
         return self._places.of(origin)
 

@@ -108,7 +108,8 @@ class Watcher:
             call = self.recorder.calls[number]
             for result, stated in zip(results, parameters["out_shardings"], strict=True):
                 if is_stated(stated) and is_over_devices(stated):
-                    result.known_sharding = self.places[result.origin] = stated
+                    result.place_on(stated)
+                    self.places[result.origin] = stated
             for item, donated in zip(call.operands, call.donated, strict=True):
                 if donated and item.origin is not None:
                     self._held.pop(item.origin, None)

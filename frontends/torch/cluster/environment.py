@@ -7,6 +7,8 @@ from __future__ import annotations
 
 #: Ranks per host, from which LOCAL_RANK follows.
 LOCAL_WORLD_SIZE = 8
+#: The variables that differ among ranks.
+RANKS = ("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK")
 
 
 def environment(rank: int, world_size: int, per_host: int = LOCAL_WORLD_SIZE) -> dict[str, str]:

@@ -2,7 +2,8 @@
 
 The idea: the program runs as one rank of a fake cluster from its first line on, on tensors of a
 device that is not there.  When its step has run once, it is recorded the next time; the process
-leaves the recording and ends.  Then other ranks run, as many as it takes to know all of them.
+leaves the recording and ends.  Then other ranks run, as many as it takes to know all of them: from
+where the program first asked which rank it is, in copies of the process that was left there.
 """
 
 from __future__ import annotations
@@ -10,13 +11,16 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flint.errors import FlintError
+from flint.frontends.torch.cluster.environment import RANKS, environment
 from flint.frontends.torch.stage_shapes import Peers, waiting
+from flint.host.tasks import Forks, Starter
+from flint.host.template import Template
+from flint.launching.own import Own, watch_variables
 from flint.launching.program import ProgramRequest, SeenStep
 from flint.workload.programs import Level
 from flint.workload.workload import Workload
@@ -30,42 +34,64 @@ _peers: list[Peers] = []
 _always = contextlib.ExitStack()
 
 
-def prepare(request: ProgramRequest, rank: int) -> None:
-    """Set the variables that a launcher sets, and have neighbours that can be asked."""
-    from flint.frontends.torch.cluster.environment import environment
-
+def prepare(request: ProgramRequest, own: Own, template: Template | None) -> None:
+    """Set the variables that a launcher sets; reading who the process is makes it a rank."""
     if request.cluster.world == 1:
+        if template is not None:
+            template.discard()
         return
-    if not _peers:
-        run = functools.partial(_be_asked, request)
-        _peers.append(_always.enter_context(waiting(run, rank)))
-    os.environ.update(environment(rank, request.cluster.world, request.cluster.per_node))
+    _set(request, own)
+    # As torchrun does; and threads of a computation would not be in a copy that waits for them.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    own.at_first_question(functools.partial(_become, request, own, template))
+    watch_variables(RANKS, own)
 
 
-def _be_asked(request: ProgramRequest, peers: Peers) -> None:
-    """In a copy of a process that has not begun: be another rank, until it has said what it sends.
-
-    Raises:
-        FlintError: the program ended or failed before.
-    """
-    from flint.launching.child import be_program
-
-    assert peers.place is not None
-    _peers[:] = [peers]
-    be_program(replace(request, lists_steps=False), peers.rank, peers.place)
+def _set(request: ProgramRequest, own: Own) -> None:
+    os.environ.update(environment(own.rank, request.cluster.world, request.cluster.per_node))
 
 
-def begin(request: ProgramRequest, rank: int, folder: Path) -> None:
+def _become(request: ProgramRequest, own: Own, template: Template | None) -> None:
+    """The process is its rank from here on; copies of it that are made here are others."""
+    if template is not None and _ranks and own.can_be_copied():
+        _ranks[0].import_rest()
+        came = template.leave()
+        if came is not None:
+            own.become(*came)
+    elif template is not None:
+        template.discard()
+    peers = _always.enter_context(waiting(own.rank))
+    if peers.is_asked:
+        place = own.folder / f"asked{peers.rank}"
+        place.mkdir(exist_ok=True)
+        own.become(peers.rank, place)
+        own.fail = peers.fail
+    else:  # else it knows what the one that asks knows
+        peers.learn(own.folder.parent)
+    _peers.append(peers)
+    _set(request, own)
+    if _ranks:
+        _ranks[0].become(peers)
+
+
+def begin(request: ProgramRequest, own: Own) -> None:
     """Make this process a rank of the cluster, and watch for the step."""
     from flint.frontends.torch.programs.rank import ProgramRank
 
-    _ranks.append(ProgramRank(request, rank, folder, _peers[0] if _peers else Peers(rank)))
+    _ranks.append(ProgramRank(request, own, _peers[0] if _peers else Peers(own.rank)))
     _ranks[0].begin()
 
 
 def seen() -> Sequence[SeenStep]:
     """The steps that were seen; of a program that only infers, its step is left now."""
     return _ranks[0].ended() if _ranks else ()
+
+
+def assumed() -> Mapping[str, int]:
+    """What the program was told of values that nobody knows."""
+    from flint.frontends.torch.context import capture
+
+    return dict(capture().assumed)
 
 
 def cause(error: BaseException) -> BaseException:
@@ -79,7 +105,7 @@ def cause(error: BaseException) -> BaseException:
     return found if isinstance(found, Exception) else error
 
 
-def workload(request: ProgramRequest, folder: Path, place: Path) -> Workload:
+def workload(request: ProgramRequest, folder: Path, place: Path, template: Template) -> Workload:
     """The workload of a recorded rank and those that it takes to know all."""
     from flint.frontends.torch.capturing import RecordedRanks, prepare, workload_of
     from flint.frontends.torch.ranks import rank_report
@@ -90,11 +116,12 @@ def workload(request: ProgramRequest, folder: Path, place: Path) -> Workload:
     if not first.mesh:
         raise FlintError("the program was recorded without a mesh")
     level = Level.PARTITIONED if request.target is None else Level.OPTIMIZED
-    prepare(level)
+    starter: Starter = template
+    if not template.is_there():
+        prepare(level)
+        starter = Forks(functools.partial(be_program, request))
     axes, shape = zip(*first.mesh, strict=True)
-    ranks = RecordedRanks(
-        functools.partial(be_program, request), Mesh(shape, axes), limits_of(request), place
-    )
+    ranks = RecordedRanks(starter, Mesh(shape, axes), limits_of(request), place)
     ranks.folders[0] = folder
     ranks.read((0,))
     return workload_of(ranks, request.program.name, request.options, level)

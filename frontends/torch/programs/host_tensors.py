@@ -8,21 +8,20 @@ large tensors: a model is as large on the host as on the device, and nobody asks
 What the device writes into a tensor of the host (``host.copy_(device)``) is not known: from then on
 that tensor is treated as fake.
 
-    with fake_mode, host_tensors(): torch.randperm(8).tolist()     # real numbers
+    with fake_mode, dispatch_mode(see): torch.randperm(8).tolist()     # real numbers
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
 from flint.frontends.torch.context import capture
-from flint.frontends.torch.modes import dispatch_mode, unseen
+from flint.frontends.torch.modes import unseen
 from flint.frontends.torch.patching import around, replace, replace_of_type
 from flint.frontends.torch.recording.known_values import known_value
 from flint.frontends.torch.recording.schemas import rule_of, tensors_in, written_tensors
@@ -41,11 +40,6 @@ _SIZED = frozenset(
 
 _COPY: Any = torch.ops.aten.copy_.default
 _COPIES = (_COPY, torch.ops.aten._to_copy.default)
-
-
-def host_tensors() -> AbstractContextManager[Any]:
-    """A mode that runs for real what is about the host alone; right above the fake tensors'."""
-    return dispatch_mode(_see)
 
 
 def apply() -> None:
@@ -76,7 +70,8 @@ def is_host(tensor: Any) -> bool:
     )
 
 
-def _see(op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def see(op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run for real what is about the host alone: a handler right above the fake tensors."""
     tensors = list(_tensors(args, kwargs))
     real = [tensor for tensor in tensors if is_host(tensor)]
     if len(real) < len(tensors):

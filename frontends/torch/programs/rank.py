@@ -4,16 +4,17 @@ The idea: when the program imports torch, this process becomes the rank (devices
 as long as it lives.  The steps (``steps.py``) say when one begins and ends; what is dispatched
 between is recorded, and left in the folder.
 
-    rank = ProgramRank(request, 0, folder)
+    rank = ProgramRank(request, Own(0, folder), Peers(0))
     rank.begin()                        # and the program goes on; at its step, the process ends
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,7 +26,6 @@ from flint.errors import FlintError
 from flint.frontends.torch.capturing import compiled_for, leave
 from flint.frontends.torch.cluster import device, device_module, device_words
 from flint.frontends.torch.context import Capture
-from flint.frontends.torch.modes import dispatch_mode
 from flint.frontends.torch.programs import (
     host_tensors,
     layout,
@@ -50,8 +50,17 @@ from flint.graph.routing import Routing
 from flint.launching import marks
 from flint.launching.hooks import found
 from flint.launching.outside import noted
+from flint.launching.own import Own
 from flint.launching.program import ProgramRequest, SeenStep
 from flint.launching.stand_ins.missing import watch
+
+_EMISSION = "flint.frontends.torch.emission"
+
+
+@contextlib.contextmanager
+def _without_modes() -> Iterator[None]:
+    with unset_fake_temporarily(), _disable_current_modes(), torch._C.DisableTorchFunction():
+        yield
 
 
 class ProgramRank:
@@ -62,18 +71,16 @@ class ProgramRank:
         steps: that the program has run.
     """
 
-    def __init__(self, request: ProgramRequest, rank: int, folder: Path, peers: Peers) -> None:
-        """A rank that leaves its recording in a folder."""
-        if not peers.is_asked:  # else it knows what the one that asks knows
-            peers.learn(folder.parent)
-        self.request, self._rank, self._folder = request, rank, folder
+    def __init__(self, request: ProgramRequest, own: Own, peers: Peers) -> None:
+        """A rank that leaves its recording in its process's folder."""
+        self.request, self._own = request, own
         cluster = request.cluster
         self._known = Capture(
             (cluster.world,),
             cluster.per_node,
             request.options.walk.routing or Routing(),
             begins_group=True,
-            rank=rank,
+            rank=own.ask,
             peers=peers,
             strict_values=False,
             watch=shards.note,
@@ -86,6 +93,17 @@ class ProgramRank:
         self._always = contextlib.ExitStack()
         self._kept: Recorder | None = None
         self.steps = Steps(request.step, self._start, self._end)
+
+    def import_rest(self) -> None:
+        """Import what leaving a recording takes, once for all copies of the process."""
+        with _without_modes():
+            importlib.import_module(_EMISSION)
+
+    def become(self, peers: Peers) -> None:
+        """Be the rank that the process is from now on."""
+        self._known.peers = peers
+        if self._own.is_copy:  # which has no threads that a computation might wait for
+            torch.set_num_threads(1)
 
     def begin(self) -> None:
         """Be the rank from now on."""
@@ -103,11 +121,10 @@ class ProgramRank:
         for stand_ins in (missing_states.STAND_INS, missing_images.STAND_INS):
             watch(stand_ins, self.request.fake_data)
         enter = self._always.enter_context
-        enter(fake_device(self._known, host_tensors.host_tensors()))
+        self._seen = enter(fake_device(self._known, host_tensors.see))
         enter(watching(self._tracker))
         enter(work.waiting(self._waited))
         enter(watching_sizes(self._resized))
-        enter(dispatch_mode(self._see))
         enter(answering(lambda: self._recorder is not None))
         rounds = OptimizerRounds(self.steps)
         register_optimizer_step_post_hook(rounds.stepped)
@@ -118,11 +135,6 @@ class ProgramRank:
         """A model is called from outside of any."""
         if not torch.is_grad_enabled():
             self.steps.ended(type(module).__name__, Kind.CALL)
-
-    def _see(self, op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self._recorder is None:
-            return op(*args, **kwargs)
-        return self._recorder.see(op, types, args, kwargs)
 
     def _waited(self, item: Any) -> None:
         if self._recorder is not None:
@@ -140,11 +152,13 @@ class ProgramRank:
         tracker.restart()
         device.restart()
         self._known.strict_values = True
-        self._recorder = Recorder(tracker, device.NAME, attention.WHOLE)
+        self._recorder = Recorder(tracker, device.NAME, attention.WHOLE, self._seen.follow)
+        self._seen.by = self._recorder.see
 
     def _end(self, kind: Kind) -> None:
         """The step has ended: leave its recording, and the process."""
         self._kept, self._recorder = self._recorder, None
+        self._seen.by = self._seen.follow
         # A call of a model may be an evaluation before the training.
         if kind is not Kind.CALL or self.request.step.name is not None:
             self._leave()
@@ -161,16 +175,12 @@ class ProgramRank:
         if peers.is_asked:
             raise FlintError("it ran its step without sending it")
         if self.request.lists_steps:
-            found(self._folder, "torch", self.steps.seen())
+            found(self._own.folder, "torch", self.steps.seen())
         shards.note_all(self._names.modules)
-        recording = finished(recorder, self._names, rank=self._rank, mesh=self._grid.axes())
+        recording = finished(recorder, self._names, rank=self._own.rank, mesh=self._grid.axes())
         warnings = Counter(recording.warnings) + noted
-        with (
-            unset_fake_temporarily(),
-            _disable_current_modes(),
-            torch._C.DisableTorchFunction(),
-        ):
+        with _without_modes():
             strict = self.request.options.walk.strict
-            leave(replace(recording, warnings=dict(warnings)), self._folder, strict)
-            peers.teach(self._folder)
-        found(self._folder, "torch")
+            leave(replace(recording, warnings=dict(warnings)), self._own.folder, strict)
+            peers.teach(self._own.folder)
+        found(self._own.folder, "torch")

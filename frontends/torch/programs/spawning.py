@@ -31,4 +31,4 @@ def _spawn(fn: Any, args: tuple[Any, ...] = (), nprocs: int = 1, *_: Any, **__: 
             f"{nprocs} processes are spawned{at_user_line()}, and the cluster has {each} devices "
             f"on each host: --gpus-per-node {nprocs}"
         )
-    fn(OwnRank(known.rank % each, np.arange(world()) % each), *args)
+    fn(OwnRank(known.rank() % each, np.arange(world()) % each), *args)

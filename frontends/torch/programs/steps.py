@@ -90,6 +90,10 @@ class Steps:
             self._of = name
             self._start()
 
+    def forget(self, name: str) -> None:
+        """What were taken for ends of a step were none."""
+        self._seen.pop(name, None)
+
     def _is_wanted(self, name: str, kind: Kind) -> bool:
         if self._choice.name is not None:
             return name == self._choice.name
@@ -112,7 +116,8 @@ def _place() -> str:
 class OptimizerRounds:
     """Rounds of optimizer steps: one optimizer, several in turn, a container and what is in it.
 
-    Which optimizers are in a round becomes clear when the first one comes again.
+    How long a round is becomes clear when the first one comes again.  One that comes only then ends
+    longer rounds: a generator's after several of its critic's, the outer one of local SGD.
     """
 
     NAME = "optimizer"
@@ -121,20 +126,26 @@ class OptimizerRounds:
         """Rounds whose ends are the steps'."""
         self._steps = steps
         self._calls = 0
-        self._first: list[Any] = []  # optimizers of the first round, in their order
+        self._first: list[Any] = []  # the optimizers of the first round, in their order
         self._known = False
+        self._last: Any = None  # the optimizer that ends each round, where one does
 
     def stepped(self, optimizer: Any, *_: Any) -> None:
         """An optimizer has stepped; a hook of PyTorch's."""
         self._calls += 1
         if not self._known:
-            if not any(optimizer is item for item in self._first):
+            if not self._first or optimizer is not self._first[0]:
                 self._first.append(optimizer)
                 self._steps.may_begin(self.NAME, Kind.OPTIMIZER)
                 return
             self._known = True
             self._end(began=True)
-        if self._calls % len(self._first) == 0:
+        elif not any(optimizer is item for item in self._first):
+            self._first.append(optimizer)
+            self._last = optimizer
+            self._steps.forget(self.NAME)
+        whole = self._calls % len(self._first) == 0
+        if optimizer is self._last if self._last is not None else whole:
             self._end()
 
     def _end(self, *, began: bool = False) -> None:

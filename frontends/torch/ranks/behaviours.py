@@ -128,15 +128,22 @@ class _Search:
             self.record(wanted)
 
     def _wanted(self, partition: Partition) -> list[int]:
-        """Ranks of cells of which there are not two that differ along every mesh axis."""
-        order = np.argsort(partition.cells, kind="stable")
-        sizes = np.bincount(partition.cells, minlength=partition.count)
-        seen: dict[int, list[int]] = {}
-        for rank in self.known:
-            seen.setdefault(int(partition.cells[rank]), []).append(rank)
+        """Ranks of cells of which there are not two that differ along every mesh axis.
+
+        Most questions change nothing.  Cells that only questions divide, and whose recorded ranks
+        do the same, need two such ranks together, and one each.
+        """
         wanted: list[int] = []
-        for cell, ranks in enumerate(np.split(order, np.cumsum(sizes)[:-1])):
-            wanted += _ends(seen.get(cell, []), ranks, self.shape)
+        cells = _members(partition.cells)
+        for fact in _members(partition.facts):
+            seen = [rank for rank in fact.tolist() if rank in self.known]
+            parts = [cells[cell] for cell in np.unique(partition.cells[fact])]
+            if len({self.known[rank] for rank in seen}) > 1:
+                for part in parts:
+                    wanted += _ends([rank for rank in seen if rank in part], part, self.shape)
+                continue
+            wanted += _ends(seen, fact, self.shape)
+            wanted += [int(part[-1]) for part in parts if not np.isin(part, [*seen, *wanted]).any()]
         return wanted
 
     def different(self, partition: Partition) -> tuple[int, int] | None:
@@ -203,6 +210,12 @@ class _Search:
         for rank in ranks:
             signs.setdefault(int(cells[rank]), set()).add(self.known[rank])
         return any(len(item) > 1 for item in signs.values())
+
+
+def _members(cells: Kinds) -> list[NDArray[np.int64]]:
+    """The ranks of every cell, ascending."""
+    order = np.argsort(cells, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(cells))[:-1])
 
 
 def _places(shape: tuple[int, ...], axes: Sequence[int]) -> tuple[Evidence, ...]:

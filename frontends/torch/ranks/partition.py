@@ -33,12 +33,14 @@ class Partition:
     Attributes:
         cells: the number of every rank's cell, [world].
         count: of cells.
+        facts: the number of every rank's cell where questions count for nothing, [world].
         counted: places whose questions are told apart by how many are answered yes.
         left_out: places whose questions are not told apart at all.
     """
 
     cells: Kinds
     count: int
+    facts: Kinds
     counted: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
 
@@ -80,7 +82,8 @@ def crossed(evidence: Iterable[Evidence], world: int) -> Partition:
         left_out.append(max(sizes, key=lambda key: sizes[key]))
         del asked[left_out[-1]]
         cells = _cells(facts, asked)
-    return Partition(cells, int(cells.max()) + 1, tuple(sorted(counted)), tuple(sorted(left_out)))
+    named = tuple(sorted(counted)), tuple(sorted(left_out))
+    return Partition(cells, int(cells.max()) + 1, facts, *named)
 
 
 def unlike_questions(reports: Iterable[Iterable[Evidence]]) -> list[str]:

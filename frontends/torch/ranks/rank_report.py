@@ -3,7 +3,7 @@
 The idea: signatures say whether two ranks do the same.  Where they should and do not, the hashes of
 their ops, a line each, say what is different first.
 
-    write(folder, recording, warnings)
+    write(folder, Signed(recording), warnings)
     read(folder).signature
 """
 
@@ -18,8 +18,8 @@ from pathlib import Path
 from flint.capturing.user_frames import short_path
 from flint.frontends.torch.evidence import Evidence
 from flint.frontends.torch.ranks.recorded_evidence import recorded_evidence
-from flint.frontends.torch.ranks.signatures import op_signatures, signature
-from flint.frontends.torch.recording.recording import Op, Recording
+from flint.frontends.torch.ranks.signatures import Signed
+from flint.frontends.torch.recording.recording import Op
 
 _REPORT, _OPS = "report.json", "ops.txt"
 
@@ -43,19 +43,27 @@ class RankReport:
     mesh: tuple[tuple[str, int], ...]
 
 
-def write(folder: Path, recording: Recording, warnings: Mapping[str, int]) -> None:
+def write(folder: Path, signed: Signed, warnings: Mapping[str, int]) -> None:
     """Leave the report of a recording in a folder."""
+    recording = signed.recording
     evidence = (*recording.evidence, *recorded_evidence(recording))
     document = {
-        "signature": signature(recording),
+        "signature": signed.whole,
         "evidence": [[item.place, item.asked, item.packed.hex()] for item in evidence],
         "warnings": dict(warnings),
         "unseen": list(recording.unseen),
         "mesh": recording.mesh,
     }
     (folder / _REPORT).write_text(json.dumps(document), encoding="utf-8")
-    ops = zip(op_signatures(recording), map(_line, recording.ops), strict=True)
+    ops = zip(signed.ops, map(_line, recording.ops), strict=True)
     (folder / _OPS).write_text("\n".join(map(" ".join, ops)), encoding="utf-8")
+    (folder / f"{recording.rank}.{signed.whole}").touch()  # for ranks that end meanwhile
+
+
+def is_known(folder: Path, signed: Signed) -> bool:
+    """Whether a lower rank that does the same has left its report in a folder beside this one."""
+    left = folder.parent.rglob(f"*.{signed.whole}")
+    return any(int(file.stem) < signed.recording.rank for file in left)
 
 
 def read(folder: Path) -> RankReport:

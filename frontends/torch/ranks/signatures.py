@@ -4,7 +4,7 @@ The idea: two ranks run one program when their ops, shapes, streams and waits ar
 groups lie in the same way around them.  Values that say which rank it is (offsets of shards, masks
 of vocabularies) are no behaviour: sizes are compared, numbers are not.
 
-    signature(recording) == signature(other)
+    Signed(recording).whole == Signed(other).whole
 """
 
 from __future__ import annotations
@@ -19,12 +19,22 @@ from flint.frontends.torch.ranks.replica_groups import full_groups
 from flint.frontends.torch.recording.recording import Group, Recording, View
 
 
-def signature(recording: Recording) -> str:
-    """A hash of a recording, the rank's own place left out."""
-    digest = hashlib.sha256("".join(op_signatures(recording)).encode())
-    digest.update(repr(recording.storage_bytes).encode())
-    digest.update(repr([_form(item.view) for item in recording.inputs]).encode())
-    return digest.hexdigest()
+class Signed:
+    """A recording and its hashes, the rank's own place left out.
+
+    Attributes:
+        recording: what was recorded.
+        ops: a hash of every op.
+        whole: a hash of all of it.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        self.ops = tuple(op_signatures(recording))
+        digest = hashlib.sha256("".join(self.ops).encode())
+        digest.update(repr(recording.storage_bytes).encode())
+        digest.update(repr([_form(item.view) for item in recording.inputs]).encode())
+        self.whole = digest.hexdigest()
 
 
 def op_signatures(recording: Recording) -> Iterator[str]:

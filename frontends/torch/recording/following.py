@@ -17,7 +17,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -25,7 +24,7 @@ import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
 from flint.frontends.torch.context import capture
-from flint.frontends.torch.modes import dispatch_mode
+from flint.frontends.torch.modes import Handler, dispatch_mode, run
 from flint.frontends.torch.recording.communication import reduction_of
 from flint.frontends.torch.recording.known_values import (
     MOST,
@@ -41,12 +40,23 @@ from flint.frontends.torch.user_lines import at_user_line, users_line
 _PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor, torch.nn.Buffer)
 
 
-def following() -> AbstractContextManager[Any]:
-    """A mode that follows counts; within fake mode, and outside of a recorder."""
-    return dispatch_mode(_see)
+def following(below: Handler = run) -> Handler:
+    """What follows counts; a dispatch mode's handler within fake mode, and below a recorder.
+
+    Args:
+        below: sees every op next.
+    """
+
+    def see(op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return _see(see, below, op, types, args, kwargs)
+
+    return see
 
 
-def _see(op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _see(
+    again: Handler, below: Handler, op: Any, types: Any, args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:  # fmt: skip
     for kind in types:
         if kind not in _PLAIN:
             watch = capture().watch
@@ -56,12 +66,13 @@ def _see(op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
             return NotImplemented
     parts = parts_of(op, "PrivateUse1") if torch.is_inference_mode_enabled() else None
     if parts is not None:
-        with dispatch_mode(_see):
+        with dispatch_mode(again):
             return parts(*args, **kwargs)
     values = capture().known_values
     if op in _INSTEAD:
-        return _INSTEAD[op](values, op, args, kwargs)
-    result = op(*args, **kwargs)
+        with dispatch_mode(below):
+            return _INSTEAD[op](values, op, args, kwargs)
+    result = below(op, types, args, kwargs)
     rule = _RULES.get(op)
     if _is_real(result):
         return result  # the host's own, which needs nobody to follow it

@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from flint.frontends.torch.cluster.device import current_stream, timeline
 from flint.frontends.torch.context import capture
-from flint.frontends.torch.modes import dispatch_mode
+from flint.frontends.torch.modes import Handler, dispatch_mode, run
 from flint.frontends.torch.recording import communication, inplace_gradients
 from flint.frontends.torch.recording.collective_checks import check_sizes
 from flint.frontends.torch.recording.collectives import NAMESPACES
@@ -62,6 +62,7 @@ class Recorder:
         tracker: Tracker,
         device: str,
         taken_apart: Mapping[Any, Callable[..., Any]] | None = None,
+        below: Handler = run,
     ) -> None:
         """A recorder of ops on tensors of a device.
 
@@ -69,6 +70,7 @@ class Recorder:
             tracker: says whose work an op is.
             device: type of the device.
             taken_apart: op -> what runs in its place, where PyTorch would take it apart otherwise.
+            below: sees every op next.
         """
         self.ops: list[Op] = []
         self.storages = Storages(lambda: len(self.ops))
@@ -80,6 +82,7 @@ class Recorder:
         self._device = device
         self._backend = "CPU" if device == "cpu" else "PrivateUse1"
         self._instead: Mapping[Any, Callable[..., Any]] = taken_apart or {}
+        self._below = below
         self._hazards = Hazards()
         self._streams: dict[Hashable, int] = {0: 0}
         self._works: dict[int, tuple[Any, int]] = {}
@@ -104,7 +107,7 @@ class Recorder:
                 return NotImplemented  # DTensor and its like first become what they are made of
         rule = rule_of(func)
         if rule.ignored:
-            return func(*args, **kwargs)
+            return self._below(func, types, args, kwargs)
         parts = self._instead.get(func) or parts_of(func, self._backend)
         if parts is not None:
             with dispatch_mode(self.see):
@@ -121,7 +124,7 @@ class Recorder:
             args, rule = (*args, *more), rule_of(func)
         place = self._tracker.place()
         self._tracker.made(place)
-        result = func(*args, **kwargs)
+        result = self._below(func, types, args, kwargs)
         self._note(func, rule, place, args, kwargs, result)
         return result
 

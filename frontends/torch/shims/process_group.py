@@ -93,7 +93,7 @@ def begin_group(begin: Any = dist.init_process_group) -> None:
 
     store: Any = FakeStore()
     known = capture()
-    begin("fake", rank=known.rank, world_size=math.prod(known.shape), store=store)
+    begin("fake", rank=known.rank(), world_size=math.prod(known.shape), store=store)
 
 
 def _new_group(original: Any, *args: Any, **kwargs: Any) -> Any:

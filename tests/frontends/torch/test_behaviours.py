@@ -182,6 +182,16 @@ def test_what_a_rank_asks_that_is_recorded_later_counts():
     assert len(cluster.recorded) <= 7
 
 
+@pytest.mark.parametrize(("changes", "recorded"), [(False, [0, 32, 63]), (True, [0, 32, 40, 63])])
+def test_a_question_costs_a_second_recording_only_where_it_changes_something(changes, recorded):
+    """Below 40, 0 and 32 are two; from there on, 63 is one, and the first is the other."""
+    asked = evidence_of("is it less than 40", np.arange(64) < 40, asked=True)
+    cluster = Cluster((64,), lambda at: changes and at[0] < 40)
+    found, _ = behaviours((64,), cluster.sign, lambda: [asked])
+    assert cluster.wrong(found) == []
+    assert sorted(cluster.recorded) == recorded
+
+
 def test_many_questions_of_one_place_are_told_apart_by_how_many_are_answered_yes():
     """Groups of four among 4,096 ranks, of which each rank asks one by one whether it is in it."""
     world = 4096

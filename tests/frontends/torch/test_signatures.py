@@ -6,10 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from flint.frontends.torch.ranks.signatures import signature
+from flint.frontends.torch.ranks import rank_report
+from flint.frontends.torch.ranks.signatures import Signed
 from flint.frontends.torch.recording.recording import Group, Op, Recording, View
 
 MESH = (("dp", 4), ("tp", 2))
+
+
+def signature(item):
+    return Signed(item).whole
 
 
 def view(*shape, storage=0, offset=0):
@@ -100,3 +105,14 @@ def test_stages_that_talk_to_different_peers_are_different_programs():
     signs = {signature(recording(rank, op=mm(), peer=rank + 2)) for rank in (0, 2, 4)}
     assert len(signs) == 3
     assert signature(recording(2, op=mm(), peer=4)) == signature(recording(3, op=mm(), peer=5))
+
+
+def test_one_stands_for_all_that_do_the_same_and_it_is_the_lowest(tmp_path):
+    def is_known(rank, **changes):
+        return rank_report.is_known(tmp_path / "now", Signed(recording(rank, op=mm(**changes))))
+
+    (tmp_path / "first/rank2").mkdir(parents=True)
+    rank_report.write(tmp_path / "first/rank2", Signed(recording(2, op=mm())), {})
+    assert is_known(4)
+    assert not is_known(0)
+    assert not is_known(4, name="aten.add.Tensor")

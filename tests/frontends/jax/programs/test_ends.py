@@ -12,11 +12,21 @@ from tests.frontends.jax.programs.really_run import instructions, modules, parti
 from tests.frontends.jax.programs.test_against_runs import PROGRAMS, captured, command
 from tests.support.shared import quick_rows
 
+UNTIL_SMALL = """
+import jax, jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+jax.set_mesh(jax.make_mesh((4,), ("x",), axis_types=(jax.sharding.AxisType.Auto,)))
+step = jax.jit(lambda w: (0.9 * w, w.sum()))
+w, loss = jax.device_put(jnp.ones((512, 512)), P("x")), jnp.inf
+while loss > 1e-3:
+    w, loss = step(w)
+"""
 ENDS = [
     ("import jax\njax.jit(lambda x: x * 2)(jax.numpy.ones(3))\n", "ended before its step ran 2"),
     ("import jax\nraise SystemExit('no data')\n", r"p\.py:2.*no data"),
     ("import jax\nname = input()\n", r"p\.py:2: .*it waits for input"),
     ("import jax\nopen('weights.npz')\n", r"p\.py:2: .*weights\.npz"),
+    (UNTIL_SMALL, r"may have ended it: the value of a bool is read at .*p\.py:7: .* be False \(1"),
 ]  # fmt: skip
 
 
@@ -124,6 +134,7 @@ rows = jax.device_put(np.arange(64.0, dtype=np.float32), NamedSharding(mesh, P("
 for number, shard in enumerate(rows.addressable_shards):
     np.testing.assert_array_equal(shard.data, np.arange(8.0 * number, 8.0 * number + 8))
 del shard
+np.testing.assert_array_equal(rows.addressable_data(3), np.arange(24.0, 32.0))
 np.testing.assert_array_equal(rows, np.arange(64.0))
 own = 1024 * 512 * 4 // 8 + 64 * 1024 * 4 + 64 * 4 // 8
 step = jax.jit(lambda w, x: w - 0.1 * jax.grad(lambda w: jnp.mean((x @ w) ** 2))(w))
@@ -138,6 +149,54 @@ def test_memory_in_use_is_that_of_the_arrays_that_are_held_and_shards_have_their
     run = command(tmp_path / "p.py", options=("-o", tmp_path / "out"))
     assert run.returncode == 0, run.stderr
     assert "memory in use is read at" in run.stderr
+
+
+#: Each step computes on the part of the first device what nobody else takes part in.
+PARTS = """
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import NamedSharding, PartitionSpec as P
+mesh = jax.make_mesh((8,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+w = jax.device_put(np.ones((512, 512), np.float32), NamedSharding(mesh, P("x")))
+step = jax.jit(lambda w: 0.9 * w)
+for _ in range(4):
+    w = step(w)
+    part = w.addressable_data(0)
+    assert part.shape == (64, 512) and part.devices() == {jax.devices()[0]}
+    jnp.sum(part)
+"""
+
+
+@pytest.mark.thorough
+def test_what_is_computed_of_one_devices_part_communicates_nothing(tmp_path):
+    (tmp_path / "p.py").write_text(PARTS)
+    run = command(tmp_path / "p.py", options=("-o", tmp_path / "out"))
+    assert run.returncode == 0, run.stderr
+    [program] = load(tmp_path / "out").programs
+    nodes = [node for graph, _ in program.graph.walk() for node in graph]
+    assert not any(node.communication for node in nodes)
+    assert any(node.op == "reduce" for node in nodes), "the sum of the part"
+
+
+#: ``shard_map`` refuses operands that lie otherwise than it says where axes are explicit.
+EXPLICIT = """
+import jax, jax.numpy as jnp
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+mesh = jax.make_mesh((8,), ("x",), axis_types=(AxisType.Explicit,))
+made = jax.jit(lambda: jnp.ones((512, 512)), out_shardings=NamedSharding(mesh, P("x")))
+half = jax.shard_map(lambda w: w / 2, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+step, w = jax.jit(half), made()
+assert jax.typeof(w).sharding.spec == P("x", None)
+for _ in range(4):
+    w = step(w)
+"""
+
+
+@pytest.mark.thorough
+def test_where_axes_are_explicit_a_stated_sharding_is_in_the_type_of_a_result(tmp_path):
+    (tmp_path / "p.py").write_text(EXPLICIT)
+    run = command(tmp_path / "p.py", options=("-o", tmp_path / "out"))
+    assert run.returncode == 0, run.stderr
+    assert load(tmp_path / "out").mesh.axes == ("x",)
 
 
 @pytest.mark.thorough

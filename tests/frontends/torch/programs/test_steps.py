@@ -43,6 +43,8 @@ def recorded(events, **choice):
         ("A1A2A3A", {"number": 1}, "1A"),
         ("A1A2A3A", {"number": 3}, "3A"),
         ("A1B2A3B4A5B6A7B", {}, "4A5B"),  # two in turn: each round is one step
+        ("A1A2B3A4A5B6A7A8B", {}, "6A7A8B"),  # one that comes only after several of another
+        ("A1B2B3A4B5B6A7B8B", {}, "6A7B8B"),
         ("ABC1ABC2ABC", {"number": 1}, "1ABC"),  # a container after those in it
         ("ABC1ABC2ABC3ABC", {}, "2ABC"),
         ("eeeA1A2A3A", {}, "2A"),  # an evaluation before the training

@@ -1,0 +1,122 @@
+"""A program that makes no progress: said when it has waited for a minute, with its line.
+
+The idea: what waits for a peer, a lock or a file that never comes takes no processor time, nor does
+anything that it has started.  That is no proof that it never goes on, so that it is said, and the
+time limit ends it.
+
+    watch("train.py", 1800, over)      # a thread, for as long as the process lives
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from flint.capturing.user_frames import running_line, short_path
+from flint.host.tasks import tell
+
+#: Seconds without progress until it is said, and between two looks.
+_QUIET, _LOOKS = 60.0, 5.0
+#: More of one processor than this share is progress, threads that poll take less; and how many
+#: seconds more than that, since the system counts in ticks.
+_IDLE, _TICKS = 0.01, 0.02
+#: States of processes that run, or read a disk.
+_BUSY = "RD"
+_PROCESSES = Path("/proc")
+
+
+def watch(name: str, time_limit: float, over: Callable[[FrameType | None], None]) -> None:
+    """Say so whenever this process, and what it starts, makes no progress.
+
+    Args:
+        name: of the program.
+        time_limit: seconds after which it is ended.
+        over: ends it, where it waits in code that hears no signals; given what its first thread
+            runs.
+    """
+    # None of ``threading``'s, which are the program's: with those it could not be copied.
+    _thread.start_new_thread(_look, (name, time_limit, over))
+
+
+def _look(name: str, time_limit: float, over: Callable[[FrameType | None], None]) -> None:
+    progress, began = Progress(_QUIET), time.monotonic()
+    said: set[tuple[str, int]] = set()
+    while (found := processor_time(os.getpid())) is not None:
+        seconds, busy = found
+        now = time.monotonic()
+        if progress.stopped(now, seconds - time.thread_time(), busy):
+            frame = sys._current_frames().get(threading.main_thread().ident or 0)
+            if now - began > time_limit:
+                over(frame)
+            place = running_line(frame) if frame is not None else ("", 0)
+            if place not in said:
+                said.add(place)
+                at = f" at {short_path(place[0])}:{place[1]}" if place[0] else ""
+                tell(
+                    f"{name} waits{at}: nothing in it has run for {_QUIET:g} s; it is stopped "
+                    f"after {time_limit:g} s (--time-limit)"
+                )
+        time.sleep(_LOOKS)
+
+
+@dataclass(slots=True)
+class Progress:
+    """Whether processes have made any, look by look.
+
+    Attributes:
+        quiet: seconds without any after which they have stopped.
+    """
+
+    quiet: float
+    _last: float = 0.0
+    _seconds: float = -1.0
+    _since: float = 0.0
+
+    def stopped(self, now: float, seconds: float, busy: bool) -> bool:
+        """Whether there was none for so long.
+
+        Args:
+            now: time, seconds.
+            seconds: of processor time that they have taken; less than before where one has ended.
+            busy: one of them runs, or reads a disk.
+        """
+        grown = abs(seconds - self._seconds)
+        if busy or self._seconds < 0 or grown > _IDLE * (now - self._last) + _TICKS:
+            self._since = now
+        self._last, self._seconds = now, seconds
+        return now - self._since >= self.quiet
+
+
+def processor_time(process: int) -> tuple[float, bool] | None:
+    """Seconds that a process and what it has started have taken, and whether one of them is busy.
+
+    None where the system has no /proc.
+    """
+    every = dict(_processes())
+    if process not in every:
+        return None
+    family = {process}
+    for number in sorted(every):  # most start with a greater number than who has started them
+        if every[number][0] in family:
+            family.add(number)
+    own = [every[number] for number in family]
+    return sum(seconds for _, seconds, _ in own), any(busy for _, _, busy in own)
+
+
+def _processes() -> Iterable[tuple[int, tuple[int, float, bool]]]:
+    """Process -> its parent, its processor time in seconds, whether it is busy; see proc(5)."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    for path in _PROCESSES.glob("[0-9]*/stat"):
+        try:
+            words = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        seconds = sum(map(int, words[11:15])) / ticks  # with its children that have ended
+        yield int(path.parent.name), (int(words[1]), seconds, words[0] in _BUSY)

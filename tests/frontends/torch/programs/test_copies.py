@@ -1,0 +1,67 @@
+"""Ranks of a program are copies of one process, made where the program first asks which it is."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from tests.programs.comparing import captured
+
+BEFORE = """
+    import os, torch, torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+    def note(what):
+        with open("noted", "a") as file:
+            file.write(what)
+    note("b")
+"""
+AFTER = """
+    rank = int(os.environ["RANK"])
+    note("a")
+    dist.init_process_group("nccl")
+    model = DistributedDataParallel(torch.nn.Linear(4, 4, device="cuda"))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        model(torch.ones(2 + (rank == 5), 4, device="cuda")).sum().backward()
+        optimizer.step()
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Capture such a program on 8 ranks: what each has, and what the program's processes noted."""
+
+    def run(between=""):
+        text = "".join(map(textwrap.dedent, (BEFORE, between, AFTER)))
+        (tmp_path / "train.py").write_text(text)
+        found = captured(tmp_path, 8, "python", "train.py")
+        return found, (tmp_path / "noted").read_text()
+
+    return run
+
+
+def test_what_comes_before_the_question_runs_once_and_every_rank_is_itself(run):
+    found, noted = run()
+    # A layer of 4 x 4, forward and for its weights: 2 x 2 FLOPs x rows x 16.
+    assert [item["flops"] for item in found] == [
+        2 * 2 * (2 + (rank == 5)) * 16 for rank in range(8)
+    ]
+    assert noted.count("b") == 1
+    assert noted.count("a") > 2  # ranks are recorded, rank 5 among them
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("between", "repeated"),
+    [
+        # A thread's start is the last moment at which there is no other; a file's position is
+        # common to all copies.
+        ("import threading; threading.Thread(target=len, args=('',)).start(); note('c')", "c"),
+        ("kept = open('train.py')", "b"),
+    ],
+    ids=["thread", "open file"],
+)
+def test_what_copies_would_not_have_is_in_every_process(run, between, repeated):
+    _, noted = run(between)
+    assert noted.count(repeated) == noted.count("a") > 2
