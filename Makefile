@@ -57,9 +57,8 @@ test: $(DEV)
 coverage: $(DEV)
 	$(BIN)/python -m coverage erase
 	$(BIN)/python -m coverage run --source=$(CURDIR)/flint,$(CURDIR)/frontends,$(CURDIR)/converters \
-	    -m pytest -m "not thorough" $(PYTEST)
-	$(BIN)/python -m coverage combine --quiet
-	$(BIN)/python -m coverage report
+	    -m pytest -m "not thorough" $(PYTEST); tests=$$?; \
+	$(BIN)/python -m coverage combine --quiet; $(BIN)/python -m coverage report; exit $$tests
 
 # Everything, and what was skipped. JAX prints that it finds no GPU; it is right.
 test-all: lint $(EXTRAS) browser

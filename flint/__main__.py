@@ -25,6 +25,10 @@ def main() -> None:
 
 def _run() -> int:
     try:  # imports take a moment: they are in here
+        import gc
+
+        # What imports and readers make lives to the end: to look for garbage often finds none.
+        gc.set_threshold(50_000)
         from flint.host import interrupts
 
         interrupts.install_handler()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from flint import registry
 from flint.capturing.saved_levels import SavedLevel, at_level
 from flint.errors import UsageError
+from flint.host.collection import uncollected
 from flint.host.packed_files import MEMORY_LIMIT, Content, read_once
 from flint.mesh.mesh import Mesh
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 _LARGER = ", a quarter of what its reader may take: raise --memory-limit (in GiB)"
 
 
+@uncollected
 def convert(
     path: str | Path | Content,
     *,

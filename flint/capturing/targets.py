@@ -74,12 +74,13 @@ def target_of_system(system: str | System) -> Target | None:
     Raises:
         UsageError: no such system.
     """
-    from flint.cost.systems import load_system  # few captures ask for a system's target
+    # Few captures ask for a system's target.
+    from flint.cost.accelerators import accelerator_called
+    from flint.cost.systems import load_system
 
     accelerator = load_system(system).accelerator if isinstance(system, str) else system.accelerator
-    found = [
-        item for item in targets() if load_system(item.system).accelerator.name == accelerator.name
-    ]
+    ours = accelerator_called(accelerator.name)
+    found = [item for item in targets() if item.accelerator == ours]
     return min(found, key=lambda item: abs(item.memory - accelerator.memory_bytes), default=None)
 
 

@@ -59,12 +59,13 @@ def remarks(proto: pb.HloModuleProto) -> list[str]:
     through_xla = _compiled(proto) or proto.HasField("input_output_alias")
     if through_xla and not proto.HasField("frontend_attributes"):
         texts.append(UNENDED)
-    valueless = sum(
-        instruction.opcode == "constant" and not instruction.HasField("literal")
+    valueless = [
+        VALUELESS
         for computation in proto.computations
         for instruction in computation.instructions
-    )
-    return texts + [VALUELESS] * valueless
+        if instruction.opcode == "constant" and not instruction.HasField("literal")
+    ]
+    return texts + valueless
 
 
 def _compiled(proto: pb.HloModuleProto) -> bool:

@@ -64,13 +64,19 @@ def _positions(tree: Tree) -> dict[tuple[int, ...], int]:
 
 
 def parameter_shardings(
-    proto: pb.HloModuleProto, entry: Any, parameters: Sequence[Tree]
+    proto: pb.HloModuleProto, written: Sequence[Any], parameters: Sequence[Tree]
 ) -> tuple[str, ...]:
-    """XLA's sharding text per flattened entry parameter, "" where none is stated."""
+    """XLA's sharding text per flattened entry parameter, "" where none is stated.
+
+    Args:
+        proto: the module.
+        written: the entry's parameter instructions.
+        parameters: their values, in the order of their numbers.
+    """
     stated: dict[int, pb.OpSharding] = dict(enumerate(proto.spmd_parameters_shardings))
     if not stated:
-        for instruction in entry.instructions:
-            if instruction.opcode == "parameter" and instruction.HasField("sharding"):
+        for instruction in written:
+            if instruction.HasField("sharding"):
                 try:
                     sharding = pb.OpSharding.FromString(instruction.sharding)
                 except DecodeError:

@@ -79,7 +79,8 @@ def _module(proto: pb.HloModuleProto, name: str) -> Module:
     reading.warnings.update(remarks(proto))
     parameters = [scope.parameters[number] for number in sorted(scope.parameters)]
     root = scope.tree(root_id(entry))
-    shardings = parameter_shardings(proto, entry, parameters)
+    written = [item for item in entry.instructions if item.opcode == "parameter"]
+    shardings = parameter_shardings(proto, written, parameters)
     return Module(
         name=proto.name,
         functions=reading.functions,
@@ -95,7 +96,7 @@ def _module(proto: pb.HloModuleProto, name: str) -> Module:
         partitioned=bool(proto.spmd_parameters_shardings)
         or entry.name.endswith(_PARTITIONED)
         or not any("devices=[" in text for text in shardings),
-        input_names=_input_names(reading, entry, parameters),
+        input_names=_input_names(reading, written, parameters),
         location=reading.locations,
         warnings=dict(reading.warnings),
         scheduled=reading.scheduled,
@@ -103,12 +104,8 @@ def _module(proto: pb.HloModuleProto, name: str) -> Module:
     )
 
 
-def _input_names(reading: Reading, entry: Any, parameters: list[Tree]) -> tuple[str, ...]:
-    places = {
-        instruction.parameter_number: reading.location(instruction)
-        for instruction in entry.instructions
-        if instruction.opcode == "parameter"
-    }
+def _input_names(reading: Reading, written: list[Any], parameters: list[Tree]) -> tuple[str, ...]:
+    places = {item.parameter_number: reading.location(item) for item in written}
     # All have their numbers before the first is looked up, which lists them.
     names = [reading.locations(places[number]).name for number in range(len(parameters))]
     return tuple(

@@ -16,7 +16,6 @@ from flint.cost.hardware import Accelerator
 from flint.cost.reserve import reserve_of
 from flint.graph.graph import WorkloadGraph
 from flint.passes import apply
-from flint.simulation.caching_allocator import usage
 from flint.simulation.memory import Memory, peak_memory
 from flint.workload.programs import Program
 
@@ -35,6 +34,8 @@ def program_memory(
     found = peak_memory(kernels, program.inputs, program.calls)
     if program.allocations is None:
         return found
+    from flint.simulation.caching_allocator import usage  # few programs were recorded so
+
     limit = accelerator.memory_bytes - reserve_beside(program, accelerator)
     used = usage(program.allocations, limit)
     more = 0

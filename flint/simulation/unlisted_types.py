@@ -17,6 +17,7 @@ import numpy as np
 from flint.cost.hardware import Accelerator
 from flint.cost.prices import Prices
 from flint.cost.roofline import Computed, computed_as, family_of
+from flint.graph.distinct import distinct
 from flint.graph.graph import WorkloadGraph
 from flint.graph.tensor_types import DTYPES
 from flint.graph.work import Unit
@@ -49,7 +50,7 @@ def unlisted_types(
                 code = DTYPES.index(dtype)
                 items = (block.work_unit == unit) & (block.work_dtype == code)
                 owner = row_of_entry(block.work_ptr)
-                nodes = np.unique(owner[items])
+                nodes = distinct(owner[items])
                 seconds = float(prices.kernels(block)[nodes].sum())
                 spent[unit, dtype, computed] += share * times * seconds
     order = sorted(spent.items(), key=lambda item: -item[1])
@@ -66,7 +67,7 @@ def _guesses(graph: WorkloadGraph, accelerator: Accelerator) -> dict[tuple[Unit,
     """Unit and type of work items that the accelerator does not list -> how they are computed."""
     if not len(graph.work_unit):
         return {}
-    pairs = np.unique(graph.work_unit.astype(np.int64) * len(DTYPES) + graph.work_dtype)
+    pairs = distinct(graph.work_unit.astype(np.int64) * len(DTYPES) + graph.work_dtype)
     found: dict[tuple[Unit, str], Computed] = {}
     for number in pairs.tolist():
         unit, dtype = Unit(number // len(DTYPES)), DTYPES[number % len(DTYPES)]

@@ -70,7 +70,8 @@ def _verify_exchanges(
         sources = np.flatnonzero(permutation.target >= 0)
         both = np.stack([sources, permutation.target[sources]])
         pairs = owner[both % len(owner)]
-        for source, target in np.unique(pairs, axis=1).T.tolist():
+        for pair in distinct(pairs[0] * len(sequences) + pairs[1]).tolist():
+            source, target = divmod(pair, len(sequences))
             sent = sequences[source].sent(permutation)
             received = sequences[target].received(permutation)
             if sent != received:

@@ -23,6 +23,7 @@ from flint.host.child_processes import Limits
 from flint.host.environment import import_numpy
 from flint.host.module_process import ModuleProcess
 from flint.host.packed_files import MEMORY_LIMIT, Content
+from flint.host.reading_memory import RAISE, says_no_memory, too_large
 
 if TYPE_CHECKING:
     from flint.stablehlo.read.records import Module
@@ -37,9 +38,6 @@ _BUSY = 30
 _CHILD = "flint.frontends.saved.child"
 #: Name of the file with its result.
 _RECORDS = "records"
-#: Of what a process says when it gets no more memory.
-_NO_MEMORY = ("bad_alloc", "MemoryError", "out of memory", "Cannot allocate memory")
-_RAISE = "raise the limit (--memory-limit, in GiB) if you trust the file"
 
 
 @contextmanager
@@ -79,7 +77,7 @@ def begin(
         _CHILD, [str(seconds), str(memory_limit)], f"{name}: reading it", "",
         Limits(_BUSY * seconds, memory_limit), advice=" (--memory-limit, in GiB)",
     ) as child:  # fmt: skip
-        words = {"name": name, "entry": entry, "advice": f": {_RAISE}"}
+        words = {"name": name, "entry": entry, "advice": f": {RAISE}"}
         child.begin(words, content.data)
         yield lambda: _records(child, name, seconds, memory_limit)
 
@@ -117,6 +115,6 @@ def _why(child: ModuleProcess, seconds: int, memory: int) -> str:
             "damaged file it may never end)"
         )
     said = child.log()
-    if any(words in said for words in _NO_MEMORY):
-        return f"reading it takes more than {memory / 2**30:g} GiB of memory: {_RAISE}"
+    if says_no_memory(said):
+        return too_large(memory)
     return f"damaged, or nested too deeply: while it was read {child.reason()}"

@@ -96,11 +96,13 @@ def started(tmp_path):
     """Runs ``flint systems`` with these variables under ``AT_A_MODULE``."""
     (tmp_path / "sitecustomize.py").write_text(AT_A_MODULE)
     path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
+    # `make coverage` imports modules before the command does.
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("COVERAGE_")}
 
     def run(**variables):
         return subprocess.run(
             [sys.executable, "-c", ENTRY, "systems"], capture_output=True, text=True, check=False,
-            timeout=HUNG, cwd=tmp_path, env=os.environ | {"PYTHONPATH": path} | variables,
+            timeout=HUNG, cwd=tmp_path, env=environment | {"PYTHONPATH": path} | variables,
         )  # fmt: skip
 
     return run

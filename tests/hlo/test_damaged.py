@@ -111,6 +111,19 @@ def test_tuples_that_double_cannot_grow_without_limit():
     refused(computation(1, *steps), match="tuple's shape")
 
 
+def test_a_tuple_of_tuples_of_20_000_is_one_line():
+    """Written by hand: protobuf's own classes do not go so deep."""
+    text = shape(4)
+    for _ in range(20_000):
+        body, length = text, len(text)
+        size = b""
+        while length > 127:
+            size += bytes([length & 127 | 128])
+            length >>= 7
+        text = bytes([16, TUPLE, 34]) + size + bytes([length]) + body  # fields 2 and 4
+    refused(computation(1, instruction(1, "parameter", of=text)), match="MaxDepth")
+
+
 def test_branches_that_share_computations_are_read_once():
     """A chain in which every conditional calls the same computation from both branches."""
     computations = [computation(1, instruction(1, "parameter"))]

@@ -27,7 +27,7 @@ FAULTS = ("SIGKILL", "SIGKILL", "SIGTERM", "SIGTERM", "full disk")
 #: A file may be this long when the disk is full (bytes): one of these each time.
 LENGTHS = tuple(round(4**power) - 1 for power in range(11))
 #: Seconds in which all processes of a job are gone once it is.
-_GONE = 30.0
+GONE = 30.0
 _MARK = "FLINT_TORTURE"
 
 
@@ -156,7 +156,7 @@ def _left(folder: Path) -> list[Path]:
 
 def _wait_for_processes(folder: Path) -> list[str]:
     """Commands of the job that go on after a while."""
-    end = time.monotonic() + _GONE
+    end = time.monotonic() + GONE
     while (found := _processes(folder)) and time.monotonic() < end:
         time.sleep(0.05)
     return found

@@ -9,7 +9,6 @@ own position in its group.  The offsets are evaluated for all ranks; nothing is 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from itertools import chain
@@ -49,11 +48,12 @@ class Uses:
     """Who uses the values of a module: counts everywhere, the op for uses in the same block."""
 
     def __init__(self, module: Module) -> None:
-        self.count: Counter[int] = Counter()
+        blocks = list(module.blocks())
+        uses = [op.operands for block in blocks for op in block.ops]
+        uses += [block.yields for block in blocks]
+        used = np.fromiter(chain.from_iterable(uses), np.int64)
+        self.count = np.bincount(used, minlength=len(module.value_type))
         self._users: dict[int, dict[int, Op]] = {}
-        for block in module.blocks():
-            self.count.update(block.yields)
-            self.count.update(chain.from_iterable([op.operands for op in block.ops]))
 
     def only_user(self, value: int, block: Block) -> Op | None:
         """The one op of ``block`` that uses ``value`` when nothing else does."""

@@ -311,7 +311,13 @@ def _open_world(module: Module, implied: int, given: int) -> World | None:
 
 def _devices_in_collectives(module: Module) -> int:
     largest = 0
-    for op in [op for block in module.blocks() for op in block.ops if op.attrs is not None]:
+    exchanges = [
+        op
+        for block in module.blocks()
+        for op in block.ops
+        if op.attrs and ("groups" in op.attrs or "pairs" in op.attrs)
+    ]
+    for op in exchanges:
         groups: ReplicaGroups | None = op.attr("groups")
         if groups is not None:
             if groups.iota is not None:

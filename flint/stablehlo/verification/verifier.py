@@ -57,7 +57,8 @@ def verify(module: Module, where: Callable[[Op], str]) -> None:
     alike: set[tuple[object, ...]] = set()
     for block in reversed(list(module.blocks())):  # what is inside first: errors are closer
         for op in block.ops:
-            key = (op.name, id(op.attrs), *map(kind, op.operands), -1, *map(kind, op.results))
+            values = op.operands + op.results
+            key = (op.name, id(op.attrs), len(op.results), *map(kind, values))
             if key in alike:
                 continue
             try:
@@ -67,8 +68,7 @@ def verify(module: Module, where: Callable[[Op], str]) -> None:
                 alike.add(key)
                 if op.name in tables[0]:
                     ins, outs = (
-                        [types[kind(value)] for value in values]
-                        for values in (op.operands, op.results)
+                        [types[kind(value)] for value in part] for part in (op.operands, op.results)
                     )
                     for checks in tables:
                         if op.name in checks:

@@ -1,6 +1,9 @@
 """A file that ends, hangs or overfills the process that parses it costs one line of error."""
 
 import gzip
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -131,6 +134,21 @@ def test_what_needs_more_memory_than_the_limit_says_what_to_raise():
     text = refusal(data, memory_limit=128 << 20)
     assert "memory" in text and "--memory-limit" in text
     assert len(read(of(data)).functions["main"].ops) == 30_000
+
+
+def test_what_a_process_has_reserved_does_not_count_for_its_reader():
+    """As pyarrow reserves a GiB: a copy of such a process could read nothing within the limit."""
+    script = (
+        "import mmap; from pathlib import Path; from flint.frontends.saved.reading import read\n"
+        "from flint.host.packed_files import Content\n"
+        "held = mmap.mmap(-1, 600 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n"
+        f"read(Content(Path('f.mlir'), {MLIR!r}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_trusted_file_is_read_in_this_process(monkeypatch):
