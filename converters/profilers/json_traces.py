@@ -25,6 +25,7 @@ import msgspec
 
 from flint.errors import FlintError
 from flint.host.packed_files import pieces
+from flint.host.reading_memory import check_room
 
 #: More bytes than a trace may have when it is unpacked.
 MAX_BYTES = 16 << 30
@@ -33,6 +34,10 @@ _MAX_ITEM, _MAX_AROUND = 64 << 20, 256 << 20
 #: So close to the end of what has been read an error may mean that the rest is still to come:
 #: literals and escapes are shorter.
 _NEAR = 16
+#: Bytes that there are before characters are decoded: what a decoder and its reader make of each of
+#: them at most (``{"a":[]}`` is a dictionary, its table and a list: 37), and what the memory
+#: allocator takes from the system at once.
+_PER_CHARACTER, _AT_ONCE = 64, 8 << 20
 
 Record = TypeVar("Record")
 
@@ -122,6 +127,7 @@ class _Runs:
         if end < 0:  # at the end of a piece, or of objects that begin so: look for it once only
             self._failed, self._separator = text, ""
             return None
+        check_room(_PER_CHARACTER * (end - at) + _AT_ONCE)
         try:
             return self._decode(f"[{text[at:end]}]"), end
         except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
@@ -175,10 +181,12 @@ class JsonTrace:
 
         def one(item: dict[str, Any]) -> Record:
             try:
-                return decode(msgspec.json.encode(item))
+                text = msgspec.json.encode(item)
+                check_room(_PER_CHARACTER * len(text) + _AT_ONCE)
+                return decode(text)
             except (msgspec.MsgspecError, RecursionError) as error:
-                text = f"{self.path}: {expected} ({error}): {str(item)[:80]}"
-                raise FlintError(text) from error
+                what = f"{self.path}: {expected} ({error}): {str(item)[:80]}"
+                raise FlintError(what) from error
 
         return self._objects(key, msgspec.json.Decoder(GenericAlias(list, (kind,))).decode, one)
 

@@ -7,10 +7,12 @@ in one line.  The limit is the whole process's: what it has before a file is rea
     with allowed(2 << 30):
         with bounded(Path("trace.json.gz")):
             ...                             # reads it, with 2 GiB more than there is in use now
+            check_room(16 << 20)            # there are 16 MiB more, or MemoryError
 """
 
 from __future__ import annotations
 
+import mmap
 import resource
 import sys
 import threading
@@ -84,6 +86,22 @@ def bounded(path: object) -> Iterator[None]:
         raise FlintError(f"{path}: {too_large(limit)}") from error
     finally:
         _change(_limits.remove, highest)
+
+
+def check_room(size: int) -> None:
+    """Refuse what needs so many bytes where they are not to be had; none of them is touched.
+
+    For native decoders that write to what they were not given: msgspec 0.22 does for strings.
+
+    Raises:
+        MemoryError: the system refuses them.
+    """
+    if sys.platform != "linux":
+        return
+    try:
+        mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()
+    except OSError as error:
+        raise MemoryError(f"{size} bytes") from error
 
 
 def _change(how: Callable[[int], None], highest: int) -> None:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from flint.errors import FlintError
-from flint.host.reading_memory import allowed, bounded
+from flint.host.child_processes import data_bytes
+from flint.host.reading_memory import allowed, bounded, check_room
 
 MIB = 1 << 20
 
@@ -22,6 +23,15 @@ def test_what_goes_beyond_the_limit_is_one_line_that_names_the_option():
         "trace.json: reading it takes more than 0.0625 GiB of memory: raise the limit "
         "(--memory-limit, in GiB) if you trust the file"
     )
+
+
+def test_room_that_is_not_there_is_refused_and_room_that_is_there_is_not_taken():
+    with allowed(64 * MIB), bounded("trace.json"):
+        before = data_bytes()
+        check_room(32 * MIB)
+        assert data_bytes() == before
+    with pytest.raises(FlintError, match="takes more than"), allowed(64 * MIB), bounded("it"):
+        check_room(128 * MIB)
 
 
 def test_what_the_process_has_already_does_not_count():

@@ -125,3 +125,17 @@ def test_whatever_json_writes_is_read_as_json_reads_it(
     whole = json.loads(path.read_text(encoding="utf-8"))
     read = list(json_traces.JsonTrace.read(path).items("events"))
     assert repr(read) == repr([item for item in whole["events"] if isinstance(item, dict)])
+
+
+def test_text_is_decoded_only_where_all_that_can_come_of_it_has_room(tmp_path, monkeypatch):
+    """msgspec 0.22 writes to strings that it did not get: a process ends by SIGSEGV."""
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps({"traceEvents": [{"name": f"op {n}"} for n in range(1000)]}))
+    monkeypatch.setattr(packed_files, "_PIECE", 1000)
+    rooms = []
+    monkeypatch.setattr(json_traces, "check_room", rooms.append)
+    events = list(json_traces.JsonTrace.read(path).items("traceEvents"))
+    assert len(events) == 1000
+    assert len(rooms) > 10
+    # The worst of 8 bytes: a dictionary with a table of 8 places and a list, 64 + 184 + 72 bytes.
+    assert min(rooms) >= 40 * len('{"name": "op 999"}, ')
