@@ -8,6 +8,7 @@ all that was imported and hands bytes back as a file; its death is one line.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -46,8 +47,9 @@ def apart(read: Callable[[], bytes], path: Path) -> bytes:
         try:
             _, status = os.waitpid(process, 0)
         except BaseException:
-            os.kill(process, signal.SIGKILL)
-            os.waitpid(process, 0)
+            with contextlib.suppress(ProcessLookupError):  # it was waited for just now
+                os.kill(process, signal.SIGKILL)
+                os.waitpid(process, 0)
             raise
         return _taken(path, folder, os.waitstatus_to_exitcode(status))
 

@@ -9,7 +9,7 @@ import pytest
 
 from flint.errors import FlintError
 from flint.host.child_processes import data_bytes
-from flint.host.reading_memory import allowed, bounded, check_room
+from flint.host.reading_memory import SLACK, allowed, bounded, check_room
 
 MIB = 1 << 20
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux limits wh
 
 def test_what_goes_beyond_the_limit_is_one_line_that_names_the_option():
     with pytest.raises(FlintError) as error, allowed(64 * MIB), bounded("trace.json"):
-        np.ones(128 * MIB, np.int8)
+        np.ones(65 * MIB + SLACK, np.int8)
     assert str(error.value) == (
         "trace.json: reading it takes more than 0.0625 GiB of memory: raise the limit "
         "(--memory-limit, in GiB) if you trust the file"
@@ -31,7 +31,31 @@ def test_room_that_is_not_there_is_refused_and_room_that_is_there_is_not_taken()
         check_room(32 * MIB)
         assert data_bytes() == before
     with pytest.raises(FlintError, match="takes more than"), allowed(64 * MIB), bounded("it"):
-        check_room(128 * MIB)
+        check_room(65 * MIB + SLACK)
+
+
+def test_what_grows_beyond_the_limit_bit_by_bit_ends_where_it_is_noticed():
+    grown = []
+    with pytest.raises(FlintError, match="takes more than"), allowed(8 * MIB), bounded("it"):
+        while True:  # a reader that goes on for ever
+            grown.append(np.ones(MIB // 16, np.int8))
+            if grown[0].nbytes * len(grown) > 16 * MIB:
+                grown.pop()
+
+
+def test_what_is_held_in_the_end_is_more_than_the_limit():
+    held = []
+    with pytest.raises(FlintError, match="takes more than"), allowed(8 * MIB), bounded("it"):
+        held.append(np.ones(32 * MIB, np.int8))
+
+
+def test_afterwards_nothing_is_raised_any_more():
+    for _ in range(20):
+        with allowed(64 * MIB), bounded("trace.json"):
+            held = np.ones(16 * MIB, np.int8)
+    watching = [thread for thread in threading.enumerate() if thread.name == "memory of a reader"]
+    assert held.sum() == 16 * MIB
+    assert watching == []
 
 
 def test_what_the_process_has_already_does_not_count():
