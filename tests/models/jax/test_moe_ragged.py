@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import math
 from dataclasses import replace
 
 import jax
@@ -21,18 +22,18 @@ pytestmark = pytest.mark.xdist_group("models")
 RAGGED = replace(TINY, dispatch="ragged")
 #: A device has one sequence of 16 tokens with 2 experts each, of 64 elements of 2 bytes; a product
 #: of an expert has 64 x 128 weights; 4 devices share 8 experts.
-ROWS, ROW, WEIGHTS, LAYERS = 16 * 2, 64 * 2, 64 * 128, 2
+ROWS, ROW, WEIGHTS, LAYERS = 16 * 2, 64 * 2, (64, 128), 2
 
 
 def counted(config, kinds, **options):
-    """(bytes in, bytes out) of exchanges, and FLOPs of grouped products, of one device."""
+    """(bytes in, bytes out) of exchanges, FLOPs and sizes of grouped products, of one device."""
     found = collections.Counter()
     for block, times in training(config, mesh=(2, 4)).capture(options=options).graph.walk():
         for node in block:
             if node.op in kinds and node.communication is not None:
                 found[node.communication.bytes_in, node.communication.bytes_out] += times
             elif node.op in kinds:
-                found[node.work.flops] += times
+                found[node.work.flops, frozenset(node.work.items[0].dims)] += times
     return dict(found)
 
 
@@ -48,14 +49,14 @@ def test_without_a_routing_buffers_hold_all_that_could_come():
 
 @pytest.mark.parametrize("routing", quick(["balanced", "zipf:1"], "balanced"))
 def test_at_a_routing_exchanges_and_products_are_those_of_the_busiest_device(routing):
-    """3 products forward, again, and twice backward."""
+    """3 products forward, again, and twice backward; their FLOPs are the mean device's."""
     there = -(-int(1e6 * ROWS * routing_of(routing).busiest(8, 4)) // 10**6)
     found = counted(RAGGED, EXCHANGES | PRODUCTS, routing=routing)
-    flops = 2 * there * WEIGHTS
+    product = 2 * ROWS * math.prod(WEIGHTS), frozenset({1, there, *WEIGHTS})
     exchanges = collections.Counter()
     exchanges[ROWS * ROW, there * ROW] += 3 * LAYERS
     exchanges[there * ROW, ROWS * ROW] += 3 * LAYERS
-    assert found == {**exchanges, flops: (3 + 3 + 6) * LAYERS}
+    assert found == {**exchanges, product: (3 + 3 + 6) * LAYERS}
 
 
 @pytest.mark.thorough
