@@ -28,7 +28,7 @@ def _run() -> int:
         import gc
 
         # What imports and readers make lives to the end: to look for garbage often finds none.
-        gc.set_threshold(50_000)
+        gc.set_threshold(200_000)
         from flint.host import interrupts
 
         interrupts.install_handler()

@@ -109,14 +109,10 @@ def tensors_of_units(
     units: Units, parent: Ints, pairs: Ints, accesses: Accesses
 ) -> list[tuple[Access, ...]]:
     """Per unit what its op does with memory; of a collective all that its c10d op does."""
-    found: list[tuple[Access, ...]] = []
     partner = np.where(units.row >= 0, pairs[np.maximum(units.row, 0)], -1).tolist()
-    for row, talks, mate in zip(
-        units.row.tolist(), units.collective.tolist(), partner, strict=True
-    ):
-        if not talks:
-            found.append(accesses.tensors[mate] if mate >= 0 else ())
-            continue
+    found = [accesses.tensors[mate] if mate >= 0 else () for mate in partner]
+    for unit in np.flatnonzero(units.collective).tolist():
+        row = int(units.row[unit])
         accessed: dict[Access, None] = {}
         while row >= 0:
             other = int(pairs[row])
@@ -125,7 +121,7 @@ def tensors_of_units(
             if other >= 0 and accesses.names[other].startswith("c10d::"):
                 break
             row = int(parent[row])
-        found.append(tuple(accessed))
+        found[unit] = tuple(accessed)
     return found
 
 

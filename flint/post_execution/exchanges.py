@@ -69,26 +69,21 @@ def exchanges_of(
         FlintError: a rank is in none of its groups; with ``strict``, the trace does not tell a
             collective's size, group or peer.
     """
-    found: list[Exchange | None] = []
+    found: list[Exchange | None] = [None] * len(units)
     missing: dict[str, int] = defaultdict(int)
     inferred: dict[str, int] = defaultdict(int)
     guessed: dict[int, str] = {}
-    for unit, (fact, row, group) in enumerate(_told(units, trace)):
-        if fact is None:
-            found.append(None)
-            continue
+    for unit, fact, row, group in _told(units, trace):
         kind = _KIND[fact.kind]
         if fact.parts is None or not 0 <= sum(fact.parts) < _LARGEST:
             missing[f"bytes of {fact.name} (profile with record_shapes=True)"] += 1
-            found.append(None)
             continue
         if fact.kind in (OpClass.SEND, OpClass.RECV):
             if fact.peer < 0:
                 missing[f"other rank of a {fact.name}"] += 1
-                found.append(None)
                 continue
             pair = (units.rank, fact.peer) if kind == "send" else (fact.peer, units.rank)
-            found.append(Exchange(kind, pair, fact.parts, fact.dtype))
+            found[unit] = Exchange(kind, pair, fact.parts, fact.dtype)
             continue
         if group is None:
             group, why = untold.of(fact, row, unit)
@@ -97,7 +92,6 @@ def exchanges_of(
                 guessed[unit] = why
         if group is None:
             missing[f"group of {fact.name} (--group {fact.name}=0-7 states one)"] += 1
-            found.append(None)
             continue
         if units.rank not in group:
             whose = f"by its distributedInfo or its file's name, of rank {units.rank}"
@@ -111,11 +105,10 @@ def exchanges_of(
                 f"is {whose}"
             )
         if len(group) == 1 and fact.group is None:
-            found.append(None)
             continue
         if _TO_ONE.fullmatch(fact.name):
             units.notes[REDUCES] = units.notes.get(REDUCES, 0) + 1
-        found.append(Exchange(kind, group, fact.parts, fact.dtype))
+        found[unit] = Exchange(kind, group, fact.parts, fact.dtype)
     _say(trace.path, units.notes, missing, inferred, strict=strict, hint=hint)
     return found, guessed
 
@@ -131,8 +124,8 @@ def untold_exchanges(units: Units, trace: Observed, groups: UntoldGroups) -> lis
     starts, ends = units.start.tolist(), units.end.tolist()
     lanes = units.stream.tolist() if units.device else [-1] * len(units)
     found = []
-    for unit, (fact, row, group) in enumerate(_told(units, trace)):
-        if fact is None or group is not None or groups.stated(fact) is not None:
+    for unit, fact, row, group in _told(units, trace):
+        if group is not None or groups.stated(fact) is not None:
             continue
         if fact.kind in (OpClass.SEND, OpClass.RECV):
             continue
@@ -147,21 +140,21 @@ def untold_exchanges(units: Units, trace: Observed, groups: UntoldGroups) -> lis
     return found
 
 
-def _told(units: Units, trace: Observed) -> Iterator[tuple[OpFacts | None, int, Group | None]]:
-    """Of each unit what is known of its communication, its row, and the group that is told.
-
-    No facts of those that compute.
-    """
+def _told(units: Units, trace: Observed) -> Iterator[tuple[int, OpFacts, int, Group | None]]:
+    """Each unit that communicates: what is known of it, its row, and the group that is told."""
+    talking = np.flatnonzero(units.collective)
+    if not len(talking):
+        return
     known = np.array([fact.group is not None for fact in trace.facts], bool)
     holder = around(trace.parent, known[trace.op])
-    for talks, number, row in zip(
-        units.collective.tolist(), units.fact.tolist(), units.row.tolist(), strict=True
+    for unit, number, row in zip(
+        talking.tolist(), units.fact[talking].tolist(), units.row[talking].tolist(), strict=True
     ):
         fact = units.facts[number]
         group = fact.group
-        if talks and group is None and holder[row] >= 0:
+        if group is None and holder[row] >= 0:
             group = trace.facts[int(trace.op[holder[row]])].group
-        yield (fact if talks else None), row, group
+        yield unit, fact, row, group
 
 
 def _say(

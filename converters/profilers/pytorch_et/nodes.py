@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Annotated, Any
 
@@ -42,6 +43,8 @@ class _Side(msgspec.Struct, gc=False):
 
 
 _NO_SIDE = _Side()
+#: Attributes that every node has.
+_TOLD = ("rf_id", "tid", "op_schema")
 
 
 class _Attribute(msgspec.Struct, gc=False):
@@ -68,18 +71,38 @@ class _Node(msgspec.Struct, gc=False):
     output_types: msgspec.Raw = _NOTHING
 
 
-def _modern(node: _Node) -> tuple[_Side, _Side, int, dict[str, Any]]:
-    """Inputs, outputs, the node around it and the attributes, in whichever schema they stand."""
-    inputs, outputs = node.inputs, node.outputs
-    if not isinstance(inputs, list) and not isinstance(outputs, list):
-        attributes = {entry.name: entry.value for entry in node.attrs}
-        return inputs, outputs or _NO_SIDE, node.ctrl_deps, attributes
+def _modern(node: _Node) -> tuple[_Side, _Side, int, list[_Attribute]]:
+    """Inputs, outputs, the node around it and the attributes of a node of schema 1.0.1."""
     return (
-        _Side(inputs, node.input_shapes, node.input_types),
-        _Side(outputs, node.output_shapes, node.output_types),
+        _Side(node.inputs, node.input_shapes, node.input_types),
+        _Side(node.outputs, node.output_shapes, node.output_types),
         node.parent,
-        {"rf_id": node.rf_id, "tid": node.tid, "op_schema": node.op_schema},
+        [_Attribute(name, getattr(node, name)) for name in _TOLD],
     )
+
+
+class _Told:
+    """Finds the attributes that every node has, nearly always in the same places."""
+
+    def __init__(self) -> None:
+        self._take = itemgetter(0, 0, 0)
+
+    def of(self, attributes: list[_Attribute]) -> tuple[Any, Any, Any]:
+        """The values of ``_TOLD``, None of what a node does not have."""
+        try:
+            record, thread, schema = self._take(attributes)
+        except IndexError:
+            return self._searched(attributes)
+        if (record.name, thread.name, schema.name) != _TOLD:
+            return self._searched(attributes)
+        return record.value, thread.value, schema.value
+
+    def _searched(self, attributes: list[_Attribute]) -> tuple[Any, Any, Any]:
+        places = {entry.name: place for place, entry in enumerate(attributes)}
+        if all(name in places for name in _TOLD):
+            self._take = itemgetter(*(places[name] for name in _TOLD))
+        values = [attributes[places[name]].value if name in places else None for name in _TOLD]
+        return values[0], values[1], values[2]
 
 
 @dataclass(slots=True, eq=False)
@@ -149,42 +172,49 @@ def read_nodes(
     # Kept whole until the process groups are known, which any node may list.
     untold: list[tuple[int, str, dict[str, Any], dict[str, Any]]] = []
     by_values: dict[str, bool] = {}
+    told, accesses = _Told(), builder.accesses
     for node in trace.records("nodes", _Node, _EXPECTED):
-        inputs, outputs, around, attributes = _modern(node)
-        schema = attributes.get("op_schema")
+        name, inputs, outputs = node.name, node.inputs, node.outputs
+        around, attributes = node.ctrl_deps, node.attrs
+        if isinstance(inputs, list) or isinstance(outputs, list):
+            inputs, outputs, around, attributes = _modern(node)
+        outputs = outputs or _NO_SIDE
+        number, thread, schema = told.of(attributes)
         texts = (
             inputs.shapes, inputs.types, inputs.strides,
             outputs.shapes, outputs.types, outputs.strides,
         )  # fmt: skip
-        key = node.name, str(schema) if schema else "", b"\n".join(texts)
-        differs = by_values.get(key[0])
+        key = name, schema if type(schema) is str else str(schema or ""), b"\n".join(texts)
+        differs = by_values.get(name)
         if differs is None:
-            differs = by_values[key[0]] = needs_values(base_name(key[0]))
+            differs = by_values[name] = needs_values(base_name(name))
         if differs:
             key = *key[:2], key[2] + _plain(inputs.values)
         shared = alike.get(key)
         if shared is None:
-            shared = alike[key] = _alike(key[0], key[1], inputs, outputs, builder, facts)
+            shared = alike[key] = _alike(name, key[1], inputs, outputs, builder, facts)
         if shared.fact < 0:
             described = shared.sides[0]
             given = {"values": inputs.values, "shapes": described.shapes, "types": described.types}
-            untold.append((len(found.id), shared.name, given, attributes))
-        record = _count(attributes.get("rf_id"))
+            untold.append(
+                (len(found.id), name, given, {entry.name: entry.value for entry in attributes})
+            )
+        record = _count(number)
         found.id.append(node.id)
         found.outer.append(around)
         found.order.append(record if record >= 0 else node.id)
         found.record.append(record)
-        found.thread.append(max(0, _count(attributes.get("tid"))))
+        found.thread.append(max(0, _count(thread)))
         found.name.append(shared.name)
         found.fact.append(shared.fact)
-        found.tensors.append(builder.accesses(shared.plan, inputs.values, outputs.values))
+        found.tensors.append(accesses(shared.plan, inputs.values, outputs.values))
     if len(found.id) > MAX_ROWS:
         raise FlintError(f"{trace.path}: more than {MAX_ROWS:,} ops")
     found.groups, found.world = groups_and_world((name, given) for _, name, given, _ in untold)
     groups = found.groups | dict(stated)
-    for place, name, given, attributes in untold:
-        told = facts_of(name, given, attributes, groups)
-        found.fact[place] = facts.setdefault(told, len(facts))
+    for place, name, given, told_of_it in untold:
+        known = facts_of(name, given, told_of_it, groups)
+        found.fact[place] = facts.setdefault(known, len(facts))
     found.facts, found.on_device = tuple(facts), builder.on_device
     return found
 

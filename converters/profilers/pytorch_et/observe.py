@@ -104,7 +104,8 @@ def _rank(path: Path) -> int | None:
 
 def _steps(nodes: Nodes, order: Ints) -> tuple[Ints, tuple[str, ...]]:
     """The step of each row, and the steps' names."""
-    marks = [i for i in order.tolist() if nodes.name[i].startswith("ProfilerStep")]
+    names = {name for name in set(nodes.name) if name.startswith("ProfilerStep")}
+    marks = [i for i in order.tolist() if nodes.name[i] in names] if names else []
     if not marks:
         return np.zeros(len(order), np.int64), ()
     begins = [nodes.order[mark] for mark in marks]
@@ -122,8 +123,9 @@ def _parents(nodes: Nodes, order: Ints, path: Path, notes: dict[str, int]) -> In
     if len(number) < len(rows):
         [(twice, _)] = Counter(nodes.id).most_common(1)
         raise FlintError(f"{path}: two nodes with the id {twice}, so ctrl_deps are ambiguous")
-    collectives = {nodes.id[row] for row in rows if nodes.name[row].startswith(("c10d::", "gloo:"))}
-    if collectives:
+    talk = {name for name in set(names) if name.startswith(("c10d::", "gloo:"))}
+    if talk:
+        collectives = {nodes.id[row] for row in rows if nodes.name[row] in talk}
         around = dict(zip(nodes.id, nodes.outer, strict=True))
         running = _running(nodes, order, collectives)
         for i, (name, node) in enumerate(zip(names, outer, strict=True)):
