@@ -45,7 +45,7 @@ def user_frame(error: BaseException) -> str:
     """
     if isinstance(error, SyntaxError) and error.filename:
         return f"{short_path(error.filename)}:{error.lineno}"
-    found = [frame for frame in _frames(error) if not _is_silent(frame.filename)]
+    found = [frame for frame in _frames(error) if not is_silent(frame.filename)]
     if not found:
         return ""
     raised = _place(found[-1])
@@ -59,7 +59,7 @@ def running_line(frame: FrameType | None = None) -> tuple[str, int]:
     ("", 0) where there is none.
     """
     frame = frame or sys._getframe(1)
-    while frame is not None and _is_silent(frame.f_code.co_filename):
+    while frame is not None and is_silent(frame.f_code.co_filename):
         frame = frame.f_back
     return ("", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
 
@@ -74,7 +74,7 @@ def own_line() -> str:
 
 def is_programs(file: str) -> bool:
     """Whether a file is the program's own: not installed, not Python's, not ours."""
-    return not (file.startswith(_INSTALLED) or _is_silent(file))
+    return not (file.startswith(_INSTALLED) or is_silent(file))
 
 
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:
@@ -84,12 +84,13 @@ def _frames(error: BaseException) -> list[traceback.FrameSummary]:
     """
     frames = list(traceback.extract_tb(error.__traceback__))
     cause = error.__cause__
-    if type(cause).__name__ == _BEFORE and frames and _is_silent(frames[-1].filename):
+    if type(cause).__name__ == _BEFORE and frames and is_silent(frames[-1].filename):
         frames += traceback.extract_tb(cause.__traceback__ if cause else None)
     return frames
 
 
-def _is_silent(file: str) -> bool:
+def is_silent(file: str) -> bool:
+    """Whether a file is a framework's, Python's or ours: no place to name."""
     for folder in _INSTALLED:
         if file.startswith(folder):
             return file.removeprefix(folder).partition(os.sep)[0] in _FRAMEWORKS

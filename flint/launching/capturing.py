@@ -30,7 +30,9 @@ def capture(request: ProgramRequest) -> Workload:
     """
     with temporary_folder() as folder, Template() as template:
         place = _run(request, folder, template)
-        framework, _ = read_found(place)
+        framework, _, again = read_found(place)
+        if again is not None:
+            return capture(replace(request, step=again))
         chosen, why = settled(request, framework)
         workload = hooks()[framework].workload(chosen, place, folder, template)
     if not why:

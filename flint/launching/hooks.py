@@ -25,7 +25,7 @@ from flint import registry
 from flint.errors import FlintError
 from flint.host.template import Template
 from flint.launching.own import Own
-from flint.launching.program import ProgramRequest, SeenStep
+from flint.launching.program import ProgramRequest, SeenStep, StepChoice
 from flint.workload.workload import Workload
 
 _FOUND = "found.json"
@@ -70,9 +70,18 @@ def hooks() -> dict[str, Hooks]:
     return {name: registry.program_hooks(name) for name in registry.PROGRAMS}
 
 
-def found(folder: Path, framework: str, steps: Sequence[SeenStep] = ()) -> NoReturn:
-    """Leave word that the step, or the list of steps, has been found; end the process."""
-    document = {"framework": framework, "steps": [asdict(step) for step in steps]}
+def found(
+    folder: Path, framework: str, steps: Sequence[SeenStep] = (), again: StepChoice | None = None
+) -> NoReturn:
+    """Leave word that the step, or the list of steps, has been found; end the process.
+
+    Where the program must run again for the step, that is the one to look for then.
+    """
+    document = {
+        "framework": framework,
+        "steps": [asdict(step) for step in steps],
+        "again": again and asdict(again),
+    }
     (folder / _FOUND).write_text(json.dumps(document), encoding="utf-8")
     for worker in multiprocessing.active_children():  # of data loaders
         worker.kill()
@@ -81,8 +90,8 @@ def found(folder: Path, framework: str, steps: Sequence[SeenStep] = ()) -> NoRet
     os._exit(0)
 
 
-def read_found(folder: Path) -> tuple[str, list[SeenStep]]:
-    """The framework whose hooks found the step, and the steps that were seen.
+def read_found(folder: Path) -> tuple[str, list[SeenStep], StepChoice | None]:
+    """The framework whose hooks found the step, the steps that were seen, what to run again for.
 
     Raises:
         FlintError: the process has ended without leaving word.
@@ -91,4 +100,5 @@ def read_found(folder: Path) -> tuple[str, list[SeenStep]]:
     if not left.exists():
         raise FlintError("the program's process ended, or became another program, before its step")
     document = json.loads(left.read_text(encoding="utf-8"))
-    return document["framework"], [SeenStep(**step) for step in document["steps"]]
+    steps, again = [SeenStep(**step) for step in document["steps"]], document["again"]
+    return document["framework"], steps, again and StepChoice(**again)

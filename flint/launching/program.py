@@ -83,10 +83,12 @@ class StepChoice:
         name: as ``--list-steps`` shows it; None: the first that repeats.
         number: which time that it runs, from 1; 2 by default: the first time makes what is made
             once.
+        mark: what a framework knows its ends by, where it took a run of the program to find out.
     """
 
     name: str | None = None
     number: int = 2
+    mark: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -44,10 +44,12 @@ class Seen:
     Attributes:
         follow: what sees ops while nothing is recorded, and below a recorder.
         by: what sees them now.
+        noted: is told of them first: the op, types of its tensors, keyword arguments.
     """
 
     def __init__(self, follow: Handler) -> None:
         self.follow = self.by = follow
+        self.noted: Callable[[Any, Any, dict[str, Any]], None] | None = None
 
     @contextlib.contextmanager
     def recorded(self, recorder: Handler) -> Iterator[None]:
@@ -70,6 +72,8 @@ def fake_device(known: Capture, host: Handler = run) -> Iterator[Seen]:
     seen = Seen(following(host))
 
     def see(op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if seen.noted is not None:
+            seen.noted(op, types, kwargs)
         return seen.by(op, types, args, kwargs)
 
     # The engine's own threads number nodes anew, and serve only devices that are known.

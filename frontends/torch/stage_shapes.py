@@ -77,7 +77,7 @@ class Peers:
         """This rank sends to a stage what looks so.  Does not return if that was asked for."""
         self._told(_key(self.rank, stage), looks)
 
-    def broadcast(self, ranks: Sequence[int], root: int, held: list[Any] | None) -> Any:
+    def broadcast(self, ranks: Sequence[int], root: int, held: Any) -> Any:
         """What the next broadcast in a group sends; None where that is not known.
 
         Args:

@@ -3,8 +3,10 @@
     python observe.py OUT.json train.py --its arguments
     python observe.py OUT.json --cuda-is-cpu -m package.train --its arguments
     python observe.py OUT.json --cuda-is-cpu --gpu-kernels ...     # under the GPU's name
+    python observe.py OUT.json --rounds-of batch train.py          # which has no optimizer
 
-The step is the third one: from the end of the second optimizer step to the end of the third.
+The step is the third one: from the end of the second optimizer step to the end of the third, or from the third call of a function of the
+program to the fourth.
 Counted by a dispatch mode of its own, below autograd: collectives with the ranks of their groups
 and bytes, and matrix products with their FLOPs.
 """
@@ -136,11 +138,18 @@ def main():
         kernels = accelerator_kernels(["attention", "histogram"])
     observer, steps = Observer(place), Counter()
 
-    def stepped(optimizer, *_):
-        steps[id(optimizer)] += 1
-        observer.on = steps[id(optimizer)] == 2
+    def passed(what, before):
+        steps[what] += 1
+        observer.on = steps[what] == before
 
-    register_optimizer_step_post_hook(stepped)
+    register_optimizer_step_post_hook(lambda optimizer, *_: passed(id(optimizer), 2))
+    if arguments[0] == "--rounds-of":
+        _, name, *arguments = arguments
+        sys.setprofile(
+            lambda frame, event, _: (
+                event == "call" and frame.f_code.co_name == name and passed(name, 3)
+            )
+        )
     with observer, kernels:
         run(*arguments)
     with open(out, "w") as file:

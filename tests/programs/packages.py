@@ -85,6 +85,13 @@ _TORCH = [
     ),
     *_rows("torch", "flint", "fsdp_tp.py", ("FSDP2 with TP and SP", ""), ranks=4, real=()),
     *_rows(
+        "torch", "flint", "own_loops.py",
+        ("training without an optimizer", "train"),
+        ("inference by functions", "functions"),
+        ("inference with gradients", "model"),
+        real=("--rounds-of", "batch"),
+    ),
+    *_rows(
         "torch", "flint", "pipeline.py",
         *((f"pipelining, {schedule}", f"--schedule {schedule}") for schedule in _SCHEDULES),
         always=("--stages-per-rank", "2"), real=(),

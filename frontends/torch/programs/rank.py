@@ -29,6 +29,7 @@ from flint.frontends.torch.context import Capture
 from flint.frontends.torch.programs import (
     host_tensors,
     layout,
+    loops,
     missing_images,
     missing_states,
     saving,
@@ -93,6 +94,7 @@ class ProgramRank:
         self._always = contextlib.ExitStack()
         self._kept: Recorder | None = None
         self.steps = Steps(request.step, self._start, self._end)
+        self._ops = loops.Ops(request.step.mark, lambda: self.steps.ended(loops.NAME, Kind.LOOP))
 
     def import_rest(self) -> None:
         """Import what leaving a recording takes, once for all copies of the process."""
@@ -128,11 +130,26 @@ class ProgramRank:
         enter(answering(lambda: self._recorder is not None))
         rounds = OptimizerRounds(self.steps)
         register_optimizer_step_post_hook(rounds.stepped)
+        register_optimizer_step_post_hook(lambda *_: self._ops.over())
         self._tracker.entered = self._called
-        marks.listen(lambda name: self.steps.ended(name, Kind.MARK))
+        self._tracker.ran_backward = self._ops.ran_backward
+        self._seen.noted = self._noted
+        marks.listen(self._marked)
+        if self.request.step.mark:
+            self._known.assume("no optimizer steps: the step is a round of what repeats")
+
+    def _marked(self, name: str) -> None:
+        self._ops.over()
+        self.steps.ended(name, Kind.MARK)
+
+    def _noted(self, op: Any, types: Any, kwargs: dict[str, Any]) -> None:
+        """An op is about to run: of the device, where a tensor that it takes or makes is."""
+        if types or getattr(kwargs.get("device"), "type", "cpu") != "cpu":
+            self._ops.op(op, self._tracker.is_inside())
 
     def _called(self, module: torch.nn.Module) -> None:
         """A model is called from outside of any."""
+        self._ops.called(module)
         if not torch.is_grad_enabled():
             self.steps.ended(type(module).__name__, Kind.CALL)
 
@@ -164,10 +181,24 @@ class ProgramRank:
             self._leave()
 
     def ended(self) -> list[SeenStep]:
-        """The program has ended: what was kept is the step; the steps that were seen."""
-        if self._kept is not None and not self.request.lists_steps:
+        """The program has ended: what was kept is the step; the steps that were seen.
+
+        What it repeats is its step where it infers without calls of a model, or trains without an
+        optimizer; it runs again for that one.
+        """
+        asked, seen = self.request, list(self.steps.seen())
+        loop = self._ops.loop() if self._kept is None or self._ops.runs_backward else None
+        if loop is not None and not asked.step.mark:
+            words = "what it runs again and again, without an optimizer's step"
+            step = SeenStep(name=loops.NAME, count=loop.count, place=loop.place, what=words)
+            wanted = asked.step.name in (None, loops.NAME) and loop.count >= asked.step.number
+            if wanted and not asked.lists_steps:
+                again = replace(asked.step, name=loops.NAME, mark=loop.mark)
+                found(self._own.folder, "torch", [step], again)
+            seen.insert(0, step)
+        if self._kept is not None and not asked.lists_steps:
             self._leave()
-        return self.steps.seen()
+        return seen
 
     def _leave(self) -> None:
         recorder, peers = self._kept, self._known.peers

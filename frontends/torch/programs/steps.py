@@ -1,10 +1,10 @@
 """Which step of a program is captured, and when it begins and ends.
 
 The idea: a step is what lies between two ends of the same kind.  Ends are marks of the program
-(``flint.step()``), rounds of optimizer steps, and, of programs that only infer, calls of a model
-without gradients.  The first kind that there is, in this order, is the program's step unless the
-user names another; calls of a model are only known to be the step when the program has ended
-without any other.
+(``flint.step()``), rounds of optimizer steps, and, of programs without an optimizer, rounds of what
+repeats (``loops.py``) and calls of a model without gradients.  The first kind that there is, in
+this order, is the program's step unless the user names another; the last two are only known to be
+the step when the program has ended without any other.
 
     steps = Steps(StepChoice(number=2), start, end)
     steps.ended("optimizer", Kind.OPTIMIZER, "AdamW")    # the third time: end()
@@ -25,12 +25,14 @@ class Kind(IntEnum):
     """What tells the ends of a step; the greater goes first."""
 
     CALL = 0
-    OPTIMIZER = 1
-    MARK = 2
+    LOOP = 1
+    OPTIMIZER = 2
+    MARK = 3
 
 
 _WORDS = {
     Kind.CALL: "from one call of a model without gradients to the next",
+    Kind.LOOP: "from one round of what repeats to the next",
     Kind.OPTIMIZER: "from the end of one optimizer step to the end of the next",
     Kind.MARK: "from one flint.step() to the next",
 }

@@ -59,6 +59,7 @@ class Tracker:
         roots: modules that were called outside of any known one.
         optimizers: those that stepped.
         entered: called with each module that is called outside of any other one.
+        ran_backward: called at the end of each backward pass.
     """
 
     def __init__(self, names: Mapping[torch.nn.Module, str] | None = None) -> None:
@@ -67,6 +68,7 @@ class Tracker:
         self.roots: list[torch.nn.Module] = []
         self.optimizers: list[torch.optim.Optimizer] = []
         self.entered: Callable[[torch.nn.Module], None] | None = None
+        self.ran_backward: Callable[[], None] | None = None
         self._stack: list[tuple[str, bool]] = []  # path, whether entered during a backward pass
         self._owners: list[str] = []
         self._gradients: dict[int, Any] = {}  # storages of gradients that pipeline stages exchange
@@ -101,6 +103,8 @@ class Tracker:
         finally:
             self._running[what] -= 1
             self._ran_backward |= what == "backward"
+            if what == "backward" and not self._running[what] and self.ran_backward is not None:
+                self.ran_backward()
 
     @contextlib.contextmanager
     def owner(self, path: str | None) -> Iterator[None]:
@@ -118,6 +122,10 @@ class Tracker:
         for item in gradients:
             storage = item.untyped_storage()
             self._gradients[storage._cdata] = storage
+
+    def is_inside(self) -> bool:
+        """Whether a module's code, a backward pass or an optimizer runs."""
+        return bool(self._stack or any(self._running.values()))
 
     def is_gradient(self, tensor: torch.Tensor) -> bool:
         """Whether a message of pipeline stages is a gradient."""

@@ -288,7 +288,7 @@ def everything(x, big):
     functional.all_reduce(x, "max", dist.new_group([0, 1])) + 1
     told = [None] * 4
     dist.all_gather_object(told, {"rank": rank})
-    assert told == [{"rank": rank}] * 4
+    assert told == [{"rank": other} for other in range(4)]
 
 
 def test_every_collective_says_group_reduction_peer_and_what_it_writes():

@@ -1,0 +1,179 @@
+"""The loop of a program that has no optimizer, from the sequence of ops that it ran.
+
+The idea: ops of the device are noted by their name and the lines that led to them, and so are calls
+of a model from outside of any and ends of backward passes.  What a loop repeats stands in this
+sequence several times in a row.  The longest such stretch that is not within one call of a model is
+the program's loop; an op that is in it once a round tells one round from the next, on other ranks
+and when the program runs again.
+
+    ops.noted(op); ...; ops.loop()       # Loop("5f1c", count=7, place="train.py:12")
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import sys
+from array import array
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.capturing.user_frames import is_silent, short_path
+
+#: What a step that is found so is called.
+NAME = "loop"
+
+#: Distances that are looked at: those between an op and the next one like it that cover the most.
+_DISTANCES = 64
+
+#: What the host reads is no work of the device: a loss is printed every tenth time.
+_READS = ("aten._local_scalar_dense", "aten.is_nonzero", "aten.equal")
+
+_Lines = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """What a program repeats.
+
+    Attributes:
+        mark: of the op that begins each round.
+        count: whole rounds.
+        place: the program's line that begins a round.
+    """
+
+    mark: str
+    count: int
+    place: str
+
+
+class Ops:
+    """What a program has run, in order."""
+
+    def __init__(self, mark: str, begins: Callable[[], None]) -> None:
+        """Note ops, or wait for one.
+
+        Args:
+            mark: of the op to wait for; "": none, note all.
+            begins: called before it runs.
+        """
+        self._mark, self._begins = mark, begins
+        self._numbers: dict[tuple[str, bool, _Lines], int] = {}
+        self._marks: list[str] = []
+        self._sequence = array("q")
+        self.runs_backward = False
+        self._is_over = False
+
+    def over(self) -> None:
+        """There are other steps: note no more."""
+        self._is_over = not self._mark
+        self._sequence = array("q")
+
+    def op(self, op: Any, is_inside: bool) -> None:
+        """An op of the device is about to run, inside a module or not."""
+        name = str(op)
+        if not name.startswith(_READS):
+            self._note(name, is_inside)
+
+    def called(self, module: Any) -> None:
+        """A model is called from outside of any."""
+        self._note(type(module).__name__, False)
+
+    def ran_backward(self) -> None:
+        """A backward pass has ended."""
+        self.runs_backward = True
+        self._note("backward", False)
+
+    def _note(self, name: str, is_inside: bool) -> None:
+        if self._is_over:
+            return
+        key = name, is_inside, _lines(sys._getframe(2))
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self._numbers)
+            self._marks.append(_mark(key))
+        if not self._mark:
+            self._sequence.append(number)
+        elif self._marks[number] == self._mark:
+            self._begins()
+
+    def loop(self) -> Loop | None:
+        """The loop that covers most of what has run, if any ran twice in a row."""
+        sequence = np.array(self._sequence)
+        keys = list(self._numbers)
+        outside = np.array([not inside for _, inside, _ in keys], bool)
+        found = _longest(sequence, outside)
+        if found is None:
+            return None
+        start, period = found
+        ops = sequence[start : start + period].tolist()
+        stacks = [keys[number][2] for number in ops]
+        level = _common(stacks)
+        lines = [stack[level][1] if len(stack) > level else 0 for stack in stacks]
+        # A round begins where the last of its lines has ended.
+        last = max(range(period), key=lambda at: (lines[at], at))
+        order = [*range(last + 1, period), *range(last + 1)]
+        often = Counter(ops)
+        first = min(order, key=lambda at: often[ops[at]])
+        place = stacks[first][: level + 1] or (("", 0),)
+        return Loop(
+            mark=self._marks[ops[first]],
+            count=int((sequence == ops[first]).sum()) - 1,
+            place=f"{short_path(place[-1][0])}:{place[-1][1]}",
+        )
+
+
+def _common(stacks: list[_Lines]) -> int:
+    """How many of the outermost lines are the same in all."""
+    first, last = min(stacks), max(stacks)
+    same = (one == other for one, other in zip(first, last, strict=False))
+    return sum(itertools.takewhile(bool, same))
+
+
+def _lines(frame: FrameType | None) -> _Lines:
+    """Lines of the program and its libraries that run, from the outermost to the innermost."""
+    found = []
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not _is_silent(file):
+            found.append((file, frame.f_lineno))
+        frame = frame.f_back
+    return tuple(reversed(found))
+
+
+_is_silent = functools.cache(is_silent)
+
+
+def _mark(key: tuple[str, bool, _Lines]) -> str:
+    return hashlib.blake2b(repr(key).encode(), digest_size=8).hexdigest()
+
+
+def _longest(sequence: NDArray[np.int64], outside: NDArray[np.bool_]) -> tuple[int, int] | None:
+    """Where the longest stretch begins that repeats what it begins with, and how much that is.
+
+    Args:
+        sequence: numbers of ops, shape [count].
+        outside: of each number, whether it is outside of any model's call.
+    """
+    order = np.argsort(sequence, kind="stable")
+    same = sequence[order][1:] == sequence[order][:-1]
+    distances, counts = np.unique(np.diff(order)[same], return_counts=True)
+    likely = np.argsort(-distances * counts, kind="stable")[:_DISTANCES]
+    best, found = 0, None
+    for period in sorted(distances[likely].tolist()):
+        # Positions between which all equal what comes a period later.
+        breaks = np.flatnonzero(sequence[:-period] != sequence[period:])
+        edges = np.concatenate(([-1], breaks, [len(sequence) - period]))
+        at = int(np.argmax(np.diff(edges)))
+        start, length = int(edges[at]) + 1, int(edges[at + 1] - edges[at]) - 1 + period
+        is_loop = length >= 2 * period and outside[sequence[start : start + period]].any()
+        if is_loop and length // period * period > best:
+            best, found = length // period * period, (start, period)
+    return found

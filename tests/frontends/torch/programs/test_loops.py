@@ -1,0 +1,54 @@
+"""What a program repeats, from the ops that it ran."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+from flint.frontends.torch.programs.loops import Ops
+
+
+class Program:
+    """Ops named by letters; upper case: outside of any model's call."""
+
+    def __init__(self):
+        self.begun = []
+
+    def ops(self, events, mark=""):
+        ops = Ops(mark, lambda: self.begun.append(len(self.begun)))
+        for event in events:
+            ops.op(event, event.islower())
+        return ops
+
+
+@pytest.mark.parametrize(
+    ("events", "count"),
+    [
+        ("initABABAB", 2),  # its first round, too; the last one may not be whole
+        ("iMllllhMllllhMllllh", 2),  # not the layers of a model
+        ("MllllhXMllllhXY", 1),
+        ("AbAcAcAcAc", 4),  # the first round makes what is made once
+        ("AAABAAABAAAB", 2),  # a round of several equal parts
+        ("Mllllllh", None),  # a model that is called once
+        ("ABCDEF", None),
+        ("", None),
+    ],
+)
+def test_the_loop_is_what_repeats_longest(events, count):
+    loop = Program().ops(events).loop()
+    assert (loop and loop.count) == count
+
+
+def test_rounds_begin_at_the_same_op_when_the_program_runs_again():
+    program, mark = Program(), ""
+    for before in ("", "VV"):  # another rank may run more before
+        ops = program.ops(before + "WABABABX", mark)
+        if not mark:
+            mark = ops.loop().mark
+    assert len(program.begun) == 3
+
+
+def test_a_program_with_an_optimizer_has_no_such_step():
+    ops = Program().ops("ABABAB")
+    ops.over()
+    assert ops.loop() is None

@@ -1,0 +1,46 @@
+"""Python objects that ranks of a program send to each other."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("torch")
+import flint.frontends.torch.programs.rank  # here, not in every child
+from tests.programs.comparing import HERE, real
+from tests.support.command_line import flint
+
+
+def test_a_rank_gets_what_the_sender_holds(said):
+    """As rank 5 of 16, of which nothing is known before."""
+    found = said("""
+        import torch.distributed as dist
+        dist.init_process_group("nccl")
+        rank, world = dist.get_rank(), dist.get_world_size()
+        told = [{"layers": 3}] if rank == 0 else [None]
+        dist.broadcast_object_list(told, src=0)
+        own = [None]
+        dist.scatter_object_list(own, list("abcdefghijklmnop") if rank == 1 else None, src=1)
+        every = [None] * world
+        dist.all_gather_object(every, ("rank", rank * 2))
+        say(told, own, every)
+    """)
+    assert found == [[{"layers": 3}], ["f"], [["rank", rank * 2] for rank in range(16)]]
+
+
+@pytest.mark.thorough
+def test_what_ranks_get_is_what_they_get_in_a_real_run(tmp_path):
+    program = str(HERE / "objects.py")
+    captured, run = tmp_path / "captured", tmp_path / "run"
+    for folder in (captured, run):
+        folder.mkdir()
+    out = ("-o", tmp_path / "out")
+    done = flint("run", "--world", 4, *out, "--", "python", program, captured, "cuda")
+    assert done.returncode == 0, done.stderr
+    real(tmp_path, 4, program, str(run), "cpu")
+    said = [
+        [json.loads((folder / f"{rank}.json").read_text()) for rank in range(4)]
+        for folder in (captured, run)
+    ]
+    assert said[0] == said[1]
