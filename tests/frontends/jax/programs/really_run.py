@@ -25,11 +25,17 @@ except ImportError:  # jax before 0.10.2
 
 DUMP = "--xla_dump_hlo_as_proto --xla_dump_hlo_pass_re=.*spmd-partitioning.* --xla_dump_to="
 NUMBER = re.compile(r"module_(\d+)\.(?:jit_)?(.*?)\.\d+\..*after_spmd-partitioning")
-#: What names values and numbers channels, and what XLA's other passes add.
+#: What names values and numbers channels, and what XLA's other passes add: of a single element's
+#: reshapes, which move nothing, it drops some where a function was called and others where not.
 NAMES = re.compile(
-    r"^.*? = |%[\w.\-]+|[A-Za-z_][\w\-]*\.[\w.\-]+|channel_id=\d+,? ?|, sharding=\{[^}]*\}"
+    r"^.*? = |%[\w.\-]+|[A-Za-z_][\w\-]*\.[\w.\-]+|(?<=\()get-tuple-element(?=,)"
+    r"|channel_id=\d+,? ?|, sharding=\{[^}]*\}"
 )
-LEFT_OUT = re.compile(r"\b(parameter|tuple|get-tuple-element|copy|bitcast|constant)\(")
+#: Runs a program with random bits as captures have them: for accelerators.
+RUN = str(Path(__file__).parents[3] / "support/random_bits.py")
+LEFT_OUT = re.compile(
+    r"\b(parameter|tuple|get-tuple-element|copy|bitcast|constant)\(|\[1?\](\{0\})? reshape\("
+)
 
 
 def partitioned(program, folder, *arguments, devices=8, environment=None):
@@ -37,7 +43,7 @@ def partitioned(program, folder, *arguments, devices=8, environment=None):
     variables = child_environment(devices) | (environment or {})
     variables["XLA_FLAGS"] += f" {DUMP}{folder}"
     done = subprocess.run(
-        [sys.executable, str(program), *map(str, arguments)], env=variables, cwd=folder,
+        [sys.executable, RUN, str(program), *map(str, arguments)], env=variables, cwd=folder,
         capture_output=True, text=True, timeout=HUNG, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

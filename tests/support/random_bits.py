@@ -1,0 +1,19 @@
+"""Run a JAX program for real on CPU devices, random bits lowered as for a TPU.
+
+    python random_bits.py train.py --its arguments
+
+Only for CPUs does JAX write the rounds of their hash as a loop.
+"""
+
+import runpy
+import sys
+from pathlib import Path
+
+from jax._src.interpreters import mlir
+from jax._src.random import threefry2x32
+
+if __name__ == "__main__":
+    sys.argv = sys.argv[1:]
+    sys.path[0] = str(Path(sys.argv[0]).parent)
+    del mlir._platform_specific_lowerings["cpu"][threefry2x32.threefry2x32_p]
+    runpy.run_path(sys.argv[0], run_name="__main__")
