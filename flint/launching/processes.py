@@ -10,6 +10,7 @@ somebody is told.
 
 from __future__ import annotations
 
+import concurrent.futures
 import functools
 import multiprocessing.process
 import os
@@ -26,12 +27,15 @@ from flint.host.child_processes import fork
 started: dict[str, None] = {}
 
 #: What starts a process, and a thread.  Audit hooks would hear of the first, and of every frame
-#: that is looked at: a second or two of each program's time.
+#: that is looked at: a second or two of each program's time.  A pool starts its threads under a
+#: lock that a fork waits for, so it is asked before.
 _PROCESSES: tuple[tuple[Any, str], ...] = (
     (os, "fork"), (os, "forkpty"), (os, "posix_spawn"), (os, "posix_spawnp"),
     (subprocess.Popen, "__init__"), (multiprocessing.process.BaseProcess, "start"),
 )  # fmt: skip
-_THREAD = (threading.Thread, "start")
+_THREADS: tuple[tuple[Any, str], ...] = (
+    (threading.Thread, "start"), (concurrent.futures.ThreadPoolExecutor, "submit"),
+)  # fmt: skip
 
 
 def watch(before: Callable[[], None]) -> None:
@@ -40,9 +44,10 @@ def watch(before: Callable[[], None]) -> None:
     Args:
         before: called before a process or a thread is started.
     """
-
-    for owner, name in (*_PROCESSES, _THREAD):
-        setattr(owner, name, _telling(getattr(owner, name), before, (owner, name) != _THREAD))
+    for owner, name in _PROCESSES:
+        setattr(owner, name, _telling(getattr(owner, name), before, is_process=True))
+    for owner, name in _THREADS:
+        setattr(owner, name, _telling(getattr(owner, name), before, is_process=False))
 
 
 def _telling(original: Any, before: Callable[[], None], is_process: bool) -> Any:

@@ -1,0 +1,47 @@
+"""Before a program's first thread or process somebody is told, who may fork."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from tests.support.children import HUNG, child_environment
+
+PROGRAM = """
+    import os, threading
+    from concurrent.futures import ThreadPoolExecutor
+    from flint.launching.processes import watch
+
+    told = []
+
+    def before():
+        if not told:
+            told.append(1)
+            copy = os.fork()
+            if not copy:
+                os._exit(0)
+            os.waitpid(copy, 0)
+
+    watch(before)
+    {first}
+    print("told", len(told))
+"""
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "threading.Thread(target=len, args=('',)).start()",
+        "ThreadPoolExecutor(1).submit(len, '').result()",
+        "list(ThreadPoolExecutor(2).map(len, ['', '']))",
+    ],
+    ids=["thread", "pool", "map of a pool"],
+)
+def test_whoever_is_told_before_the_first_thread_may_fork(first):
+    """A pool starts threads while it holds a lock that Python takes in each fork."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(PROGRAM).format(first=first)],
+        env=child_environment(), capture_output=True, text=True, timeout=HUNG, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "told 1\n"), done.stderr
