@@ -36,7 +36,6 @@ from flint.errors import UsageError
 from flint.execution.chains import CommunicationOrder
 from flint.passes.what_if import parse_passes
 from flint.simulation.attention_choice import FUSED, check_attention
-from flint.simulation.recording import record
 from flint.simulation.result import SimulationResult
 from flint.workload.folder import chained_by, read_document, traced_system
 from flint.workload.programs import Level
@@ -213,6 +212,8 @@ def simulate_command(
         truer = truer_level(workload, on)
         result = replace(result, notes=(*result.notes, *truer))
     if timeline is not None or html is not None or network is not None:
+        from flint.simulation.recording import record  # takes 3 ms
+
         recording = record(workload, on, **options)
         if timeline is not None:
             registry.converter("timeline")(recording, timeline)

@@ -172,9 +172,9 @@ def compare(instruction: Any, context: Context) -> dict[str, Any]:
 
 
 def select_and_scatter(instruction: Any, context: Context) -> dict[str, Any]:
-    """Size of the window of a select-and-scatter."""
+    """Windows of a select-and-scatter."""
     window = WINDOW(instruction, context) or {}
-    return {"window_dimensions": window["window_dimensions"]}
+    return {key: window[key] for key in ("window_dimensions", "strides", "padding")}
 
 
 def fft(instruction: Any, _context: Context) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from flint.hlo import attributes as read
 from flint.hlo.async_fusions import CONTEXT, fused_collective
 from flint.hlo.reading import Handler, Reading
 from flint.hlo.scope import Scope
-from flint.hlo.shapes import arrange, flatten, same_structure
+from flint.hlo.shapes import Tree, arrange, flatten, same_structure
 
 
 def _parameter(reading: Reading, instruction: Any, scope: Scope) -> None:
@@ -39,19 +39,34 @@ def _tuple(reading: Reading, instruction: Any, scope: Scope) -> None:
     # The written shape bounds the tree: tuples of tuples could otherwise grow without limit.
     if not same_structure(tree, reading.types.tree(instruction.shape)):
         raise ValueError("the operands do not match the tuple's shape")
+    # The types that are written there nobody reads: its elements have those of their operands.
     scope.bind(instruction.id, tree)
 
 
-def _get_tuple_element(_reading: Reading, instruction: Any, scope: Scope) -> None:
+def _pass_on(reading: Reading, instruction: Any, scope: Scope, tree: Tree) -> None:
+    """Bind values that are there already, if they are of the types that the shape says."""
+    types, kind = reading.types.types, reading.value_type
+    written = flatten(reading.types.tree(instruction.shape))
+    given = flatten(tree)
+    for number, value in zip(written, given, strict=False):
+        one, other = types[kind[value]], types[number]
+        if one.dtype != other.dtype or (one.shape != other.shape and not one.dynamic):
+            raise ValueError(f"its shape has {other} where {one} is passed on")
+    if len(written) != len(given):
+        raise ValueError(f"its shape has {len(written)} values, passed on are {len(given)}")
+    scope.bind(instruction.id, tree)
+
+
+def _get_tuple_element(reading: Reading, instruction: Any, scope: Scope) -> None:
     tree = scope.tree(instruction.operand_ids[0])
     index = instruction.tuple_index
     if isinstance(tree, int) or not 0 <= index < len(tree):
         raise ValueError(f"the operand has no element {index}")
-    scope.bind(instruction.id, tree[index])
+    _pass_on(reading, instruction, scope, tree[index])
 
 
-def _forward(_reading: Reading, instruction: Any, scope: Scope) -> None:
-    scope.bind(instruction.id, scope.tree(instruction.operand_ids[0]))
+def _forward(reading: Reading, instruction: Any, scope: Scope) -> None:
+    _pass_on(reading, instruction, scope, scope.tree(instruction.operand_ids[0]))
 
 
 def _add_dependency(reading: Reading, instruction: Any, scope: Scope) -> None:

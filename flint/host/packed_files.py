@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import errno
 import gzip
-import hashlib
 import io
 import os
 import stat
@@ -52,6 +51,8 @@ class Content:
     @property
     def sha256(self) -> str:
         """The hash of what was read, in hexadecimal digits."""
+        import hashlib  # takes 4 ms; a saved folder has checksums
+
         return hashlib.sha256(self.data).hexdigest()
 
 

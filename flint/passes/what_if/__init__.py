@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -21,12 +22,6 @@ from flint.errors import UsageError
 from flint.graph.communication import COLLECTIVES, POINT_TO_POINT
 from flint.graph.graph import WorkloadGraph
 from flint.graph.verification import verify
-from flint.passes.what_if.bucket import bucket
-from flint.passes.what_if.defer import defer
-from flint.passes.what_if.hoist import hoist
-from flint.passes.what_if.replace_algorithm import replace_algorithm
-from flint.passes.what_if.scale import scale
-from flint.passes.what_if.split import split
 
 #: What a pass can change.
 _COLUMNS: Final = (
@@ -77,12 +72,19 @@ class WhatIf:
     """One pass of the table.
 
     Attributes:
-        function: graph and options -> graph.
+        module: of this package, imported when it is called; its function of the same name makes a
+            graph of a graph and options.
         options: name -> (how its text is read, what it says in a message, default).
     """
 
-    function: Callable[..., WorkloadGraph]
+    module: str
     options: Mapping[str, tuple[Callable[[str], Any], str, Any]]
+
+    def __call__(self, graph: WorkloadGraph, **options: Any) -> WorkloadGraph:
+        """What the pass makes of a graph."""
+        function = getattr(import_module(f"{__name__}.{self.module}"), self.module)
+        made: WorkloadGraph = function(graph, **options)
+        return made
 
 
 _KIND = (_kind, "a collective such as all_gather or reduce_scatter")
@@ -93,24 +95,24 @@ _ALGORITHMS = ("reduce-scatter+all-gather", "hierarchical")
 WHAT_IF: Final[Mapping[str, WhatIf]] = MappingProxyType(
     {
         "bucket": WhatIf(
-            bucket,
+            "bucket",
             {
                 "kind": (*_KIND, "reduce_scatter"),
                 "bytes": (_bytes, "a size such as 25MiB", 25 * 2**20),
             },
         ),
-        "hoist": WhatIf(hoist, {"by": (*_COUNT, 1)}),
-        "defer": WhatIf(defer, {"by": (*_COUNT, 1)}),
-        "split": WhatIf(split, {"kind": (*_KIND, "all_gather"), "chunks": (*_COUNT, 2)}),
+        "hoist": WhatIf("hoist", {"by": (*_COUNT, 1)}),
+        "defer": WhatIf("defer", {"by": (*_COUNT, 1)}),
+        "split": WhatIf("split", {"kind": (*_KIND, "all_gather"), "chunks": (*_COUNT, 2)}),
         "replace": WhatIf(
-            replace_algorithm,
+            "replace_algorithm",
             {
                 "kind": (*_KIND, "all_reduce"),
                 "by": (_algorithm, " or ".join(_ALGORITHMS), _ALGORITHMS[0]),
                 "inner": (*_COUNT, 8),
             },
         ),
-        "scale": WhatIf(scale, {"factor": (_factor, "a number from 0 to 1e6", 1.0)}),
+        "scale": WhatIf("scale", {"factor": (_factor, "a number from 0 to 1e6", 1.0)}),
     }
 )
 
@@ -183,7 +185,7 @@ def stages(graph: WorkloadGraph, passes: Iterable[str | Chosen]) -> list[Workloa
         verify(graph)
     found = [graph]
     for item in chosen:
-        found.append(WHAT_IF[item.name].function(found[-1], **item.options))
+        found.append(WHAT_IF[item.name](found[-1], **item.options))
         verify(found[-1], f"after pass {item}")
     return found
 

@@ -254,7 +254,11 @@ DECODERS: dict[str, Decoder] = {
         scatter_dims_to_operand_dims="scattered_dims_to_operand_dims",
         index_vector_dim="index_vector_dim",
     ),
-    "select_and_scatter": _fields(window_dimensions=("window_dimensions", _ints)),
+    "select_and_scatter": _fields(
+        window_dimensions=("window_dimensions", _ints),
+        strides=("window_strides", _ints),
+        padding=("padding", _int_pairs),
+    ),
     "slice": _fields(
         start=("start_indices", _ints), limit=("limit_indices", _ints), strides=("strides", _ints)
     ),

@@ -27,7 +27,7 @@ Attributes by op (all plain Python; absent means the default of the StableHLO sp
                          scatter_indices_batching_dims, scatter_dims_to_operand_dims,
                          index_vector_dim
     reduce_window        window_dimensions, strides, base_dilations, window_dilations, padding
-    select_and_scatter   window_dimensions
+    select_and_scatter   window_dimensions, strides, padding
     fft                  fft_length
     einsum               config ("ab,bc->ac")
     compare              direction ("LT", "EQ", ...)

@@ -24,8 +24,9 @@ def _alike(_op: Op, ins: Types, outs: Types) -> None:
 
 
 def _permute(op: Op, ins: Types, outs: Types) -> None:
-    # In place, it has buffers and indices behind what it sends.
-    _alike(op, ins[: len(outs)] if len(ins) > len(outs) else ins, outs)
+    # In place, it has as many buffers, and indices in both, behind what it sends.
+    in_place = len(ins) >= 2 * len(outs) + 2
+    _alike(op, ins[: len(outs)] if in_place else ins, outs)
 
 
 def _all_to_all(_op: Op, ins: Types, outs: Types) -> None:
@@ -68,7 +69,7 @@ def _factors(part: TensorType, whole: TensorType, text: str) -> list[int]:
     factors = []
     for size, all_of_it in zip(part.shape, whole.shape, strict=True):
         if size != all_of_it:
-            if not size or all_of_it % size:
+            if not size or not all_of_it or all_of_it % size:
                 raise Unfit(text)
             factors.append(all_of_it // size)
     return factors

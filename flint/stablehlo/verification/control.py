@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from flint.stablehlo.read.records import Block, Module, Op
-from flint.stablehlo.verification.kinds import Types, Unfit, require, same_type
+from flint.stablehlo.verification.kinds import Types, Unfit, require, same_shape, same_type
 
 #: (module, op).
 BlockCheck: TypeAlias = Callable[[Module, Op], None]
@@ -66,16 +66,30 @@ def _fusion(module: Module, op: Op) -> None:
     _whole(module, op, op.regions[0])
 
 
+def _map(module: Module, op: Op) -> None:
+    require(len(op.regions) == 1 and len(op.results) == 1, "has no single region and result")
+    [block], result = op.regions, module.type_of(op.results[0])
+    for outside, inside in ((op.operands, block.args), (op.results, block.yields)):
+        require(len(outside) == len(inside), f"has {len(outside)} values for {len(inside)}")
+        for value, number in zip(outside, inside, strict=True):
+            whole, element = module.type_of(value), module.type_of(number)
+            same_shape(whole, result)
+            fits = element.dtype == whole.dtype and not element.shape
+            require(fits, f"has {whole} where its function has {element}")
+
+
 def _barrier(module: Module, op: Op) -> None:
     _agree(module, op.operands, op.results, "results")
 
 
 CHECKS: dict[str, BlockCheck] = {
+    "async_done": _barrier,
     "call": _function("callee"),
     "case": _branches,
     "composite": _function("decomposition"),
     "fusion": _fusion,
     "if": _branches,
+    "map": _map,
     "optimization_barrier": _barrier,
     "while": _while,
 }

@@ -5,6 +5,8 @@ follow:
 
     T  the result's element type            P  one that is summed up in the result's
     C  the result's real part               i  integers         1  i1           ?  any
+    M  one that the result's may come of: i1, integers, floating-point numbers, in this order; or
+       complex ones of complex ones
 
     "select": "1TT"         "dynamic_slice": "Ti"           "concatenate": "T"
 
@@ -37,6 +39,8 @@ def _kind(dtype: str) -> str:
 
 
 _KIND: dict[str, str] = {dtype: _kind(dtype) for dtype in DTYPE_BITS}
+#: What a product may be of its operands: of a kind that does not come before theirs.
+_ORDER = {"i1": 0, "signed": 1, "unsigned": 1, "float": 2}
 _REAL = {"complex<f32>": "f32", "complex<f64>": "f64"}
 
 
@@ -67,11 +71,19 @@ def _check(letter: str, operand: TensorType, result: TensorType, same: _Same) ->
         wider = wider and DTYPE_BITS.get(one, 0) <= DTYPE_BITS.get(other, 0)
         _require(same(one, other) or wider, operand, result)
     elif letter == "C":
-        _require(same(one, _REAL.get(other, other)), operand, result)
+        _require(same(one, _REAL.get(other, "")), operand, result)
+    elif letter == "M":
+        _require(_may_come(_KIND.get(one, one), _KIND.get(other, other)), operand, result)
     elif letter == "i":
         _integers(operand)
     elif letter == "1" and one != "i1":
         raise Unfit(f"has the operand {operand}, which is no i1")
+
+
+def _may_come(one: str, other: str) -> bool:
+    if one in _ORDER and other in _ORDER:
+        return _ORDER[one] <= _ORDER[other]
+    return one == other
 
 
 def _row(letters: str) -> _Rule:
@@ -89,6 +101,12 @@ def _decides(_op: Op, ins: Types, outs: Types, same: _Same) -> None:
             raise Unfit(f"has the operands {ins[0]} and {operand}")
     if outs[0].dtype != "i1":
         raise Unfit(f"has the result {outs[0]}, which is no i1")
+
+
+def _is_finite(_op: Op, ins: Types, outs: Types, same: _Same) -> None:
+    _decides(_op, ins, outs, same)
+    if _KIND.get(ins[0].dtype) != "float":
+        raise Unfit(f"has the operand {ins[0]}, which has no floating-point numbers")
 
 
 def _real(_op: Op, ins: Types, outs: Types, same: _Same) -> None:
@@ -117,6 +135,16 @@ def _scatter(_op: Op, ins: Types, outs: Types, same: _Same) -> None:
         _check("P", operand, outs[number % count], same)
 
 
+def _fft(_op: Op, ins: Types, outs: Types, same: _Same) -> None:
+    one, other = (_REAL.get(item.dtype, item.dtype) for item in (ins[0], outs[0]))
+    _require(same(one, other), ins[0], outs[0])
+
+
+def _top_k(_op: Op, ins: Types, outs: Types, same: _Same) -> None:
+    _check("T", ins[0], outs[0], same)
+    _integers(outs[1])
+
+
 _ALIKE = (
     "add", "and", "atan2", "broadcast_in_dim", "cbrt", "ceil", "cholesky", "chlo.digamma",
     "chlo.erf", "chlo.erf_inv", "chlo.erfc", "chlo.lgamma", "chlo.square", "clamp", "concatenate",
@@ -136,13 +164,19 @@ _RULES: dict[str, _Rule] = {
     **dict.fromkeys(("all_reduce", "reduce", "reduce_scatter", "reduce_window"), _paired("P")),
     **dict.fromkeys(("abs", "imag", "real"), _real),
     **dict.fromkeys(("collective_broadcast", "collective_permute"), _permuted),
-    **dict.fromkeys(("compare", "is_finite"), _decides),
+    **dict.fromkeys(("convolution", "dot_general", "mhlo.scaled_dot"), _row("M")),
+    "chlo.top_k": _top_k,
+    "compare": _decides,
     "complex": _row("C"),
     "dynamic_slice": _row("Ti"),
     "dynamic_update_slice": _row("TTi"),
+    "fft": _fft,
     "gather": _row("Ti"),
+    "is_finite": _is_finite,
+    "mhlo.topk": _top_k,
     "scatter": _scatter,
     "select": _row("1TT"),
+    "set_dimension_size": _row("Ti"),
     "select_and_scatter": _row("P"),
 }
 

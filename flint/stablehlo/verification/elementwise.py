@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flint.stablehlo.read.records import Op
-from flint.stablehlo.verification.kinds import Check, Types, counted, same_shape
+from flint.stablehlo.verification.kinds import Check, Types, counted, same_shape, scalar
 
 _UNARY = (
     "abs", "cbrt", "ceil", "convert", "cosine", "count_leading_zeros", "exponential",
@@ -46,10 +46,10 @@ def _clamp(_op: Op, ins: Types, outs: Types) -> None:
             same_shape(bound, outs[0], "bound")
 
 
-def _map(_op: Op, ins: Types, outs: Types) -> None:
-    counted(ins, outs, len(ins))
-    for item in ins:
-        same_shape(item, outs[0])
+def _rng(_op: Op, ins: Types, outs: Types) -> None:
+    counted(ins[:2], outs, 2)  # StableHLO's has the shape behind
+    scalar(ins[0])
+    scalar(ins[1])
 
 
 def _sort(_op: Op, ins: Types, outs: Types) -> None:
@@ -63,7 +63,7 @@ CHECKS: dict[str, Check] = {
     **dict.fromkeys(_UNARY, _of(1)),
     **dict.fromkeys(_BINARY, _of(2)),
     "clamp": _clamp,
-    "map": _map,
+    "rng": _rng,
     "select": _select,
     "sort": _sort,
 }

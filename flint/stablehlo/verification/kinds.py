@@ -71,6 +71,6 @@ def sizes_of(item: TensorType, dims: Sequence[int]) -> tuple[int, ...]:
     return tuple(item.shape[dim] for dim in dims)
 
 
-def scalar(item: TensorType) -> None:
+def scalar(item: TensorType, what: str = "operand") -> None:
     """Check that a tensor has no dims."""
-    require(not item.shape, f"has the operand {item}, which is no scalar")
+    require(not item.shape, f"has the {what} {item}, which is no scalar")

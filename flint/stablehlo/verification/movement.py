@@ -22,6 +22,35 @@ def _none(_op: Op, ins: Types, outs: Types) -> None:
     counted(ins, outs, 0)
 
 
+def _constant(op: Op, ins: Types, outs: Types) -> None:
+    counted(ins, outs, 0)
+    value = op.attr("value")
+    stated = () if value is None else value.shape  # one number may stand for all
+    text = f"has a value of shape {stated} for the result {outs[0]}"
+    require(not stated or stated == outs[0].shape or not fixed(*outs), text)
+
+
+def _number(op: Op, ins: Types, outs: Types) -> None:
+    _none(op, ins, outs)
+    scalar(outs[0], "result")
+
+
+def _dimension_size(_op: Op, ins: Types, outs: Types) -> None:
+    counted(ins, outs, 1)
+    scalar(outs[0], "result")
+
+
+def _set_dimension_size(_op: Op, ins: Types, outs: Types) -> None:
+    counted(ins, outs, 2)
+    same_shape(ins[0], outs[0])
+    same_rank(ins[0], outs[0])
+    scalar(ins[1])
+
+
+def _dynamic_reshape(_op: Op, ins: Types, outs: Types) -> None:
+    require(len(ins) > 1 and len(outs) == 1, f"has {len(ins)} operands and {len(outs)} results")
+
+
 def _iota(op: Op, ins: Types, outs: Types) -> None:
     counted(ins, outs, 0)
     dim = op.attr("dimension", 0)
@@ -119,14 +148,17 @@ CHECKS: dict[str, Check] = {
     "bitcast_convert": _bitcast_convert,
     "broadcast_in_dim": _broadcast,
     "concatenate": _concatenate,
-    "constant": _none,
+    "constant": _constant,
+    "dynamic_reshape": _dynamic_reshape,
+    "get_dimension_size": _dimension_size,
     "iota": _iota,
     "mhlo.copy": _elements,
     "pad": _pad,
-    "partition_id": _none,
-    "replica_id": _none,
+    "partition_id": _number,
+    "replica_id": _number,
     "reshape": _elements,
     "reverse": _reverse,
+    "set_dimension_size": _set_dimension_size,
     "slice": _slice,
     "transpose": _transpose,
 }

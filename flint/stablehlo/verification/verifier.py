@@ -19,6 +19,7 @@ from flint.stablehlo.verification import (
     element_types,
     elementwise,
     indexing,
+    library,
     movement,
     windows,
 )
@@ -29,6 +30,7 @@ _SHAPES: dict[str, Check] = (
     elementwise.CHECKS
     | movement.CHECKS
     | indexing.CHECKS
+    | library.CHECKS
     | contraction.CHECKS
     | windows.CHECKS
     | collectives.CHECKS

@@ -90,11 +90,13 @@ def _reduce_window(op: Op, ins: Types, outs: Types) -> None:
             _windows(op, item.shape, windows, result.shape, dilations)
 
 
-def _select_and_scatter(_op: Op, ins: Types, outs: Types) -> None:
+def _select_and_scatter(op: Op, ins: Types, outs: Types) -> None:
     counted(ins, outs, 3)
     same_shape(ins[0], outs[0])
     same_rank(ins[1], outs[0])
     scalar(ins[2])
+    if fixed(*ins):
+        _windows(op, ins[0].shape, op.attr("window_dimensions", ()), ins[1].shape, ("", ""))
 
 
 CHECKS: dict[str, Check] = {

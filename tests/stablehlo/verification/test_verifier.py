@@ -93,6 +93,44 @@ ENTRY e {
 """  # noqa: E501
 
 
+#: What the two before have not.
+OTHERS = """HloModule o, num_partitions=2
+
+plus { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b) }
+
+minus { a = f32[] parameter(0)
+  ROOT b = f32[] negate(a) }
+
+ENTRY e {
+  x = f32[8,16] parameter(0)
+  c = c64[8,16] parameter(1)
+  k = s32[] parameter(2)
+  v = s32[8] constant({1,2,3,4,5,6,7,8})
+  f = c64[8,16] fft(c), fft_type=FFT, fft_length={16}
+  r = c64[8,9] fft(x), fft_type=RFFT, fft_length={16}
+  ib = f32[8,16] fft(r), fft_type=IRFFT, fft_length={16}
+  t = (f32[8,2], s32[8,2]) topk(x), k=2, largest=true
+  l = f32[8,2] get-tuple-element(t), index=0
+  z = f32[] constant(0)
+  n = f32[8,2] rng(z, z), distribution=rng_uniform
+  m = f32[8,16] map(x), dimensions={0,1}, to_apply=minus
+  i = u32[] partition-id()
+  g = s32[] get-dimension-size(x), dimensions={0}
+  sd = f32[<=8,16] set-dimension-size(x, k), dimensions={0}
+  w = c64[8,16] complex(x, x)
+  h = pred[8,16] is-finite(x)
+  y = f32[2,3,4] parameter(3)
+  q = f32[4] parameter(4)
+  bt = (f32[2,3,4], f32[4], f32[4]) batch-norm-training(y, q, q), epsilon=0.001, feature_index=2
+  st = f32[8,16] all-reduce-start(x), replica_groups={{0,1}}, channel_id=1, use_global_device_ids=true, to_apply=plus
+  d = f32[8,16] all-reduce-done(st)
+  ROOT o = (f32[8,2], s32[8]) tuple(l, v)
+}
+"""  # noqa: E501
+
+
 def verified(module):
     verify(module, lambda op: op.name)
 
@@ -121,8 +159,13 @@ def one_operand_less(instruction):
     del instruction.operand_ids[-1]
 
 
-def test_what_xla_has_parsed_passes():
-    verified(changed("", None))
+def one_operand_more(instruction):
+    instruction.operand_ids.append(instruction.operand_ids[-1])
+
+
+@pytest.mark.parametrize("text", [HLO, INDEXED, OTHERS], ids=["HLO", "INDEXED", "OTHERS"])
+def test_what_xla_has_parsed_passes(text):
+    verified(changed("", None, text))
 
 
 @pytest.mark.parametrize(
@@ -133,15 +176,18 @@ def test_what_xla_has_parsed_passes():
         ("g", shaped(32, 16), "all_gather: has the result 32x16xf32 for parts 8x16xf32 of 2 ranks"),
         ("g", shaped(9, 16), "all_gather: has the result 9x16xf32 for parts 8x16xf32"),
         ("g", shaped(16, 32), "all_gather: has the result 16x32xf32"),
+        ("g", shaped(0, 16), "all_gather: has the result 0x16xf32 for parts 8x16xf32"),
         ("g", shaped(), "all_gather: has the operand 8x16xf32 for the result f32"),
         ("s", shaped(2, 16), "reduce_scatter: has the operand 8x16xf32 for parts 2x16xf32 of 2"),
         ("s", one_operand_less, "reduce_scatter: has no operand or no result"),
         ("p", shaped(8, 8), "collective_permute: has the operand 8x16xf32"),
+        ("p", one_operand_more, "collective_permute: has 2 operands and 1 results"),
         ("a", shaped(8, 8), "all_to_all: has the operand 8x16xf32"),
         ("m", one_operand_less, "multiply: has 1 operands, not 2"),
         ("m", shaped(16, 8), "multiply: has the operand 8x16xf32 for the result 16x8xf32"),
         ("n", shaped(8), "negate: has the operand 8x16xf32"),
         ("t", shaped(8, 16), "transpose: does not make the result 8x16xf32"),
+        ("d", shaped(8, 8, dtype=4), "dot_general: has the operand 8x16xf32 for the .*8x8xi32"),
         ("d", shaped(8, 16), "dot_general: has the operands 8x16xf32 and 16x8xf32"),
         ("u", shaped(9), "reduce: does not reduce the operand 8x8xf32 to the result 9xf32"),
         ("b", shaped(9, 8), "broadcast_in_dim: does not make"),
@@ -152,6 +198,57 @@ def test_what_xla_has_parsed_passes():
 def test_an_instruction_that_does_not_fit_is_refused(name, change, text):
     with pytest.raises(FlintError, match=text):
         verified(changed(name, change))
+
+
+def pair(*dims):
+    """The shape of a tuple of two."""
+    parts = [pb.ShapeProto(element_type=11, dimensions=part) for part in dims]
+    shape = pb.ShapeProto(element_type=13, tuple_shapes=parts).SerializeToString()
+    return lambda instruction: setattr(instruction, "shape", shape)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "text"),
+    [
+        ("v", shaped(9, dtype=4), r"constant: has a value of shape \(8,\) for the result 9xi32"),
+        ("f", shaped(8, 9, dtype=15), "fft: has the operand 8x16xcomplex<f32> for the result 8x9"),
+        ("r", shaped(8, 16, dtype=15), "fft: has the operand 8x16xf32 for the result 8x16xcomp"),
+        ("r", shaped(8, 9), "fft: has the operand 8x16xf32 for the result 8x9xf32"),
+        ("ib", shaped(8, 18), "fft: has the operand 8x9xcomplex<f32> for the result 8x18xf32"),
+        ("ib", shaped(8, 15), "fft: has the operand 8x9xcomplex<f32> for the result 8x15xf32"),
+        ("t", one_operand_more, "topk: has 2 operands, not 1"),
+        ("t", pair((8, 2), (8, 4)), "topk: has the operand 8x4xf32 for the result 8x2xf32"),
+        ("t", pair((8, 2), (8, 2)), "topk: has the operand 8x2xf32, which has no integers"),
+        ("l", shaped(8, 3), "its shape has 8x3xf32 where 8x2xf32 is passed on"),
+        ("n", one_operand_less, "rng: has 1 operands, not 2"),
+        ("m", shaped(8, 16, dtype=4), "map: has 8x16xi32 where its function has f32"),
+        ("m", shaped(16, 8), "map: has the operand 8x16xf32 for the result 16x8xf32"),
+        ("i", shaped(3, dtype=8), "partition_id: has the result 3xui32, which is no scalar"),
+        ("g", shaped(3, dtype=4), "get_dimension_size: has the result 3xi32, which is no scalar"),
+        ("sd", shaped(8, 16, dtype=4), "set_dimension_size: has the operand 8x16xf32 for .*i32"),
+        ("w", shaped(8, 16), "complex: has the operand 8x16xf32 for the result 8x16xf32"),
+        ("bt", one_operand_less, "batch_norm_training: has 2 operands, not 3"),
+        ("d", shaped(8, 8), "async_done: has 8x16xf32 where results have 8x8xf32"),
+    ],
+)  # fmt: skip
+def test_the_other_ops_are_checked_too(name, change, text):
+    with pytest.raises(FlintError, match=text):
+        verified(changed(name, change, OTHERS))
+
+
+def test_finite_are_floating_point_numbers():
+    text = OTHERS.replace("is-finite(x)", "is-finite(x)\n  ii = s32[8,16] convert(x)")
+    module = pb.HloModuleProto.FromString(proto_of_text(text.encode()))
+    [entry] = [one for one in module.computations if one.id == module.entry_computation_id]
+    by_name = {
+        instruction.name.partition(".")[0]: instruction for instruction in entry.instructions
+    }
+    entry.instructions.remove(by_name["h"])
+    by_name["h"].operand_ids[:] = [by_name["ii"].id]
+    entry.instructions.append(by_name["h"])
+    entry.root_id = by_name["o"].id
+    with pytest.raises(FlintError, match="is_finite: has the operand 8x16xi32, which has no float"):
+        verified(read_hlo(module.SerializeToString()))
 
 
 def dims(field, kind, name, *numbers):
