@@ -2,10 +2,11 @@
 
     python benchmarks/accuracy/blind_errors.py            # write the file; say what ranges hold
 
-The idea: every run that was predicted before it was compared, of both tables (``blind_runs.csv``
-and ``blind/``), is a row: measured seconds over predicted ones, by accelerator, program, and what
-the speed of products rested on at that time.  Whether ranges hold what they say is counted on runs
-that they do not rest on: on the other half of the runs, and on each source without its own runs.
+The idea: every run that was predicted before it was compared (``blind_runs.csv`` and both batches
+of ``blind/``) is a row: measured seconds over predicted ones, by accelerator, program, who
+published it, and what the speed of products rested on at that time.  Whether ranges hold what they
+say is counted on runs that they do not rest on: on the other half of the runs, on each source
+without its own runs, and on each later batch without it.
 """
 
 from __future__ import annotations
@@ -20,19 +21,22 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent / "blind"))
 
-from predict import read_predictions
-from recipes import HERE, RATES, read_recipes
+from predict import PREDICTIONS, read_predictions
+from recipes import HERE, read_recipes
+from score import scores
 
 from flint.cost.uncertainty import Blind, off_by, weight
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "flint/cost/blind_errors.csv"
 #: Devices whose products had been fitted to training steps when the first 45 runs were predicted,
-#: and when the later 70 were.
+#: and when the later 93 were.
 FITTED = ("TPU v5e", "TPU v5p", "TPU v6e", "A100", "H100")
 FITTED_LATER = (*FITTED, "TPU7x", "H200")
 #: Accelerators by another name than descriptions have.
 NAMES = {"TPU v7x": "TPU7x"}
+#: Folders of sealed predictions, in the order of time.
+BATCHES = (HERE, HERE / "second")
 
 
 def first_runs() -> list[Blind]:
@@ -44,36 +48,34 @@ def first_runs() -> list[Blind]:
             device := accelerator(row["hardware"]),
             "measured" if device in FITTED else "assumed",
             "dense",
-            row["source"],
+            campaign(row["url"]),
             float(row["measured_s"]) / float(row["predicted_s"]),
         )
         for row in rows
     ]
 
 
-def sealed_runs() -> list[Blind]:
-    """Those of ``blind/`` that were predicted."""
-    recipes, predictions = read_recipes(), read_predictions()
-    with (HERE / "measured.csv").open(newline="", encoding="utf-8") as file:
-        figures = {row["id"]: row for row in csv.DictReader(file)}
-    found = []
-    for name, row in predictions.items():
-        if not row["step_seconds"]:
-            continue
-        measured = float(figures[name]["value"]) / (100 if figures[name]["unit"] == "%" else 1)
-        faster = recipes[name].metric in RATES
-        value = float(row["value"])
-        device = accelerator(row["accelerator"])
-        found.append(
-            Blind(
-                device,
-                "measured" if device in FITTED_LATER else "assumed",
-                recipes[name].program,
-                name.split("-")[0],
-                value / measured if faster else measured / value,
-            )
+def sealed_runs(batch: Path) -> list[Blind]:
+    """Those of a batch that were predicted and have a figure."""
+    predictions = read_predictions(batch / PREDICTIONS)
+    with (batch / "measured.csv").open(newline="", encoding="utf-8") as file:
+        found = scores(predictions, list(csv.DictReader(file)), read_recipes(batch / "recipes.csv"))
+    return [
+        Blind(
+            device := accelerator(score.accelerator),
+            "measured" if device in FITTED_LATER else "assumed",
+            score.recipe.program,
+            campaign(score.recipe.url),
+            1 / (1 + score.error),
         )
-    return found
+        for score in found
+    ]
+
+
+def campaign(url: str) -> str:
+    """Who published a run: the repository of its page, or the page's host."""
+    host, *path = url.split("/")[2:5]
+    return "/".join(path) if host == "github.com" else host
 
 
 def accelerator(hardware: str) -> str:
@@ -83,16 +85,19 @@ def accelerator(hardware: str) -> str:
     return name if name.startswith("TPU") else re.split(r"[ -]", name)[0]
 
 
-def held(runs: list[Blind], rests_on: Callable[[Blind, Blind], bool]) -> tuple[int, int]:
-    """Runs within the range from others, of how many.
+def held(
+    runs: list[Blind], known: list[Blind], rests_on: Callable[[Blind, Blind], bool]
+) -> str:  # fmt: skip
+    """How many runs are within the range from others.
 
     Args:
-        runs: all.
+        runs: those with a range.
+        known: those that ranges rest on.
         rests_on: whether the range of the first may rest on the second.
     """
     inside = 0
     for run in runs:
-        others = [other for other in runs if rests_on(run, other)]
+        others = [other for other in known if rests_on(run, other)]
         counts = [
             weight(
                 (other.arrays, other.basis) == (run.arrays, run.basis),
@@ -102,7 +107,7 @@ def held(runs: list[Blind], rests_on: Callable[[Blind, Blind], bool]) -> tuple[i
             for other in others
         ]
         inside += run.off <= off_by(others, counts)
-    return inside, len(runs)
+    return f"{inside} of {len(runs)} ({inside / len(runs):.0%})"
 
 
 def half(run: Blind) -> int:
@@ -112,8 +117,8 @@ def half(run: Blind) -> int:
 
 def main() -> None:
     """Write the file and count."""
-    first, sealed = first_runs(), sealed_runs()
-    runs = first + sealed
+    first, *sealed = first_runs(), *map(sealed_runs, BATCHES)
+    runs = sum(sealed, first)
     with FILE.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(Blind.__slots__)
@@ -123,14 +128,15 @@ def main() -> None:
             )
     splits: dict[str, Callable[[Blind, Blind], bool]] = {
         "from the other half": lambda run, other: half(run) != half(other),
-        "from other sources": lambda run, other: run.campaign != other.campaign,
-        "from all others": lambda run, other: run is not other,
+        "from all other sources": lambda run, other: run.campaign != other.campaign,
+        "from all other runs": lambda run, other: run is not other,
     }
     for name, split in splits.items():
-        inside, count = held(runs, split)
-        print(f"ranges {name}: {inside} of {count} ({inside / count:.0%})")
-    inside = sum(run.off <= off_by(first, [1.0] * len(first)) for run in sealed)
-    print(f"of the sealed runs, from the first ones alone: {inside} of {len(sealed)}")
+        print(f"ranges {name}: {held(runs, runs, split)}")
+    known = first
+    for batch in sealed:
+        print(f"of a later batch, from all before it: {held(batch, known, lambda *_: True)}")
+        known = known + batch
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ three of them, those that are like it counting more:
   mixture of experts;
 - four times if on the same accelerator.
 
-How many of the runs a range holds that does not rest on them hardly depends on these numbers.
+How often ranges hold that do not rest on a run: ``docs/accuracy.md``.
 
 Errors are factors: a share of 0.2 is a step between t / 1.2 and 1.2 t.  Communication that nothing
 hides rests on the network's efficiency besides: its share of the step counts with ``_NETWORK``,

@@ -41,13 +41,14 @@ def test_the_file_holds_how_far_off_every_blind_prediction_was():
     errors = [
         float(row["measured_s"]) / float(row["predicted_s"]) for row in table("blind_runs.csv")
     ]
-    figures = {row["id"]: row for row in table("blind/measured.csv")}
-    for row in table("blind/predictions.csv"):
-        if row["step_seconds"]:
-            measured = float(figures[row["id"]]["value"])
-            measured /= 100 if figures[row["id"]]["unit"] == "%" else 1
-            longer = measured / float(row["value"])
-            errors.append(1 / longer if row["metric"] in RATES else longer)
+    for batch in ("blind", "blind/second"):
+        figures = {row["id"]: row for row in table(f"{batch}/measured.csv")}
+        for row in table(f"{batch}/predictions.csv"):
+            if row["step_seconds"] and figures[row["id"]]["value"]:
+                measured = float(figures[row["id"]]["value"])
+                measured /= 100 if figures[row["id"]]["unit"] == "%" else 1
+                longer = measured / float(row["value"])
+                errors.append(1 / longer if row["metric"] in RATES else longer)
     assert [run.error for run in blind_runs()] == pytest.approx(errors, abs=1e-4)
 
 
@@ -79,7 +80,7 @@ def test_two_of_three_runs_by_weight_are_within():
 def test_programs_and_accelerators_that_were_further_off_have_wider_ranges():
     """Mixtures on v7x took 1.4 to 2.2 times as long as predicted, its dense programs 0.9 to 1.2."""
     v7x, b200, gb200 = (load_system(n) for n in ("tpu-v7x-pod", "dgx-b200", "gb200-nvl72"))
-    assert spread_of(v7x, program="mixture").share > 2 * spread_of(v7x).share
+    assert spread_of(v7x, program="mixture").share > 1.5 * spread_of(v7x).share
     assert spread_of(b200, program="narrow").share > spread_of(gb200, program="narrow").share
 
 
