@@ -31,10 +31,14 @@ access it; results that are used outside.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
+from flint.graph.building import with_tables
 from flint.graph.graph import Ints, NodeKind, WorkloadGraph
+from flint.graph.tensor_types import TensorType
 from flint.graph.work import Role
 from flint.mesh.ragged import row_of_entry, total_by_row
 from flint.passes.columns import distinct, with_bodies
@@ -50,6 +54,7 @@ from flint.passes.rematerialize import (
     transparent_nodes,
 )
 from flint.passes.xla_products import Ends, operand_loads, xla_epilogues
+from flint.passes.xla_reductions import as_views, of_nothing, split_reductions
 
 _ROOTS = (Role.ELEMENTWISE, Role.MOVEMENT, Role.REDUCTION, Role.CONTRACTION, Role.UPDATE)
 _EPILOGUE_ROOTS = (Role.ELEMENTWISE, Role.MOVEMENT)
@@ -70,25 +75,36 @@ def fuse_kernels(graph: WorkloadGraph) -> WorkloadGraph:
 
 
 def fuse_as_xla(graph: WorkloadGraph) -> WorkloadGraph:
-    """The same, with producers that every reader computes again (``flint.passes.inline``) and
-    kernels of several results (``flint.passes.multi_output``)."""
+    """The same, with producers that every reader computes again (``flint.passes.inline``),
+    reductions in steps (``flint.passes.xla_reductions``) and kernels of several results
+    (``flint.passes.multi_output``)."""
     communicates = any((block.kind == NodeKind.COMMUNICATION).any() for block, _ in graph.walk())
-    return _as_xla(graph, False, communicates)
+    types = {kind: number for number, kind in enumerate(graph.tables.types)}
+    kernels = _as_xla(graph, False, communicates, types)
+    return with_tables(kernels, replace(graph.tables, types=tuple(types)))
 
 
-def _as_xla(graph: WorkloadGraph, body: bool, communicates: bool) -> WorkloadGraph:
-    graph = with_bodies(graph, lambda inner, _: _as_xla(inner, True, communicates))
+def _as_xla(
+    graph: WorkloadGraph, body: bool, communicates: bool, types: dict[TensorType, int]
+) -> WorkloadGraph:
+    graph = with_bodies(graph, lambda inner, _: _as_xla(inner, True, communicates, types))
     if not len(graph):
         return graph
+    nothing = of_nothing(graph)
+    graph = replace(graph, role=np.where(nothing, Role.ELEMENTWISE, graph.role).astype(np.int8))
     again = inlined(graph)
+    graph = as_views(graph, nothing & ~again)
+    graph, step_of, partial = split_reductions(graph, again, types)
+    again = again[step_of]
     seen = look_through(graph, again)
     rows = _with_rows(graph, again)
     load = operand_loads(seen.graph).tolist()
     kernels, place = _fused(seen, _assign(seen, load, xla_epilogues(seen.graph, rows)))
-    apart = np.zeros(len(kernels), dtype=bool)
+    apart, parts = np.zeros((2, len(kernels)), dtype=bool)
     apart[place[rows & (place >= 0)]] = True
+    parts[place[partial]] = True
     # What a loop carries may have been communicated: there every input counts.
-    return join_outputs(kernels, apart, [body and communicates] * kernels.inputs)
+    return join_outputs(kernels, apart, parts, [body and communicates] * kernels.inputs)
 
 
 def _with_rows(graph: WorkloadGraph, again: NDArray[np.bool_]) -> NDArray[np.bool_]:

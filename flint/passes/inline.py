@@ -9,7 +9,9 @@ bytes of sources that a reader does not read anyway,
     saved = S + V + readers * V - sum of N over the readers + what a launch costs
 
 Sources are those of a whole chain that is computed again, so that chains stop growing where they
-would read too much.  What may be computed again:
+would read too much.  What a broadcast spreads is computed for each element that reads it, so that
+a reciprocal root for each channel is a kernel.  Where a conversion to a wider type is not worth
+computing again with all that leads to it, what it converts is written.  What may be computed again:
 
 - elementwise ops and movement, by any kernel that computes element by element, moves, reduces or
   updates; a contraction takes nothing in here, nor does what loads its operands;
@@ -31,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.graph.graph import NodeKind, WorkloadGraph
+from flint.graph.tensor_types import DTYPES
 from flint.graph.work import Role, Unit
 from flint.mesh.ragged import row_of_entry
 from flint.passes.rematerialize import accessed_bytes, can_make_itself, loads, transparent_nodes
@@ -71,9 +74,6 @@ class _Chooser:
         self.elements: list[int] = [item.elements for item in graph.tables.types]
         self.types = graph.value_type.tolist()
         self.first = (graph.result_ptr[:-1] + graph.inputs).tolist()
-        for node in np.flatnonzero(graph.role == Role.REDUCTION).tolist():
-            if self._sums_nothing(node):
-                self.role[node] = int(Role.ELEMENTWISE)
         may = self._may(transparent)
         self.may: list[bool] = may.tolist()
         #: Sources of what is made again, value -> bytes; (elements of a row's results, of the
@@ -94,7 +94,7 @@ class _Chooser:
             if self.transparent[node]:
                 self._note(node)
             elif self.may[node] and (role[node] in _CHAIN or self._reduced_rows(node)):
-                found[node] = self._worth(node)
+                found[node] = self._worth(node) or self._narrower(node, found)
         return self._needed(found)
 
     def _may(self, transparent: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -141,13 +141,6 @@ class _Chooser:
                 users.setdefault(maker, []).extend(found)
         return {node: list(dict.fromkeys(found)) for node, found in users.items()}
 
-    def _sums_nothing(self, node: int) -> bool:
-        """Whether a reduction is of dims of size 1."""
-        if self.ptr[node] == self.ptr[node + 1] or len(self.first) <= node:
-            return False
-        whole = self.elements[self.types[self.operand[self.ptr[node]]]]
-        return bool(whole == self.elements[self.types[self.first[node]]])
-
     def _ends(self, node: int, rows: tuple[int, int], depth: int = 0) -> list[int]:
         """Readers of a node, and of what is computed of it for each row, one number."""
         found: list[int] = []
@@ -176,6 +169,21 @@ class _Chooser:
             return False
         return bool(1 < whole.elements // result.elements <= MAX_ROW)
 
+    def _narrower(self, node: int, found: NDArray[np.bool_]) -> bool:
+        """Whether all readers make a conversion again, if what it converts is written, which is
+        narrower; that is noted."""
+        operands = self.operand[self.ptr[node] : self.ptr[node + 1]]
+        maker = self.maker[self.ptr[node]] if len(operands) == 1 else -1
+        if maker not in self.sources or not found[maker] or len(self.users[maker]) > 1:
+            return False
+        if self.sizes[operands[0]] >= self.sizes[self.first[node]] or maker in self.rows:
+            return False
+        kept = self.sources.pop(maker), self.cost.pop(maker)
+        found[maker] = not self._worth(node)
+        if found[maker]:
+            self.sources[maker], self.cost[maker] = kept
+        return not found[maker]
+
     def _worth(self, node: int) -> bool:
         """Whether to make a node again; then what it is made of is noted."""
         sources, rows = self._made_of(node)
@@ -192,7 +200,10 @@ class _Chooser:
                 return True
             if not (self._meets(node) or self._inside(node)):
                 return False
+        if rows is not None:
+            self.rows[node] = rows
         if self._saved(node, sources, users) < 0:
+            self.rows.pop(node, None)
             return False
         self._note(node)
         return True
@@ -200,22 +211,34 @@ class _Chooser:
     def _saved(self, node: int, sources: dict[int, int], users: list[int]) -> float:
         """Bytes that memory moves less in that time, if all users make a node again."""
         result = self.sizes[self.first[node]]
-        mine = self._cost(node)
-        saved: float = max(sum(sources.values()) + result, mine) + LAUNCH_BYTES
+        alone = self._cost(node)
+        saved: float = max(sum(sources.values()) + result, alone) + LAUNCH_BYTES
         for user in users:
             known = self._known(user, node)
             theirs = sum(self.sizes[value] for value in known)
             if not self.may[user]:
                 theirs += self.sizes[self.first[user]]
             more = sum(size for value, size in sources.items() if value not in known)
-            cost = self._cost(user, node)
+            cost, mine = self._cost(user, node), alone * self._times(user, node)
             saved += max(theirs + result, cost) - max(theirs + more, cost + mine)
         return saved
 
     def _cost(self, node: int, but: int = -1) -> float:
         """What computing a node takes, all but one of its operands made again where they are."""
         makers = {self.maker[entry] for entry in range(self.ptr[node], self.ptr[node + 1])}
-        return self.own[node] + sum(self.cost.get(maker, 0.0) for maker in makers - {but})
+        made = (maker for maker in makers - {but} if maker in self.cost)
+        return self.own[node] + sum(self.cost[each] * self._times(node, each) for each in made)
+
+    def _times(self, user: int, node: int) -> float:
+        """How often a reader computes each element of what it makes again: once where it goes
+        along rows, and a single number once for each thread."""
+        if node in self.rows or self.role[node] == Role.REDUCTION or self._made(node) == 1:
+            return 1.0
+        over = (
+            self.first[user] if self.role[user] != Role.REDUCTION else self.operand[self.ptr[user]]
+        )
+        times: float = self.elements[self.types[over]] / max(self._made(node), 1)
+        return max(1.0, times)
 
     def _meets(self, node: int) -> bool:
         """Whether the result of a reduction is only read where what it reduced is read as well."""
@@ -311,22 +334,25 @@ class _Chooser:
     def _needed(self, found: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Without those that one kernel alone takes in, which need not be made twice."""
         chosen = found.tolist()
-        reduces = (self.graph.role == Role.REDUCTION).tolist()  # of dims of size 1 too
         for node in range(len(chosen) - 1, -1, -1):
-            if chosen[node] and not reduces[node]:
+            if chosen[node] and self.role[node] != Role.REDUCTION:
                 users = self.users[node]
                 chosen[node] = len(users) > 1 or chosen[users[0]]
         return np.array(chosen, dtype=bool)
 
 
 def _computing(graph: WorkloadGraph) -> NDArray[np.float64]:
-    """What each node's arithmetic takes, in bytes that memory moves meanwhile, shape [nodes]."""
+    """What each node's arithmetic takes, in bytes that memory moves meanwhile, shape [nodes].
+
+    An operation on indices or masks takes a cycle.
+    """
     cycles = np.zeros(len(_CYCLES) + 8)
     for unit, number in _CYCLES.items():
         cycles[unit] = number
+    whole = np.array(["f" not in name for name in DTYPES])  # bf16, f8E4M3FN, complex<f32> ...
+    each = np.where(whole[graph.work_dtype], 1, cycles[graph.work_unit])
     owner = row_of_entry(graph.work_ptr)
-    work = graph.work_flops * cycles[graph.work_unit] * CYCLE_BYTES
-    return np.bincount(owner, work, len(graph)).astype(np.float64)
+    return np.bincount(owner, graph.work_flops * each * CYCLE_BYTES, len(graph)).astype(np.float64)
 
 
 #: Steps with one number for each row that are looked through.

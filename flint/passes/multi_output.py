@@ -4,12 +4,14 @@ The idea: what two kernels read is read once if they are one.  Of kernels that a
 
 1. **siblings**, which read the same value and run over as many elements, become one kernel;
 2. **a kernel and a reader of its result** become one where the reader runs over the elements of
-   that result: it is written for its other readers, and this one has it in registers.
+   that result: it is written for its other readers, and this one has it in registers.  Partial
+   sums (``flint.passes.xla_reductions``) stay apart from what they sum up.
 
-Elementwise kernels and reductions may be joined, a reduction runs over what it sums up.  The first
+Elementwise kernels and reductions may be joined, a reduction runs over what it sums up; two that
+are joined sum up to as many numbers.  The first
 of a pair that is joined with its reader is elementwise.  Nothing is joined
 
-- with a path through a third kernel between the two: a cycle;
+- with a path through a third kernel between the two: a cycle; between siblings is none at all;
 - that waits for other communications: none would become dependent on another anew;
 - to more than ``MAX_VALUES`` operands and results, or more than two reductions, as many as its
   kernels have;
@@ -49,16 +51,20 @@ _JOINED: Final = (Role.ELEMENTWISE, Role.REDUCTION)
 
 
 def join_outputs(
-    graph: WorkloadGraph, apart: NDArray[np.bool_], communicated: list[bool]
+    graph: WorkloadGraph,
+    apart: NDArray[np.bool_],
+    parts: NDArray[np.bool_],
+    communicated: list[bool],
 ) -> WorkloadGraph:
     """A graph of kernels with those joined that read or make the same; bodies stay as they are.
 
     Args:
         graph: in issue order.
         apart: kernels that are not joined with others, shape [nodes].
+        parts: kernels that are not joined with what makes their operands, shape [nodes].
         communicated: which inputs may depend on communications, shape [inputs].
     """
-    joined = _Joiner(graph, apart, communicated).joined()
+    joined = _Joiner(graph, apart, parts, communicated).joined()
     roots, cluster = np.unique(joined, return_inverse=True)
     if len(roots) == len(graph):
         return graph
@@ -96,9 +102,14 @@ class _Joiner:
     """Kernels of one block, joined pair by pair."""
 
     def __init__(
-        self, graph: WorkloadGraph, apart: NDArray[np.bool_], communicated: list[bool]
+        self,
+        graph: WorkloadGraph,
+        apart: NDArray[np.bool_],
+        parts: NDArray[np.bool_],
+        communicated: list[bool],
     ) -> None:
         self.graph = graph
+        self.parts = parts.tolist()
         self.into = list(range(len(graph)))
         self.members: dict[int, list[int]] = {node: [node] for node in range(len(graph))}
         self.waits_for = sources_of(graph, communicated).tolist()
@@ -106,6 +117,8 @@ class _Joiner:
         self.values = (np.diff(graph.operand_ptr) + np.diff(graph.result_ptr)).tolist()
         self.elementwise = (graph.role == Role.ELEMENTWISE).tolist()
         self.reductions = (graph.role == Role.REDUCTION).astype(int).tolist()
+        #: Numbers that a kernel's reductions sum up to, 0 without one.
+        self.sums = (self._largest(graph.role == Role.REDUCTION)).tolist()
         maker = graph.producer[graph.operand]
         before = np.concatenate([maker, graph.order_node])
         after = np.concatenate([graph.consumer, row_of_entry(graph.order_ptr)])
@@ -132,15 +145,15 @@ class _Joiner:
             made = maker[value]
             if made >= 0 and self.elementwise[made]:
                 for node in nodes:
-                    self._join(made, node)
+                    if not self.parts[node]:
+                        self._join(made, node, reads=True)
         return np.array([self._home(node) for node in range(len(graph))], dtype=np.int64)
 
     def _sizes(self) -> Ints:
         """Elements that each kernel runs over, 0 for those that stay alone, shape [nodes]."""
         graph = self.graph
         of_types = np.array([t.elements for t in graph.tables.types] or [0], dtype=np.int64)
-        sizes = np.zeros(len(graph), dtype=np.int64)
-        np.maximum.at(sizes, row_of_entry(graph.result_ptr), of_types[graph.result_type])
+        sizes = self._largest(np.ones(len(graph), dtype=bool))
         reduces = graph.role == Role.REDUCTION
         summed = np.zeros(len(graph), dtype=np.int64)
         np.maximum.at(summed, graph.consumer, of_types[graph.value_type[graph.operand]])
@@ -148,13 +161,21 @@ class _Joiner:
         works: NDArray[np.bool_] = (graph.kind == NodeKind.COMPUTE) & np.isin(graph.role, _JOINED)
         return np.where(works & (graph.bytes_aliased == 0), sizes, 0)
 
+    def _largest(self, of: NDArray[np.bool_]) -> Ints:
+        """Elements of the largest result of some kernels, 0 of the others, shape [nodes]."""
+        graph = self.graph
+        of_types = np.array([t.elements for t in graph.tables.types] or [0], dtype=np.int64)
+        sizes = np.zeros(len(graph), dtype=np.int64)
+        np.maximum.at(sizes, row_of_entry(graph.result_ptr), of_types[graph.result_type])
+        return np.where(of, sizes, 0)
+
     def _home(self, node: int) -> int:
         while self.into[node] != node:
             node = self.into[node]
         return node
 
-    def _join(self, one: int, other: int) -> None:
-        """Make one kernel of two where that is allowed."""
+    def _join(self, one: int, other: int, reads: bool = False) -> None:
+        """Make one kernel of two where that is allowed; ``reads``: of one and what reads it."""
         first, second = sorted((self._home(one), self._home(other)))
         if first == second or not self.size[first] or self.size[first] != self.size[second]:
             return
@@ -164,15 +185,19 @@ class _Joiner:
             return
         if self.reductions[first] + self.reductions[second] > MAX_REDUCTIONS:
             return
-        if self._between(first, second) or self._between(second, first):
+        if self.sums[first] and self.sums[second] not in (0, self.sums[first]):
+            return
+        if self._between(first, second, reads) or self._between(second, first, reads):
             return
         self.into[second] = first
         self.members[first] += self.members.pop(second)
         self.values[first] += self.values[second]
         self.reductions[first] += self.reductions[second]
+        self.sums[first] = self.sums[first] or self.sums[second]
 
-    def _between(self, start: int, end: int) -> bool:
-        """Whether a path leads from one kernel to another through a third, or a reduction."""
+    def _between(self, start: int, end: int, reads: bool) -> bool:
+        """Whether a path leads from one kernel to another, but that the other ``reads`` what the
+        one computes element by element."""
         last = max(self.members[end])
         seen = {start, end}
         ahead = [start]
@@ -181,7 +206,7 @@ class _Joiner:
             for node in self.members[kernel]:
                 for user in self.after.get(node, ()):
                     home = self._home(user)
-                    if home == end and (kernel != start or not self.elementwise[node]):
+                    if home == end and not (reads and kernel == start and self.elementwise[node]):
                         return True
                     if home not in seen and self.members[home][0] <= last:
                         seen.add(home)

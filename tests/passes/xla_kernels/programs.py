@@ -1,18 +1,22 @@
-"""Training steps of many kinds, each for one device, that XLA's GPU compiler was asked about.
+"""Training steps of many kinds that XLA's GPU compiler was asked about.
 
-None of them is a model that comes with Flint: layers that occur in convolutional networks,
-transformers, recurrent and diffusion models, mixtures of experts, and optimizers and losses alone.
-Sizes are such that memory traffic counts and nothing is folded away.
+``PROGRAMS``, each for one device, are no models that come with Flint: layers that occur in
+convolutional networks, transformers, recurrent and diffusion models, mixtures of experts, and
+optimizers and losses alone.  Sizes are such that memory traffic counts and nothing is folded away.
+``MODELS`` come with Flint; of them one rule came, from ResNet-50 (two reductions in a kernel).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+
+from flint.models.jax import llama3, moe, resnet
 
 BF16, F32, I32 = jnp.bfloat16, jnp.float32, jnp.int32
 
@@ -217,3 +221,25 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "scan over layers": (grads(layer_scan, 3), (X, of(4, 512, 512), VECTOR)),
     "dropout": (grads(dropout_block, 2), (X, W, of(2, dtype=jnp.uint32))),
 }  # fmt: skip
+
+LLAMA = replace(llama3.LLAMA3_8B, layers=4, sequence=4096, remat="none")
+MIXTRAL = replace(moe.MIXTRAL_8X7B, layers=2, sequence=2048, remat="none")
+FSDP = (8,), ("data",)
+
+#: Name -> a decorated training step.
+MODELS: dict[str, Any] = {
+    "Llama, FSDP 8, scanned": llama3.training(LLAMA, *FSDP),
+    "Llama, FSDP 8, unrolled": llama3.training(replace(LLAMA, scan=False), *FSDP),
+    "Llama, FSDP 8, full rematerialisation": llama3.training(
+        replace(LLAMA, scan=False, remat="full"), *FSDP
+    ),
+    "Llama, FSDP 4 x tensor 2, dots": llama3.training(
+        replace(LLAMA, remat="dots"), (4, 2), ("data", "model")
+    ),
+    "without gates (GPT's), FSDP 8, dots": llama3.training(
+        replace(LLAMA, gated=False, remat="dots"), *FSDP
+    ),
+    "Mixtral 8x7B, FSDP 4 x experts 2, all-to-all": moe.training(MIXTRAL, (4, 2)),
+    "Mixtral 8x7B, FSDP 8, einsum": moe.training(replace(MIXTRAL, dispatch="einsum"), *FSDP),
+    "ResNet-50, 32 images, one GPU": resnet.training(resnet.RESNET50, mesh=(1,)),
+}

@@ -1,38 +1,46 @@
 """What XLA's GPU compiler makes of the programs, written to ``h100.json``: kernels, bytes, and how
-many of the bytes are partial sums of products.
+many of the bytes are partial sums of products; of whole models kernels that move 1 MiB or more.
 
-python -m tests.passes.xla_kernels.record        # needs the extra `gpu`; three minutes
+python -m tests.passes.xla_kernels.record          # needs the extra `gpu`; ten minutes
+python -m tests.passes.xla_kernels.record table    # the tables of docs/kernels.md
 """
 
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import flint
 from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.work import Role
+from flint.passes import apply
 from flint.passes.rematerialize import accessed_bytes
 from flint.workload.workload import Workload
-from tests.passes.xla_kernels.programs import PROGRAMS
+from tests.passes.xla_kernels.programs import MODELS, PROGRAMS
 
 GOLDEN = Path(__file__).with_name("h100.json")
 
 
 def captured(name: str, **level: str) -> Workload:
-    """A program for one device."""
+    """A program for one device, or a model."""
+    if name in MODELS:
+        step: Workload = MODELS[name].capture(**level)
+        return step
     function, arguments = PROGRAMS[name]
     return flint.capture(mesh=(1,), axes=("device",))(function).capture(*arguments, **level)
 
 
-def figures(graph: WorkloadGraph) -> tuple[int, int]:
-    """Kernels that move something, and bytes that they read and write; loops unrolled."""
+def figures(graph: WorkloadGraph, least: int = 1) -> tuple[int, int]:
+    """Kernels that move some bytes at least, and bytes that they read and write; loops unrolled."""
     kernels = moved = 0
     for block, times in graph.walk():
         traffic = block.bytes_read + block.bytes_written
-        chosen = (traffic > 0) & (block.kind == NodeKind.COMPUTE) & (block.role != Role.ALIAS)
+        chosen = (traffic >= least) & (block.kind == NodeKind.COMPUTE) & (block.role != Role.ALIAS)
         kernels += times * int(np.count_nonzero(chosen))
         moved += times * int(traffic[chosen].sum())
     return kernels, moved
@@ -57,14 +65,41 @@ def partial_sums(graph: WorkloadGraph) -> int:
 
 
 def main() -> None:
-    """Compile all programs and write the table."""
-    found: dict[str, object] = {}
-    for name in PROGRAMS:
-        workload = captured(name, level="optimized", target="h100")
-        assert workload.compiled is not None
-        found["compiler"] = workload.compiled.compiler
-        found[name] = (*figures(workload.graph), partial_sums(workload.graph))
-    GOLDEN.write_text(json.dumps(found, indent=1) + "\n")
+    """Compile what has no figures yet and write the file, or print the tables."""
+    found: dict[str, object] = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {}
+    if "table" in sys.argv:
+        print("\n".join(table(found)))
+        return
+    for name in (*PROGRAMS, *MODELS):
+        if name not in found:
+            workload = captured(name, level="optimized", target="h100")
+            assert workload.compiled is not None
+            found["compiler"] = workload.compiled.compiler
+            graph = workload.graph
+            third = figures(graph, 1 << 20)[0] if name in MODELS else partial_sums(graph)
+            found[name] = (*figures(graph), third)
+            GOLDEN.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def table(found: dict[str, Any]) -> Iterator[str]:
+    """Rows of ``docs/kernels.md``: XLA, by rules, and the difference."""
+
+    def three(made: int, rules: int, unit: float = 1) -> str:
+        words = (f"{n / unit:.1f}" if unit > 1 else str(n) for n in (made, rules))
+        return " | ".join((*words, f"{rules / made - 1:+.{1 if unit > 1 else 0}%}"))
+
+    for name in (*PROGRAMS, *MODELS):
+        kernels, moved, third = found[name]
+        graph = captured(name).graph
+        rules = apply(graph, "xla")
+        mine, bytes_ = figures(rules)
+        end = f"{figures(apply(graph, 'kernel'))[1] / moved - 1:+.0%} |"
+        if name in MODELS:
+            large = three(third, figures(rules, 1 << 20)[0])
+            rest = f"{large} | {three(moved, bytes_, 1e9)} | {end}"
+        else:
+            rest = f"{three(moved, bytes_, 1e6)} | {bytes_ / (moved - third) - 1:+.1%} | {end}"
+        yield f"| {name} | {three(kernels, mine)} | {rest}"
 
 
 if __name__ == "__main__":

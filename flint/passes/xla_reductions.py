@@ -1,0 +1,267 @@
+"""Reductions as XLA's GPU compiler rewrites them before it fuses: in as many steps as it takes.
+
+The idea: a kernel sums up no more than a bound, so that no two of its blocks add to one number.
+Dims of size 1 aside, and neighbours that are both reduced or both kept taken as one, a reduction is
+
+    of rows      [kept, R] -> [kept]       R up to 1,024 threads of 16 elements
+    of columns   [K, R, kept] -> [K, kept] R up to 32 rows of 128 threads
+    batched      [R0, kept, R] -> [kept]   R0 up to 8, else R is summed up first
+    other        [R0, K, R, kept], ...     the longest first (``ReductionSplitter``)
+
+and what is longer is cut into k1 parts of k2 (``TreeReductionRewriter``): of the cuts with
+sqrt(R) / 2 < k <= sqrt(R) that pad least, the least power of two, else the largest, is one of the
+two; the longer part is summed up first, if that is allowed.  Few rows of columns are not cut: a
+loop does them.  The parts are written in the operand's type, and read again by a kernel that waits
+for all of them.  What became part of a softmax or a norm before (``flint.passes.inline``) is not
+cut.  A reduction of dims of size 1 is no reduction.
+
+    batch norm   [16, 56, 56, 64] -> [64]     [128, 392, 64] -> [128, 64] -> [64]
+    a norm       [4096, 512] -> []            [1024, 2048] -> [1024] -> []
+
+Sources: ``tree_reduction_rewriter.cc``, ``reduction_splitter.cc``, ``reduction_utils.cc`` of
+openxla/xla (2026).  Which dims are reduced follows from the shapes; of several readings the one
+that keeps the first dims is taken.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.graph.graph import NODE_COLUMNS, WORK_COLUMNS, Ints, WorkloadGraph
+from flint.graph.tensor_types import TensorType, tensor_type
+from flint.graph.work import Role
+from flint.mesh.ragged import pointer, row_of_entry
+from flint.passes.columns import gathered, take_rows
+
+#: Elements of a row, and rows of a column, that one kernel sums up.
+ROW, COLUMN = 1024 * 16, 32 * 128
+#: Rows of a batch that one kernel sums up with their elements.
+BATCH: Final = 8
+_WARP: Final = 32
+#: Columns of fewer rows than the first, with fewer elements in a row than the second: loops.
+_LOOPS: Final = ((_WARP, math.inf), (2 * _WARP, _WARP), (4 * _WARP, 8), (8 * _WARP, 3))
+
+#: A run of neighbouring dims: size, whether it is reduced.
+Run = tuple[int, bool]
+
+
+def of_nothing(graph: WorkloadGraph) -> NDArray[np.bool_]:
+    """Reductions of one block whose dims are of size 1, shape [nodes]."""
+    known = graph.tables.types
+    found = np.zeros(len(graph), dtype=bool)
+    for node in np.flatnonzero(graph.role == Role.REDUCTION).tolist():
+        if graph.operand_ptr[node] < graph.operand_ptr[node + 1]:
+            whole = known[graph.value_type[graph.operand[graph.operand_ptr[node]]]]
+            result = known[graph.result_type[graph.result_ptr[node]]]
+            found[node] = whole.elements == result.elements and whole.dtype == result.dtype
+    return found
+
+
+def as_views(graph: WorkloadGraph, nodes: NDArray[np.bool_]) -> WorkloadGraph:
+    """One block with nodes that only rename their first operand, shape [nodes]."""
+    index = np.arange(len(graph.operand)) - graph.operand_ptr[graph.consumer]
+    kept = ~nodes[graph.consumer] | (index == 0)
+    return replace(
+        graph,
+        operand=graph.operand[kept],
+        operand_ptr=pointer(np.bincount(graph.consumer[kept], minlength=len(graph))),
+        bytes_read=np.where(nodes, 0, graph.bytes_read),
+        bytes_aliased=np.where(nodes, graph.bytes_written, graph.bytes_aliased),
+        bytes_written=np.where(nodes, 0, graph.bytes_written),
+    )
+
+
+def split_reductions(
+    graph: WorkloadGraph, whole: NDArray[np.bool_], types: dict[TensorType, int]
+) -> tuple[WorkloadGraph, Ints, NDArray[np.bool_]]:
+    """One block with a node for each step of its reductions; the sum of all work stays as it is.
+
+    Args:
+        graph: the block.
+        whole: reductions that stay as they are, shape [nodes].
+        types: all types of the program, by number; those of parts are added.
+
+    Returns:
+        The block, which of its former nodes each node is a step of, and which nodes are steps
+        before the last, shape [nodes] each.
+    """
+    known = graph.tables.types
+    found: dict[int, list[tuple[int, ...]]] = {}
+    for node in np.flatnonzero((graph.role == Role.REDUCTION) & ~whole).tolist():
+        if graph.operand_ptr[node] < graph.operand_ptr[node + 1]:
+            operand = known[graph.value_type[graph.operand[graph.operand_ptr[node]]]]
+            result = known[graph.result_type[graph.result_ptr[node]]]
+            if shapes := list(steps(runs_of(operand.shape, result.shape))):
+                found[node] = shapes
+    if not found:
+        return graph, np.arange(len(graph)), np.zeros(len(graph), dtype=bool)
+    return _with_steps(graph, found, types)
+
+
+def runs_of(whole: tuple[int, ...], result: tuple[int, ...]) -> list[Run]:
+    """A reduction's dims as runs, in order; none where the shapes are not of a reduction.
+
+    >>> runs_of((16, 56, 56, 64), (64,))
+    [(50176, True), (64, False)]
+    """
+    kept = [size for size in result if size > 1]
+    sizes = [size for size in whole if size > 1]
+    if sizes[len(sizes) - len(kept) :] == kept and sizes[: len(kept)] != kept:
+        reduced = [True] * (len(sizes) - len(kept)) + [False] * len(kept)
+    else:
+        reduced = []
+        for size in sizes:
+            reduced.append(not kept or size != kept[0])
+            kept = kept if reduced[-1] else kept[1:]
+        if kept:
+            return []
+    dims = zip(sizes, reduced, strict=True)
+    return [
+        (math.prod(size for size, _ in group), key)
+        for key, group in itertools.groupby(dims, lambda dim: dim[1])
+    ]
+
+
+def steps(runs: list[Run]) -> Iterator[tuple[int, ...]]:
+    """Shapes of what is written between the steps of a reduction."""
+    while True:
+        places = [place for place, (_, reduced) in enumerate(runs) if reduced]
+        if not places:
+            return
+        longest = max(places, key=lambda place: runs[place][0])
+        last = places[-1]
+        rows = last == len(runs) - 1  # else columns
+        loop = _is_loop(runs, last, rows)
+        batch = rows and len(runs) == 3 and len(places) == 2
+        if len(places) > 1 and (loop or not batch):
+            runs = _without(runs, longest)
+        elif loop:
+            return
+        elif batch and runs[0][0] > BATCH:
+            runs = _without(runs, last)
+        elif runs[last][0] > (ROW if rows else COLUMN):
+            runs = [*runs[:last], (_cut(runs[last][0], rows), True), *runs[last + 1 :]]
+        else:
+            return
+        yield tuple(size for size, _ in runs)
+
+
+def _without(runs: list[Run], place: int) -> list[Run]:
+    """Runs when one has been summed up: its neighbours, which are kept, are one."""
+    before, behind = runs[:place], runs[place + 1 :]
+    if before and behind:
+        return [*before[:-1], (before[-1][0] * behind[0][0], False), *behind[1:]]
+    return before + behind
+
+
+def _is_loop(runs: list[Run], place: int, rows: bool) -> bool:
+    """Whether a thread sums up all of its own, so that nothing is cut."""
+    size = runs[place][0]
+    if rows:
+        return size < _WARP and _WARP % size > 0
+    width = math.prod(size for size, _ in runs[place + 1 :])
+    return any(size < most and width < wide for most, wide in _LOOPS)
+
+
+def _cut(size: int, rows: bool) -> int:
+    """Parts that remain of a run when it has been summed up for the first time."""
+    bound = ROW if rows else COLUMN
+    part = min(math.isqrt(size), bound)
+    padding = -size % part
+    for smaller in range(part - 1, part // 2, -1):
+        more = -size % smaller
+        if more < padding or (more == padding and smaller.bit_count() == 1):
+            part, padding = smaller, more
+    parts = (size + padding) // part
+    return part if parts <= bound and _swaps(parts, part, size, rows) else parts
+
+
+def _swaps(parts: int, part: int, size: int, rows: bool) -> bool:
+    """Whether the longer of two factors is summed up first: not where rows are loaded in pairs and
+    no longer would be."""
+    if not rows:
+        return True
+    if part % 2 == 0 and size % 2 == 0:
+        return part * 2 < parts or parts % 2 == 0
+    return size % 2 == 0 or parts % 2 != 0
+
+
+def _with_steps(
+    graph: WorkloadGraph, found: dict[int, list[tuple[int, ...]]], types: dict[TensorType, int]
+) -> tuple[WorkloadGraph, Ints, NDArray[np.bool_]]:
+    """``graph`` with a node before a reduction for each step but the last.
+
+    Args:
+        graph: one block.
+        found: shapes of the parts that each reduction writes between its steps.
+        types: of the program, new ones are added.
+    """
+    copies = np.ones(len(graph), dtype=np.int64)
+    copies[list(found)] = [len(shapes) + 1 for shapes in found.values()]
+    rows = np.repeat(np.arange(len(graph)), copies)
+    last = np.cumsum(copies) - 1
+    number = np.arange(len(rows)) - (last - copies + 1)[rows]
+    first, final = number == 0, number == copies[rows] - 1
+    result_ptr, results = take_rows(graph.result_ptr, rows)
+    operand_ptr, operands = take_rows(graph.operand_ptr, rows)
+    work_ptr, items = take_rows(graph.work_ptr, rows)
+    order_ptr, orders = take_rows(graph.order_ptr, rows)
+    result_type = graph.result_type[results]
+    made = np.concatenate(
+        [np.arange(graph.inputs), graph.inputs + np.flatnonzero(final[row_of_entry(result_ptr)])]
+    )
+    operand = made[graph.operand[operands]]
+    flops = graph.work_flops[items]
+    read, written = graph.bytes_read[rows], graph.bytes_written[rows]
+    known = graph.tables.types
+    sizes = np.array([kind.bytes for kind in known], dtype=np.int64)
+    for node, shapes in found.items():
+        count = int(graph.result_ptr[node + 1] - graph.result_ptr[node])
+        whole = graph.value_type[graph.operand[graph.operand_ptr[node] :][:count]]
+        elements = known[whole[0]].elements
+        total = elements - known[graph.result_type[graph.result_ptr[node]]].elements
+        for place, shape in enumerate(shapes, int(last[node]) - len(shapes)):
+            parts = [tensor_type(shape, known[kind].dtype) for kind in whole.tolist()]
+            values = slice(*(result_ptr[place : place + 2].tolist()))
+            result_type[values] = [types.setdefault(kind, len(types)) for kind in parts]
+            size = sum(kind.bytes for kind in parts)
+            written[place] = size
+            read[place + 1] = size + max(graph.bytes_read[node] - sum(sizes[whole]), 0)
+            # The parts are this step's results and the next one's first operands.
+            ahead = int(operand_ptr[place + 1])
+            operand[ahead : ahead + count] = graph.inputs + np.arange(values.start, values.stop)
+            # Work that remains for the steps behind.
+            left = max(parts[0].elements - (elements - total), 0) / total
+            mine, theirs = (slice(*work_ptr[at : at + 2].tolist()) for at in (place, place + 1))
+            rest = (graph.work_flops[items[mine]] * left).astype(np.int64)
+            flops[theirs] = np.minimum(rest, flops[mine])
+            flops[mine] -= flops[theirs]
+    columns = gathered(graph, NODE_COLUMNS, rows) | {
+        "ops_merged": np.where(final, graph.ops_merged[rows], 0),
+        "bytes_read": read,
+        "bytes_written": written,
+    }
+    kept = first[row_of_entry(order_ptr)]
+    made_of_steps = replace(
+        graph,
+        tables=replace(graph.tables, types=tuple(types)),
+        **columns,
+        **gathered(graph, WORK_COLUMNS, items) | {"work_flops": flops},
+        result_ptr=result_ptr,
+        result_type=result_type,
+        operand_ptr=operand_ptr,
+        operand=operand,
+        work_ptr=work_ptr,
+        order_ptr=pointer(np.bincount(row_of_entry(order_ptr)[kept], minlength=len(rows))),
+        order_node=last[graph.order_node[orders[kept]]],
+        order_kind=graph.order_kind[orders[kept]],
+        outputs=made[graph.outputs],
+    )
+    return made_of_steps, rows, ~final
