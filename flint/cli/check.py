@@ -10,10 +10,12 @@ from typing import Annotated
 import typer
 
 from flint import registry
-from flint.cli.options import JsonOption
+from flint.cli.options import JsonOption, ReaderMemoryOption
+from flint.cli.pipes import reader_bytes
 from flint.cli.shared import print_json
 from flint.errors import UsageError
 from flint.host.readable import counted
+from flint.host.reading_memory import allowed
 from flint.mesh.mesh import parse_mesh
 
 
@@ -34,12 +36,14 @@ def check_command(
         ),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=0, help="Findings to show per rule.")] = 3,
+    memory_limit: ReaderMemoryOption = None,
     json_output: JsonOption = False,
 ) -> int:
     """Check traces over all ranks together; exit status 1 when consumers could not run them."""
     check = registry.converter("chakra-check")
     dims = _dims(npus) if npus is not None else None
-    report = check(folder, comm_groups=groups, npus_count=dims)
+    with allowed(reader_bytes(memory_limit)):
+        report = check(folder, comm_groups=groups, npus_count=dims)
     if json_output:
         counts = {"ok": report.ok, "errors": report.errors, "warnings": report.warnings}
         print_json(counts | asdict(report))

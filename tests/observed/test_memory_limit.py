@@ -137,6 +137,14 @@ def test_validate_has_the_option(tmp_path):
     assert "takes more than 0.01 GiB" in line
 
 
+def test_check_refuses_a_trace_that_takes_more(tmp_path):
+    path = chakra(tmp_path)
+    done = flint("check", tmp_path, "--memory-limit", 0.004)
+    assert done.returncode == 1
+    assert f"{path}: reading it takes more than 0.004 GiB of memory" in done.stdout
+    assert "reading it takes more" not in flint("check", tmp_path).stdout
+
+
 def test_without_a_limit_any_number_of_bytes_may_be_taken(tmp_path):
     with allowed(None):
         assert read_trace(xplane(tmp_path)).form == "xplane"

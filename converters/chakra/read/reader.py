@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
+from contextlib import nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from flint.converters.chakra.read.trace import INT_ATTRIBUTES, Csr, Trace
 from flint.converters.chakra.schema import FIELD_OF
 from flint.errors import FlintError
 from flint.host.packed_files import check_plain
+from flint.host.reading_memory import bounded
 
 _VALUE = pb.AttributeProto.DESCRIPTOR.oneofs_by_name["value"]
 _FIELD_NUMBER = {field.name: field.number for field in _VALUE.fields}
@@ -43,6 +45,9 @@ _INTEGER_FIELDS = frozenset(
     for kind in ("int32", "int64", "uint32", "uint64", "sint32", "sint64", "fixed32", "fixed64")
 ) | {"sfixed32_val", "sfixed64_val", "bool_val"}
 
+
+_SMALL = 1 << 18
+"""Files of so many bytes or less are read without a limit of memory: gzip makes 64 MiB of them."""
 
 _KNOWN_FILES = 8
 """So many contents of one length are kept to compare others with,"""
@@ -180,7 +185,10 @@ class TraceReader:
         self.nodes_decoded = 0
 
     def read(self, path: Path) -> Trace:
-        """The trace at `path`.  Raises as `read_trace`."""
+        """The trace at `path`.
+
+        Raises as `read_trace`; a FlintError, too, if it takes more memory than is allowed.
+        """
         try:
             stat = path.stat()
             check_plain(path, stat)
@@ -188,10 +196,11 @@ class TraceReader:
             raise FlintError(f"{path}: cannot be read: {error.strerror or error}") from error
         inode = (stat.st_dev, stat.st_ino)
         if inode not in self._by_inode:
-            data = load_bytes(path)
-            digest = hashlib.blake2b(data, digest_size=16).digest()
-            if digest not in self._by_content:
-                self._by_content[digest] = self._decode(data, str(path))
+            with bounded(path) if stat.st_size > _SMALL else nullcontext():
+                data = load_bytes(path)
+                digest = hashlib.blake2b(data, digest_size=16).digest()
+                if digest not in self._by_content:
+                    self._by_content[digest] = self._decode(data, str(path))
             self._by_inode[inode] = self._by_content[digest]
         return self._by_inode[inode]
 
