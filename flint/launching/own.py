@@ -15,11 +15,13 @@ import functools
 import os
 import stat
 import threading
-from collections.abc import Callable, Collection
+import weakref
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 from flint.host.child_errors import leave
+from flint.launching.followed import METHOD
 
 
 class Own:
@@ -31,6 +33,7 @@ class Own:
         process: its number.
         is_copy: it was copied while the program ran.
         fail: leaves an error that ends the process.
+        told: variables that say the rank and have not been looked at, as long as they are held.
     """
 
     def __init__(self, rank: int, folder: Path) -> None:
@@ -38,6 +41,7 @@ class Own:
         self.rank, self.folder, self.process = rank, folder, os.getpid()
         self.is_copy = False
         self.fail: Callable[[BaseException], None] = self._leave
+        self.told: list[weakref.ref[str]] = []
         self._files = _files()
         self._waiting: list[Callable[[], None]] = []
         self._woken: list[Callable[[], None]] = []
@@ -70,8 +74,16 @@ class Own:
         leave(error, self.folder, "the capture")
 
     def can_be_copied(self) -> bool:
-        """Whether copies can go on by themselves: no threads, no files with a common position."""
-        return threading.active_count() == 1 and _files() <= self._files
+        """Whether copies can go on by themselves: no threads, no files with a common position.
+
+        And nobody holds a variable that says another rank in them.
+        """
+        is_told = any(text() is not None for text in self.told)
+        return not is_told and threading.active_count() == 1 and _files() <= self._files
+
+    def can_be_asked(self) -> bool:
+        """Whether the first question has not been asked."""
+        return bool(self._waiting)
 
 
 def _files() -> set[tuple[int, str]]:
@@ -89,15 +101,71 @@ def _files() -> set[tuple[int, str]]:
 
 
 def watch_variables(names: Collection[str], own: Own) -> None:
-    """Reading one of these variables is a question; for as long as this process lives."""
-    kind: Any = type(os.environ)
-    original = kind.__getitem__
+    """Reading one of these variables is a question; for as long as this process lives.
 
-    @functools.wraps(original)
+    Going over all variables is none, libraries do that for names of their own: what is met on the
+    way asks when it is looked at.
+    """
+    kind: Any = type(os.environ)
+    read, go_over = kind.__getitem__, kind.__iter__
+    every: list[str] = []  # as somebody goes, or has gone, over them
+    done = 0  # of them, how many have been read one by one since
+
+    def text_of(name: str) -> Any:
+        own.asked()
+        return os.environ[name]
+
+    @functools.wraps(read)
     def get(self: Any, key: Any) -> str:
-        if isinstance(key, str) and key in names:
+        nonlocal done
+        done = done + 1 if every[done : done + 1] == [key] else 0
+        if not (isinstance(key, str) and key in names and own.can_be_asked()):
+            text: str = read(self, key)
+        elif done > 1:
+            text = _AskingText(read(self, key))
+            vars(text)["real"] = functools.partial(text_of, key)
+            own.told.append(weakref.ref(text))
+        else:
             own.asked()
-        text: str = original(self, key)
+            text = read(self, key)
         return text
 
-    kind.__getitem__ = get
+    @functools.wraps(go_over)
+    def over_all(self: Any) -> Iterator[str]:
+        nonlocal done
+        every[:], done = go_over(self), 0
+        yield from tuple(every)
+
+    kind.__getitem__, kind.__iter__ = get, over_all
+
+
+class _AskingText(str):
+    """A variable that asks when it is looked at, and is from then on what is answered."""
+
+    real: Callable[[], Any]
+
+    def __int__(self) -> int:
+        return int(self.real())
+
+    def followed_int(self) -> int:
+        """As that of the variable, where numbers are followed."""
+        real = self.real()
+        followed: Callable[[], int] | None = getattr(real, METHOD, None)
+        return int(real) if followed is None else followed()
+
+
+def _looking(name: str) -> Any:
+    def look(self: _AskingText, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self.real(), name)(*args, **kwargs)
+
+    return look
+
+
+#: What is done to any object that does not look at it.
+_BLIND = {*vars(object), "__new__", "__getnewargs__"} - {
+    "__eq__", "__ne__", "__hash__", "__str__", "__repr__", "__format__", "__lt__", "__le__",
+    "__gt__", "__ge__", "__reduce__", "__reduce_ex__",
+}  # fmt: skip
+
+for _name in set(dir(str)) - _BLIND:
+    setattr(_AskingText, _name, _looking(_name))

@@ -140,7 +140,8 @@ def _variable(original: Callable[..., str]) -> Callable[..., str]:
     def get(self: Any, key: Any) -> str:
         text = original(self, key)
         values = _VARIABLES.get(key) if isinstance(key, str) else None
-        if values is None or inside_torch(_asker(sys._getframe(1))):
+        asks = type(text) is not str  # by itself, when it is looked at
+        if values is None or asks or inside_torch(_asker(sys._getframe(1))):
             return text
         return OwnText(text, key, values(np.arange(world()), min(capture().per_host, world())))
 

@@ -8,8 +8,11 @@ import pytest
 
 from tests.programs.comparing import captured
 
+FIRST = """
+    import os
+"""
 BEFORE = """
-    import os, torch, torch.distributed as dist
+    import torch, torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
     def note(what):
         with open("noted", "a") as file:
@@ -32,8 +35,8 @@ AFTER = """
 def run(tmp_path):
     """Capture such a program on 8 ranks: what each has, and what the program's processes noted."""
 
-    def run(between=""):
-        text = "".join(map(textwrap.dedent, (BEFORE, between, AFTER)))
+    def run(between="", first=""):
+        text = "".join(map(textwrap.dedent, (FIRST, first, BEFORE, between, AFTER)))
         (tmp_path / "train.py").write_text(text)
         found = captured(tmp_path, 8, "python", "train.py")
         return found, (tmp_path / "noted").read_text()
@@ -41,8 +44,18 @@ def run(tmp_path):
     return run
 
 
-def test_what_comes_before_the_question_runs_once_and_every_rank_is_itself(run):
-    found, noted = run()
+@pytest.mark.parametrize(
+    "first",
+    [
+        "",
+        # As tqdm does when it is imported.
+        "mine = {name: text for name, text in os.environ.items() if name.startswith('MINE')}",
+        "mine = {name for name in dict(os.environ) if name.startswith('MINE')}",  # fsspec
+    ],
+    ids=["", "own variables", "own ones of a copy"],
+)
+def test_what_comes_before_the_question_runs_once_and_every_rank_is_itself(run, first):
+    found, noted = run(first=first)
     # A layer of 4 x 4, forward and for its weights: 2 x 2 FLOPs x rows x 16.
     assert [item["flops"] for item in found] == [
         2 * 2 * (2 + (rank == 5)) * 16 for rank in range(8)
@@ -70,3 +83,17 @@ def test_what_comes_before_the_question_runs_once_and_every_rank_is_itself(run):
 def test_what_copies_would_not_have_is_in_every_process(run, between, repeated):
     _, noted = run(between)
     assert noted.count(repeated) == noted.count("a") > 2
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "first",
+    [
+        "kept = dict(os.environ)",
+        "for name, text in os.environ.items():\n    if name == 'RANK': print(int(text))",
+    ],
+    ids=["kept", "looked at"],
+)
+def test_a_variable_that_says_the_rank_is_in_no_copy(run, first):
+    _, noted = run(first=first)
+    assert noted.count("b") == noted.count("a") > 2
