@@ -99,7 +99,7 @@ def bounded(path: object) -> Iterator[None]:
         finally:
             done.set()
             watch.join()
-            _raise_in(threading.get_ident(), None)
+            _deliver()
         _check()
     except MemoryError as error:
         raise FlintError(f"{path}: {too_large(limit)}") from error
@@ -123,10 +123,18 @@ def _watch(reader: int, done: threading.Event) -> None:
             return
 
 
-def _raise_in(thread: int, error: type[Exception] | None) -> None:
-    """Raise an error in a thread at its next line; None: none that it has not met yet."""
-    given = ctypes.py_object() if error is None else ctypes.py_object(error)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), given)
+def _raise_in(thread: int, error: type[Exception]) -> None:
+    """Raise an error in a thread at its next call or loop."""
+    number, given = ctypes.c_ulong(thread), ctypes.py_object(error)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(number, given)
+
+
+def _deliver() -> None:
+    """A call: where what was raised in this thread is raised at the latest.
+
+    To take it back (NULL for the error) leaves CPython 3.11 at it for ever, and makes it hang where
+    a profiler is set.
+    """
 
 
 def check_room(size: int) -> None:

@@ -1,5 +1,6 @@
 """What a reader may take is bounded while it reads, and the process is as before afterwards."""
 
+import contextlib
 import resource
 import sys
 import threading
@@ -56,6 +57,24 @@ def test_afterwards_nothing_is_raised_any_more():
     watching = [thread for thread in threading.enumerate() if thread.name == "memory of a reader"]
     assert held.sum() == 16 * MIB
     assert watching == []
+
+
+@pytest.mark.parametrize("limit", [8 * MIB, 256 * MIB], ids=["refused", "read"])
+def test_afterwards_python_can_be_profiled(limit):
+    """CPython 3.11 hangs in the next call if an error raised in its thread was taken back."""
+    held, seen = [], []
+    with contextlib.suppress(FlintError), allowed(limit), bounded("trace.json"):
+        held.append(np.ones(32 * MIB, np.int8))
+
+    def called():
+        return 1
+
+    sys.setprofile(lambda frame, event, _: seen.append((event, frame.f_code)))
+    try:
+        called()
+    finally:
+        sys.setprofile(None)
+    assert ("call", called.__code__) in seen
 
 
 def test_what_the_process_has_already_does_not_count():
