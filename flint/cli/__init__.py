@@ -23,6 +23,7 @@ from flint import registry
 from flint.errors import FlintError, UsageError
 from flint.host import interrupts
 from flint.host.environment import DISTRIBUTION, import_numpy, installed_version, refuse_namesake
+from flint.host.temporary import of_no_file
 
 #: What typer makes of Ctrl-C in a command.
 _INTERRUPTED = 130
@@ -207,9 +208,11 @@ def _failed(failure: Exception, debug: bool) -> int:
     except MemoryError:
         return _say("out of memory", 1, debug)
     except OSError as error:
+        if not error.filename:
+            return _say(of_no_file(error), 1, debug)
         full = error.errno == errno.ENOSPC
         text = "the disk is full" if full else error.strerror or str(error)
-        return _say(f"{error.filename or 'standard output'}: {text}", 1, debug)
+        return _say(f"{error.filename}: {text}", 1, debug)
     except Exception as error:
         # A bug in Flint: one line that says so, and how to see more.
         return _say(

@@ -63,11 +63,25 @@ def temporary_folder(within: Path | None = None) -> Iterator[Path]:
 
 def no_temporary_files(error: OSError) -> str:
     """One line for temporary files that cannot be written."""
+    why = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or str(error)
+    return (
+        f"{_place()}: no temporary files can be written there ({why}); TMPDIR names another place"
+    )
+
+
+def of_no_file(error: OSError) -> str:
+    """One line for an error that names no file: temporary files' or the standard output's."""
+    is_full = error.errno == errno.ENOSPC
+    if is_full and full(Path(_place())) is not None:
+        return no_temporary_files(error)
+    why = "the disk is full" if is_full else error.strerror or str(error)
+    return f"standard output: {why}"
+
+
+def _place() -> str:
     import tempfile
 
-    place = os.environ.get("TMPDIR") or tempfile.tempdir or "/tmp"
-    why = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or str(error)
-    return f"{place}: no temporary files can be written there ({why}); TMPDIR names another place"
+    return os.environ.get("TMPDIR") or tempfile.tempdir or "/tmp"
 
 
 def full(folder: Path) -> OSError | None:
