@@ -56,3 +56,12 @@ def test_a_tensor_that_is_written_to_is_listed_by_the_profiler_alone():
     run = [executed("mul", X, NUMBER, X), executed("mul", X, NUMBER)]
     pairs, explained = matched(ops, run)
     assert pairs == [(0, 0), (1, 1)] and not explained
+
+
+def test_among_ops_that_look_alike_the_one_between_the_same_products_is_the_captured_one():
+    """The CPU multiplies in pieces for a norm before the first product; the capture has a norm."""
+    product = executed("mm", ((4, 8), "f32"), ((8, 8), "f32"))
+    ops = [product, *(product, captured("aten.mul.Tensor", X, X)) * 2]
+    times = executed("mul", X, X)
+    run = [product, times, times, product, times, product, times]
+    assert matched(ops, run)[0] == [(0, 0), (1, 3), (2, 4), (3, 5), (4, 6)]

@@ -144,6 +144,14 @@ class Matching:
             return None
         return int(self.expected.graph[captured]), int(self.expected.node[captured])
 
+    def anchors(self) -> tuple[list[int], list[int]]:
+        """Positions of the heavy ops that ran as captured, of both sides, ascending.
+
+        Light ops with as many of them before them are in the same stretch of the step.
+        """
+        heavy = [pair for pair in self.pairs if self.captured[pair[0]].kind.must_match]
+        return sorted(i for i, _, _ in heavy), sorted(j for _, j, _ in heavy)
+
     def results(self, captured: int) -> tuple[tuple[int, ...], ...] | None:
         """Shapes of what a captured op makes; None where only the ops are known."""
         if self.expected is None:

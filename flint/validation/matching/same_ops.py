@@ -9,6 +9,7 @@ there the op's identity decides: the same sizes and the same source line, then t
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 
@@ -36,21 +37,49 @@ def same_ops(matching: Matching, kind: OpClass) -> None:
 def _in_order(
     matching: Matching, captured_ids: list[int], executed_ids: list[int], named: bool
 ) -> list[Pair]:
-    """Ops of a recording: aligned in order, then the others in another order."""
+    """Ops of a recording: aligned in order, then the others in another order.
+
+    Light ops first within each stretch between two heavy ones: a backend may run more of those that
+    look alike, and the longest common subsequence does not say which of them is the captured one.
+    """
     rules = matching.rules
     evidence = Evidence.NAME if named else Evidence.SIZES
-    numbers: dict[Hashable, int] = {}
-    keys, ran = (
-        np.array([numbers.setdefault(rules.key(ops[n]), len(numbers)) for n in ids], dtype=np.int64)
-        for ops, ids in ((matching.captured, captured_ids), (matching.executed, executed_ids))
+    sides = (matching.captured, captured_ids), (matching.executed, executed_ids)
+    keys = [[rules.key(ops[number]) for number in ids] for ops, ids in sides]
+    anchors = matching.anchors() if _are_light(matching, captured_ids) else ([], [])
+    places = [
+        [(bisect_left(before, number), key) for number, key in zip(ids, side, strict=True)]
+        for before, (_, ids), side in zip(anchors, sides, keys, strict=True)
+    ]
+    pairs = _aligned(*places)
+    others, run = (
+        without(list(range(len(side))), (pair[i] for pair in pairs)) for i, side in enumerate(keys)
     )
-    pairs = aligned(keys, ran) or []
+    if anchors[0]:
+        rest = _aligned([keys[0][i] for i in others], [keys[1][j] for j in run])
+        pairs += [(others[i], run[j]) for i, j in rest]
+        others, run = (
+            without(left, (pair[i] for pair in pairs)) for i, left in enumerate((others, run))
+        )
     matching.certain.update(captured_ids[i] for i, _ in pairs)
-    others = without(list(range(len(keys))), (i for i, _ in pairs))
-    run = without(list(range(len(ran))), (j for _, j in pairs))
-    reordered = [(others[i], run[j]) for i, j in equal(keys[others].tolist(), ran[run].tolist())]
+    reordered = equal([keys[0][i] for i in others], [keys[1][j] for j in run])
+    reordered = [(others[i], run[j]) for i, j in reordered]
     matching.reordered += [(captured_ids[i], executed_ids[j]) for i, j in reordered]
     return [(captured_ids[i], executed_ids[j], evidence) for i, j in (*pairs, *reordered)]
+
+
+def _are_light(matching: Matching, captured_ids: list[int]) -> bool:
+    return bool(captured_ids) and not matching.kinds[0][captured_ids[0]].must_match
+
+
+def _aligned(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[tuple[int, int]]:
+    """Positions of equal keys, ascending in both; none where too much differs."""
+    numbers: dict[Hashable, int] = {}
+    sides = (
+        np.array([numbers.setdefault(key, len(numbers)) for key in side], dtype=np.int64)
+        for side in (a, b)
+    )
+    return aligned(*sides) or []
 
 
 def _by_identity(

@@ -59,8 +59,7 @@ def telling(
         rows: of the executed ops.
         others: the same of the other steps that are like this one.
     """
-    heavy = sorted((i, j) for i, j, _ in matching.pairs if matching.captured[i].kind.must_match)
-    before, ran_before = [i for i, _ in heavy], sorted(j for _, j in heavy)
+    before, ran_before = matching.anchors()
     sides = [
         [
             ((bisect_left(places, number), _looks(matching, ops[number])), number)
