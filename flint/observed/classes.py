@@ -43,6 +43,11 @@ class OpClass(StrEnum):
         return self in _COLLECTIVES
 
     @property
+    def weight(self) -> int:
+        """An op is one with what it calls if that weighs less: a sum fills, a cast copies."""
+        return _WEIGHTS.get(self, 4)
+
+    @property
     def must_match(self) -> bool:
         """Whether each op of the class must be accounted for one by one."""
         return self in _COLLECTIVES or self in (
@@ -59,6 +64,11 @@ _COLLECTIVES = frozenset(
         OpClass.BROADCAST, OpClass.COLLECTIVE_PERMUTE, OpClass.SEND, OpClass.RECV,
     }
 )  # fmt: skip
+
+_WEIGHTS = {
+    OpClass.FREE: 0, OpClass.OTHER: 0, OpClass.COPY: 1, OpClass.ELEMENTWISE: 2,
+    OpClass.REDUCTION: 3,
+}  # fmt: skip
 
 #: StableHLO communications, as ``flint.graph.communication.COLLECTIVES`` names them.
 COMMUNICATIONS: dict[str, OpClass] = {

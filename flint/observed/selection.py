@@ -101,7 +101,7 @@ def selected(trace: Observed, rows: Ints, names: Set[str]) -> tuple[Ints, Ints]:
             repeated[around] = same and _FOR_CPU not in facts[i].name
             around = parents[around]
         communicates[outer] |= communicates[i] or facts[i].kind.collective
-        inside[outer] = max(inside[outer], inside[i], _weight(facts[i]))
+        inside[outer] = max(inside[outer], inside[i], facts[i].kind.weight)
         named[outer] |= named[i] or plain[facts[i]] in names
         of_subclass[outer] |= of_subclass[i] or facts[i].name == _SUBCLASS
     covered = [False] * len(rows)
@@ -126,7 +126,7 @@ def selected(trace: Observed, rows: Ints, names: Set[str]) -> tuple[Ints, Ints]:
         elif on_device:
             take = launched[i] > 0
         else:
-            weight = _weight(fact)
+            weight = fact.kind.weight
             copies = weight == inside[i] == 1 and not named[i]
             take = plain[fact] not in CALLERS and (weight > inside[i] or copies)
         if take:
@@ -187,20 +187,6 @@ def _halted(trace: Observed, parents: list[int], facts: list[OpFacts]) -> set[in
         if outer >= 0 and base_name(facts[outer].name) in _PRODUCTS:
             held.setdefault(outer, set()).add(facts[i].name)
     return {outer for outer, names in held.items() if names == {"aten::detach"}}
-
-
-def _weight(facts: OpFacts) -> int:
-    """An op is one with what it calls if that weighs less: a sum that fills, a cast that copies."""
-    return _WEIGHTS.get(facts.kind, 4)
-
-
-_WEIGHTS = {
-    OpClass.FREE: 0,
-    OpClass.OTHER: 0,
-    OpClass.COPY: 1,
-    OpClass.ELEMENTWISE: 2,
-    OpClass.REDUCTION: 3,
-}
 
 
 def _repaired(parents: list[int], facts: list[OpFacts], threads: list[int]) -> list[int]:

@@ -1,5 +1,8 @@
 """Units of a step on a host: the innermost ops that do work themselves.
 
+The idea: what an op calls is part of it if that weighs less: a product copies its bias, a gradient
+begins with zeros.  Of several that weigh as much, one inside of another, the innermost counts.
+
 units = host_units(trace, links, rows)
 """
 
@@ -85,14 +88,17 @@ def host_units(trace: Observed, links: Links | None, rows: Ints) -> Units:
     tensors = by_fact(trace.facts, _of_tensors)
     has_parts = np.zeros(len(trace), bool)
     has_parts[parent[rows][parent[rows] >= 0]] = True
-    below_works = _below(rows, parent, (works & ~numbers)[op])
-    below_numbers = _below(rows, parent, numbers[op])
+    weight = np.array([fact.kind.weight for fact in trace.facts], np.int64)
+    inside = np.zeros(len(trace), np.int64)
+    for least in range(1, int(weight.max(initial=0)) + 1):
+        inside[_below(rows, parent, ((weight >= least) & ~numbers)[op])] = least
+    below_numbers = _below(rows, parent, numbers[op])[rows] & ~tensors[op[rows]]
     below_talks = _below(rows, parent, talks[op])
-    below_works[rows] |= below_numbers[rows] & ~tensors[op[rows]]
+    alone = unknown[op[rows]] & ~has_parts[rows] & (inside[rows] == 0)
     taken = np.where(
         talks[op[rows]],
         ~below_talks[rows],
-        ~below_works[rows] & (works[op[rows]] | (unknown[op[rows]] & ~has_parts[rows])),
+        ~below_numbers & ((weight[op[rows]] > inside[rows]) | alone),
     )
     covered = _within_library(trace, links).tolist()
     chosen = []
