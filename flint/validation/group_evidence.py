@@ -1,10 +1,11 @@
 """Captured groups against what several ranks' traces show of collectives that name no group.
 
 The idea: what a rank ran for one captured group is a run of collectives.  Members of a group run
-the same ones in the same order, and none leaves one before the last has come.  Where that leaves
-one group, whatever the clocks, the traces tell it, be it the captured one or another.  Otherwise
-the likeliest is inferred (``across_ranks``).  That decides nothing: the captured one is counted as
-inferred, and another one leaves the group untold.
+the same ones in the same order, and none leaves one before the last has come.  Where that rules the
+captured group out, whatever the clocks, the traces tell another one.  Where it leaves only the
+captured one, or that is by far the likeliest (``across_ranks``), the group is counted as inferred
+and not as told: the run as a whole is of no other group, one of its collectives still may be.
+Another one that is likelier leaves the group untold.
 
     evidence.add(matching, trace, rows)       # of each rank
     evidence.conclude(report)
@@ -37,7 +38,10 @@ from flint.validation.report.report import Difference, Report
 _TOGETHER = frozenset(
     {OpClass.ALL_REDUCE, OpClass.ALL_GATHER, OpClass.REDUCE_SCATTER, OpClass.ALL_TO_ALL}
 )
-TOLD = "collectives whose group several ranks' traces tell: order and overlap in time leave one"
+ONLY = (
+    "collectives whose group is inferred from several ranks' traces: together, by order and "
+    "overlap in time, those of the captured group fit no other"
+)
 LIKELY = "collectives whose group is inferred from several ranks' traces, as captured"
 UNLIKE = (
     "collectives whose group is inferred from several ranks' traces, and is not the captured one; "
@@ -128,7 +132,7 @@ class GroupEvidence:
                 possible = [group for group in candidates if self._possible(run, group)]
                 if len(possible) == 1 and len(run.what) >= ENOUGH:
                     if possible[0] == run.group:
-                        self._settle(report, run, TOLD)
+                        self._settle(report, run, ONLY)
                     elif self._contradicted(run):
                         self._differ(report, run, possible[0])
                     continue
@@ -136,7 +140,6 @@ class GroupEvidence:
                 group = likely[rank].get(number) if set(run.group) <= set(self.runs) else None
                 if group == run.group:
                     self._settle(report, run, LIKELY)
-                    report.not_told[INFERRED] = report.not_told.get(INFERRED, 0) + len(run.what)
                 elif group is not None:
                     report.note(UNLIKE, len(run.what))
 
@@ -186,9 +189,10 @@ class GroupEvidence:
         return False
 
     def _settle(self, report: Report, run: _Run, note: str) -> None:
-        """The traces have the captured group after all."""
+        """The traces speak for the captured group after all."""
         kinds = list(self.table)
         report.note(note, len(run.what))
+        report.not_told[INFERRED] = report.not_told.get(INFERRED, 0) + len(run.what)
         report.not_told[GROUP] -= len(run.what)
         if not report.not_told[GROUP]:
             del report.not_told[GROUP]
