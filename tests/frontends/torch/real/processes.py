@@ -145,8 +145,8 @@ def _real_rank(case, rank, store, trace):
         observer.start()
         case.step(*args)
         observer.stop()
+        dist.barrier()  # a thread of gloo may still be in a function that the observer saw begin
         observer.unregister_callback()
-    dist.barrier()
     nodes = json.loads(trace.read_text())["nodes"]
     return {"ops": _plain_ops(seen, recorder.ops, recorder.groups.used), "trace": nodes}
 
