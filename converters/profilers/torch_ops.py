@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flint.cost.aten_work import work_of
+from flint.cost.recorded_op import OpWork
 from flint.graph.tensor_types import DTYPE_BITS
 from flint.observed.classes import RECURRENT_LIBRARY, OpClass, aten_class, base_name, c10d_class
 from flint.observed.columns import Gemm, OpFacts, Tensor
@@ -152,10 +153,13 @@ def op_facts(
     types = [item for _, item in operands]
     real = [item for item in types if item.startswith(("f", "bf"))]  # and no offsets of groups
     dtype = (real or types or [""])[-1]
-    work = None
+    work = OpWork(None)
     if gemms is None and kind != OpClass.FREE:
-        work = work_of(base_name(name), arguments, values, _OTHERWISE.get(kind))
-    return OpFacts(kind, name, operands, dtype=dtype, gemms=gemms, work=work)
+        work = work_of(name, arguments, values, _OTHERWISE.get(kind))
+    return OpFacts(
+        kind, name, operands, dtype=dtype, gemms=gemms,
+        work=work.items, moved=work.moved, lacks=work.lacks,
+    )  # fmt: skip
 
 
 #: c10d ops whose first argument is where the result goes; the others' is what is sent.  A

@@ -1,34 +1,29 @@
 """FLOPs of PyTorch's ops by the shapes of their operands, as profilers record them.
 
 The idea: a table says for each op what its formula is and where its operands stand in its schema
-(aten/src/ATen/native/native_functions.yaml).  Products and convolutions are GEMMs; attention is two
-of them per pair of positions that see each other, five in its backward pass; everything else has a
-number of operations per element, which is the one that the op's lowering to StableHLO has
-(``tests/cost/test_aten_work.py`` compares them).
+(aten/src/ATen/native/native_functions.yaml).  Products and convolutions are GEMMs; attention has a
+table of its own (``attention_work``); everything else has a number of operations per element, which
+is the one that the op's lowering to StableHLO has (``tests/cost/test_aten_work.py`` compares them).
 
 A convolution counts every window position, padding too, which is what libraries compute; what is
 captured counts only positions inside of the input, as XLA does.
 
-    work_of("mm", [[((16, 32), "f32")], [((32, 8), "f32")]], [None, None])[0].flops     # 8192
+    work_of("mm", [[((16, 32), "f32")], [((32, 8), "f32")]], [None, None]).items    # 8192 FLOPs
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
-from flint.cost.op_work import block_scaled, gemm_flops
+from flint.cost import attention_work
+from flint.cost.op_work import block_scaled
+from flint.cost.recorded_op import Arguments, Formula, Items, OpWork, Tensor, product
 from flint.graph.tensor_types import DTYPE_BITS
 from flint.graph.work import Unit, WorkItem
-
-#: A tensor: shape and element type ("" unknown); an argument has one, several or none.
-Tensor: TypeAlias = tuple[tuple[int, ...], str]
-Arguments: TypeAlias = Sequence[Sequence[Tensor]]
-Items: TypeAlias = tuple[WorkItem, ...]
-Formula: TypeAlias = Callable[[Arguments, Sequence[Any]], Items | None]
 
 #: Beyond this no count is believed: sums stay within 64 bits.
 _LARGEST: Final = 1 << 60
@@ -39,40 +34,50 @@ def work_of(
     arguments: Arguments,
     values: Sequence[Any],
     otherwise: tuple[int, int] | None = None,
-) -> Items | None:
-    """FLOPs of an op; None where its shapes and values do not tell.
+) -> OpWork:
+    """FLOPs of an op, and its bytes where they are not those of its operands.
 
     Args:
-        name: without namespace and overload.
+        name: with or without its namespace, without overload.
         arguments: tensors of each argument.
         values: numbers, truth values and lists of such of each argument, None for others.
         otherwise: operations and function evaluations per element of an op without a formula.
     """
-    formula = FORMULAS.get(name) or _by_pattern(name)
+    base = _base(name)
+    formula = FORMULAS.get(name) or FORMULAS.get(base) or _by_pattern(base)
+    if formula is None and otherwise is not None:
+        formula = _per_element(*otherwise)
     try:
         found = formula(arguments, values) if formula is not None else None
     except (IndexError, TypeError, ValueError, ZeroDivisionError):
-        return None  # shapes that do not fit the schema
-    if found is None and formula is None and otherwise is not None:
-        found = _per_element(*otherwise)(arguments, values)
-    if found is not None and any(not 0 <= item.flops < _LARGEST for item in found):
-        return None
-    return found
+        found = None  # shapes that do not fit the schema
+    work = found if isinstance(found, OpWork) else OpWork(found)
+    if any(not 0 <= item.flops < _LARGEST for item in work.items or ()):
+        return OpWork(None)
+    return work
 
 
 def needs_values(name: str) -> bool:
     """Whether an op's FLOPs depend on more than shapes: on strides, on a mask."""
-    return name in _CONVOLUTIONS or name in _BACKWARDS or name in _ATTENTIONS
+    base = _base(name)
+    return (
+        base in _CONVOLUTIONS
+        or base in _BACKWARDS
+        or attention_work.needs_values(name)
+        or attention_work.needs_values(base)
+    )
+
+
+def _base(name: str) -> str:
+    """An op's name without its namespace and the mark of one that works in place."""
+    head = name.rpartition("::")[2]
+    return head.rstrip("_") if not head.endswith("__") else head
 
 
 def _dtype(tensors: Sequence[Tensor]) -> str:
     known = [dtype for _, dtype in tensors if dtype in DTYPE_BITS]
     real = [dtype for dtype in known if dtype.startswith(("f", "bf"))]
     return (real or known or ["f32"])[0]
-
-
-def _product(dims: tuple[int, int, int, int], dtype: str) -> WorkItem:
-    return WorkItem(Unit.MATMUL, dtype, gemm_flops(dims), dims)
 
 
 def _per_element(operations: int, functions: int, place: int | None = None) -> Formula:
@@ -149,7 +154,7 @@ def _convolution(window: _Window) -> Formula:
             pixels = prod(data[2:])  # each makes a window of the result
             groups = data[1] // kernel[0] if kernel[0] else 1
             dims = (groups, data[0] * pixels, kernel[1] * prod(kernel[2:]), kernel[0])
-            return (_product(dims, dtype or "f32"),)
+            return (product(dims, dtype or "f32"),)
         strides = _each(values, window.stride, rank, 1)
         paddings = _each(values, window.padding, rank, 0)
         dilations = _each(values, window.dilation, rank, 1)
@@ -161,7 +166,7 @@ def _convolution(window: _Window) -> Formula:
         ]
         groups = data[1] // kernel[1]
         dims = (groups, data[0] * prod(out), kernel[0] // groups, prod(kernel[1:]))
-        return (_product(dims, dtype or "f32"),)
+        return (product(dims, dtype or "f32"),)
 
     return formula
 
@@ -176,86 +181,7 @@ def _convolution_backward(arguments: Arguments, values: Sequence[Any]) -> Items 
     wide, narrow = prod(kernel[1:]), kernel[0] // (1 if transposed else groups)
     of_input, of_weight = (groups, pixels, wide, narrow), (groups, narrow, wide, pixels)
     wanted = zip((of_input, of_weight), mask, strict=False)
-    return tuple(_product(dims, dtype or "f32") for dims, needed in wanted if needed)
-
-
-class _Attention(NamedTuple):
-    """Where an attention's arguments stand, and how its tensors lie.
-
-    Attributes:
-        query: its place; key and value follow.
-        causal: the place of what says so.
-        heads_first: whether shapes are [batch, heads, positions, size], else heads after positions.
-        backward: whether it is the backward pass.
-        starts: the place of where the sequences of a ragged batch begin; -1 for none.
-    """
-
-    query: int
-    causal: int
-    heads_first: bool
-    backward: bool = False
-    starts: int = -1
-
-
-_ATTENTIONS: Final = {
-    "scaled_dot_product_attention": _Attention(0, 5, True),
-    "_scaled_dot_product_flash_attention": _Attention(0, 4, True),
-    "_scaled_dot_product_flash_attention_for_cpu": _Attention(0, 4, True),
-    "_scaled_dot_product_efficient_attention": _Attention(0, 6, True),
-    "_scaled_dot_product_cudnn_attention": _Attention(0, 6, True),
-    "_scaled_dot_product_flash_attention_backward": _Attention(1, 11, True, True),
-    "_scaled_dot_product_flash_attention_for_cpu_backward": _Attention(1, 7, True, True),
-    "_scaled_dot_product_efficient_attention_backward": _Attention(1, 11, True, True),
-    "_scaled_dot_product_cudnn_attention_backward": _Attention(1, 14, True, True),
-    "_cudnn_attention_forward": _Attention(0, 10, True),
-    "_flash_attention_forward": _Attention(0, 8, False, False, 3),
-    "_flash_attention_backward": _Attention(1, 11, False, True, 6),
-    "_efficient_attention_forward": _Attention(0, 9, False, False, 4),
-    "_efficient_attention_backward": _Attention(1, 14, False, True, 6),
-    "_flash_attn_forward": _Attention(0, 5, False),
-    "_flash_attn_backward": _Attention(1, 11, False, True),
-    "_flash_attn_varlen_forward": _Attention(0, 9, False, False, 3),
-    "_flash_attn_varlen_backward": _Attention(1, 15, False, True, 9),
-}
-#: Per score: scale, maximum, difference, sum, quotient and mask; and one exponential.
-_SCORE: Final = 6
-
-
-def _attention(layout: _Attention) -> Formula:
-    def formula(arguments: Arguments, values: Sequence[Any]) -> Items | None:
-        (q, dtype), (k, _), (v, _) = (arguments[layout.query + i][0] for i in range(3))
-        if len(q) == 3:  # ragged: as many tokens in each sequence
-            starts = arguments[layout.starts] if layout.starts >= 0 else ()
-            batch = starts[0][0][0] - 1 if starts else 0
-            if batch < 1:
-                return None
-            q, k, v = ((batch, -(-item[0] // batch), *item[1:]) for item in (q, k, v))
-        if len(q) != 4 or len(k) != 4 or len(v) != 4:
-            return None
-        batch, heads, rows, size = q if layout.heads_first else (q[0], q[2], q[1], q[3])
-        columns = k[2] if layout.heads_first else k[1]
-        said = values[layout.causal] if layout.causal < len(values) else False
-        pairs = rows * columns
-        if said is True or (type(said) is int and said > 0):
-            seen = min(rows, columns)
-            pairs = seen * (seen + 1) // 2 + max(0, rows - columns) * columns
-        scores, kind = batch * heads * pairs, dtype or "bf16"
-        inner = [(2 if layout.backward else 1, size), (1, v[3])]
-        if layout.backward:
-            inner = [(3, size), (2, v[3])]  # scores, and gradients of q and k; of v and scores
-        items = [
-            WorkItem(
-                Unit.MATMUL, kind, 2 * scores * extent,
-                (batch * heads, rows, columns, extent) if pairs == rows * columns else None,
-            )
-            for times, extent in inner
-            for _ in range(times)
-        ]  # fmt: skip
-        items.append(WorkItem(Unit.VECTOR, "f32", _SCORE * scores))
-        items.append(WorkItem(Unit.TRANSCENDENTAL, "f32", scores))
-        return tuple(items)
-
-    return formula
+    return tuple(product(dims, dtype or "f32") for dims, needed in wanted if needed)
 
 
 #: Element types that only the scales of blocks have.
@@ -272,7 +198,7 @@ def _matrices(arguments: Arguments, values: Sequence[Any]) -> Items | None:
             rows = prod(a[:-1]) if len(b) == 2 else a[-2]
             scaled = any(kind in _BLOCK_SCALES for argument in arguments for _, kind in argument)
             kind = block_scaled(dtype) if scaled else dtype or "bf16"
-            return (_product((batch, rows, wide, a[-1]), kind),)
+            return (product((batch, rows, wide, a[-1]), kind),)
     return None
 
 
@@ -281,7 +207,7 @@ def _grouped(arguments: Arguments, values: Sequence[Any]) -> Items | None:
     (a, dtype), (b, _) = arguments[0][0], arguments[1][0]
     if len(a) == 3:
         return _matrices(arguments, values)
-    return (_product((1, a[0], b[-1], a[1]), dtype or "bf16"),)
+    return (product((1, a[0], b[-1], a[1]), dtype or "bf16"),)
 
 
 def _experts(arguments: Arguments, values: Sequence[Any]) -> Items | None:
@@ -296,8 +222,8 @@ def _experts(arguments: Arguments, values: Sequence[Any]) -> Items | None:
         return None
     kind = stored if stored.startswith("f8") else dtype or "bf16"
     return (
-        _product((1, tokens, wide, x[-1]), kind),
-        _product((1, tokens, x[-1], narrow), kind),
+        product((1, tokens, wide, x[-1]), kind),
+        product((1, tokens, x[-1], narrow), kind),
         WorkItem(Unit.VECTOR, dtype or "bf16", 2 * tokens * narrow),
         WorkItem(Unit.TRANSCENDENTAL, dtype or "bf16", tokens * narrow),
     )
@@ -333,6 +259,8 @@ def _by_pattern(name: str) -> Formula | None:
         words = fused[1].split("_")
         operations = sum(word in _ARITHMETIC for word in words)
         return _per_element(operations, sum(word in _FUNCTIONS for word in words))
+    if attention_work.FLASHINFER.fullmatch(name):
+        return attention_work.of_pages
     return _matrices if _LIBRARY_PRODUCT.search(name) else None
 
 
@@ -357,7 +285,7 @@ FORMULAS: Final[dict[str, Formula]] = {
     **{f"_foreach_{name}": _per_element(0, 1, 0) for name in _FUNCTIONS},
     **{name: _convolution(window) for name, window in _CONVOLUTIONS.items()},
     **dict.fromkeys(_BACKWARDS, _convolution_backward),
-    **{name: _attention(layout) for name, layout in _ATTENTIONS.items()},
+    **attention_work.FORMULAS,
     **dict.fromkeys(("_grouped_mm", "_scaled_grouped_mm", "_scaled_grouped_mm_v2"), _grouped),
     **dict.fromkeys(("inplace_fused_experts", "outplace_fused_experts", "fused_experts"), _experts),
     "_embedding_bag": _bag,

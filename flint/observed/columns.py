@@ -67,6 +67,9 @@ class OpFacts:
             unknown.
         work: its FLOPs by unit, where ``flint.cost.aten_work`` knows them; None elsewhere, and of
             contractions.
+        moved: bytes that it reads and writes, where those are not all of its operands, as of a
+            cache that it looks into; (0, 0) unknown; None where they are.
+        lacks: what the trace does not tell, so that ``work`` is a bound or unknown; "" nothing.
     """
 
     kind: OpClass
@@ -85,6 +88,8 @@ class OpFacts:
     reduction: str = ""
     convolved: tuple[int, ...] = ()
     work: tuple[WorkItem, ...] | None = field(default=None, hash=False)
+    moved: tuple[int, int] | None = field(default=None, hash=False)
+    lacks: str = field(default="", hash=False)
 
     @property
     def bytes(self) -> int:

@@ -30,7 +30,7 @@ from flint.observed.reading import is_jax_profile
 from flint.observed.sources import openable
 from flint.post_execution.communications import Communications
 from flint.post_execution.flows import flows_of
-from flint.post_execution.graphs import Flows, graph_of, phases_of
+from flint.post_execution.graphs import Flows, graph_of, phases_of, work_lacking
 from flint.post_execution.load_rank import (
     Choices,
     Linked,
@@ -256,7 +256,7 @@ def _traced(rank: int, item: Recorded, world: int, warnings: dict[str, int]) -> 
     notes: dict[str, int] = {}
     flows = flows_of(units, item.tensors, notes) if item.tensors is not None else None
     edges = edges_of(units, item.trace, item.links, _with_consumers(units, flows))
-    for found in (notes, edges.notes):
+    for found in (notes, edges.notes, work_lacking(units)):
         for text, count in found.items():
             warnings[text] = warnings.get(text, 0) + count
     _say_idle(units, warnings)

@@ -91,7 +91,7 @@ def graph_of(
     exchange = np.full(len(units), -1, np.int64)
     for unit, item in communications.items():
         exchange[unit] = tables.communication(item)
-    data = flows if flows is not None else _untold(units)
+    data = _with_moved(units, flows if flows is not None else _untold(units))
     for given in data.inputs:
         builder.input(tables.type(given))
     writes = data.result >= 0
@@ -128,6 +128,31 @@ def _untold(units: Units) -> Flows:
     nothing = np.zeros(len(units), np.int64)
     ptr, empty = np.zeros(len(units) + 1, np.int64), np.zeros(0, np.int64)
     return Flows((), (), ptr, empty, nothing - 1, operands[facts], nothing, nothing)
+
+
+def _with_moved(units: Units, data: Flows) -> Flows:
+    """The data, with what ops move that use only some of their operands: it counts once per op."""
+    parts = np.array([fact.moved is not None for fact in units.facts], bool)[units.fact]
+    if not parts.any():
+        return data
+    moved = np.array([fact.moved or (0, 0) for fact in units.facts], np.int64)
+    read, written = np.where(_principal(units), moved[units.fact].T, 0)
+    return replace(
+        data,
+        read=np.where(parts, read, data.read),
+        written=np.where(parts, written, data.written),
+        aliased=np.where(parts, 0, data.aliased),
+    )
+
+
+def work_lacking(units: Units) -> dict[str, int]:
+    """What the trace does not tell of the work of how many of a rank's ops."""
+    counts = np.bincount(units.fact[_principal(units)], minlength=len(units.facts)).tolist()
+    found: dict[str, int] = {}
+    for fact, count in zip(units.facts, counts, strict=True):
+        if fact.lacks and count:
+            found[fact.lacks] = found.get(fact.lacks, 0) + count
+    return found
 
 
 def _rows(units: Units, exchange: Ints, data: Flows, tables: TableBuilder) -> Ints:

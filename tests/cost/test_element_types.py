@@ -98,14 +98,14 @@ def test_a_scaled_product_of_pytorch_with_scales_per_block_is_a_block_scaled_one
         "mxf8": [[((64 * 8,), "f8E8M0FNU")], [((32 * 8,), "f8E8M0FNU")]],
     }
     for dtype, each in scales.items():
-        [item] = aten_work_of("_scaled_mm", [*operands, *each], [None] * 4)
+        [item] = aten_work_of("_scaled_mm", [*operands, *each], [None] * 4).items
         assert (item.dtype, item.flops) == (dtype, 2 * 64 * 32 * 256)
 
 
 def test_a_scaled_grouped_product_of_pytorch_multiplies_each_row_once():
     """100 rows of 64 by 8 matrices of 64 x 48."""
     arguments = [[((100, 64), "f8E4M3FN")], [((8, 64, 48), "f8E4M3FN")]]
-    [item] = aten_work_of("_scaled_grouped_mm", arguments, [None] * 2)
+    [item] = aten_work_of("_scaled_grouped_mm", arguments, [None] * 2).items
     assert item.dims == (1, 100, 48, 64)
 
 

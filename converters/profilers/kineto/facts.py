@@ -27,7 +27,7 @@ from flint.converters.profilers.torch_ops import (
     tensors_of,
 )
 from flint.cost.aten_work import needs_values
-from flint.observed.classes import OpClass, base_name
+from flint.observed.classes import OpClass
 from flint.observed.columns import OpFacts, Tensor
 
 RECORD = "record_param_comms"
@@ -83,7 +83,7 @@ _SILENT = frozenset({"", "init", "wait", "startcoalescing", "endcoalescing", "mo
 
 def _values(name: str, concrete: object) -> list[Any]:
     """Numbers and lists that Kineto writes as Python's texts, where FLOPs depend on them."""
-    if not isinstance(concrete, list) or not needs_values(base_name(name)):
+    if not isinstance(concrete, list) or not needs_values(name):
         return []
     found: list[Any] = []
     for text in concrete[:_MAX_VALUES]:

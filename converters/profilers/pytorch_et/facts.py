@@ -21,7 +21,7 @@ from flint.converters.profilers.torch_ops import (
     tensors_of,
 )
 from flint.cost.aten_work import needs_values
-from flint.observed.classes import OpClass, base_name
+from flint.observed.classes import OpClass
 from flint.observed.columns import OpFacts
 
 #: The observer leaves out what is beyond 4096 tensors of a list (kMaxNumElements).
@@ -108,7 +108,7 @@ def facts_of(
         )
         group = groups.get(texts[-1]) if texts else None
     values = inputs.get("values")
-    values = values if isinstance(values, list) and needs_values(base_name(name)) else []
+    values = values if isinstance(values, list) and needs_values(name) else []
     facts = op_facts(name, tensors_of(shapes, types), group, values)
     if reduction := functional_reduction(name, inputs.get("values")):
         facts = replace(facts, reduction=reduction)

@@ -23,7 +23,6 @@ from flint.converters.profilers.pytorch_et.facts import communicates, facts_of, 
 from flint.converters.profilers.pytorch_et.links import AccessesBuilder, Plan, Side
 from flint.cost.aten_work import needs_values
 from flint.errors import FlintError
-from flint.observed.classes import base_name
 from flint.observed.columns import MAX_ROWS, OpFacts
 from flint.post_execution.storages import Access
 
@@ -187,7 +186,7 @@ def read_nodes(
         key = name, schema if type(schema) is str else str(schema or ""), b"\n".join(texts)
         differs = by_values.get(name)
         if differs is None:
-            differs = by_values[name] = needs_values(base_name(name))
+            differs = by_values[name] = needs_values(name)
         if differs:
             key = *key[:2], key[2] + _plain(inputs.values)
         shared = alike.get(key)
