@@ -116,6 +116,18 @@ def origin_of(source: Source) -> str:
     return ", ".join(filter(None, (source.layer, source.phase.name.lower() if known else "")))
 
 
+class Hints(NamedTuple):
+    """How a profile of a kind is made to tell more, in words; "" where nothing does.
+
+    Attributes:
+        sizes: how the bytes of collectives are recorded.
+        beside: what else of the same run may tell what this profile does not.
+    """
+
+    sizes: str = ""
+    beside: str = ""
+
+
 class Fault(NamedTuple):
     """An op that ran another number of times than those that always run with it."""
 
@@ -185,6 +197,7 @@ class Observed:
         parameters: what the executed program is called with on one rank; () where it does not say.
         results: what it returns, likewise.
         device: what the driver calls the device; "" where the trace does not say.
+        hints: how profiles of this kind tell more.
     """
 
     path: str
@@ -210,6 +223,7 @@ class Observed:
     iterated: tuple[Iterated, ...] = ()
     functions: tuple[Functions, ...] = ()
     device: str = ""
+    hints: Hints = Hints()
 
     def __len__(self) -> int:
         return len(self.op)

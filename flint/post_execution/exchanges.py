@@ -51,7 +51,12 @@ class Exchange:
 
 
 def exchanges_of(
-    units: Units, trace: Observed, untold: UntoldGroups, *, strict: bool = False, hint: str = ""
+    units: Units,
+    trace: Observed,
+    untold: UntoldGroups,
+    *,
+    strict: bool = False,
+    alone: bool = False,
 ) -> tuple[list[Exchange | None], dict[int, str]]:
     """The exchange of each unit, None of those that compute, and how groups were inferred.
 
@@ -63,7 +68,7 @@ def exchanges_of(
         trace: the rows that they come from.
         untold: the groups of those that do not name theirs.
         strict: nothing is inferred, and nothing may stay a kernel.
-        hint: what may help where something is missing.
+        alone: nothing else of the run completes the trace.
 
     Raises:
         FlintError: a rank is in none of its groups; with ``strict``, the trace does not tell a
@@ -73,10 +78,12 @@ def exchanges_of(
     missing: dict[str, int] = defaultdict(int)
     inferred: dict[str, int] = defaultdict(int)
     guessed: dict[int, str] = {}
+    how = f" ({trace.hints.sizes})" if trace.hints.sizes else ""
+    hint = trace.hints.beside if alone else ""
     for unit, fact, row, group in _told(units, trace):
         kind = _KIND[fact.kind]
         if fact.parts is None or not 0 <= sum(fact.parts) < _LARGEST:
-            missing[f"bytes of {fact.name} (profile with record_shapes=True)"] += 1
+            missing[f"bytes of {fact.name}{how}"] += 1
             continue
         if fact.kind in (OpClass.SEND, OpClass.RECV):
             if fact.peer < 0:

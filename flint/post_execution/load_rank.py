@@ -81,7 +81,6 @@ class Linked:
 
     Attributes:
         groups: the process groups that it lists, by name.
-        hint: what would complete it.
     """
 
     trace: Observed
@@ -89,7 +88,6 @@ class Linked:
     units: Units
     tensors: list[tuple[Access, ...]] | None
     groups: Mapping[str, tuple[int, ...]]
-    hint: str
 
 
 def read_linked(
@@ -179,8 +177,7 @@ def _linked(
         tensors = tensors_of_units(units, trace.parent, pairs, accesses)
         units = completed(units, trace.parent, pairs, recorded, accesses.groups, tensors)
         groups = {**accesses.groups, **groups}
-    hint = "; the execution trace of the same run may record it (--et)" if tensors is None else ""
-    return Linked(trace, links, units, tensors, groups, hint if trace.form == "kineto" else "")
+    return Linked(trace, links, units, tensors, groups)
 
 
 def with_exchanges(
@@ -220,7 +217,7 @@ def with_exchanges(
         if choices.strict and CUT_OFF in item.trace.notes:
             raise FlintError(f"{item.trace.path}: --strict: {CUT_OFF}")
         exchanges[rank], guessed[rank] = exchanges_of(
-            item.units, item.trace, groups, strict=choices.strict, hint=item.hint
+            item.units, item.trace, groups, strict=choices.strict, alone=item.tensors is None
         )
     for rank, unit in take_back(exchanges, guessed):
         notes, why = linked[rank].units.notes, guessed[rank][unit]

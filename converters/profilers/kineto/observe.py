@@ -23,12 +23,16 @@ from flint.converters.profilers.kineto.rows import add_ops, stand_in
 from flint.converters.profilers.kineto.unmarked_steps import steps_of
 from flint.converters.profilers.torch_ops import groups_of
 from flint.errors import FlintError
-from flint.observed.columns import CUT_OFF, UNTOLD_RANK, Observed, ObservedRows
+from flint.observed.columns import CUT_OFF, UNTOLD_RANK, Hints, Observed, ObservedRows
 from flint.post_execution.host_device_links import Links
 
 UNMARKED = "no ProfilerStep in the trace: its steps are told apart by those of the optimizer"
 #: More characters than a device's name has.
 _LONGEST_NAME = 80
+_HINTS = Hints(
+    "profile with record_shapes=True",
+    "; the execution trace of the same run may record it (--et)",
+)
 _RANK = re.compile(r"rank[-_.]?(\d{1,7})", re.IGNORECASE)
 
 
@@ -118,7 +122,7 @@ class _File(NamedTuple):
             steps=steps,
             base=self.base,
         )
-        return replace(observed, device=self.device)
+        return replace(observed, device=self.device, hints=_HINTS)
 
 
 def _read(path: Path, *, linked: bool) -> _File:

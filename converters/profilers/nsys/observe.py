@@ -31,7 +31,7 @@ from flint.converters.profilers.nsys.processes import (
     processes_of,
 )
 from flint.errors import FlintError
-from flint.observed.columns import UNTOLD_RANK, Observed, ObservedRows
+from flint.observed.columns import UNTOLD_RANK, Hints, Observed, ObservedRows
 from flint.post_execution.host_device_links import Links, LinksBuilder
 
 #: ENUM_CUDA_MEMCPY_OPER.
@@ -50,6 +50,8 @@ _STEP = re.compile(
 _OF_TORCH = re.compile(r"([\w:.~#]+), (?:seq|op_id|sizes|input_op_ids) = ")
 _SIZES = re.compile(r"sizes = (\[.*?\])(?:, \w+ = |$)")
 _LONGEST_NAME = 120
+#: Sizes stand in payloads of NCCL's ranges, which are left out of exports unless asked for.
+_HINTS = Hints("profile with nsys profile --trace=cuda,nvtx, export with --include-blobs=true")
 NO_RANGES = "no NVTX ranges in the export: its kernels are known by their names alone"
 UNTOLD = "neither NCCL nor the files' names tell the ranks: the processes are taken in their order"
 
@@ -123,7 +125,7 @@ def _read(
         base=base,
     )
     name = next((text(name) for (name,) in data.rows("TARGET_INFO_GPU", ("name",))), "")
-    observed = replace(observed, device=name[:_LONGEST_NAME])
+    observed = replace(observed, device=name[:_LONGEST_NAME], hints=_HINTS)
     return observed, links.finish(groups, events.steps, base)
 
 

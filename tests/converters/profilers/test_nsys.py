@@ -185,6 +185,19 @@ def test_kernels_of_nccl_without_ranges_keep_their_time(tmp_path):
     assert any("communication kernels" in text for text in workload.warnings)
 
 
+def test_sizes_that_an_export_left_out_are_asked_for_in_words_of_nsight(tmp_path):
+    """NCCL's range without its payload: ``record_shapes`` and ``--et`` are of other profilers."""
+    export = Export(tmp_path / "report.sqlite")
+    export.communicator(0xA, 2, 0)
+    export.range("ncclAllReduce", 10, 4)
+    export.kernel(11, 20, 10, "ncclKernel_AllReduce")
+    [said] = [text for text in convert_traces([export.write()]).warnings if "stay kernels" in text]
+    assert said.endswith(
+        "no bytes of allreduce (profile with nsys profile --trace=cuda,nvtx, export with "
+        "--include-blobs=true)"
+    )
+
+
 def test_other_databases_are_named_as_such(tmp_path):
     path = tmp_path / "other.sqlite"
     sqlite3.connect(path).execute("CREATE TABLE a (b)").connection.commit()
