@@ -223,7 +223,7 @@ class Observed:
     iterated: tuple[Iterated, ...] = ()
     functions: tuple[Functions, ...] = ()
     device: str = ""
-    hints: Hints = Hints()
+    hints: Hints = field(default_factory=Hints)
 
     def __len__(self) -> int:
         return len(self.op)
