@@ -11,6 +11,7 @@ would not have what it does.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import stat
@@ -79,11 +80,26 @@ class Own:
         And nobody holds a variable that says another rank in them.
         """
         is_told = any(text() is not None for text in self.told)
-        return not is_told and threading.active_count() == 1 and _files() <= self._files
+        alone = threading.active_count() == 1 and not _named_threads()
+        return not is_told and alone and _files() <= self._files
 
     def can_be_asked(self) -> bool:
         """Whether the first question has not been asked."""
         return bool(self._waiting)
+
+
+def _named_threads() -> set[str]:
+    """Names of threads that a library named for work of its own; none without /proc.
+
+    A copy of autograd's refuses every backward pass.  OpenBLAS makes its threads again in a copy:
+    they bear the name of the process.
+    """
+    place = Path("/proc/self/task")
+    found = {}
+    for thread in place.iterdir() if place.is_dir() else ():
+        with contextlib.suppress(OSError):
+            found[int(thread.name)] = (thread / "comm").read_text()
+    return set(found.values()) - {found.get(os.getpid(), "")}
 
 
 def _files() -> set[tuple[int, str]]:

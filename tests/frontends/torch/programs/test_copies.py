@@ -72,13 +72,15 @@ def test_what_comes_before_the_question_runs_once_and_every_rank_is_itself(run, 
         # common to all copies.
         ("import threading; threading.Thread(target=len, args=('',)).start(); note('c')", "c"),
         ("kept = open('train.py')", "b"),
+        # Autograd has a thread for each device, without which a copy can do no backward pass.
+        ("torch.ones(4, device='cuda', requires_grad=True).sum().backward()", "b"),
         (
             "from concurrent.futures import ThreadPoolExecutor; pool = ThreadPoolExecutor(1); "
             "pool.submit(len, '').result(); note('c')",
             "c",
         ),
     ],
-    ids=["thread", "open file", "pool"],
+    ids=["thread", "open file", "backward pass", "pool"],
 )
 def test_what_copies_would_not_have_is_in_every_process(run, between, repeated):
     _, noted = run(between)
