@@ -37,6 +37,7 @@ class Capture:
         begins_group: the program itself begins the process group; else it is there from the start.
         rank: tells the one of this process, where the program begins the group.
         strict_values: an unknown integer that is read is an error, not 1.
+        guessed: the error of the first one that was 1, since the step may have begun.
         watch: called with what ops take that are no plain tensors.
         unseen: where the own rank was read without its questions being seen.
         backends: name of a process group -> the backend that was asked for; "" is the default
@@ -64,6 +65,7 @@ class Capture:
     begins_group: bool = False
     rank: Callable[[], int] = int
     strict_values: bool = True
+    guessed: str = ""
     watch: Callable[[Any], None] | None = None
     unseen: set[str] = field(default_factory=set)
     backends: dict[str, str] = field(default_factory=dict)

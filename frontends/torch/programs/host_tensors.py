@@ -75,9 +75,11 @@ def see(op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     tensors = list(_tensors(args, kwargs))
     real = [tensor for tensor in tensors if is_host(tensor)]
     if len(real) < len(tensors):
-        if real and op._schema.is_mutable:
-            _note_written(op, args, kwargs)
-        return _noted(op, real, args, op(*args, **kwargs))
+        written = _note_written(op, args, kwargs) if real and op._schema.is_mutable else []
+        result = op(*args, **kwargs)
+        if isinstance(result, FakeTensor) and any(item is args[0] for item in written):
+            return args[0]  # the fake tensors have made it another one
+        return _noted(op, real, args, result)
     if not tensors and not _made_on_host(op, args, kwargs):
         return op(*args, **kwargs)
     device = kwargs.get("device")
@@ -113,11 +115,14 @@ def _made_on_host(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> boo
     return size is None or math.prod(size) <= _MOST
 
 
-def _note_written(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    for tensor in written_tensors(rule_of(op), args, kwargs, []):
-        if is_host(tensor):
-            storage = tensor.untyped_storage()
-            _unknown[storage._cdata] = storage
+def _note_written(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """Real tensors that an op writes, which are not known from then on."""
+    written = written_tensors(rule_of(op), args, kwargs, [])
+    plain = [tensor for tensor in written if not isinstance(tensor, FakeTensor)]
+    for tensor in filter(is_host, plain):
+        storage = tensor.untyped_storage()
+        _unknown[storage._cdata] = storage
+    return plain
 
 
 def _fake_of(tensor: torch.Tensor) -> torch.Tensor:

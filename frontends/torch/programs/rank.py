@@ -93,6 +93,7 @@ class ProgramRank:
         self._names = Names()
         self._always = contextlib.ExitStack()
         self._kept: Recorder | None = None
+        self._guessed = ""
         self.steps = Steps(request.step, self._start, self._end)
         self._ops = loops.Ops(request.step.mark, lambda: self.steps.ended(loops.NAME, Kind.LOOP))
 
@@ -161,24 +162,29 @@ class ProgramRank:
         if self._recorder is not None:
             self._recorder.resized(storage)
 
-    def _start(self) -> None:
+    def _start(self, kind: Kind) -> None:
         """A step may begin here: what was recorded before is not it."""
         tracker = self._tracker
         self._names = names_of({}, tracker.roots, tracker.optimizers)
         tracker.names.update(self._names.modules)
         tracker.restart()
         device.restart()
-        self._known.strict_values = True
+        self._known.strict_values = self._is_sure(kind)
+        self._known.guessed = ""
         self._recorder = Recorder(tracker, device.NAME, attention.WHOLE, self._seen.follow)
         self._seen.by = self._recorder.see
 
     def _end(self, kind: Kind) -> None:
         """The step has ended: leave its recording, and the process."""
         self._kept, self._recorder = self._recorder, None
+        self._guessed = self._known.guessed
         self._seen.by = self._seen.follow
-        # A call of a model may be an evaluation before the training.
-        if kind is not Kind.CALL or self.request.step.name is not None:
+        if self._is_sure(kind):
             self._leave()
+
+    def _is_sure(self, kind: Kind) -> bool:
+        """A call of a model may be an evaluation, or what a policy does, before the training."""
+        return kind is not Kind.CALL or self.request.step.name is not None
 
     def ended(self) -> list[SeenStep]:
         """The program has ended: what was kept is the step; the steps that were seen.
@@ -205,6 +211,8 @@ class ProgramRank:
         assert recorder is not None and peers is not None
         if peers.is_asked:
             raise FlintError("it ran its step without sending it")
+        if self._guessed:
+            raise FlintError(self._guessed)
         if self.request.lists_steps:
             found(self._own.folder, "torch", self.steps.seen())
         shards.note_all(self._names.modules)

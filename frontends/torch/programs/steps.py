@@ -50,7 +50,7 @@ class Steps:
     """The steps of a program, as it runs."""
 
     def __init__(
-        self, choice: StepChoice, start: Callable[[], None], end: Callable[[Kind], None]
+        self, choice: StepChoice, start: Callable[[Kind], None], end: Callable[[Kind], None]
     ) -> None:
         """Watch for a step.
 
@@ -81,7 +81,7 @@ class Steps:
         if self._is_wanted(name, kind):
             if seen.ends == self._choice.number and not began:
                 self._of = name
-                self._start()
+                self._start(kind)
             elif seen.ends == self._choice.number + 1 and self._of == name:
                 self._end(kind)
 
@@ -90,7 +90,7 @@ class Steps:
         self._begun.setdefault(name, _Seen(kind, _place(), _WORDS[kind]))
         if self._choice.number == 1 and self._is_wanted(name, kind):
             self._of = name
-            self._start()
+            self._start(kind)
 
     def forget(self, name: str) -> None:
         """What were taken for ends of a step were none."""

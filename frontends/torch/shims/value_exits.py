@@ -3,7 +3,8 @@
 A logging line must not stop a capture.  What is shown or handed out follows the
 policy of ``values.py`` and is reported with its line: 1.0 for floats, False for bools; whole
 numbers are shown as 0 where they are only formatted, else they must be known.  ``torch.isfinite``
-and ``torch.isnan`` say that numbers are finite, so that checks for broken losses pass.
+and ``torch.isnan`` say that numbers are finite, so that checks for broken losses pass; what
+distributions ask of their arguments is true.
 """
 
 from __future__ import annotations
@@ -27,6 +28,15 @@ from flint.frontends.torch.user_lines import at_user_line
 #: More elements than this are handed out as one repeated element, which takes no memory.
 _MOST = 1 << 20
 
+_FINITE = "assuming that all numbers are finite"
+#: Questions whose answers are known, and what these follow from; distributions ask the last one.
+_ANSWERS = (
+    ("isfinite", True, _FINITE),
+    ("isnan", False, _FINITE),
+    ("isinf", False, _FINITE),
+    ("_is_all_true", True, "assuming that arguments are in their range"),
+)
+
 _PLACEHOLDERS: dict[str, Any] = {"b": False, "f": 1.0, "c": 1.0}
 
 
@@ -39,9 +49,9 @@ def apply() -> None:
     _device_constructors()
     for name in ("tensor", "as_tensor"):
         around(torch, name, _from_numbers)
-    for name, answer in (("isfinite", True), ("isnan", False), ("isinf", False)):
+    for name, answer, origin in _ANSWERS:
         for owner in (torch, torch.Tensor):
-            around(owner, name, functools.partial(_answered, answer))
+            around(owner, name, functools.partial(_answered, answer, origin))
 
 
 def _format(self: torch.Tensor, spec: str) -> str:
@@ -106,11 +116,10 @@ def _numbers(item: Any) -> Any:
     return item
 
 
-def _answered(answer: bool, function: Any, *args: Any, **kwargs: Any) -> Any:
+def _answered(answer: bool, origin: str, function: Any, *args: Any, **kwargs: Any) -> Any:
     """A question about every number, whose answer is known."""
     result = function(*args, **kwargs)
     if type(result) is FakeTensor:
-        origin = "assuming that all numbers are finite"
         with unset_fake_temporarily():
             know(result, torch.tensor(answer), origin)
     return result

@@ -70,15 +70,17 @@ def _read(_: Any, op: Any, tensor: Any) -> bool | int | float | complex:
     if tensor.dtype == torch.uint8:  # what flags were before there was bool
         capture().assume(f"a flag (uint8) is read{at}: assumed to be 0{ADVICE}")
         return 0
-    if not capture().strict_values:
-        capture().assume(f"an integer tensor's value is read{at}: assumed to be 1{ADVICE}")
-        return 1
-    raise FlintError(
+    refusal = (
         f"an integer tensor's value is read{at} ({op}): a captured step has no values, and shapes "
         "may depend on it; compute it from Python numbers, keep it on the device or, if it is only "
         "shown, read it as a float: .float().item() (counts of a router's choices are known when "
         "they are counted by histc, by bincount with minlength, or by scatter_add of ones to zeros)"
     )
+    if capture().strict_values:
+        raise FlintError(refusal)
+    capture().guessed = capture().guessed or refusal
+    capture().assume(f"an integer tensor's value is read{at}: assumed to be 1{ADVICE}")
+    return 1
 
 
 def _asked_for_overflow() -> bool:

@@ -61,6 +61,14 @@ if __name__ == "__main__":
     mp.spawn(main, args=(4, 5), nprocs=4)
 """
 
+#: Half of its parameters are not used.
+HALF = """
+import torch
+class Half(torch.nn.Linear):
+    def forward(self, x):
+        return x @ self.weight
+"""
+
 COMPILED = """
 import torch
 model = torch.compile(torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU()).cuda())
@@ -125,6 +133,7 @@ ENDS = [
         "import torch.distributed.checkpoint as dcp\ndcp.load({}, checkpoint_id='none')",
         "^train.py:10: .*No such file.*none",
     ),
+    (INFER + "        net(net.weight).argmax().item()", "^an integer .* at train.py:17 "),
 ]  # fmt: skip
 
 
@@ -207,11 +216,25 @@ def test_a_loop_of_inference_is_captured_call_by_call(tmp_path):
     assert found == {"collectives": {}, "flops": 2 * 8 * 4 * 4}
 
 
+_SEARCHED = (
+    ("torch.nn.Linear(4, 4)", "Half(4, 4)"),
+    ("[rank])", "[rank], find_unused_parameters=True)"),
+)
+
+
 @pytest.mark.thorough
-def test_a_program_that_spawns_its_ranks_is_captured_on_all_of_them(tmp_path):
-    # DDP reduces the gradients of 4 x 4 weights and 4 biases, 4 bytes each, in one bucket.
-    (tmp_path / "train.py").write_text(SPAWN)
+@pytest.mark.parametrize(
+    ("text", "calls", "size"),
+    # DDP reduces the gradients of 4 x 4 weights and 4 biases, 4 bytes each, in one bucket, and
+    # where it looks for unused ones a map of 4 bytes for each of the two.
+    [
+        (SPAWN, 1, 80),
+        (HALF + functools.reduce(lambda t, p: t.replace(*p), _SEARCHED, SPAWN), 2, 88),
+    ],
+)
+def test_a_program_that_spawns_its_ranks_is_captured_on_all_of_them(tmp_path, text, calls, size):
+    (tmp_path / "train.py").write_text(text)
     found = captured(tmp_path, 4, str(tmp_path / "train.py"))
     over = "all_reduce over 0, 1, 2, 3"
-    collectives = {f"{over}: calls": 1, f"{over}: bytes": 80}
+    collectives = {f"{over}: calls": calls, f"{over}: bytes": size}
     assert found == [{"collectives": collectives, "flops": 2 * 2 * 8 * 4 * 4}] * 4

@@ -37,6 +37,19 @@ def test_what_the_device_writes_to_the_host_is_not_known(said):
     assert found == [1.0, [1.0, 1.0]]
 
 
+def test_a_policy_acts_before_it_is_trained(said):
+    """Its distribution takes what it is given; whole numbers are unknown, and no step's yet."""
+    found = said("""
+        class Policy(torch.nn.Linear):
+            def forward(self, x):
+                return torch.distributions.Categorical(logits=super().forward(x))
+        policy = Policy(4, 2).cuda()
+        with torch.no_grad():
+            say([policy(torch.ones(1, 4).cuda()).sample().item() for _ in range(4)])
+    """)
+    assert found == [[1, 1, 1, 1]]
+
+
 def test_the_device_is_called_cuda(said):
     found = said("""
         device = torch.device("cuda", 1)

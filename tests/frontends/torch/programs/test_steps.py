@@ -15,7 +15,7 @@ def recorded(events, **choice):
     """What happened between the last start and the end: (events, kind); None: no end."""
     happened, found = [], []
 
-    def start():
+    def start(_):
         happened.clear()
 
     def end(kind):
