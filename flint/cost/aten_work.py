@@ -1,9 +1,10 @@
 """FLOPs of PyTorch's ops by the shapes of their operands, as profilers record them.
 
 The idea: a table says for each op what its formula is and where its operands stand in its schema
-(aten/src/ATen/native/native_functions.yaml).  Products and convolutions are GEMMs; attention has a
-table of its own (``attention_work``); everything else has a number of operations per element, which
-is the one that the op's lowering to StableHLO has (``tests/cost/test_aten_work.py`` compares them).
+(aten/src/ATen/native/native_functions.yaml).  Products and convolutions are GEMMs; attention and
+lookups have tables of their own (``attention_work``, ``lookup_work``); everything else has a number
+of operations per element, which is the one that the op's lowering to StableHLO has
+(``tests/cost/test_aten_work.py`` compares them).
 
 A convolution counts every window position, padding too, which is what libraries compute; what is
 captured counts only positions inside of the input, as XLA does.
@@ -19,7 +20,7 @@ from itertools import pairwise
 from math import prod
 from typing import Any, Final, NamedTuple
 
-from flint.cost import attention_work
+from flint.cost import attention_work, lookup_work
 from flint.cost.op_work import block_scaled
 from flint.cost.recorded_op import Arguments, Formula, Items, OpWork, Tensor, product
 from flint.graph.tensor_types import DTYPE_BITS
@@ -53,18 +54,21 @@ def work_of(
         found = None  # shapes that do not fit the schema
     work = found if isinstance(found, OpWork) else OpWork(found)
     if any(not 0 <= item.flops < _LARGEST for item in work.items or ()):
-        return OpWork(None)
+        return OpWork(None, work.moved and (0, 0))
+    if any(not 0 <= moved < _LARGEST for moved in work.moved or ()):
+        return work._replace(moved=(0, 0))
     return work
 
 
 def needs_values(name: str) -> bool:
-    """Whether an op's FLOPs depend on more than shapes: on strides, on a mask."""
+    """Whether an op's work depends on more than shapes: on strides, on a mask, on a dim."""
     base = _base(name)
     return (
         base in _CONVOLUTIONS
         or base in _BACKWARDS
         or attention_work.needs_values(name)
         or attention_work.needs_values(base)
+        or lookup_work.needs_values(base)
     )
 
 
@@ -229,12 +233,6 @@ def _experts(arguments: Arguments, values: Sequence[Any]) -> Items | None:
     )
 
 
-def _bag(arguments: Arguments, values: Sequence[Any]) -> Items | None:
-    """A sum of rows of a table, one per index."""
-    (table, dtype), (indices, _) = arguments[0][0], arguments[1][0]
-    return (WorkItem(Unit.VECTOR, dtype or "f32", prod(indices) * table[-1]),)
-
-
 def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
@@ -261,6 +259,8 @@ def _by_pattern(name: str) -> Formula | None:
         return _per_element(operations, sum(word in _FUNCTIONS for word in words))
     if attention_work.FLASHINFER.fullmatch(name):
         return attention_work.of_pages
+    if lookup_work.FBGEMM.fullmatch(name):
+        return lookup_work.untold
     return _matrices if _LIBRARY_PRODUCT.search(name) else None
 
 
@@ -286,13 +286,11 @@ FORMULAS: Final[dict[str, Formula]] = {
     **{name: _convolution(window) for name, window in _CONVOLUTIONS.items()},
     **dict.fromkeys(_BACKWARDS, _convolution_backward),
     **attention_work.FORMULAS,
+    **lookup_work.FORMULAS,
     **dict.fromkeys(("_grouped_mm", "_scaled_grouped_mm", "_scaled_grouped_mm_v2"), _grouped),
     **dict.fromkeys(("inplace_fused_experts", "outplace_fused_experts", "fused_experts"), _experts),
-    "_embedding_bag": _bag,
-    "_embedding_bag_forward_only": _bag,
     # Norms of vLLM's and SGLang's kernels, whose result stands first or which work in place.
     "rms_norm": _per_element(4, 0, 0),
     "fused_add_rms_norm": _per_element(5, 0, 0),
     "silu_and_mul": _per_element(2, 1, 0),
-    "rotary_embedding": _per_element(3, 0),
 }

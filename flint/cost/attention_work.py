@@ -23,7 +23,6 @@ from math import prod
 from typing import Any, Final, NamedTuple
 
 from flint.cost.recorded_op import Arguments, Formula, Items, OpWork
-from flint.graph.tensor_types import DTYPE_BITS
 from flint.graph.work import Unit, WorkItem
 
 LOWER_BOUND: Final = (
@@ -237,29 +236,6 @@ def of_pages(arguments: Arguments, values: Sequence[Any]) -> OpWork:
     return OpWork(None, (0, 0), UNKNOWN)
 
 
-def _into_pages(parts: int, cache: int, slots: int) -> Formula:
-    """New keys and values, copied to the places of a cache that ``slots`` names.
-
-    Args:
-        parts: so many first arguments are copied, as many rows as there are slots.
-        cache: a place of a cache; it may hold them in another type, for which they are scaled.
-        slots: the place of what names them; padding (-1) is not copied, so that this bounds it.
-    """
-
-    def formula(arguments: Arguments, values: Sequence[Any]) -> OpWork | None:
-        (rows, index), stored = arguments[slots][0], arguments[cache][0][1]
-        given = [arguments[place][0] for place in range(parts)]
-        dtype, elements = given[0][1], sum(rows[0] * prod(shape[1:]) for shape, _ in given)
-        if not {index, stored, dtype} <= DTYPE_BITS.keys():
-            return None
-        read = elements * DTYPE_BITS[dtype] + rows[0] * DTYPE_BITS[index]
-        scaled = elements if stored != dtype else 0
-        moved = (read // 8, elements * DTYPE_BITS[stored] // 8)
-        return OpWork((WorkItem(Unit.VECTOR, dtype, scaled),), moved)
-
-    return formula
-
-
 def _names(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
@@ -275,9 +251,6 @@ FORMULAS: Final[dict[str, Formula]] = {
         ),
         of_pages,
     ),
-    "reshape_and_cache": _into_pages(2, 2, 4),
-    "reshape_and_cache_flash": _into_pages(2, 2, 4),
-    "concat_and_cache_mla": _into_pages(2, 2, 3),
 }
 #: FlashInfer's ops have types and sizes in their names: ``batch_decode_with_kv_cache_..._run``.
 FLASHINFER: Final = re.compile(r"batch_(decode|prefill)_.*_run")

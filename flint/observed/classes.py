@@ -134,11 +134,12 @@ _REDUCTIONS = _names(
     "_adaptive_avg_pool2d_backward avg_pool2d avg_pool2d_backward max_pool2d_with_indices "
     "max_pool2d_with_indices_backward topk sort histc bincount adaptive_max_pool2d "
     "adaptive_max_pool2d_backward mse_loss smooth_l1_loss huber_loss binary_cross_entropy aminmax "
-    "logcumsumexp kthvalue mode median _cdist_forward norm_except_dim"
+    "logcumsumexp kthvalue mode median _cdist_forward norm_except_dim embedding_dense_backward "
+    "scatter_add scatter_reduce index_add index_reduce"
 )
 _COPIES = _names(
     "copy clone contiguous _to_copy cat stack index index_select index_put _index_put_impl gather "
-    "scatter scatter_add embedding embedding_dense_backward slice_scatter slice_backward "
+    "scatter embedding slice_scatter slice_backward "
     "select_backward split_with_sizes_copy _foreach_copy fill zero ones zeros ones_like zeros_like "
     "full full_like new_zeros new_full _foreach_zero constant_pad_nd roll flip repeat tril triu "
     "arange all_gather_copy_in chunk_cat masked_fill"
