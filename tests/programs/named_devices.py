@@ -10,11 +10,11 @@ import runpy
 import sys
 
 from jax._src.interpreters import mlir
-from jax._src.random import threefry2x32
+from jax.extend.random import threefry2x32_p
 from jaxlib import _jax
 
 if __name__ == "__main__":
     kind, _, *sys.argv = sys.argv[1:]
     _jax.Device.device_kind = property(lambda self: kind)
-    del mlir._platform_specific_lowerings["cpu"][threefry2x32.threefry2x32_p]
+    del mlir._platform_specific_lowerings["cpu"][threefry2x32_p]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 from jax._src.interpreters import mlir
-from jax._src.random import threefry2x32
+from jax.extend.random import threefry2x32_p
 
 if __name__ == "__main__":
     sys.argv = sys.argv[1:]
     sys.path[0] = str(Path(sys.argv[0]).parent)
-    del mlir._platform_specific_lowerings["cpu"][threefry2x32.threefry2x32_p]
+    del mlir._platform_specific_lowerings["cpu"][threefry2x32_p]
     runpy.run_path(sys.argv[0], run_name="__main__")

@@ -22,7 +22,7 @@ from jax._src import core
 from jax._src.interpreters import mlir
 from jax._src.lax import lax
 from jax._src.lax.control_flow import conditionals
-from jax._src.random import threefry2x32
+from jax.extend.random import threefry2x32_p
 
 from flint.frontends.jax.internals import host_memory, pallas_calls
 
@@ -63,8 +63,7 @@ def lower_for(traced: Any, platform: str, *, compiled: bool) -> tuple[Any, dict[
         rules = ((lax.ragged_dot_general_p, rule),)
         warnings[RAGGED] = 1
     if any(one.primitive.name.startswith(_RANDOM) for one in found):
-        bits = threefry2x32._threefry2x32_lowering_rule
-        rules = (*(rules or ()), (threefry2x32.threefry2x32_p, bits))
+        rules = (*(rules or ()), (threefry2x32_p, mlir._lowerings[threefry2x32_p].rule))
     if any(_branches_apart(one) for one in found):
         warnings[BRANCH] = 1
     if any(map(host_memory.moves, every)):
