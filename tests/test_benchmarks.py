@@ -24,6 +24,7 @@ import measure
 import mesh_programs
 import post_execution
 import report
+import tables
 
 
 def test_the_exponent_of_a_power_law_is_found() -> None:
@@ -118,7 +119,7 @@ def test_busy_ticks_leave_out_idling_and_waiting_for_a_disk() -> None:
 
 
 def test_tables_are_markdown() -> None:
-    assert report.table(["a", "b"], [["1", "2"]]) == "| a | b |\n| --- | --- |\n| 1 | 2 |\n"
+    assert tables.table(["a", "b"], [["1", "2"]]) == "| a | b |\n| --- | --- |\n| 1 | 2 |\n"
 
 
 def test_only_what_stands_between_the_markers_is_replaced() -> None:
@@ -132,7 +133,7 @@ def test_only_what_stands_between_the_markers_is_replaced() -> None:
 
 def test_a_missed_target_is_said() -> None:
     item = {"wall": 6.0, "fastest": 5.0, "slowest": 7.0, "peak": 2e6, "runs": 3}
-    assert report.row("x", item, target="5 s", met=False) == [
+    assert tables.row("x", item, target="5 s", met=False) == [
         "x",
         "6.00 s",
         "5.00 - 7.00 s",

@@ -14,7 +14,7 @@ from flint.cost.placement import hops
 from flint.errors import UsageError
 from flint.mesh.groups import StridedGroups, everybody
 from flint.mesh.permutation import permutation
-from tests.cost.test_collectives import H100, levels, nodes_on_a_torus
+from tests.cost.networks import H100, levels, nodes_on_a_torus
 
 
 def test_a_ring_of_nodes_by_hand():

@@ -72,7 +72,7 @@ def issued(graph: WorkloadGraph) -> list[tuple[Communication, int]]:
 
 
 def into_block(item: Communication, low: int, high: int) -> float:
-    """Bytes that must come into the ranks ``low .. high`` (see tests/cost/test_collectives.py)."""
+    """Bytes that must come into the ranks ``low .. high`` (see test_collective_bounds.py)."""
     if item.permutation is not None:
         target = item.permutation.target
         source = np.arange(WORLD)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from pathlib import Path
 
@@ -12,10 +11,8 @@ from flint.converters.profilers.kineto.observe import linked as kineto_linked
 from flint.converters.profilers.kineto.observe import observe as observe_kineto
 from flint.converters.profilers.pytorch_et.observe import observe as observe_pytorch_et
 from flint.converters.profilers.torch_ops import dtype_of
-from flint.errors import FlintError, UsageError
 from flint.graph.tensor_types import DTYPE_BITS
-from flint.observed.classes import OpClass, aten_class, base_name, c10d_class, hlo_class
-from flint.observed.reading import read_trace
+from flint.observed.classes import OpClass, c10d_class, hlo_class
 from flint.observed.selection import selected
 
 DATA = Path(__file__).parents[2] / "data"
@@ -330,95 +327,6 @@ def test_lists_that_the_observer_cuts_have_no_size(tensors, parts, tmp_path):
     path.write_text(json.dumps({"schema": "1.1.1-chakra.0.0.4", "nodes": [node]}))
     [facts] = observe_pytorch_et(path).facts
     assert (facts.kind, facts.parts) == (OpClass.ALL_REDUCE, parts)
-
-
-@pytest.mark.parametrize("schema", ["1.0.0", "1.2.0-chakra.0.0.9", "nonsense", None])
-def test_an_unknown_schema_is_refused_by_its_version(schema, tmp_path):
-    path = tmp_path / "et.json"
-    path.write_text(json.dumps({"nodes": []} | ({"schema": schema} if schema else {})))
-    with pytest.raises(FlintError, match=r"schema.*known are 1\.0\.1 to 1\.1\.1"):
-        read_trace(path)
-
-
-def content(text):
-    return text.encode() if isinstance(text, str) else text
-
-
-REAL = gzip.decompress((DATA / "traces/resnet50_ddp_nccl_rank0.json.gz").read_bytes())
-
-
-@pytest.mark.parametrize(
-    ("data", "said"),
-    [
-        (REAL[: len(REAL) // 2], "cut off at character"),
-        (gzip.compress(REAL)[:5000], "damaged gzip|ends too early|cannot be read"),
-        ('{"traceEvents": [{"ph": "X", "cat": "cpu_op", "ts": 1}, oops]}', "cut off at|damaged"),
-        ('{"traceEvents": []}', "neither CPU ops nor kernels in it"),
-        ('{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "x"}]}', "event without times"),
-        ('{"traceEvents": [{"ph": "X", "cat": "cpu_op", "ts": 1}], "x": ', "damaged or cut off"),
-        ('{"answer": 42}', "neither a Kineto trace"),
-        ("hello", "not a trace of a known format"),
-        ("", "not a trace of a known format"),
-        (b"\xff\xfe\x00", "not a trace of a known format"),
-        (b'{"traceEvents": [\xff]}', "not UTF-8"),
-        ('{"schema": "1.1.1", "nodes": [{"id": "x"}]}', "a node without id"),
-        ('{"schema": "1.1.1", "nodes": []}', "no ops in it"),
-        ('{"schema": "1.1.1", "nodes": [' + "[" * 100_000, "nested too deeply"),
-        ('{"traceEvents": [{"ph": "X", "ts": ' + "9" * 5000 + "}]}", "damaged"),
-        ('{"traceEvents": [{"ph": "X", "cat": "kernel", "ts": 1e30}]}', "an invalid time"),
-        ('{"traceEvents": [{"ph": "X", "cat": "kernel", "ts": -1}]}', "an invalid time"),
-        ('{"traceEvents": [{"ph": "X", "cat": "kernel", "ts": 1, "dur": -5}]}', "an invalid time"),
-        ('{"traceEvents": [{"ph": "X", "cat": "cpu_op", "ts": 1e999}]}', "event without times"),
-    ],
-    ids=range(19),
-)
-def test_what_is_no_whole_trace_is_one_clear_line(data, said, tmp_path):
-    path = tmp_path / "some.json"
-    path.write_bytes(content(data))
-    with pytest.raises(FlintError, match=said) as caught:
-        read_trace(path)
-    assert "some.json" in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("depth", [10, 3000])
-def test_a_long_list_of_process_groups_before_the_events_is_no_hindrance(depth, tmp_path):
-    path = tmp_path / "some"
-    groups = [{"pg_name": str(n), "ranks": list(range(8))} for n in range(depth)]
-    document = {"schemaVersion": 1, "distributedInfo": {"rank": 2, "pg_config": groups}}
-    document["traceEvents"] = [event("aten::mm", 1, 1)]
-    path.write_text(json.dumps(document))
-    assert read_trace(path).ranks == (2,)
-
-
-def test_a_file_that_is_not_there_is_a_usage_error(tmp_path):
-    with pytest.raises(UsageError, match="no such file"):
-        read_trace(tmp_path / "no.json")
-
-
-@pytest.mark.parametrize(
-    ("name", "base", "kind"),
-    [
-        ("aten::addmm", "addmm", OpClass.GEMM),
-        ("aten.mm.default", "mm", OpClass.GEMM),
-        ("aten::add_", "add", OpClass.ELEMENTWISE),
-        ("aten._foreach_add_.List", "_foreach_add", OpClass.ELEMENTWISE),
-        ("aten::convolution_backward", "convolution_backward", OpClass.CONVOLUTION),
-        ("aten::cudnn_convolution", "cudnn_convolution", OpClass.CONVOLUTION),
-        ("aten::native_batch_norm", "native_batch_norm", OpClass.REDUCTION),
-        (
-            "aten::_scaled_dot_product_flash_attention_backward",
-            "_scaled_dot_product_flash_attention_backward",
-            OpClass.ATTENTION,
-        ),
-        ("aten::_to_copy", "_to_copy", OpClass.COPY),
-        ("aten::view", "view", OpClass.FREE),
-        ("aten::something_new", "something_new", OpClass.OTHER),
-    ],
-)
-def test_classes_of_pytorchs_ops(name, base, kind):
-    assert base_name(name) == base
-    assert aten_class(name) == kind
 
 
 def test_classes_of_collectives_by_all_their_names():

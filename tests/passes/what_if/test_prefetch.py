@@ -21,7 +21,7 @@ from flint.passes import apply
 from flint.passes.what_if import transform
 from flint.passes.what_if.gathers import weight_gathers
 from tests.passes.totals import work
-from tests.passes.what_if.test_what_if import payload
+from tests.passes.what_if.layers import payload
 from tests.support.children import HUNG
 
 pytestmark = pytest.mark.xdist_group("prefetch")

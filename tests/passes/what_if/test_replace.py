@@ -25,7 +25,7 @@ from tests.converters.chakra.write.cases import any_communication
 from tests.graph.unrolling.random_graphs import programs
 from tests.passes.building import Graph
 from tests.passes.totals import work
-from tests.passes.what_if.test_what_if import needs
+from tests.passes.what_if.layers import needs
 from tests.simulation.test_simulate import BIG, product, workload_of
 from tests.support.shared import examples
 

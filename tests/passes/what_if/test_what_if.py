@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -11,74 +10,29 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from flint.cli import main
-from flint.cost.hardware import System
-from flint.cost.systems import load_system
 from flint.errors import FlintError, UsageError
 from flint.graph.building import GraphBuilder, TableBuilder
-from flint.graph.graph import EdgeKind, Loop, NodeKind, WorkloadGraph
-from flint.graph.tensor_types import tensor_type
+from flint.graph.graph import EdgeKind, Loop, NodeKind
 from flint.graph.unrolling import unroll
-from flint.graph.work import Role, Unit, Work, WorkItem
-from flint.mesh.mesh import Mesh
-from flint.mesh.ranks import all_ranks
+from flint.graph.work import Role
 from flint.passes.what_if import parse_pass, transform
-from flint.workload.programs import Program, ProgramInput, with_communicators
-from flint.workload.workload import Workload
 from tests.converters.chakra.write.cases import any_communication
 from tests.graph.unrolling.random_graphs import programs
-from tests.passes.building import INDEX, SHARD, WEIGHT, Graph, training_step
+from tests.passes.building import SHARD, WEIGHT, Graph, training_step
 from tests.passes.totals import work
+from tests.passes.what_if.layers import (
+    BIG,
+    EVERY,
+    MULTIPLY,
+    PIECE,
+    needs,
+    payload,
+    recorded,
+    sharded_layers,
+    sizes,
+    slowed,
+)
 from tests.support.shared import examples
-
-EVERY = [
-    "bucket:kind=all_gather,bytes=5kB",
-    "bucket:kind=reduce_scatter,bytes=1MiB",
-    "bucket:kind=all-reduce",
-    "hoist:by=1",
-    "hoist:by=100",
-    "defer:by=1",
-    "defer:by=100",
-    "split:kind=all_gather,chunks=3",
-    "split:kind=reduce_scatter,chunks=7",
-]
-
-
-def payload(graph: WorkloadGraph) -> Counter[str]:
-    """Operand and result bytes by kind, loops multiplied."""
-    total: Counter[str] = Counter()
-    for block, times in graph.walk():
-        for node in block:
-            if node.kind == NodeKind.COMMUNICATION:
-                item = graph.tables.communications[int(block.detail[node.index])]
-                total[item.kind + " in"] += times * item.bytes_in
-                total[item.kind + " out"] += times * item.bytes_out
-    return total
-
-
-def sizes(graph: WorkloadGraph) -> list[tuple[str, int]]:
-    """Communications in issue order: kind and operand bytes."""
-    table = graph.tables.communications
-    chosen = graph.detail[graph.kind == NodeKind.COMMUNICATION].tolist()
-    return [(table[i].kind, table[i].bytes_in) for i in chosen]
-
-
-def needs(graph: WorkloadGraph) -> set[tuple[str, str]]:
-    """Pairs of names of compute ops of which one follows from the other by data."""
-    before: list[set[str]] = []
-    found = set()
-    for node in graph:
-        mine: set[str] = set()
-        low, high = graph.operand_ptr[node.index : node.index + 2]
-        for value in graph.operand[low:high]:
-            maker = int(graph.producer[value])
-            if maker >= 0:
-                mine |= before[maker]
-                if graph.kind[maker] == NodeKind.COMPUTE:
-                    mine.add(graph[maker].op)
-        before.append(mine)
-        if node.kind == NodeKind.COMPUTE:
-            found |= {(other, node.op) for other in mine}
-    return found
 
 
 @pytest.mark.parametrize("text", EVERY)
@@ -183,37 +137,6 @@ def test_bodies_are_transformed_too():
     assert len(after.loops[0].body) == len(body_graph) + 1
 
 
-BIG = tensor_type((4096, 4096), "bf16")
-PIECE = tensor_type((512, 4096), "bf16")
-STACK = tensor_type((12, 512, 4096), "bf16")
-MULTIPLY = Work(
-    (WorkItem(Unit.MATMUL, "bf16", 2 * 4096**3, (1, 4096, 4096, 4096)),), 1 << 26, 1 << 25
-)
-
-
-def slowed(factor: float) -> System:
-    """DGX H100 with so much of its bandwidth."""
-    system = load_system("dgx-h100")
-    tiers = tuple(replace(tier, bandwidth=tier.bandwidth * factor) for tier in system.network)
-    return replace(system, network=tiers)
-
-
-def sharded_layers(layers: int, held: bool = True) -> Workload:
-    """Every layer gathers its weight, held back until the layer before it is done or not, and
-    multiplies by it four times."""
-    g = Graph()
-    x = g.input(BIG)
-    for number in range(layers):
-        edge = ((g.last, EdgeKind.ORDER),) if number and held else ()
-        weight = g.communicate("all_gather", g.input(PIECE), PIECE, BIG, edge)
-        for _ in range(4):
-            x = g.op("dot_general", Role.CONTRACTION, (x, weight), BIG, MULTIPLY)
-    graph = g.finish(x)
-    inputs = tuple(ProgramInput(graph.type_of(i), "parameter") for i in range(graph.inputs))
-    program = Program("main", graph, all_ranks(8), inputs)
-    return Workload(Mesh((8,), ("data",)), with_communicators((program,)))
-
-
 def test_hoisting_hides_gathers_and_costs_memory():
     workload = sharded_layers(6)
     plain, hoisted = workload.simulate(), workload.simulate(passes=["hoist:by=1"])
@@ -288,120 +211,6 @@ def test_the_command_takes_passes(tmp_path, capsys):
     assert "pass 'later': choose from" in capsys.readouterr().err
 
 
-def looped(tables, once, layers):
-    """A workload of 8 ranks that runs a body with 2 carried values so many times."""
-    outer = GraphBuilder(tables)
-    operands = [outer.input(int(i)) for i in once.input_type]
-    graph = outer.finish(outer.loop(Loop(once, 2, layers), operands))
-    inputs = tuple(ProgramInput(graph.type_of(i), "parameter") for i in range(graph.inputs))
-    program = Program("main", graph, all_ranks(8), inputs)
-    return Workload(Mesh((8,), ("data",)), with_communicators((program,)))
-
-
-def looped_layers(layers: int) -> Workload:
-    """A loop that slices and gathers its iteration's weight, multiplies by it four times and
-    reduces a gradient: the next gather comes after the reduction in the order of communications."""
-    tables = TableBuilder()
-    body = Graph(tables)
-    counter, x, stacked = body.input(INDEX), body.input(BIG), body.input(STACK)
-    cut = Work((), PIECE.bytes, PIECE.bytes)
-    following = body.op("add", Role.ELEMENTWISE, (counter,), INDEX)
-    index = body.op("remainder", Role.ELEMENTWISE, (counter,), INDEX)
-    own = body.op("negate", Role.ELEMENTWISE, (x, index), BIG)
-    piece = body.op("dynamic_slice", Role.MOVEMENT, (stacked, index), PIECE, cut)
-    weight = body.communicate("all_gather", piece, PIECE, BIG)
-    own = body.op("dot_general", Role.CONTRACTION, (own, weight), BIG, MULTIPLY)
-    for _ in range(3):
-        own = body.op("dot_general", Role.CONTRACTION, (own, weight), BIG, MULTIPLY)
-    body.communicate("reduce_scatter", own, BIG, PIECE)
-    once = body.builder.finish((following, own))
-    return looped(tables, once, layers)
-
-
-@pytest.mark.parametrize("by", [1, 2, 3, 11, 12, 50])
-def test_loops_gather_ahead_without_another_byte_or_flop(by):
-    graph = looped_layers(12).graph
-    after = transform(graph, [f"hoist:by={by}"])
-    ahead = min(by, 11)
-    assert payload(after) == payload(graph)
-    assert payload(after)["all_gather in"] == 12 * PIECE.bytes
-    assert work(after) == work(graph)
-    assert [loop.trip_count for loop in after.loops] == [12 - ahead, ahead]
-    before = [node.op for node in after if node.kind != NodeKind.LOOP]
-    assert before.count("dynamic_slice") == before.count("all_gather") == ahead
-    first, second = (loop.body for loop in after.loops)
-    assert [kind for kind, _ in sizes(first)] == ["all_gather", "reduce_scatter"]
-    assert [kind for kind, _ in sizes(second)] == ["reduce_scatter"]
-    # Other products of this iteration's weight read what is carried and not the gather.
-    unrolled = unroll(after)
-    ops = [unrolled.graphs[0].tables.ops[i] for i in unrolled.column("op")[unrolled.template]]
-    gathers = [i for i, op in enumerate(ops) if op == "all_gather"]
-    readers = [
-        {int(c) for c in unrolled.consumer[(unrolled.deps == i) & (unrolled.dep_kind == 0)]}
-        for i in gathers
-    ]
-    products = [i for i, op in enumerate(ops) if op == "dot_general"]
-    assert readers == [set(products[4 * i : 4 * i + 4]) for i in range(12)]
-
-
-def test_a_loop_that_gathers_ahead_is_shorter_and_takes_a_weight_more():
-    workload = looped_layers(12)
-    plain, ahead = workload.simulate(), workload.simulate(passes=["hoist:by=1"])
-    assert ahead.step_seconds < plain.step_seconds
-    assert ahead.exposed_communication_seconds < plain.exposed_communication_seconds
-    assert ahead.communication_seconds == pytest.approx(plain.communication_seconds)
-    assert ahead.peak_memory_bytes > plain.peak_memory_bytes
-    slow = slowed(1e-3)
-    before, after = workload.simulate(slow), workload.simulate(slow, passes=["hoist:by=1"])
-    assert 1 - after.step_seconds / before.step_seconds < 0.02
-
-
-def tensor_parallel_layers(layers: int) -> Workload:
-    """A loop in which each of two products gathers its weight, and an all-reduce stands between
-    them, which the second product needs."""
-    tables = TableBuilder()
-    body = Graph(tables)
-    counter, x, stacked = body.input(INDEX), body.input(BIG), body.input(STACK)
-    cut = Work((), PIECE.bytes, PIECE.bytes)
-    for number in range(2):
-        piece = body.op("dynamic_slice", Role.MOVEMENT, (stacked, counter), PIECE, cut)
-        weight = body.communicate("all_gather", piece, PIECE, BIG)
-        x = body.op("dot_general", Role.CONTRACTION, (x, weight), BIG, MULTIPLY)
-        if not number:
-            x = body.communicate("all_reduce", x, BIG, BIG)
-    following = body.op("add", Role.ELEMENTWISE, (counter,), INDEX)
-    once = body.builder.finish((following, x))
-    return looped(tables, once, layers)
-
-
-def test_gathers_ahead_keep_their_place_among_other_communication():
-    """What an iteration waits for does not stand behind all gathers of a later one."""
-    workload = tensor_parallel_layers(12)
-    first, second = (loop.body for loop in transform(workload.graph, ["hoist:by=2"]).loops)
-    assert [kind for kind, _ in sizes(first)] == ["all_gather", "all_reduce", "all_gather"]
-    assert [kind for kind, _ in sizes(second)] == ["all_reduce"]
-    for factor in (1.0, 0.3, 0.1):
-        system = slowed(factor)
-        plain = workload.simulate(system).step_seconds
-        assert workload.simulate(system, passes=["hoist:by=1"]).step_seconds < plain
-
-
-def test_each_iteration_further_ahead_puts_its_gathers_before_everything_else():
-    """A gather takes less than a product, so one iteration ahead hides all of them.  The first
-    all-reduce waits until the gathers of k iterations are through, as communications have one
-    order: each more makes the step longer by two gathers."""
-    workload = tensor_parallel_layers(12)
-    results = [workload.simulate(passes=[f"hoist:by={k}"]) for k in (2, 3, 4, 9)]
-    rows = {row.name: row for row in results[0].programs[0].classes}
-    gather = rows["all_gather over data"]
-    one = gather.seconds / gather.count
-    assert gather.count == 24 and one < rows["matmul"].seconds / rows["matmul"].count
-    steps = [result.step_seconds for result in results]
-    assert steps[1] - steps[0] == pytest.approx(2 * one)
-    assert steps[2] - steps[1] == pytest.approx(2 * one)
-    assert steps[3] - steps[2] == pytest.approx(10 * one)
-
-
 @given(programs(any_communication), st.lists(st.sampled_from(EVERY), min_size=1, max_size=3))
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_program_keeps_its_payload_and_work_and_still_unrolls(graph, passes):
@@ -409,23 +218,6 @@ def test_any_program_keeps_its_payload_and_work_and_still_unrolls(graph, passes)
     assert +payload(after) == +payload(graph)
     assert work(after) == work(graph)
     unroll(after)  # raises where an edge points backwards
-
-
-def recorded(layers: int) -> WorkloadGraph:
-    """A backward pass on two streams: each layer's gradient is made on the compute stream and
-    reduced on the other one, and the compute stream waits for the reduction before last."""
-    g = Graph()
-    x, compute, reductions = g.input(BIG), -1, []
-    for number in range(layers):
-        edges = [(compute, EdgeKind.STREAM)] if number else []
-        if len(reductions) > 1:
-            edges.append((reductions[-2], EdgeKind.ORDER))
-        x = g.op("dot_general", Role.CONTRACTION, (x,), BIG, MULTIPLY, order=edges)
-        compute = g.last
-        before = [(reductions[-1], EdgeKind.STREAM)] if reductions else []
-        g.communicate("reduce_scatter", x, BIG, PIECE, tuple(before))
-        reductions.append(g.last)
-    return g.finish(x)
 
 
 def test_buckets_give_up_waiting_on_streams_and_for_events():
