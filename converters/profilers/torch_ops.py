@@ -17,7 +17,14 @@ from typing import Any
 from flint.cost.aten_work import work_of
 from flint.cost.recorded_op import OpWork
 from flint.graph.tensor_types import DTYPE_BITS
-from flint.observed.classes import RECURRENT_LIBRARY, OpClass, aten_class, base_name, c10d_class
+from flint.observed.classes import (
+    RECURRENT_LIBRARY,
+    OpClass,
+    aten_class,
+    base_name,
+    c10d_class,
+    is_fused_in_cpp,
+)
 from flint.observed.columns import Gemm, OpFacts, Tensor
 
 #: Element types as C++ names, as ``c10::ScalarType`` and as Python's torch names them.
@@ -145,7 +152,7 @@ def op_facts(
         sent = tuple(next(filter(None, arguments or ()), ()))
         dtype = sent[0][1] if sent else ""
         return OpFacts(OpClass.ALL_REDUCE, name, sent or None, bytes_of(sent), dtype, group)
-    kind = aten_class(name) if "::" in name else OpClass.OTHER
+    kind = aten_class(name) if "::" in name or is_fused_in_cpp(name) else OpClass.OTHER
     if arguments is None:
         return OpFacts(kind, name)
     operands = tuple(tensor for argument in arguments for tensor in argument)

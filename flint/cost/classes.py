@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.work import Role, Unit
 from flint.mesh.ragged import row_of_entry
-from flint.observed.classes import OpClass, aten_class
+from flint.observed.classes import OpClass, aten_class, is_fused_in_cpp
 
 #: What kernels of attention are called, in any framework.
 _ATTENTION: Final = ("attention", "fmha", "flash", "sdpa")
@@ -95,7 +95,8 @@ def named(graph: WorkloadGraph, words: tuple[str, ...]) -> NDArray[np.bool_]:
     The name of a kernel that Inductor made lists the ops that it fuses, which it is none of.
     """
     ops = [
-        not name.startswith(INDUCTOR) and any(word in name.lower() for word in words)
+        not (name.startswith(INDUCTOR) or is_fused_in_cpp(name))
+        and any(word in name.lower() for word in words)
         for name in graph.tables.ops
     ]
     found: NDArray[np.bool_] = np.array(ops or [False])[graph.op]
@@ -112,5 +113,6 @@ def _of_name(op: str, hero: str) -> int:
         kind = op.removeprefix(INDUCTOR).removeprefix("triton_").partition("_")[0]
         return KERNELS.index(_OF_INDUCTOR.get(kind, "other"))
     name = op.partition(": ")[0]
-    known = aten_class(name) if name.startswith(("aten.", "aten::")) else OpClass.OTHER
+    plain = name.startswith(("aten.", "aten::")) or is_fused_in_cpp(name)
+    known = aten_class(name) if plain else OpClass.OTHER
     return KERNELS.index(_BY_CLASS.get(known, "other"))

@@ -4,6 +4,7 @@ The idea: a profiler says how long a kernel took.  What it computed and moved is
 were recorded as well; elsewhere it is unknown, which is not zero.  Copies compute nothing.
 
     unstated_work(graph), unstated_traffic(graph)      # masks, shape [nodes]
+    unstated_values(graph)                             # whether memory is unknown
     UNKNOWN + 1                                        # unknown: not a number
 """
 
@@ -46,6 +47,11 @@ def unstated_traffic(graph: WorkloadGraph) -> NDArray[np.bool_]:
     """Measured kernels of which the graph has no bytes, shape [nodes]."""
     unstated: NDArray[np.bool_] = _measured(graph) & (graph.bytes_read + graph.bytes_written == 0)
     return unstated
+
+
+def unstated_values(graph: WorkloadGraph) -> bool:
+    """Whether kernels were measured, but not which values they read and write."""
+    return not len(graph.input_type) and not len(graph.result_type) and bool(_measured(graph).any())
 
 
 def _measured(graph: WorkloadGraph) -> NDArray[np.bool_]:

@@ -149,7 +149,10 @@ _FREE = _names(
     "_reshape_alias as_strided expand t transpose permute squeeze unsqueeze slice select narrow "
     "detach alias split split_with_sizes chunk unbind unflatten flatten_dense_tensors lift_fresh "
     "unflatten_dense_tensors result_type is_same_size item _local_scalar_dense set resize "
-    "is_nonzero resolve_conj resolve_neg view_as to lift record_stream is_pinned"
+    "is_nonzero resolve_conj resolve_neg view_as to lift record_stream is_pinned "
+    # Which call others, but for dropouts that drop nothing and questions.
+    "dropout feature_dropout alpha_dropout feature_alpha_dropout cudnn_is_acceptable is_complex "
+    "is_floating_point"
 )
 _ELEMENTWISE = _names(
     "add sub rsub mul div neg abs exp log log1p expm1 sqrt rsqrt pow square reciprocal sin cos "
@@ -169,6 +172,9 @@ _ELEMENTWISE = _names(
 )
 #: Begins a library's op for a recurrent layer in one direction, and the one for its gradients.
 RECURRENT_LIBRARY = "mkldnn_rnn_layer"
+#: Begins a kernel of Inductor's in C++, which profilers name where it is asked to
+#: (``torch._inductor.config.cpp.enable_kernel_profile``).
+_FUSED_IN_CPP = re.compile(r"(graph_\d+_)?(kernel_)?cpp_fused_")
 _ATTENTION = re.compile(r"^_?(scaled_dot_product|flash|efficient|cudnn|flex)_?.*attention")
 _CONVOLUTION = re.compile(r"conv(olution|\dd|_transpose)")
 
@@ -185,8 +191,15 @@ def base_name(name: str) -> str:
     return head.rstrip("_") if not head.endswith("__") else head
 
 
+def is_fused_in_cpp(name: str) -> bool:
+    """Whether a profiled op is a kernel of Inductor's on a CPU, whose name lists what it fuses."""
+    return _FUSED_IN_CPP.match(name) is not None
+
+
 def aten_class(name: str) -> OpClass:
     """The class of a PyTorch op, by its name with or without namespace and overload."""
+    if is_fused_in_cpp(name):
+        return OpClass.ELEMENTWISE
     base = base_name(name)
     for names, found in (
         (_GEMMS, OpClass.GEMM),

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.graph.distinct import distinct
-from flint.observed.classes import OpClass
+from flint.observed.classes import OpClass, is_fused_in_cpp
 from flint.observed.columns import Observed, OpFacts
 from flint.post_execution.host_device_links import Links
 from flint.post_execution.units import NO_STREAM, Units, by_fact
@@ -21,6 +21,13 @@ Ints = NDArray[np.int64]
 
 #: Host ops of unknown class that are no kernels themselves: they call others.
 _WRAPPERS = ("autograd::", "torch::", "c10d::", "_c10d_functional", "Optimizer.", "ProfilerStep")
+#: Annotations of graphs that Inductor compiled.
+_COMPILED = "## Call CompiledFxGraph"
+UNNAMED_KERNELS = (
+    "calls of graphs that torch.compile made, whose C++ kernels the profile does not name: their "
+    "time counts as the host's, between ops; profile with "
+    "torch._inductor.config.cpp.enable_kernel_profile = True"
+)
 #: Annotations of gloo's own work.
 _GLOO = "gloo:"
 
@@ -47,6 +54,15 @@ def _within_library(trace: Observed, links: Links | None) -> NDArray[np.bool_]:
             begun = (links.issued >= span.start) & (links.issued < span.end)
             inside |= begun & (links.thread == span.thread)
     return inside
+
+
+def _unnamed(trace: Observed, links: Links | None, rows: Ints) -> dict[str, int]:
+    """A note of compiled graphs that were called among some rows, if none of their kernels is."""
+    if links is None or not len(rows) or any(is_fused_in_cpp(fact.name) for fact in trace.facts):
+        return {}
+    low, high = int(links.issued[rows].min()), int(links.over[rows].max())
+    called = sum(s.name.startswith(_COMPILED) and low <= s.start < high for s in links.spans)
+    return {UNNAMED_KERNELS: called} if called else {}
 
 
 def _of_numbers(fact: OpFacts) -> bool:
@@ -135,6 +151,6 @@ def host_units(trace: Observed, links: Links | None, rows: Ints) -> Units:
         thread=thread,
         stream=np.where(collective, NO_STREAM, thread),
         collective=collective,
-        notes={},
+        notes=_unnamed(trace, links, rows),
     )  # fmt: skip
     return units.taken(np.argsort(units.issued, kind="stable"))

@@ -24,7 +24,7 @@ from flint.execution.node_types import NodeType
 from flint.graph.distinct import distinct
 from flint.graph.graph import Ints, Phase
 from flint.graph.partners import partners
-from flint.graph.stated import UNKNOWN, unstated_traffic, unstated_work
+from flint.graph.stated import UNKNOWN, unstated_traffic, unstated_values, unstated_work
 from flint.graph.work import Unit
 from flint.mesh.ragged import row_of_entry
 from flint.passes.host_lane import HOST, on_host
@@ -97,17 +97,19 @@ def program_result(
     flops = UNKNOWN if unstated else flops
     if unstated & _MAY_MULTIPLY:
         model_flops = ideal = UNKNOWN
-    traffic_known = not any(unstated_traffic(block).any() for block in blocks)
+    memory_known = not unstated_values(program.graph) and not any(
+        unstated_traffic(block).any() for block in blocks
+    )
     if not program.traced:
         flops = model_flops = ideal = times["compute"] = times["idle"] = times["exposed"] = UNKNOWN
-        traffic_known = False
+        memory_known = False
     figures = Figures(
         step_seconds=seconds,
         compute_seconds=times["compute"],
         communication_seconds=times["communication"],
         exposed_communication_seconds=times["exposed"],
         idle_seconds=times["idle"],
-        peak_memory_bytes=memory.bytes if traffic_known else UNKNOWN,
+        peak_memory_bytes=memory.bytes if memory_known else UNKNOWN,
         flops=flops,
         model_flops=model_flops,
         mfu=ideal / seconds if seconds else 0.0 * ideal,  # unknown stays unknown
@@ -117,7 +119,7 @@ def program_result(
         ranks=str(program.ranks),
         rank_count=program.ranks.size,
         figures=figures,
-        memory=memory.parts() if traffic_known else {},
+        memory=memory.parts() if memory_known else {},
         host_memory_bytes=memory.host,
         classes=tuple(
             sorted(

@@ -46,11 +46,12 @@ def unlisted_types(
     spent: dict[tuple[Unit, str, Computed], float] = defaultdict(float)
     for graph, share in zip(graphs, shares, strict=True):
         for block, times in graph.walk():
+            measured = block.measured_by_node()  # those take their own time, at no rate
             for (unit, dtype), computed in _guesses(block, accelerator).items():
                 code = DTYPES.index(dtype)
                 items = (block.work_unit == unit) & (block.work_dtype == code)
                 owner = row_of_entry(block.work_ptr)
-                nodes = distinct(owner[items])
+                nodes = distinct(owner[items & (measured[owner] < 0)])
                 seconds = float(prices.kernels(block)[nodes].sum())
                 spent[unit, dtype, computed] += share * times * seconds
     order = sorted(spent.items(), key=lambda item: -item[1])

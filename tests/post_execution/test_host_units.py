@@ -8,17 +8,24 @@ from torch.profiler import ProfilerActivity, profile
 
 from flint.graph.work import Unit
 from flint.post_execution.converting import convert_traces
+from flint.post_execution.host_units import UNNAMED_KERNELS
+from tests.post_execution.traces import Profile
 
 ROWS, IN, OUT = 4, 8, 16
 
 
-def products(made, tmp_path, *inputs):
-    """FLOPs of each product in a profile of ``made(*inputs)``."""
+def profiled(made, tmp_path, *inputs):
+    """The workload of a profile of ``made(*inputs)``."""
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
         made(*inputs)
     path = tmp_path / "rank0.json"
     profiler.export_chrome_trace(str(path))
-    [program] = convert_traces([path]).programs
+    return convert_traces([path])
+
+
+def products(made, tmp_path, *inputs):
+    """FLOPs of each product in a profile of ``made(*inputs)``."""
+    [program] = profiled(made, tmp_path, *inputs).programs
     return [
         sum(item.flops for item in node.work.items if item.unit is Unit.MATMUL)
         for node in program.graph
@@ -37,3 +44,44 @@ def test_products_of_a_gradient_with_a_bias_are_all_there(tmp_path):
     layer = torch.nn.Linear(IN, OUT)
     x = torch.ones(ROWS, IN, requires_grad=True)
     assert products(lambda: layer(x).sum().backward(), tmp_path) == [2 * ROWS * IN * OUT] * 3
+
+
+def test_a_dropout_that_drops_nothing_is_no_work_and_memory_is_not_told(tmp_path):
+    """Neither keeps FLOPs from being known: 3 products; no shape tells what lies in memory."""
+    layers = torch.nn.Sequential(torch.nn.Linear(IN, OUT), torch.nn.Dropout(0.0))
+    x = torch.ones(ROWS, IN, requires_grad=True)
+    workload = profiled(lambda: layers(x).sum().backward(), tmp_path)
+    result = workload.simulate()
+    assert result.figures.model_flops == 3 * 2 * ROWS * IN * OUT
+    assert result.to_json()["peak_memory_bytes"] is None
+    assert result.fits is None
+    assert not any("lists no rate" in note for note in result.notes)
+
+
+def of_compiled(tmp_path, *names):
+    """A compiled graph's call of 100 us on a host, with a product and with ops of such names."""
+    sizes = {"Input Dims": [[4, 8], [8, 2]], "Input type": ["float", "float"]}
+    trace = Profile(0, 1)
+    trace.span("## Call CompiledFxGraph abc ##", 0, 100)
+    trace.op("aten::mm", 0, 10, **sizes)
+    for number, name in enumerate(names, 1):
+        trace.op(name, 20 * number, 10)
+    trace.op("aten::mm", 90, 10, **sizes)
+    return convert_traces([trace.write(tmp_path / "rank0.json")])
+
+
+def test_kernels_that_inductor_made_in_cpp_are_nodes_where_the_profile_names_them(tmp_path):
+    """As PyTorch 2.13 writes them with ``enable_kernel_profile``; none is an attention."""
+    name = "graph_0_cpp_fused__scaled_dot_product_flash_attention_div_1"
+    workload = of_compiled(tmp_path, name)
+    assert [node.op for node in workload.programs[0].graph] == ["aten::mm", name, "aten::mm"]
+    result = workload.simulate()
+    assert result.figures.model_flops == 2 * 2 * 4 * 8 * 2
+    assert {row.name for row in result.programs[0].classes} >= {"elementwise", "matmul"}
+    assert UNNAMED_KERNELS not in workload.warnings
+
+
+def test_a_compiled_graph_whose_kernels_are_not_named_is_said(tmp_path):
+    workload = of_compiled(tmp_path)
+    workload.save(tmp_path / "out")
+    assert workload.warnings[UNNAMED_KERNELS] == 1
