@@ -32,6 +32,7 @@ def _total(call: Call, self: Any, dim: Any = None, keepdim: bool = False, **_: A
 
 _REDUCTIONS = {
     "prod": "multiply", "amax": "maximum", "amin": "minimum", "all": "and", "any": "or",
+    "_is_all_true": "and", "_is_any_true": "or",
 }  # fmt: skip
 
 

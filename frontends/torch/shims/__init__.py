@@ -24,6 +24,7 @@ from flint.frontends.torch.shims import (
     mesh,
     objects,
     own_rank,
+    packed,
     parameters,
     pipeline,
     process_group,
@@ -36,7 +37,7 @@ _SHIMS = (
     # other ranks
     mesh, process_group, own_rank, objects, pipeline, data_parallel, all_ranks_shards, fsdp1,
     # values, which fake tensors have none of
-    values, value_exits, checkpoints, ctc, parameters, refused,
+    values, value_exits, checkpoints, ctc, packed, parameters, refused,
     # kernels of a GPU, and what compiles them
     device_kernels, attention, flex, autocast, asynchronous, compiled, foreach,
 )  # fmt: skip

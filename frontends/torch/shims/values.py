@@ -9,17 +9,21 @@ error that names the line; of a whole program it is 1 as long as its step is not
 
 from __future__ import annotations
 
+import linecache
+import math
 import os
 import sys
 from collections.abc import Iterator
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 import torch
 from torch._subclasses import fake_impls
+from torch._subclasses.fake_tensor import FakeTensor
 
 from flint.errors import FlintError
 from flint.frontends.torch.context import capture
+from flint.frontends.torch.patching import around
 from flint.frontends.torch.recording.known_values import value_of
 from flint.frontends.torch.user_lines import at_user_line
 
@@ -27,6 +31,10 @@ _SCALER = ("_maybe_opt_step", "<genexpr>")
 _SCALER_FILE = os.path.join("amp", "grad_scaler.py")
 
 _OPTIMIZERS = os.path.join("torch", "optim", "")
+_LBFGS_FILE = os.path.join(_OPTIMIZERS, "lbfgs.py")
+#: Lines of LBFGS whose question is answered yes: whether a pair of differences goes into its
+#: history, and whether a line search has found its step.
+_LBFGS_YES = ("if ys > ", "if abs(gtd_new) <= ")
 
 #: What to do where that is not what the step should go on with.
 ADVICE = "; what the step does should not depend on it: decide by Python values that setup makes"
@@ -39,6 +47,7 @@ def apply() -> None:
         table[op] = _read
     for op in (torch.ops.aten.equal.default, torch.ops.aten.allclose.default):
         table[op] = _equal
+    around(torch.optim.LBFGS, "step", _to_its_end)
 
 
 def _read(_: Any, op: Any, tensor: Any) -> bool | int | float | complex:
@@ -53,7 +62,7 @@ def _read(_: Any, op: Any, tensor: Any) -> bool | int | float | complex:
             capture().assume(f"a value is read{at} that depends on {origin}")
         found: bool | int | float | complex = value
         return found
-    if tensor.dtype == torch.bool and _checks_options():
+    if tensor.dtype == torch.bool and (_checks_options() or _goes_on()):
         return True
     if tensor.dtype == torch.bool:
         capture().assume(f"a bool tensor's value is read{at}: assumed to be False{ADVICE}")
@@ -86,22 +95,50 @@ def _read(_: Any, op: Any, tensor: Any) -> bool | int | float | complex:
 def _asked_for_overflow() -> bool:
     """Whether GradScaler asks if a gradient was infinite, in which case it would skip the step."""
     return any(
-        code.co_name in _SCALER and code.co_filename.endswith(_SCALER_FILE) for code in _callers()
+        frame.f_code.co_name in _SCALER and frame.f_code.co_filename.endswith(_SCALER_FILE)
+        for frame in _callers()
     )
 
 
 def _checks_options() -> bool:
     """Whether an optimizer that is made asks if a learning rate, say, is in its range."""
     return any(
-        code.co_name == "__init__" and _OPTIMIZERS in code.co_filename for code in _callers()
+        frame.f_code.co_name == "__init__" and _OPTIMIZERS in frame.f_code.co_filename
+        for frame in _callers()
     )
 
 
-def _callers() -> Iterator[CodeType]:
-    """The code that runs, from the innermost frame outwards."""
+def _goes_on() -> bool:
+    """Whether LBFGS itself, and not its closure, asks what is yes as long as it goes on."""
+    for frame in _callers():
+        file = frame.f_code.co_filename
+        if file.endswith(_LBFGS_FILE):
+            return linecache.getline(file, frame.f_lineno).strip().startswith(_LBFGS_YES)
+    return False
+
+
+def _to_its_end(step: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+    """LBFGS where its tolerances do not end it, which are about values."""
+    [group] = optimizer.param_groups
+    if not any(isinstance(weight, FakeTensor) for weight in group["params"]):
+        return step(optimizer, *args, **kwargs)
+    capture().assume(
+        f"LBFGS steps{at_user_line()}: assumed to go on to its max_iter of {group['max_iter']}; "
+        "no tolerance ends it, and a line search takes its first step"
+    )
+    tolerances = {name: group[name] for name in ("tolerance_grad", "tolerance_change")}
+    group.update(dict.fromkeys(tolerances, -math.inf))
+    try:
+        return step(optimizer, *args, **kwargs)
+    finally:
+        group.update(tolerances)
+
+
+def _callers() -> Iterator[FrameType]:
+    """The frames that run, from the innermost outwards."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        yield frame.f_code
+        yield frame
         frame = frame.f_back
 
 

@@ -23,6 +23,8 @@ CASES = {
     "argmax": (lambda x: aten.argmax.default(x, -1), [normal(3, 4)]),
     "argmin of all": (aten.argmin.default, [normal(3, 4)]),
     "any": (aten.any.default, [mask(3, 4)]),
+    "is all true": (aten._is_all_true.default, [mask(3, 4)]),
+    "is any true": (aten._is_any_true.default, [mask(3, 4)]),
     "all along": (lambda x: aten.all.dim(x, 1), [mask(3, 4)]),
     **{
         f"norm {order}": (

@@ -46,6 +46,15 @@ with torch.no_grad():
         net(torch.ones(8, 4, device="cuda"))
 """
 
+#: A loop without a model and without an optimizer; the n-th round has n rows.
+FUNCTIONS = """
+import torch
+weight = torch.ones(4, 4, device="cuda")
+for n in range(1, 7):
+    rows = torch.ones(n, 4, device="cuda")
+    torch.relu(rows @ weight)
+"""
+
 SPAWN = """
 import os, torch, torch.distributed as dist, torch.multiprocessing as mp
 from torch.nn.parallel import DistributedDataParallel
@@ -142,6 +151,23 @@ def test_a_program_without_a_step_is_one_line_with_its_own(refusal, text, said):
     assert re.search(said, refusal(TRAIN + text))
 
 
+@pytest.mark.parametrize(
+    ("sender", "said"),
+    [
+        ("src=1", "what rank 1 sends is not known at train.py:5"),
+        ("", r"objects are received at train.py:5 from any rank: name it \(src=\)"),
+    ],
+)
+def test_objects_that_nobody_sends_are_refused_with_the_programs_line(refusal, sender, said):
+    text = f"""
+    import torch.distributed as dist
+    dist.init_process_group("nccl")
+    if dist.get_rank() == 0:
+        dist.recv_object_list([None], {sender})
+    """
+    assert re.fullmatch(said, refusal(text, world=2))
+
+
 @pytest.mark.thorough
 def test_a_program_that_takes_too_long_is_one_line_with_its_own(refusal):
     text = "import torch\nwhile True:\n    torch.ones(2, device='cuda') + 1\n"
@@ -155,6 +181,7 @@ def test_a_program_that_takes_too_long_is_one_line_with_its_own(refusal):
         [
             (TRAIN + "train(5)", 1, ("optimizer", 2, "train.py:8")),
             (INFER, 1, ("Net", 2, "train.py:8")),
+            (FUNCTIONS, 1, ("loop", 5, "train.py:5")),
             (SPAWN, 4, ("optimizer", 2, "train.py:10")),
         ],
         (SPAWN, 4, ("optimizer", 2, "train.py:10")),
@@ -207,6 +234,13 @@ def test_the_step_that_is_named_or_numbered_is_captured(tmp_path, step, rows):
     (tmp_path / "train.py").write_text(TRAIN + "train(6)")
     [found] = captured(tmp_path, 1, str(tmp_path / "train.py"), options=("--step", step))
     assert found == {"collectives": {}, "flops": 2 * 2 * rows * 4 * 4}
+
+
+@pytest.mark.thorough
+def test_a_round_of_a_loop_is_captured_by_its_number(tmp_path):
+    (tmp_path / "train.py").write_text(FUNCTIONS)
+    [found] = captured(tmp_path, 1, str(tmp_path / "train.py"), options=("--step", "loop:3"))
+    assert found == {"collectives": {}, "flops": 2 * 3 * 4 * 4}
 
 
 @pytest.mark.thorough

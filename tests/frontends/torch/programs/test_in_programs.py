@@ -118,6 +118,15 @@ def test_ranks_are_text_that_is_followed_as_numbers(said):
     assert found == [5, 1, 16, [False, True], [second, first]]
 
 
+def test_going_over_the_variables_is_no_question_about_the_rank(said):
+    assert said("""
+        from flint.frontends.torch.context import capture
+        shown = [f"{name}={value}" for name, value in os.environ.items()]
+        copied = dict(os.environ), os.environ.copy(), sorted(os.environ.items())
+        say("RANK=5" in shown, len(list(capture().evidence.all())))
+    """) == [True, 0]
+
+
 def test_the_group_begins_when_the_program_begins_it(said):
     found = said("""
         import torch.distributed as dist

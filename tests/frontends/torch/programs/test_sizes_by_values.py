@@ -1,0 +1,62 @@
+"""Sizes that follow from values: of the host, which are known, or of the device, by assumption."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+pytest.importorskip("torch")
+import torch
+
+import flint.frontends.torch.programs.rank  # noqa: F401  # here, not in every child
+
+
+def test_lbfgs_has_as_many_closures_as_without_tolerances(said):
+    program = textwrap.dedent("""
+        calls, weight = [], torch.nn.Parameter(torch.ones(3, device="{device}"))
+        optimizer = torch.optim.LBFGS([weight], lr=0.01, max_iter=6, history_size=4, {more})
+        def closure():
+            calls.append(1)
+            optimizer.zero_grad()
+            loss = (weight ** 4).sum()
+            loss.backward()
+            return loss
+        optimizer.step(closure)
+        group = optimizer.param_groups[0]
+        say(len(calls), len(optimizer.state[weight]["old_dirs"]), group["max_iter"])
+    """)
+    real = []
+    free = program.format(device="cpu", more="tolerance_grad=-1, tolerance_change=-1")
+    exec(free, {"torch": torch, "say": lambda *items: real.extend(items)})
+    assert said(program.format(device="cuda", more="")) == real == [6, 4, 6]
+
+
+def test_packed_sequences_have_the_sizes_of_their_lengths(said):
+    """Of a tensor [4, 7, 2] 20 rows are within their lengths, as PyTorch itself packs it."""
+    packing = """
+        from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+        def sizes(device):
+            x = torch.ones(4, 7, 2, device=device, requires_grad=True)
+            rows = pack_padded_sequence(x, torch.tensor([3, 7, 5, 5]), True, enforce_sorted=False)
+            padded, lengths = pad_packed_sequence(rows, batch_first=True)
+            padded.sum().backward()
+            shapes = [list(item.shape) for item in (rows.data, padded, x.grad)]
+            return [rows.batch_sizes.tolist(), lengths.tolist(), shapes]
+        say(sizes("{device}"))
+    """
+    real = []
+    program = textwrap.dedent(packing.format(device="cpu"))
+    exec(program, {"torch": torch, "say": real.append})
+    assert said(packing.format(device="cuda")) == real
+
+
+def test_sequences_of_unknown_lengths_count_with_their_padding(said):
+    assert said("""
+        from torch.nn.utils.rnn import pack_padded_sequence
+        from flint.frontends.torch.context import capture
+        lengths = torch.randint(1, 7, (4,), device="cuda").cpu()
+        rows = pack_padded_sequence(torch.ones(7, 4, 2, device="cuda"), lengths)
+        [said] = [text for text in capture().assumed if "packed" in text]
+        say(list(rows.data.shape), said.endswith("is assumed to be 7"))
+    """) == [[28, 2], True]
