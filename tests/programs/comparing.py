@@ -99,10 +99,10 @@ def real(folder, world, *program):
     ]  # fmt: skip
     with ThreadPoolExecutor(world) as readers:
         ends = [readers.submit(_end_of, process) for process in running]
-        wait(ends, return_when=FIRST_EXCEPTION)
+        first, _ = wait(ends, return_when=FIRST_EXCEPTION)
         for process in running:  # those that wait for one that failed
             process.kill()
-    for end in ends:
+    for end in (*first, *ends):
         end.result()
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(world)]
 

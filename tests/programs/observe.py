@@ -3,10 +3,10 @@
     python observe.py OUT.json train.py --its arguments
     python observe.py OUT.json --cuda-is-cpu -m package.train --its arguments
     python observe.py OUT.json --cuda-is-cpu --gpu-kernels ...     # under the GPU's name
-    python observe.py OUT.json --rounds-of batch train.py          # which has no optimizer
+    python observe.py OUT.json --rounds-of batch train.py          # which has none or several
 
-The step is the third one: from the end of the second optimizer step to the end of the third, or from the third call of a function of the
-program to the fourth.
+The step is the third one: from the end of the second optimizer step to the end of the third, or
+from the third call of a function of the program to the fourth.
 Counted by a dispatch mode of its own, below autograd: collectives with the ranks of their groups
 and bytes, and matrix products with their FLOPs.
 """
@@ -142,7 +142,6 @@ def main():
         steps[what] += 1
         observer.on = steps[what] == before
 
-    register_optimizer_step_post_hook(lambda optimizer, *_: passed(id(optimizer), 2))
     if arguments[0] == "--rounds-of":
         _, name, *arguments = arguments
         sys.setprofile(
@@ -150,6 +149,8 @@ def main():
                 event == "call" and frame.f_code.co_name == name and passed(name, 3)
             )
         )
+    else:
+        register_optimizer_step_post_hook(lambda optimizer, *_: passed(id(optimizer), 2))
     with observer, kernels:
         run(*arguments)
     with open(out, "w") as file:

@@ -96,6 +96,20 @@ _TORCH = [
         *((f"pipelining, {schedule}", f"--schedule {schedule}") for schedule in _SCHEDULES),
         always=("--stages-per-rank", "2"), real=(),
     ),
+    *_rows(
+        "torch", "flint", "many_ways.py",
+        ("LBFGS", "lbfgs"),
+        ("LBFGS with a line search", "lbfgs strong_wolfe"),
+        ("LSTM of packed sentences, DDP", "packed"),
+        ("SimCLR, negatives of all ranks", "contrastive"),
+        ("WGAN-GP, averaged weights", "critics", {"real": ("--rounds-of", "batch")}),
+        ("ZeRO-1, accumulation, clipping", "sharded_optimizer"),
+        ("Join with uneven inputs", "uneven"),
+        ("SP and a loss over TP's shards", "tensor_parallel"),
+        ("diffusion U-Net, float16 hook", "denoise"),
+        ("experts, all-to-all", "experts"),
+        real=(),
+    ),
 ]  # fmt: skip
 
 _TRAINERS = [
