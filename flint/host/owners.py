@@ -6,7 +6,7 @@ that is gone.  Another machine's processes (a file system that several share) ca
 what they have left goes when it is a week old.
 
     partial = folder / f".out.{mark()}.partial"
-    remove_left(folder)        # what killed processes have left there; once per process and folder
+    remove_left(folder)        # what killed processes have left there
 """
 
 from __future__ import annotations
@@ -51,15 +51,16 @@ def is_left(path: Path) -> bool:
         return False
 
 
-def remove_left(folder: Path) -> None:
-    """Remove what processes that are gone have left in a folder.
-
-    A process looks at a folder once: some write thousands of files to one.
-    """
+def remove_left_once(folder: Path) -> None:
+    """``remove_left`` where this process has not looked: some write thousands of files to one."""
     place = str(folder)
-    if place in _looked_at:
-        return
-    _looked_at.add(place)
+    if place not in _looked_at:
+        _looked_at.add(place)
+        remove_left(folder)
+
+
+def remove_left(folder: Path) -> None:
+    """Remove what processes that are gone have left in a folder."""
     with suppress(OSError), os.scandir(folder) as entries:
         for path in [Path(entry.path) for entry in entries if _NAME.fullmatch(entry.name)]:
             if is_left(path):

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from flint.errors import FlintError
-from flint.host.owners import mark, remove_left
+from flint.host.owners import mark, remove_left_once
 
 #: With less than this left, what fails beside temporary files failed for want of room (bytes).
 _ROOM = 1 << 16
@@ -35,7 +35,7 @@ def make_temporary_folder(within: Path | None = None) -> Path:
             import tempfile  # takes a moment, and few commands need it
 
             within = Path(tempfile.gettempdir())
-        remove_left(within)
+        remove_left_once(within)
         folder = within / f"{mark()}.scratch"
         _made.append(folder)
         folder.mkdir(mode=0o700)

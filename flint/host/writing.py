@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from flint.errors import FlintError, UsageError
-from flint.host.owners import mark, remove, remove_left
+from flint.host.owners import mark, remove, remove_left_once
 
 #: From <linux/fs.h>, renameat2: two names change places at once.
 _RENAME_EXCHANGE = 2
@@ -106,7 +106,7 @@ def _told(path: Path) -> Iterator[None]:
 def _beside(path: Path) -> Iterator[Path]:
     if not path.parent.is_dir():
         raise UsageError(f"{path}: there is no folder {path.parent}")
-    remove_left(path.parent)
+    remove_left_once(path.parent)
     partial = _unfinished(path, "partial")
     try:
         # Not through a link that somebody else has put there.
@@ -131,7 +131,7 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
     with _told(folder):
         folder = Path(os.path.realpath(folder))
         folder.parent.mkdir(parents=True, exist_ok=True)
-        remove_left(folder.parent)
+        remove_left_once(folder.parent)
         before = _identity(folder)
         partial = _unfinished(folder, "partial")
         try:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from flint.errors import FlintError, UsageError
+from flint.host.owners import remove_left
 from flint.host.packed_files import check_plain, read_once
 from flint.host.side_by_side import processors
 from flint.host.writing import inside, replacing_in
@@ -139,6 +140,7 @@ def run(
     finally:
         if place is not None:
             place.end()
+        remove_left(sweep.folder / "workloads")  # of captures that were killed
     return [outcomes[point] for point in wanted]
 
 

@@ -32,8 +32,11 @@ def counted_setup(mesh):
 
 def rough_setup(mesh):
     import os, signal, time
+    from pathlib import Path
     if tuple(mesh.shape.values()) == (2, 2) and os.environ.get("HOW") == "killed":
-        os.kill(os.getpid(), signal.SIGKILL)
+        from flint.host.writing import replacing_folder
+        with replacing_folder(Path("out/workloads/half")):
+            os.kill(os.getpid(), signal.SIGKILL)
     if tuple(mesh.shape.values()) == (2, 2) and os.environ.get("HOW") == "sleeps":
         with open(__file__ + ".sleeps", "w") as mark:
             mark.write(str(os.getpid()))
@@ -149,6 +152,15 @@ def test_a_capture_that_fails_or_is_killed_is_a_row_with_its_reason(step):
     assert "SIGKILL" in rows[0]["error"] and rows[1]["error"] is None
     assert "data of 5 devices does not divide" in rows[2]["error"]
     assert rows[2]["step_seconds"] is None
+
+
+def test_a_capture_that_is_killed_while_it_writes_leaves_nothing(step):
+    """``make torture`` 775: the sweep is told to end and kills it."""
+    flint(
+        "sweep", f"{step}:mlp", "--mesh", "2,2", "--setup", "rough_setup", "-o", "out",
+        cwd=step.parent, HOW="killed",
+    )  # fmt: skip
+    assert list((step.parent / "out" / "workloads").iterdir()) == []
 
 
 def test_ctrl_c_ends_all_processes_and_keeps_what_is_done(step):

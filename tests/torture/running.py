@@ -115,7 +115,6 @@ def torture(fated: Fate, folder: Path, seconds: float) -> Found:
 def judged(fated: Fate, folder: Path, place: Path, status: int, text: str) -> Found:
     problems = [f"a process was left: {name}" for name in _wait_for_processes(folder)]
     if fated.fault == "SIGKILL":  # the next one that writes there
-        owners._looked_at.clear()
         for where in {path.parent for path in _left(folder)}:
             owners.remove_left(where)
     problems += [f"left: {path.relative_to(folder)}" for path in _left(folder)]
