@@ -256,7 +256,7 @@ def _traced(rank: int, item: Recorded, world: int, warnings: dict[str, int]) -> 
     notes: dict[str, int] = {}
     flows = flows_of(units, item.tensors, notes) if item.tensors is not None else None
     edges = edges_of(units, item.trace, item.links, _with_consumers(units, flows))
-    for found in (notes, edges.notes, work_lacking(units)):
+    for found in (notes, edges.notes, work_lacking(units, item.trace.form)):
         for text, count in found.items():
             warnings[text] = warnings.get(text, 0) + count
     _say_idle(units, warnings)

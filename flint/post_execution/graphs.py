@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +66,11 @@ class Flows:
     read: Ints
     written: Ints
     aliased: Ints
+
+
+NO_SHAPES: Final = (
+    "no shapes in the trace: FLOPs and bytes are unknown; profile with record_shapes=True"
+)
 
 
 def graph_of(
@@ -145,13 +150,20 @@ def _with_moved(units: Units, data: Flows) -> Flows:
     )
 
 
-def work_lacking(units: Units) -> dict[str, int]:
-    """What the trace does not tell of the work of how many of a rank's ops."""
+def work_lacking(units: Units, form: str) -> dict[str, int]:
+    """What a trace of a form does not tell of the work of how many of a rank's ops."""
     counts = np.bincount(units.fact[_principal(units)], minlength=len(units.facts)).tolist()
     found: dict[str, int] = {}
     for fact, count in zip(units.facts, counts, strict=True):
         if fact.lacks and count:
             found[fact.lacks] = found.get(fact.lacks, 0) + count
+    ran = [fact for fact, count in zip(units.facts, counts, strict=True) if count]
+    if (
+        form == "kineto"
+        and ran
+        and all(fact.operands is None and fact.parts is None for fact in ran)
+    ):
+        found[NO_SHAPES] = 1
     return found
 
 

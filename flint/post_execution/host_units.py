@@ -28,6 +28,11 @@ UNNAMED_KERNELS = (
     "time counts as the host's, between ops; profile with "
     "torch._inductor.config.cpp.enable_kernel_profile = True"
 )
+#: Of a profile whose ops waited for a device that it tells nothing of.
+NO_KERNELS = (
+    "calls that wait for a device, in a trace without kernels: all times are the host's, which "
+    "launched them; profile with ProfilerActivity.CUDA, and see that the profiler may"
+)
 #: Annotations of gloo's own work.
 _GLOO = "gloo:"
 
@@ -57,8 +62,12 @@ def _within_library(trace: Observed, links: Links | None) -> NDArray[np.bool_]:
 
 
 def _unnamed(trace: Observed, links: Links | None, rows: Ints) -> dict[str, int]:
-    """A note of compiled graphs that were called among some rows, if none of their kernels is."""
-    if links is None or not len(rows) or any(is_fused_in_cpp(fact.name) for fact in trace.facts):
+    """Notes of a device, or of graphs that were called among some rows, without any kernel."""
+    if links is None or not len(rows):
+        return {}
+    if links.blocking:
+        return {NO_KERNELS: len(links.blocking)}
+    if any(is_fused_in_cpp(fact.name) for fact in trace.facts):
         return {}
     low, high = int(links.issued[rows].min()), int(links.over[rows].max())
     called = sum(s.name.startswith(_COMPILED) and low <= s.start < high for s in links.spans)

@@ -8,7 +8,8 @@ from torch.profiler import ProfilerActivity, profile
 
 from flint.graph.work import Unit
 from flint.post_execution.converting import convert_traces
-from flint.post_execution.host_units import UNNAMED_KERNELS
+from flint.post_execution.graphs import NO_SHAPES
+from flint.post_execution.host_units import NO_KERNELS, UNNAMED_KERNELS
 from tests.post_execution.traces import Profile
 
 ROWS, IN, OUT = 4, 8, 16
@@ -85,3 +86,23 @@ def test_a_compiled_graph_whose_kernels_are_not_named_is_said(tmp_path):
     workload = of_compiled(tmp_path)
     workload.save(tmp_path / "out")
     assert workload.warnings[UNNAMED_KERNELS] == 1
+
+
+def test_what_a_profile_lacks_is_said_with_what_records_it(tmp_path):
+    """Shapes, marks of two steps of training, and kernels for which the host waits."""
+    layer = torch.nn.Linear(IN, OUT)
+    optimizer = torch.optim.SGD(layer.parameters())
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        for _ in range(2):
+            layer(torch.ones(ROWS, IN)).sum().backward()
+            optimizer.step()
+    profiler.export_chrome_trace(str(tmp_path / "rank0.json"))
+    workload = convert_traces([tmp_path / "rank0.json"])
+    assert NO_SHAPES in workload.warnings
+    [steps] = [text for text in workload.warnings if "steps 2 times" in text]
+    assert "call profiler.step()" in steps
+    trace = Profile(0, 1)
+    trace.op("aten::mm", 0, 10)
+    trace.call("cudaDeviceSynchronize", 20)
+    workload = convert_traces([trace.write(tmp_path / "without.json")])
+    assert workload.warnings[NO_KERNELS] == 1

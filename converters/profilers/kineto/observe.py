@@ -185,6 +185,11 @@ def _add(
         rows.note("no CPU ops in the trace: its kernels are known by their names alone")
     if not events.steps:
         rows.note("no ProfilerStep in the trace: all of it is treated as one step")
+        if several := len(steps_of(events)):
+            rows.note(
+                f"an optimizer steps {several} times in what is treated as one step: call "
+                "profiler.step() after each"
+            )
     add_ops(rows, events, Groups(groups | dict(stated), events.links is None), rank, steps)
     return groups
 
