@@ -25,7 +25,7 @@ from flint.host.reading_memory import allowed
 from flint.mesh.mesh import Mesh
 from flint.mesh.ragged import row_of_entry
 from flint.mesh.ranks import from_mask
-from flint.observed.columns import UNTOLD_RANK
+from flint.observed.columns import UNTOLD_RANK, Observed
 from flint.observed.reading import is_jax_profile
 from flint.observed.sources import openable
 from flint.post_execution.communications import Communications
@@ -194,7 +194,7 @@ def _of_ranks(
             "step": choices.step,
             **({"scale_out": dict(scale_out)} if scale_out else {}),
             "measured": any(item.units.timed for item in recorded.values()),
-            "device": next((i.trace.device for i in recorded.values() if i.trace.device), ""),
+            "device": _device([item.trace for item in recorded.values()]),
         },
         input={"file": ", ".join(file.name for file in files), "sha256": digest.hexdigest()},
         warnings=warnings | uneven_remarks(finished),
@@ -206,6 +206,12 @@ def _of_ranks(
 def _digest(path: Path) -> bytes:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").digest()
+
+
+def _device(traces: Sequence[Observed]) -> str:
+    """What the driver calls the devices; "" where no trace says that, nor that there were none."""
+    named = next((trace.device for trace in traces if trace.device), "")
+    return named or ("CPU" if all(trace.backend == "cpu" for trace in traces) else "")
 
 
 def _told_world(linked: Mapping[int, Linked]) -> int | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -34,7 +35,7 @@ from flint.simulation.microbatches import Microbatches
 from flint.simulation.preparing import Prepared, order_of, prepare, program_graphs, setting
 from flint.simulation.program_memory import program_memory, reserve_beside
 from flint.simulation.repeating import SEARCHED
-from flint.simulation.replay import replay_of
+from flint.simulation.replay import Source, replay_of
 from flint.simulation.result import ProgramResult, SimulationResult, spread_of_step
 from flint.simulation.shortened_run import run_shortened
 from flint.simulation.steady_state import Repeat
@@ -142,6 +143,10 @@ def simulate(
             program_result(number, workload, everyone, happened, repeated, actors, fitted, memory)
         )
     reserve = max(reserve_beside(program, fitted.accelerator) for program in workload.programs)
+    elsewhere = _another_device(workload, on.name)
+    replayed = replay.kernels == Source.MEASURED
+    if elsewhere and replayed:  # another device's peak says nothing of their times
+        programs = [replace(item, figures=replace(item.figures, mfu=math.nan)) for item in programs]
     figures = whole_figures([program.figures for program in programs], programs)
     attention_notes = _attention(written)
     if attention is None:
@@ -166,7 +171,7 @@ def simulate(
         programs=tuple(programs),
         notes=(
             *on.fitting,
-            *_another_device(workload, on.name),
+            *elsewhere,
             *algorithm_notes(graphs, on.costs.prices, algorithm),
             *(
                 f"pass {item} changed nothing" if item in found.idle else f"after pass {item}"
@@ -183,7 +188,9 @@ def simulate(
             *(on.measured.notes() if on.measured else ()),
         ),
         reserve_bytes=reserve,
-        spread=None if replay.kernels == "measured" else spread_of_step(fitted, figures, graphs),
+        spread=None
+        if replay.kernels == Source.MEASURED
+        else spread_of_step(fitted, figures, graphs),
     )
 
 

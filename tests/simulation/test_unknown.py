@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -76,3 +77,15 @@ def test_a_program_has_its_numbers(tmp_path) -> None:
     document = json.loads(flint_here("simulate", TINY, "--json", cwd=tmp_path).stdout)
     assert document["fits"] is True
     assert all(document[name] > 0 for name in ("flops", "mfu", "peak_memory_bytes"))
+
+
+def test_times_of_one_device_have_no_mfu_against_the_peak_of_another(tmp_path) -> None:
+    dims = {"Input Dims": [[64, 32], [32, 16]], "Input type": ["float", "float"]}
+    event = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "args": dims}
+    (tmp_path / "cpu.json").write_text(
+        json.dumps({"traceEvents": [event | {"ts": start, "dur": 5} for start in (0, 10)]})
+    )
+    result = convert_traces([tmp_path / "cpu.json"]).simulate()
+    assert result.figures.model_flops == 2 * 2 * 64 * 32 * 16
+    assert math.isnan(result.mfu) and math.isnan(result.programs[0].figures.mfu)
+    assert any(note.startswith("the profile is of CPU: peaks") for note in result.notes)
