@@ -14,7 +14,7 @@ import pytest
 from tests.fuzz import mutations
 from tests.fuzz.readers import READERS, copied
 from tests.fuzz.running import FINE, outcome_of, run
-from tests.support.shared import quick
+from tests.support.shared import examples, quick
 
 REGRESSIONS = sorted((Path(__file__).parent / "regressions").glob("*/*"))
 IN_ONE_PROCESS = [name for name, reader in READERS.items() if not reader.starts_process]
@@ -24,7 +24,7 @@ MUTATED = [name for name, reader in READERS.items() if reader.mutation is not No
 
 @pytest.mark.parametrize("name", quick(list(READERS), *IN_ONE_PROCESS))
 def test_a_damaged_input_is_read_or_refused(name: str) -> None:
-    counts = run(name, range(60 if name in IN_ONE_PROCESS else 4))
+    counts = run(name, range(examples(60) if name in IN_ONE_PROCESS else 4))
     assert {outcome for outcome in counts if outcome.kind not in FINE} == set()
 
 

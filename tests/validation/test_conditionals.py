@@ -28,8 +28,12 @@ def compare(runs):
     return runs.compare
 
 
-@pytest.mark.parametrize(("name", "ran"), [("over_x", 1), ("over_y", 0), ("wide_x", 1),
-                                           ("wide_y", 0)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "ran"),
+    quick_rows(
+        [("over_x", 1), ("over_y", 0), ("wide_x", 1), ("wide_y", 0)], ("over_x", 1), ("wide_y", 0)
+    ),
+)
 @pytest.mark.parametrize("branch", [0, 1])
 def test_a_sum_over_other_axes_than_captured_is_what_data_chose(name, ran, branch, compare):
     report = compare(name, name, branch)
@@ -42,13 +46,18 @@ def test_a_sum_over_other_axes_than_captured_is_what_data_chose(name, ran, branc
 
 @pytest.mark.parametrize(
     ("name", "run"),
-    [
-        ("over_x", "wide_x"),  # what ran is in neither branch
+    quick_rows(
+        [
+            ("over_x", "wide_x"),  # what ran is in neither branch
+            ("over_y", "wide_y"),
+            ("over_x", "turned_x"),
+            ("over_y", "turned_y"),
+            ("square_x", "square_turned"),  # and here in the other branch, which did not run
+        ],
         ("over_y", "wide_y"),
         ("over_x", "turned_x"),
-        ("over_y", "turned_y"),
-        ("square_x", "square_turned"),  # and here in the other branch, which did not run
-    ],
+        ("square_x", "square_turned"),
+    ),
 )
 @pytest.mark.parametrize("branch", [0, 1])
 def test_a_sum_over_axes_of_no_branch_that_ran_is_of_another_mesh(name, run, branch, compare):

@@ -12,6 +12,7 @@ import pytest
 from flint.errors import FlintError
 from flint.observed.reading import read_trace
 from tests.converters.chakra.read.test_observe import pytorch_step
+from tests.support.shared import examples
 from tests.validation.xplanes import Run, profile
 
 DATA = Path(__file__).parents[1] / "data"
@@ -61,7 +62,7 @@ def test_json_with_odd_values_is_read_or_refused(name, key, tmp_path):
     document = json.loads(gzip.decompress((DATA / "traces" / name).read_bytes()))
     document[key] = document[key][:150]
     text, outcomes = json.dumps(document), set()
-    for seed in range(120):
+    for seed in range(examples(120)):
         path = tmp_path / "t.json"
         path.write_text(changed(text, seed))
         outcomes.add(refused(path))
@@ -94,7 +95,7 @@ def test_bytes_changed_anywhere_are_read_or_refused(name, tmp_path):
     else:
         profile(Run(DATA / "optimized/gpu_decode_cublas.hlo.pb.gz"), path, 1, runs=1)
     whole, outcomes = path.read_bytes(), set()
-    for seed in range(200):
+    for seed in range(examples(200)):
         rng, data = random.Random(seed), bytearray(whole)
         for _ in range(rng.randint(1, 8)):
             data[rng.randrange(len(data))] = rng.randrange(256)

@@ -20,6 +20,7 @@ from flint.validation.rewrites.all_reduces import ABSORBED, FOLDED
 from flint.validation.rewrites.combined_collectives import COMBINED
 from flint.validation.rewrites.gemms import CUT, MERGED, PADDED
 from flint.validation.validating import validate
+from tests.support.shared import quick
 from tests.validation.xplanes import Plane, Run, field, profile
 
 pytestmark = pytest.mark.xdist_group("validation-gpu")
@@ -114,7 +115,7 @@ def reports(runs, tmp_path_factory):
     return get
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", quick(MODELS, "gpu_llama", "gpu_decode_cublas", "gpu_resnet"))
 def test_what_a_gpu_runs_was_captured_and_every_rewrite_is_named(name, runs, reports):
     report = reports(name)
     left = {(item.kind, item.op) for item in report.differences if item.counts}

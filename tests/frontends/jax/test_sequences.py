@@ -258,10 +258,12 @@ def repeated(w, m, x):
 @pytest.mark.parametrize(
     ("given", "counts", "unused"),
     [
-        ({"while_0": 4}, [4, 4], []),
+        pytest.param({"while_0": 4}, [4, 4], [], marks=pytest.mark.thorough),
         ({"while_0": 4, "lambda_3/while_0": 7}, [4, 7], []),
-        ({"lambda_2/while_0": 3, "lambda_3/": 5}, [3, 5], []),
-        (3, [3, 3], []),
+        pytest.param(
+            {"lambda_2/while_0": 3, "lambda_3/": 5}, [3, 5], [], marks=pytest.mark.thorough
+        ),
+        pytest.param(3, [3, 3], [], marks=pytest.mark.thorough),
         ({"": 2, "while_9": 1, "lambda/while_0": 1, "other/while_0": 1}, [2, 2],
          ["lambda/while_0", "other/while_0", "while_9"]),
     ],

@@ -16,6 +16,7 @@ import pytest
 
 import flint
 from flint.passes import apply
+from tests.support.shared import quick
 
 B, H, T, D, STEPS = 4, 8, 256, 64, 8
 CACHE, ROW, INDEX = B * H * T * D * 4, B * H * D * 4, 4
@@ -131,7 +132,9 @@ def test_a_program_moves_what_xla_says(name):
     assert totals(blocks) == pytest.approx(accessed, abs=10 * INDEX)
 
 
-@pytest.mark.parametrize("name", [*STRAIGHT, *LOOPS])
+@pytest.mark.parametrize(
+    "name", quick([*STRAIGHT, *LOOPS], *STRAIGHT, "scan", "fori_loop, kept", "of zeros")
+)
 def test_a_cache_that_lives_on_is_copied_as_often_as_xla_copies_it(name):
     function, donated = (STRAIGHT | LOOPS)[name]
     blocks, compiled = both(function, donated, _keys if name in LOOPS else _key)
@@ -145,7 +148,14 @@ def test_a_cache_that_lives_on_is_copied_as_often_as_xla_copies_it(name):
     assert copied(compiled) == (not donated and function is not from_zeros)
 
 
-@pytest.mark.parametrize("name", ["scan", "scan, kept", "fori_loop", "loop in a loop", "of zeros"])
+@pytest.mark.parametrize(
+    "name",
+    quick(
+        ["scan", "scan, kept", "fori_loop", "loop in a loop", "of zeros"],
+        "scan, kept",
+        "loop in a loop",
+    ),
+)
 def test_an_iteration_writes_one_position(name):
     """It reads the new row (which lies in all of them) and two indices at most."""
     blocks, _ = both(*LOOPS[name], _keys)

@@ -298,12 +298,12 @@ def hsdp(mesh, model, optimizer, x):
     log_on_rank_0(mesh, model, optimizer, x)
 
 
-FLAT, GRID = ((32,), ("dp",)), ((8, 4), ("dp", "tp"))
+FLAT, FEW, GRID = ((32,), ("dp",)), ((16,), ("dp",)), ((8, 4), ("dp", "tp"))
 #: Name -> step, setup, mesh, axes.
 PROGRAMS = {
     step.__name__: (step, setup, *mesh)
     for step, setup, mesh in (
-        (log_on_rank_0, sharded, FLAT), (log_unless_rank, sharded, FLAT),
+        (log_on_rank_0, sharded, FEW), (log_unless_rank, sharded, FLAT),
         (log_on_local_rank_0, sharded, FLAT), (log_on_the_last, sharded, FLAT),
         (log_per_group, sharded, GRID), (seeded, vector, FLAT), (rank_as_data, vector, FLAT),
         (slices, vector, FLAT), (every_eighth, sharded, FLAT), (first_half, sharded, FLAT),

@@ -152,6 +152,7 @@ def test_a_communication_on_four_devices_does_what_torch_distributed_says(sharde
     assert found < 1e-6
 
 
+@pytest.mark.thorough
 def test_bytes_per_op_do_not_grow_with_the_number_of_layers():
     sizes = []
     for layers in (2, 4, 8):

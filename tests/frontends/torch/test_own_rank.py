@@ -115,6 +115,7 @@ def test_of_many_ranks_it_is_told_where_questions_are_not_seen():
     assert "(RANK) at " in text and "test_own_rank.py" in text and "of 64 were" in text
 
 
+@pytest.mark.thorough
 def test_more_kinds_of_ranks_than_are_recorded_are_told():
     workload = captured(by_many_comparisons, (64,))
     told = [text for text in workload.warnings if "compares its own rank" in text]

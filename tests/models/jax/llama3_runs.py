@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
-from functools import partial
 
 import jax
 import jax.numpy as jnp
 
 from flint.models.jax import adamw
 from flint.models.jax.llama3 import TINY, Config, abstract_arguments, parameters, training
-from flint.models.jax.parameters import initial
+from tests.models.jax.drawn import drawn
 
 #: Exact enough to tell a wrong program from another order of additions.
 BASE = replace(TINY, dtype=jnp.float32, sequences=1)
@@ -34,18 +33,13 @@ VARIANTS = {
 }
 
 
-def made(tree, key):
-    """Compiled as a whole: op by op, that takes longer than the step."""
-    return jax.jit(partial(initial, tree))(key)
-
-
 def state_of(config: Config):
     """The same weights for scanned and unrolled layers."""
-    params = made(parameters(replace(config, scan=True)), jax.random.key(0))
+    params = drawn(parameters(replace(config, scan=True)))
     if not config.scan:
         layers = [jax.tree.map(lambda w, n=n: w[n], params["blocks"]) for n in range(config.layers)]
         params = {**params, "blocks": layers}
-    moments = made(adamw.state(parameters(config)), jax.random.key(1))
+    moments = drawn(adamw.state(parameters(config)))
     return {"params": params, "opt_state": moments}
 
 

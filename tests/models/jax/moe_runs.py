@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -20,8 +19,9 @@ from jax.sharding import AxisType, NamedSharding
 from flint.models.jax.layers import swiglu
 from flint.models.jax.moe import TINY, Config, loss, parameters
 from flint.models.jax.moe_dispatch import DISPATCHES
-from flint.models.jax.parameters import abstract, initial
+from flint.models.jax.parameters import abstract
 from flint.models.jax.sharding import spec
+from tests.models.jax.drawn import drawn
 
 MESHES = {
     "2-D": ((2, 4), ("data", "expert")),
@@ -111,15 +111,9 @@ def distance(ours, theirs):
     }
 
 
-@partial(jax.jit, static_argnums=0)  # op by op, that takes longer than the step
-def made(config: Config, key):
-    """Weights large enough that some experts are preferred."""
-    return jax.tree.map(lambda w: w * 4, initial(parameters(config), key))
-
-
 def loss_and_gradients(config: Config, shape, axes):
     """Of a model on a mesh."""
-    params = made(config, jax.random.key(0))
+    params = drawn(parameters(config), times=4)  # large enough that some experts are preferred
     tokens = jax.random.randint(jax.random.key(2), (8, config.sequence + 1), 0, config.vocabulary)
     batch = {"tokens": tokens[:, :-1], "targets": tokens[:, 1:]}
     mesh = jax.make_mesh(shape, axes, axis_types=(AxisType.Auto,) * len(axes))

@@ -18,7 +18,7 @@ from jax.sharding import AxisType, NamedSharding
 
 from flint.models.jax.layers import attend
 from flint.models.jax.llama3 import TINY, Config, loss, parameters
-from flint.models.jax.parameters import abstract, initial
+from flint.models.jax.parameters import abstract
 from flint.models.jax.ring_attention import (
     RING_TINY,
     ZIGZAG_TINY,
@@ -28,6 +28,7 @@ from flint.models.jax.ring_attention import (
     zigzag_order,
 )  # fmt: skip
 from flint.models.jax.sharding import spec
+from tests.models.jax.drawn import drawn
 
 #: Shape, axes and, beside rings of contiguous parts, the layout.
 MESHES: dict[str, tuple[Any, ...]] = {
@@ -70,7 +71,7 @@ def loss_and_gradients(config: Config, shape, axes, order):
     Tokens and targets stand in the order of their positions that is given.
     """
     config = replace(config, dtype=jnp.float32)
-    params = jax.tree.map(lambda w: w * 4, initial(parameters(config), jax.random.key(0)))
+    params = drawn(parameters(config), times=4)
     tokens = jax.random.randint(jax.random.key(2), (4, config.sequence + 1), 0, config.vocabulary)
     batch = {"tokens": tokens[:, :-1], "targets": tokens[:, 1:]}
     batch = {name: ids[:, order] for name, ids in batch.items()}
