@@ -92,7 +92,7 @@ def _show(report: object, top: int) -> None:
             printer.line(ratio_note(report))
     if report.not_told:
         untold = [(fact, f"{count:,}") for fact, count in report.not_told.items()]
-        printer.table(Table("not told by the traces", ("fact", ">captured ops"), untold))
+        printer.table(Table("not recorded in the traces", ("fact", ">captured ops"), untold))
     if report.explained:
         rows = [(reason, f"{count:,}") for reason, count in sorted(report.explained.items())]
         printer.table(Table("explained differences", ("reason", ">pairs"), rows))

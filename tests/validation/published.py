@@ -41,10 +41,10 @@ EXPLANATION = (
     "- GEMM 675 = 3 x (7 x 32 + 1): each product forward, for its input and for its weight.",
     "- attention 64 = 2 x 32: forward and backward.",
     "- all-reduce 224 = 7 x 32: tensor parallelism without sequence parallelism, with every "
-    "linear layer wrapped by itself. Forward, one after each product that sums over ranks (2); "
+    "linear layer wrapped separately. Forward, one after each product that sums over ranks (2); "
     "backward, one for the input of each other product (q, k, v, gate, up: 5).",
-    "- all-gather and reduce-scatter 292 = 9 x 32 + 3, and 1: every parameter is sharded by "
-    "itself, gathered once, and kept from the forward pass for the backward pass.",
+    "- all-gather and reduce-scatter 292 = 9 x 32 + 3, and 1: every parameter is sharded "
+    "separately, gathered once, and kept from the forward pass for the backward pass.",
     "- all-reduce 516 = 225 + 9 x 32 + 3: each gradient over the two replicas.",
     "",
     "Captured with this split, all these counts agree. The captures lack one all-gather and one "

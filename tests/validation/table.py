@@ -145,27 +145,26 @@ def main(out, *chosen):
     lines = [
         "# Captures against real runs",
         "",
-        "Written by `make validate`. Every tiny model of `models/` runs for real (JAX on host "
-        "CPU devices, PyTorch on gloo processes), is profiled, and is compared with its "
-        "capture on all ranks: collectives, GEMMs, convolutions and attentions, one by one. "
-        "*By name*: ops of which the trace has no sizes. *Unknown group*: communications of "
-        "which the trace does not record the ranks. *Edges*: captured dependencies between "
-        "ops that can be distinguished, and how many of them ran in that order. *Lighter "
-        "ops*: all other captured ops. They count in the verdict if they are element-wise "
-        "or reductions and there are more or fewer of a name and size between two of the "
-        "others. XLA fuses them, so only PyTorch's are compared. The next "
-        "columns count those that have a partner of the same sizes, those of either side "
-        "without a partner for a reason in the table below, and those without a partner for "
-        "no known reason. An execution trace (et) may nest ops wrongly if two threads end ops "
-        "at the same moment. Flint corrects what is impossible; what remains is among the "
-        "unexplained. Context parallelism (cp) exists only for the attention of GPUs, so "
-        "these runs use that kernel, computed by the CPU's.",
+        "Written by `make validate`. Every tiny model of `models/` really runs (JAX on host CPU "
+        "devices, PyTorch on gloo processes), is profiled, and is compared with its capture on "
+        "all ranks: collectives, GEMMs, convolutions and attentions, one by one. *By name*: ops "
+        "whose sizes the trace does not record. *Unknown group*: communications whose ranks the "
+        "trace does not record. *Edges*: captured dependencies between ops that can be "
+        "distinguished, and how many of them ran in that order. *Lighter ops*: all other captured "
+        "ops. They affect the verdict if they are element-wise ops or reductions and the number "
+        "of ops of one name and size between two of the others differs. XLA fuses them, so only "
+        "PyTorch's are compared. The next columns count those with a partner of the same sizes, "
+        "those of either side without a partner for a reason in the table below, and those "
+        "without a partner for no known reason. An execution trace (et) may nest ops wrongly if "
+        "two threads end ops at the same moment. Flint corrects impossible nesting; the rest is "
+        "among the unexplained. Context parallelism (cp) exists only for GPU attention, so these "
+        "runs use that kernel, computed by the CPU's.",
         "",
         "To do the same for your own step, see `examples/validate_jax_step.py` and "
         "`examples/validate_torch_step.py`; they run on any machine.",
         "",
-        "[tamperings.md](tamperings.md) lists the wrong captures that were tried, and which of "
-        "them are caught.",
+        "[tamperings.md](tamperings.md) lists the wrong captures that were tried, and shows which "
+        "of them are caught.",
         "",
         f"{datetime.date.today()}; {versions}; Python {sys.version.split()[0]}.",
         "",

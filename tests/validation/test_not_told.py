@@ -43,7 +43,7 @@ def test_each_fact_that_a_trace_does_not_record_is_counted(change, facts, step, 
     assert report.ok
     assert report.not_told == facts | {REDUCTION: 1}  # NCCL's records never have it
     assert report.to_json()["not_told"] == report.not_told
-    assert "Not told by the traces" in page(report)
+    assert "Not recorded in the traces" in page(report)
 
 
 def functional(path, *, group="2", reduction="sum", kind="float", inner="float"):
@@ -105,8 +105,8 @@ def test_strict_fails_where_a_fact_is_not_told(options, status, step, tmp_path):
     [path] = traces(tmp_path, (0,), steps=(1,))
     run = flint_here("validate", "out", "--trace", str(path), *options, cwd=tmp_path)
     assert run.returncode == status, run.stdout
-    assert "not told by the traces" in run.stdout
-    assert "not told: reduce op (1)" in run.stdout.splitlines()[-1]
+    assert "not recorded in the traces" in run.stdout
+    assert "not recorded: reduce op (1)" in run.stdout.splitlines()[-1]
 
 
 def test_strict_passes_where_all_is_told(step, tmp_path):

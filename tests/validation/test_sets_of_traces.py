@@ -35,7 +35,7 @@ def test_all_ranks_agree_and_nothing_is_said_of_their_clocks(step, tmp_path):
     assert report.ok
     assert report.verdict == (
         "agrees: all 16 collectives, GEMMs, convolutions and attentions ran as captured; "
-        "not told: reduce op (4); 4 of 4 ranks compared"
+        "not recorded: reduce op (4); 4 of 4 ranks compared"
     )
     assert set(report.step) == {"ProfilerStep#3"}
     assert {clock.ahead for clock in report.clocks} == {0}

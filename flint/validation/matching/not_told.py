@@ -28,11 +28,11 @@ LIGHTER = "why lighter ops differ"
 
 #: What no trace is compared by, in a recording of PyTorch's and in a program of XLA's.
 VALUES = (
-    "values: data, and what ops are given besides tensors (learning rates, eps, dilations that "
-    "keep the shapes, whether a sum is averaged); a workload holds none"
+    "values: data, and arguments that are not tensors (learning rates, eps, dilations that keep "
+    "the shapes, whether a sum is averaged); a workload contains none"
 )
 COUNTS = (
-    "how many lighter ops ran: XLA fuses and repeats them; per layer it is compared which ones ran"
+    "how many lighter ops ran: XLA fuses and repeats them; which ones ran is compared per layer"
 )
 
 

@@ -128,7 +128,7 @@ def page(report: Report) -> str:
             parts.append(paragraph(ratio_note(report)))
     if report.not_told:
         untold = [[fact, f"{count:,}"] for fact, count in report.not_told.items()]
-        parts += [heading("Not told by the traces"), table(("fact", ">captured ops"), untold)]
+        parts += [heading("Not recorded in the traces"), table(("fact", ">captured ops"), untold)]
     parts += _list("Not compared", report.not_compared)
     if report.explained:
         rows = [[reason, f"{count:,}"] for reason, count in sorted(report.explained.items())]

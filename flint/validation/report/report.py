@@ -193,7 +193,7 @@ class Report:
                 )
             if facts := {k: n for k, n in self.not_told.items() if k not in _WORDED}:
                 listed = ", ".join(f"{fact} ({count:,})" for fact, count in facts.items())
-                text += f"; not told: {listed}"
+                text += f"; not recorded: {listed}"
             if self.others:
                 text += f"; {self.others:,} lighter ops differ"
         else:

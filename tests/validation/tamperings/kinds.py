@@ -1,8 +1,8 @@
 """Every kind of wrong capture that is tried, and what happens to it: ``docs/tamperings.md``.
 
 A kind is a step that differs in one thing from the one that ran.  ``CAUGHT``: the report differs,
-or nothing is concluded.  Else the report says what it was not told, a fact of ``not_told`` or one
-of the texts of ``not_compared``.
+or nothing is concluded.  Otherwise the report says what it could not check: a fact of ``not_told`` or
+one of the texts of ``not_compared``.
 """
 
 # ruff: noqa: E501  (a kind is a line)
@@ -44,7 +44,7 @@ class Kind(NamedTuple):
         """Its line in the document."""
         outcome, _, why = self.told.partition(": ")
         if self.told in _WHY:
-            outcome, why = "not told", _WHY[self.told]
+            outcome, why = "not checked", _WHY[self.told]
         return f"| {_SHOWN[self.base]} | {self.name} | {outcome} | {why} |"
 
 
@@ -53,13 +53,13 @@ _SHOWN = {
     "jax_trained": "JAX",
 }  # fmt: skip
 _WHY = {
-    VALUES: "values: a workload does not hold them",
+    VALUES: "values: a workload does not contain them",
     COUNTS: "how many lighter ops: XLA fuses and repeats them",
     GROUP: "group: the trace does not record the ranks of c10d's own ops",
-    REDUCTION: "reduce op: c10d's own ops have an object there that profilers do not look into",
+    REDUCTION: "reduce op: c10d's own ops hold it in an object that profilers do not read",
     ROOT: "root of a broadcast: no trace records it",
     PEER: "sender or receiver: recorded within a group that the trace does not name",
-    LIGHTER: "why lighter ops differ: backends copy as well, so copies alone decide nothing",
+    LIGHTER: "why lighter ops differ: backends also copy, so copies alone decide nothing",
 }
 
 
