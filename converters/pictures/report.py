@@ -17,16 +17,12 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from flint.converters.pictures.charts import Point, curves, roofline
+from flint.converters.pictures.charts import curves
 from flint.converters.pictures.layers import layers
 from flint.converters.pictures.network_svg import network
-from flint.cost.classes import KERNELS, kernel_classes
+from flint.converters.pictures.rooflines import rooflines
 from flint.cost.hardware import System
-from flint.cost.roofline import rate_table
-from flint.graph.nesting import blocks
-from flint.graph.tensor_types import DTYPES
-from flint.graph.work import Unit
-from flint.host.pages import COLOURS, bar, heading, key, page, paragraph, table
+from flint.host.pages import bar, heading, page, paragraph, table
 from flint.host.readable import human_bytes, human_flops, human_seconds, percentage
 from flint.host.writing import replacing
 from flint.simulation.durations import TICKS_PER_SECOND
@@ -36,8 +32,6 @@ from flint.simulation.spans import union
 
 Floats = NDArray[np.float64]
 
-#: Points of a roofline at most; those with the most time.
-MAX_POINTS: Final = 1500
 #: Into how many parts a step is cut for the curves over time.
 _BINS: Final = 400
 
@@ -168,7 +162,7 @@ def _program(
     )
     yield from _axes(program)
     yield from layers(record)
-    yield from _roofline(record, system)
+    yield from rooflines(record, system)
     if not program.memory:
         yield paragraph("Memory: unknown; the profile has no tensors.")
         return
@@ -270,59 +264,3 @@ def _axes(program: ProgramResult) -> Iterator[Markup]:
             )
         ],
     )  # fmt: skip
-
-
-def _roofline(record: RankRecord, system: System) -> Iterator[Markup]:
-    unrolled = record.unrolled
-    computes = record.computes & (record.end > record.start)
-    template = unrolled.template[record.instance[computes]]
-    size = int(unrolled.start[-1])
-    times = np.bincount(template, minlength=size)
-    ticks = (record.end - record.start)[computes]
-    spent = np.bincount(template, weights=ticks, minlength=size) / TICKS_PER_SECOND
-    flops = np.concatenate([graph.flops_by_node() for graph in unrolled.graphs]).astype(float)
-    moved = unrolled.column("bytes_read") + unrolled.column("bytes_written")
-    classes = np.concatenate([kernel_classes(graph) for graph in unrolled.graphs])
-    chosen = np.flatnonzero((spent > 0) & (flops > 0) & (moved > 0))
-    if not len(chosen):
-        return
-    chosen = chosen[np.argsort(-spent[chosen], kind="stable")]
-    left_out, chosen = len(chosen) - MAX_POINTS, chosen[:MAX_POINTS]
-    paths = [
-        (block.path(node), block.graph.tables.ops[op])
-        for block in blocks(record.graph)
-        for node, op in enumerate(block.graph.op.tolist())
-    ]
-    whole = float(spent.sum())
-    points = []
-    for at in chosen.tolist():
-        path, op = paths[at]
-        rate = flops[at] * times[at] / spent[at]
-        label = (
-            f"{op} (node {path}): {times[at]:,} times, {human_seconds(spent[at])} together, "
-            f"{flops[at] / moved[at]:.3g} FLOPs per byte, {rate:.3g} FLOP/s"
-        )
-        colour = COLOURS[int(classes[at]) % len(COLOURS)]
-        points.append(Point(flops[at] / moved[at], rate, spent[at] / whole, colour, label))
-    yield heading("Roofline")
-    yield roofline(points, _roofs(record, system), system.accelerator.memory_bandwidth)
-    yield key([(name, COLOURS[number]) for number, name in enumerate(KERNELS)])
-    more = f" {left_out:,} more with the least time are left out." if left_out > 0 else ""
-    yield paragraph(
-        f"Each circle is a kernel of rank {record.rank}, its area the share of the time of all "
-        f"kernels. Lines are the peaks of {system.accelerator.name}.{more}",
-        "small",
-    )
-
-
-def _roofs(record: RankRecord, system: System) -> list[tuple[str, float]]:
-    """The peaks of what the program computes, by unit and element type; equal ones together."""
-    rates = rate_table(system.accelerator)
-    used: dict[float, list[str]] = defaultdict(list)
-    for graph in record.unrolled.graphs:
-        work = np.stack([graph.work_unit, graph.work_dtype], axis=1)
-        for unit, dtype in np.unique(work, axis=0).tolist():
-            name = f"{Unit(unit).name.lower()} {DTYPES[dtype]}"
-            if unit < Unit.TRANSCENDENTAL and name not in used[rates[unit, dtype]]:
-                used[rates[unit, dtype]].append(name)
-    return sorted((", ".join(sorted(names)), rate) for rate, names in used.items() if names)

@@ -26,27 +26,17 @@ from typing import Any, Final, TextIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from flint.converters.pictures.streams import stream_of, streams
 from flint.errors import FlintError
 from flint.execution.node_types import NodeType
 from flint.graph.described import node_attributes
 from flint.graph.nesting import blocks
-from flint.graph.partners import partners
 from flint.host.writing import replacing
 from flint.mesh.mesh import Mesh
 from flint.mesh.ragged import row_of_entry
 from flint.simulation.durations import TICKS_PER_SECOND
-from flint.simulation.recording import HOST_LANE, RankRecord, Recording
+from flint.simulation.recording import RankRecord, Recording
 
-Ints = NDArray[np.int64]
-
-COMPUTE: Final = 1
-#: Of the first communication stream; others follow.
-COMMUNICATION: Final = 2
-#: The host of a recorded step, and its compute streams after the first one.
-HOST: Final = 0
-FURTHER: Final = 1_000
-#: Partners that the name of a communication stream tells.
-_MAX_PARTNERS: Final = 3
 _TICKS_PER_US: Final = TICKS_PER_SECOND // 10**6
 
 #: Viewers load about this many slices.
@@ -130,51 +120,13 @@ def _write(
     out.write('\n], "otherData": ' + json.dumps(notes) + "}\n")
 
 
-def _streams(record: RankRecord, mesh: Mesh) -> dict[int, str]:
-    """Number and name of each of a rank's streams."""
-    talks = record.communicates
-    slots = record.slot[talks]
-    kernels = set(record.slot[record.computes].tolist())
-    further = {FURTHER + slot: f"compute {slot + 1}" for slot in sorted(kernels) if slot > 0} | (
-        {HOST: "host"} if HOST_LANE in kernels else {}
-    )
-    if not slots.any():
-        return {COMPUTE: "compute", COMMUNICATION: "communication"} | further
-    detail = record.unrolled.detail[record.instance[talks]]
-    table = record.graph.tables.communications
-    among: dict[int, dict[str, None]] = {slot: {} for slot in range(int(slots.max()) + 1)}
-    for slot, index in sorted(set(zip(slots.tolist(), detail.tolist(), strict=True))):
-        among[slot][partners(table[index], mesh)] = None
-    return (
-        {COMPUTE: "compute"}
-        | further
-        | {
-            COMMUNICATION + slot: f"communication over {_few(list(names))}"
-            for slot, names in among.items()
-            if names
-        }
-    )
-
-
-def _few(names: list[str]) -> str:
-    more = ", ..." if len(names) > _MAX_PARTNERS else ""
-    return ", ".join(names[:_MAX_PARTNERS]) + more
-
-
-def _stream_of(record: RankRecord) -> Ints:
-    """The number of the stream that each node is on, shape [nodes]."""
-    slot = record.slot
-    computing = np.where(slot > 0, FURTHER + slot, np.where(slot < 0, HOST, COMPUTE))
-    return np.where(record.computes, computing, COMMUNICATION + slot)
-
-
 def _heads(record: RankRecord, mesh: Mesh) -> Iterator[dict[str, Any]]:
     head = {"ph": "M", "pid": record.rank}
     yield head | {
         "name": "process_name",
         "args": {"name": f"rank {record.rank} ({record.program})"},
     }
-    for stream, name in _streams(record, mesh).items():
+    for stream, name in streams(record, mesh).items():
         yield head | {"tid": stream, "name": "thread_name", "args": {"name": name}}
         order = {"sort_index": stream}
         yield head | {"tid": stream, "name": "thread_sort_index", "args": order}
@@ -192,7 +144,7 @@ def _slices(record: RankRecord, shown: NDArray[np.bool_], mesh: Mesh) -> Iterato
     instance = record.instance[chosen]
     columns = (
         record.unrolled.template[instance], record.unrolled.iteration[instance],
-        record.type[chosen], _stream_of(record)[chosen], record.start[chosen], record.end[chosen],
+        record.type[chosen], stream_of(record)[chosen], record.start[chosen], record.end[chosen],
     )  # fmt: skip
     rows = zip(*(column.tolist() for column in columns), strict=True)
     for number, (template, iteration, kind, stream, start, end) in enumerate(rows):
@@ -229,7 +181,7 @@ def _waits(process: int, record: RankRecord, shown: NDArray[np.bool_]) -> list[_
     consumer = row_of_entry(record.ptr)
     producer = record.deps
     crosses = shown[consumer] & shown[producer]
-    stream = _stream_of(record)
+    stream = stream_of(record)
     crosses &= stream[consumer] != stream[producer]
     consumer, producer = consumer[crosses], producer[crosses]
     order = np.lexsort((record.end[producer], consumer))
@@ -294,7 +246,7 @@ def _first_needing(record: RankRecord, shown: NDArray[np.bool_]) -> dict[int, in
 
 def _arrows(recording: Recording, flows: list[_Flow]) -> Iterator[str]:
     """Flow events, each bound to the slice that holds its instant."""
-    streams = [_stream_of(record) for record in recording.ranks]
+    streams = [stream_of(record) for record in recording.ranks]
     for number, flow in enumerate(flows):
         for phase, (process, node) in (("s", flow.source), ("f", flow.target)):
             record = recording.ranks[process]

@@ -100,7 +100,7 @@ def at_level(content: Content, module: Module, mesh: Mesh | None, wanted: SavedL
         UsageError: it is compiled already, PyTorch's, or an option is wrong.
         FlintError: the compiler fails, and the level is not auto.
     """
-    from flint.stablehlo.collectives.world import mesh_of, world_of
+    from flint.stablehlo.collectives.devices import mesh_of, world_of
     from flint.workload.names import module_suffix
 
     as_saved = Taken(

@@ -13,7 +13,8 @@ from flint.calibration.fitting import calibrate
 from flint.calibration.kernels import MeasuredKernel, read_kernels
 from flint.calibration.profiles import kernels_of
 from flint.calibration.writing import COLUMNS, described, page, row
-from flint.cli.options import JsonOption, ReaderMemoryOption, existing
+from flint.cli.options import JsonOption, ReaderMemoryOption
+from flint.cli.parsing import existing
 from flint.cli.pipes import reader_bytes
 from flint.cli.shared import print_json
 from flint.cli.tables import Printer, Table

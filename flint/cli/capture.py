@@ -31,12 +31,8 @@ from flint.cli.options import (
     UnorderedStartsOption,
     WithoutOption,
     XlaOption,
-    axis_names,
-    level_and_target,
-    simplified,
-    system_of,
-    xla_options,
 )
+from flint.cli.parsing import axis_names, level_and_target, simplified, system_of, xla_options
 from flint.cli.program_options import ProgramOptions, with_program_options
 from flint.cli.refusals import refuse
 from flint.cli.saving import save_and_report

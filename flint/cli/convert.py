@@ -26,6 +26,8 @@ from flint.cli.options import (
     UnorderedStartsOption,
     WithoutOption,
     XlaOption,
+)
+from flint.cli.parsing import (
     by_name,
     existing,
     grid,

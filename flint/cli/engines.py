@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from flint.cli.options import positive
+from flint.cli.parsing import positive
 from flint.cli.refusals import refuse
 
 #: Environment variable that names ASTRA-sim's binary.

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flint import registry
-from flint.cli.options import JsonOption, ReaderMemoryOption, existing
+from flint.cli.options import JsonOption, ReaderMemoryOption
+from flint.cli.parsing import existing
 from flint.cli.pipes import reader_bytes
 from flint.cli.shared import loaded, print_json, print_warnings
 from flint.cli.tables import Printer, Table

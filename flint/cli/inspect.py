@@ -11,15 +11,14 @@ import typer
 from flint import registry
 from flint.cli.inspect_tables import show
 from flint.cli.options import (
-    DEFAULT_SYSTEM,
     AxesOption,
     EntryOption,
     JsonOption,
     MeshOption,
     ReaderMemoryOption,
     ReplicasOption,
-    existing,
 )
+from flint.cli.parsing import DEFAULT_SYSTEM, existing
 from flint.cli.pipes import reader_bytes
 from flint.cli.program_options import ProgramOptions, convert_file, with_program_options
 from flint.cli.refusals import refuse

@@ -16,7 +16,8 @@ from flint.cli.tables import Printer, Table
 from flint.host.readable import UNKNOWN, human_bytes, human_flops, percentage
 from flint.workload.call_rows import CallRow
 from flint.workload.compiler_report import CompilerReport
-from flint.workload.summary import (
+from flint.workload.summary import ProgramSummary, Summary
+from flint.workload.summary_rows import (
     CollectiveRow,
     GemmRow,
     InputRow,
@@ -24,8 +25,6 @@ from flint.workload.summary import (
     LoopRow,
     OpRow,
     PhaseRow,
-    ProgramSummary,
-    Summary,
     WorkRow,
 )
 

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from flint.cli.options import BranchOption, TripCountOption, by_name, grid
+from flint.cli.options import BranchOption, TripCountOption
+from flint.cli.parsing import by_name, grid
 from flint.errors import UsageError
 
 if TYPE_CHECKING:

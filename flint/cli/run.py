@@ -13,7 +13,6 @@ import typer
 from flint.capturing import targets
 from flint.capturing.request import MEMORY_LIMIT, TIME_LIMIT, capture_options
 from flint.cli.options import (
-    DEFAULT_SYSTEM,
     AnnotateOption,
     AuditOption,
     CommunicationOrderOption,
@@ -27,11 +26,8 @@ from flint.cli.options import (
     TimeLimitOption,
     UnorderedStartsOption,
     WithoutOption,
-    level_and_target,
-    replaceable,
-    simplified,
-    system_of,
 )
+from flint.cli.parsing import DEFAULT_SYSTEM, level_and_target, replaceable, simplified, system_of
 from flint.cli.program_options import ProgramOptions, with_program_options
 from flint.cli.refusals import refuse
 from flint.cli.saving import save_and_report

@@ -20,13 +20,8 @@ from flint.cli.engines import (
     TimeLimitOption,
     refuse_of_others,
 )
-from flint.cli.options import (
-    AlgorithmOption,
-    FolderArgument,
-    JsonOption,
-    WithoutOption,
-    simplified,
-)
+from flint.cli.options import AlgorithmOption, FolderArgument, JsonOption, WithoutOption
+from flint.cli.parsing import simplified
 from flint.cli.saving import announce
 from flint.cli.shared import loaded, print_json, print_warnings
 from flint.cli.simulate_tables import show

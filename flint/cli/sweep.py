@@ -30,9 +30,8 @@ from flint.cli.options import (
     SetupOption,
     TargetOption,
     TripCountOption,
-    by_name,
-    system_of,
 )
+from flint.cli.parsing import by_name, system_of
 from flint.errors import UsageError
 from flint.host.environment import import_numpy
 from flint.sweeps.description import NO_PASS, Sweep

@@ -12,14 +12,12 @@ there, and never a guess.
 from __future__ import annotations
 
 import math
-from array import array
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.errors import FlintError
 from flint.graph.distinct import distinct
 from flint.graph.graph import Phase, Source
 from flint.graph.work import WorkItem
@@ -32,8 +30,6 @@ Tensor: TypeAlias = tuple[tuple[int, ...], str]
 #: (batch, m, n, k) of a contraction.
 Gemm: TypeAlias = tuple[int, int, int, int]
 
-#: More rows than a trace may have.
-MAX_ROWS = 50_000_000
 #: Note of a trace that does not say whose it is.
 UNTOLD_RANK = "the trace does not name its rank: rank 0 is assumed"
 #: Note of a file that ends within its list of events.
@@ -241,98 +237,3 @@ class Observed:
     def rows(self, rank: int, step: int) -> Ints:
         """Rows of a rank in a step, in order."""
         return np.flatnonzero((self.rank == rank) & (self.step == step))
-
-
-#: Columns of ``Observed``, in the order of ``ObservedRows.add``.
-COLUMNS = ("op", "rank", "step", "start", "duration", "end", "stream", "parent", "launches")
-
-
-class ObservedRows:
-    """Gathers rows while a reader goes through its file."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.facts: dict[OpFacts, int] = {}
-        self.columns: dict[str, array[int]] = {name: array("q") for name in COLUMNS}
-        self._op = self.columns["op"]
-        self._rank, self._step, self._start, self._duration, self._end = (
-            self.columns[name].append for name in ("rank", "step", "start", "duration", "end")
-        )
-        self._stream, self._parent, self._launches = (
-            self.columns[name].append for name in ("stream", "parent", "launches")
-        )
-        self.notes: dict[str, int] = {}
-
-    def add(
-        self,
-        facts: OpFacts,
-        *,
-        rank: int,
-        step: int = -1,
-        start: int = -1,
-        duration: int = -1,
-        end: int = -1,
-        stream: int = 0,
-        parent: int = -1,
-        launches: int = -1,
-    ) -> int:
-        """Add a row; returns its number.
-
-        Raises:
-            FlintError: more rows than a trace may have.
-        """
-        number = len(self._op)
-        self._check(1)
-        self._op.append(self.number_of(facts))
-        # One after the other: in a loop they take twice as long.
-        self._rank(rank)
-        self._step(step)
-        self._start(start)
-        self._duration(duration)
-        self._end(end)
-        self._stream(stream)
-        self._parent(parent)
-        self._launches(launches)
-        return number
-
-    def number_of(self, facts: OpFacts) -> int:
-        """The place of facts among those of all rows."""
-        return self.facts.setdefault(facts, len(self.facts))
-
-    def extend(self, **columns: Ints) -> None:
-        """Add rows by all of their columns (``COLUMNS``), shape [rows] each.
-
-        Raises:
-            FlintError: more rows than a trace may have.
-        """
-        self._check(len(columns["op"]))
-        for name in COLUMNS:
-            self.columns[name].frombytes(np.ascontiguousarray(columns[name], np.int64).tobytes())
-
-    def _check(self, added: int) -> None:
-        if len(self._op) + added > MAX_ROWS:
-            raise FlintError(f"{self.path}: more than {MAX_ROWS:,} ops")
-
-    def note(self, text: str, count: int = 1) -> None:
-        """Count something that the report should say."""
-        self.notes[text] = self.notes.get(text, 0) + count
-
-    def finish(
-        self,
-        *,
-        form: str,
-        backend: str,
-        world: int | None,
-        steps: tuple[str, ...],
-        base: int = 0,
-    ) -> Observed:
-        """The columns; known starts and ends count from ``base``, nanoseconds."""
-        columns: dict[str, Any] = {
-            name: np.array(column, dtype=np.int64) for name, column in self.columns.items()
-        }
-        for name in ("start", "end"):
-            columns[name][columns[name] >= 0] += base
-        return Observed(
-            path=self.path, form=form, backend=backend, world=world, facts=tuple(self.facts),
-            steps=steps, notes=self.notes, **columns,
-        )  # fmt: skip

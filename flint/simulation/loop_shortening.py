@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from flint.graph.graph import Ints, NodeKind, WorkloadGraph
-from flint.graph.unrolling import instances_of
+from flint.graph.instance_count import instances_of
 from flint.passes.periods import fewer_periods
 from flint.simulation.repeating import Part, Together
 from flint.simulation.steady_state import Cut

@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 from flint.graph.graph import NodeKind, Phase, WorkloadGraph
 from flint.graph.work import Role
 from flint.passes.host_memory import Placed, placed
-from flint.passes.in_sequence import Origin, ends
+from flint.passes.in_sequence import Origin
+from flint.passes.one_of_sequence import ends
 from flint.workload.programs import Call, ProgramInput
 
 #: What may write its result over an operand that it reads.

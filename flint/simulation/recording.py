@@ -22,7 +22,8 @@ from flint.cost.hardware import System
 from flint.cost.kernels import Estimator
 from flint.execution.node_types import NodeType
 from flint.graph.graph import Ints, NodeKind, WorkloadGraph
-from flint.graph.unrolling import Unrolled, instances_of
+from flint.graph.instance_count import instances_of
+from flint.graph.unrolling import Unrolled
 from flint.mesh.mesh import Mesh
 from flint.passes.host_lane import on_host
 from flint.passes.what_if import Chosen

@@ -24,8 +24,8 @@ import numpy as np
 
 from flint.graph.communication import Communication
 from flint.graph.graph import Ints, Loop, NodeKind, WorkloadGraph
+from flint.graph.instance_count import instances_of
 from flint.graph.periods import Periods, periods
-from flint.graph.unrolling import instances_of
 from flint.mesh.groups import Groups
 
 #: Programs of fewer nodes are not searched for periods: all of them are run as quickly.

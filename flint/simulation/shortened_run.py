@@ -14,7 +14,7 @@ from flint.errors import FlintError
 from flint.execution.chains import CommunicationOrder
 from flint.graph.blocks import shown
 from flint.graph.graph import Ints, WorkloadGraph
-from flint.graph.unrolling import MAX_INSTANCES
+from flint.graph.instance_count import MAX_INSTANCES
 from flint.simulation.actors import Actors, build_actors
 from flint.simulation.durations import Costs
 from flint.simulation.loop_shortening import MORE, MULTIPLE, least, left_out, shorten

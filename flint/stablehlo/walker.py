@@ -21,7 +21,8 @@ from flint.graph.graph import WorkloadGraph
 from flint.host.collection import uncollected
 from flint.mesh.mesh import Mesh
 from flint.passes.routed import routed
-from flint.stablehlo.collectives.world import World, mesh_of, world_of
+from flint.stablehlo.collectives.devices import mesh_of, world_of
+from flint.stablehlo.collectives.world import World
 from flint.stablehlo.handlers import HANDLERS
 from flint.stablehlo.handlers.simple import simple
 from flint.stablehlo.options import WalkOptions, unused_choices

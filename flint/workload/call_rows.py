@@ -13,7 +13,7 @@ import numpy as np
 
 from flint.graph import exact_sums
 from flint.graph.graph import NodeKind, WorkloadGraph
-from flint.passes.in_sequence import ends
+from flint.passes.one_of_sequence import ends
 from flint.workload.programs import Program
 
 

@@ -28,14 +28,8 @@ from flint.mesh.mesh import Mesh
 from flint.passes import apply
 from flint.workload.call_rows import call_rows
 from flint.workload.programs import Program
-from flint.workload.summary import (
-    CollectiveRow,
-    InputRow,
-    KindRow,
-    LoopRow,
-    ProgramSummary,
-    Summary,
-)
+from flint.workload.summary import ProgramSummary, Summary
+from flint.workload.summary_rows import CollectiveRow, InputRow, KindRow, LoopRow
 from flint.workload.work_tables import (
     gemm_rows,
     is_plain,

@@ -17,7 +17,8 @@ from flint.graph.graph import WorkloadGraph
 from flint.graph.tensor_types import TensorType
 from flint.graph.timing import Timing
 from flint.mesh.ranks import RankSet
-from flint.passes.in_sequence import Origin, ends
+from flint.passes.in_sequence import Origin
+from flint.passes.one_of_sequence import ends
 
 
 class Level(StrEnum):

@@ -18,7 +18,7 @@ from flint.graph.nesting import ProgramBlock
 from flint.graph.stated import UNKNOWN, unstated_traffic, unstated_work
 from flint.graph.tensor_types import DTYPES
 from flint.graph.work import Role, Unit
-from flint.workload.summary import GemmRow, LayerRow, OpRow, PhaseRow, WorkRow
+from flint.workload.summary_rows import GemmRow, LayerRow, OpRow, PhaseRow, WorkRow
 
 COLUMNS = (
     "nodes", "ops", "flops", "transcendentals", "bytes_read", "bytes_written", "without_work",

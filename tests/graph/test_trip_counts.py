@@ -15,7 +15,8 @@ from flint.errors import FlintError
 from flint.graph.blocks import Edges, passed_on
 from flint.graph.building import GraphBuilder, TableBuilder, with_tables
 from flint.graph.graph import EdgeKind, Loop
-from flint.graph.unrolling import MAX_INSTANCES, instances_of, unroll
+from flint.graph.instance_count import MAX_INSTANCES, instances_of
+from flint.graph.unrolling import unroll
 from flint.graph.verification import verify
 from flint.graph.work import Role
 from tests.graph.unrolling.random_graphs import TYPE, WORK

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from flint.converters.profilers.torch_ops import op_facts
-from flint.observed.columns import ObservedRows
+from flint.observed.rows import ObservedRows
 from flint.observed.selection import selected
 
 

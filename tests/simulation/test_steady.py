@@ -14,7 +14,7 @@ from flint.cost.systems import load_system
 from flint.graph.building import GraphBuilder, TableBuilder, with_tables
 from flint.graph.communication import Communication
 from flint.graph.graph import Loop, WorkloadGraph
-from flint.graph.unrolling import instances_of
+from flint.graph.instance_count import instances_of
 from flint.graph.work import Role
 from flint.mesh.groups import along_axes
 from flint.mesh.mesh import Mesh

@@ -27,6 +27,7 @@ from flint.converters.chakra.check.findings import (
     order_findings,
 )
 from flint.converters.chakra.check.matching import match
+from flint.converters.chakra.check.node_rules import NODE_RULES
 from flint.converters.chakra.check.order_rules import ORDER_RULES
 from flint.converters.chakra.check.partner_rules import PARTNER_RULES
 from flint.converters.chakra.check.seal_rules import SEAL_RULES, broken_files, document_of
@@ -37,10 +38,12 @@ from flint.converters.chakra.read.trace_set import TraceSet, load_trace_set
 
 __all__ = ["RULES", "CheckReport", "Finding", "Severity", "check", "check_traces"]
 
+_OF_ONE_FILE: Final = (FILE_RULES.rules, NODE_RULES.rules)
+
 RULES: Final[dict[str, Rule[...]]] = {
     rule.id: rule
     for rule in chain[Rule[Any]](
-        SEAL_RULES.rules, SET_RULES.rules, FILE_RULES.rules, PARTNER_RULES.rules, ORDER_RULES.rules
+        SEAL_RULES.rules, SET_RULES.rules, *_OF_ONE_FILE, PARTNER_RULES.rules, ORDER_RULES.rules
     )
 }
 """All rules by id, in the order in which they are applied."""
@@ -84,7 +87,7 @@ def check_traces(traces: TraceSet) -> CheckReport:
     for rule in SET_RULES.rules:
         if rule.id not in log.not_checked:
             log.take(rule, rule.hits(facts))
-    for file_rule in FILE_RULES.rules:
+    for file_rule in chain(*_OF_ONE_FILE):
         for view in facts.views:
             log.take(file_rule, file_rule.hits(view, facts))
     _check_partners(facts, log)

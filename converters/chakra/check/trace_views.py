@@ -9,12 +9,14 @@ group each collective names), computed once, whatever the number of ranks that s
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flint.converters.chakra.check.findings import Hits
 from flint.converters.chakra.check.links import Links, link
 from flint.converters.chakra.check.order import OrderFacts, order_facts
 from flint.converters.chakra.network import Network, group_id
@@ -67,6 +69,15 @@ class View:
     def rows(self, node_type: NodeType) -> NDArray[np.int64]:
         """Rows of that type, in file order."""
         return np.flatnonzero(self.trace.type == node_type)
+
+    def of_types(self, *types: NodeType) -> NDArray[np.bool_]:
+        """Which nodes are of one of these types, shape [nodes]."""
+        return np.isin(self.trace.type, np.array(types, np.int32))
+
+    def hits(self, rows: NDArray[np.int64], message: str | Callable[[int], str]) -> Iterator[Hits]:
+        """What a rule answers that objects to some rows; nothing where there are none."""
+        if len(rows):
+            yield Hits(self.index, rows, self.ranks, message)
 
     @cached_property
     def _structure(self) -> tuple[Links, OrderFacts | None]:

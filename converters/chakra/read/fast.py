@@ -14,19 +14,16 @@ back on protobuf; it never guesses.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from flint.converters.chakra import et_def_pb2 as pb
-from flint.converters.chakra.read.trace import INT_ATTRIBUTES, Csr, Trace
+from flint.converters.chakra.read.bulk import Ints, NotPlain, Words, masks, packed, strings, varints
+from flint.converters.chakra.read.trace import INT_ATTRIBUTES, Trace
 from flint.converters.chakra.schema import FIELD_OF, NodeField, ValueField
-from flint.mesh.ragged import segments
-
-Ints: TypeAlias = NDArray[np.int64]
-Words: TypeAlias = NDArray[np.uint64]
 
 _PADDING: Final = 24  # reads past the end of a truncated value stay inside the buffer
 _LEN, _VARINT = 2, 0
@@ -54,10 +51,6 @@ _PLAIN_VARINTS: Final = (
     ValueField.UINT64,
     ValueField.BOOL,
 )
-
-
-class _NotPlain(Exception):
-    """The file needs the general decoder."""
 
 
 class _Fields(NamedTuple):
@@ -92,8 +85,8 @@ def decode_plain(
         attrs = _walk_attributes(data, padded, words, fields, len(begin))
         types = fields.numbers[_TYPE].astype(np.int64)
         if len(types) and (types.min() < 0 or types.max() > 127):
-            raise _NotPlain
-        name, names = _strings(data, words, fields.begin[_NAME], fields.end[_NAME])
+            raise NotPlain
+        name, names = strings(data, words, fields.begin[_NAME], fields.end[_NAME])
         return Trace(
             path=path,
             version=version,
@@ -103,8 +96,8 @@ def decode_plain(
             duration=fields.numbers[_DURATION],
             name=name,
             names=names,
-            data_deps=_packed(padded, fields.begin[_DATA], fields.end[_DATA]),
-            ctrl_deps=_packed(padded, fields.begin[_CTRL], fields.end[_CTRL]),
+            data_deps=packed(padded, fields.begin[_DATA], fields.end[_DATA]),
+            ctrl_deps=packed(padded, fields.begin[_CTRL], fields.end[_CTRL]),
             **attrs.values,
             pg_name=attrs.pg_name,
             pg_names=attrs.pg_names,
@@ -113,28 +106,8 @@ def decode_plain(
             field=attrs.used,
             repeated={},
         )
-    except _NotPlain:
+    except NotPlain:
         return None
-
-
-def _varints(data: NDArray[np.uint8], at: Ints) -> tuple[NDArray[np.uint64], Ints]:
-    """The varints that begin at `at`, and the positions behind them."""
-    value = data[at].astype(np.uint64)
-    after = at + 1
-    rows = np.flatnonzero(value >= 0x80)
-    value[rows] &= np.uint64(0x7F)
-    shift = 7
-    while rows.size:
-        if shift == 70:
-            raise _NotPlain
-        byte = data[after[rows]].astype(np.uint64)
-        if shift == 63 and byte.max() > 1:
-            raise _NotPlain
-        value[rows] |= (byte & np.uint64(0x7F)) << np.uint64(shift)
-        after[rows] += 1
-        rows = rows[byte >= 0x80]
-        shift += 7
-    return value, after
 
 
 def _walk_nodes(data: NDArray[np.uint8], starts: Ints, ends: Ints) -> _Fields:
@@ -151,23 +124,23 @@ def _walk_nodes(data: NDArray[np.uint8], starts: Ints, ends: Ints) -> _Fields:
     while active.size:
         at = cursor[active]
         tags = data[at]
-        value, after = _varints(data, at + 1)
+        value, after = varints(data, at + 1)
         stop = after.copy()
         for tag in np.flatnonzero(np.bincount(tags, minlength=256)).tolist():
             if tag not in _PLAIN_TAGS:
-                raise _NotPlain
+                raise NotPlain
             rows = np.flatnonzero(tags == tag)
             nodes = active[rows]
             if tag != _ATTR:
                 bit = np.uint16(1 << (tag >> 3))
                 if np.any(seen[nodes] & bit):
-                    raise _NotPlain
+                    raise NotPlain
                 seen[nodes] |= bit
             if tag in numbers:
                 numbers[tag][nodes] = value[rows]
                 continue
             if np.any(value[rows] > np.uint64(len(data))):
-                raise _NotPlain
+                raise NotPlain
             stop[rows] += value[rows].astype(np.int64)
             if tag == _ATTR:
                 attr_node.append(nodes)
@@ -177,7 +150,7 @@ def _walk_nodes(data: NDArray[np.uint8], starts: Ints, ends: Ints) -> _Fields:
                 begin[tag][nodes] = after[rows]
                 end[tag][nodes] = stop[rows]
         if np.any(stop > ends[active]):
-            raise _NotPlain
+            raise NotPlain
         cursor[active] = stop
         active = active[stop < ends[active]]
     empty = np.zeros(0, np.int64)
@@ -198,11 +171,11 @@ def _walk_attributes(
     values = {name: np.zeros(count, np.int64) for name in INT_ATTRIBUTES}
     used = {name: np.zeros(count, np.uint8) for name in FIELD_OF}
     if np.any(end - begin < 2) or np.any(data[begin] != 0x0A) or np.any(data[begin + 1] >= 0x80):
-        raise _NotPlain
+        raise NotPlain
     length = data[begin + 1].astype(np.int64)
     value_at = begin + 2 + length
     if np.any(value_at > end):
-        raise _NotPlain
+        raise NotPlain
     at = np.minimum(begin + 2, len(words) - 9)
     head, tail = words[at], words[at + 8]
     unknown = np.ones(len(node), bool)
@@ -217,17 +190,17 @@ def _walk_attributes(
         nodes = node[rows]
         field, start = _value_tags(data, value_at[rows], end[rows])
         if np.bincount(nodes, minlength=1).max() > 1:
-            raise _NotPlain
+            raise NotPlain
         used[name][nodes] = field
         if name in values:
             values[name][nodes] = _integers(data, field, start, end[rows])
         elif name == "pg_name":
             begin_s, end_s = _payload(data, field, start, end[rows], ValueField.STRING)
-            index, pg_names = _strings(raw, words, begin_s, end_s)
+            index, pg_names = strings(raw, words, begin_s, end_s)
             pg_name[nodes] = index
         else:
             begin_s, end_s = _payload(data, field, start, end[rows], ValueField.BOOL_LIST)
-            index, involved_dims = _masks(raw, words, begin_s, end_s)
+            index, involved_dims = masks(raw, words, begin_s, end_s)
             involved[nodes] = index
     _check_unknown(raw, begin[unknown], end[unknown])
     return _Attributes(values, used, pg_name, pg_names, involved, involved_dims)
@@ -248,24 +221,24 @@ def _is_name(
 
 def _value_tags(data: NDArray[np.uint8], at: Ints, end: Ints) -> tuple[NDArray[np.uint8], Ints]:
     """Field numbers of the values that begin at `at`, and where their content begins."""
-    tag, after = _varints(data, at)
+    tag, after = varints(data, at)
     if np.any(at >= end) or np.any(tag >= 33 * 8):
-        raise _NotPlain
+        raise NotPlain
     field = (tag >> np.uint64(3)).astype(np.uint8)
     wire = tag & np.uint64(7)
     numeric = np.isin(field, np.array(_PLAIN_VARINTS, np.uint8))
     delimited = (field == ValueField.STRING) | (field == ValueField.BOOL_LIST)
     if np.any(wire != np.where(delimited, _LEN, _VARINT)) or not np.all(numeric | delimited):
-        raise _NotPlain
+        raise NotPlain
     return field, after
 
 
 def _integers(data: NDArray[np.uint8], field: NDArray[np.uint8], at: Ints, end: Ints) -> Ints:
     if np.any((field == ValueField.STRING) | (field == ValueField.BOOL_LIST)):
-        raise _NotPlain
-    value, after = _varints(data, at)
+        raise NotPlain
+    value, after = varints(data, at)
     if np.any(after != end):
-        raise _NotPlain
+        raise NotPlain
     signed = value.view(np.int64)
     signed = np.where(field == ValueField.INT32, signed.astype(np.int32), signed)
     signed = np.where(field == ValueField.UINT32, signed & 0xFFFFFFFF, signed)
@@ -276,59 +249,11 @@ def _payload(
     data: NDArray[np.uint8], field: NDArray[np.uint8], at: Ints, end: Ints, wanted: ValueField
 ) -> tuple[Ints, Ints]:
     if np.any(field != wanted):
-        raise _NotPlain
-    length, after = _varints(data, at)
+        raise NotPlain
+    length, after = varints(data, at)
     if np.any(length > np.uint64(len(data))) or np.any(after + length.astype(np.int64) != end):
-        raise _NotPlain
+        raise NotPlain
     return after, end
-
-
-def _strings(
-    raw: bytes, words: Words, begin: Ints, end: Ints
-) -> tuple[NDArray[np.int32], tuple[str, ...]]:
-    index, distinct = _intern(raw, words, begin, end)
-    try:
-        return index, tuple(item.decode() for item in distinct)
-    except UnicodeDecodeError:
-        raise _NotPlain from None
-
-
-def _masks(
-    raw: bytes, words: Words, begin: Ints, end: Ints
-) -> tuple[NDArray[np.int32], tuple[tuple[bool, ...], ...]]:
-    index, distinct = _intern(raw, words, begin, end)
-    try:
-        masks = tuple(tuple(pb.BoolList.FromString(item).values) for item in distinct)
-    except DecodeError:
-        raise _NotPlain from None
-    if len(set(masks)) != len(masks):
-        raise _NotPlain
-    return index, masks
-
-
-def _intern(
-    raw: bytes, words: Words, begin: Ints, end: Ints
-) -> tuple[NDArray[np.int32], list[bytes]]:
-    """Number the distinct byte strings `raw[begin[i]:end[i]]` in order of first appearance."""
-    length = end - begin
-    if length.size and length.max() <= 7:  # the usual case: as one number with its length on top
-        keep = (np.uint64(1) << (length * 8).astype(np.uint64)) - np.uint64(1)
-        key = (words[begin] & keep) | (length << 56).astype(np.uint64)
-        _, first, index = np.unique(key, return_index=True, return_inverse=True)
-        order = np.argsort(first)
-        position = np.empty(len(order), np.int32)
-        position[order] = np.arange(len(order), dtype=np.int32)
-        chosen = first[order]
-        return position[index], [
-            raw[start:stop]
-            for start, stop in zip(begin[chosen].tolist(), end[chosen].tolist(), strict=True)
-        ]
-    known: dict[bytes, int] = {}
-    numbers = [
-        known.setdefault(raw[start:stop], len(known))
-        for start, stop in zip(begin.tolist(), end.tolist(), strict=True)
-    ]
-    return np.array(numbers, np.int32), list(known)
 
 
 def _check_unknown(raw: bytes, begin: Ints, end: Ints) -> None:
@@ -338,25 +263,6 @@ def _check_unknown(raw: bytes, begin: Ints, end: Ints) -> None:
         try:
             name = pb.AttributeProto.FromString(item).name
         except DecodeError:
-            raise _NotPlain from None
+            raise NotPlain from None
         if name in FIELD_OF:
-            raise _NotPlain
-
-
-def _packed(data: NDArray[np.uint8], begin: Ints, end: Ints) -> Csr:
-    """Decode one packed list of varints per node."""
-    length = end - begin
-    first = np.cumsum(length) - length
-    stream = data[segments(begin, length)]
-    last = stream < 0x80
-    row_end = np.flatnonzero(length > 0)
-    if not np.all(last[(first + length - 1)[row_end]]):
-        raise _NotPlain
-    ends = np.flatnonzero(last)
-    starts = np.concatenate([np.zeros(1, np.int64), ends + 1])[: len(ends)]
-    value, after = _varints(np.concatenate([stream, np.zeros(1, np.uint8)]), starts)
-    if np.any(after != ends + 1):
-        raise _NotPlain
-    counted = np.concatenate([np.zeros(1, np.int64), np.cumsum(last)])
-    start = np.concatenate([counted[first], counted[-1:]])
-    return Csr(start.astype(np.int64), value)
+            raise NotPlain

@@ -20,7 +20,8 @@ from flint.converters.chakra.schema import CollectiveKind, NodeType
 from flint.converters.profilers.torch_ops import ranks_of
 from flint.errors import FlintError
 from flint.observed.classes import OpClass, aten_class, c10d_class
-from flint.observed.columns import UNTOLD_RANK, Observed, ObservedRows, OpFacts
+from flint.observed.columns import UNTOLD_RANK, Observed, OpFacts
+from flint.observed.rows import ObservedRows
 
 _RANK = re.compile(r"\.(\d{1,7})\.et(\.gz)?$")
 _COLLECTIVES = {

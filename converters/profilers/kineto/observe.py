@@ -23,7 +23,8 @@ from flint.converters.profilers.kineto.rows import add_ops, stand_in
 from flint.converters.profilers.kineto.unmarked_steps import steps_of
 from flint.converters.profilers.torch_ops import groups_of
 from flint.errors import FlintError
-from flint.observed.columns import CUT_OFF, UNTOLD_RANK, Hints, Observed, ObservedRows
+from flint.observed.columns import CUT_OFF, UNTOLD_RANK, Hints, Observed
+from flint.observed.rows import ObservedRows
 from flint.post_execution.host_device_links import Links
 
 UNMARKED = "no ProfilerStep in the trace: its steps are told apart by those of the optimizer"

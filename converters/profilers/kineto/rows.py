@@ -24,7 +24,8 @@ from flint.converters.profilers.kineto.gloo_work import works_of
 from flint.converters.profilers.kineto.library_calls import LibraryCalls, completed
 from flint.errors import FlintError
 from flint.observed.classes import OpClass, c10d_class
-from flint.observed.columns import Ints, ObservedRows, OpFacts
+from flint.observed.columns import Ints, OpFacts
+from flint.observed.rows import ObservedRows
 
 #: Kernels of NCCL and RCCL: ncclKernel_AllReduce_RING_LL_Sum_float, ncclDevKernel_Generic.
 _NCCL = re.compile(r"[nr]ccl(?:Dev)?Kernel_(AllReduce|AllGather|ReduceScatter|Broadcast)?")

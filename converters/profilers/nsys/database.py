@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import quote
 
 from flint.errors import FlintError
-from flint.observed.columns import MAX_ROWS
+from flint.observed.rows import MAX_ROWS
 
 #: More bytes than one value may have, and than a statement that a file was made with may have.
 _MAX_VALUE, _MAX_SQL = 1 << 20, 1 << 18

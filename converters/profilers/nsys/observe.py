@@ -31,7 +31,8 @@ from flint.converters.profilers.nsys.processes import (
     processes_of,
 )
 from flint.errors import FlintError
-from flint.observed.columns import UNTOLD_RANK, Hints, Observed, ObservedRows
+from flint.observed.columns import UNTOLD_RANK, Hints, Observed
+from flint.observed.rows import ObservedRows
 from flint.post_execution.host_device_links import Links, LinksBuilder
 
 #: ENUM_CUDA_MEMCPY_OPER.

@@ -23,7 +23,8 @@ from flint.converters.profilers.pytorch_et.facts import communicates, facts_of, 
 from flint.converters.profilers.pytorch_et.links import AccessesBuilder, Plan, Side
 from flint.cost.aten_work import needs_values
 from flint.errors import FlintError
-from flint.observed.columns import MAX_ROWS, OpFacts
+from flint.observed.columns import OpFacts
+from flint.observed.rows import MAX_ROWS
 from flint.post_execution.storages import Access
 
 _EXPECTED = "a node without id, inputs or attrs as the schemas from 1.0.1 on have them"

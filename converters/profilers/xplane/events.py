@@ -23,7 +23,7 @@ from flint.converters.profilers.xplane.xplane_pb2 import XPlane, XPlaneName, XSp
 from flint.errors import FlintError
 from flint.host.packed_files import read_bytes
 from flint.host.reading_apart import apart
-from flint.observed.columns import ObservedRows
+from flint.observed.rows import ObservedRows
 
 try:  # before any reading, whose memory is bounded
     from jax.profiler import ProfileData

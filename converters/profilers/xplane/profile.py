@@ -23,7 +23,7 @@ from flint.converters.profilers.xplane.program import Program
 from flint.errors import FlintError
 from flint.hlo.messages import parse_module
 from flint.host.packed_files import check_all_plain
-from flint.observed.columns import ObservedRows
+from flint.observed.rows import ObservedRows
 
 #: The number of the first device of each of several hosts' files: of files, backends and world.
 FirstDevices: TypeAlias = Callable[[Sequence[Path], set[str], int | None], list[int]]

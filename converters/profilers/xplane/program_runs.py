@@ -26,8 +26,8 @@ from flint.errors import FlintError
 from flint.hlo import hlo_pb2 as pb
 from flint.hlo.messages import parse_module
 from flint.observed.classes import hlo_class
-from flint.observed.columns import ObservedRows
 from flint.observed.program_runs import ProgramRun, ProgramRuns
+from flint.observed.rows import ObservedRows
 
 
 def program_runs(path: Path, program: tuple[str, int]) -> ProgramRuns:

@@ -1,4 +1,4 @@
-"""How many devices a module is for, and what its device ids mean.
+"""The devices of a module, and what its device ids mean.
 
 The idea: StableHLO collectives use replica ids, partition ids or flattened ids; a workload uses
 ranks.  With ``replicas`` x ``partitions`` devices the rank is
@@ -16,36 +16,21 @@ A module may also run several times side by side, as jobs that know nothing of e
 from __future__ import annotations
 
 import math
-import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.errors import FlintError, UsageError
+from flint.errors import FlintError
 from flint.graph.scalars import Place, place_of
 from flint.mesh.groups import Groups, StridedGroups, canonical, everybody, from_iota, from_table
-from flint.mesh.mesh import MAX_RANKS, Mesh
 from flint.mesh.permutation import Permutation, permutation
-from flint.stablehlo.read.records import Module, ReplicaGroups
-
-#: XLA's sharding text: ``{devices=[8,64]<=[512]T(1,0) last_tile_dim_replicate}``.
-_IOTA_SHARDING = re.compile(r"devices=\[[\d,]+\]<=\[([\d,]+)\]")
-_LISTED_SHARDING = re.compile(r"devices=\[([\d,]+)\]\d")
-
+from flint.stablehlo.read.records import ReplicaGroups
 
 #: Devices of which a table can be made.
 _MOST_LISTED = 1 << 24
 #: Collectives whose ids are partition ids when they have a channel.
 PARTITION_IDS = frozenset({"all_to_all", "collective_broadcast", "ragged_all_to_all"})
-
-
-#: What to do about a mesh of another size, by whether copies are allowed.
-_REMEDIES = {
-    False: ": partition the program for this mesh first, or say with --replicas that the mesh runs "
-    "independent copies of it",
-    True: ", which does not divide it",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,120 +198,3 @@ def _repeat(groups: Groups, times: int, *, outside: bool) -> Groups:
     spread = rows + other * groups.world if outside else rows * times + other
     spread = np.where(rows >= 0, spread, -1)
     return from_table(world, spread.reshape(-1, groups.rows.shape[1]))
-
-
-def world_of(module: Module, mesh: Mesh | None, *, replicate: bool = False) -> World:
-    """The devices that ``module`` is for.
-
-    Taken, in this order, from the module's partition and replica counts, its meshes, its
-    shardings, the ids in its collectives.  Where those leave it open (a group of all devices,
-    however many there are), the given mesh says it.
-
-    Args:
-        module: op records.
-        mesh: the mesh that the user gives.
-        replicate: the mesh may hold several copies of the module, which know nothing of each other.
-
-    Raises:
-        UsageError: the given mesh has another number of devices than the module is for.
-        FlintError: the module is for no devices, or for more than there can be.
-    """
-    stated = World(module.num_partitions, module.num_replicas)
-    if stated.size == 1:
-        stated = World(_implied_devices(module))
-    counts = stated.partitions, stated.replicas
-    if min(counts) < 1 or math.prod(counts) > MAX_RANKS:
-        raise FlintError(
-            f"the module is for {counts[0]} partitions and {counts[1]} replicas; "
-            f"there are 1 to {MAX_RANKS:,} devices"
-        )
-    if mesh is None or mesh.size == stated.size:
-        return stated
-    world = _open_world(module, stated.size, mesh.size)
-    if world is not None:
-        return world
-    if replicate and mesh.size % stated.size == 0:
-        return replace(stated, copies=mesh.size // stated.size)
-    raise UsageError(
-        f"mesh {mesh} has {mesh.size} devices; the module is for {stated.size}"
-        + (f" ({stated.replicas} replicas)" if stated.replicas > 1 else "")
-        + _REMEDIES[replicate]
-    )
-
-
-def mesh_of(module: Module, world: World) -> Mesh:
-    """The module's own mesh, else one axis (with replicas, a ``replica`` axis before it)."""
-    candidates = {
-        tuple((name, size) for name, size in axes if size > 1)
-        for axes in module.meshes.values()
-        if math.prod(size for _, size in axes) == world.size
-    }
-    by_shape = {tuple(size for _, size in axes): axes for axes in sorted(candidates, reverse=True)}
-    fewest = min(map(len, by_shape), default=0)
-    shapes = [shape for shape in by_shape if len(shape) == fewest]
-    if world.size > 1 and len(shapes) == 1:
-        axes = by_shape[shapes[0]]
-        return Mesh(tuple(size for _, size in axes), tuple(name for name, _ in axes))
-    if world.replicas > 1 and world.partitions > 1:
-        return Mesh((world.replicas, world.partitions), ("replica", "partition"))
-    return Mesh((world.size,), ("axis_0",))
-
-
-def _implied_devices(module: Module) -> int:
-    sizes = {math.prod(size for _, size in axes) for axes in module.meshes.values()}
-    if sizes:
-        return max(sizes)
-    for text in (*module.input_shardings, *module.output_shardings):
-        found = _IOTA_SHARDING.findall(text) + _LISTED_SHARDING.findall(text)
-        sizes |= {math.prod(map(int, match.split(","))) for match in found}
-    if sizes and max(sizes) > 1:
-        return max(sizes)
-    return _devices_in_collectives(module)
-
-
-def _open_world(module: Module, implied: int, given: int) -> World | None:
-    """``given`` devices, where the module names no device but in permute pairs; else None.
-
-    A module for one device, as far as it says, must at least have an op that only makes sense among
-    several.  These are replicas where a collective without a channel, or an id, says so.
-    """
-    if module.num_partitions * module.num_replicas > 1 or module.meshes or given < implied:
-        return None
-    texts = (*module.input_shardings, *module.output_shardings)
-    if any("devices=" in text for text in texts):
-        return None
-    ops = [op for block in module.blocks() for op in block.ops]
-    among = [op for op in ops if op.attrs and op.attr("groups") is not None]
-    if any(op.attr("groups").table is not None and op.attr("groups").table.size for op in among):
-        return None
-    names = {op.name for op in ops}
-    of_replicas = "replica_id" in names or any(
-        op.attr("channel_id", 0) <= 0 and not op.attr("use_global_device_ids", False)
-        for op in among
-    )
-    if implied == 1 and not (among or of_replicas or "partition_id" in names):
-        return None
-    return World(1, replicas=given) if of_replicas else World(given)
-
-
-def _devices_in_collectives(module: Module) -> int:
-    largest = 0
-    exchanges = [
-        op
-        for block in module.blocks()
-        for op in block.ops
-        if op.attrs and ("groups" in op.attrs or "pairs" in op.attrs)
-    ]
-    for op in exchanges:
-        groups: ReplicaGroups | None = op.attr("groups")
-        if groups is not None:
-            if groups.iota is not None:
-                largest = max(largest, math.prod(groups.iota[1]) - 1)
-            elif groups.mesh is not None:
-                largest = max(largest, math.prod(size for _, size in groups.mesh[0]) - 1)
-            elif groups.table is not None and groups.table.size:
-                largest = max(largest, int(groups.table.max()))
-        pairs = op.attr("pairs")
-        if pairs is not None and pairs.size:
-            largest = max(largest, int(pairs.max()))
-    return largest + 1

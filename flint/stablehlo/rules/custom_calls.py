@@ -21,6 +21,7 @@ from flint.graph.work import Role, Work
 from flint.stablehlo.read.records import Op
 from flint.stablehlo.rules import library_calls as library
 from flint.stablehlo.rules.bytes import alias, boundary, nothing, total_bytes
+from flint.stablehlo.rules.lapack import LAPACK, triangular_items, tridiagonal_items
 from flint.stablehlo.rules.library_calls import ItemRule
 from flint.stablehlo.rules.names import names
 from flint.stablehlo.rules.rule import Rule
@@ -91,21 +92,21 @@ _EXACT: dict[str, Target] = {
     "ApproxTopK": _TOP_K,
     "PartialReduce": _TOP_K,
     "__gpu$TopK": _TOP_K,
-    "Cholesky": _kernel(library.LAPACK["potrf"]),
-    "LuDecomposition": _kernel(library.LAPACK["getrf"]),
-    "LuDecompositionBlock": _kernel(library.LAPACK["getrf"]),
-    "InvertDiagBlocksLowerTriangular": _kernel(library.LAPACK["trtri"]),
-    "InvertDiagBlocksUpperTriangular": _kernel(library.LAPACK["trtri"]),
-    "Qr": _kernel(library.LAPACK["geqrf"]),
-    "ProductOfElementaryHouseholderReflectors": _kernel(library.LAPACK["orgqr"]),
-    "Eigh": _kernel(library.LAPACK["syevd"]),
+    "Cholesky": _kernel(LAPACK["potrf"]),
+    "LuDecomposition": _kernel(LAPACK["getrf"]),
+    "LuDecompositionBlock": _kernel(LAPACK["getrf"]),
+    "InvertDiagBlocksLowerTriangular": _kernel(LAPACK["trtri"]),
+    "InvertDiagBlocksUpperTriangular": _kernel(LAPACK["trtri"]),
+    "Qr": _kernel(LAPACK["geqrf"]),
+    "ProductOfElementaryHouseholderReflectors": _kernel(LAPACK["orgqr"]),
+    "Eigh": _kernel(LAPACK["syevd"]),
 }
 
 _PATTERNS: tuple[tuple[re.Pattern[str], Target], ...] = tuple(
     (re.compile(pattern), target)
     for pattern, target in (
         (r"xla\.sdy\..*", _ALIAS),
-        (r"__cublas\$triangularSolve", _library(library.triangular_items)),
+        (r"__cublas\$triangularSolve", _library(triangular_items)),
         (r"__cublas\$.*|__cublas\$lt\$.*|__rocblas\$.*", _library(library.gemm_items)),
         (r"__(onednn|eigen|Eigen)\$matmul.*|Eigen.*[Mm]at[Mm]ul.*", _kernel(library.gemm_items)),
         (r"__op\$block_scaled_dot|__cudnn\$blockScaledDot.*", _kernel(library.block_scaled_items)),
@@ -116,7 +117,7 @@ _PATTERNS: tuple[tuple[re.Pattern[str], Target], ...] = tuple(
         (r"triton_kernel_call.*|__gpu\$xla\.gpu\.triton.*", _STATED),
         (r"__cub\$DeviceRadixSort.*", _SORT),
         (r"(cu|hip)_threefry2x32.*", _kernel(library.threefry_items)),
-        (r"tridiagonal_solve_perturbed.*", _kernel(library.tridiagonal_items)),
+        (r"tridiagonal_solve_perturbed.*", _kernel(tridiagonal_items)),
         (r"__triton.*", _UNKNOWN),
         (r"__cudnn\$.*|__onednn\$.*|__nvidia.*", _UNKNOWN),
         (r"(cudnn|miopen)_rnn.*|(cu|hip)sparse_.*|cusolver_csrlsvqr.*", _UNKNOWN),
@@ -126,10 +127,10 @@ _PATTERNS: tuple[tuple[re.Pattern[str], Target], ...] = tuple(
 
 _LAPACK = re.compile(
     r"(?:lapack|blas|cusolver|hipsolver|cublas|hipblas|cusparse|hipsparse|magma)_"
-    rf"[sdcz]?({'|'.join(sorted(library.LAPACK, key=len, reverse=True))})"
+    rf"[sdcz]?({'|'.join(sorted(LAPACK, key=len, reverse=True))})"
     r"(?:_?batched)?(?:_(?:hybrid|f32|f64|c64|c128))?(?:_ffi)?"
 )
-_LAPACK_TARGETS = {name: _kernel(items) for name, items in library.LAPACK.items()}
+_LAPACK_TARGETS = {name: _kernel(items) for name, items in LAPACK.items()}
 
 _UNLISTED = _kernel(library.unknown_items)
 

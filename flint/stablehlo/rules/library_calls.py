@@ -1,4 +1,4 @@
-"""Work of library kernels behind ``custom_call``: GEMM, convolution, attention, LAPACK, and others.
+"""Work of library kernels behind ``custom_call``: GEMM, convolution, attention, and others.
 
 The idea: a library call hides its arithmetic, but its operand types and ``backend_config`` are
 enough for most.  A function here returns None where they are not: then only boundary bytes are
@@ -192,20 +192,20 @@ def _estimate(op: Op) -> Mapping[str, Any] | None:
 
 def sort_items(_op: Op, ins: Types, _outs: Types) -> tuple[WorkItem, ...] | None:
     """A sort of the first operand."""
-    return _vector(ins, op_work.sort_flops(ins[0].elements)) if ins else None
+    return vector_item(ins, op_work.sort_flops(ins[0].elements)) if ins else None
 
 
 def top_k_items(_op: Op, ins: Types, outs: Types) -> tuple[WorkItem, ...] | None:
     """A selection; k is the last dim of the first result."""
     if not ins or not outs or not outs[0].shape:
         return None
-    return _vector(ins, op_work.top_k_flops(ins[0].elements, outs[0].shape[-1]))
+    return vector_item(ins, op_work.top_k_flops(ins[0].elements, outs[0].shape[-1]))
 
 
 def threefry_items(_op: Op, ins: Types, outs: Types) -> tuple[WorkItem, ...] | None:
     """Threefry-2x32 with 20 rounds (Salmon et al., SC 2011), per pair of words: 20 rounds of add,
     rotate (3) and xor, 2 xors for the third key word, 2 + 5 x 3 additions of keys and counter."""
-    return _vector(ins, outs[0].elements * (20 * 5 + 2 + 2 + 5 * 3)) if ins and outs else None
+    return vector_item(ins, outs[0].elements * (20 * 5 + 2 + 2 + 5 * 3)) if ins and outs else None
 
 
 def unknown_items(_op: Op, _ins: Types, _outs: Types) -> tuple[WorkItem, ...] | None:
@@ -213,96 +213,6 @@ def unknown_items(_op: Op, _ins: Types, _outs: Types) -> tuple[WorkItem, ...] | 
     return None
 
 
-def _vector(ins: Types, flops: int) -> tuple[WorkItem, ...]:
+def vector_item(ins: Types, flops: int) -> tuple[WorkItem, ...]:
+    """FLOPs of the vector unit in the first operand's element type, none if they are 0."""
     return (WorkItem(Unit.VECTOR, ins[0].dtype, flops),) if flops else ()
-
-
-def _flag(op: Op, names: Sequence[str], default: bool) -> bool:
-    """Whether a LAPACK job flag (a letter, its ASCII code, a bool) requests vectors: not "N"."""
-    config = config_of(op)
-    for name in names:
-        if name in config:
-            value = config[name]
-            return value not in ("N", "n", ord("N"), ord("n"), False, 0, None)
-    return default
-
-
-def _matrix_rule(flops: Callable[[Op, int, int, Types], int]) -> ItemRule:
-    """FLOPs per matrix of the batch; complex arithmetic is 4 times the real count (a complex
-    product is 6 and a sum 2 real FLOPs, where the real ones are 1 and 1)."""
-
-    def items(op: Op, ins: Types, _outs: Types) -> tuple[WorkItem, ...] | None:
-        if not ins or len(ins[0].shape) < 2:
-            return None
-        *batch, m, n = ins[0].shape
-        weight = 4 if ins[0].dtype.startswith("complex") else 1
-        return _vector(ins, weight * prod(batch) * flops(op, m, n, ins))
-
-    return items
-
-
-def triangular_items(_op: Op, ins: Types, _outs: Types) -> tuple[WorkItem, ...] | None:
-    """xTRSM: the first two operands that are matrices are the triangle and the right-hand sides."""
-    matrices = [tensor for tensor in ins if len(tensor.shape) >= 2]
-    if len(matrices) < 2:
-        return None
-    weight = 4 if matrices[0].dtype.startswith("complex") else 1
-    flops = op_work.triangular_flops(matrices[0].shape[-1], matrices[1].elements)
-    return _vector(matrices, weight * flops)
-
-
-def tridiagonal_items(_op: Op, ins: Types, outs: Types) -> tuple[WorkItem, ...] | None:
-    """xGTSV: the value of highest rank holds the right-hand sides, [..., n, columns]."""
-    right = max((*ins, *outs), key=lambda tensor: len(tensor.shape), default=None)
-    if right is None or len(right.shape) < 2:
-        return None
-    *batch, n, columns = right.shape
-    weight = 4 if right.dtype.startswith("complex") else 1
-    flops = prod(batch) * op_work.tridiagonal_solve_flops(n, columns)
-    return _vector([right], weight * flops)
-
-
-#: LAPACK family (without type letter) -> its FLOPs.
-LAPACK: dict[str, ItemRule] = {
-    "potrf": _matrix_rule(lambda op, m, n, ins: op_work.cholesky_flops(n)),
-    "getrf": _matrix_rule(lambda op, m, n, ins: op_work.lu_flops(m, n)),
-    "geqrf": _matrix_rule(lambda op, m, n, ins: op_work.qr_flops(m, n)),
-    "geqp3": _matrix_rule(lambda op, m, n, ins: op_work.qr_flops(m, n)),
-    "orgqr": _matrix_rule(
-        lambda op, m, n, ins: op_work.q_from_reflectors_flops(
-            m, n, ins[1].shape[-1] if len(ins) > 1 and ins[1].shape else n
-        )
-    ),
-    "ormqr": _matrix_rule(lambda op, m, n, ins: 4 * m * n * min(m, n)),
-    "syevd": _matrix_rule(
-        lambda op, m, n, ins: op_work.symmetric_eigen_flops(n, _flag(op, ("mode", "jobz"), True))
-    ),
-    "gesdd": _matrix_rule(
-        lambda op, m, n, ins: op_work.svd_flops(
-            m, n, _flag(op, ("mode", "jobz", "compute_uv"), True)
-        )
-    ),
-    "geev": _matrix_rule(
-        lambda op, m, n, ins: op_work.eigen_flops(
-            n, _flag(op, ("compute_left",), True) or _flag(op, ("compute_right",), True)
-        )
-    ),
-    "gees": _matrix_rule(lambda op, m, n, ins: op_work.eigen_flops(n, _flag(op, ("mode",), True))),
-    "gehrd": _matrix_rule(lambda op, m, n, ins: op_work.hessenberg_flops(n)),
-    "sytrd": _matrix_rule(lambda op, m, n, ins: op_work.tridiagonal_flops(n)),
-    "syrk": _matrix_rule(lambda op, m, n, ins: m * m * n),
-    "trsyl": _matrix_rule(
-        lambda op, m, n, ins: op_work.sylvester_flops(m, ins[1].shape[-1] if len(ins) > 1 else n)
-    ),
-    # LAWN 41, xTRTRI.
-    "trtri": _matrix_rule(lambda op, m, n, ins: (n**3 + 2 * n) // 3),
-    "trsm": triangular_items,
-    "gtsv": tridiagonal_items,
-}
-#: Other spellings of the same routine.
-for _name, _same in (
-    ("ungqr", "orgqr"), ("unmqr", "ormqr"), ("heevd", "syevd"), ("syevj", "syevd"),
-    ("gesvd", "gesdd"), ("gesvdj", "gesdd"), ("gesvdp", "gesdd"), ("hetrd", "sytrd"),
-    ("gtsv2", "gtsv"),
-):  # fmt: skip
-    LAPACK[_name] = LAPACK[_same]

@@ -20,7 +20,7 @@ from flint.graph.graph import NodeKind
 from flint.graph.work import Role
 from flint.hlo.messages import parse_module
 from flint.observed.columns import Observed
-from flint.passes.in_sequence import alone
+from flint.passes.one_of_sequence import alone
 from flint.stablehlo.options import choices_for
 from flint.workload.programs import Call, Program
 from flint.workload.workload import Workload

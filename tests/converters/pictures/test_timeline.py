@@ -16,7 +16,8 @@ from hypothesis import HealthCheck, given, settings
 import flint
 from flint.cli import main
 from flint.converters.pictures import timeline
-from flint.converters.pictures.timeline import COMMUNICATION, COMPUTE, write_timeline
+from flint.converters.pictures.streams import COMMUNICATION, COMPUTE
+from flint.converters.pictures.timeline import write_timeline
 from flint.errors import FlintError
 from flint.graph.building import with_tables
 from flint.graph.graph import Source

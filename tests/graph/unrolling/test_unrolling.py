@@ -13,7 +13,8 @@ from flint.errors import FlintError
 from flint.graph.building import GraphBuilder, TableBuilder
 from flint.graph.communication import Communication
 from flint.graph.graph import EdgeKind, Loop, NodeKind, WorkloadGraph
-from flint.graph.unrolling import ABSENT, CHAINED, MAX_INSTANCES, UNCHAINED, instances_of, unroll
+from flint.graph.instance_count import MAX_INSTANCES, instances_of
+from flint.graph.unrolling import ABSENT, CHAINED, UNCHAINED, unroll
 from flint.graph.work import Role
 from flint.mesh.groups import everybody
 from tests.graph.unrolling.naive import Naive

@@ -105,7 +105,7 @@ def test_a_class_is_encoded_once_however_many_ranks_it_has(tmp_path, monkeypatch
         encoded.append(len(template.data))
         return template
 
-    monkeypatch.setattr("flint.converters.chakra.write.writer.encode", counting)
+    monkeypatch.setattr("flint.converters.chakra.write.plans.encode", counting)
     for world in (200, 1000, 5000):
         encoded.clear()
         folder = tmp_path / str(world)

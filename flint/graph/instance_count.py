@@ -1,0 +1,51 @@
+"""How many instances unrolling would make, and the refusal of too many, before any is made."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from flint.errors import FlintError
+from flint.graph.blocks import is_plain, shown
+from flint.graph.graph import Loop, NodeKind, WorkloadGraph
+
+#: More instances of a program are refused: with what is made of it for traces each takes 1.5 KB.
+MAX_INSTANCES: Final = 1 << 22
+
+
+def instances_of(graph: WorkloadGraph) -> int:
+    """How many instances ``unroll`` would make, however many."""
+    count = int(np.count_nonzero(is_plain(graph)))
+    return count + sum(loop.trip_count * instances_of(loop.body) for loop in graph.loops)
+
+
+def check_size(graph: WorkloadGraph) -> None:
+    """Refuse, before anything is made, a program of too many instances.
+
+    Raises:
+        FlintError: how many, and of which loop.
+    """
+    instances = instances_of(graph)
+    if instances <= MAX_INSTANCES:
+        return
+    text = f"with loops unrolled the program has {shown(instances)} nodes"
+    loop, where = _largest_loop(graph)
+    if loop is not None:
+        inside = instances_of(loop.body)
+        text += f" (a loop{where} runs {shown(loop.trip_count)} times over {shown(inside)})"
+    raise FlintError(
+        f"{text}, and at most {MAX_INSTANCES:,} can be looked at one by one: take a coarser "
+        "granularity or a smaller trip count; flint inspect and diff count without unrolling"
+    )
+
+
+def _largest_loop(graph: WorkloadGraph) -> tuple[Loop | None, str]:
+    """The outermost loop of most instances, and where it is from."""
+    nodes = np.flatnonzero(graph.kind == NodeKind.LOOP).tolist()
+    loops = [(graph.loops[int(graph.detail[node])], node) for node in nodes]
+    if not loops:
+        return None, ""
+    loop, node = max(loops, key=lambda item: item[0].trip_count * instances_of(item[0].body))
+    source = graph.tables.sources[int(graph.source[node])]
+    return loop, f" at {source.file}:{source.line}" if source.file else ""

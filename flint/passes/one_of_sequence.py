@@ -1,0 +1,76 @@
+"""One program's own graph, of several that ran in sequence and were joined."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from flint.graph.graph import NODE_COLUMNS, WORK_COLUMNS, Ints, WorkloadGraph
+from flint.graph.work import Role
+from flint.mesh.ragged import pointer, row_of_entry
+from flint.passes.in_sequence import END, READ, Origin
+
+
+def ends(graph: WorkloadGraph) -> Ints:
+    """The nodes at which the programs of a graph end; none where it is one program alone."""
+    named = np.array([name == END for name in graph.tables.ops] or [False])
+    return np.flatnonzero(named[graph.op] & (graph.role == Role.CONTROL))
+
+
+def alone(
+    graph: WorkloadGraph, number: int, operands: Sequence[Origin], outputs: Sequence[int]
+) -> WorkloadGraph:
+    """One program's own graph, of several that a graph joins.
+
+    Args:
+        graph: joined, at the granularity at which it was.
+        number: which program.
+        operands: where its inputs come from.
+        outputs: how many values each program returns.
+    """
+    last = ends(graph)
+    names = graph.tables.ops
+    first = 0 if number == 0 else int(last[number - 1]) + 1
+    while names[graph.op[first]] == READ and graph.role[first] == Role.CONTROL:
+        first += 1
+    end = int(last[number])
+    place = {Origin(-1, item): item for item in range(graph.inputs)}
+    for earlier in range(number + 1):
+        start = int(graph.operand_ptr[last[earlier]])
+        returned = graph.operand[start : start + outputs[earlier]].tolist()
+        place |= {Origin(earlier, item): value for item, value in enumerate(returned)}
+    given = [place[origin] for origin in operands]
+    renumbered = np.zeros(graph.values, np.int64)
+    low, high = graph.inputs + graph.result_ptr[[first, end]]
+    renumbered[low:high] = np.arange(high - low) + len(given)
+    renumbered[given] = np.arange(len(given))
+    chosen = slice(first, end)
+    inside = (row_of_entry(graph.order_ptr) >= first) & (row_of_entry(graph.order_ptr) < end)
+    inside &= graph.order_node >= first
+    columns: dict[str, Any] = {name: getattr(graph, name)[chosen] for name in NODE_COLUMNS}
+    for rows, names_ in _ROWS.items():
+        ptr = getattr(graph, rows)[first : end + 1]
+        columns[rows] = ptr - ptr[0]
+        columns |= {name: getattr(graph, name)[ptr[0] : ptr[-1]] for name in names_}
+    after = row_of_entry(graph.order_ptr)[inside] - first
+    returned = [place[Origin(number, item)] for item in range(outputs[number])]
+    return replace(
+        graph,
+        **columns | {"operand": renumbered[columns["operand"]]},
+        input_type=graph.value_type[given],
+        order_ptr=pointer(np.bincount(after, minlength=end - first)),
+        order_node=graph.order_node[inside] - first,
+        order_kind=graph.order_kind[inside],
+        outputs=renumbered[returned],
+    )
+
+
+#: Pointers of a graph and the columns that they point into, but for order edges.
+_ROWS = {
+    "result_ptr": ("result_type",),
+    "operand_ptr": ("operand",),
+    "work_ptr": WORK_COLUMNS,
+}
