@@ -95,7 +95,8 @@ _MOSAIC = {
 def _mosaic(run: Run) -> Case | NoCase:
     import torch
 
-    from flint.models.torch.llama3 import Config, Heads
+    from flint.models.torch.llama3 import Heads
+    from flint.models.torch.llama3_model import Config
 
     layers, width, heads = _MPT[run.model.removeprefix("mpt-")]
     config = Config(
@@ -207,7 +208,8 @@ def _megatron(run: Run) -> Case | NoCase:
         import torch
 
         from flint.models.torch.layers import Heads
-        from flint.models.torch.llama3 import Config, training
+        from flint.models.torch.llama3 import training
+        from flint.models.torch.llama3_model import Config
 
         config = Config(
             layers=48, width=6144, heads=Heads(queries=64, keys=64, size=96), hidden=16384,

@@ -17,7 +17,8 @@ from cases_of_runs import Case, NoCase
 from published import Run
 
 from flint.models.torch.layers import Heads
-from flint.models.torch.llama3 import LLAMA3_8B, LLAMA3_70B, Config, training
+from flint.models.torch.llama3 import LLAMA3_8B, LLAMA3_70B, training
+from flint.models.torch.llama3_model import Config
 
 #: What a row says of activation checkpointing.
 CHECKPOINTS: Mapping[str, bool | int | str] = {

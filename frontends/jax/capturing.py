@@ -20,15 +20,9 @@ from flint.errors import UsageError
 from flint.frontends.jax.compiled import Compilers
 from flint.frontends.jax.host.calls import Recording
 from flint.frontends.jax.internals.tracing import whole_tracebacks
-from flint.frontends.jax.lower.lowering import (
-    ANY_GPU,
-    Lowered,
-    Prepared,
-    lower,
-    lower_call,
-    prepare,
-)
+from flint.frontends.jax.lower.lowering import Lowered, lower, lower_call
 from flint.frontends.jax.lower.mlir_interface import named_inputs
+from flint.frontends.jax.lower.prepared import ANY_GPU, Prepared, prepare
 from flint.frontends.jax.lower.setup_arguments import OtherFrameworkError
 from flint.frontends.jax.operand_shardings import argument_shardings, operand_shardings
 from flint.frontends.jax.sequence import capture_sequence

@@ -19,7 +19,8 @@ from flint.capturing.user_frames import short_path
 from flint.errors import FlintError
 from flint.frontends.jax.host.calls import Called, Operand, Recording
 from flint.frontends.jax.internals.placements import in_hlo, taken
-from flint.frontends.jax.lower.lowering import Lowered, Prepared
+from flint.frontends.jax.lower.lowering import Lowered
+from flint.frontends.jax.lower.prepared import Prepared
 from flint.passes.in_sequence import Origin
 from flint.workload.programs import Level
 

@@ -22,7 +22,7 @@ from flint.frontends.saved.kinds import Kind, detect
 from flint.host.child_processes import Limits
 from flint.host.packed_files import Content, unpacked
 from flint.mesh.mesh import Mesh
-from flint.stablehlo.collectives.world import world_of
+from flint.stablehlo.collectives.devices import world_of
 from flint.stablehlo.read.records import Module
 
 _FORMS = {

@@ -23,8 +23,9 @@ from flint.capturing.user_frames import named_lines, short_path
 from flint.frontends.jax.compiled import CompiledProgram, Compilers
 from flint.frontends.jax.host.calls import Called, Recording
 from flint.frontends.jax.internals.placements import placements
-from flint.frontends.jax.lower.lowering import NOT_SHARDED, Lowered, Prepared, lower_call
+from flint.frontends.jax.lower.lowering import NOT_SHARDED, Lowered, lower_call
 from flint.frontends.jax.lower.mlir_interface import named_inputs, role_of
+from flint.frontends.jax.lower.prepared import Prepared
 from flint.frontends.jax.operand_shardings import (
     argument_shardings,
     check_chosen,

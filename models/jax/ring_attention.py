@@ -10,15 +10,8 @@ does (Milakov and Gimelshein, 2018).  No device ever holds the keys of the whole
                home: n hops
 
 The backward pass recomputes scores from the logs of the softmax' sums, block by block, as
-FlashAttention does (Dao et al., 2022).  Which positions a device has is its layout:
-
-    contiguous    one part of the sequence; what is met of later positions is masked, not left out,
-                  so that all devices do the same work: all scores
-    zigzag        of 2 n parts the r-th and the r-th from the end, as Megatron-LM, MaxText and
-                  PyTorch balance it: of what is met, half is seen, and only that is computed
-
-    r-th device meets the keys of an earlier device: all its queries see the front one
-                                  of a later device: its back queries see both
+FlashAttention does (Dao et al., 2022).  Which positions a device has is its layout
+(``ring_layouts.py``).
 
     flint capture models/jax/ring_attention.py:train_8b --mesh 8,8,8 -o out/
     flint capture models/jax/ring_attention.py:train_8b_zigzag --mesh 8,8,8 -o out/
@@ -28,9 +21,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -38,6 +30,7 @@ from jax.sharding import PartitionSpec
 
 from flint.models.jax.layers import attention, projections
 from flint.models.jax.llama3 import LLAMA3_8B, TINY, training
+from flint.models.jax.ring_layouts import Layout, Piece, contiguous, zigzag, zigzag_order
 from flint.models.jax.sharding import constrain, spec
 from flint.models.mixtures import Heads
 
@@ -50,84 +43,6 @@ _HIDDEN = -1e30
 #: Of queries and the keys that they have met: largest scores and sums of exponentials
 #: (B, K, H / K, S), unscaled output (B, K, H / K, S, size), all float32.
 State = tuple[jax.Array, jax.Array, jax.Array]
-
-
-class Part(NamedTuple):
-    """A part of a device's positions.
-
-    Attributes:
-        take: array and the dim of positions -> its part.
-        put: a part, the dim and what the other positions have -> the whole.
-    """
-
-    take: Callable[[jax.Array, int], jax.Array]
-    put: Callable[[jax.Array, int, float], jax.Array]
-
-
-class Piece(NamedTuple):
-    """Queries that meet keys.
-
-    Attributes:
-        queries, keys: which.
-        visible: bool, scalar or (S, S) of the parts; None: all see all.
-    """
-
-    queries: Part
-    keys: Part
-    visible: jax.Array | None
-
-
-#: Rank of a device, positions that it has, and hops that keys have made to it (0: its own) -> what
-#: meets.
-Layout = Callable[[jax.Array, int, "jax.Array | int"], list[Piece]]
-
-_WHOLE = Part(lambda x, dim: x, lambda x, dim, fill: x)
-_FRONT = Part(
-    lambda x, dim: jnp.split(x, 2, dim)[0],
-    lambda x, dim, fill: jnp.concatenate([x, jnp.full_like(x, fill)], dim),
-)
-_BACK = Part(
-    lambda x, dim: jnp.split(x, 2, dim)[1],
-    lambda x, dim, fill: jnp.concatenate([jnp.full_like(x, fill), x], dim),
-)
-
-
-def _either(front: jax.Array) -> Part:
-    """The front half where ``front`` (bool scalar) holds, else the back half."""
-    return Part(
-        lambda x, dim: jnp.where(front, *jnp.split(x, 2, dim)),
-        lambda x, dim, fill: jnp.concatenate(
-            [jnp.where(front, x, fill), jnp.where(front, fill, x)], dim
-        ),
-    )
-
-
-def _causal(length: int) -> jax.Array:
-    """What queries see of the keys of the same positions."""
-    return jnp.tril(jnp.ones((length, length), bool))
-
-
-def contiguous(rank: jax.Array, length: int, hops: jax.Array | int) -> list[Piece]:
-    """A ``Layout``: device r has the r-th part of the sequence."""
-    own = isinstance(hops, int) and not hops
-    return [Piece(_WHOLE, _WHOLE, _causal(length) if own else rank >= hops)]
-
-
-def zigzag(rank: jax.Array, length: int, hops: jax.Array | int) -> list[Piece]:
-    """A ``Layout``: device r of n has the parts r and 2 n - 1 - r of 2 n."""
-    if isinstance(hops, int) and not hops:
-        seen = _causal(length // 2)
-        return [
-            Piece(_FRONT, _FRONT, seen), Piece(_BACK, _FRONT, None), Piece(_BACK, _BACK, seen),
-        ]  # fmt: skip
-    both = _either(rank >= hops)
-    return [Piece(_BACK, _FRONT, None), Piece(both, both, None)]
-
-
-def zigzag_order(length: int, devices: int) -> jax.Array:
-    """The position of each token where a zigzag layout has it, (S,): loaders bring tokens so."""
-    parts = jnp.arange(length, dtype=jnp.int32).reshape(2 * devices, -1)
-    return jnp.stack([parts[:devices], parts[::-1][:devices]], 1).reshape(-1)
 
 
 def _rotated(*arrays: jax.Array) -> list[jax.Array]:

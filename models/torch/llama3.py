@@ -17,81 +17,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 import flint
 from flint.models.torch import parallel
-from flint.models.torch.layers import STYLES, Block, Heads, rotary_table
-from flint.models.torch.low_precision import DelayedLinear, move_on, narrow
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
-    """A model and how it is trained.
-
-    Attributes:
-        layers: number of blocks.
-        width: elements of the residual stream.
-        heads: sizes of the attention.
-        hidden: width of the feed-forward network.
-        vocabulary: number of tokens.
-        sequence: tokens of a training sequence.
-        sequences: sequences of a batch per data-parallel rank; in a pipeline, of a microbatch.
-        checkpoint: keep only the blocks' inputs for the backward pass (activation checkpointing);
-            a number n: of every n-th block; "selective": attention and every other matrix product
-            too.
-        dtype: of activations, and of weights in products.  Parameters are ``kept_dtype`` where they
-            are sharded (FSDP casts them as it gathers them), of this dtype where they are not.
-        kept_dtype: of sharded parameters, their gradients and the optimizer's state.
-        fused: the optimizer updates all of a parameter in one kernel, in place; else with one
-            kernel an operation, each for many parameters (``foreach``).
-        reduce_dtype: that FSDP reduces gradients in.
-        style: a key of ``layers.STYLES``: "llama" or "gpt".
-        accumulation: batches that go forward and backward before the optimizer's step.
-        keep: gathered parameters are kept until the last of these batches, and gradients reduced
-            with it (ZeRO-1: Rajbhandari et al., 2020); "gradients": only these
-            wait for the last; else FSDP gathers and reduces for each one.
-        ends: a key of ``parallel.ENDS``: how embedding and head are split.
-        loss_dtype: that scores are cast to for the loss.
-        rotate: how keys and values come to other ranks of the axis "cp": "allgather" or
-            "alltoall", as of ``parallel.split_sequence``.
-        schedule: of a pipeline: "GPipe", "1F1B", "Interleaved1F1B".
-        microbatches: of a pipeline, per step.
-        stages: of a pipeline, per rank; more than one with "Interleaved1F1B" only.
-        fp8: the blocks' linear layers compute in FP8 (``low_precision.py``); "delayed": by scales
-            from the steps before.
-    """
-
-    layers: int
-    width: int
-    heads: Heads
-    hidden: int
-    vocabulary: int = 128256
-    sequence: int = 8192
-    sequences: int = 1
-    checkpoint: bool | int | str = False
-    dtype: torch.dtype = torch.bfloat16
-    kept_dtype: torch.dtype = torch.float32
-    fused: bool = False
-    reduce_dtype: torch.dtype = torch.float32
-    style: str = "llama"
-    accumulation: int = 1
-    keep: bool | str = False
-    ends: str = "split"
-    loss_dtype: torch.dtype = torch.float32
-    rotate: str = "allgather"
-    schedule: str = "1F1B"
-    microbatches: int = 4
-    stages: int = 1
-    fp8: bool | str = False
-
+from flint.models.torch.batches import batch_of, loss_of
+from flint.models.torch.layers import STYLES, Heads
+from flint.models.torch.llama3_model import Config, Llama
+from flint.models.torch.low_precision import move_on, narrow
+from flint.models.torch.pipelines import pipeline, pipeline_stages, run_schedule
 
 TINY = Config(
     layers=4, width=64, heads=Heads(queries=8, keys=4, size=8), hidden=128, vocabulary=256,
@@ -105,73 +45,6 @@ LLAMA3_405B = Config(
     layers=126, width=16384, heads=Heads(queries=128, keys=8, size=128), hidden=53248,
     checkpoint=True,
 )  # fmt: skip
-
-
-class Llama(nn.Module):
-    """The model, or a pipeline stage of it: some layers, the ends where it has them.
-
-    Args:
-        config: the whole model's.
-        layers: numbers of the blocks; default: all.
-        first: takes tokens (B, S); otherwise what the stage before returns.
-        last: returns scores (B, S, V); otherwise the residual stream (B, S, D).
-    """
-
-    def __init__(
-        self, config: Config, layers: range | None = None, first: bool = True, last: bool = True
-    ) -> None:
-        super().__init__()
-        self.config = config
-        width, vocabulary, style = config.width, config.vocabulary, STYLES[config.style]
-        self.embedding = nn.Embedding(vocabulary, width) if first else None
-        learned = first and style.learned_positions
-        self.positions = nn.Embedding(config.sequence, width) if learned else None
-        self.layers = nn.ModuleDict(
-            {
-                str(number): Block(width, config.heads, config.hidden, config.style)
-                for number in (range(config.layers) if layers is None else layers)
-            }
-        )
-        self.norm = style.norm(width) if last else None
-        self.head = nn.Linear(width, vocabulary, bias=False) if last else None
-        self.register_buffer("rotary", self._rotary(), persistent=False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Scores of the next token, or what the next stage takes."""
-        if self.embedding is not None:
-            x = self.embedding(x)
-        if self.positions is not None:
-            x = x + self.positions.weight
-        for block in self.layers.values():
-            x = block(x, self.rotary)
-        return x if self.head is None else self.head(self.norm(x))
-
-    def initialise(self) -> None:
-        """Give every parameter and buffer its first value, where it is."""
-        for module in self.modules():
-            if isinstance(module, nn.Linear | nn.Embedding):
-                nn.init.normal_(module.weight, std=0.02)
-            elif isinstance(module, nn.RMSNorm | nn.LayerNorm):
-                nn.init.ones_(module.weight)
-            if getattr(module, "bias", None) is not None:
-                nn.init.zeros_(module.bias)
-            if isinstance(module, DelayedLinear):
-                module.begin()
-        if self.rotary is not None:
-            self.rotary = self._rotary(self.rotary.device)
-
-    def _rotary(self, device: torch.device | None = None) -> torch.Tensor | None:
-        if STYLES[self.config.style].learned_positions:
-            return None
-        heads = self.config.heads
-        return rotary_table(self.config.sequence, heads.size, heads.theta, device)
-
-
-def loss_of(
-    scores: torch.Tensor, targets: torch.Tensor, dtype: torch.dtype = torch.float32
-) -> torch.Tensor:
-    """Mean cross entropy of the next token, in a dtype; scores (B, S, V), targets (B, S)."""
-    return F.cross_entropy(scores.flatten(0, 1).to(dtype), targets.flatten(0, 1))
 
 
 def tables_of(models: Sequence[Llama]) -> list[torch.Tensor]:
@@ -238,21 +111,14 @@ def optimizer_of(parameters: Any, fused: bool = False) -> torch.optim.Optimizer:
     return torch.optim.AdamW(parameters, lr=8e-5, betas=(0.9, 0.95), weight_decay=0.1, **way)
 
 
-def batch_of(config: Config, sequences: int, device: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Random tokens and targets, (sequences, S) each."""
-    shape = (sequences, config.sequence)
-    tokens = torch.randint(0, config.vocabulary, shape, device=device)
-    targets = torch.randint(0, config.vocabulary, shape, device=device)
-    return tokens, targets
-
-
 def build(config: Config, mesh: DeviceMesh) -> tuple[Any, ...]:
     """Arguments of ``step`` on a rank of a mesh without an axis "pp"."""
     check(config, mesh)
     with torch.device("meta"):
         model = Llama(config)
     finished(model, mesh)
-    batch = batch_of(config, config.sequences * config.accumulation, mesh.device_type)
+    shape = config.sequences * config.accumulation, config.sequence
+    batch = batch_of(config.vocabulary, shape, mesh.device_type)
     return model, optimizer_of(model.parameters(), config.fused), batch, mesh
 
 
@@ -282,11 +148,12 @@ def build_pipeline(config: Config, mesh: DeviceMesh) -> tuple[Any, ...]:
     check(config, mesh)
     with torch.device("meta"):
         make = functools.partial(Llama, config)
-        stages = parallel.pipeline_stages(make, config.layers, mesh, config.stages)
+        stages = pipeline_stages(make, config.layers, mesh, config.stages)
     models = nn.ModuleList(finished(part, mesh) for _, part in stages)
     loss = functools.partial(loss_of, dtype=config.loss_dtype)
-    schedule = parallel.pipeline(stages, mesh, config.schedule, config.microbatches, loss)
-    batch = batch_of(config, config.sequences * config.microbatches, mesh.device_type)
+    schedule = pipeline(stages, mesh, config.schedule, config.microbatches, loss)
+    shape = config.sequences * config.microbatches, config.sequence
+    batch = batch_of(config.vocabulary, shape, mesh.device_type)
     optimizer = optimizer_of(models.parameters(), config.fused)
     return models, schedule, optimizer, batch, mesh
 
@@ -299,13 +166,10 @@ def pipeline_step(
     mesh: DeviceMesh,
 ) -> None:
     """One training step of a pipeline's rank."""
-    tokens, targets = batch
-    given = [tokens] if models[0].embedding is not None else []
-    target = targets if models[-1].head is not None else None
     tables, rotate = tables_of(models), models[0].config.rotate
     split = parallel.split_sequence(mesh, batch, tables, rotate)
     with split, parallel.parallel_loss(mesh, models[0].config.ends):
-        schedule.step(*given, target=target)
+        run_schedule(schedule, models, batch)
     parallel.clip_gradients(models.parameters(), mesh, 1.0)
     move_on(models, mesh.get_group("dp") if parallel.size(mesh, "dp") > 1 else None)
     optimizer.step()

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from flint.models import mixtures
 from flint.models.mixtures import MIXTURES
-from flint.models.torch.moe import Config, training
+from flint.models.torch.moe import training
+from flint.models.torch.moe_model import Config
 
 SIZES: dict[str, Config] = {
     name: Config(model=model, checkpoint=True) for name, model in MIXTURES.items()

@@ -23,11 +23,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.pipelining import PipelineStage
-from torch.distributed.pipelining.schedules import get_schedule_class
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_module
 from torch.distributed.tensor.experimental import context_parallel
 from torch.distributed.tensor.experimental._attention import set_rotate_method
@@ -39,7 +36,8 @@ from torch.distributed.tensor.parallel import (
     loss_parallel,
     parallelize_module,
 )
-from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+
+from flint.models.torch.checkpointing import checkpoint_blocks
 
 #: The names that mesh axes may have.
 AXES = ("pp", "dp_replicate", "dp", "cp", "tp")
@@ -86,26 +84,6 @@ def check_axes(mesh: DeviceMesh) -> None:
         raise ValueError('"dp_replicate" replicates FSDP\'s groups: the mesh needs "dp" as well')
 
 
-def selective() -> Any:
-    """Contexts of selective activation checkpointing: what is kept, what is computed again.
-
-    Attention's results and those of every other matrix product are kept (the policy "op" of
-    torchtitan, ``torchtitan/distributed/activation_checkpoint.py``).
-    """
-    counts = {False: 0, True: 0}
-    aten = torch.ops.aten
-
-    def policy(context: Any, function: Any, *_: Any, **__: Any) -> CheckpointPolicy:
-        if function is aten.mm.default:
-            counts[context.is_recompute] += 1
-            keep = counts[context.is_recompute] % 2 == 1
-        else:
-            keep = function is aten._scaled_dot_product_flash_attention.default
-        return CheckpointPolicy.MUST_SAVE if keep else CheckpointPolicy.PREFER_RECOMPUTE
-
-    return create_selective_checkpoint_contexts(policy)
-
-
 def parallelise(
     model: nn.Module,
     mesh: DeviceMesh,
@@ -124,19 +102,13 @@ def parallelise(
         mesh: with axes out of ``AXES``.
         dtype: of activations, and of weights in products.
         reduce_dtype: that FSDP reduces gradients in.
-        checkpoint: keep only every block's input for the backward pass and compute the rest again;
-            a number n: of every n-th block; "selective" keeps attention and every other matrix
-            product too.
+        checkpoint: as of ``checkpoint_blocks``.
         keep: do not free gathered parameters after the forward pass.
         ends: a key of ``ENDS``.
     """
     if size(mesh, "tp") > 1:
         split_tensors(model, mesh["tp"], whole_ends=ENDS[ends].whole)
-    if checkpoint:
-        options = {"context_fn": selective} if checkpoint == "selective" else {}
-        every = checkpoint if isinstance(checkpoint, int) else 1
-        for name, block in list(model.layers.items())[::every]:
-            model.layers[name] = checkpoint_wrapper(block, **options)
+    checkpoint_blocks(model, checkpoint)
     shard_mesh = sharding_mesh(mesh)
     if shard_mesh is None:
         model.to(dtype)  # no master weights to gather from: the weights themselves
@@ -297,59 +269,6 @@ def parallel_loss(mesh: DeviceMesh, ends: str = "split") -> contextlib.AbstractC
     """Within it, cross entropy takes scores as ``ENDS`` says: split over the vocabulary."""
     split = size(mesh, "tp") > 1 and not ENDS[ends].whole
     return loss_parallel() if split else contextlib.nullcontext()
-
-
-def pipeline_stages(
-    make: Any, layers: int, mesh: DeviceMesh, per_rank: int
-) -> list[tuple[int, nn.Module]]:
-    """This rank's stages of a model that is cut into pieces of consecutive layers.
-
-    Args:
-        make: ``make(range of layers, is first, is last)`` -> module.
-        layers: of the whole model; the first stages have one more where it does not come out even.
-        mesh: with an axis "pp" of P ranks.
-        per_rank: stages of a rank: i, i + P, i + 2 P ... of the rank i.
-
-    Returns:
-        Number and module of each stage.
-
-    Raises:
-        ValueError: more stages than layers.
-    """
-    ranks, here = mesh["pp"].size(), mesh["pp"].get_local_rank()
-    count = ranks * per_rank
-    if count > layers:
-        raise ValueError(f"{count} pipeline stages for {layers} layers")
-    base, more = divmod(layers, count)
-    starts = [stage * base + min(stage, more) for stage in range(count + 1)]
-    return [
-        (stage, make(range(starts[stage], starts[stage + 1]), stage == 0, stage == count - 1))
-        for stage in range(here, count, ranks)
-    ]
-
-
-def pipeline(
-    stages: Sequence[tuple[int, nn.Module]],
-    mesh: DeviceMesh,
-    schedule: str,
-    microbatches: int,
-    loss: Any,
-) -> Any:
-    """A pipeline schedule over the axis "pp".
-
-    Args:
-        stages: of this rank: number and module, on their device.
-        mesh: of the cluster.
-        schedule: "GPipe", "1F1B", "Interleaved1F1B", as PyTorch names them.
-        microbatches: that a batch is cut into.
-        loss: ``loss(output, target)`` -> scalar.
-    """
-    count = len(stages) * mesh["pp"].size()
-    device = next(stages[0][1].parameters()).device
-    group = mesh.get_group("pp")
-    made = [PipelineStage(part, stage, count, device, group=group) for stage, part in stages]
-    kind = get_schedule_class(schedule)
-    return kind(made[0] if len(made) == 1 else made, microbatches, loss_fn=loss)
 
 
 def clip_gradients(parameters: Iterable[nn.Parameter], mesh: DeviceMesh, limit: float) -> None:

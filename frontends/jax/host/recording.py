@@ -23,14 +23,10 @@ from flint.capturing.user_frames import named_lines, running_line, short_path
 from flint.errors import FlintError
 from flint.frontends.jax.host import values
 from flint.frontends.jax.host.calls import Called, Operand, ReadValue, Recording
-from flint.frontends.jax.internals.host_arrays import (
-    Host,
-    HostArray,
-    aval_of,
-    jitted_sources,
-    path,
-)
+from flint.frontends.jax.internals.avals import aval_of
+from flint.frontends.jax.internals.host_arrays import Host, HostArray, path
 from flint.frontends.jax.internals.host_evaluation import recorded
+from flint.frontends.jax.internals.traced_calls import jitted_sources
 from flint.passes.in_sequence import Origin
 
 #: Where JAX's own jitted functions stand, which are ops to a user.

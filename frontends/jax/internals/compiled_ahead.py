@@ -17,8 +17,10 @@ from typing import Any
 import jax
 from jax._src import pjit, stages
 
-from flint.frontends.jax.internals.host_arrays import HostArray, aval_of, source_of
+from flint.frontends.jax.internals.avals import aval_of
+from flint.frontends.jax.internals.host_arrays import HostArray
 from flint.frontends.jax.internals.jaxprs import is_over_devices
+from flint.frontends.jax.internals.traced_calls import source_of
 
 #: ``Host.call``.
 Call = Callable[[str, Mapping[str, Any], Sequence[Any], str, Sequence[Any]], list[Any]]

@@ -1,10 +1,7 @@
-"""Arrays that a step's host code holds, and the programs that it calls with them.
+"""Arrays that a step's host code holds.
 
 The idea: an array here has a type and no value.  Whoever records is told what is called with it
-(``host_evaluation.py``) and what is read of it.  A call has the parameters of JAX's ``jit``
-primitive, from which JAX's own stages are made again when the program is lowered.
-
-    traced_call(parameters, avals, shardings).lower(lowering_platforms=("cpu",))
+(``host_evaluation.py``) and what is read of it.
 """
 
 from __future__ import annotations
@@ -13,12 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import jax
-import numpy as np
-from jax._src import array, core, dtypes, pjit, source_info_util
-from jax._src.named_sharding import UnspecifiedValue
+from jax._src import array, core, dtypes, source_info_util
 from jax._src.numpy import array_methods
 
-from flint.frontends.jax.internals.platform_forms import equations
+from flint.frontends.jax.internals.avals import aval_on, size_of
 
 _core: Any = core  # untyped
 
@@ -291,88 +286,6 @@ def _as_jax_has_them() -> None:
 _as_jax_has_them()
 
 
-def traced_call(
-    parameters: Mapping[str, Any], avals: Sequence[Any], shardings: Sequence[Any]
-) -> Any:
-    """A call as ``jax.jit(...).trace(...)`` gives it, to be lowered.
-
-    Args:
-        parameters: of the ``jit`` primitive.
-        avals: types of the operands.
-        shardings: of the operands; None where an operand may be moved.
-    """
-    metas = [
-        pjit.create_meta_ty(aval, sharding, None, sharding is not None, False)
-        for aval, sharding in zip(avals, shardings, strict=True)
-    ]
-    given = jax.tree.structure(((0,) * len(metas), {}))
-    made = jax.tree.structure((0,) * len(parameters["jaxpr"].out_avals))
-    stages: Any = jax.stages
-    return stages.Traced(metas, dict(parameters), given, made, [])
-
-
-def jitted_sources(traced: Any) -> list[str]:
-    """What a traced function calls at its top level: "function at file:line" of each jitted one."""
-    called = _plain(traced).jaxpr.jaxpr.eqns
-    return [source_of(one.params) for one in called if one.primitive is pjit.jit_p]
-
-
-def source_of(parameters: Mapping[str, Any]) -> str:
-    """Of the ``jit`` primitive: "function at file:line" of what was jitted."""
-    return str(parameters["jaxpr"].jaxpr.debug_info.func_src_info or "?")
-
-
-def options_of(traced: Any) -> dict[str, Any]:
-    """The compiler options that a traced function's jit was given."""
-    return dict(_plain(traced)._params["compiler_options_kvs"])
-
-
-def donated_inside(traced: Any) -> list[int]:
-    """Bytes of the whole arrays that jits inside of a traced function would donate."""
-    return [
-        size_of(value.aval)
-        for one in equations(_plain(traced).jaxpr.jaxpr)
-        if one.primitive is pjit.jit_p
-        for value, donated in zip(one.invars, one.params["donated_invars"], strict=True)
-        if donated
-    ]
-
-
-def _plain(traced: Any) -> Any:
-    """JAX's own of what a library has around it (flax)."""
-    while not isinstance(traced, jax.stages.Traced) and hasattr(traced, "traced"):
-        traced = traced.traced
-    return traced
-
-
-def is_stated(sharding: Any) -> bool:
-    """Whether a ``jit`` was given a sharding for an operand or a result."""
-    return not isinstance(sharding, UnspecifiedValue)
-
-
-def aval_of(value: Any) -> Any:
-    """JAX's type of an array, abstract or real, or of a number."""
-    return _core.shaped_abstractify(value)
-
-
-def is_inexact(aval: Any) -> bool:
-    """Whether elements of a type are floating-point or complex numbers."""
-    return bool(dtypes.issubdtype(aval.dtype, np.inexact))
-
-
-def aval_on(aval: Any, shape: Sequence[int], sharding: Any) -> Any:
-    """JAX's type of an array of another shape on devices: where axes are explicit it says how."""
-    return _core.update_aval_with_sharding(aval.update(shape=tuple(shape), sharding=None), sharding)
-
-
-def kept_operands(lowered: Any) -> tuple[int, tuple[int, ...]]:
-    """How many constants a lowered program takes first, and which of its operands follow."""
-    arguments = lowered._lowering.compile_args
-    constants = len(lowered._lowering.const_args)
-    kept = sorted(arguments["kept_var_idx"])
-    return constants, tuple(number - constants for number in kept if number >= constants)
-
-
 def path() -> str:
     """The name stack around what is called now: scopes, and transformations such as ``jax.grad``'s.
 
@@ -384,9 +297,3 @@ def path() -> str:
 def has_host_array(args: Sequence[Any]) -> bool:
     """Whether one of some operands has no value."""
     return any(isinstance(item, HostArray) for item in args)
-
-
-def size_of(aval: Any) -> int:
-    """Bytes of a whole array of a type; 0 of what is no array."""
-    item = getattr(getattr(aval, "dtype", None), "itemsize", 0)
-    return int(np.prod(getattr(aval, "shape", ()), dtype=np.int64)) * int(item)

@@ -22,16 +22,10 @@ import jax
 from jax._src import core, dispatch, pjit, shard_map, sharding_impls, stages
 from jax._src.mesh import empty_abstract_mesh
 
+from flint.frontends.jax.internals.avals import aval_of, size_of
 from flint.frontends.jax.internals.compiled_ahead import lowered_ahead, meta_of_host_array
-from flint.frontends.jax.internals.host_arrays import (
-    Host,
-    HostArray,
-    aval_of,
-    has_host_array,
-    is_stated,
-    size_of,
-    source_of,
-)
+from flint.frontends.jax.internals.host_arrays import Host, HostArray, has_host_array
+from flint.frontends.jax.internals.traced_calls import is_stated, source_of
 from flint.frontends.jax.internals.tracing import mesh_context
 
 #: Results of more bytes than this are not computed, even where all operands have values.

@@ -18,7 +18,7 @@ from jax._src.sharding_impls import parse_flatten_op_sharding
 from jax.sharding import AbstractMesh, Mesh, NamedSharding
 from jaxlib import xla_client
 
-from flint.frontends.jax.internals.host_arrays import is_stated
+from flint.frontends.jax.internals.traced_calls import is_stated
 from flint.hlo import hlo_pb2 as pb
 from flint.hlo.messages import parse_module
 

@@ -22,7 +22,7 @@ from flint.frontends.jax.capturing import capture_recording
 from flint.frontends.jax.compiled import Compilers
 from flint.frontends.jax.host.calls import Called, Recording
 from flint.frontends.jax.internals.device_attributes import shown_layout
-from flint.frontends.jax.lower.lowering import ANY_GPU, Prepared
+from flint.frontends.jax.lower.prepared import ANY_GPU, Prepared
 from flint.frontends.jax.platforms import PLATFORMS
 from flint.frontends.jax.programs.placing import Places, mesh_of
 from flint.frontends.jax.sequence import result_shardings

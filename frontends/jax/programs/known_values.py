@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from flint.frontends.jax.internals.host_arrays import size_of
+from flint.frontends.jax.internals.avals import size_of
 from flint.frontends.jax.internals.host_evaluation import computing
 from flint.frontends.jax.internals.jaxprs import needed_for, run
 

@@ -18,8 +18,8 @@ import jax
 from jax.sharding import Mesh, NamedSharding
 
 from flint.frontends.jax.host.calls import Called
-from flint.frontends.jax.internals.host_arrays import is_stated
 from flint.frontends.jax.internals.jaxprs import is_over_devices, meshes, used
+from flint.frontends.jax.internals.traced_calls import is_stated
 from flint.passes.in_sequence import Origin
 
 #: Shardings of the results of a call, by the mesh and the shardings of its operands.

@@ -24,15 +24,10 @@ from flint.capturing.user_frames import short_path
 from flint.frontends.jax.host.calls import Called
 from flint.frontends.jax.host.recording import Recorder, is_jitted
 from flint.frontends.jax.host.values import UnknownIntegerError
-from flint.frontends.jax.internals.host_arrays import (
-    HostArray,
-    aval_of,
-    aval_on,
-    is_inexact,
-    is_stated,
-    size_of,
-)
+from flint.frontends.jax.internals.avals import aval_of, aval_on, is_inexact, size_of
+from flint.frontends.jax.internals.host_arrays import HostArray
 from flint.frontends.jax.internals.jaxprs import forwarded, is_over_devices, meshes
+from flint.frontends.jax.internals.traced_calls import is_stated
 from flint.frontends.jax.programs.known_values import KnownResults
 from flint.frontends.jax.programs.periods import Made, Period, Periods
 from flint.launching.outside import noted

@@ -1,6 +1,8 @@
 """Steps whose ranks do different things, or only seem to; for ``test_every_rank.py``.
 
 Each is a step and its setup.  "Alike" are those that do the same on every rank.
+
+Longer than 300 lines because it is one table of steps, which more than one test takes from here.
 """
 
 from __future__ import annotations

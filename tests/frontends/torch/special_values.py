@@ -7,6 +7,8 @@ where a function takes one of two equal values, NaN and infinity as integers, in
 that overflows, division of integers by zero.
 
     SPECIAL["fmax"]    # [(function, tensors), ...]
+
+Longer than 300 lines because it is one table of calls.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Storage SSA: programs that write through views, executed by XLA, against eager PyTorch."""
+"""Storage SSA: programs that write through views, executed by XLA, against eager PyTorch.
+
+Longer than 300 lines because it is one table of programs that write through views.
+"""
 
 from __future__ import annotations
 

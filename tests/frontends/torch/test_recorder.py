@@ -1,4 +1,7 @@
-"""Recordings of small steps, against what the step's text says it does."""
+"""Recordings of small steps, against what the step's text says it does.
+
+Longer than 300 lines because each step stands beside the ops that its text says.
+"""
 
 from __future__ import annotations
 

@@ -19,14 +19,8 @@ from jax.sharding import AxisType, NamedSharding
 from flint.models.jax.layers import attend
 from flint.models.jax.llama3 import TINY, Config, loss, parameters
 from flint.models.jax.parameters import abstract
-from flint.models.jax.ring_attention import (
-    RING_TINY,
-    ZIGZAG_TINY,
-    contiguous,
-    ring,
-    zigzag,
-    zigzag_order,
-)  # fmt: skip
+from flint.models.jax.ring_attention import RING_TINY, ZIGZAG_TINY, ring
+from flint.models.jax.ring_layouts import contiguous, zigzag, zigzag_order
 from flint.models.jax.sharding import spec
 from tests.models.jax.drawn import drawn
 

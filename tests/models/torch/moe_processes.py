@@ -16,7 +16,8 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch.nn.attention import flex_attention
 
-from flint.models.torch.moe import Mixture, Model, loss_of
+from flint.models.torch.moe import loss_of
+from flint.models.torch.moe_model import Mixture, Model
 from flint.models.torch.moe_sizes import tiny
 from tests.models import dense_mixtures
 

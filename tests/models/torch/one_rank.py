@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 
-from flint.mesh.groups import axes_of
+from flint.mesh.group_names import axes_of
 from flint.mesh.mesh import Mesh
 from flint.stablehlo.options import WalkOptions
 from flint.stablehlo.read.reader import read_mlir

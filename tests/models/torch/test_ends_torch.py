@@ -11,7 +11,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from flint.models.torch.llama3 import TINY, Llama, training  # noqa: E402
+from flint.models.torch.llama3 import TINY, training  # noqa: E402
+from flint.models.torch.llama3_model import Llama  # noqa: E402
 from tests.models.torch.one_rank import exchanges  # noqa: E402
 
 pytestmark = pytest.mark.xdist_group("torch-llama3")

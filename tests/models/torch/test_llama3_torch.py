@@ -18,12 +18,11 @@ from flint.models.torch.llama3 import (  # noqa: E402
     LLAMA3_70B,
     LLAMA3_405B,
     TINY,
-    Config,
     Heads,
-    Llama,
     train_8b,
     training,
 )
+from flint.models.torch.llama3_model import Config, Llama  # noqa: E402
 from tests.models.torch.one_rank import (  # noqa: E402
     attentions,
     exchanges,

@@ -11,11 +11,8 @@ import pytest
 torch = pytest.importorskip("torch")
 from flint.graph.graph import Phase  # noqa: E402
 from flint.graph.work import Unit  # noqa: E402
-from flint.models.torch.moe import (  # noqa: E402
-    TINY,
-    kinds,
-    training,
-)
+from flint.models.torch.moe import TINY, training  # noqa: E402
+from flint.models.torch.moe_model import kinds  # noqa: E402
 from flint.models.torch.moe_sizes import tiny  # noqa: E402
 from tests.models.torch.test_moe_torch import BF16, EXPERTS, MODEL  # noqa: E402
 from tests.support.shared import quick  # noqa: E402

@@ -8,7 +8,7 @@ import pytest
 from jax.sharding import NamedSharding
 
 import flint
-from flint.passes.in_sequence import alone, ends
+from flint.passes.one_of_sequence import alone, ends
 from tests.frontends.jax import sequence_steps
 from tests.frontends.jax.sequence_steps import ROWS, SIZES, WHOLE
 

@@ -51,20 +51,20 @@ def test_targets_lists_what_is_missing(capsys):
 
 @pytest.mark.parametrize("entry", ["novalue", "=1"])
 def test_an_option_is_a_name_and_a_value(entry):
-    from flint.cli.options import xla_options
+    from flint.cli.parsing import xla_options
 
     with pytest.raises(UsageError, match="expected NAME=VALUE"):
         xla_options([entry])
 
 
 def test_options_may_be_written_as_flags():
-    from flint.cli.options import xla_options
+    from flint.cli.parsing import xla_options
 
     assert xla_options(["--xla_a=true", "xla_b=x=y"]) == {"xla_a": "true", "xla_b": "x=y"}
 
 
 def test_an_option_given_twice_is_refused():
-    from flint.cli.options import xla_options
+    from flint.cli.parsing import xla_options
 
     with pytest.raises(UsageError, match="xla_a: given twice"):
         xla_options(["xla_a=1", "--xla_a=2"])

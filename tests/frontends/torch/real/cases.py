@@ -6,6 +6,7 @@ import functools
 from dataclasses import replace
 
 from flint.models.torch import llama3, moe, moe_sizes
+from flint.models.torch.moe_experts import Experts
 from tests.frontends.torch.real import further, steps
 from tests.frontends.torch.real.processes import Case
 
@@ -36,7 +37,7 @@ def _mixture(name, shape, axes, ranks, **settings):
     def setup(mesh):
         arguments = build(config, mesh)
         for part in arguments[0].modules():
-            if isinstance(part, moe.Experts):
+            if isinstance(part, Experts):
                 part.set_force_sum_reduction_for_comms(True)  # gloo scales nothing
         return arguments
 

@@ -202,8 +202,7 @@ def _other(name, **known):
 
 def _host_op(recorder, rule, args, kwargs, result):
     """An op on the host that computes, as a plain op; none of views and the device's ops."""
-    from flint.frontends.torch.recording.recorder import flat
-    from flint.frontends.torch.recording.schemas import tensors_in, written_tensors
+    from flint.frontends.torch.recording.schemas import flat, tensors_in, written_tensors
 
     given = list(tensors_in(result if isinstance(result, list | tuple) else (result,)))
     taken = [*tensors_in(args), *tensors_in(tuple(kwargs.values()))]

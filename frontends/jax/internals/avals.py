@@ -1,0 +1,32 @@
+"""JAX's types of arrays, abstract or real."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jax._src import core, dtypes
+
+_core: Any = core  # untyped
+
+
+def aval_of(value: Any) -> Any:
+    """JAX's type of an array, abstract or real, or of a number."""
+    return _core.shaped_abstractify(value)
+
+
+def is_inexact(aval: Any) -> bool:
+    """Whether elements of a type are floating-point or complex numbers."""
+    return bool(dtypes.issubdtype(aval.dtype, np.inexact))
+
+
+def aval_on(aval: Any, shape: Sequence[int], sharding: Any) -> Any:
+    """JAX's type of an array of another shape on devices: where axes are explicit it says how."""
+    return _core.update_aval_with_sharding(aval.update(shape=tuple(shape), sharding=None), sharding)
+
+
+def size_of(aval: Any) -> int:
+    """Bytes of a whole array of a type; 0 of what is no array."""
+    item = getattr(getattr(aval, "dtype", None), "itemsize", 0)
+    return int(np.prod(getattr(aval, "shape", ()), dtype=np.int64)) * int(item)

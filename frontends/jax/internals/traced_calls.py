@@ -1,0 +1,86 @@
+"""Calls of jitted functions as JAX traces and lowers them: what they call, donate and keep.
+
+The idea: a recorded call has the parameters of JAX's ``jit`` primitive, from which JAX's own stages
+are made again when the program is lowered.
+
+    traced_call(parameters, avals, shardings).lower(lowering_platforms=("cpu",))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+from jax._src import pjit
+from jax._src.named_sharding import UnspecifiedValue
+
+from flint.frontends.jax.internals.avals import size_of
+from flint.frontends.jax.internals.platform_forms import equations
+
+
+def traced_call(
+    parameters: Mapping[str, Any], avals: Sequence[Any], shardings: Sequence[Any]
+) -> Any:
+    """A call as ``jax.jit(...).trace(...)`` gives it, to be lowered.
+
+    Args:
+        parameters: of the ``jit`` primitive.
+        avals: types of the operands.
+        shardings: of the operands; None where an operand may be moved.
+    """
+    metas = [
+        pjit.create_meta_ty(aval, sharding, None, sharding is not None, False)
+        for aval, sharding in zip(avals, shardings, strict=True)
+    ]
+    given = jax.tree.structure(((0,) * len(metas), {}))
+    made = jax.tree.structure((0,) * len(parameters["jaxpr"].out_avals))
+    stages: Any = jax.stages
+    return stages.Traced(metas, dict(parameters), given, made, [])
+
+
+def jitted_sources(traced: Any) -> list[str]:
+    """What a traced function calls at its top level: "function at file:line" of each jitted one."""
+    called = _plain(traced).jaxpr.jaxpr.eqns
+    return [source_of(one.params) for one in called if one.primitive is pjit.jit_p]
+
+
+def source_of(parameters: Mapping[str, Any]) -> str:
+    """Of the ``jit`` primitive: "function at file:line" of what was jitted."""
+    return str(parameters["jaxpr"].jaxpr.debug_info.func_src_info or "?")
+
+
+def options_of(traced: Any) -> dict[str, Any]:
+    """The compiler options that a traced function's jit was given."""
+    return dict(_plain(traced)._params["compiler_options_kvs"])
+
+
+def donated_inside(traced: Any) -> list[int]:
+    """Bytes of the whole arrays that jits inside of a traced function would donate."""
+    return [
+        size_of(value.aval)
+        for one in equations(_plain(traced).jaxpr.jaxpr)
+        if one.primitive is pjit.jit_p
+        for value, donated in zip(one.invars, one.params["donated_invars"], strict=True)
+        if donated
+    ]
+
+
+def _plain(traced: Any) -> Any:
+    """JAX's own of what a library has around it (flax)."""
+    while not isinstance(traced, jax.stages.Traced) and hasattr(traced, "traced"):
+        traced = traced.traced
+    return traced
+
+
+def kept_operands(lowered: Any) -> tuple[int, tuple[int, ...]]:
+    """How many constants a lowered program takes first, and which of its operands follow."""
+    arguments = lowered._lowering.compile_args
+    constants = len(lowered._lowering.const_args)
+    kept = sorted(arguments["kept_var_idx"])
+    return constants, tuple(number - constants for number in kept if number >= constants)
+
+
+def is_stated(sharding: Any) -> bool:
+    """Whether a ``jit`` was given a sharding for an operand or a result."""
+    return not isinstance(sharding, UnspecifiedValue)

@@ -1,0 +1,46 @@
+"""Activation checkpointing: what blocks keep for the backward pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+
+
+def selective() -> Any:
+    """Contexts of selective activation checkpointing: what is kept, what is computed again.
+
+    Attention's results and those of every other matrix product are kept (the policy "op" of
+    torchtitan, ``torchtitan/distributed/activation_checkpoint.py``).
+    """
+    counts = {False: 0, True: 0}
+    aten = torch.ops.aten
+
+    def policy(context: Any, function: Any, *_: Any, **__: Any) -> CheckpointPolicy:
+        if function is aten.mm.default:
+            counts[context.is_recompute] += 1
+            keep = counts[context.is_recompute] % 2 == 1
+        else:
+            keep = function is aten._scaled_dot_product_flash_attention.default
+        return CheckpointPolicy.MUST_SAVE if keep else CheckpointPolicy.PREFER_RECOMPUTE
+
+    return create_selective_checkpoint_contexts(policy)
+
+
+def checkpoint_blocks(model: nn.Module, checkpoint: bool | int | str) -> None:
+    """Have blocks compute again for the backward pass what they do not keep.
+
+    Args:
+        model: has ``layers``, a ModuleDict of blocks.
+        checkpoint: False: they keep everything; True: only their inputs; a number n: that of every
+            n-th block; "selective": attention and every other matrix product too.
+    """
+    if not checkpoint:
+        return
+    options = {"context_fn": selective} if checkpoint == "selective" else {}
+    every = checkpoint if isinstance(checkpoint, int) else 1
+    for name, block in list(model.layers.items())[::every]:
+        model.layers[name] = checkpoint_wrapper(block, **options)

@@ -1,0 +1,130 @@
+"""Llama 3 in PyTorch: the model, whole or a stage of a pipeline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from flint.models.torch.layers import STYLES, Block, Heads, rotary_table
+from flint.models.torch.low_precision import DelayedLinear
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """A model and how it is trained.
+
+    Attributes:
+        layers: number of blocks.
+        width: elements of the residual stream.
+        heads: sizes of the attention.
+        hidden: width of the feed-forward network.
+        vocabulary: number of tokens.
+        sequence: tokens of a training sequence.
+        sequences: sequences of a batch per data-parallel rank; in a pipeline, of a microbatch.
+        checkpoint: what blocks keep for the backward pass, as of ``checkpoint_blocks``.
+        dtype: of activations, and of weights in products.  Parameters are ``kept_dtype`` where they
+            are sharded (FSDP casts them as it gathers them), of this dtype where they are not.
+        kept_dtype: of sharded parameters, their gradients and the optimizer's state.
+        fused: the optimizer updates all of a parameter in one kernel, in place; else with one
+            kernel an operation, each for many parameters (``foreach``).
+        reduce_dtype: that FSDP reduces gradients in.
+        style: a key of ``layers.STYLES``: "llama" or "gpt".
+        accumulation: batches that go forward and backward before the optimizer's step.
+        keep: gathered parameters are kept until the last of these batches, and gradients reduced
+            with it (ZeRO-1: Rajbhandari et al., 2020); "gradients": only these
+            wait for the last; else FSDP gathers and reduces for each one.
+        ends: a key of ``parallel.ENDS``: how embedding and head are split.
+        loss_dtype: that scores are cast to for the loss.
+        rotate: how keys and values come to other ranks of the axis "cp": "allgather" or
+            "alltoall", as of ``parallel.split_sequence``.
+        schedule: of a pipeline: "GPipe", "1F1B", "Interleaved1F1B".
+        microbatches: of a pipeline, per step.
+        stages: of a pipeline, per rank; more than one with "Interleaved1F1B" only.
+        fp8: the blocks' linear layers compute in FP8 (``low_precision.py``); "delayed": by scales
+            from the steps before.
+    """
+
+    layers: int
+    width: int
+    heads: Heads
+    hidden: int
+    vocabulary: int = 128256
+    sequence: int = 8192
+    sequences: int = 1
+    checkpoint: bool | int | str = False
+    dtype: torch.dtype = torch.bfloat16
+    kept_dtype: torch.dtype = torch.float32
+    fused: bool = False
+    reduce_dtype: torch.dtype = torch.float32
+    style: str = "llama"
+    accumulation: int = 1
+    keep: bool | str = False
+    ends: str = "split"
+    loss_dtype: torch.dtype = torch.float32
+    rotate: str = "allgather"
+    schedule: str = "1F1B"
+    microbatches: int = 4
+    stages: int = 1
+    fp8: bool | str = False
+
+
+class Llama(nn.Module):
+    """The model, or a pipeline stage of it: some layers, the ends where it has them.
+
+    Args:
+        config: the whole model's.
+        layers: numbers of the blocks; default: all.
+        first: takes tokens (B, S); otherwise what the stage before returns.
+        last: returns scores (B, S, V); otherwise the residual stream (B, S, D).
+    """
+
+    def __init__(
+        self, config: Config, layers: range | None = None, first: bool = True, last: bool = True
+    ) -> None:
+        super().__init__()
+        self.config = config
+        width, vocabulary, style = config.width, config.vocabulary, STYLES[config.style]
+        self.embedding = nn.Embedding(vocabulary, width) if first else None
+        learned = first and style.learned_positions
+        self.positions = nn.Embedding(config.sequence, width) if learned else None
+        self.layers = nn.ModuleDict(
+            {
+                str(number): Block(width, config.heads, config.hidden, config.style)
+                for number in (range(config.layers) if layers is None else layers)
+            }
+        )
+        self.norm = style.norm(width) if last else None
+        self.head = nn.Linear(width, vocabulary, bias=False) if last else None
+        self.register_buffer("rotary", self._rotary(), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Scores of the next token, or what the next stage takes."""
+        if self.embedding is not None:
+            x = self.embedding(x)
+        if self.positions is not None:
+            x = x + self.positions.weight
+        for block in self.layers.values():
+            x = block(x, self.rotary)
+        return x if self.head is None else self.head(self.norm(x))
+
+    def initialise(self) -> None:
+        """Give every parameter and buffer its first value, where it is."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                nn.init.normal_(module.weight, std=0.02)
+            elif isinstance(module, nn.RMSNorm | nn.LayerNorm):
+                nn.init.ones_(module.weight)
+            if getattr(module, "bias", None) is not None:
+                nn.init.zeros_(module.bias)
+            if isinstance(module, DelayedLinear):
+                module.begin()
+        if self.rotary is not None:
+            self.rotary = self._rotary(self.rotary.device)
+
+    def _rotary(self, device: torch.device | None = None) -> torch.Tensor | None:
+        if STYLES[self.config.style].learned_positions:
+            return None
+        heads = self.config.heads
+        return rotary_table(self.config.sequence, heads.size, heads.theta, device)
