@@ -13,7 +13,7 @@ from flint.mesh.groups import Groups
 from flint.mesh.permutation import Permutation
 from flint.stablehlo.collectives.world import PARTITION_IDS, World
 from flint.stablehlo.read.records import Block, Module, Op, ReplicaGroups
-from flint.stablehlo.values.arrays import Arrays
+from flint.stablehlo.values.arrays import Arrays, is_constant
 
 #: Record name -> communication kind.
 KINDS = {
@@ -59,7 +59,7 @@ class Collectives:
         Args:
             op: the record.
             kind: of ``kind_of``.
-            arrays: constant arrays by value id.
+            arrays: small arrays by value id.
 
         Raises:
             FlintError: groups or pairs that do not fit the devices, or that are missing.
@@ -114,7 +114,7 @@ class Collectives:
 def _rows(op: Op, place: int, arrays: Arrays) -> int | None:
     """Rows that a ragged exchange moves by one of its lists of sizes, None where that is data."""
     sizes = arrays(op.operands[place]) if place < len(op.operands) else None
-    return None if sizes is None else int(sizes.sum())
+    return int(sizes.sum()) if sizes is not None and is_constant(sizes) else None
 
 
 def _of_rows(item: TensorType, rows: int) -> TensorType:

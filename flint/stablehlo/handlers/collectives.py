@@ -117,7 +117,8 @@ def _on_demand(state: WalkState, scope: Scope, finder: Finder) -> Callable[[int]
                 made = makers.get(operand)
                 if made is None or operand in state.known or made.name not in ("constant", "iota"):
                     continue
-                state.know(operand, Known(array=array_of(made, module, state.array)))
+                table = array_of(made, module, state.scalar, state.array)
+                state.know(operand, Known(array=table))
             ahead[value] = scalar_of(op, module, lambda v: scalar(v, depth + 1), state.array)
         return ahead[value]
 

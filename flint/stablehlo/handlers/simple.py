@@ -104,7 +104,7 @@ def _keep(state: WalkState, op: Op, integer: bool, array: bool) -> None:
     if array:
         if op.name in ("mhlo.copy", "reshape"):
             stack = of_operand.stack
-        table = array_of(op, module, state.array)
+        table = array_of(op, module, state.scalar, state.array)
     if integer:
         scalar = scalar_of(op, module, state.scalar, state.array)
         if scalar is None and op.name == "dynamic_slice" and of_operand.stack is not None:

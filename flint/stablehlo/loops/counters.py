@@ -11,8 +11,9 @@ from dataclasses import replace
 from flint.graph.scalars import Scalar, bits_of, combine, constant, iteration, wrap, wrapped
 from flint.graph.tensor_types import TensorType
 from flint.stablehlo.read.records import Block, Module, Op
+from flint.stablehlo.values.arrays import Lookup
 from flint.stablehlo.values.elementwise import is_scalar_integer
-from flint.stablehlo.values.scalars import MAX_OPS, Lookup
+from flint.stablehlo.values.scalars import MAX_OPS
 
 _SAME_VALUE = frozenset({"convert", "reshape", "mhlo.copy"})
 

@@ -42,8 +42,8 @@ from flint.graph.scalars import (
 )
 from flint.stablehlo.loops.linear_counts import first_false
 from flint.stablehlo.read.records import Block, Module
-from flint.stablehlo.values.arrays import Arrays
-from flint.stablehlo.values.scalars import Lookup, block_scalars
+from flint.stablehlo.values.arrays import Arrays, Lookup
+from flint.stablehlo.values.scalars import block_scalars
 
 #: With more distinct counts than this, the loop counts as not proved.
 MAX_COUNTS = 4096
@@ -94,7 +94,7 @@ def going_on(
         module: for types and callees.
         arguments: expressions of the loop's arguments.
         outer: expressions of values from outside.
-        arrays: constant arrays by value id.
+        arrays: small arrays by value id.
     """
     known = {
         argument: scalar
@@ -246,7 +246,7 @@ def stepped_trips(
         module: for types and callees.
         inits: expressions of the loop's initial values.
         outer: expressions of values from outside.
-        arrays: constant arrays by value id.
+        arrays: small arrays by value id.
     """
     state = list(inits)
     for trips in range(MAX_STEPS):

@@ -6,14 +6,10 @@ over its operands' expressions here.  Everything else has none, which is always 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from flint.graph.scalars import Scalar, combine, constant, take
+from flint.graph.scalars import Scalar, constant
 from flint.stablehlo.read.records import Block, Module, Op
-from flint.stablehlo.values.arrays import Array, Arrays, array_of, is_array
+from flint.stablehlo.values.arrays import Array, Arrays, Lookup, array_of, element, is_array
 from flint.stablehlo.values.elementwise import ELEMENTWISE, expression, is_scalar_integer
-
-Lookup = Callable[[int], Scalar | None]
 
 _FORWARDED = frozenset({"reshape", "mhlo.copy", "broadcast_in_dim", "broadcast"})
 #: Ops that are looked at in search of one block's expressions.
@@ -27,7 +23,7 @@ def scalar_of(op: Op, module: Module, lookup: Lookup, arrays: Arrays) -> Scalar 
         op: an op whose result is one integer.
         module: for types and callees.
         lookup: expression of an operand, or None.
-        arrays: constant arrays by value id.
+        arrays: small arrays by value id.
     """
     name = op.name
     if name == "constant":
@@ -38,13 +34,12 @@ def scalar_of(op: Op, module: Module, lookup: Lookup, arrays: Arrays) -> Scalar 
     if name in _FORWARDED and len(op.operands) == 1:
         known = lookup(op.operands[0])
         array = arrays(op.operands[0]) if known is None else None
-        return known if array is None or array.size != 1 else constant(int(array.reshape(-1)[0]))
-    if name == "dynamic_slice":
-        return _element(op, module, lookup, arrays)
-    if name == "slice":
-        table = arrays(op.operands[0])
-        made = None if table is None else array_of(op, module, lambda _: table)
-        return None if made is None else constant(int(made.reshape(-1)[0]))
+        return known if array is None or array.size != 1 else element(array)
+    if name in ("dynamic_slice", "slice"):
+        if module.type_of(op.operands[0]).elements == 1 and arrays(op.operands[0]) is None:
+            return lookup(op.operands[0])
+        made = array_of(op, module, lookup, arrays)
+        return None if made is None else element(made)
     if name not in ELEMENTWISE:
         return None
     args = _all(op.operands, lookup)
@@ -59,24 +54,6 @@ def _all(operands: tuple[int, ...], lookup: Lookup) -> tuple[Scalar, ...] | None
             return None
         found.append(scalar)
     return tuple(found)
-
-
-def _element(op: Op, module: Module, lookup: Lookup, arrays: Arrays) -> Scalar | None:
-    """One element of a constant array at computed indices."""
-    table = arrays(op.operands[0])
-    if table is None:
-        return lookup(op.operands[0]) if module.type_of(op.operands[0]).elements == 1 else None
-    indices = _all(op.operands[1:], lookup)
-    if indices is None or len(indices) != table.ndim:
-        return None
-    flat: Scalar | None = constant(0)
-    for size, index in zip(table.shape, indices, strict=True):
-        inside = combine("clamp", (constant(0), index, constant(size - 1)))
-        if inside is None or flat is None:
-            return None
-        scaled = combine("multiply", (flat, constant(size)))
-        flat = None if scaled is None else combine("add", (scaled, inside))
-    return None if flat is None else take(table.reshape(-1), flat)
 
 
 def block_scalars(
@@ -94,7 +71,7 @@ def block_scalars(
         module: for types and callees.
         known: expressions of the block's arguments by value id.
         outer: expressions of values defined outside.
-        arrays: constant arrays of the block's arguments and of values defined outside.
+        arrays: small arrays of the block's arguments and of values defined outside.
         budget: ops that may still be looked at, ``MAX_OPS`` at first; calls that lead beyond it
             are not opened.
     """
@@ -126,7 +103,7 @@ def block_scalars(
         elif op.results and is_scalar_integer(module.type_of(op.results[0])):
             scalars[op.results[0]] = scalar_of(op, module, lookup, table)
         if op.results and is_array(module.type_of(op.results[0])):
-            tables[op.results[0]] = array_of(op, module, table)
+            tables[op.results[0]] = array_of(op, module, lookup, table)
     return {value: scalar for value, scalar in scalars.items() if scalar is not None}
 
 

@@ -19,7 +19,7 @@ class Known(NamedTuple):
 
     Attributes:
         scalar: the expression of an integer.
-        array: a constant array of integers.
+        array: a small array of integers that are constants, or expressions.
         stack: the rows that a loop has written, one per iteration.
         elements: the values that a tuple is made of, or that an asynchronous operation promises.
     """

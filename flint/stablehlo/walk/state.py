@@ -123,7 +123,7 @@ class WalkState:
         return self.known.get(value, NOTHING).scalar
 
     def array(self, value: int) -> Array | None:
-        """The constant array that a value is, if it is one."""
+        """The array that a value is, if its elements are constants or expressions."""
         return self.known.get(value, NOTHING).array
 
     def know(self, value: int, known: Known | None) -> None:

@@ -49,6 +49,19 @@ def by_place(q, k, v):
     return jax.shard_map(part, in_specs=P("data"), out_specs=P("data"), check_vma=False)(q, k, v)
 
 
+def multiplied_at(times, xs, **keywords):
+    """A step that scans and multiplies where ``times`` of the scanned numbers holds."""
+
+    def step(q, k, v):
+        def body(q, x):
+            product = lambda q: q @ k.swapaxes(1, 2) @ v  # noqa: E731
+            return lax.cond(times(x), product, lambda q: q, q), None
+
+        return lax.scan(body, q, xs, **keywords)[0]
+
+    return flint.capture(step, mesh=(4,), axes=("data",), setup=setup)
+
+
 def matmul_flops(program):
     return sum(
         times * sum(item.flops for node in graph for item in node.work.items
@@ -70,3 +83,19 @@ def test_each_rank_has_its_own_number_of_iterations():
     each = 2 * 2 * 2 * length * length * HEAD  # two products, a batch of two, 2 m n k
     found = {int(program.ranks.array()[0]): matmul_flops(program) for program in workload.programs}
     assert found == {rank: (rank + 1) * each for rank in range(4)}
+
+
+@pytest.mark.parametrize(
+    ("step", "times"),
+    [
+        # 7 iterations, two at a time and one that is left: 0, 3 and 6 are multiples of 3.
+        (multiplied_at(lambda x: x % 3 == 0, jnp.arange(7), unroll=2), 3),
+        # 3 x 3 pairs of blocks, of which 6 are on or below the diagonal.
+        (multiplied_at(lambda x: x[0] >= x[1], jnp.indices((3, 3)).reshape(2, 9).T), 6),
+    ],
+    ids=["unrolled", "pairs"],
+)
+def test_branches_follow_from_the_rows_that_a_scan_reads(step, times):
+    [program] = step.capture().programs
+    length = BLOCKS * SIZE
+    assert matmul_flops(program) == times * 2 * 2 * 2 * length * length * HEAD

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flint.graph.scalars import Place, constant, evaluate, iteration
 from flint.passes.branches import split_by_rank
 from flint.stablehlo.read.reader import read_mlir
-from flint.stablehlo.values.arrays import Array, array_of, is_array
+from flint.stablehlo.values.arrays import Array, array_of, is_array, is_constant
 from tests.stablehlo.helpers import executions, interpreted, walked
 
 TYPES = ("i8", "i32", "i64", "ui8", "ui32")
@@ -109,11 +110,47 @@ def test_arrays_are_what_the_interpreter_computes(text: str) -> None:
     known: dict[int, Array | None] = {}
     for op in block.ops:
         assert is_array(module.type_of(op.results[0]))
-        known[op.results[0]] = array_of(op, module, known.get)
+        known[op.results[0]] = array_of(op, module, lambda _: None, known.get)
     for value, expected in zip(block.yields, interpreted(text), strict=True):
         array = known[value]
         assert array is not None
         assert np.array_equal(array, expected)
+
+
+#: A part of a table at a place, computed with, and one element of what comes out at that place.
+PART = """func.func @main() -> (tensor<2x2xi32>, tensor<1x1xi32>) {
+  %i = stablehlo.constant dense<PLACE> : tensor<i32>
+  %j = stablehlo.constant dense<1> : tensor<i32>
+  %n = stablehlo.iota dim = 0 : tensor<24xi32>
+  %t = stablehlo.reshape %n : (tensor<24xi32>) -> tensor<6x4xi32>
+  %p = stablehlo.dynamic_slice %t, %i, %j, sizes = [3, 2] :
+    (tensor<6x4xi32>, tensor<i32>, tensor<i32>) -> tensor<3x2xi32>
+  %s = stablehlo.slice %p [0:3:2, 0:2] : (tensor<3x2xi32>) -> tensor<2x2xi32>
+  %r = stablehlo.reverse %s, dims = [1] : tensor<2x2xi32>
+  %b = stablehlo.broadcast_in_dim %i, dims = [] : (tensor<i32>) -> tensor<2x2xi32>
+  %m = stablehlo.multiply %r, %b : tensor<2x2xi32>
+  %e = stablehlo.dynamic_slice %m, %i, %j, sizes = [1, 1] :
+    (tensor<2x2xi32>, tensor<i32>, tensor<i32>) -> tensor<1x1xi32>
+  return %m, %e : tensor<2x2xi32>, tensor<1x1xi32>
+}"""
+
+
+@pytest.mark.parametrize("place", [-3, 0, 1, 2, 3, 9])
+def test_a_part_at_a_computed_place_is_what_the_interpreter_computes(place: int) -> None:
+    """The place is an iteration of a loop, which is known only when expressions are evaluated."""
+    text = PART.replace("PLACE", str(place))
+    module = read_mlir(text.encode())
+    block = module.functions["main"]
+    scalars = {block.ops[0].results[0]: iteration(0), block.ops[1].results[0]: constant(1)}
+    known: dict[int, Array | None] = {}
+    for op in block.ops[2:]:
+        known[op.results[0]] = array_of(op, module, scalars.get, known.get)
+    for value, expected in zip(block.yields, interpreted(text), strict=True):
+        array = known[value]
+        assert array is not None and not is_constant(array)
+        at = Place(iterations={0: place})
+        found = [int(evaluate(item, at)) for item in array.reshape(-1)]
+        assert found == np.asarray(expected).reshape(-1).tolist()
 
 
 @pytest.mark.parametrize("shape", ["70000", "?", "0"])
