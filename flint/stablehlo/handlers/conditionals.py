@@ -7,11 +7,13 @@ behind the predicate: the user's choice, else the most expensive, and never sile
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 from flint.errors import FlintError, UsageError
 from flint.graph import exact_sums
 from flint.graph.building import GraphBuilder, with_tables
+from flint.graph.communication import Communication
 from flint.graph.graph import Conditional, NodeKind, WorkloadGraph
 from flint.graph.scalars import Scalar, combine, constant
 from flint.stablehlo.read.records import Block, Op
@@ -121,9 +123,11 @@ def _chosen(state: WalkState, scope: Scope, op: Op, name: str) -> int:
         trials = [_trial(state, scope, block) for block in op.regions]
         state.trials -= 1
         if len({exchanged for _, exchanged in trials}) > 1:
+            each = (f"{i}: {_in_words(exchanged)}" for i, (_, exchanged) in enumerate(trials))
             raise FlintError(
                 f"the branches of {name} ({state.where(op)}) communicate differently and its "
-                f"predicate depends on data: choose with --branch N (or --branch {name}=N)"
+                f"predicate depends on data: choose with --branch N (or --branch {name}=N), where "
+                f"N is {'; '.join(each)}"
             )
         best = max(range(len(trials)), key=lambda i: trials[i][0])
         if state.trials:
@@ -175,6 +179,30 @@ def _exchanged(graph: WorkloadGraph) -> tuple[object, ...]:
             if any(branches):
                 items.append((item.predicate.key, branches))
     return tuple(items)
+
+
+def _in_words(exchanged: tuple[object, ...]) -> str:
+    """How many communications of each kind: ``2 all_reduce, 1 all_gather``."""
+    counts = _calls(exchanged)
+    return ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "no communication"
+
+
+def _calls(exchanged: tuple[object, ...]) -> Counter[str]:
+    """Calls by kind in what ``_exchanged`` tells; of branches that ranks take, the most."""
+    counts: Counter[str] = Counter()
+    for item in exchanged:
+        match item:
+            case Communication():
+                counts[item.kind] += 1
+            case (int() as times, tuple() as inside):
+                for kind, count in _calls(inside).items():
+                    counts[kind] += times * count
+            case (_, tuple() as branches):
+                most: Counter[str] = Counter()
+                for branch in branches:
+                    most |= _calls(branch)
+                counts += most
+    return counts
 
 
 HANDLERS: dict[str, Handler] = {"case": _case, "if": _case}

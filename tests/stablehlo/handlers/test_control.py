@@ -142,7 +142,11 @@ def test_a_branch_that_is_not_there_is_a_usage_error() -> None:
 
 def test_branches_that_communicate_differently_need_a_choice() -> None:
     text = program("%r = " + conditional("%i", [CHEAP, TALKS]), arguments=", %i: tensor<i32>")
-    with pytest.raises(FlintError, match=r"case_0 .*communicate differently.*--branch case_0=N"):
+    said = (
+        r"case_0 .*communicate differently.*--branch case_0=N\), "
+        r"where N is 0: no communication; 1: 1 all_reduce$"
+    )
+    with pytest.raises(FlintError, match=said):
         walked(text)
     assert exchanged(walked(text, branches={"": 1}).graph) == {"all_reduce": (1, 32, 32)}
     assert exchanged(walked(text, branches={"": 0}).graph) == {}
