@@ -74,8 +74,8 @@ test-jax: $(JAX_VERSIONS:%=build/jax-%/.tested)
 build/jax-%/.tested: FORCE
 	test -x build/jax-$*/bin/python || $(PYTHON) -m venv build/jax-$*
 	build/jax-$*/bin/python -m pip install $(PIP) -e . "jax==$*" "jaxlib==$*" \
-	    equinox flax hypothesis optax "pytest>=8.2,<9.2"
-	build/jax-$*/bin/python -m pytest $(JAX_TESTS)
+	    equinox flax hypothesis optax "pytest>=8.2,<9.2" pytest-xdist
+	build/jax-$*/bin/python -m pytest $(PYTEST) $(JAX_TESTS)
 
 # Training programs of other packages, captured and really run: each environment has the packages of
 # one file of tests/programs/packages, and what Flint's own has. README's table is made of the results.
