@@ -2,6 +2,8 @@
 
 text(results)                       # Markdown
 write(results, Path("benchmarks"))  # README.md and growth.png
+
+Longer than 300 lines because it is one table after another, each with its columns and its words.
 """
 
 from __future__ import annotations

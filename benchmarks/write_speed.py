@@ -21,9 +21,9 @@ import numpy as np
 
 from flint.converters.chakra.write.writer import write
 from flint.cost.systems import load_system
-from flint.graph.building import GraphBuilder, TableBuilder, with_tables
+from flint.graph.building import GraphBuilder, TableBuilder
 from flint.graph.communication import Communication
-from flint.graph.graph import Loop, WorkloadGraph
+from flint.graph.graph import Loop, WorkloadGraph, with_tables
 from flint.graph.tensor_types import tensor_type
 from flint.graph.work import Role, Unit, Work, WorkItem
 from flint.mesh.groups import Groups, along_axes

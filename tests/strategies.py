@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 
 from hypothesis import strategies as st
 
-from flint.graph.building import GraphBuilder, TableBuilder, with_tables
+from flint.graph.building import GraphBuilder, TableBuilder
 from flint.graph.communication import Communication
-from flint.graph.graph import EdgeKind, Loop, WorkloadGraph
+from flint.graph.graph import EdgeKind, Loop, WorkloadGraph, with_tables
 from flint.graph.tensor_types import TensorType, tensor_type
 from flint.graph.work import NO_WORK, Role, Unit, Work, WorkItem
 from flint.mesh.groups import everybody

@@ -23,7 +23,8 @@ from recipes import read_recipes
 
 from flint.cost.kernels import kernel_seconds
 from flint.cost.systems import load_system
-from flint.graph.building import GraphBuilder, TableBuilder, with_tables
+from flint.graph.building import GraphBuilder, TableBuilder
+from flint.graph.graph import with_tables
 from flint.graph.tensor_types import tensor_type
 from flint.graph.work import Role, Unit, Work, WorkItem
 

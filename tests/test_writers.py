@@ -16,7 +16,7 @@ import flint
 from flint import registry
 from flint.cost.systems import load_system
 from flint.errors import FlintError
-from flint.graph.building import with_tables
+from flint.graph.graph import with_tables
 from flint.host.writing import inside, replacing, replacing_folder, replacing_in
 from flint.sweeps import packing, page, picture, rows, running
 from flint.sweeps.description import Sweep

@@ -15,13 +15,11 @@ from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flint.errors import FlintError
 from flint.mesh.groups import Groups, StridedGroups
 from flint.mesh.network_dims import NetworkDims
-
-Ints = NDArray[np.int64]
+from flint.mesh.ragged import Ints
 
 MAX_ID: Final = 999_999_999
 """Consumers read ids into 32-bit integers; nine digits fit for sure."""

@@ -15,12 +15,10 @@ from typing import Final
 
 import numpy as np
 from markupsafe import escape
-from numpy.typing import NDArray
 
 from flint.cost.hardware import System, Tier
 from flint.cost.placement import torus
-
-Ints = NDArray[np.int64]
+from flint.mesh.ragged import Ints
 
 #: Sizes in the drawing: a rank, a rank of a torus, the gap of what is left out.
 _TALL, _DOT, _GAP = 20, 13, 46

@@ -17,7 +17,6 @@ from typing import Final
 
 import numpy as np
 from markupsafe import Markup, escape
-from numpy.typing import NDArray
 
 from flint.converters.pictures.charts import shortened
 from flint.converters.pictures.network_boxes import Drawn, Look, draw_block
@@ -31,9 +30,8 @@ from flint.host.readable import human_seconds
 from flint.host.writing import replacing
 from flint.mesh.groups import Groups
 from flint.mesh.permutation import Permutation
+from flint.mesh.ragged import Ints
 from flint.simulation.recording import Recording
-
-Ints = NDArray[np.int64]
 
 #: Strips at most; those with the most communications in the program text.
 MAX_STRIPS: Final = 12

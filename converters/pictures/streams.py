@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flint.graph.partners import partners
 from flint.mesh.mesh import Mesh
+from flint.mesh.ragged import Ints
 from flint.simulation.recording import HOST_LANE, RankRecord
 
-Ints = NDArray[np.int64]
 COMPUTE: Final = 1
 #: Of the first communication stream; others follow.
 COMMUNICATION: Final = 2

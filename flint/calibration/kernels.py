@@ -14,8 +14,6 @@ of an op that is not known here.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,15 +22,15 @@ from typing import Final
 
 from flint.cost.hardware import CURVED
 from flint.errors import UsageError
-from flint.graph.building import GraphBuilder, TableBuilder, with_tables
-from flint.graph.graph import WorkloadGraph
+from flint.graph.building import GraphBuilder, TableBuilder
+from flint.graph.graph import WorkloadGraph, with_tables
 from flint.graph.tensor_types import DTYPE_BITS, tensor_type
 from flint.graph.work import Role, Unit, Work, WorkItem
+from flint.host.csv_files import csv_lines
 from flint.observed.classes import OpClass, aten_class
 
 COLUMNS: Final = ("op", "shapes", "type", "seconds")
 _OPTIONAL: Final = ("result", "class")
-_MAX_BYTES: Final = 1 << 28
 #: Far beyond what any device holds or takes; so that sums of bytes and FLOPs have room in 64 bits.
 _MOST_ELEMENTS, _MOST_PRODUCTS = 1 << 48, 1 << 61
 _LEAST_SECONDS, _MOST_SECONDS = 1e-12, 1e9
@@ -107,14 +105,7 @@ def read_kernels(path: Path) -> list[MeasuredKernel]:
     Raises:
         UsageError: no such file, another heading, or a line that describes no kernel.
     """
-    try:
-        with path.open("rb") as file:
-            content = file.read(_MAX_BYTES + 1)
-        if len(content) > _MAX_BYTES:
-            raise UsageError(f"{path}: too large for a table of kernels")
-        lines = list(csv.reader(io.StringIO(content.decode("utf-8"), newline="")))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from error
+    lines = csv_lines(path, "a table of kernels")
     columns = [name.strip() for name in lines[0]] if lines else []
     unknown = [name for name in columns if name not in (*COLUMNS, *_OPTIONAL)]
     if set(COLUMNS) - set(columns) or unknown or len(set(columns)) < len(columns):

@@ -13,27 +13,21 @@ from flint import registry
 from flint.capturing.decorator import Capture, capture
 from flint.capturing.request import MEMORY_LIMIT, TIME_LIMIT
 from flint.capturing.step_files import find, load_step
+from flint.cli.option_groups import TraceOptions, given, with_options
 from flint.cli.options import (
-    AnnotateOption,
     AuditOption,
     AxesOption,
-    CommunicationOrderOption,
-    GranularityOption,
     JsonOption,
     MemoryLimitOption,
     OutputOption,
-    RanksOption,
-    ReduceRanksOption,
     SetupOption,
     TargetOption,
     TargetSystemOption,
     TimeLimitOption,
-    UnorderedStartsOption,
-    WithoutOption,
     XlaOption,
 )
-from flint.cli.parsing import axis_names, level_and_target, simplified, system_of, xla_options
-from flint.cli.program_options import ProgramOptions, with_program_options
+from flint.cli.parsing import axis_names, level_and_target, system_of, xla_options
+from flint.cli.program_options import ProgramOptions
 from flint.cli.refusals import refuse
 from flint.cli.saving import save_and_report
 from flint.cli.shared import print_json, print_warnings, results_only_on_stdout, stages_shown
@@ -43,7 +37,7 @@ from flint.workload.programs import Level
 from flint.workload.workload import Workload
 
 
-@with_program_options
+@with_options
 def capture_command(
     step: Annotated[str, typer.Argument(help="FILE.py:FUNCTION, decorated or not.")],
     output: OutputOption,
@@ -65,10 +59,7 @@ def capture_command(
     target: TargetOption = None,
     xla_option: XlaOption = None,
     system: TargetSystemOption = None,
-    without: WithoutOption = None,
-    ranks: RanksOption = "all",
-    reduce_ranks: ReduceRanksOption = None,
-    granularity: GranularityOption = "kernel",
+    traces: TraceOptions,
     options: ProgramOptions,
     time_limit: TimeLimitOption = TIME_LIMIT,
     memory_limit: MemoryLimitOption = MEMORY_LIMIT / 2**30,
@@ -81,9 +72,6 @@ def capture_command(
             "the first until the host starts the second.",
         ),
     ] = 0.0,
-    communication_order: CommunicationOrderOption = "rank",
-    unordered_starts: UnorderedStartsOption = False,
-    annotate: AnnotateOption = False,
     json_output: JsonOption = False,
 ) -> None:
     """Capture a training step for a mesh of any size and write execution traces."""
@@ -96,12 +84,7 @@ def capture_command(
         "read_seconds": read_seconds,
     }
     if level == Level.LOGICAL:
-        of_traces = {
-            "--ranks": ranks != "all", "--granularity": granularity != "kernel",
-            "--annotate": annotate, "--system": system, "--without": without,
-            "--communication-order": communication_order != "rank",
-            "--unordered-starts": unordered_starts, "--reduce-ranks": reduce_ranks,
-        }  # fmt: skip
+        of_traces = {"--system": system} | given(traces)
         refuse(of_traces, "for traces, and the logical level has none")
     with results_only_on_stdout(), stages_shown():
         captured = _step(step, mesh, axes, setup)
@@ -113,10 +96,7 @@ def capture_command(
         return
     save_and_report(
         workload, output, seconds,
-        system=simplified(system or system_of(_compiled_for(workload)), without), ranks=ranks,
-        granularity=granularity, communication_order=communication_order, annotate=annotate,
-        unordered_starts=unordered_starts, reduce_ranks=reduce_ranks,
-        json_output=json_output,
+        system=system or system_of(_compiled_for(workload)), traces=traces, json_output=json_output,
     )  # fmt: skip
 
 

@@ -8,23 +8,17 @@ from typing import Annotated
 
 import typer
 
+from flint.cli.option_groups import TraceOptions, given, with_options
 from flint.cli.options import (
-    AnnotateOption,
     AxesOption,
-    CommunicationOrderOption,
     ConvertedSystemOption,
     EntryOption,
-    GranularityOption,
     JsonOption,
     MeshOption,
     OutputOption,
-    RanksOption,
     ReaderMemoryOption,
-    ReduceRanksOption,
     ReplicasOption,
     TargetOption,
-    UnorderedStartsOption,
-    WithoutOption,
     XlaOption,
 )
 from flint.cli.parsing import (
@@ -32,12 +26,12 @@ from flint.cli.parsing import (
     existing,
     grid,
     level_and_target,
-    simplified,
+    parse_scale_out,
     system_of,
     xla_options,
 )
 from flint.cli.pipes import as_files, reader_bytes, taken
-from flint.cli.program_options import ProgramOptions, convert_file, with_program_options
+from flint.cli.program_options import ProgramOptions, convert_file
 from flint.cli.refusals import refuse
 from flint.cli.saving import save_and_report
 from flint.cli.shared import stages_shown
@@ -46,7 +40,7 @@ from flint.host.packed_files import Content
 from flint.workload.workload import Workload
 
 
-@with_program_options
+@with_options
 def convert_command(
     files: Annotated[
         list[Path],
@@ -73,10 +67,7 @@ def convert_command(
     xla_option: XlaOption = None,
     replicas: ReplicasOption = False,
     system: ConvertedSystemOption = None,
-    without: WithoutOption = None,
-    ranks: RanksOption = "all",
-    reduce_ranks: ReduceRanksOption = None,
-    granularity: GranularityOption = "kernel",
+    traces: TraceOptions,
     options: ProgramOptions,
     entry: EntryOption = None,
     memory_limit: ReaderMemoryOption = None,
@@ -115,9 +106,6 @@ def convert_command(
             "those of the run [default: one axis].",
         ),
     ] = None,
-    communication_order: CommunicationOrderOption = "rank",
-    unordered_starts: UnorderedStartsOption = False,
-    annotate: AnnotateOption = False,
     json_output: JsonOption = False,
 ) -> None:
     """Convert a saved per-device program, or traces of a run, to Chakra execution traces."""
@@ -127,7 +115,7 @@ def convert_command(
     limit = reader_bytes(memory_limit)
     sources = [taken(file, limit) for file in files]
     if et or step or group or _recorded(sources):
-        of_programs = options.given() | {"--entry": entry is not None, "--replicas": replicas}
+        of_programs = given(options) | {"--entry": entry is not None, "--replicas": replicas}
         of_programs |= {"--level": level is not None, "--target": target is not None}
         of_programs["--xla-option"] = bool(xla_option)
         of_control_flow = {name: of_programs.pop(name) for name in ("--trip-count", "--branch")}
@@ -139,9 +127,9 @@ def convert_command(
             refuse(of_control_flow, "for programs: PyTorch's traces have no loops or branches")
         else:
             refuse(of_torch, "for PyTorch's traces: a JAX profile has its groups")
-        with as_files(sources) as traces:
+        with as_files(sources) as profiles:
             workload = _convert_traces(
-                traces, et or [], step, group or [], scale_out, mesh, axes, options, limit
+                profiles, et or [], step, group or [], scale_out, mesh, axes, options, limit
             )
     else:
         refuse({"--scale-out": scale_out is not None}, "for profiles: give a program's --mesh")
@@ -155,10 +143,7 @@ def convert_command(
             system = system or system_of(workload.compiled.target)
     save_and_report(
         workload, output, time.perf_counter() - started,
-        system=simplified(system or workload.usual_system, without), ranks=ranks,
-        granularity=granularity, communication_order=communication_order, annotate=annotate,
-        unordered_starts=unordered_starts, reduce_ranks=reduce_ranks,
-        json_output=json_output,
+        system=system or workload.usual_system, traces=traces, json_output=json_output,
     )  # fmt: skip
 
 
@@ -193,11 +178,7 @@ def _convert_traces(
     from flint.post_execution.untold_groups import stated_groups
 
     given, names = grid(mesh, axes)
-    sizes = None
-    if scale_out is not None:
-        from flint.post_execution.scale_out import parse_scale_out
-
-        sizes = parse_scale_out(scale_out)
+    sizes = None if scale_out is None else parse_scale_out(scale_out)
     return convert_traces(
         files,
         execution_traces=et,

@@ -10,6 +10,7 @@ import typer
 
 from flint import registry
 from flint.cli.inspect_tables import show
+from flint.cli.option_groups import given, with_options
 from flint.cli.options import (
     AxesOption,
     EntryOption,
@@ -20,7 +21,7 @@ from flint.cli.options import (
 )
 from flint.cli.parsing import DEFAULT_SYSTEM, existing
 from flint.cli.pipes import reader_bytes
-from flint.cli.program_options import ProgramOptions, convert_file, with_program_options
+from flint.cli.program_options import ProgramOptions, convert_file
 from flint.cli.refusals import refuse
 from flint.cli.shared import loaded, print_json
 from flint.cli.tables import Table
@@ -37,7 +38,7 @@ from flint.workload.workload import Workload
 _TOP = 15
 
 
-@with_program_options
+@with_options
 def inspect_command(
     path: Annotated[
         Path,
@@ -110,7 +111,7 @@ def inspect_command(
             "--mesh": mesh, "--axes": axes, "--replicas": replicas,
             "--memory-limit": memory_limit is not None,
         }  # fmt: skip
-        of_programs |= options.given() | {"--entry": entry}
+        of_programs |= given(options) | {"--entry": entry}
         refuse(of_programs, f"for programs: {path} is a workload folder, converted already")
         workload = loaded(path)
     else:

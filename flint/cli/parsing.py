@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -203,3 +204,21 @@ def by_name(option: str, entries: list[str] | None) -> dict[str, int] | None:
             raise UsageError(f"{option} {entry!r}: expected a number of at least 0")
         values[name] = value
     return values
+
+
+_SIZE: Final = re.compile(r"0*[1-9][0-9]{0,9}")
+
+
+def parse_scale_out(text: str) -> dict[str, int]:
+    """``dp=64,pp=4`` as axes and their sizes.
+
+    Raises:
+        UsageError: not names and positive numbers, or a name twice.
+    """
+    found: dict[str, int] = {}
+    for part in text.split(","):
+        name, _, number = part.strip().partition("=")
+        if not name or not _SIZE.fullmatch(number) or name in found:
+            raise UsageError(f"--scale-out {text[:80]!r}: expected AXIS=RANKS, for example dp=64")
+        found[name] = int(number)
+    return found

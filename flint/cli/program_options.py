@@ -1,22 +1,16 @@
 """What a user decides about a program that is converted: one object, whatever the command.
 
-The idea: a command takes a parameter of type ``ProgramOptions``, and ``with_program_options`` shows
-each of its fields as an option of the command line, with the help and the default given here.
-
-    @with_program_options
-    def convert_command(file: Path, *, options: ProgramOptions, entry: EntryOption = None) -> None:
-        convert(file, **options.decisions(), entry=entry)
+@with_options
+def convert_command(file: Path, *, options: ProgramOptions, entry: EntryOption = None) -> None:
+    convert(file, **options.decisions(), entry=entry)
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, fields
-from functools import wraps
-from inspect import Parameter, Signature, signature
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -96,39 +90,6 @@ class ProgramOptions:
             "fuse": self.fuse,
             "routing": self.routing,
         }
-
-    def given(self) -> dict[str, bool]:
-        """Option -> whether its value differs from the default."""
-        return {
-            f"--{item.name.replace('_', '-')}": getattr(self, item.name) not in (item.default, [])
-            for item in fields(self)
-        }
-
-
-def with_program_options(command: Callable[..., None]) -> Callable[..., None]:
-    """A command with one option per field in place of its parameter of type ``ProgramOptions``."""
-    hints = get_type_hints(command, include_extras=True)
-    [whole] = [name for name, kind in hints.items() if kind is ProgramOptions]
-    kinds = get_type_hints(ProgramOptions, include_extras=True)
-    parts = [
-        Parameter(
-            item.name, Parameter.KEYWORD_ONLY, default=item.default, annotation=kinds[item.name]
-        )
-        for item in fields(ProgramOptions)
-    ]
-    parameters: list[Parameter] = []
-    for parameter in signature(command).parameters.values():
-        known = parameter.replace(annotation=hints[parameter.name])
-        parameters += parts if parameter.name == whole else [known]
-
-    @wraps(command)
-    def run(**values: Any) -> None:
-        chosen = {part.name: values.pop(part.name) for part in parts}
-        command(**values, **{whole: ProgramOptions(**chosen)})
-
-    vars(run)["__signature__"] = Signature(parameters)
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return run
 
 
 def convert_file(

@@ -12,23 +12,17 @@ import typer
 
 from flint.capturing import targets
 from flint.capturing.request import MEMORY_LIMIT, TIME_LIMIT, capture_options
+from flint.cli.option_groups import TraceOptions, with_options
 from flint.cli.options import (
-    AnnotateOption,
     AuditOption,
-    CommunicationOrderOption,
     DeviceSystemOption,
-    GranularityOption,
     JsonOption,
     MemoryLimitOption,
-    RanksOption,
-    ReduceRanksOption,
     TargetOption,
     TimeLimitOption,
-    UnorderedStartsOption,
-    WithoutOption,
 )
-from flint.cli.parsing import DEFAULT_SYSTEM, level_and_target, replaceable, simplified, system_of
-from flint.cli.program_options import ProgramOptions, with_program_options
+from flint.cli.parsing import DEFAULT_SYSTEM, level_and_target, replaceable, system_of
+from flint.cli.program_options import ProgramOptions
 from flint.cli.refusals import refuse
 from flint.cli.saving import save_and_report
 from flint.cli.shared import print_json, results_only_on_stdout, stages_shown
@@ -40,7 +34,7 @@ from flint.launching.program import ALLOWED, ProgramRequest, SeenStep, cluster_o
 from flint.workload.programs import Level
 
 
-@with_program_options
+@with_options
 def run_command(
     program: Annotated[
         list[str],
@@ -118,17 +112,11 @@ def run_command(
     ] = Level.PARTITIONED,
     target: TargetOption = None,
     system: DeviceSystemOption = None,
-    without: WithoutOption = None,
-    ranks: RanksOption = "all",
-    reduce_ranks: ReduceRanksOption = None,
-    granularity: GranularityOption = "kernel",
+    traces: TraceOptions,
     options: ProgramOptions,
     time_limit: TimeLimitOption = TIME_LIMIT,
     memory_limit: MemoryLimitOption = MEMORY_LIMIT / 2**30,
     audit: AuditOption = None,
-    communication_order: CommunicationOrderOption = "rank",
-    unordered_starts: UnorderedStartsOption = False,
-    annotate: AnnotateOption = False,
     json_output: JsonOption = False,
 ) -> None:
     """Run a training program on a cluster that is not there, and capture its step."""
@@ -172,9 +160,7 @@ def run_command(
         workload = capture(request)
     save_and_report(
         workload, output, time.perf_counter() - started,
-        system=simplified(system, without), ranks=ranks, granularity=granularity,
-        communication_order=communication_order, annotate=annotate,
-        unordered_starts=unordered_starts, reduce_ranks=reduce_ranks, json_output=json_output,
+        system=system, traces=traces, json_output=json_output,
     )  # fmt: skip
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from flint.cli.option_groups import TraceOptions
+from flint.cli.parsing import simplified
 from flint.cli.shared import print_json, print_warnings, progress
 from flint.cost.hardware import System
 from flint.host.readable import counted, human_bytes
@@ -39,26 +42,18 @@ def save_and_report(
     seconds: float,
     *,
     system: str | System,
-    ranks: str,
-    granularity: str,
-    communication_order: str,
-    unordered_starts: bool,
-    reduce_ranks: int | None,
-    annotate: bool,
+    traces: TraceOptions,
     json_output: bool,
 ) -> None:
     """Save a workload and print what was written; ``seconds`` is the time that its graph took."""
     started = time.perf_counter()
+    chosen = asdict(traces)
+    on = simplified(system, chosen.pop("without"))
     with progress("writing traces") as report:
         saved = workload.save(
             output,
-            system=system,
-            ranks=ranks,
-            granularity=granularity,
-            communication_order=communication_order,
-            unordered_starts=unordered_starts,
-            reduce_ranks=reduce_ranks,
-            annotate=annotate,
+            system=on,
+            **chosen,
             announce=announce,
             expect=expect,
             progress=report,
@@ -91,7 +86,7 @@ def save_and_report(
     durations = "durations as measured" if measured else f"durations for {saved.system}{parts}"
     if measured and workload.options.get("scale_out"):
         durations += f", of resized collectives for {saved.system}{parts}"
-    chained = "" if communication_order == "rank" else f", {manifest['order']}"
+    chained = "" if traces.communication_order == "rank" else f", {manifest['order']}"
     files = counted(manifest["distinct_files"], "distinct file")
     sys.stdout.write(
         f"{output}: {counted(saved.ranks, 'trace')} of {count}, "

@@ -13,13 +13,7 @@ import typer
 
 from flint import registry
 from flint.cli.comparison_tables import show_comparison
-from flint.cli.engines import (
-    BOTH,
-    AstraSimOption,
-    EngineOption,
-    TimeLimitOption,
-    refuse_of_others,
-)
+from flint.cli.engines import BOTH, AstraSimOption, EngineOption, TimeLimitOption, refuse_of_others
 from flint.cli.options import AlgorithmOption, FolderArgument, JsonOption, WithoutOption
 from flint.cli.parsing import simplified
 from flint.cli.saving import announce

@@ -15,8 +15,6 @@ A column ``operands`` before ``result``, with their types, tells kernels apart t
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,13 +28,13 @@ from flint.cost.roofline import Seconds
 from flint.errors import UsageError
 from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.nodes import Node
+from flint.host.csv_files import csv_lines
 
 _COLUMNS: Final = ["op", "result", "seconds"]
 _LONGER: Final = ["op", "operands", "result", "seconds"]
 #: A kernel: its op, its operands' types ("" where the table does not tell), its results' types;
 #: types are joined by a blank.
 Key = tuple[str, str, str]
-_MAX_BYTES: Final = 1 << 28
 
 
 def key_of(node: Node) -> Key:
@@ -84,14 +82,7 @@ def read_measured(path: Path, base: Estimator = kernel_seconds) -> Measured:
     Raises:
         UsageError: no such file, another heading, or a line that is no duration.
     """
-    try:
-        with path.open("rb") as file:  # a pipe, whose size is unknown, is fine
-            content = file.read(_MAX_BYTES + 1)
-        if len(content) > _MAX_BYTES:
-            raise UsageError(f"{path}: too large for a table of durations")
-        lines = list(csv.reader(io.StringIO(content.decode("utf-8"), newline="")))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from error
+    lines = csv_lines(path, "a table of durations")
     columns = [name.strip() for name in lines[0]] if lines else []
     if columns not in (_COLUMNS, _LONGER):
         raise UsageError(

@@ -28,7 +28,7 @@ from flint.graph.joins import joins
 from flint.graph.transfers import has_transfers, transfers
 from flint.graph.unrolling import ABSENT, CHAINED, UNCHAINED, Unrolled
 from flint.graph.work import Role
-from flint.mesh.ragged import segments
+from flint.mesh.ragged import pointer, segments
 
 _CHAINED = (NodeType.COLL, NodeType.SEND)
 
@@ -100,7 +100,7 @@ def emit(
     own = _OwnExchange(unrolled, communications)
     consumers, producers = _edges(unrolled, form, table, first, own)
     links = [
-        _chain(unrolled, instance, chained, first, own)
+        _chain(instance, chained, first, own)
         for chained in _by_chain(kinds, unrolled.detail[instance], chains)
     ]
     relays = first[table.relays[form]]
@@ -273,7 +273,7 @@ def _by_chain(
 
 
 def _chain(
-    unrolled: Unrolled, instance: Ints, kinds: NDArray[np.int8], first: Ints, own: _OwnExchange
+    instance: Ints, kinds: NDArray[np.int8], first: Ints, own: _OwnExchange
 ) -> tuple[Ints, Ints]:
     """The communication order: each COLL and SEND after the one before it.
 
@@ -297,6 +297,4 @@ def _chain(
 def _csr(consumer: Ints, producer: Ints, count: int) -> tuple[Ints, Ints]:
     key = distinct(consumer * max(count, 1) + producer)
     consumer, producer = np.divmod(key, max(count, 1))
-    ptr = np.zeros(count + 1, np.int64)
-    np.cumsum(np.bincount(consumer, minlength=count), out=ptr[1:])
-    return ptr, producer
+    return pointer(np.bincount(consumer, minlength=count)), producer

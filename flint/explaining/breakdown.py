@@ -175,11 +175,8 @@ def breakdown(events: Kernels, gaps: Kernels | None = None) -> Breakdown:
     idle = whole - _length(busy)
     together = _together(spans)
     communication = _length(spans[Kind.COMMUNICATION])
-    both = sum(
-        ticks
-        for kinds, ticks in together.items()
-        if {Kind.COMPUTATION, Kind.COMMUNICATION} <= set(kinds)
-    )
+    covered = {Kind.COMPUTATION, Kind.COMMUNICATION}
+    both = sum(ticks for kinds, ticks in together.items() if covered <= set(kinds))
     return Breakdown(
         seconds=whole / 1e9,
         compute_seconds=compute / 1e9,

@@ -19,28 +19,20 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flint.graph.communication import Communication
-from flint.graph.graph import (
-    Conditional,
-    EdgeKind,
-    Ints,
-    Loop,
-    NodeKind,
-    Tables,
-    WorkloadGraph,
-)
+from flint.graph.graph import Conditional, EdgeKind, Ints, Loop, NodeKind, Tables, WorkloadGraph
 from flint.graph.interning import Row, TableBuilder
 from flint.graph.tensor_types import DTYPE_CODE, TensorType
 from flint.graph.work import NO_WORK, Role, Work
+from flint.mesh.ragged import pointer, spread
 
 #: Whoever builds a graph needs its tables too.
-__all__ = ["GraphBuilder", "OrderEdges", "Row", "TableBuilder", "with_tables"]
+__all__ = ["GraphBuilder", "OrderEdges", "Row", "TableBuilder"]
 
 
 class OrderEdges(Protocol):
@@ -182,12 +174,11 @@ class GraphBuilder:
         order: Iterable[tuple[int, EdgeKind]] = (),
     ) -> range:
         """Add a compute node by names and types (see ``node``)."""
-        types = [self.tables.type(item) for item in result_types]
         return self.node(
             NodeKind.COMPUTE,
             self.tables.op(op),
             operands,
-            types,
+            [self.tables.type(item) for item in result_types],
             role=role,
             work=work,
             order=order,
@@ -225,16 +216,8 @@ class GraphBuilder:
         """Add a loop node; its results are the carried values."""
         self.loops.append(loop)
         types = loop.body.input_type[: loop.carried].tolist()
-        return self.node(
-            NodeKind.LOOP,
-            self.tables.op("while"),
-            operands,
-            types,
-            role=Role.CONTROL,
-            detail=len(self.loops) - 1,
-            source=source,
-            order=order,
-        )
+        number = len(self.loops) - 1
+        return self._control(NodeKind.LOOP, "while", number, operands, types, source, order)
 
     def conditional(
         self,
@@ -246,28 +229,33 @@ class GraphBuilder:
     ) -> range:
         """Add a conditional node."""
         self.conditionals.append(conditional)
+        kind, number = NodeKind.CONDITIONAL, len(self.conditionals) - 1
+        return self._control(kind, "case", number, operands, result_types, source, order)
+
+    def _control(
+        self,
+        kind: NodeKind,
+        op: str,
+        number: int,
+        operands: Iterable[int],
+        result_types: Sequence[int],
+        source: int,
+        order: Iterable[tuple[int, EdgeKind]],
+    ) -> range:
         return self.node(
-            NodeKind.CONDITIONAL,
-            self.tables.op("case"),
-            operands,
-            result_types,
-            role=Role.CONTROL,
-            detail=len(self.conditionals) - 1,
-            source=source,
-            order=order,
-        )
+            kind, self.tables.op(op), operands, result_types, role=Role.CONTROL, detail=number,
+            source=source, order=order,
+        )  # fmt: skip
 
     def finish(self, outputs: Iterable[int], tables: Tables | None = None) -> WorkloadGraph:
         """The graph; ``outputs`` are value numbers.
 
-        Without ``tables`` the builder's own are taken as they stand (a program's bodies are given
-        the finished tables at the end by ``with_tables``).
+        Without ``tables`` the builder's own are taken as they stand: ``with_tables`` has others.
         """
-        inputs = len(self.input_type)
 
         def values(numbers: Iterable[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
             raw = np.array(list(numbers) if not isinstance(numbers, array) else numbers, np.int64)
-            return np.where(raw < 0, -1 - raw, raw + inputs)
+            return np.where(raw < 0, -1 - raw, raw + len(self.input_type))
 
         used, row = np.unique(np.array(self.row, np.int64), return_inverse=True)
         rows = [self.tables.rows[number] for number in used.tolist()]
@@ -275,12 +263,12 @@ class GraphBuilder:
         def column(entries: Iterable[int], dtype: type = np.int64) -> Any:
             return np.array(list(entries), dtype)[row]
 
-        result_ptr, result_type = _spread([item.result_types for item in rows], row)
-        work_ptr, unit = _spread([[int(i.unit) for i in item.work.items] for item in rows], row)
+        result_ptr, result_type = spread([item.result_types for item in rows], row)
+        work_ptr, unit = spread([[int(i.unit) for i in item.work.items] for item in rows], row)
         of_items = [item.work.items for item in rows]
-        _, dtype = _spread([[DTYPE_CODE[i.dtype] for i in items] for items in of_items], row)
-        _, flops = _spread([[i.flops for i in items] for items in of_items], row)
-        _, gemm = _spread([[self.tables.gemm(i.dims) for i in items] for items in of_items], row)
+        _, dtype = spread([[DTYPE_CODE[i.dtype] for i in items] for items in of_items], row)
+        _, flops = spread([[i.flops for i in items] for items in of_items], row)
+        _, gemm = spread([[self.tables.gemm(i.dims) for i in items] for items in of_items], row)
         waiting = np.bincount(np.array(self.order_consumer, np.int64), minlength=len(self.row))
         return WorkloadGraph(
             tables=tables if tables is not None else self.tables.finish(),
@@ -298,7 +286,7 @@ class GraphBuilder:
             result_type=result_type,
             operand_ptr=np.array(self.operand_ptr, np.int64),
             operand=values(self.operand),
-            order_ptr=np.concatenate([[0], np.cumsum(waiting)]).astype(np.int64),
+            order_ptr=pointer(waiting),
             order_node=np.array(self.order_node, np.int64),
             order_kind=np.array(self.order_kind, np.int8),
             work_ptr=work_ptr,
@@ -310,23 +298,3 @@ class GraphBuilder:
             loops=tuple(self.loops),
             conditionals=tuple(self.conditionals),
         )
-
-
-def _spread(parts: Sequence[Sequence[int]], row: Ints) -> tuple[Ints, Ints]:
-    """CSR pointer and entries of nodes whose entries are those of part ``row[node]``."""
-    lengths = np.array([len(part) for part in parts], np.int64)
-    starts = np.cumsum(lengths) - lengths
-    counts = lengths[row]
-    ptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    place = np.arange(ptr[-1]) + np.repeat(starts[row] - ptr[:-1], counts)
-    return ptr, np.array([entry for part in parts for entry in part], np.int64)[place]
-
-
-def with_tables(graph: WorkloadGraph, tables: Tables) -> WorkloadGraph:
-    """The same graph and bodies pointing into ``tables`` (indices must mean the same there)."""
-    loops = tuple(replace(loop, body=with_tables(loop.body, tables)) for loop in graph.loops)
-    conditionals = tuple(
-        replace(c, branches=tuple(with_tables(b, tables) for b in c.branches))
-        for c in graph.conditionals
-    )
-    return replace(graph, tables=tables, loops=loops, conditionals=conditionals)

@@ -11,9 +11,8 @@ integers.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from flint.mesh.ragged import Ints
 
 _HALF = 32
 _LOW = (1 << _HALF) - 1

@@ -15,7 +15,7 @@ Numbering: values 0 .. inputs-1 are the graph's inputs; node ``i`` produces the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import zip_longest
 from typing import Final
@@ -36,8 +36,6 @@ __all__ = [
     "NODE_COLUMNS", "WORK_COLUMNS", "Conditional", "EdgeKind", "Ints", "Loop", "NodeKind", "Phase",
     "Source", "Tables", "WorkloadGraph",
 ]  # fmt: skip
-
-
 #: Columns of shape [nodes].
 NODE_COLUMNS: Final = (
     "kind", "role", "op", "detail", "source", "ops_merged", "bytes_read", "bytes_written",
@@ -176,6 +174,14 @@ class WorkloadGraph:
         """Type of a value."""
         return self.tables.types[int(self.value_type[value])]
 
+    def operands_of(self, node: int) -> Ints:
+        """Values that a node takes, shape [operands]."""
+        return self.operand[self.operand_ptr[node] : self.operand_ptr[node + 1]]
+
+    def loop_of(self, node: int) -> Loop:
+        """The loop that a node is."""
+        return self.loops[int(self.detail[node])]
+
     def flops_by_node(self) -> Ints:
         """FLOPs per node without transcendentals; a loop node counts 0 here, shape [nodes]."""
         return self._work_by_node(self.work_unit < Unit.TRANSCENDENTAL)
@@ -212,8 +218,7 @@ class WorkloadGraph:
 
     def predecessors(self, index: int) -> set[int]:
         """Nodes that node ``index`` waits for, over all kinds of edges."""
-        operands = self.operand[self.operand_ptr[index] : self.operand_ptr[index + 1]]
-        found = {int(node) for node in self.producer[operands]} - {-1}
+        found = {int(node) for node in self.producer[self.operands_of(index)]} - {-1}
         order = self.order_node[self.order_ptr[index] : self.order_ptr[index + 1]]
         return found | {int(node) for node in order}
 
@@ -258,3 +263,13 @@ class Conditional:
 
     branches: tuple[WorkloadGraph, ...]
     predicate: Scalar
+
+
+def with_tables(graph: WorkloadGraph, tables: Tables) -> WorkloadGraph:
+    """The same graph and bodies pointing into ``tables`` (indices must mean the same there)."""
+    loops = tuple(replace(loop, body=with_tables(loop.body, tables)) for loop in graph.loops)
+    conditionals = tuple(
+        replace(c, branches=tuple(with_tables(b, tables) for b in c.branches))
+        for c in graph.conditionals
+    )
+    return replace(graph, tables=tables, loops=loops, conditionals=conditionals)

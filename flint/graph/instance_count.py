@@ -43,7 +43,7 @@ def check_size(graph: WorkloadGraph) -> None:
 def _largest_loop(graph: WorkloadGraph) -> tuple[Loop | None, str]:
     """The outermost loop of most instances, and where it is from."""
     nodes = np.flatnonzero(graph.kind == NodeKind.LOOP).tolist()
-    loops = [(graph.loops[int(graph.detail[node])], node) for node in nodes]
+    loops = [(graph.loop_of(node), node) for node in nodes]
     if not loops:
         return None, ""
     loop, node = max(loops, key=lambda item: item[0].trip_count * instances_of(item[0].body))

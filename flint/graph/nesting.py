@@ -59,6 +59,6 @@ def _inside(block: ProgramBlock) -> Iterator[ProgramBlock]:
     yield block
     graph = block.graph
     for node in np.flatnonzero(graph.kind == NodeKind.LOOP).tolist() if graph.loops else ():
-        loop = graph.loops[int(graph.detail[node])]
+        loop = graph.loop_of(node)
         times = block.times * loop.trip_count
         yield from _inside(ProgramBlock(loop.body, block.path(node), block.level + 1, times))

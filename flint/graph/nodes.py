@@ -178,7 +178,7 @@ class Node:
         """A loop node's loop."""
         if self.kind != NodeKind.LOOP:
             return None
-        return self.graph.loops[int(self.graph.detail[self.index])]
+        return self.graph.loop_of(self.index)
 
     @property
     def conditional(self) -> Conditional | None:

@@ -10,9 +10,8 @@ import heapq
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from flint.mesh.ragged import Ints
 
 
 def ready_order(keys: Sequence[float], before: Ints, after: Ints) -> list[int]:

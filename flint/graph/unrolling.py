@@ -33,7 +33,7 @@ from flint.graph.blocks import (
 from flint.graph.distinct import distinct
 from flint.graph.graph import EdgeKind, Ints, Loop, NodeKind, WorkloadGraph
 from flint.graph.instance_count import check_size
-from flint.mesh.ragged import row_of_entry
+from flint.mesh.ragged import pointer, row_of_entry
 
 Lookahead = int | None | Literal["own"]
 #: What a communication is to a loop's sequencing (see ``unroll``).
@@ -126,9 +126,6 @@ def unroll(
     inside = block.producer >= 0
     consumer, producer, kind = block.consumer[inside], block.producer[inside], block.edge[inside]
     _check_forward(consumer, producer, builder, block, start)
-    size = len(block.template)
-    ptr = np.zeros(size + 1, np.int64)
-    np.cumsum(np.bincount(consumer, minlength=size), out=ptr[1:])
     kinds = np.concatenate([g.kind for g in builder.graphs])[block.template]
     details = np.concatenate([g.detail for g in builder.graphs])[block.template]
     return Unrolled(
@@ -138,7 +135,7 @@ def unroll(
         iteration=block.iteration,
         kind=kinds,
         detail=np.where(kinds == NodeKind.COMMUNICATION, details, -1),
-        ptr=ptr,
+        ptr=pointer(np.bincount(consumer, minlength=len(block.template))),
         deps=producer,
         dep_kind=kind,
     )
@@ -158,9 +155,7 @@ class _Builder:
         self.graphs.append(graph)
         self.templates += len(graph)
         plain = is_plain(graph)
-        loops = {
-            node: graph.loops[int(graph.detail[node])] for node in np.flatnonzero(~plain).tolist()
-        }
+        loops = {node: graph.loop_of(node) for node in np.flatnonzero(~plain).tolist()}
         bodies = {node: self.block(loop.body) for node, loop in loops.items()}
         sizes = plain.astype(np.int64)
         for node, body in bodies.items():

@@ -175,7 +175,7 @@ def _ports(graph: WorkloadGraph, node: int) -> tuple[list[int], list[int]]:
 
 def _loops(graph: WorkloadGraph, where: str) -> None:
     for node in np.flatnonzero(graph.kind == NodeKind.LOOP).tolist():
-        loop = graph.loops[int(graph.detail[node])]
+        loop = graph.loop_of(node)
         body, carried = loop.body, loop.carried
         if not 0 <= carried <= body.inputs:
             _fail(graph, where, node, f"carries {carried} of {body.inputs} inputs")

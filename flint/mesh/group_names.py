@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flint.mesh.groups import Groups, StridedGroups, axes_of
+from flint.mesh.groups import Groups, StridedGroups
 from flint.mesh.mesh import Mesh
 from flint.mesh.permutation import Permutation, Shift
 
@@ -70,3 +70,27 @@ def _part(size: int, stride: int, mesh: Mesh) -> str:
             before = step * length // (stride * size)
             return axis if size == length else f"{axis}:({before}){size}"
     return f"{size} ranks {stride} apart"
+
+
+def axes_of(groups: Groups, mesh: Mesh) -> tuple[str, ...] | None:
+    """The mesh axes that ``groups`` run along, or None when they are no whole axes."""
+    if not isinstance(groups, StridedGroups) or groups.world != mesh.size:
+        return None
+    spanned = _unit_pairs(groups.dims, mesh)
+    return None if spanned is None else tuple(mesh.axes[i] for i in spanned)
+
+
+def _unit_pairs(dims: tuple[tuple[int, int], ...], mesh: Mesh) -> list[int] | None:
+    """Mesh axes that make up ``dims``, in member order; None when one is only part of an axis."""
+    found: list[int] = []
+    for size, stride in dims:
+        inner: list[int] = []
+        below = stride
+        for axis in range(len(mesh.shape) - 1, -1, -1):
+            if mesh.shape[axis] > 1 and mesh.strides[axis] == below and below < stride * size:
+                inner.append(axis)
+                below *= mesh.shape[axis]
+        if below != stride * size:
+            return None
+        found.extend(reversed(inner))
+    return found

@@ -288,27 +288,3 @@ def _fits(world: int, dims: tuple[tuple[int, int], ...]) -> bool:
             return False
         below = stride * size
     return world % below == 0
-
-
-def axes_of(groups: Groups, mesh: Mesh) -> tuple[str, ...] | None:
-    """The mesh axes that ``groups`` run along, or None when they are no whole axes."""
-    if not isinstance(groups, StridedGroups) or groups.world != mesh.size:
-        return None
-    spanned = _unit_pairs(groups.dims, mesh)
-    return None if spanned is None else tuple(mesh.axes[i] for i in spanned)
-
-
-def _unit_pairs(dims: tuple[tuple[int, int], ...], mesh: Mesh) -> list[int] | None:
-    """Mesh axes that make up ``dims``, in member order; None when one is only part of an axis."""
-    found: list[int] = []
-    for size, stride in dims:
-        inner: list[int] = []
-        below = stride
-        for axis in range(len(mesh.shape) - 1, -1, -1):
-            if mesh.shape[axis] > 1 and mesh.strides[axis] == below and below < stride * size:
-                inner.append(axis)
-                below *= mesh.shape[axis]
-        if below != stride * size:
-            return None
-        found.extend(reversed(inner))
-    return found

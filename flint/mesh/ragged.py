@@ -6,6 +6,8 @@ array([10, 11, 20, 21, 22])
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -36,3 +38,13 @@ def total_by_row(values: Ints, row: Ints, rows: int) -> Ints:
     total = np.zeros(rows, dtype=np.int64)
     np.add.at(total, row, values)
     return total
+
+
+def spread(parts: Sequence[Sequence[int]], row: Ints) -> tuple[Ints, Ints]:
+    """CSR pointer and entries of nodes whose entries are those of part ``row[node]``."""
+    lengths = np.array([len(part) for part in parts], np.int64)
+    starts = np.cumsum(lengths) - lengths
+    counts = lengths[row]
+    ptr = pointer(counts)
+    place = np.arange(ptr[-1]) + np.repeat(starts[row] - ptr[:-1], counts)
+    return ptr, np.array([entry for part in parts for entry in part], np.int64)[place]

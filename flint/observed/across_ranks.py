@@ -22,9 +22,9 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-Group: TypeAlias = tuple[int, ...]
-Ints = NDArray[np.int64]
+from flint.mesh.ragged import Ints
 
+Group: TypeAlias = tuple[int, ...]
 #: Nanoseconds by which times of one machine may be wrong: profilers fit devices' clocks to hosts'.
 BLUR = 20_000
 #: Nanoseconds below which no spread is closer than another.

@@ -16,14 +16,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flint.graph.distinct import distinct
 from flint.graph.graph import Phase, Source
 from flint.graph.work import WorkItem
+from flint.mesh.ragged import Ints
 from flint.observed.classes import OpClass
-
-Ints = NDArray[np.int64]
 
 #: A tensor: its shape and its element type by the StableHLO name ("" where the trace has none).
 Tensor: TypeAlias = tuple[tuple[int, ...], str]

@@ -14,8 +14,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from flint.mesh.ragged import Ints
 from flint.observed.classes import OpClass
-from flint.observed.columns import Ints, Observed, OpFacts
+from flint.observed.columns import Observed, OpFacts
 
 TOGETHER = "collectives issued as one batch, whose kernel no single op launched"
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from flint.errors import FlintError
-from flint.observed.columns import Ints, Observed, OpFacts
+from flint.mesh.ragged import Ints
+from flint.observed.columns import Observed, OpFacts
 
 #: More rows than a trace may have.
 MAX_ROWS = 50_000_000

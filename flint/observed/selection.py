@@ -14,8 +14,9 @@ from collections.abc import Set
 
 import numpy as np
 
+from flint.mesh.ragged import Ints
 from flint.observed.classes import OpClass, aten_class, base_name
-from flint.observed.columns import Ints, Observed, OpFacts
+from flint.observed.columns import Observed, OpFacts
 
 #: Ops by the name of a library that implements them -> PyTorch's own name of the same op.
 LIBRARY_NAMES = {

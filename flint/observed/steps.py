@@ -17,7 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from flint.errors import FlintError, UsageError
-from flint.observed.columns import Ints, Observed
+from flint.mesh.ragged import Ints
+from flint.observed.columns import Observed
 from flint.observed.op_text import described
 from flint.observed.selection import moved
 

@@ -85,7 +85,7 @@ def _escaping(graph: WorkloadGraph, named: NDArray[np.bool_]) -> NDArray[np.bool
     escaping = np.zeros(len(graph), dtype=bool)
     for node in np.flatnonzero(named)[::-1].tolist():
         first, last = graph.result_ptr[node : node + 2] + graph.inputs
-        operands = graph.operand[graph.operand_ptr[node] : graph.operand_ptr[node + 1]]
+        operands = graph.operands_of(node)
         leaves[operands] |= leaves[first:last]
         escaping[node] = leaves[first:last].any()
     return escaping
@@ -98,7 +98,7 @@ def _entering(graph: WorkloadGraph, named: NDArray[np.bool_]) -> NDArray[np.bool
     entering = np.zeros(len(graph), dtype=bool)
     for node in np.flatnonzero(named).tolist():
         first, last = graph.result_ptr[node : node + 2] + graph.inputs
-        operands = graph.operand[graph.operand_ptr[node] : graph.operand_ptr[node + 1]]
+        operands = graph.operands_of(node)
         given[first:last] = given[operands]
         entering[node] = given[operands].any()
     return entering

@@ -32,19 +32,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.errors import FlintError
-from flint.graph.building import with_tables
-from flint.graph.graph import NodeKind, Tables, WorkloadGraph
+from flint.graph.graph import NodeKind, Tables, WorkloadGraph, with_tables
 from flint.graph.work import Role
 from flint.passes.attention_kernels import BACKWARD, FORWARD, contracted
-from flint.passes.attention_saved import known_inside, without_saved_scores
+from flint.passes.attention_saved import without_saved_scores
 from flint.passes.attention_scores import (
     MAX_HEAD,
     NO_ROWS,
     Rows,
     ScoreFinder,
     Scores,
+    known_inside,
     known_values,
 )
+from flint.passes.attention_split import pieces_in_kernels
 
 #: Attention that is left alone, where ``fuse_attention`` is given a place to count it.
 LEFT = "attention is timed as written: fused, its kernel and another one would wait for each other"
@@ -117,10 +118,7 @@ def _fuse(
     rows: Rows,
 ) -> WorkloadGraph | None:
     block = ScoreFinder(graph, known, rows)
-    pieces = block.find()
-    for piece in pieces:
-        block.split(piece)
-    pieces = [piece for piece in pieces if block.begins(piece)]
+    pieces = pieces_in_kernels(block)
     if not pieces:
         return None
     try:

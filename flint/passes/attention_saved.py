@@ -29,12 +29,13 @@ from flint.passes.attention_scores import (
     LIGHT,
     NO_ROWS,
     Again,
-    Known,
     Rows,
     ScoreFinder,
     Scores,
+    known_inside,
     known_values,
 )
+from flint.passes.attention_split import pieces_in_kernels
 from flint.passes.dead_invariants import with_inputs
 from flint.passes.order_edges import without_nodes
 
@@ -74,7 +75,7 @@ def without_saved_scores(
             again |= _stored_scores(graph, known, tables, mine)
         rows = _rows(again)
         for reader, slices in rows.items():
-            body = graph.loops[int(graph.detail[reader])].body
+            body = graph.loop_of(reader).body
             found = _found(body, known_inside(graph, reader, known), tables, slices)
             taken = {row for _, piece in found for row in piece.rows}
             again = {
@@ -86,14 +87,6 @@ def without_saved_scores(
             return _without_stacks(graph, stacks), rows
         stacks = list(again)
     return graph, {}
-
-
-def known_inside(graph: WorkloadGraph, node: int, known: NDArray[np.int8]) -> NDArray[np.int8]:
-    """What is known of the inputs of a loop's body, in any iteration."""
-    operands = graph.operand[graph.operand_ptr[node] : graph.operand_ptr[node + 1]]
-    given = known[operands].copy()
-    given[: graph.loops[int(graph.detail[node])].carried] = Known.NOTHING
-    return given
 
 
 def _rows(again: Mapping[_Stack, Again]) -> dict[int, Rows]:
@@ -109,10 +102,7 @@ def _found(
 ) -> list[tuple[ScoreFinder, Scores]]:
     """The attention of a body, if all of it can be kernels."""
     block = ScoreFinder(body, known_values(body, given), rows)
-    pieces = block.find()
-    for piece in pieces:
-        block.split(piece)
-    pieces = [piece for piece in pieces if block.begins(piece)]
+    pieces = pieces_in_kernels(block)
     try:
         if pieces:
             contracted(block, pieces, tables)
@@ -126,7 +116,7 @@ def _stored_scores(
 ) -> dict[_Stack, Again]:
     """Which stacks of one loop hold scores of attention, and what makes these."""
     node = stacks[0].writer
-    body = graph.loops[int(graph.detail[node])].body
+    body = graph.loop_of(node).body
     gone = _only_stored(body, stacks)
     kept = np.delete(np.arange(len(body)), sorted(gone))
     found = _found(_stripped(body, stacks, gone), known_inside(graph, node, known), tables, NO_ROWS)
@@ -146,7 +136,7 @@ def _maker(body: WorkloadGraph, value: int, gone: set[int]) -> int:
     elements = body.type_of(value).elements
     node = int(body.producer[value])
     while node in gone:
-        operands = body.operand[body.operand_ptr[node] : body.operand_ptr[node + 1]].tolist()
+        operands = body.operands_of(node).tolist()
         node = next(
             (int(body.producer[v]) for v in operands if body.type_of(v).elements == elements), -1
         )
@@ -169,7 +159,7 @@ def _only_stored(body: WorkloadGraph, stacks: Iterable[_Stack]) -> set[int]:
             if not light or node in ordered or lost.isdisjoint(results) or readers[results].any():
                 continue
             gone.add(node)
-        operands = body.operand[body.operand_ptr[node] : body.operand_ptr[node + 1]]
+        operands = body.operands_of(node)
         np.subtract.at(readers, operands, 1)
         lost.update(operands.tolist())
     return gone
@@ -233,7 +223,7 @@ def _stacks(graph: WorkloadGraph) -> list[_Stack]:
     read = _readers(graph)
     found = []
     for node in nodes:
-        loop = graph.loops[int(graph.detail[node])]
+        loop = graph.loop_of(node)
         for carried, store, value in _stores(loop):
             result = graph.inputs + int(graph.result_ptr[node]) + carried
             elements = loop.body.type_of(value).elements
@@ -291,7 +281,7 @@ def _slices(
     """The slices of so many elements that are all that a loop does with an operand; else none."""
     if node == len(graph) or graph.kind[node] != NodeKind.LOOP:
         return ()
-    loop = graph.loops[int(graph.detail[node])]
+    loop = graph.loop_of(node)
     if index < loop.carried or loop.trip_count != trip_count:
         return ()
     body = loop.body

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from itertools import pairwise
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -72,7 +71,7 @@ def known_values(graph: WorkloadGraph, inputs: NDArray[np.int8]) -> NDArray[np.i
         if kind[node] != NodeKind.COMPUTE or role[node] not in LIGHT:
             continue
         name = names[op[node]]
-        operands = graph.operand[graph.operand_ptr[node] : graph.operand_ptr[node + 1]]
+        operands = graph.operands_of(node)
         first, last = graph.result_ptr[node : node + 2] + graph.inputs
         if name in _RANK_OPS:
             continue
@@ -284,78 +283,16 @@ class ScoreFinder:
         given = (value for node in piece.members for value in self.operands(node))
         return bool(piece.square) and any(self.known[v] == Known.BY_POSITION for v in given)
 
-    def split(self, piece: Scores) -> None:
-        """Say for every member to which kernel it belongs, and take in what lies between members.
-
-        A way that leaves a piece through anything but light ops and comes back makes the next
-        kernel, so that no kernel waits for itself.
-        """
-        low, high = min(piece.members), max(piece.members)
-        order_ptr, order_node = self.graph.order_ptr, self.graph.order_node
-        level: dict[int, int] = {}
-        inside: dict[int, bool] = {}
-        for node in range(low, high + 1):
-            before = {self.producer[value] for value in self.operands(node)}
-            if order_ptr[node] != order_ptr[node + 1]:
-                before.update(order_node[order_ptr[node] : order_ptr[node + 1]].tolist())
-            above = [other for other in before if other in level]
-            member = node in piece.members
-            if not above and not member:
-                continue
-            at = max((level[other] for other in above), default=0)
-            if member:
-                piece.members[node] = at
-                inside[node] = True
-            elif self.kind[node] == NodeKind.COMPUTE and self.role[node] in LIGHT:
-                inside[node] = any(inside[other] and level[other] == at for other in above)
-            else:
-                at, inside[node] = at + 1, False
-            level[node] = at
-        self._join_statistics(piece, level, inside)
-        needed = set(piece.members)
-        for node in range(high, low - 1, -1):
-            if node not in needed:
-                continue
-            for value in self.operands(node):
-                other = self.producer[value]
-                if other in needed or not inside.get(other) or level[other] != level[node]:
-                    continue
-                needed.add(other)
-                piece.members[other] = level[other]
-
-    def _join_statistics(
-        self, piece: Scores, level: dict[int, int], inside: dict[int, bool]
-    ) -> None:
-        """Let what only reduces scores again be part of the next kernel, if nothing lies between.
-
-        A backward pass behind a barrier sums rows of scores that were kept before it; no kernel
-        runs for these sums alone.
-        """
-        kernels = sorted(set(piece.members.values()))
-        for this, following in pairwise(kernels[1:]):
-            mine = {node for node, kernel in piece.members.items() if kernel == this}
-            if mine.intersection(piece.users) or self._waits(piece, mine, following, level):
-                continue
-            for node, at in level.items():
-                if at == this and inside[node]:
-                    level[node] = following
-            piece.members.update(dict.fromkeys(mine, following))
-
-    def _waits(self, piece: Scores, first: set[int], kernel: int, level: dict[int, int]) -> bool:
-        """Whether a kernel needs what something else makes of its first nodes."""
-        of_first, of_others = set(first), set[int]()
-        for node in sorted(level):
-            before = {self.producer[value] for value in self.operands(node)}
-            if piece.members.get(node) == kernel and before & of_others:
-                return True
-            if node in piece.members or not before & (of_first | of_others):
-                continue
-            light = self.kind[node] == NodeKind.COMPUTE and self.role[node] in LIGHT
-            (of_first if light and not before & of_others else of_others).add(node)
-        return False
-
 
 def _square(shape: tuple[int, ...]) -> int:
     """Positions, where there are as many of queries as of keys: the longest dim, if it is twice."""
     longest = max(shape)
     return longest if shape.count(longest) > 1 else 0
+
+
+def known_inside(graph: WorkloadGraph, node: int, known: NDArray[np.int8]) -> NDArray[np.int8]:
+    """What is known of the inputs of a loop's body, in any iteration."""
+    operands = graph.operands_of(node)
+    given = known[operands].copy()
+    given[: graph.loop_of(node).carried] = Known.NOTHING
+    return given

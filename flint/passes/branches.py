@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.errors import FlintError
-from flint.graph.building import GraphBuilder, TableBuilder, with_tables
-from flint.graph.graph import Conditional, Loop, NodeKind, WorkloadGraph
+from flint.graph.building import GraphBuilder, TableBuilder
+from flint.graph.graph import Conditional, Loop, NodeKind, WorkloadGraph, with_tables
 from flint.graph.scalars import Place, Scalar, evaluate, largest_parts, levels, place_of
 from flint.graph.work import Role
 from flint.mesh.ranks import RankSet, all_ranks, from_mask

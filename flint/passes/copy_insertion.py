@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.graph.building import TableBuilder, with_tables
-from flint.graph.graph import Ints, Loop, NodeKind, WorkloadGraph
+from flint.graph.building import TableBuilder
+from flint.graph.graph import Ints, Loop, NodeKind, WorkloadGraph, with_tables
 from flint.graph.work import Role
 from flint.passes.buffers import buffer_of, constants, overwritten, readers_of
 from flint.passes.columns import with_bodies
@@ -74,7 +74,7 @@ def _to_copy(graph: WorkloadGraph, kept: Collection[int]) -> list[int]:
     loops = [
         (int(graph.operand_ptr[node]) + carried, node)
         for node in np.flatnonzero(graph.kind == NodeKind.LOOP).tolist()
-        for carried in updated_in_place(graph.loops[int(graph.detail[node])])
+        for carried in updated_in_place(graph.loop_of(node))
     ]
     if not found and not loops:
         return []
@@ -101,7 +101,7 @@ def updated_in_place(loop: Loop) -> list[int]:
     """Carried values whose buffer each iteration updates and hands on."""
     body = loop.body
     inside = {
-        node: updated_in_place(body.loops[int(body.detail[node])])
+        node: updated_in_place(body.loop_of(node))
         for node in np.flatnonzero(body.kind == NodeKind.LOOP).tolist()
     }
     updates = (body.role == Role.UPDATE) & (body.bytes_aliased > 0)

@@ -79,7 +79,7 @@ def _unread(graph: WorkloadGraph, given_up: Ints) -> set[int]:
         if node in found or graph.kind[node] != NodeKind.COMPUTE or any(readers[low:high]):
             continue
         found.add(node)
-        for value in graph.operand[graph.operand_ptr[node] : graph.operand_ptr[node + 1]].tolist():
+        for value in graph.operands_of(node).tolist():
             readers[value] -= 1
             if graph.producer[value] >= 0:
                 left.add(int(graph.producer[value]))

@@ -36,8 +36,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.graph.building import with_tables
-from flint.graph.graph import Ints, NodeKind, WorkloadGraph
+from flint.graph.graph import Ints, NodeKind, WorkloadGraph, with_tables
 from flint.graph.tensor_types import TensorType
 from flint.graph.work import Role
 from flint.mesh.ragged import row_of_entry, total_by_row

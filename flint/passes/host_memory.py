@@ -61,7 +61,7 @@ def placed(graph: WorkloadGraph, inputs: Mask | None = None) -> Placed | None:
     readers[graph.outputs] += 1
     bodies: list[Placed | None] = [None] * len(graph.loops)
     for node in range(len(graph)):
-        operands = graph.operand[graph.operand_ptr[node] : graph.operand_ptr[node + 1]]
+        operands = graph.operands_of(node)
         first, last = (graph.result_ptr[node : node + 2] + graph.inputs).tolist()
         if way[node]:
             at[first:last] = way[node] < 0
@@ -93,12 +93,12 @@ def _needed_there(graph: WorkloadGraph) -> Mask:
     needed = np.zeros(graph.values, np.bool_)
     way, renaming, stores = transfers(graph), renames(graph), _stores(graph)
     for node in range(len(graph) - 1, -1, -1):
-        operands = graph.operand[graph.operand_ptr[node] : graph.operand_ptr[node + 1]]
+        operands = graph.operands_of(node)
         first, last = (graph.result_ptr[node : node + 2] + graph.inputs).tolist()
         if way[node] > 0:
             needed[operands] = True
         elif graph.kind[node] == NodeKind.LOOP:
-            needed[operands] |= _needed_there(graph.loops[int(graph.detail[node])].body)
+            needed[operands] |= _needed_there(graph.loop_of(node).body)
         elif renaming[node]:
             needed[operands] |= needed[first:last]
         elif stores[node] and needed[first:last].any():

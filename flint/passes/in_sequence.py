@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.graph.building import GraphBuilder, TableBuilder, with_tables
+from flint.graph.building import GraphBuilder, TableBuilder
 from flint.graph.graph import (
     NODE_COLUMNS,
     WORK_COLUMNS,
@@ -31,6 +31,7 @@ from flint.graph.graph import (
     NodeKind,
     Source,
     WorkloadGraph,
+    with_tables,
 )
 from flint.graph.tensor_types import TensorType
 from flint.graph.work import NO_WORK, Role, Unit, Work, WorkItem

@@ -32,11 +32,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.graph.graph import NodeKind, WorkloadGraph
+from flint.graph.graph import WorkloadGraph
 from flint.graph.tensor_types import DTYPES
 from flint.graph.work import Role, Unit
 from flint.mesh.ragged import row_of_entry
-from flint.passes.rematerialize import accessed_bytes, can_make_itself, loads, transparent_nodes
+from flint.passes.remakable import CHAIN, DEPTH, Readers
+from flint.passes.rematerialize import accessed_bytes
 
 #: Bytes that memory moves while a kernel is launched: 1 us at 3 TB/s.
 LAUNCH_BYTES: Final = 3 << 20
@@ -45,13 +46,8 @@ LAUNCH_BYTES: Final = 3 << 20
 _CYCLES: Final = {Unit.VECTOR: 7, Unit.TRANSCENDENTAL: 79}
 #: Bytes that memory moves in a cycle of one operation: 3.35 TB/s by 66.9 TFLOP/s.
 CYCLE_BYTES: Final = 0.05
-#: Elements of the longest row that is reduced and read again in one kernel.
-MAX_ROW: Final = 1 << 16
 #: Values that a chain may be made of.
 MAX_SOURCES: Final = 32
-
-_CHAIN: Final = (Role.ELEMENTWISE, Role.MOVEMENT)
-_READERS: Final = (Role.ELEMENTWISE, Role.MOVEMENT, Role.REDUCTION, Role.UPDATE)
 
 
 def inlined(graph: WorkloadGraph) -> NDArray[np.bool_]:
@@ -59,23 +55,13 @@ def inlined(graph: WorkloadGraph) -> NDArray[np.bool_]:
     return _Chooser(graph).chosen()
 
 
-class _Chooser:
+class _Chooser(Readers):
     """The nodes of one block, one decision after the other in issue order."""
 
     def __init__(self, graph: WorkloadGraph) -> None:
-        transparent = transparent_nodes(graph)
-        self.graph = graph
-        self.role = graph.role.tolist()
-        self.ptr = graph.operand_ptr.tolist()
-        self.operand = graph.operand.tolist()
-        self.maker = graph.producer[graph.operand].tolist()
+        super().__init__(graph)
         self.accessed = accessed_bytes(graph).tolist()
         self.sizes = graph.value_bytes.tolist()
-        self.elements: list[int] = [item.elements for item in graph.tables.types]
-        self.types = graph.value_type.tolist()
-        self.first = (graph.result_ptr[:-1] + graph.inputs).tolist()
-        may = self._may(transparent)
-        self.may: list[bool] = may.tolist()
         #: Sources of what is made again, value -> bytes; (elements of a row's results, of the
         #: rows) of what has a reduction of rows inside.
         self.sources: dict[int, dict[int, int]] = {}
@@ -84,8 +70,6 @@ class _Chooser:
         #: moves meanwhile.
         self.own: list[float] = _computing(graph).tolist()
         self.cost: dict[int, float] = {}
-        self.users = self._users(transparent)
-        self.transparent = transparent.tolist()
 
     def chosen(self) -> NDArray[np.bool_]:
         """The nodes."""
@@ -93,81 +77,9 @@ class _Chooser:
         for node in range(len(self.graph)):
             if self.transparent[node]:
                 self._note(node)
-            elif self.may[node] and (role[node] in _CHAIN or self._reduced_rows(node)):
+            elif self.may[node] and (role[node] in CHAIN or self.reduced_rows(node)):
                 found[node] = self._worth(node) or self._narrower(node, found)
         return self._needed(found)
-
-    def _may(self, transparent: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Nodes without an order edge that are needed by readers alone which can make them."""
-        graph = self.graph
-        reads = np.isin(graph.role, _READERS) & (graph.kind == NodeKind.COMPUTE)
-        entries = [
-            (consumer, maker)
-            for consumer, maker in zip(graph.consumer.tolist(), self.maker, strict=True)
-            if maker >= 0
-        ]
-        # What leads into a contraction: loads of its operands, in reverse order.
-        feeds = (graph.role == Role.CONTRACTION).tolist()
-        load = loads(graph).tolist()
-        for consumer, maker in sorted(entries, key=lambda pair: -pair[1]):
-            if feeds[consumer] and (load[maker] or transparent[maker]):
-                feeds[maker] = True
-        good = (reads | transparent) & ~np.array(feeds, dtype=bool)
-        may = (graph.kind == NodeKind.COMPUTE) & (np.diff(graph.result_ptr) == 1)
-        may &= np.isin(graph.role, (*_CHAIN, Role.REDUCTION)) & (np.diff(graph.order_ptr) == 0)
-        may &= ~np.array(feeds, dtype=bool) & (graph.bytes_written > 0)
-        may[graph.order_node] = False
-        makers = graph.producer[graph.operand]
-        may[makers[(~good[graph.consumer] | ~can_make_itself(graph)) & (makers >= 0)]] = False
-        leaving = graph.producer[graph.outputs]
-        may[leaving[leaving >= 0]] = False
-        # Through what is made again anyway the reader behind it must be able to as well.
-        for node in np.flatnonzero(transparent)[::-1].tolist():
-            if not may[node] and not good[node]:
-                before = makers[graph.operand_ptr[node] : graph.operand_ptr[node + 1]]
-                may[before[before >= 0]] = False
-        found: NDArray[np.bool_] = may
-        return found
-
-    def _users(self, transparent: NDArray[np.bool_]) -> dict[int, list[int]]:
-        """Readers of each node, through what is made again anyway."""
-        seen = transparent.tolist()
-        users: dict[int, list[int]] = {}
-        consumers = self.graph.consumer.tolist()
-        for entry in range(len(self.maker) - 1, -1, -1):
-            maker, consumer = self.maker[entry], consumers[entry]
-            if maker >= 0:
-                found = users.get(consumer, []) if seen[consumer] else [consumer]
-                users.setdefault(maker, []).extend(found)
-        return {node: list(dict.fromkeys(found)) for node, found in users.items()}
-
-    def _ends(self, node: int, rows: tuple[int, int], depth: int = 0) -> list[int]:
-        """Readers of a node, and of what is computed of it for each row, one number."""
-        found: list[int] = []
-        for user in self.users.get(node, []):
-            small = self.role[user] == Role.ELEMENTWISE and self._made(user) == rows[0]
-            if small and depth < _DEPTH and self.may[user]:
-                found += self._ends(user, rows, depth + 1)
-            else:
-                found.append(user)
-        return list(dict.fromkeys(found))
-
-    def _made(self, node: int) -> int:
-        """Elements of a node's result."""
-        made: int = self.elements[self.types[self.first[node]]]
-        return made
-
-    def _reduced_rows(self, node: int) -> bool:
-        """Whether a node sums up the last dim, and rows that are short enough."""
-        if self.role[node] != Role.REDUCTION or self.ptr[node] == self.ptr[node + 1]:
-            return False
-        types = self.graph.tables.types
-        whole = types[self.types[self.operand[self.ptr[node]]]]
-        result = types[self.types[self.first[node]]]
-        kept = len(result.shape)
-        if not kept or whole.shape[:-1] != result.shape or not result.elements:
-            return False
-        return bool(1 < whole.elements // result.elements <= MAX_ROW)
 
     def _narrower(self, node: int, found: NDArray[np.bool_]) -> bool:
         """Whether all readers make a conversion again, if what it converts is written, which is
@@ -189,12 +101,12 @@ class _Chooser:
         sources, rows = self._made_of(node)
         users = self.users.get(node, [])
         if rows is not None:
-            users = self._ends(node, rows)
+            users = self.ends(node, rows)
         if not users or len(sources) > MAX_SOURCES or rows == _MIXED:
             return False
-        if rows is not None and not all(self._along(user, rows) for user in users):
+        if rows is not None and not all(self.along(user, rows) for user in users):
             return False
-        if self._reduced_rows(node):
+        if self.reduced_rows(node):
             if self._ends_in_one(node):
                 self._note(node)
                 return True
@@ -232,25 +144,25 @@ class _Chooser:
     def _times(self, user: int, node: int) -> float:
         """How often a reader computes each element of what it makes again: once where it goes
         along rows, and a single number once for each thread."""
-        if node in self.rows or self.role[node] == Role.REDUCTION or self._made(node) == 1:
+        if node in self.rows or self.role[node] == Role.REDUCTION or self.made(node) == 1:
             return 1.0
         over = (
             self.first[user] if self.role[user] != Role.REDUCTION else self.operand[self.ptr[user]]
         )
-        times: float = self.elements[self.types[over]] / max(self._made(node), 1)
+        times: float = self.elements[self.types[over]] / max(self.made(node), 1)
         return max(1.0, times)
 
     def _meets(self, node: int) -> bool:
         """Whether the result of a reduction is only read where what it reduced is read as well."""
-        last, made = node, self._made(node)
+        last, made = node, self.made(node)
         users = self.users.get(last, [])
-        while len(users) == 1 and self._made(users[0]) == made:
+        while len(users) == 1 and self.made(users[0]) == made:
             last = users[0]
             users = self.users.get(last, [])
         whole = self._made_of(node)[0].keys()
         return bool(users) and all(
             self.role[user] == Role.ELEMENTWISE
-            and self._made(user) != made
+            and self.made(user) != made
             and whole & self._known(user, last)
             for user in users
         )
@@ -305,14 +217,6 @@ class _Chooser:
                 sources[value] = max(self.accessed[entry], sources.get(value, 0))
         return sources, rows
 
-    def _along(self, user: int, rows: tuple[int, int]) -> bool:
-        """Whether a reader goes along rows."""
-        if self.role[user] == Role.REDUCTION:
-            whole = self.elements[self.types[self.operand[self.ptr[user]]]]
-            mine = self.elements[self.types[self.first[user]]]
-            return self._reduced_rows(user) and (mine, whole) == rows
-        return self.role[user] == Role.ELEMENTWISE and self._made(user) in rows
-
     def _known(self, user: int, but: int, depth: int = 0) -> set[int]:
         """Values that a reader reads besides those of one of its operands.
 
@@ -325,7 +229,7 @@ class _Chooser:
                 continue
             if maker in self.sources:
                 known |= self.sources[maker].keys()
-            elif maker > but and self.may[maker] and depth < _DEPTH:
+            elif maker > but and self.may[maker] and depth < DEPTH:
                 known |= self._known(maker, but, depth + 1)
             else:
                 known.add(self.operand[entry])
@@ -355,7 +259,5 @@ def _computing(graph: WorkloadGraph) -> NDArray[np.float64]:
     return np.bincount(owner, graph.work_flops * each * CYCLE_BYTES, len(graph)).astype(np.float64)
 
 
-#: Steps with one number for each row that are looked through.
-_DEPTH: Final = 8
 #: Rows of two kinds in one chain: it is not made again.
 _MIXED: Final = (-1, -1)

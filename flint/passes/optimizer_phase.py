@@ -15,8 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from flint.graph.building import with_tables
-from flint.graph.graph import Ints, NodeKind, Phase, Source, Tables, WorkloadGraph
+from flint.graph.graph import Ints, NodeKind, Phase, Source, Tables, WorkloadGraph, with_tables
 from flint.graph.joins import through_joins
 from flint.graph.work import Role
 from flint.passes.order import predecessors

@@ -22,9 +22,8 @@ import numpy as np
 
 from flint.cost.grouped import groups_of
 from flint.errors import UsageError
-from flint.graph.building import with_tables
 from flint.graph.communication import Communication
-from flint.graph.graph import NodeKind, WorkloadGraph
+from flint.graph.graph import NodeKind, WorkloadGraph, with_tables
 from flint.graph.nodes import Node
 from flint.graph.routing import Routing
 from flint.graph.tensor_types import TensorType

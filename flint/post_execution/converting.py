@@ -31,19 +31,13 @@ from flint.observed.sources import openable
 from flint.post_execution.communications import Communications
 from flint.post_execution.flows import flows_of
 from flint.post_execution.graphs import Flows, graph_of, phases_of, work_lacking
-from flint.post_execution.load_rank import (
-    Choices,
-    Linked,
-    Recorded,
-    read_linked,
-    with_exchanges,
-)
+from flint.post_execution.load_rank import Choices, Linked, Recorded, read_linked, with_exchanges
 from flint.post_execution.meetings import meet
 from flint.post_execution.order import edges_of
 from flint.post_execution.source_lines import lines_of
 from flint.post_execution.timings import clocks_of, timings_of, together
 from flint.post_execution.trace_files import accesses_by_rank, sorted_files
-from flint.post_execution.units import Units
+from flint.post_execution.units import Units, say_idle
 from flint.post_execution.untraced_ranks import answering
 from flint.workload.programs import Level, Order, Program, ProgramInput, with_communicators
 from flint.workload.uneven import uneven_remarks, with_largest_sizes
@@ -51,8 +45,6 @@ from flint.workload.workload import Workload
 
 #: More ranks than a run has.
 _MAX_WORLD = 1 << 22
-#: Share of a step's time in which nothing ran, from which on there is a warning.
-_IDLE = 0.1
 
 
 @uncollected
@@ -265,7 +257,7 @@ def _traced(rank: int, item: Recorded, world: int, warnings: dict[str, int]) -> 
     for found in (notes, edges.notes, work_lacking(units, item.trace.form)):
         for text, count in found.items():
             warnings[text] = warnings.get(text, 0) + count
-    _say_idle(units, warnings)
+    say_idle(units, warnings)
     described = Communications(world)
     communications = {
         unit: described.of(exchange)
@@ -289,25 +281,3 @@ def _with_consumers(units: Units, flows: Flows | None) -> set[int]:
     inside = (flows.operand >= 0) & ~units.collective[consumer]
     sources = distinct(flows.operand[inside])
     return set(sources[units.collective[sources]].tolist())
-
-
-def _say_idle(units: Units, warnings: dict[str, int]) -> None:
-    """Say in how much of the step nothing ran that the graph has."""
-    if not units.timed:
-        return
-    order = np.argsort(units.start, kind="stable")
-    reached = np.maximum.accumulate(units.end[order])
-    gaps = np.maximum(units.start[order][1:] - reached[:-1], 0).sum()
-    span = int(reached[-1] - units.start[order][0])
-    if span and gaps / span > _IDLE:
-        what = (
-            "nothing ran on the device",
-            "waiting for the host; execution traces leave this time out",
-        )
-        if not units.device:
-            what = "no op ran", "between ops and around them; execution traces leave this time out"
-        text = (
-            f"rank {units.rank}: {what[0]} in {gaps / span:.0%} of the step's "
-            f"{span / 1e6:.1f} ms, {what[1]}"
-        )
-        warnings[text] = 1

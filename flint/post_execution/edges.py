@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.graph.graph import EdgeKind
+from flint.mesh.ragged import Ints
 from flint.post_execution.units import NO_STREAM, Units, of_library
-
-Ints = NDArray[np.int64]
 
 #: Two clocks of a profiler agree to so many nanoseconds.
 JITTER = 2_000

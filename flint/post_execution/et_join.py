@@ -15,17 +15,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flint.errors import FlintError
+from flint.mesh.ragged import Ints
 from flint.observed.columns import Observed, OpFacts
-from flint.post_execution.host_device_links import Links
+from flint.post_execution.links import Links
 from flint.post_execution.storages import Access, Accesses
 from flint.post_execution.units import Units, around
 from flint.post_execution.untold_groups import BY_SIZE
 from flint.validation.matching.alignment import aligned
-
-Ints = NDArray[np.int64]
 
 #: Share of a step's ops that must be in the execution trace, too.
 _ENOUGH = 0.9

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from flint.errors import FlintError
 from flint.graph.distinct import distinct
 from flint.graph.tensor_types import TensorType
-from flint.mesh.ragged import pointer, total_by_row
+from flint.mesh.ragged import Ints, pointer, total_by_row
 from flint.passes import columns
 from flint.post_execution.edges import CONTRADICTED, JITTER
 from flint.post_execution.graphs import Flows
@@ -26,7 +26,6 @@ from flint.post_execution.memory import Memory
 from flint.post_execution.storages import EVERYTHING, HIDDEN, Access
 from flint.post_execution.units import Units
 
-Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 _HIDDEN = (

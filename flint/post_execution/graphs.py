@@ -24,14 +24,14 @@ from flint.graph.communication import Communication
 from flint.graph.graph import NodeKind, Phase, Source, WorkloadGraph
 from flint.graph.tensor_types import DTYPE_BITS, DTYPE_CODE, TensorType
 from flint.graph.work import Role, Unit, Work, WorkItem
+from flint.mesh.ragged import Ints
 from flint.observed.columns import Observed, OpFacts
 from flint.post_execution.edges import Edges
-from flint.post_execution.host_device_links import Links
+from flint.post_execution.links import Links
 from flint.post_execution.source_lines import Line
 from flint.post_execution.units import Units, around
 from flint.post_execution.waits import OPTIMIZER
 
-Ints = NDArray[np.int64]
 Kind = TypeVar("Kind", np.int8, np.int64)
 
 _BACKWARD = "autograd::engine::evaluate_function"

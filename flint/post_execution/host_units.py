@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.graph.distinct import distinct
+from flint.mesh.ragged import Ints
 from flint.observed.classes import OpClass, is_fused_in_cpp
 from flint.observed.columns import Observed, OpFacts
-from flint.post_execution.host_device_links import Links
+from flint.post_execution.links import Links
 from flint.post_execution.units import NO_STREAM, Units, by_fact
-
-Ints = NDArray[np.int64]
 
 #: Host ops of unknown class that are no kernels themselves: they call others.
 _WRAPPERS = ("autograd::", "torch::", "c10d::", "_c10d_functional", "Optimizer.", "ProfilerStep")

@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from flint.mesh.ragged import Ints
 from flint.observed.classes import OpClass
 from flint.observed.columns import Observed, OpFacts
-from flint.post_execution.host_device_links import Links
+from flint.post_execution.links import Links
 from flint.post_execution.units import (
     COLUMNS,
     NO_STREAM,
@@ -23,8 +23,6 @@ from flint.post_execution.units import (
     exchanging,
     of_library,
 )
-
-Ints = NDArray[np.int64]
 
 NO_EXCHANGE = (
     "communication kernels that belong to no recorded collective, or to a kind that execution "

@@ -23,9 +23,9 @@ from flint.observed.columns import CUT_OFF, Observed
 from flint.observed.reading import form_of
 from flint.post_execution.et_join import completed, linked_rows, tensors_of_units
 from flint.post_execution.exchanges import Exchange, exchanges_of, untold_exchanges
-from flint.post_execution.host_device_links import Links
 from flint.post_execution.host_units import host_units
 from flint.post_execution.kernel_units import kernel_units
+from flint.post_execution.links import Links
 from flint.post_execution.meetings import CONTRADICTORY, take_back
 from flint.post_execution.storages import Access, Accesses
 from flint.post_execution.trace_files import ANY_RANK, EXECUTION, KINETO, NSYS

@@ -21,8 +21,7 @@ import numpy as np
 from flint import registry
 from flint.capturing.converting import walk_options, workload_of
 from flint.errors import FlintError
-from flint.graph.building import with_tables
-from flint.graph.graph import NodeKind, WorkloadGraph
+from flint.graph.graph import NodeKind, WorkloadGraph, with_tables
 from flint.graph.work import Role
 from flint.hlo import hlo_pb2 as pb
 from flint.hlo.locations import Locations

@@ -33,8 +33,8 @@ from flint.graph.graph import EdgeKind
 from flint.observed.classes import OpClass
 from flint.observed.columns import Observed
 from flint.post_execution.edges import JITTER, Edges, EdgeSet, Queue, queues_of
-from flint.post_execution.host_device_links import Links
 from flint.post_execution.launches import by_launch
+from flint.post_execution.links import Links
 from flint.post_execution.units import NO_STREAM, Units
 from flint.post_execution.waits import (
     by_optimizer,

@@ -18,7 +18,6 @@ measured time any more and is priced on the system.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -27,9 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.errors import UsageError
-from flint.graph.building import with_tables
 from flint.graph.communication import Communication
-from flint.graph.graph import Ints, NodeKind, WorkloadGraph
+from flint.graph.graph import Ints, NodeKind, WorkloadGraph, with_tables
 from flint.graph.tensor_types import DTYPE_BITS
 from flint.graph.work import Unit
 from flint.host.readable import counted
@@ -42,22 +40,6 @@ from flint.workload.programs import Program
 
 #: A mirror of a rank at another place along an axis with messages is none.
 _NEVER: Final = 1 << 20
-_SIZE: Final = re.compile(r"0*[1-9][0-9]{0,9}")
-
-
-def parse_scale_out(text: str) -> dict[str, int]:
-    """``dp=64,pp=4`` as axes and their sizes.
-
-    Raises:
-        UsageError: not names and positive numbers, or a name twice.
-    """
-    found: dict[str, int] = {}
-    for part in text.split(","):
-        name, _, number = part.strip().partition("=")
-        if not name or not _SIZE.fullmatch(number) or name in found:
-            raise UsageError(f"--scale-out {text[:80]!r}: expected AXIS=RANKS, for example dp=64")
-        found[name] = int(number)
-    return found
 
 
 @dataclass(frozen=True, eq=False, slots=True)

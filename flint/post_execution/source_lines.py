@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from flint.mesh.ragged import Ints
-from flint.post_execution.host_device_links import Span
+from flint.post_execution.links import Span
 
 _FUNCTION: Final = re.compile(r"(?P<file>.+\.py)\((?P<line>\d{1,9})\): ")
 _MODULE: Final = "nn.Module: "

@@ -13,12 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from flint.graph.tensor_types import TensorType
-
-Ints = NDArray[np.int64]
+from flint.mesh.ragged import Ints
 
 #: Past the last byte of a tensor whose strides are not known.
 EVERYTHING = 1 << 62

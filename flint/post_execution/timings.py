@@ -18,16 +18,14 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flint.graph.timing import UNKNOWN_LAUNCH, Timing
+from flint.mesh.ragged import Ints
 from flint.post_execution.edges import JITTER, queues_of
-from flint.post_execution.host_device_links import Links
+from flint.post_execution.links import Links
 from flint.post_execution.load_rank import Recorded
 from flint.post_execution.meetings import Meetings
 from flint.post_execution.units import Units
-
-Ints = NDArray[np.int64]
 
 #: More nanoseconds than two clocks are apart.
 _LATEST = 1 << 62

@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flint.mesh.ragged import Ints
 from flint.observed.columns import OpFacts
-
-Ints = NDArray[np.int64]
 
 #: Libraries that communicate on devices, by their kernels' names; all-reduces of other makers.
 _COLLECTIVE_KERNEL = re.compile(
@@ -129,3 +128,29 @@ def of_library(units: Units) -> NDArray[np.bool_]:
     """Which kernels are those of a library that communicates."""
     names = np.array([bool(_COLLECTIVE_KERNEL.search(name)) for name in units.names], bool)
     return names[units.name]
+
+
+#: Share of a step's time in which nothing ran, from which on there is a warning.
+_IDLE = 0.1
+
+
+def say_idle(units: Units, warnings: dict[str, int]) -> None:
+    """Say in how much of the step nothing ran that the graph has."""
+    if not units.timed:
+        return
+    order = np.argsort(units.start, kind="stable")
+    reached = np.maximum.accumulate(units.end[order])
+    gaps = np.maximum(units.start[order][1:] - reached[:-1], 0).sum()
+    span = int(reached[-1] - units.start[order][0])
+    if span and gaps / span > _IDLE:
+        what = (
+            "nothing ran on the device",
+            "waiting for the host; execution traces leave this time out",
+        )
+        if not units.device:
+            what = "no op ran", "between ops and around them; execution traces leave this time out"
+        text = (
+            f"rank {units.rank}: {what[0]} in {gaps / span:.0%} of the step's "
+            f"{span / 1e6:.1f} ms, {what[1]}"
+        )
+        warnings[text] = 1

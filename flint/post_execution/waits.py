@@ -9,16 +9,14 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flint.graph.distinct import distinct
 from flint.graph.graph import EdgeKind
+from flint.mesh.ragged import Ints
 from flint.observed.columns import Observed
 from flint.post_execution.edges import JITTER, EdgeSet, Queue, queues_of
-from flint.post_execution.host_device_links import Links, StreamWait
+from flint.post_execution.links import Links, StreamWait
 from flint.post_execution.units import NO_STREAM
-
-Ints = NDArray[np.int64]
 
 #: A unit that was held back begins so soon after the event that it waited for (ns): on a device
 #: the hardware lets it go, on a host a thread has to wake up.

@@ -20,6 +20,9 @@ while a rank's COLL or SEND runs, its kernels advance at the speed ``beside``.
 
     actor = Actor(types, ptr, deps, ticks, channel)
     run([actor], members=[1]).end[0]
+
+Longer than 300 lines because the machine is one loop over events, and all of it changes the same
+state.
 """
 
 from __future__ import annotations

@@ -27,14 +27,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.graph.graph import NodeKind, Phase, WorkloadGraph
-from flint.graph.work import Role
 from flint.passes.host_memory import Placed, placed
 from flint.passes.in_sequence import Origin
 from flint.passes.one_of_sequence import ends
+from flint.simulation.buffers import buffers, constant_nodes
 from flint.workload.programs import Call, ProgramInput
-
-#: What may write its result over an operand that it reads.
-_IN_PLACE = (Role.ALIAS, Role.ELEMENTWISE, Role.UPDATE, Role.OPAQUE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +157,7 @@ def _alive(
     last = _last_readers(graph)
     there = np.zeros(graph.values, np.bool_) if at is None else at.values
     size = (graph.value_bytes * (there == on_host)).tolist()
-    buffer = _buffers(graph, last, reused, kept, size)
+    buffer = buffers(graph, last, reused, kept, size)
     dies: dict[int, int] = {}
     for value, owner in enumerate(buffer):
         dies[owner] = max(dies.get(owner, -1), last[value])
@@ -171,7 +168,7 @@ def _alive(
     alive, found = 0, []
     pointer = graph.result_ptr.tolist()
     kinds = graph.kind.tolist()
-    free = _free(graph)
+    free = constant_nodes(graph)
     for node in range(len(graph)):
         if not free[node]:
             for value in range(graph.inputs + pointer[node], graph.inputs + pointer[node + 1]):
@@ -198,111 +195,12 @@ def _last_readers(graph: WorkloadGraph) -> list[int]:
     return found
 
 
-def _buffers(
-    graph: WorkloadGraph,
-    last: list[int],
-    reused: dict[int, int],
-    kept: set[int],
-    size: list[int],
-) -> list[int]:
-    """The value whose buffer each value lies in (itself where it has its own)."""
-    buffer = list(range(graph.values))
-    last = list(last)
-    operand_ptr, result_ptr = graph.operand_ptr.tolist(), graph.result_ptr.tolist()
-    operand = graph.operand.tolist()
-    aliased = graph.bytes_aliased.tolist()
-    alias = (graph.role == Role.ALIAS).tolist()
-    elementwise = (graph.role == Role.ELEMENTWISE).tolist()
-    in_place = np.isin(graph.role, _IN_PLACE).tolist()
-    inside = _overwrites(graph)
-    kinds = graph.kind.tolist()
-    constant = _free(graph)
-    fixed = {
-        value
-        for node in range(len(graph))
-        if constant[node]
-        for value in range(graph.inputs + result_ptr[node], graph.inputs + result_ptr[node + 1])
-    }
-    untouched = kept | fixed
-    for node in range(len(graph)):
-        operands = operand[operand_ptr[node] : operand_ptr[node + 1]]
-        results = range(graph.inputs + result_ptr[node], graph.inputs + result_ptr[node + 1])
-        if kinds[node] == NodeKind.LOOP or (alias[node] and kinds[node] == NodeKind.COMPUTE):
-            beside = {buffer[o] for o in operands[len(results) :]} if not alias[node] else set()
-            pairs = [
-                (r, o) for r, o in zip(results, operands, strict=False) if buffer[o] not in beside
-            ]
-        elif aliased[node] > 0 and kinds[node] == NodeKind.COMPUTE:
-            pairs = [(r, o) for r in results for o in operands if size[o] == size[r]]
-        elif inside[node]:
-            pairs = _in_place_pairs(results, operands, size)
-        elif elementwise[node] and kinds[node] == NodeKind.COMPUTE:
-            # An input's buffer is only given up to the output that it is donated to.
-            pairs = [
-                (r, o)
-                for r in results
-                for o in operands
-                if size[o] == size[r] and buffer[o] >= graph.inputs
-            ]
-        else:
-            pairs = []
-        for result, source in pairs:
-            owner = buffer[source]
-            free = alias[node] or inside[node] or (last[owner] <= node and owner not in untouched)
-            fits = alias[node] or size[source] == size[result]
-            if buffer[result] == result and free and fits:
-                buffer[result] = owner
-                last[owner] = max(last[owner], last[result])
-        for result in results:
-            if buffer[result] != result or result not in reused:
-                continue
-            source = buffer[reused[result]]
-            until = node if in_place[node] and kinds[node] == NodeKind.COMPUTE else node - 1
-            if last[source] <= until:
-                buffer[result] = source
-                last[source] = last[result]
-    return buffer
-
-
-def _free(graph: WorkloadGraph) -> list[bool]:
-    """Nodes whose results take no memory: constants that are not written."""
-    constant = (graph.role == Role.GENERATE) & (graph.bytes_written == 0)
-    found: list[bool] = (constant & (graph.kind == NodeKind.COMPUTE)).tolist()
-    return found
-
-
 def _of_optimizer(graph: WorkloadGraph) -> NDArray[np.bool_]:
     """PyTorch's kernels of the optimizer, shape [nodes]."""
     phases = np.array([int(item.phase) for item in graph.tables.sources] + [0], np.int64)
     native = np.array([*(name.startswith("aten.") for name in graph.tables.ops), False])
     found: NDArray[np.bool_] = native[graph.op] & (phases[graph.source] == Phase.OPTIMIZER)
     return found
-
-
-def _overwrites(graph: WorkloadGraph) -> list[bool]:
-    """PyTorch's ops in place, whose names end with an underscore: the first operands take the
-    results.  A copy does not read what it writes over."""
-    ops = (name.split(".")[:2] for name in graph.tables.ops)
-    named = [
-        op[0] == "aten" and op[-1].endswith("_") and not op[-1].endswith("copy_") for op in ops
-    ]
-    chosen = np.array([*named, False])[graph.op] & (graph.kind == NodeKind.COMPUTE)
-    found: list[bool] = (chosen & (graph.role == Role.OPAQUE)).tolist()
-    return found
-
-
-def _in_place_pairs(
-    results: Sequence[int], operands: Sequence[int], size: Sequence[int]
-) -> list[tuple[int, int]]:
-    """Each result of an op in place with the operand whose buffer it takes.
-
-    Ops on lists name the operands of one tensor after those of another, the one that is written
-    first; a factor that all share stands once, behind the first one's.
-    """
-    if results and operands and len(operands) % len(results) == 0:
-        return list(zip(results, operands[:: len(operands) // len(results)], strict=True))
-    left = iter(operands)
-    return [(r, next((o for o in left if size[o] == size[r]), r)) for r in results]
 
 
 def _inside(graph: WorkloadGraph, node: int, at: Placed | None, on_host: bool) -> int:

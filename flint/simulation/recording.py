@@ -10,23 +10,19 @@ is kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flint.cost.hardware import System
-from flint.cost.kernels import Estimator
 from flint.execution.node_types import NodeType
 from flint.graph.graph import Ints, NodeKind, WorkloadGraph
 from flint.graph.instance_count import instances_of
 from flint.graph.unrolling import Unrolled
 from flint.mesh.mesh import Mesh
 from flint.passes.host_lane import on_host
-from flint.passes.what_if import Chosen
 from flint.simulation.actors import ActorInfo
 from flint.simulation.machine import Actor, Run
 from flint.simulation.memory import memory_by_node
@@ -130,26 +126,15 @@ def record(
     system: str | System = "dgx-h100",
     *,
     granularity: str = "kernel",
-    algorithm: str | None = None,
-    kernels: Estimator | str | Path | None = None,
-    estimator: str = "kernel",
-    passes: Iterable[str | Chosen] = (),
-    attention: str | None = None,
-    communication_order: str | None = None,
-    communication: str | None = None,
-    host: str | None = None,
     rank: int | None = None,
+    **options: Any,
 ) -> Recording:
     """Run a step and keep when everything happened; other arguments and errors as of ``play``.
 
     Args:
         rank: the only rank whose nodes are kept; None: the first rank of each program.
     """
-    played = play(
-        workload, system, granularity=granularity, algorithm=algorithm, kernels=kernels,
-        estimator=estimator, passes=passes, attention=attention,
-        communication_order=communication_order, communication=communication, host=host,
-    )  # fmt: skip
+    played = play(workload, system, granularity=granularity, **options)
     everyone, happened = played.everyone, played.happened
     ranks = []
     for number, (graph, members) in enumerate(played.programs):

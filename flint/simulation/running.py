@@ -40,7 +40,7 @@ from flint.simulation.result import ProgramResult, SimulationResult, spread_of_s
 from flint.simulation.shortened_run import run_shortened
 from flint.simulation.steady_state import Repeat
 from flint.simulation.unlisted_types import unlisted_types
-from flint.workload.programs import Level, Order
+from flint.workload.programs import Order
 from flint.workload.workload import Workload
 
 NAME: Final = "embedded"
@@ -96,11 +96,7 @@ def simulate(
             workload that has none.
         FlintError: a graph without any work, ranks that wait for each other for ever.
     """
-    if workload.level == Level.LOGICAL:
-        raise UsageError(
-            "the program is not partitioned (its shapes are global, its inputs carry shardings): "
-            "simulating needs the per-device program that XLA's partitioner makes of it"
-        )
+    workload.check_partitioned("simulating needs")
     check_attention(attention)
     order = order_of(workload, communication_order)
     modelled = algorithm is not None or communication_order is not None

@@ -16,8 +16,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from flint.errors import FlintError
-from flint.graph.building import GraphBuilder, with_tables
-from flint.graph.graph import WorkloadGraph
+from flint.graph.building import GraphBuilder
+from flint.graph.graph import WorkloadGraph, with_tables
 from flint.host.collection import uncollected
 from flint.mesh.mesh import Mesh
 from flint.passes.routed import routed

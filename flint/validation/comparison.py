@@ -9,9 +9,10 @@ from collections import Counter
 
 import numpy as np
 
+from flint.mesh.ragged import Ints
 from flint.observed.classes import OpClass
 from flint.observed.clocks import Meetings
-from flint.observed.columns import Ints, Observed, Taken
+from flint.observed.columns import Observed, Taken
 from flint.observed.group_lookup import (
     TOGETHER,
     launched_together,

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from flint.mesh.ragged import Ints
 from flint.observed.across_ranks import (
     BLUR,
     ENOUGH,
@@ -28,7 +29,7 @@ from flint.observed.across_ranks import (
     rows_of_grids,
 )
 from flint.observed.classes import OpClass
-from flint.observed.columns import Ints, Observed, OpFacts
+from flint.observed.columns import Observed, OpFacts
 from flint.validation.matching.equivalence import MESSAGES, TO_ROOT, last_name
 from flint.validation.matching.not_told import GROUP, INFERRED
 from flint.validation.matching.pairing import Matching

@@ -89,6 +89,6 @@ def _parts(
     """Nodes of a block and of all bodies below them, with how often they run."""
     yield graph, chosen, times
     for node in chosen[graph.kind[chosen] == NodeKind.LOOP].tolist():
-        loop = graph.loops[int(graph.detail[node])]
+        loop = graph.loop_of(node)
         inside = np.arange(len(loop.body), dtype=np.int64)
         yield from _parts(loop.body, inside, times * loop.trip_count)

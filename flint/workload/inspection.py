@@ -202,7 +202,7 @@ def _loops(every: list[ProgramBlock]) -> tuple[LoopRow, ...]:
     for block in every:
         graph = block.graph
         for node in np.flatnonzero(graph.kind == NodeKind.LOOP).tolist():
-            loop = graph.loops[int(graph.detail[node])]
+            loop = graph.loop_of(node)
             inside = [item for item in blocks(loop.body) if item.times]
             source = graph.tables.sources[int(graph.source[node])]
             rows.append(

@@ -11,9 +11,8 @@ from typing import Final
 
 from flint.errors import FlintError
 from flint.graph.allocations import Allocations
-from flint.graph.building import with_tables
 from flint.graph.communication import Communication
-from flint.graph.graph import WorkloadGraph
+from flint.graph.graph import WorkloadGraph, with_tables
 from flint.graph.tensor_types import TensorType
 from flint.graph.timing import Timing
 from flint.mesh.ranks import RankSet

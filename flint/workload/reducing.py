@@ -22,9 +22,8 @@ import numpy as np
 
 from flint.errors import UsageError
 from flint.execution.structures import used_communications
-from flint.graph.building import with_tables
 from flint.graph.communication import Communication
-from flint.graph.graph import Ints
+from flint.graph.graph import Ints, with_tables
 from flint.mesh.groups import Groups, from_table
 from flint.mesh.mesh import Mesh
 from flint.mesh.network_dims import network_dims

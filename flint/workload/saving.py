@@ -23,7 +23,7 @@ from flint.mesh.ranks import chosen_ranks
 from flint.passes import apply
 from flint.workload.folder import DOCUMENT, check_replaceable
 from flint.workload.names import ALLOCATIONS, TIMES, module_suffix, program_file
-from flint.workload.programs import Level, Program, ProgramInput
+from flint.workload.programs import Program, ProgramInput
 from flint.workload.sealing import SCHEMA, files_of
 
 if TYPE_CHECKING:
@@ -98,11 +98,7 @@ def save(
             folder in the way, the logical level (it has no ETs).
         FlintError: the disk is too small or fails.
     """
-    if workload.level == Level.LOGICAL:
-        raise UsageError(
-            "the program is not partitioned (its shapes are global, its inputs carry shardings): "
-            "execution traces need the per-device program that XLA's partitioner makes of it"
-        )
+    workload.check_partitioned("execution traces need")
     described = system if isinstance(system, System) else load_system(system)
     if reduce_ranks is not None and not (isinstance(ranks, str) and ranks == "all"):
         raise UsageError("ranks that stand for all are chosen by Flint: leave --ranks out")

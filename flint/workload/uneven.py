@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from flint.graph.building import with_tables
 from flint.graph.communication import Communication
-from flint.graph.graph import Ints, NodeKind, WorkloadGraph
+from flint.graph.graph import Ints, NodeKind, WorkloadGraph, with_tables
 
 if TYPE_CHECKING:
     from flint.workload.programs import Program

@@ -19,7 +19,7 @@ import numpy as np
 
 from flint import registry
 from flint.cost.device_names import system_of_device
-from flint.errors import FlintError
+from flint.errors import FlintError, UsageError
 from flint.graph.communication import Communicator
 from flint.graph.graph import WorkloadGraph
 from flint.graph.verification import verify
@@ -116,6 +116,18 @@ class Workload:
         from flint.workload.saving import save
 
         return save(self, Path(folder), **options)
+
+    def check_partitioned(self, needs: str) -> None:
+        """Refuse the logical level, for what ``needs`` a program of each rank.
+
+        Raises:
+            UsageError: the program is not partitioned.
+        """
+        if self.level == Level.LOGICAL:
+            raise UsageError(
+                "the program is not partitioned (its shapes are global, its inputs carry "
+                f"shardings): {needs} the per-device program that XLA's partitioner makes of it"
+            )
 
     def save_programs(self, folder: str | Path) -> None:
         """Write the workload folder without traces, as for a program that is not partitioned."""

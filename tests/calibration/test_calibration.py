@@ -22,7 +22,8 @@ from flint.cost.hardware import Curve
 from flint.cost.kernels import kernel_seconds
 from flint.cost.systems import load_system, whole_description
 from flint.errors import FlintError, UsageError
-from flint.graph.building import GraphBuilder, TableBuilder, with_tables
+from flint.graph.building import GraphBuilder, TableBuilder
+from flint.graph.graph import with_tables
 from flint.graph.tensor_types import tensor_type
 from flint.graph.work import Role, Unit, Work, WorkItem
 from flint.mesh.mesh import Mesh

@@ -1,4 +1,7 @@
-"""``flint capture`` as a user runs it: a process, its files, exit status, one line of error."""
+"""``flint capture`` as a user runs it: a process, its files, exit status, one line of error.
+
+Longer than 300 lines because all its tests take the same small file of the user.
+"""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from flint.cost.hardware import KernelModel, Tile
 from flint.cost.kernels import kernel_seconds
 from flint.cost.systems import load_system
-from flint.graph.building import GraphBuilder, TableBuilder, with_tables
-from flint.graph.graph import WorkloadGraph
+from flint.graph.building import GraphBuilder, TableBuilder
+from flint.graph.graph import WorkloadGraph, with_tables
 from flint.graph.tensor_types import tensor_type
 from flint.graph.work import Role, Unit, Work, WorkItem
 from tests.support.roofline import node_seconds

@@ -22,7 +22,8 @@ from flint.cost.uncertainty import (
     spread_of,
     weight,
 )
-from flint.graph.building import GraphBuilder, TableBuilder, with_tables
+from flint.graph.building import GraphBuilder, TableBuilder
+from flint.graph.graph import with_tables
 from flint.graph.kinds import Source
 from flint.graph.tensor_types import tensor_type
 from flint.graph.work import Role, Unit, Work, WorkItem

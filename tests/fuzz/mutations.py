@@ -6,6 +6,9 @@ dropped, doubled, moved or replaced by a value that readers trip over, and the r
 again as it was. The same random numbers give the same input.
 
     json_values(b'{"world_size": 4}', Random(0))      # b'{"world_size": -1}', say
+
+Longer than 300 lines because each form of file is taken apart and put together again in its own
+way.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from flint.errors import FlintError
 from flint.graph.blocks import Edges, passed_on
-from flint.graph.building import GraphBuilder, TableBuilder, with_tables
-from flint.graph.graph import EdgeKind, Loop
+from flint.graph.building import GraphBuilder, TableBuilder
+from flint.graph.graph import EdgeKind, Loop, with_tables
 from flint.graph.instance_count import MAX_INSTANCES, instances_of
 from flint.graph.unrolling import unroll
 from flint.graph.verification import verify

@@ -1,4 +1,7 @@
-"""Tuples, control flow and asynchronous pairs, from HLO text that XLA itself has parsed."""
+"""Tuples, control flow and asynchronous pairs, from HLO text that XLA itself has parsed.
+
+Longer than 300 lines because each case is HLO text, with the records that are read of it.
+"""
 
 import pytest
 from jaxlib import xla_client

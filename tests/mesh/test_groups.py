@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from flint.errors import FlintError
+from flint.mesh.group_names import axes_of
 from flint.mesh.groups import (
     Groups,
     StridedGroups,
     TableGroups,
     along_axes,
-    axes_of,
     everybody,
     from_iota,
     from_table,

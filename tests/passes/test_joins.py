@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from flint.graph.building import TableBuilder, with_tables
-from flint.graph.graph import Loop, Phase, Source, WorkloadGraph
+from flint.graph.building import TableBuilder
+from flint.graph.graph import Loop, Phase, Source, WorkloadGraph, with_tables
 from flint.graph.joins import behind, joins, narrowed
 from flint.graph.nodes import Node
 from flint.graph.verification import verify

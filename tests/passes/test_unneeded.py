@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, given, settings
 
-from flint.graph.building import TableBuilder, with_tables
-from flint.graph.graph import EdgeKind, Loop
+from flint.graph.building import TableBuilder
+from flint.graph.graph import EdgeKind, Loop, with_tables
 from flint.graph.verification import verify
 from flint.graph.work import Role
 from flint.models.jax.llama3 import train_tiny

@@ -1,4 +1,7 @@
-"""Traces of several ranks, and of some of them: groups, messages, sizes, who is missing."""
+"""Traces of several ranks, and of some of them: groups, messages, sizes, who is missing.
+
+Longer than 300 lines because each case writes the traces of several ranks out by hand.
+"""
 
 from __future__ import annotations
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import flint
+from flint.cli.parsing import parse_scale_out
 from flint.errors import UsageError
 from flint.post_execution.converting import convert_traces
-from flint.post_execution.scale_out import parse_scale_out
 from flint.simulation.running import simulate
 from tests.post_execution.traces import Profile
 from tests.support.command_line import failed, flint_here

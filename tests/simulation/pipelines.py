@@ -14,9 +14,9 @@ import numpy as np
 
 from flint.cost.prices import Prices
 from flint.cost.systems import load_system
-from flint.graph.building import GraphBuilder, TableBuilder, with_tables
+from flint.graph.building import GraphBuilder, TableBuilder
 from flint.graph.communication import Communication
-from flint.graph.graph import EdgeKind, WorkloadGraph
+from flint.graph.graph import EdgeKind, WorkloadGraph, with_tables
 from flint.graph.tensor_types import tensor_type
 from flint.graph.work import NO_WORK, Role, Unit, Work, WorkItem
 from flint.mesh.groups import StridedGroups

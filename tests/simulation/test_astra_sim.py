@@ -13,7 +13,8 @@ import flint
 from flint.cli import main
 from flint.converters.chakra.read.reader import read_trace
 from flint.converters.chakra.schema import NodeType
-from flint.graph.building import GraphBuilder, TableBuilder, with_tables
+from flint.graph.building import GraphBuilder, TableBuilder
+from flint.graph.graph import with_tables
 from flint.mesh.mesh import Mesh
 from flint.models.jax.llama3 import train_tiny
 from tests.simulation.test_simulate import BIG, overlapped, product, workload_of

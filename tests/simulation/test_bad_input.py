@@ -9,7 +9,8 @@ import pytest
 
 from flint.cli import main
 from flint.cost.systems import load_system, system_names
-from flint.graph.building import GraphBuilder, TableBuilder, with_tables
+from flint.graph.building import GraphBuilder, TableBuilder
+from flint.graph.graph import with_tables
 from flint.graph.work import Role, Work
 from flint.mesh.mesh import Mesh
 from tests.simulation.test_simulate import BIG, overlapped, workload_of

@@ -12,8 +12,9 @@ from flint.converters.chakra.astra_sim import files
 from flint.converters.chakra.astra_sim.comparison import Difference, as_astra_sim_links
 from flint.converters.chakra.astra_sim.reasons import reason
 from flint.cost.systems import load_system
-from flint.graph.building import GraphBuilder, TableBuilder, with_tables
+from flint.graph.building import GraphBuilder, TableBuilder
 from flint.graph.communication import Communication
+from flint.graph.graph import with_tables
 from flint.graph.tensor_types import tensor_type
 from flint.mesh.groups import StridedGroups, along_axes
 from flint.mesh.mesh import Mesh

@@ -1,4 +1,7 @@
-"""Communicators with a stream each: what overlaps shares the links; ticks by hand."""
+"""Communicators with a stream each: what overlaps shares the links; ticks by hand.
+
+Longer than 300 lines because each schedule has its ticks derived by hand beside it.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,9 @@ from flint.cost.placement import place
 from flint.errors import UsageError
 from flint.execution.chains import CommunicationOrder, chains
 from flint.execution.node_types import NodeType
-from flint.graph.building import GraphBuilder, TableBuilder, with_tables
+from flint.graph.building import GraphBuilder, TableBuilder
 from flint.graph.communication import Communication
+from flint.graph.graph import with_tables
 from flint.graph.partners import partners
 from flint.graph.tensor_types import tensor_type
 from flint.graph.work import Role

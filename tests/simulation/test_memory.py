@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from flint.graph.building import GraphBuilder, TableBuilder, with_tables
-from flint.graph.graph import Loop, WorkloadGraph
+from flint.graph.building import GraphBuilder, TableBuilder
+from flint.graph.graph import Loop, WorkloadGraph, with_tables
 from flint.graph.tensor_types import tensor_type
 from flint.graph.work import Role, Unit, Work, WorkItem
 from flint.simulation.memory import peak_memory

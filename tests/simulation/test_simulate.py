@@ -1,4 +1,7 @@
-"""Whole simulations: steps by hand, invariants, the command line, bad input."""
+"""Whole simulations: steps by hand, invariants, the command line, bad input.
+
+Longer than 300 lines because each step has its times derived by hand beside it.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,9 @@ from flint.cost.prices import Prices
 from flint.cost.systems import load_system
 from flint.cost.uncertainty import spread_of
 from flint.errors import FlintError, UsageError
-from flint.graph.building import GraphBuilder, TableBuilder, with_tables
+from flint.graph.building import GraphBuilder, TableBuilder
 from flint.graph.communication import Communication
-from flint.graph.graph import Loop, WorkloadGraph
+from flint.graph.graph import Loop, WorkloadGraph, with_tables
 from flint.graph.tensor_types import tensor_type
 from flint.graph.work import Role, Unit, Work, WorkItem
 from flint.mesh.groups import StridedGroups, along_axes, everybody

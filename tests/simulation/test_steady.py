@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from flint.cost.prices import Prices
 from flint.cost.systems import load_system
-from flint.graph.building import GraphBuilder, TableBuilder, with_tables
+from flint.graph.building import GraphBuilder, TableBuilder
 from flint.graph.communication import Communication
-from flint.graph.graph import Loop, WorkloadGraph
+from flint.graph.graph import Loop, WorkloadGraph, with_tables
 from flint.graph.instance_count import instances_of
 from flint.graph.work import Role
 from flint.mesh.groups import along_axes
 from flint.mesh.mesh import Mesh
-from flint.simulation import accounting
+from flint.simulation import accounting, spent_time
 from flint.simulation.actors import build_actors
 from flint.simulation.durations import Costs
 from flint.simulation.loop_shortening import least, left_out, shorten
@@ -69,8 +69,8 @@ def test_random_loops_take_as_long_as_all_their_iterations(graph, trips, seed, b
     assert len(short_actors.columns) == len(actors.columns)
     for actor, role in enumerate(short_actors.info):
         assert accounting.last_end(short, repeated, (actor,)) == int(full.end[actor].max(initial=0))
-        few = accounting._Spent(role, short, actor, repeated)
-        every = accounting._Spent(actors.info[actor], full, actor, [])
+        few = spent_time.Spent(role, short, actor, repeated)
+        every = spent_time.Spent(actors.info[actor], full, actor, [])
         assert (few.compute, few.communication) == (every.compute, every.communication)
         assert few.exposed_ticks == every.exposed_ticks
         assert few.times.sum() == every.times.sum()

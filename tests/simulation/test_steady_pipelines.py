@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from flint.errors import FlintError
 from flint.execution.chains import CommunicationOrder
 from flint.execution.node_types import NodeType
-from flint.simulation import accounting
+from flint.simulation import accounting, spent_time
 from flint.simulation.actors import build_actors
 from flint.simulation.machine import run
 from flint.simulation.microbatches import Microbatches
@@ -44,8 +44,8 @@ def test_pipelines_take_as_long_as_all_their_microbatches(
     assert len(short_actors.columns) == len(actors.columns)
     for actor, role in enumerate(short_actors.info):
         assert accounting.last_end(short, repeated, (actor,)) == int(full.end[actor].max(initial=0))
-        few = accounting._Spent(role, short, actor, repeated)
-        every = accounting._Spent(actors.info[actor], full, actor, [])
+        few = spent_time.Spent(role, short, actor, repeated)
+        every = spent_time.Spent(actors.info[actor], full, actor, [])
         assert (few.compute, few.communication) == (every.compute, every.communication)
         assert few.exposed_ticks == every.exposed_ticks
         assert few.times.sum() == every.times.sum()
@@ -77,8 +77,8 @@ def test_more_microbatches_than_were_captured_are_those_of_a_longer_capture(
         return
     for actor, role in enumerate(few_actors.info):
         assert accounting.last_end(few, repeated, (actor,)) == int(full.end[actor].max(initial=0))
-        found = accounting._Spent(role, few, actor, repeated)
-        every = accounting._Spent(actors.info[actor], full, actor, [])
+        found = spent_time.Spent(role, few, actor, repeated)
+        every = spent_time.Spent(actors.info[actor], full, actor, [])
         assert (found.compute, found.communication) == (every.compute, every.communication)
         assert found.exposed_ticks == every.exposed_ticks
         assert found.times.sum() == every.times.sum()

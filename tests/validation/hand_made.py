@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 
-from flint.graph.building import GraphBuilder, TableBuilder, with_tables
+from flint.graph.building import GraphBuilder, TableBuilder
 from flint.graph.communication import Communication
+from flint.graph.graph import with_tables
 from flint.graph.tensor_types import tensor_type
 from flint.graph.work import Role, Unit, Work, WorkItem
 from flint.mesh.groups import along_axes

@@ -2,6 +2,8 @@
 
 Each trace is of the step in ``hand_made``; what is changed is one thing that a run could do
 otherwise than its capture.
+
+Longer than 300 lines because it is one table of defects, a row each, in three forms of traces.
 """
 
 from __future__ import annotations

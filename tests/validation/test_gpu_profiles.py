@@ -13,7 +13,7 @@ import pytest
 
 from flint.converters.profilers.xplane.observe import observe as observe_xplane
 from flint.errors import FlintError
-from flint.graph.building import with_tables
+from flint.graph.graph import with_tables
 from flint.observed.classes import OpClass
 from flint.validation.expected.ops import expected_of
 from flint.validation.rewrites.all_reduces import ABSORBED, FOLDED

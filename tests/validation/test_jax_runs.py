@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from flint.errors import FlintError, UsageError
-from flint.graph.building import with_tables
+from flint.graph.graph import with_tables
 from flint.observed.classes import OpClass
 from flint.validation.matching.form_reasons import BUFFERS, PROMOTED, SCATTERED, SWAPPED
 from flint.validation.rewrites.combined_collectives import COMBINED

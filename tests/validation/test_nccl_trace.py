@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from flint.converters.profilers.kineto.observe import observe  # noqa: E402
-from flint.graph.building import with_tables  # noqa: E402
+from flint.graph.graph import with_tables  # noqa: E402
 from flint.models.torch.resnet import RESNET50, training  # noqa: E402
 from flint.observed.classes import OpClass  # noqa: E402
 from flint.validation.matching.form_reasons import IN_PLACE, LIBRARY  # noqa: E402

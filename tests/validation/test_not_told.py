@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from flint.converters.profilers.torch_ops import functional_reduction
+from flint.converters.profilers.torch_collectives import functional_reduction
 from flint.validation.matching.not_told import ELEMENT_TYPE, GROUP, REDUCTION, SIZES
 from flint.validation.report.page import page, ratio_note
 from flint.validation.validating import validate

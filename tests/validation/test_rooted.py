@@ -8,7 +8,8 @@ import pytest
 
 from flint.converters.profilers.pytorch_et.links import _RESULT_FIRST
 from flint.converters.profilers.pytorch_et.observe import observe as observe_pytorch_et
-from flint.converters.profilers.torch_ops import comms_facts, op_facts
+from flint.converters.profilers.torch_collectives import comms_facts
+from flint.converters.profilers.torch_ops import op_facts
 from flint.observed.classes import OpClass
 from flint.observed.columns import OpFacts
 from flint.validation.matching.equivalence import rules_for

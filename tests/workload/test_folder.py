@@ -17,8 +17,8 @@ from hypothesis import given
 import flint
 from flint.errors import FlintError, UsageError
 from flint.graph.allocations import Allocations
-from flint.graph.building import GraphBuilder, TableBuilder, with_tables
-from flint.graph.graph import Conditional, WorkloadGraph
+from flint.graph.building import GraphBuilder, TableBuilder
+from flint.graph.graph import Conditional, WorkloadGraph, with_tables
 from flint.graph.io import graph_from_bytes, graph_to_bytes
 from flint.graph.scalars import constant
 from flint.graph.tensor_types import tensor_type

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 
-from flint.graph.building import GraphBuilder, TableBuilder, with_tables
-from flint.graph.graph import Loop, NodeKind, WorkloadGraph
+from flint.graph.building import GraphBuilder, TableBuilder
+from flint.graph.graph import Loop, NodeKind, WorkloadGraph, with_tables
 from flint.graph.tensor_types import tensor_type
 from flint.graph.work import Role, Unit, Work, WorkItem
 from flint.mesh.mesh import Mesh

@@ -5,6 +5,8 @@ a recipe become chips of ours, stands in a table.  A model with two kinds of lay
 model that has only the one and the model that has only the other (``expressed.py``).
 
     expressed(recipe)              # Expressed, or the reason why it is not
+
+Longer than 300 lines because it is one table of recipes, with what each row leaves open.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ The idea: sizes, mesh, batches and checkpointing are read off the row; what rows
 what our model has not, stands in a table by how their ids begin.
 
     expressed(recipe)              # Expressed, or the reason why it is not
+
+Longer than 300 lines because it is one table of trainers, with what each row leaves open.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from flint.cost.kernels import Estimator, kernel_seconds
 from flint.graph.graph import WorkloadGraph
 from flint.models.mixtures import Experts, Heads, Mixture
 from flint.models.torch import moe
-from flint.models.torch.llama3 import Config
+from flint.models.torch.llama3_model import Config
 
 #: How a row's accelerator begins -> system, accelerator.
 SYSTEMS: Mapping[str, tuple[str, str]] = {

@@ -24,9 +24,9 @@ from flint.cost.hardware import System
 from flint.cost.kernels import kernel_seconds
 from flint.cost.prices import Prices
 from flint.execution.forms import bytes_of
-from flint.graph.building import GraphBuilder, TableBuilder, with_tables
+from flint.graph.building import GraphBuilder, TableBuilder
 from flint.graph.communication import Communication
-from flint.graph.graph import Ints, NodeKind, WorkloadGraph
+from flint.graph.graph import Ints, NodeKind, WorkloadGraph, with_tables
 from flint.graph.partners import partners
 from flint.graph.tensor_types import tensor_type
 from flint.graph.work import Role, Work

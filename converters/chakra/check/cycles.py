@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from flint.mesh.ragged import Ints
 
 
 def components(source: Ints, target: Ints, count: int) -> NDArray[np.int32]:

@@ -26,7 +26,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flint.converters.chakra.check import cycles
 from flint.converters.chakra.check.findings import Hits, one_node
@@ -35,8 +34,7 @@ from flint.converters.chakra.check.matching import Endpoints, Matching, sequence
 from flint.converters.chakra.check.skeleton import Skeleton, skeleton
 from flint.converters.chakra.check.trace_views import Facts
 from flint.converters.chakra.schema import NodeType
-
-Ints = NDArray[np.int64]
+from flint.mesh.ragged import Ints
 
 
 @dataclass(frozen=True, slots=True)

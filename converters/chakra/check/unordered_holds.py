@@ -28,15 +28,13 @@ from operator import itemgetter
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flint.converters.chakra.check.cycles import components
 from flint.converters.chakra.check.findings import Hits, one_node
 from flint.converters.chakra.check.graph import Above, EventGraph
 from flint.converters.chakra.check.trace_views import Facts, View
 from flint.converters.chakra.schema import NodeType
-
-Ints = NDArray[np.int64]
+from flint.mesh.ragged import Ints
 
 MAX_VERTICES: Final = 1_000_000
 MAX_PAIRS: Final = 2_000_000

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from flint.converters.chakra import et_def_pb2 as pb
 from flint.converters.chakra.read.trace import Csr
-from flint.mesh.ragged import segments
+from flint.mesh.ragged import Ints, segments
 
-Ints: TypeAlias = NDArray[np.int64]
 Words: TypeAlias = NDArray[np.uint64]
 
 

@@ -21,9 +21,10 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from flint.converters.chakra import et_def_pb2 as pb
-from flint.converters.chakra.read.bulk import Ints, NotPlain, Words, masks, packed, strings, varints
+from flint.converters.chakra.read.bulk import NotPlain, Words, masks, packed, strings, varints
 from flint.converters.chakra.read.trace import INT_ATTRIBUTES, Trace
 from flint.converters.chakra.schema import FIELD_OF, NodeField, ValueField
+from flint.mesh.ragged import Ints
 
 _PADDING: Final = 24  # reads past the end of a truncated value stay inside the buffer
 _LEN, _VARINT = 2, 0

@@ -17,7 +17,7 @@ from flint.converters.chakra.network import read_json_object
 from flint.converters.chakra.read.reader import read_trace
 from flint.converters.chakra.read.trace import Trace
 from flint.converters.chakra.schema import CollectiveKind, NodeType
-from flint.converters.profilers.torch_ops import ranks_of
+from flint.converters.profilers.torch_collectives import ranks_of
 from flint.errors import FlintError
 from flint.observed.classes import OpClass, aten_class, c10d_class
 from flint.observed.columns import UNTOLD_RANK, Observed, OpFacts

@@ -22,8 +22,7 @@ from flint.execution.emission import Emission
 from flint.execution.forms import RankForm, bytes_of
 from flint.graph.communication import Communication
 from flint.graph.unrolling import Unrolled
-
-Ints = NDArray[np.int64]
+from flint.mesh.ragged import Ints
 
 
 def node_columns(

@@ -20,9 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.converters.chakra.schema import ATTR_NAME_FIELD, NodeField, ValueField
-from flint.mesh.ragged import segments
+from flint.mesh.ragged import Ints, segments
 
-Ints = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 Mask = NDArray[np.bool_]
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flint.converters.chakra.write.parquet_process import parquet_file
 from flint.converters.chakra.write.records import note
@@ -19,11 +18,10 @@ from flint.execution.emission import Emission
 from flint.graph.distinct import distinct
 from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.unrolling import Unrolled
+from flint.mesh.ragged import Ints
 
 if TYPE_CHECKING:
     from flint.converters.chakra.write.parquet import Column
-
-Ints = NDArray[np.int64]
 
 #: Names of node types in the table.
 _KINDS: Final = ("", "", "", "", "COMP", "SEND", "RECV", "COLL")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flint.converters.chakra.astra_sim.forecast import messages_in, messages_of
 from flint.converters.chakra.comm_groups import GroupIds
@@ -27,8 +26,7 @@ from flint.graph.graph import WorkloadGraph
 from flint.graph.unrolling import Lookahead, Unrolled, unroll
 from flint.mesh.groups import Groups
 from flint.mesh.network_dims import NetworkDims
-
-Ints = NDArray[np.int64]
+from flint.mesh.ragged import Ints
 
 
 @dataclass(frozen=True, eq=False, slots=True)

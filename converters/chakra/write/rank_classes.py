@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flint.converters.chakra.comm_groups import GroupIds
 from flint.converters.chakra.schema import COLLECTIVE_KIND
@@ -20,8 +19,7 @@ from flint.execution.peers import Peer, combine
 from flint.execution.structures import Structure, rows_by_class
 from flint.graph.communication import Communication
 from flint.mesh.groups import Groups
-
-Ints = NDArray[np.int64]
+from flint.mesh.ragged import Ints
 
 _OWN = Peer("own")
 

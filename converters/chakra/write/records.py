@@ -36,8 +36,7 @@ from flint.converters.chakra.write.encode import (
     varint_width,
 )
 from flint.graph.distinct import distinct
-
-Ints = NDArray[np.int64]
+from flint.mesh.ragged import Ints
 
 
 @dataclass(frozen=True, eq=False, slots=True)

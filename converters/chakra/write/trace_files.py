@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from flint.converters.chakra.write.encode import Bytes
 from flint.host.checksums import checksum, coefficients
+from flint.mesh.ragged import Ints
 from flint.workload.sealing import entry, rank_runs
-
-Ints = NDArray[np.int64]
 
 #: After this many ranks progress is told.
 _STEP = 64

@@ -22,7 +22,7 @@ from flint.converters.chakra.astra_sim.files import groups_text, write_astra_sim
 from flint.converters.chakra.astra_sim.forecast import Forecast, forecast
 from flint.converters.chakra.comm_groups import GroupIds
 from flint.converters.chakra.write.manifest import Manifest
-from flint.converters.chakra.write.plans import Build, Ints, Plan, plan_of
+from flint.converters.chakra.write.plans import Build, Plan, plan_of
 from flint.converters.chakra.write.records import metadata_record
 from flint.converters.chakra.write.trace_files import FileWriter
 from flint.cost.hardware import System
@@ -36,6 +36,7 @@ from flint.host.environment import DISTRIBUTION, installed_version
 from flint.host.readable import human_bytes
 from flint.mesh.mesh import Mesh
 from flint.mesh.network_dims import network_dims
+from flint.mesh.ragged import Ints
 
 #: Disk left free when the space needed is compared with what there is.
 _RESERVE = 1 << 20

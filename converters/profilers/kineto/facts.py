@@ -16,16 +16,14 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from flint.converters.profilers.kineto.events import GloosWork
-from flint.converters.profilers.torch_ops import (
-    bytes_of,
+from flint.converters.profilers.torch_collectives import (
     comms_facts,
     functional_reduction,
     old_record,
-    op_facts,
     peer_in_group,
     ranks_of,
-    tensors_of,
 )
+from flint.converters.profilers.torch_ops import bytes_of, op_facts, tensors_of
 from flint.cost.aten_work import needs_values
 from flint.observed.classes import OpClass
 from flint.observed.columns import OpFacts, Tensor

@@ -21,11 +21,11 @@ from flint.converters.profilers.kineto.processes import MERGED, UNTOLD_ORDER
 from flint.converters.profilers.kineto.reading import read_events
 from flint.converters.profilers.kineto.rows import add_ops, stand_in
 from flint.converters.profilers.kineto.unmarked_steps import steps_of
-from flint.converters.profilers.torch_ops import groups_of
+from flint.converters.profilers.torch_collectives import groups_of
 from flint.errors import FlintError
 from flint.observed.columns import CUT_OFF, UNTOLD_RANK, Hints, Observed
 from flint.observed.rows import ObservedRows
-from flint.post_execution.host_device_links import Links
+from flint.post_execution.links import Links
 
 UNMARKED = "no ProfilerStep in the trace: its steps are told apart by those of the optimizer"
 #: More characters than a device's name has.

@@ -11,7 +11,6 @@ once, because steps repeat themselves.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from enum import IntEnum
 from functools import partial
@@ -31,19 +30,17 @@ from flint.converters.profilers.kineto.arguments import (
     decoded,
     said_by,
 )
-from flint.converters.profilers.kineto.events import (
-    DEVICE,
-    LATEST,
-    Events,
-    GloosWork,
-    Kernel,
-    LibraryCall,
-    Op,
-    times_of,
+from flint.converters.profilers.kineto.events import DEVICE, LATEST, Events, Kernel, Op, times_of
+from flint.converters.profilers.kineto.kept import (
+    ANNOTATION,
+    PYTHON,
+    STEP,
+    Other,
+    add,
+    add_call,
+    hashable,
 )
 from flint.converters.profilers.kineto.processes import Processes, Track
-from flint.converters.profilers.kineto.unmarked_steps import UPDATE
-from flint.converters.profilers.torch_ops import dtype_of
 from flint.post_execution.host_device_links import CALLS, RESOLVED, LinksBuilder, device_of
 from flint.post_execution.source_lines import is_told
 
@@ -51,12 +48,8 @@ from flint.post_execution.source_lines import is_told
 _OPS = frozenset({"cpu_op", "operator"})
 #: What says more of a process than its number.
 _LABELS = ("process_name", "process_labels")
-_PLAIN = (int, str, float, type(None))
-_STEP, _PYTHON, _ANNOTATION = "ProfilerStep", "python_function", "user_annotation"
 #: Those whose arguments say something, beside ops, kernels and calls.
-_KEPT = RESOLVED | {_ANNOTATION}
-#: Annotations of PyTorch's process groups of NCCL, also where the library is RCCL.
-_LIBRARY, _GLOO = "nccl:", "gloo:"
+_KEPT = RESOLVED | {ANNOTATION}
 
 
 class _Sort(IntEnum):
@@ -91,17 +84,6 @@ class _Mine(NamedTuple):
     tracks: list[object]
 
 
-class _Other(NamedTuple):
-    """No op and no kernel: whose it is may be known at the end of the file only."""
-
-    category: str
-    name: str
-    thread: object
-    start: int
-    duration: int
-    args: dict[str, Any]
-
-
 def read_events(trace: JsonTrace, *, linked: bool) -> ReadEvents:
     """The events of a file; all of it is read.
 
@@ -123,7 +105,7 @@ def read_events(trace: JsonTrace, *, linked: bool) -> ReadEvents:
     names: dict[str, str] = {}
     numbers: dict[bytes, int] = {}
     places: dict[str, bool] = {}
-    held: list[tuple[Track, _Other]] = []
+    held: list[tuple[Track, Other]] = []
     of_op = Arguments(trace.path, OpArguments)
     of_kernel = Arguments(trace.path, KernelArguments)
     of_call = Arguments(trace.path, CallArguments)
@@ -136,7 +118,7 @@ def read_events(trace: JsonTrace, *, linked: bool) -> ReadEvents:
     for event in trace.records("traceEvents", Event, "an event"):
         if event.ph != "X":
             if event.ph == "M" and event.name in _LABELS:
-                processes.label(_hashable(event.pid), of_other.of(event).values())
+                processes.label(hashable(event.pid), of_other.of(event).values())
             continue
         category = event.cat if type(event.cat) is str else str(event.cat)
         sort = sorts.get(category)
@@ -153,7 +135,7 @@ def read_events(trace: JsonTrace, *, linked: bool) -> ReadEvents:
             found.kernels.append(
                 Kernel(
                     start, duration, device_of(kernel.device), str(kernel.stream), name,
-                    _hashable(external), _hashable(kernel.correlation),
+                    hashable(external), hashable(kernel.correlation),
                 )
             )  # fmt: skip
             tracks.append(event.pid)
@@ -162,9 +144,9 @@ def read_events(trace: JsonTrace, *, linked: bool) -> ReadEvents:
         if sort is _Sort.OP:
             if event.pid != process:
                 process = event.pid
-                at = processes.of(_hashable(process), partial(_rank_in, of_other, event))
+                at = processes.of(hashable(process), partial(_rank_in, of_other, event))
                 found, tracks = at.mine
-            if name.startswith(_STEP):
+            if name.startswith(STEP):
                 found.steps.append((start, start + duration, name))
                 continue
             op = of_op.of(event)
@@ -176,25 +158,25 @@ def read_events(trace: JsonTrace, *, linked: bool) -> ReadEvents:
             external = op.old_external if op.external is msgspec.UNSET else op.external
             record = op.record if type(op.record) is int and 0 <= op.record < LATEST else -1
             found.ops.append(
-                Op(start, duration, _hashable(event.tid), name, _hashable(external), record, number)
+                Op(start, duration, hashable(event.tid), name, hashable(external), record, number)
             )
             continue
         args: dict[str, Any] = {}
         if sort is _Sort.CALL:
             call = of_call.of(event)
             if event.pid == process:
-                _add_call(found, name, _hashable(event.tid), start, duration, call.correlation)
+                add_call(found, name, hashable(event.tid), start, duration, call.correlation)
                 continue
             args = {"correlation": call.correlation, "rank": call.rank}
         elif sort is _Sort.KEPT:
             args = of_other.of(event)
         elif not linked or not _told(name, places):
             continue
-        other = _Other(category.lower(), name, _hashable(event.tid), start, duration, args)
+        other = Other(category.lower(), name, hashable(event.tid), start, duration, args)
         if event.pid == process:
-            _add(found, other)
+            add(found, other)
         else:
-            held.append((Track(at.number, _hashable(event.pid)), other))
+            held.append((Track(at.number, hashable(event.pid)), other))
     return _by_process(processes, held, in_place=in_place)
 
 
@@ -209,7 +191,7 @@ def _sort_of(category: str) -> _Sort:
 _SORTS: Final = {
     _Sort.OP: _OPS,
     _Sort.KERNEL: DEVICE,
-    _Sort.FRAME: frozenset({_PYTHON}),
+    _Sort.FRAME: frozenset({PYTHON}),
     _Sort.KEPT: _KEPT,
 }
 
@@ -220,7 +202,7 @@ def _rank_in(of_other: Arguments[dict[str, Any]], event: Event) -> object:
 
 
 def _by_process(
-    processes: Processes[_Mine], held: list[tuple[Track, _Other]], *, in_place: bool
+    processes: Processes[_Mine], held: list[tuple[Track, Other]], *, in_place: bool
 ) -> ReadEvents:
     """Everything with the process that it belongs to; those without any work are left out."""
     if not processes.met:  # no ops at all: who calls is who works
@@ -233,7 +215,7 @@ def _by_process(
     for track, other in held:
         owner = processes.named(track.name)
         number = owners.get(track, track.before) if owner is None else owner.number
-        _add(mine[number].events, other)
+        add(mine[number].events, other)
     for events, _ in mine:
         for calls in events.library.values():
             calls.sort(key=attrgetter("start"))
@@ -254,7 +236,7 @@ def _by_process(
 def _move_kernels(
     processes: Processes[_Mine],
     mine: list[_Mine],
-    held: list[tuple[Track, _Other]],
+    held: list[tuple[Track, Other]],
     *,
     in_place: bool,
 ) -> dict[Track, int]:
@@ -262,7 +244,7 @@ def _move_kernels(
     kernels: dict[Track, list[Kernel]] = defaultdict(list)
     for number, (events, tracks) in enumerate(mine):
         for kernel, name in zip(events.kernels, tracks, strict=True):
-            kernels[Track(number, _hashable(name))].append(kernel)
+            kernels[Track(number, hashable(name))].append(kernel)
         events.kernels.clear()
     launched = {
         track: [(kernel.correlation, kernel.start) for kernel in some]
@@ -270,7 +252,7 @@ def _move_kernels(
     }
     calls = [{call: begin for call, (_, begin) in events.runtime.items()} for events, _ in mine]
     for track, other in held:
-        call = _hashable(other.args.get("correlation"))
+        call = hashable(other.args.get("correlation"))
         owner = processes.named(track.name)
         if other.category in RESOLVED:
             launched.setdefault(track, []).append((call, other.start))
@@ -282,65 +264,9 @@ def _move_kernels(
     return owners
 
 
-def _add(found: Events, event: _Other) -> None:
-    """Steps, calls, synchronisation, calls of Python's, with the process that they belong to."""
-    category, name, thread, start, duration, args = event
-    if category.endswith(CALLS):
-        _add_call(found, name, thread, start, duration, args.get("correlation"))
-        return
-    if found.links is not None and category == _PYTHON:
-        found.links.frame(name, thread, start, duration)
-    elif found.links is not None:
-        found.links.event(category, name, thread, start, duration, args)
-    if category == _ANNOTATION and name.startswith(_STEP):
-        found.steps.append((start, start + duration, name))
-    elif category == _ANNOTATION and name.startswith(UPDATE):
-        found.updates.append((start, start + duration))
-    elif category == _ANNOTATION and name.startswith((_LIBRARY, _GLOO)):
-        dims, types = args.get("Input Dims"), args.get("Input type")
-        call = LibraryCall(start, start + duration, name.partition(":")[2], dims, types)
-        if name.startswith(_GLOO):
-            _add_gloo(found, thread, call, args.get("Record function id"))
-        else:
-            found.library.setdefault(thread, []).append(call)
-
-
-def _add_call(
-    found: Events, name: str, thread: object, start: int, duration: int, correlation: object
-) -> None:
-    """A call of a runtime or driver, with the process that it belongs to."""
-    found.runtime[_hashable(correlation)] = thread, start
-    if found.links is not None:
-        found.links.call(name, thread, start, duration, correlation)
-
-
 def _told(name: str, known: dict[str, bool]) -> bool:
     """Whether a call of Python's names a place; names repeat themselves."""
     told = known.get(name)
     if told is None:
         told = known[name] = is_told(name)
     return told
-
-
-def _add_gloo(found: Events, thread: object, call: LibraryCall, record: object) -> None:
-    """Gloo's own work, and the number of its record, 0 where it has none."""
-    types = call.types
-    dtype = dtype_of(types[0]) if isinstance(types, list) and types else ""
-    work = GloosWork(call.start, call.end, dtype, _elements(call.dims), thread, call)
-    found.gloo.append((record if type(record) is int else 0, work))
-
-
-def _hashable(value: object) -> object:
-    """Numbers and texts as they are, anything else that a damaged file has as its text."""
-    if type(value) is int:
-        return value
-    return value if isinstance(value, _PLAIN) else str(value)
-
-
-def _elements(dims: object) -> int:
-    """Elements of all tensors of an annotation; -1 where it does not say."""
-    shapes = dims if isinstance(dims, list) else []
-    whole = [shape for shape in shapes if isinstance(shape, list)]
-    if not whole or not all(type(size) is int for shape in whole for size in shape):
-        return -1
-    return sum(math.prod(shape) for shape in whole)

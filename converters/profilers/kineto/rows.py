@@ -12,19 +12,20 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
 
 from flint.converters.profilers.kineto.events import Events, GloosWork, Kernel, Op
-from flint.converters.profilers.kineto.facts import RECORD, Groups, facts_of, with_type
+from flint.converters.profilers.kineto.facts import RECORD, Groups
 from flint.converters.profilers.kineto.gloo_work import works_of
-from flint.converters.profilers.kineto.library_calls import LibraryCalls, completed
+from flint.converters.profilers.kineto.nesting import Nesting
 from flint.errors import FlintError
+from flint.mesh.ragged import Ints
 from flint.observed.classes import OpClass, c10d_class
-from flint.observed.columns import Ints, OpFacts
+from flint.observed.columns import OpFacts
 from flint.observed.rows import ObservedRows
 
 #: Kernels of NCCL and RCCL: ncclKernel_AllReduce_RING_LL_Sum_float, ncclDevKernel_Generic.
@@ -75,7 +76,7 @@ def add_ops(
     """
     order = _order(events.ops)
     events.ops[:] = [events.ops[place] for place in order]
-    nesting = _Nesting(rows, events, groups)
+    nesting = Nesting(rows, events, groups)
     gloo, left = works_of(events, lambda op: nesting.said(op).elements)
     if left and not events.kernels:
         gloo = _with_ops_of(events, gloo, left)
@@ -145,81 +146,6 @@ def _order(ops: Sequence[Op]) -> list[int]:
 def _column(ops: Sequence[Op], name: str) -> Ints:
     """A number of each op, shape [ops]."""
     return np.fromiter(map(attrgetter(name), ops), np.int64, len(ops))
-
-
-class _Nesting:
-    """Which facts each op of a process has, and which op is around it."""
-
-    def __init__(self, rows: ObservedRows, events: Events, groups: Groups) -> None:
-        self._rows, self._events, self._groups = rows, events, groups
-        self._library = LibraryCalls(events.library)
-        self._known: dict[tuple[str, int], OpFacts] = {}
-
-    def said(self, op: Op) -> OpFacts:
-        """What an op's name and arguments say."""
-        facts = self._known.get((op.name, op.said))
-        if facts is None:
-            facts = facts_of(op.name, self._events.said[op.said], self._groups)
-            self._known[op.name, op.said] = facts
-        return facts
-
-    def rows_of(self, gloo: Mapping[int, GloosWork]) -> tuple[Ints, Ints]:
-        """Per op of the process, in order, the number of its facts and the place of its parent.
-
-        Args:
-            gloo: works by the place of their ops.
-        """
-        of: list[int] = []
-        parents: list[int] = []
-        numbers: dict[tuple[str, int], int] = {}
-        stacks: dict[object, list[tuple[int, int]]] = {}
-        for place, op in enumerate(self._events.ops):
-            start, duration, thread, name, _, _, said = op
-            stack = stacks.get(thread)
-            if stack is None:
-                stack = stacks[thread] = []
-            while stack and stack[-1][0] <= start:
-                stack.pop()
-            number = numbers.get((name, said), -1)
-            if number < 0 or place in gloo:
-                facts = self.said(op)
-                if place in gloo or facts.kind.collective or name == RECORD:
-                    number = self._communication(op, facts, gloo.get(place), stack, of)
-                else:
-                    number = numbers[name, said] = self._rows.number_of(facts)
-            of.append(number)
-            parents.append(stack[-1][1] if stack else -1)
-            stack.append((start + duration, place))
-        return np.array(of, np.int64), np.array(parents, np.int64)
-
-    def _communication(
-        self,
-        op: Op,
-        facts: OpFacts,
-        work: GloosWork | None,
-        stack: Sequence[tuple[int, int]],
-        of: Sequence[int],
-    ) -> int:
-        """The number of what is known of one, by gloo's work and the library's calls, too.
-
-        Args:
-            op: it.
-            facts: what it says.
-            work: gloo's.
-            stack: ends and places of the ops around it.
-            of: numbers of the facts of the ops in front of it.
-        """
-        if work is not None and facts.kind.collective:
-            facts = with_type(facts, work)
-        elif work is not None:
-            facts = completed(facts, work.call)
-        if op.name == RECORD or (facts.kind.collective and facts.parts is None):
-            facts = self._library.completed(facts, op.thread, op.start, op.start + op.duration)
-        number = self._rows.number_of(facts)
-        if facts.kind.collective and any(of[outer] == number for _, outer in stack):
-            self._rows.note("collectives that the profiler recorded twice: counted once")
-            return self._rows.number_of(OpFacts(OpClass.FREE, op.name))
-        return number
 
 
 def _check_numbers(path: str, numbers: list[object]) -> None:

@@ -33,7 +33,8 @@ from flint.converters.profilers.nsys.processes import (
 from flint.errors import FlintError
 from flint.observed.columns import UNTOLD_RANK, Hints, Observed
 from flint.observed.rows import ObservedRows
-from flint.post_execution.host_device_links import Links, LinksBuilder
+from flint.post_execution.host_device_links import LinksBuilder
+from flint.post_execution.links import Links
 
 #: ENUM_CUDA_MEMCPY_OPER.
 _COPIES = {

@@ -11,15 +11,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from flint.converters.profilers.torch_ops import (
+from flint.converters.profilers.torch_collectives import (
     comms_facts,
     functional_reduction,
     groups_of,
     old_record,
-    op_facts,
     peer_in_group,
-    tensors_of,
 )
+from flint.converters.profilers.torch_ops import op_facts, tensors_of
 from flint.cost.aten_work import needs_values
 from flint.observed.classes import OpClass
 from flint.observed.columns import OpFacts

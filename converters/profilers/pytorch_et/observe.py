@@ -19,7 +19,8 @@ import numpy as np
 from flint.converters.profilers.json_traces import JsonTrace
 from flint.converters.profilers.pytorch_et.nodes import Nodes, read_nodes
 from flint.errors import FlintError
-from flint.observed.columns import CUT_OFF, UNTOLD_RANK, Ints, Observed
+from flint.mesh.ragged import Ints
+from flint.observed.columns import CUT_OFF, UNTOLD_RANK, Observed
 from flint.post_execution.storages import Accesses
 
 _SCHEMA = re.compile(r"(\d+)\.(\d+)\.(\d+)")

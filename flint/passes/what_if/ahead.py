@@ -40,7 +40,7 @@ def gathered_ahead(graph: WorkloadGraph, *, by: int) -> WorkloadGraph:
     """
     plans = {}
     for node in np.flatnonzero(graph.kind == NodeKind.LOOP).tolist():
-        loop = graph.loops[int(graph.detail[node])]
+        loop = graph.loop_of(node)
         moved = _moved(loop) if loop.trip_count > 1 else set()
         if moved:
             plans[node] = _Pipeline(loop, moved, min(by, loop.trip_count - 1))
@@ -157,7 +157,7 @@ class _Pipeline:
 
 
 def _operands(graph: WorkloadGraph, node: int) -> list[int]:
-    found: list[int] = graph.operand[graph.operand_ptr[node] : graph.operand_ptr[node + 1]].tolist()
+    found: list[int] = graph.operands_of(node).tolist()
     return found
 
 

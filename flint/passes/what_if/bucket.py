@@ -18,9 +18,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from flint.execution.forms import bytes_of
-from flint.graph.building import with_tables
 from flint.graph.communication import Communication
-from flint.graph.graph import Ints, NodeKind, WorkloadGraph
+from flint.graph.graph import Ints, NodeKind, WorkloadGraph, with_tables
 from flint.mesh.ragged import total_by_row
 from flint.passes.columns import with_bodies
 from flint.passes.contract import Columns, contract

@@ -28,9 +28,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from flint.errors import UsageError
-from flint.graph.building import GraphBuilder, TableBuilder, with_tables
+from flint.graph.building import GraphBuilder, TableBuilder
 from flint.graph.communication import Communication
-from flint.graph.graph import NodeKind, WorkloadGraph
+from flint.graph.graph import NodeKind, WorkloadGraph, with_tables
 from flint.graph.tensor_types import DTYPE_BITS, TensorType, tensor_type
 from flint.graph.work import NO_WORK, Role, Work
 from flint.mesh.groups import Groups, from_table

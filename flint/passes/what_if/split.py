@@ -14,9 +14,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from flint.graph.building import with_tables
 from flint.graph.communication import Communication
-from flint.graph.graph import NODE_COLUMNS, EdgeKind, Ints, NodeKind, WorkloadGraph
+from flint.graph.graph import NODE_COLUMNS, EdgeKind, Ints, NodeKind, WorkloadGraph, with_tables
 from flint.mesh.ragged import pointer, row_of_entry
 from flint.passes.columns import gathered, take_rows, with_bodies
 from flint.passes.order_edges import with_edges

@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from flint.errors import FlintError, UsageError
 from flint.graph import exact_sums
-from flint.graph.building import GraphBuilder, with_tables
+from flint.graph.building import GraphBuilder
 from flint.graph.communication import Communication
-from flint.graph.graph import Conditional, NodeKind, WorkloadGraph
+from flint.graph.graph import Conditional, NodeKind, WorkloadGraph, with_tables
 from flint.graph.scalars import Scalar, combine, constant
 from flint.stablehlo.read.records import Block, Op
 from flint.stablehlo.walk.blocks import open_instead, wait_for

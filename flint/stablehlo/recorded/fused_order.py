@@ -17,7 +17,7 @@ import numpy as np
 from flint.graph.graph import WorkloadGraph
 from flint.graph.work import Role
 from flint.stablehlo.recorded.fused_streams import Opened, Streams
-from flint.stablehlo.recorded.issue_order import existing_edges, issued_as_recorded, order_columns
+from flint.stablehlo.recorded.issue_order import existing_edges, issued_as_recorded, ordered
 from flint.stablehlo.recorded.written_views import with_written_views
 from flint.stablehlo.sources.borrowed_sources import with_borrowed_sources
 from flint.stablehlo.walk.scope import Scope
@@ -63,7 +63,7 @@ def issued_in_parts(graph: WorkloadGraph, ops: Sequence[Opened]) -> WorkloadGrap
         if item.source:  # decompositions are shared by many calls
             source[item.nodes.start : item.nodes.stop] = item.source
     edges = existing_edges(graph) + streams.edges
-    graph = replace(graph, source=source, **order_columns(edges, len(graph)))
+    graph = ordered(replace(graph, source=source), edges)
     return _without_copies(graph, ops)
 
 

@@ -18,7 +18,8 @@ import numpy as np
 from flint.errors import FlintError
 from flint.graph.graph import EdgeKind, NodeKind, WorkloadGraph
 from flint.graph.work import Role
-from flint.mesh.ragged import row_of_entry
+from flint.mesh.ragged import pointer, row_of_entry
+from flint.passes.order_edges import with_edges
 from flint.stablehlo.read.records import Issue, Module
 from flint.stablehlo.walk.scope import Scope
 
@@ -66,7 +67,7 @@ def issued(graph: WorkloadGraph, issues: Mapping[int, Issue]) -> WorkloadGraph:
             edges.append((node, first, EdgeKind.ORDER))
     free = np.zeros(len(graph), bool)
     free[[node for node, issue in issues.items() if issue.number < 0]] = True
-    return replace(without_cost(graph, free), **order_columns(edges, len(graph)))
+    return ordered(without_cost(graph, free), edges)
 
 
 def existing_edges(graph: WorkloadGraph) -> list[tuple[int, int, int]]:
@@ -77,16 +78,11 @@ def existing_edges(graph: WorkloadGraph) -> list[tuple[int, int, int]]:
     )
 
 
-def order_columns(edges: list[tuple[int, int, int]], nodes: int) -> dict[str, Any]:
-    """The CSR columns of order edges (consumer, first, kind), one per pair of nodes."""
+def ordered(graph: WorkloadGraph, edges: list[tuple[int, int, int]]) -> WorkloadGraph:
+    """``graph`` with order edges (consumer, first, kind) instead of its own, one per pair."""
     known = {(consumer, first): kind for consumer, first, kind in reversed(edges)}
     rows = np.array(sorted((*pair, kind) for pair, kind in known.items()), np.int64).reshape(-1, 3)
-    counts = np.bincount(rows[:, 0], minlength=nodes)
-    return {
-        "order_ptr": np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
-        "order_node": rows[:, 1].copy(),
-        "order_kind": rows[:, 2].astype(np.int8),
-    }
+    return with_edges(graph, rows[:, 0], rows[:, 1], rows[:, 2].astype(np.int8))
 
 
 def without_cost(graph: WorkloadGraph, free: np.ndarray[Any, np.dtype[np.bool_]]) -> WorkloadGraph:
@@ -101,7 +97,7 @@ def without_cost(graph: WorkloadGraph, free: np.ndarray[Any, np.dtype[np.bool_]]
         bytes_written=np.where(free, 0, graph.bytes_written),
         bytes_aliased=np.where(free, 0, graph.bytes_aliased),
         ops_merged=np.where(free, 0, graph.ops_merged),
-        work_ptr=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        work_ptr=pointer(counts),
         work_unit=graph.work_unit[kept],
         work_dtype=graph.work_dtype[kept],
         work_flops=graph.work_flops[kept],

@@ -21,8 +21,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.graph.building import with_tables
-from flint.graph.graph import EdgeKind, NodeKind, WorkloadGraph
+from flint.graph.graph import EdgeKind, NodeKind, WorkloadGraph, with_tables
 from flint.graph.work import Role
 from flint.passes.columns import with_bodies
 from flint.passes.order_edges import with_edges

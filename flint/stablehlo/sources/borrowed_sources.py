@@ -68,7 +68,7 @@ def _borrowed(
                 source[node] = source[user]
                 break
     for node in lacking[~known[source[lacking]]].tolist():
-        operands = graph.operand[graph.operand_ptr[node] : graph.operand_ptr[node + 1]]
+        operands = graph.operands_of(node)
         made_from = [int(source[other]) for other in graph.producer[operands] if other >= 0]
         found = [number for number in made_from if known[number]]
         source[node] = found[0] if found else outer if known[outer] else source[node]

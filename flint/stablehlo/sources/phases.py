@@ -14,8 +14,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from flint.graph.building import with_tables
-from flint.graph.graph import Phase, Source, WorkloadGraph
+from flint.graph.graph import Phase, Source, WorkloadGraph, with_tables
 from flint.stablehlo.read.records import SourceInfo
 
 _RULES: tuple[tuple[re.Pattern[str], Phase], ...] = (

@@ -13,7 +13,7 @@ import numpy as np
 
 from flint.graph.graph import WorkloadGraph
 from flint.graph.joins import through_joins
-from flint.observed.columns import Ints
+from flint.mesh.ragged import Ints
 from flint.validation.expected.ops import Expected
 
 #: An op with more compared ones before it is looked at no further.
@@ -54,7 +54,7 @@ def _nearest(graph: WorkloadGraph, compared: set[int]) -> dict[int, frozenset[in
     result: dict[int, frozenset[int]] = {}
     producer = graph.producer
     for index in range(len(graph)):
-        operands = graph.operand[graph.operand_ptr[index] : graph.operand_ptr[index + 1]]
+        operands = graph.operands_of(index)
         direct = set(producer[operands].tolist()) - {-1}
         direct |= set(
             graph.order_node[graph.order_ptr[index] : graph.order_ptr[index + 1]].tolist()

@@ -85,7 +85,7 @@ def _reads(graph: WorkloadGraph) -> list[int]:
     for node in range(len(graph)):
         name = graph.tables.ops[int(graph.op[node])]
         pure = graph.kind[node] in kinds and not name.startswith(_IMPURE)
-        operands = graph.operand[graph.operand_ptr[node] : graph.operand_ptr[node + 1]].tolist()
+        operands = graph.operands_of(node).tolist()
         reads = _union(found[value] for value in operands) if pure else _ANYTHING
         reads |= rank if name in _WHO else 0
         found += [reads] * int(graph.result_ptr[node + 1] - graph.result_ptr[node])

@@ -19,8 +19,9 @@ from flint.graph.communication import Communication
 from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.nodes import Node
 from flint.graph.work import Unit
+from flint.mesh.ragged import Ints
 from flint.observed.classes import COMMUNICATIONS, OpClass, aten_class, stablehlo_class
-from flint.observed.columns import Ints, OpFacts, origin_of
+from flint.observed.columns import OpFacts, origin_of
 from flint.workload.programs import Order
 from flint.workload.workload import Workload
 

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from flint.mesh.ragged import Ints
 from flint.observed.classes import OpClass
-from flint.observed.columns import Ints, Observed, OpFacts
+from flint.observed.columns import Observed, OpFacts
 from flint.observed.selection import plain_name
 from flint.validation.matching.pairing import Matching
 

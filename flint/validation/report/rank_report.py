@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from flint.graph.joins import joins
-from flint.observed.columns import Ints, Observed
+from flint.mesh.ragged import Ints
+from flint.observed.columns import Observed
 from flint.observed.op_text import described
 from flint.validation.expected.dependencies import contradictions
 from flint.validation.matching.equivalence import MESSAGES

@@ -14,9 +14,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from flint.errors import FlintError
+from flint.mesh.ragged import Ints
 from flint.observed.classes import OpClass
 from flint.observed.clocks import Clock, Meetings, Presence
-from flint.observed.columns import Ints, Observed, OpFacts
+from flint.observed.columns import Observed, OpFacts
 from flint.validation.matching.not_told import LIGHTER
 from flint.validation.matching.pairing import Matching, without
 from flint.validation.report.report import WARNED, Report

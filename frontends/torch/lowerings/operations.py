@@ -4,6 +4,8 @@ The idea: shapes and dtypes are read from the values; dtypes are torch's names; 
 nowhere.  Ops go to MLIR's current insertion point.
 
     total = reduce(multiply(x, x), (1,), "add")
+
+Longer than 300 lines because it is one list of ops, a few lines each.
 """
 
 from __future__ import annotations

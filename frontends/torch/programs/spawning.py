@@ -13,7 +13,8 @@ import torch.multiprocessing
 from flint.errors import FlintError
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.patching import replace
-from flint.frontends.torch.shims.own_values import OwnRank, world
+from flint.frontends.torch.shims.over_ranks import world
+from flint.frontends.torch.shims.own_values import OwnRank
 from flint.frontends.torch.user_lines import at_user_line
 
 

@@ -30,9 +30,11 @@ from flint.frontends.torch.recording.hazards import Extent, Hazards
 from flint.frontends.torch.recording.recording import Argument, Op
 from flint.frontends.torch.recording.schemas import (
     Rule,
+    flat,
     parts_of,
     rule_of,
     tensors_in,
+    waits_for_host,
     written_tensors,
 )
 from flint.frontends.torch.recording.storages import Storages, extent_of
@@ -40,9 +42,6 @@ from flint.frontends.torch.recording.tracking import Place, Tracker
 
 #: Tensor types that are not taken apart further.
 _PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor, torch.nn.Buffer)
-
-#: Ops after which the host has what it copies from the device.
-_COPIES = frozenset(("aten._to_copy.default", "aten.copy_.default"))
 
 
 class Recorder:
@@ -211,7 +210,7 @@ class Recorder:
                 line=place.line,
             )
         )
-        if rule.name in _COPIES and _waits_for_host(args, kwargs, given):
+        if waits_for_host(rule, args, kwargs, given):
             timeline().host_wait(timeline().after_op(number))
         if message is not None:
             for work in communication.works_in(result):
@@ -297,20 +296,3 @@ class Recorder:
     def _wait_for(self, op: int) -> None:
         line = timeline()
         line.wait(current_stream().stream_id, line.after_op(op))
-
-
-def flat(result: Any) -> list[Any]:
-    """What an op returns, lists and tuples opened."""
-    if isinstance(result, list | tuple):
-        return [
-            part
-            for item in result
-            for part in (flat(item) if isinstance(item, list | tuple) else (item,))
-        ]
-    return [] if result is None else [result]
-
-
-def _waits_for_host(args: tuple[Any, ...], kwargs: Any, given: list[torch.Tensor]) -> bool:
-    """Whether a copy goes to the host, which waits for it (``.cpu()``, not ``non_blocking``)."""
-    later = kwargs.get("non_blocking", args[2] if len(args) > 2 else False)
-    return not later and any(item.device.type == "cpu" for item in given)

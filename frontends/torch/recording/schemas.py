@@ -15,6 +15,9 @@ import torch
 from flint.frontends.torch.recording.collectives import collective_of
 from flint.frontends.torch.recording.effects import IGNORED, KERNELS, OVERWRITING, hidden_writes
 
+#: Ops after which the host has what it copies from the device.
+_COPIES = frozenset(("aten._to_copy.default", "aten.copy_.default"))
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -84,6 +87,16 @@ def written_tensors(
     return written
 
 
+def waits_for_host(
+    rule: Rule, args: tuple[Any, ...], kwargs: Any, results: list[torch.Tensor]
+) -> bool:
+    """Whether a call copies to the host, which waits for it (``.cpu()``, not ``non_blocking``)."""
+    if rule.name not in _COPIES:
+        return False
+    later = kwargs.get("non_blocking", args[2] if len(args) > 2 else False)
+    return not later and any(item.device.type == "cpu" for item in results)
+
+
 def tensors_in(item: Any) -> Iterator[torch.Tensor]:
     """Every tensor in an argument, lists and tuples opened."""
     if isinstance(item, torch.Tensor):
@@ -95,3 +108,14 @@ def tensors_in(item: Any) -> Iterator[torch.Tensor]:
 
 def _is_written(argument: Any) -> bool:
     return argument.alias_info is not None and bool(argument.alias_info.is_write)
+
+
+def flat(result: Any) -> list[Any]:
+    """What an op returns, lists and tuples opened."""
+    if isinstance(result, list | tuple):
+        return [
+            part
+            for item in result
+            for part in (flat(item) if isinstance(item, list | tuple) else (item,))
+        ]
+    return [] if result is None else [result]

@@ -21,7 +21,8 @@ from torch.distributed import distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh
 
 from flint.frontends.torch.context import capture
-from flint.frontends.torch.shims.own_values import OwnRank, OwnText, world
+from flint.frontends.torch.shims.over_ranks import world
+from flint.frontends.torch.shims.own_values import OwnRank, OwnText
 from flint.frontends.torch.shims.places import membership
 from flint.frontends.torch.user_lines import inside_torch
 

@@ -17,7 +17,8 @@ import numpy as np
 import torch
 
 from flint.frontends.torch.modes import function_mode
-from flint.frontends.torch.shims.own_values import OwnRank, everywhere, note_values, world
+from flint.frontends.torch.shims.over_ranks import world
+from flint.frontends.torch.shims.own_values import OwnRank, everywhere, note_values
 
 _INDEXED = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
 _NARROWED = (torch.narrow, torch.Tensor.narrow)

@@ -17,12 +17,13 @@ import math
 import operator
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.evidence import Kinds
+from flint.frontends.torch.shims.over_ranks import mapped, world
 from flint.frontends.torch.user_lines import at_line, at_user_line, inside_torch
 
 #: So many different values are all noted where what is asked of them is not seen.
@@ -32,44 +33,50 @@ FEW_VALUES = 16
 Everywhere = Any
 
 
-def world() -> int:
-    """Number of ranks."""
-    return math.prod(capture().shape)
-
-
 def everywhere(item: Any) -> Any:
     """What a number is on every rank: an array, or itself where it is the same."""
-    if not isinstance(item, OwnRank | OwnFloat):
+    if not isinstance(item, _Own):
         return item
     if callable(item.values):
         item.values = item.values()
     return item.values
 
 
-class OwnRank(int):
-    """An integer that follows from the own rank.
+class _Own:
+    """A number that follows from the own rank.
 
     Attributes:
+        plain: Python's type of such a number.
         values: see ``everywhere``; int64, or objects where that is too small.
     """
 
+    plain: Any
     values: Everywhere
 
-    def __new__(cls, value: int, values: Everywhere) -> OwnRank:
-        made = super().__new__(cls, value)
+    def __new__(cls, value: Any, values: Everywhere) -> Self:
+        made: Self = cls.plain.__new__(cls, value)
         made.values = values
         return made
 
     def __bool__(self) -> bool:
-        return bool(self != 0)
+        return bool(operator.ne(self, 0))
 
     def __hash__(self) -> int:
         leaves(everywhere(self), "is looked up")
-        return int.__hash__(self)
+        return int(self.plain.__hash__(self))
 
     def __int__(self) -> int:
         leaves(everywhere(self), "is made a plain number")
-        return int.__int__(self)
+        return int(self.plain.__int__(self))
+
+    def __reduce__(self) -> Any:
+        return self.plain, (self.plain.__pos__(self),)
+
+
+class OwnRank(_Own, int):
+    """An integer that follows from the own rank."""
+
+    plain = int
 
     def __float__(self) -> float:
         leaves(everywhere(self), "is made a plain number")
@@ -79,36 +86,14 @@ class OwnRank(int):
         """``int()`` of it in a program whose numbers are followed (``flint run``)."""
         return self
 
-    def __reduce__(self) -> Any:
-        return int, (int.__int__(self),)
 
-
-class OwnFloat(float):
+class OwnFloat(_Own, float):
     """A float that follows from the own rank."""
 
-    values: Everywhere
-
-    def __new__(cls, value: float, values: Everywhere) -> OwnFloat:
-        made = super().__new__(cls, value)
-        made.values = values
-        return made
-
-    def __bool__(self) -> bool:
-        return bool(operator.ne(self, 0))
-
-    def __hash__(self) -> int:
-        leaves(everywhere(self), "is looked up")
-        return float.__hash__(self)
-
-    def __int__(self) -> int:
-        leaves(everywhere(self), "is made a plain number")
-        return float.__int__(self)
+    plain = float
 
     def __float__(self) -> float:
         return float.__float__(self)
-
-    def __reduce__(self) -> Any:
-        return float, (float.__float__(self),)
 
 
 class OwnText(str):
@@ -225,42 +210,9 @@ def _computed(
         if answer is NotImplemented:
             return answer
         values = [everywhere(item) for item in (self, *others)]
-        return own(answer, _mapped(over, values, exact))
+        return own(answer, mapped(over, values, exact))
 
     return compute
-
-
-def _mapped(over: Callable[..., Any], values: list[Any], exact: bool) -> Any:
-    """A function over the numbers of all ranks; of Python's where 64 bits may be too few."""
-    if not exact and all(map(_is_small, values)):
-        with np.errstate(all="ignore"):  # a division by zero fails on the rank that does it
-            return over(*values)
-
-    def one(*numbers: Any) -> Any:
-        try:
-            return over(*numbers)
-        except (ArithmeticError, ValueError):
-            return 0
-
-    spread = [np.broadcast_to(np.asarray(item, object), world()) for item in values]
-    found: Any = np.frompyfunc(one, len(spread), 1)(*spread)
-    try:
-        numbers = found.tolist()
-        broken = any(isinstance(number, float) for number in numbers)
-        return np.array(numbers, np.float64 if broken else np.int64)
-    except OverflowError:
-        return found
-
-
-def _is_small(item: Any) -> bool:
-    """Whether sums and products of two such numbers fit into 64 bits."""
-    if isinstance(item, float):
-        return True
-    if isinstance(item, int):
-        return -(2**31) < item < 2**31
-    if item.dtype == object:
-        return False
-    return bool(item.dtype.kind == "f" or max(-int(item.min()), int(item.max())) < 2**31)
 
 
 #: Functions of two numbers, and of one.
@@ -280,8 +232,6 @@ _ROUNDING: dict[str, Callable[..., Any]] = {
     "floor": math.floor,
     "ceil": math.ceil,
 }
-
-
 #: What a method does to one number or two.
 _Function = Callable[..., Any]
 

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from flint.errors import FlintError
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.ranks.replica_groups import full_groups
-from flint.frontends.torch.shims.own_values import OwnRank, world
+from flint.frontends.torch.shims.over_ranks import world
+from flint.frontends.torch.shims.own_values import OwnRank
 from flint.frontends.torch.user_lines import at_user_line
 
 Ranks = NDArray[np.int64]

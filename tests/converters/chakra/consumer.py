@@ -14,6 +14,9 @@ are given, so many different ones can be tried.
 Collectives are paired as real consumers do: by (group, kind, size) in order of arrival.  If two
 that meet are not the same logical operation (they come at different positions of their ranks'
 sequences for that group), `mispaired` tells: such a run finishes and is still wrong.
+
+Longer than 300 lines because a consumer is one machine, and it shares nothing with the code that it
+tests.
 """
 
 from __future__ import annotations

@@ -15,8 +15,7 @@ from hypothesis import HealthCheck, given, settings
 
 from flint.converters.graphs.graph_text import write_dot, write_graphml
 from flint.errors import FlintError, UsageError
-from flint.graph.building import with_tables
-from flint.graph.graph import WorkloadGraph
+from flint.graph.graph import WorkloadGraph, with_tables
 from flint.mesh.mesh import Mesh
 from flint.mesh.ranks import all_ranks
 from flint.workload.programs import Program, ProgramInput

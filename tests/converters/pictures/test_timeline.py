@@ -19,8 +19,7 @@ from flint.converters.pictures import timeline
 from flint.converters.pictures.streams import COMMUNICATION, COMPUTE
 from flint.converters.pictures.timeline import write_timeline
 from flint.errors import FlintError
-from flint.graph.building import with_tables
-from flint.graph.graph import Source
+from flint.graph.graph import Source, with_tables
 from flint.mesh.mesh import Mesh
 from flint.passes import apply
 from flint.simulation.recording import record

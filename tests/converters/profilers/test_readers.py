@@ -1,4 +1,7 @@
-"""Readers of traces: what they take from each form, and what they refuse in one line."""
+"""Readers of traces: what they take from each form, and what they refuse in one line.
+
+Longer than 300 lines because each form of trace is written out by hand, event by event.
+"""
 
 from __future__ import annotations
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from flint.graph.building import with_tables
-from flint.graph.graph import EdgeKind, NodeKind, WorkloadGraph
+from flint.graph.graph import EdgeKind, NodeKind, WorkloadGraph, with_tables
 from flint.graph.work import Role
 from flint.passes.what_if import parse_pass, transform
 from flint.passes.what_if.gathers import weight_gathers

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from flint.cost.hardware import Tier
 from flint.cost.systems import load_system
 from flint.errors import UsageError
-from flint.graph.building import GraphBuilder, TableBuilder, with_tables
+from flint.graph.building import GraphBuilder, TableBuilder
 from flint.graph.communication import Communication
-from flint.graph.graph import EdgeKind, NodeKind, WorkloadGraph
+from flint.graph.graph import EdgeKind, NodeKind, WorkloadGraph, with_tables
 from flint.graph.tensor_types import tensor_type
 from flint.graph.unrolling import unroll
 from flint.graph.work import Role

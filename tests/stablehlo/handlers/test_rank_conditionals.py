@@ -1,4 +1,7 @@
-"""Conditionals that the rank (and the iteration) decides: which program each rank gets."""
+"""Conditionals that the rank (and the iteration) decides: which program each rank gets.
+
+Longer than 300 lines because each case is a module written out, with what every rank runs of it.
+"""
 
 from __future__ import annotations
 

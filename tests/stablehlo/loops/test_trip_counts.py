@@ -2,6 +2,8 @@
 
 Each loop also counts its own iterations, so that the StableHLO reference interpreter returns how
 often it really ran.  What runs for longer than ``LIMIT`` is cut off, in the executed copy only.
+
+Longer than 300 lines because each loop is a module written out, with its count derived by hand.
 """
 
 from __future__ import annotations

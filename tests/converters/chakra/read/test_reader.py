@@ -1,4 +1,7 @@
-"""Reading ETs: framing, corrupt input, and the two decoders against each other."""
+"""Reading ETs: framing, corrupt input, and the two decoders against each other.
+
+Longer than 300 lines because both decoders are held against each other on the same files.
+"""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ from flint.converters.chakra.read.trace_set import load_trace_set
 from flint.converters.chakra.schema import NodeType
 from flint.errors import UsageError
 from flint.execution.chains import CommunicationOrder, chains
-from flint.graph.building import GraphBuilder, TableBuilder, with_tables
-from flint.graph.graph import Loop, WorkloadGraph
+from flint.graph.building import GraphBuilder, TableBuilder
+from flint.graph.graph import Loop, WorkloadGraph, with_tables
 from flint.mesh.groups import along_axes, everybody, from_table
 from tests.converters.chakra.consumer import execute
 from tests.converters.chakra.write.cases import (

@@ -1,0 +1,86 @@
+"""Events that are neither ops nor kernels, kept with the process that they belong to."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from flint.converters.profilers.kineto.events import Events, GloosWork, LibraryCall
+from flint.converters.profilers.kineto.unmarked_steps import UPDATE
+from flint.converters.profilers.torch_ops import dtype_of
+from flint.post_execution.host_device_links import CALLS
+
+_PLAIN = (int, str, float, type(None))
+STEP = "ProfilerStep"
+PYTHON = "python_function"
+ANNOTATION = "user_annotation"
+#: Annotations of PyTorch's process groups of NCCL, also where the library is RCCL.
+_LIBRARY = "nccl:"
+_GLOO = "gloo:"
+
+
+class Other(NamedTuple):
+    """No op and no kernel: whose it is may be known at the end of the file only."""
+
+    category: str
+    name: str
+    thread: object
+    start: int
+    duration: int
+    args: dict[str, Any]
+
+
+def add(found: Events, event: Other) -> None:
+    """Steps, calls, synchronisation, calls of Python's, with the process that they belong to."""
+    category, name, thread, start, duration, args = event
+    if category.endswith(CALLS):
+        add_call(found, name, thread, start, duration, args.get("correlation"))
+        return
+    if found.links is not None and category == PYTHON:
+        found.links.frame(name, thread, start, duration)
+    elif found.links is not None:
+        found.links.event(category, name, thread, start, duration, args)
+    if category == ANNOTATION and name.startswith(STEP):
+        found.steps.append((start, start + duration, name))
+    elif category == ANNOTATION and name.startswith(UPDATE):
+        found.updates.append((start, start + duration))
+    elif category == ANNOTATION and name.startswith((_LIBRARY, _GLOO)):
+        dims, types = args.get("Input Dims"), args.get("Input type")
+        call = LibraryCall(start, start + duration, name.partition(":")[2], dims, types)
+        if name.startswith(_GLOO):
+            _add_gloo(found, thread, call, args.get("Record function id"))
+        else:
+            found.library.setdefault(thread, []).append(call)
+
+
+def add_call(
+    found: Events, name: str, thread: object, start: int, duration: int, correlation: object
+) -> None:
+    """A call of a runtime or driver, with the process that it belongs to."""
+    found.runtime[hashable(correlation)] = thread, start
+    if found.links is not None:
+        found.links.call(name, thread, start, duration, correlation)
+
+
+def _add_gloo(found: Events, thread: object, call: LibraryCall, record: object) -> None:
+    """Gloo's own work, and the number of its record, 0 where it has none."""
+    types = call.types
+    dtype = dtype_of(types[0]) if isinstance(types, list) and types else ""
+    work = GloosWork(call.start, call.end, dtype, _elements(call.dims), thread, call)
+    found.gloo.append((record if type(record) is int else 0, work))
+
+
+def hashable(value: object) -> object:
+    """Numbers and texts as they are, anything else that a damaged file has as its text."""
+    if type(value) is int:
+        return value
+    return value if isinstance(value, _PLAIN) else str(value)
+
+
+def _elements(dims: object) -> int:
+    """Elements of all tensors of an annotation; -1 where it does not say."""
+    shapes = dims if isinstance(dims, list) else []
+    whole = [shape for shape in shapes if isinstance(shape, list)]
+    if not whole or not all(type(size) is int for shape in whole for size in shape):
+        return -1
+    return sum(math.prod(shape) for shape in whole)

@@ -1,0 +1,178 @@
+"""What PyTorch's profilers say of collectives: kinds, groups, peers, reductions."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from flint.converters.profilers.torch_ops import bytes_of, dtype_of, tensors_of
+from flint.graph.tensor_types import DTYPE_BITS
+from flint.observed.classes import c10d_class
+from flint.observed.columns import OpFacts
+
+#: More ranks than a group written out in a trace has.
+_MAX_GROUP = 1 << 22
+#: Reductions as functional collectives name them -> StableHLO's name; an average is a sum that is
+#: divided (torch/csrc/distributed/c10d/Functional.cpp).
+_REDUCTIONS = {
+    "sum": "add", "avg": "add", "max": "maximum", "min": "minimum", "product": "multiply",
+    "band": "and", "bor": "or", "bxor": "xor",
+}  # fmt: skip
+
+
+def functional_reduction(name: str, values: object) -> str:
+    """What a functional collective reduces with: its first text; "" where none is recorded.
+
+    Args:
+        name: of the op; c10d's own ops have an object there that profilers do not look into.
+        values: of its arguments.
+    """
+    if not name.startswith(("_c10d_functional::", "c10d_functional::")):
+        return ""
+    texts = (item for item in values if isinstance(item, str)) if isinstance(values, list) else ()
+    return next((_REDUCTIONS[item.lower()] for item in texts if item.lower() in _REDUCTIONS), "")
+
+
+def comms_facts(args: Mapping[str, Any], groups: Mapping[str, tuple[int, ...]]) -> OpFacts | None:
+    """What ``record_param_comms`` says of a collective, in the versions since PyTorch 2.1.
+
+    Args:
+        args: the event's arguments, by the names that Kineto gives them; ``In msg bytes`` where the
+            element type is not known.
+        groups: process group's name -> its ranks.
+    """
+    kind = c10d_class(str(args.get("Collective name", "")))
+    if kind is None:
+        return None
+    name, dtype = str(args["Collective name"]), dtype_of(args.get("dtype", ""))
+    # A scatter's "in" is what its root sends to all; each message is of the size of the result.
+    count = args.get("Out msg nelems" if name == "scatter" else "In msg nelems")
+    known: Any = args.get("In msg bytes")
+    parts = None if known is None else (known,)
+    if type(count) is int and count >= 0 and dtype:
+        parts = (count * DTYPE_BITS[dtype] // 8,)
+    return OpFacts(kind, name, None, parts, dtype, _group(args, groups), peer=_peer(args))
+
+
+def old_record(values: object, shapes: object, types: object) -> OpFacts | None:
+    """A record of a collective before PyTorch 2.1, whose name stands among its inputs' values.
+
+    Args:
+        values, shapes, types: of the inputs, as the file has them.
+
+    Returns:
+        The collective under that name, with its group where its first rank, stride and size follow
+        (since schema 1.0.3), or its number of ranks where parts for each do; None where there is no
+        such name.
+    """
+    if not isinstance(values, list):
+        return None
+    named = [place for place, value in enumerate(values) if _names_collective(value)]
+    if not named:
+        return None
+    value, behind = values[named[0]], values[named[0] + 1 :]
+    kind = c10d_class(value)
+    assert kind is not None
+    group, members = _members_behind(behind)
+    arguments = tensors_of(
+        shapes if isinstance(shapes, list) else [], types if isinstance(types, list) else []
+    )
+    sent = tuple(arguments[0]) if arguments else ()
+    dtype = sent[0][1] if sent else ""
+    return OpFacts(kind, value, sent or None, bytes_of(sent), dtype, group, members=members)
+
+
+def _names_collective(value: object) -> bool:
+    return isinstance(value, str) and c10d_class(value) is not None
+
+
+def _members_behind(values: list[Any]) -> tuple[tuple[int, ...] | None, int]:
+    """Ranks and their number by what an old record has behind the collective's name.
+
+    That are the parts for each rank and from each (empty where all are equal), and since 1.0.3 the
+    first rank, the stride and the size of the group.
+
+    Args:
+        values: as the file has them; Kineto writes all of them as texts.
+    """
+    plain = [_decoded(value) for value in values]
+    parts = {len(value) for value in plain if isinstance(value, list) and value}
+    members = parts.pop() if len(parts) == 1 else -1
+    numbers = [value for value in plain if type(value) is int]
+    if len(numbers) != 3:
+        return None, members
+    start, stride, size = numbers
+    if not 0 < size <= _MAX_GROUP:
+        return None, members
+    if start < 0 or stride < 1:
+        return None, size
+    return tuple(range(start, start + size * stride, stride)), size
+
+
+def _decoded(value: object) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+
+
+def _peer(args: Mapping[str, Any]) -> int:
+    """The other rank of a message, which Kineto writes as a text."""
+    said = args.get("Dst Rank", args.get("Src Rank"))
+    return int(said) if isinstance(said, int | str) and re.fullmatch(r"\d{1,9}", str(said)) else -1
+
+
+def peer_in_group(said: object, groups: Mapping[str, tuple[int, ...]]) -> int:
+    """The other rank of ``c10d::send`` or ``recv_``, which name neither their group nor its ranks.
+
+    Args:
+        said: its number within the group, as a number or a text.
+        groups: process group's name -> its ranks.
+
+    Returns:
+        The rank, -1 where there are groups of different ranks.
+    """
+    distinct = set(groups.values())
+    if len(distinct) != 1 or not re.fullmatch(r"\d{1,9}", str(said)):
+        return -1
+    [group] = distinct
+    return group[int(str(said))] if int(str(said)) < len(group) else -1
+
+
+def _group(args: Mapping[str, Any], groups: Mapping[str, tuple[int, ...]]) -> Any:
+    size: Any = args.get("Group size")
+    ranks = ranks_of(args.get("Process Group Ranks"))
+    if ranks and (type(size) is not int or len(ranks) == size):
+        return ranks
+    start: Any = args.get("Global rank start")
+    stride: Any = args.get("Global rank stride")
+    numbers = type(size) is int and type(start) is int and type(stride) is int
+    if numbers and 0 < size <= _MAX_GROUP and start >= 0 and stride > 0:
+        return tuple(range(start, start + size * stride, stride))
+    return groups.get(str(args.get("Process Group Name", "")))
+
+
+def ranks_of(text: object) -> tuple[int, ...]:
+    """Ranks written as a list or as its text; () where they are cut short, or are no group."""
+    if isinstance(text, str):
+        try:
+            text = json.loads(text)
+        except ValueError:  # long lists are cut: "[0, 1, ..., 511]"
+            return ()
+    if not isinstance(text, list) or len(text) > _MAX_GROUP:
+        return ()
+    whole = all(type(rank) is int and rank >= 0 for rank in text)
+    return tuple(sorted(text)) if whole and len(set(text)) == len(text) else ()
+
+
+def groups_of(config: object) -> dict[str, tuple[int, ...]]:
+    """Process group's name -> ranks, of a list of ``pg_config`` entries."""
+    found: dict[str, tuple[int, ...]] = {}
+    for item in config if isinstance(config, list) else []:
+        if isinstance(item, dict) and (ranks := ranks_of(item.get("ranks"))):
+            found[str(item.get("pg_name", ""))] = ranks
+    return found

@@ -1,0 +1,130 @@
+"""Known numbers that arrive from other ranks: what these are taken to have sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+from flint.frontends.torch.context import capture
+from flint.frontends.torch.recording.communication import reduction_of
+from flint.frontends.torch.recording.known_values import Known, forget, is_whole, known_of
+from flint.frontends.torch.user_lines import at_user_line
+
+
+def exchanged(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -> None:
+    """An all-to-all: from each rank the part that this one has for itself."""
+    group: Any
+    if op.namespace == "c10d":
+        result, source, boxed, *splits = (*args, *kwargs.values())[:5]
+        kind: Any = dist.ProcessGroup
+        group = kind.unbox(boxed)
+        forget(values, result)
+    else:
+        source, *splits, name = (*args, *kwargs.values())[:4]
+        c10d: Any = dist.distributed_c10d
+        group = c10d._resolve_process_group(name)
+    known = values.get(source)
+    if known is None or not known.alike or any(len(set(sizes)) > 1 for sizes in splits):
+        return
+    size = dist.get_world_size(group)
+    with unset_fake_temporarily():
+        part = known.value.chunk(size)[dist.get_rank(group)]
+        value = torch.cat([part] * size)
+    values[result] = Known(value, known.origin, alike=False)
+
+
+def gathered(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -> None:
+    """An all-gather: from each rank the same."""
+    source = args[0]
+    if op.namespace == "c10d":
+        result, source = (*args, *kwargs.values())[:2]
+        forget(values, result)
+    known = values.get(source)
+    if known is not None and known.alike:
+        with unset_fake_temporarily():
+            each = known.value.flatten()
+            value = torch.cat([each] * (result.numel() // each.numel())).view(result.shape)
+        values[result] = Known(value, known.origin)
+
+
+#: What values of ranks that hold the same become: of the value and the number of ranks.
+_REDUCED: Mapping[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
+    "sum": lambda value, ranks: value * ranks,
+    "product": lambda value, ranks: value**ranks,
+    **dict.fromkeys(("avg", "max", "min", "band", "bor"), lambda value, _: value.clone()),
+}
+
+
+def reduced(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None:
+    """Numbers that the host gave: the other ranks are taken to have given the same."""
+    group: Any
+    if op.namespace == "c10d":
+        tensors, boxed, reduction = (*args, *kwargs.values())[:3]
+        kind: Any = dist.ProcessGroup
+        group, name = kind.unbox(boxed), reduction_of(reduction)
+    else:
+        source, name, boxed = (*args, *kwargs.values())[:3]
+        c10d: Any = dist.distributed_c10d
+        group, tensors = c10d._resolve_process_group(boxed), [source]
+        if source is not result and source in values:
+            values[result] = values[source]
+            tensors = [result]
+    for tensor in tensors:
+        known = values.get(tensor)
+        forget(values, tensor)
+        change = _REDUCED.get(name)
+        exact = known is not None and known.origin in ("", _THE_SAME)  # no router's counts
+        if known is not None and exact and change is not None:
+            with unset_fake_temporarily():
+                value = change(known.value, dist.get_world_size(group)).to(known.value.dtype)
+            values[tensor] = Known(value, known.origin or _THE_SAME, known.alike)
+
+
+def broadcast(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None:
+    """What the root holds, if that is known there; else it is taken to hold what this rank does."""
+    tensors, boxed, root = (*args, *kwargs.values())[:3]
+    kind: Any = dist.ProcessGroup
+    ranks = dist.get_process_group_ranks(kind.unbox(boxed))
+    peers = capture().peers
+    if peers is None:
+        return
+    for tensor in filter(_is_few, tensors):
+        known = known_of(values, tensor)
+        with unset_fake_temporarily():
+            held = None if known is None else known.value.flatten().tolist()
+        sent = peers.broadcast(ranks, ranks[root], held)
+        if sent is None and held is not None:
+            capture().assume(
+                f"whole numbers are broadcast{at_user_line()} from a rank of which they are not "
+                "known: taken to be those of the rank that was recorded"
+            )
+        if sent is None or sent == held or len(sent) != tensor.numel():
+            continue
+        with unset_fake_temporarily():
+            value = torch.tensor(sent, dtype=tensor.dtype).view(tensor.shape)
+            if is_whole(tensor):
+                tensor.copy_(value)
+                continue
+        forget(values, tensor)
+        values[tensor] = Known(value, alike=len(ranks) == dist.get_world_size())
+
+
+def _is_few(tensor: torch.Tensor) -> bool:
+    return tensor.numel() <= _FEW and not (tensor.is_floating_point() or tensor.is_complex())
+
+
+#: Broadcasts of more elements are not told to other ranks.
+_FEW = 1024
+#: What follows from other ranks' numbers.
+_THE_SAME = "other ranks giving the same"
+
+
+def waited(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -> None:
+    """What a collective is waited for."""
+    known = values.get(args[0])
+    if known is not None:
+        values[result] = known
