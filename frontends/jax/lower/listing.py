@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from flint.frontends.jax.internals.modules import stablehlo_of
+from flint.frontends.jax.lower.mesh_orders import put_in_order
 from flint.hlo.messages import parse_module
 from flint.stablehlo.read.attributes import entries
 from flint.stablehlo.read.bindings import ir, parse
@@ -56,10 +57,12 @@ def _mark(module: Any, donors: set[int]) -> None:
 
 
 def listing_of_hlo(proto: bytes) -> Listing | None:
-    """The text of an HLO module as StableHLO; None where XLA does not convert it."""
+    """The text of an HLO module as StableHLO; None where XLA would not convert it or its groups."""
     if len(proto) > MAX_BYTES:
         return None
     module = parse_module(proto)
+    if not put_in_order(module):
+        return None
     converted = stablehlo_of(module.SerializeToString())
     donors = (entry.parameter_number for entry in module.buffer_donor.entries)
     return listing_of(converted, donors) if converted is not None else None
