@@ -20,6 +20,7 @@ from flint.stablehlo.loops.trip_counts import (
     TripCount,
     always,
     going_on,
+    necessary,
     stepped_trips,
     trip_count,
 )
@@ -49,7 +50,7 @@ def _while(state: WalkState, scope: Scope, op: Op) -> None:
     # A condition that only counts costs nothing; others run before each iteration and once more.
     decided = trips is None or communicates(state, condition)
     if trips is None:
-        trips = _from_outside(state, op, name, describe)
+        trips = _from_outside(state, op, name, describe, lambda: _most(state, scope, op, arguments))
     invariant = [
         step == 0 and body.yields[number] == body.args[number] for number, step in enumerate(steps)
     ]
@@ -124,7 +125,26 @@ def _proved(
     return None if trips is None else always(trips, "proved")
 
 
-def _from_outside(state: WalkState, op: Op, name: str, describe: Callable[[], str]) -> TripCount:
+def _most(state: WalkState, scope: Scope, op: Op, arguments: list[Scalar | None]) -> int | None:
+    """The most iterations of a loop that data may end before; None where nothing bounds it."""
+    world = state.world
+    needed = necessary(op.regions[0], state.module, arguments, state.scalar, state.array)
+    if needed is None:
+        return None
+    try:
+        trips = trip_count(needed, scope.around, world.partitions, world.replicas, str)
+    except FlintError:  # what is known always holds
+        return None
+    return None if trips is None else trips.counts[-1]
+
+
+def _from_outside(
+    state: WalkState,
+    op: Op,
+    name: str,
+    describe: Callable[[], str],
+    most: Callable[[], int | None],
+) -> TripCount:
     """How often a loop runs according to the user, else to the module.
 
     Raises:
@@ -145,9 +165,11 @@ def _from_outside(state: WalkState, op: Op, name: str, describe: Callable[[], st
         if not 0 <= int(stated) < _LONGEST:
             raise FlintError(f"{describe()}: its module states {stated} iterations")
         return always(int(stated), "stated")
+    bound = most()
+    at_most = "" if bound is None else f"; it is {bound} at most"
     raise FlintError(
         f"the trip count of {describe()} depends on data, or on a value that ranks and counters "
-        f"do not determine: give it with --trip-count N (or --trip-count {name}=N)"
+        f"do not determine: give it with --trip-count N (or --trip-count {name}=N){at_most}"
     )
 
 

@@ -96,15 +96,48 @@ def going_on(
         outer: expressions of values from outside.
         arrays: small arrays by value id.
     """
+    return _expressions(condition, module, arguments, outer, arrays)(condition.yields[0])
+
+
+def necessary(
+    condition: Block,
+    module: Module,
+    arguments: list[Scalar | None],
+    outer: Lookup,
+    arrays: Arrays,
+) -> Scalar | None:
+    """What must hold for a loop to go on, as far as it has an expression: ``i < 20 and not done``
+    needs ``i < 20``.  Arguments are those of ``going_on``."""
+    lookup = _expressions(condition, module, arguments, outer, arrays)
+    makers = {value: op for op in condition.ops if op.name == "and" for value in op.results}
+    found: Scalar | None = None
+    parts = [condition.yields[0]]
+    while parts:
+        value = parts.pop()
+        scalar = lookup(value)
+        if scalar is not None:
+            found = scalar if found is None else combine("and", (found, scalar)) or found
+        elif value in makers:
+            parts.extend(makers[value].operands)
+    return found
+
+
+def _expressions(
+    condition: Block,
+    module: Module,
+    arguments: list[Scalar | None],
+    outer: Lookup,
+    arrays: Arrays,
+) -> Lookup:
+    """Expressions of the values of a condition."""
     known = {
         argument: scalar
         for argument, scalar in zip(condition.args, arguments, strict=True)
         if scalar is not None
     }
     inside = block_scalars(condition, module, known, outer, arrays)
-    value = condition.yields[0]
-    own = value in condition.args or any(value in op.results for op in condition.ops)
-    return inside.get(value) if own else outer(value)
+    own = {*condition.args, *(value for op in condition.ops for value in op.results)}
+    return lambda value: inside.get(value) if value in own else outer(value)
 
 
 def trip_count(

@@ -307,3 +307,31 @@ def test_an_exponential_chain_of_sums_takes_no_time() -> None:
     assert walked(text.replace("START", "%c")).graph.loops[0].trip_count == 1
     with pytest.raises(FlintError, match="--trip-count"):
         walked(text.replace("START", "%d"))
+
+
+@pytest.mark.parametrize(
+    ("condition", "ending"),
+    # From 0 in steps of 4 below 20: 0, 4, 8, 12, 16.
+    [("and", "; it is 5 at most"), ("or", "")],
+)
+def test_what_data_may_end_early_is_bounded_where_its_counter_is(
+    condition: str, ending: str
+) -> None:
+    text = f"""func.func @main(%more: tensor<i1>) -> tensor<i32> {{
+      %zero = stablehlo.constant dense<0> : tensor<i32>
+      %four = stablehlo.constant dense<4> : tensor<i32>
+      %twenty = stablehlo.constant dense<20> : tensor<i32>
+      %r:2 = stablehlo.while(%i = %zero, %m = %more) : tensor<i32>, tensor<i1>
+      cond {{
+        %p = stablehlo.compare LT, %i, %twenty : (tensor<i32>, tensor<i32>) -> tensor<i1>
+        %q = stablehlo.{condition} %m, %p : tensor<i1>
+        stablehlo.return %q : tensor<i1>
+      }} do {{
+        %j = stablehlo.add %i, %four : tensor<i32>
+        %n = stablehlo.not %m : tensor<i1>
+        stablehlo.return %j, %n : tensor<i32>, tensor<i1>
+      }}
+      return %r#0 : tensor<i32>
+    }}"""
+    with pytest.raises(FlintError, match=rf"--trip-count while_0=N\){ending}$"):
+        walked(text)
