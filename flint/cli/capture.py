@@ -130,7 +130,9 @@ def _step(step: str, mesh: str | None, axes: str | None, setup: str | None) -> C
 def _save_logical(workload: Workload, output: Path, seconds: float, json_output: bool) -> None:
     workload.save_programs(output)
     print_warnings(workload.warnings)
-    nodes = sum(len(graph) for graph, _ in workload.graph.walk())
+    programs = workload.programs
+    nodes = sum(len(graph) for program in programs for graph, _ in program.graph.walk())
+    what = "the logical program" if len(programs) == 1 else f"{len(programs)} logical programs"
     document: dict[str, Any] = {
         "folder": str(output),
         "level": str(workload.level),
@@ -143,6 +145,6 @@ def _save_logical(workload: Workload, output: Path, seconds: float, json_output:
         print_json(document)
         return
     sys.stdout.write(
-        f"{output}: the logical program, {nodes:,} nodes with global shapes, no traces\n"
+        f"{output}: {what}, {nodes:,} nodes with global shapes, no traces\n"
         f"  mesh {workload.mesh}, graph {seconds:.2f} s\n"
     )

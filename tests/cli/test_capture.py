@@ -170,9 +170,15 @@ def test_the_mesh_of_the_command_goes_before_the_decorators(tmp_path):
     assert json.loads(run.stdout)["mesh"] == {"data": 16, "model": 4}
 
 
-def test_the_logical_level_writes_the_program_without_traces(tmp_path):
-    run = flint("capture", "steps.py:mlp", "--level", "logical", "-o", tmp_path / "out", cwd=HERE)
+@pytest.mark.parametrize(
+    ("step", "said"), [("mlp", "the logical program"), ("skipping", "4 logical programs")]
+)
+def test_the_logical_level_writes_programs_without_traces(step, said, tmp_path):
+    """Ranks of ``skipping`` do four different things."""
+    out = tmp_path / "out"
+    run = flint("capture", f"steps.py:{step}", "--level", "logical", "-o", out, cwd=HERE)
     assert run.returncode == 0, run.stderr
+    assert f"{said}, " in run.stdout
     assert not (tmp_path / "out" / "et").exists()
     looked_at = flint_here("inspect", tmp_path / "out", cwd=tmp_path)
     assert "logical program" in looked_at.stdout

@@ -15,7 +15,7 @@ from flint.stablehlo.loops.loop_stacks import read
 from flint.stablehlo.read.records import Op, details
 from flint.stablehlo.rules import RULES, flops_known, rule_for, work_of
 from flint.stablehlo.values.arrays import array_of, is_array
-from flint.stablehlo.values.elementwise import is_scalar_integer
+from flint.stablehlo.values.elementwise import SAME_ELEMENTS, is_scalar_integer
 from flint.stablehlo.values.scalars import scalar_of
 from flint.stablehlo.walk.blocks import communicates, free_values
 from flint.stablehlo.walk.known import NOTHING, Known
@@ -102,7 +102,7 @@ def _keep(state: WalkState, op: Op, integer: bool, array: bool) -> None:
     scalar = table = stack = None
     of_operand = state.known.get(op.operands[0], NOTHING) if op.operands else NOTHING
     if array:
-        if op.name in ("mhlo.copy", "reshape"):
+        if op.name in SAME_ELEMENTS:
             stack = of_operand.stack
         table = array_of(op, module, state.scalar, state.array)
     if integer:

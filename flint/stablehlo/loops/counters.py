@@ -12,10 +12,10 @@ from flint.graph.scalars import Scalar, bits_of, combine, constant, iteration, w
 from flint.graph.tensor_types import TensorType
 from flint.stablehlo.read.records import Block, Module, Op
 from flint.stablehlo.values.arrays import Lookup
-from flint.stablehlo.values.elementwise import is_scalar_integer
+from flint.stablehlo.values.elementwise import SAME_ELEMENTS, is_scalar_integer
 from flint.stablehlo.values.scalars import MAX_OPS
 
-_SAME_VALUE = frozenset({"convert", "reshape", "mhlo.copy"})
+_SAME_VALUE = SAME_ELEMENTS | {"convert"}
 
 
 def counters(body: Block, module: Module, outer: Lookup) -> list[int | None]:

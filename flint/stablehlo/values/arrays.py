@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from flint.graph.scalars import Place, Scalar, combine, constant, evaluate, iteration, take
 from flint.graph.tensor_types import TensorType
 from flint.stablehlo.read.records import Module, Op
-from flint.stablehlo.values.elementwise import ELEMENTWISE, expression, is_integer
+from flint.stablehlo.values.elementwise import ELEMENTWISE, SAME_ELEMENTS, expression, is_integer
 
 #: Of int64, or of objects where elements are expressions: each is a number or a ``Scalar``.
 Array = NDArray[Any]
@@ -201,10 +201,9 @@ def _reverse(op: Op, args: list[Array], _shape: tuple[int, ...]) -> Array | None
 
 
 _MOVEMENT: dict[str, Callable[[Op, list[Array], tuple[int, ...]], Array | None]] = {
+    **dict.fromkeys(SAME_ELEMENTS, _reshape),
     "broadcast_in_dim": _broadcast,
     "concatenate": _concatenate,
-    "mhlo.copy": _reshape,
-    "reshape": _reshape,
     "reverse": _reverse,
     "slice": _slice,
     "transpose": _transpose,

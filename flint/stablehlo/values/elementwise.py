@@ -27,6 +27,11 @@ _ON_BOOLEANS = {
     "xor": "xor",
 }
 
+#: Ops whose result has the elements of their operand, in order; what Shardy says of a value does
+#: not change it.
+SAME_ELEMENTS = frozenset(
+    {"mhlo.copy", "reshape", "sdy.propagation_barrier", "sdy.reshard", "sdy.sharding_constraint"}
+)
 #: Ops that ``expression`` knows.
 ELEMENTWISE = (FOLDABLE - {"to_bool", "to_int", "wrap"}) | {"convert", "bitcast_convert"}
 

@@ -9,9 +9,14 @@ from __future__ import annotations
 from flint.graph.scalars import Scalar, constant
 from flint.stablehlo.read.records import Block, Module, Op
 from flint.stablehlo.values.arrays import Array, Arrays, Lookup, array_of, element, is_array
-from flint.stablehlo.values.elementwise import ELEMENTWISE, expression, is_scalar_integer
+from flint.stablehlo.values.elementwise import (
+    ELEMENTWISE,
+    SAME_ELEMENTS,
+    expression,
+    is_scalar_integer,
+)
 
-_FORWARDED = frozenset({"reshape", "mhlo.copy", "broadcast_in_dim", "broadcast"})
+_FORWARDED = SAME_ELEMENTS | {"broadcast_in_dim", "broadcast"}
 #: Ops that are looked at in search of one block's expressions.
 MAX_OPS = 2**16
 

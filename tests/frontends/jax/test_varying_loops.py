@@ -70,6 +70,30 @@ def matmul_flops(program):
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(("level", "batch"), [("partitioned", 2), ("logical", 4)])
+def test_a_loop_is_counted_where_some_axes_are_manual_and_others_are_not(level, batch):
+    """JAX writes sharding constraints of the counter into such loops."""
+
+    def ticks(x):
+        def tick(x, _):
+            return lax.ppermute(x @ x.swapaxes(1, 2) @ x, "stage", [(0, 1), (1, 0)]), None
+
+        return lax.scan(tick, x, None, length=7)[0]
+
+    step = jax.shard_map(
+        ticks, in_specs=P("stage"), out_specs=P("stage"), axis_names={"stage"}, check_vma=False
+    )
+
+    def arguments(mesh):
+        sharding = NamedSharding(mesh, P(("stage", "data")))
+        return (jax.ShapeDtypeStruct((8, SIZE, HEAD), jnp.float32, sharding=sharding),)
+
+    captured = flint.capture(step, mesh=(2, 2), axes=("stage", "data"), setup=arguments)
+    [program] = captured.capture(level=level).programs
+    # 7 ticks of two products, of the batch of a stage or, partitioned, of a rank.
+    assert matmul_flops(program) == 7 * 2 * batch * 2 * SIZE * SIZE * HEAD
+
+
 @pytest.mark.parametrize(("level", "batch"), [("partitioned", 2), ("logical", 8)])
 def test_blocks_above_the_diagonal_are_not_computed(level, batch):
     [program] = blockwise.capture(level=level).programs
