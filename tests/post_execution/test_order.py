@@ -40,6 +40,17 @@ def test_streams_of_two_devices_have_the_same_numbers_and_nothing_to_do_with_eac
     assert DEVICES.format(2) in workload.warnings
 
 
+def test_a_kernel_with_the_number_of_its_call_is_of_the_op_that_made_the_call(tmp_path):
+    """As profiles of 2023 have it: ``External id`` is the correlation, and another op's number."""
+    profile = Profile(0, 1)
+    product, total = profile.op("aten::mm", 0, 9), profile.op("aten::add", 20, 9)
+    for launch, start, number in ((2, 5, total), (22, 25, product)):
+        profile.call("cudaLaunchKernel", launch, correlation=number)
+        profile.kernel(number, launch + 50, start, 3, "k", correlation=number)
+    graph = converted(profile, tmp_path).programs[0].graph
+    assert [node.op for node in graph] == ["aten::mm: k", "aten::add: k"]
+
+
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
 

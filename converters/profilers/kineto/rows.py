@@ -1,7 +1,7 @@
 """Events of one rank's profile -> rows: which op is inside of which, and whose the kernels are.
 
 The idea: an op is a CPU event; kernels belong to the op that launched them, which their
-``External id`` names, or, where it is missing, the runtime call with their ``correlation``.
+``External id`` names, or, where it names none, the runtime call with their ``correlation``.
 Collectives are told by ``record_param_comms`` on NCCL and RCCL; gloo has none, there the c10d op
 itself is taken, its element type and its time from the annotation that gloo makes of its work.
 
@@ -204,9 +204,12 @@ def _add_kernels(
     facts = list(rows.facts)
     events.kernels.sort(key=lambda kernel: kernel.start)
     for kernel in events.kernels:
-        number = by_external.get(kernel.external)
-        if number is None and kernel.correlation in events.runtime:
-            number = _enclosing(*events.runtime[kernel.correlation], per_thread)
+        call = events.runtime.get(kernel.correlation)
+        # Until PyTorch 2.1 the number may be that of the call, and no op's.
+        of_call = call is not None and kernel.external == kernel.correlation
+        number = None if of_call else by_external.get(kernel.external)
+        if number is None and call is not None:
+            number = _enclosing(*call, per_thread)
         if events.links is not None:
             events.links.kernel(
                 kernel.name, kernel.start, kernel.duration, kernel.device, kernel.stream,
