@@ -9,7 +9,7 @@ help and rules everywhere; an option of a single command is defined in that comm
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -161,33 +161,20 @@ XlaOption = Annotated[
         help="One of XLA's flags for the optimized level, as NAME=VALUE (repeatable).",
     ),
 ]
-TargetSystemOption = Annotated[
-    str | None,
-    typer.Option(
+
+
+def _system_option(default: str) -> Any:
+    return typer.Option(
         "--system",
-        help="System to compute durations for: a name or a TOML file [default: one of the "
-        "target's devices, else dgx-h100].",
+        help=f"System to compute durations for: a name or a TOML file [default: {default}, else "
+        "dgx-h100].",
         callback=a_system,
-    ),
-]
-DeviceSystemOption = Annotated[
-    str | None,
-    typer.Option(
-        "--system",
-        help="System to compute durations for: a name or a TOML file [default: one of --device's, "
-        "else dgx-h100].",
-        callback=a_system,
-    ),
-]
-ConvertedSystemOption = Annotated[
-    str | None,
-    typer.Option(
-        "--system",
-        help="System to compute durations for: a name or a TOML file [default: that of a "
-        "profile's devices, else dgx-h100].",
-        callback=a_system,
-    ),
-]
+    )
+
+
+TargetSystemOption = Annotated[str | None, _system_option("one of the target's devices")]
+DeviceSystemOption = Annotated[str | None, _system_option("one of --device's")]
+ConvertedSystemOption = Annotated[str | None, _system_option("that of a profile's devices")]
 AlgorithmOption = Annotated[
     str | None,
     typer.Option(

@@ -173,7 +173,6 @@ class LinksBuilder:
             ),
             groups=groups,
             steps=tuple((start + base, end + base) for start, end, _ in steps),
-            synchronised=bool(self._calls),
         )
 
     def _thread(self, thread: object) -> int:

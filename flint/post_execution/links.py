@@ -77,7 +77,6 @@ class Links:
         frames: Python's calls, where they were recorded, in order of time.
         groups: process group's name -> ranks.
         steps: begin and end of each step on the host, ns; empty where none is marked.
-        synchronised: whether the trace has any call of the runtime in it.
     """
 
     thread: Ints
@@ -99,4 +98,3 @@ class Links:
     frames: tuple[Span, ...]
     groups: Mapping[str, tuple[int, ...]]
     steps: tuple[tuple[int, int], ...]
-    synchronised: bool
