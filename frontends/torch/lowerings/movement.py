@@ -48,16 +48,6 @@ def _slice_backward(
     return op.pad(grad_output.value, low, high, 0, inside)
 
 
-@lowers("aten.select_backward")
-def _select_backward(call: Call, grad_output: Any, input_sizes: Any, dim: int, index: int) -> Value:
-    along = axis(dim, len(input_sizes))
-    size = input_sizes[along]
-    shape = tuple(1 if at == along else n for at, n in enumerate(input_sizes))
-    low = [index % size if at == along else 0 for at in range(len(shape))]
-    high = [size - 1 - low[at] if at == along else 0 for at in range(len(shape))]
-    return op.pad(op.reshape(grad_output.value, shape), low, high)
-
-
 @lowers("aten.slice_scatter")
 def _slice_scatter(
     call: Call, self: Any, src: Any, dim: int = 0, start: Any = None, end: Any = None,

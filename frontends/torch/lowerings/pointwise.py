@@ -232,12 +232,6 @@ def _where(call: Call, condition: Any, self: Any, other: Any, **_: Any) -> Value
     return op.select(value_at(condition, call.shape, "bool"), *pair(call, self, other, call.dtype))
 
 
-@lowers("aten.masked_fill")
-def _masked_fill(call: Call, self: Any, mask: Any, value: Any, **_: Any) -> Value:
-    own, new = pair(call, self, value, call.dtype)
-    return op.select(value_at(mask, call.shape, "bool"), new, own)
-
-
 @lowers("aten.clamp", "aten.clamp_min", "aten.clamp_max")
 def _clamp(call: Call, self: Any, min: Any = None, max: Any = None, **_: Any) -> Value:
     if call.base == "clamp_max":
