@@ -223,10 +223,10 @@ def _find_entry_point(name: str, kind: str, ours: Mapping[str, str]) -> Any:
     targets = {point.value: point for point in offered if point.name == name}
     if not targets:
         known = ", ".join(sorted({*ours, *offered.names}))
-        raise UsageError(f"no {kind} is called {name!r}; there are: {known}")
+        raise UsageError(f"unknown {kind} {name!r}; choose from: {known}")
     if len(targets) > 1:
         raise FlintError(
-            f"{kind} {name!r} is offered more than once ({', '.join(sorted(targets))}): "
+            f"{kind} {name!r} is registered more than once ({', '.join(sorted(targets))}): "
             "uninstall all but one"
         )
     [point] = targets.values()
@@ -234,4 +234,4 @@ def _find_entry_point(name: str, kind: str, ours: Mapping[str, str]) -> Any:
         return point.load()
     except Exception as error:  # another distribution's module: it may fail in any way
         owner = point.dist.name if point.dist is not None else point.value
-        raise FlintError(f"{kind} {name!r} of {owner} does not load: {error}") from error
+        raise FlintError(f"{kind} {name!r} of {owner} cannot be loaded: {error}") from error

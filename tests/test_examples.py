@@ -124,7 +124,7 @@ def test_the_readmes_demo_shows_what_the_commands_say(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         text = (done.stderr + done.stdout).replace(str(tmp_path / out), out)
         # The README shows an installation without the extras.
-        lines = [line for line in text.splitlines() if "compiler decides itself" not in line]
+        lines = [line for line in text.splitlines() if "Flint's fusion rules" not in line]
         said = [without_times(line) for line in lines]
         place = 0
         for piece in pieces:

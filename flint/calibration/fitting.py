@@ -116,8 +116,8 @@ def calibrate(kernels: Sequence[MeasuredKernel], accelerator: Accelerator) -> Ca
             groups.append(_group(kind, dtype, members, base))
     if not groups:
         raise FlintError(
-            "there are too few kernels of every class and type: a curve needs "
-            f"{3 * _PER_NUMBER} products, or {2 * _PER_NUMBER} other kernels, of one type"
+            f"too few kernels of every class and type: a curve needs {3 * _PER_NUMBER} products, "
+            f"or {2 * _PER_NUMBER} other kernels, of one type"
         )
     return Calibration(tuple(groups), tuple(left_out))
 

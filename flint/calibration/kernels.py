@@ -145,21 +145,21 @@ def kernel_of(
     """
     kind = kind or _class_of(op)
     if kind not in CURVED:
-        known = f"no op that is known here: give its class in a column class ({', '.join(CURVED)})"
+        known = f"not a known op: give its class in a column class ({', '.join(CURVED)})"
         raise ValueError(f"{op!r} is {known}")
     dtype = _TYPES.get(dtype, dtype)
     if dtype not in DTYPE_BITS:
         raise ValueError(f"{dtype!r} is not an element type")
     operands = tuple(_shape(text) for text in shapes.split())
     if not operands:
-        raise ValueError("there are no shapes")
+        raise ValueError("shapes are missing")
     taken = float(seconds)
     if not _LEAST_SECONDS <= taken <= _MOST_SECONDS:
         raise ValueError(f"seconds must be above 0, not {seconds}: kernels take 1e-12 to 1e9")
     made = _shape(result) if result else _result(kind, operands)
     products = math.prod(product_of(operands)) if kind == "matmul" else 0
     if sum(map(math.prod, (*operands, made))) > _MOST_ELEMENTS or products > _MOST_PRODUCTS:
-        raise ValueError("its operands are larger than any device")
+        raise ValueError("its operands are larger than the memory of any device")
     return MeasuredKernel(op, kind, operands, made, dtype, taken)
 
 
@@ -175,7 +175,7 @@ def _shape(text: str) -> Shape:
     except ValueError:
         dims = (0,)
     if not all(0 < dim < 1 << 40 for dim in dims):
-        raise ValueError(f"{text!r} is no shape: expected dims joined by x, as in 1024x512")
+        raise ValueError(f"{text!r} is not a shape: expected dims joined by x, as in 1024x512")
     return dims
 
 

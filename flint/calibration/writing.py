@@ -54,7 +54,7 @@ def _curve(group: Group, source: str) -> str:
         lines.append(f"efficiency = [{curve.efficiency:.6g}, {_quoted(where)}]")
         lines.append(f"overlap = [{curve.overlap:g}, {_quoted('chosen: ' + where)}]")
     lines.append(f"layout = [{list(curve.layout)}, {_quoted('chosen: ' + where)}]")
-    left = f"median error of the {held.count} kernels held out"
+    left = f"median error on the {held.count} held-out kernels"
     return "\n".join([*lines, f"error = [{max(held.median, 1e-6):.3g}, {_quoted(left)}]", ""])
 
 
@@ -94,9 +94,9 @@ def page(calibration: Calibration, name: str, source: str) -> str:
     """
     parts = [
         paragraph(
-            f"Curves of {name}, fitted to every other kernel of {source} in the order of a hash. "
-            "Errors are predicted / measured - 1; those of the table are of the kernels held out. "
-            "before is the median error of the description as it was."
+            f"Curves of {name}, fitted to every second kernel of {source} in the order of a "
+            "hash. Errors are predicted / measured - 1; those in the table are on the held-out "
+            "kernels. before is the median error of the previous description."
         ),
         table([column.removeprefix("?") for column in COLUMNS], map(row, calibration.groups)),
     ]

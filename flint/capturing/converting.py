@@ -238,9 +238,10 @@ def _remarks(walked: Walked) -> dict[str, int]:
     """What a user should know about the whole."""
     if walked.world.copies > 1:
         text = (
-            f"the program is for {walked.world.devices} devices and stands {{}} times in the mesh"
+            f"the program is for {walked.world.devices} devices; the mesh contains {{}} copies "
+            "of it"
         )
-        return {text.format(walked.world.copies) + "; its copies do not communicate": 1}
+        return {text.format(walked.world.copies) + ", which do not communicate": 1}
     if walked.mesh.size > 1:
         return {}
     return {"the program is for one device, and simulators need at least two ranks": 1}

@@ -266,7 +266,7 @@ def _level(level: str, framework: str) -> Level:
     there_are = registry.LEVELS.get(framework, tuple(Level))
     if level not in there_are:
         of = f" of {framework}" if framework in registry.LEVELS else ""
-        raise UsageError(f"no level {level!r}{of}; there are: {', '.join(there_are)}")
+        raise UsageError(f"unknown level {level!r}{of}; choose from: {', '.join(there_are)}")
     return Level(level)
 
 
@@ -278,12 +278,12 @@ def _target(level: Level, target: str | None, options: CaptureOptions) -> str | 
         return targets.named(target).name
     if target is not None:
         raise UsageError(
-            f"target {target!r}: the {level} level is the same for every target; leave it out, "
-            "or use the optimized level"
+            f"target {target!r}: the {level} level is the same for every target; leave the "
+            "target out, or use the optimized level"
         )
     if options.compiler_options:
         raise UsageError(
             f"compiler options ({', '.join(options.compiler_options)}) are for the optimized "
-            f"level; the {level} level runs the partitioner only"
+            f"level; the {level} level runs only the partitioner"
         )
     return None

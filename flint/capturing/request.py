@@ -114,4 +114,4 @@ def capture_options(options: CaptureOptions | Mapping[str, Any] | None) -> Captu
         others = ("time_limit", "memory_limit", "compiler_options", "audit", "read_seconds")
         words = [*_WALK_WORDS, *others]
         unknown = ", ".join(sorted(set(given) - set(words)))
-        raise UsageError(f"no option {unknown}; there are: {', '.join(words)}") from None
+        raise UsageError(f"unknown option {unknown}; choose from: {', '.join(words)}") from None

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from flint.workload.workload import Workload
 
 #: What to do about a large file.
-_LARGER = ", a quarter of what its reader may take: raise --memory-limit (in GiB)"
+_LARGER = ", a quarter of the memory limit of its reader: raise --memory-limit (in GiB)"
 
 
 @uncollected

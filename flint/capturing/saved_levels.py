@@ -57,11 +57,11 @@ class SavedLevel:
                 raise UsageError("a target and compiler options are for --level optimized")
             return
         if self.level not in _LEVELS:
-            raise UsageError(
-                f"no level {self.level!r} to convert to; there are: {', '.join(_LEVELS)}"
-            )
+            raise UsageError(f"unknown level {self.level!r}; choose from: {', '.join(_LEVELS)}")
         if entry not in (None, "main") or replicas:
-            raise UsageError("--entry and --replicas are for programs as saved: leave out --level")
+            raise UsageError(
+                "--entry and --replicas are for programs converted as saved: leave out --level"
+            )
         if self.level == _OPTIMIZED:
             if self.target is None:
                 raise UsageError(targets.NO_TARGET.format(targets.listed()))

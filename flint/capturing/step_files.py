@@ -43,7 +43,7 @@ def load_step(target: str) -> tuple[Any, ModuleType]:
         raise UsageError(f"{file}: not a Python file; use `flint convert` for saved programs")
     module = _import(path)
     if not name:
-        raise UsageError(f"{target}: names no function (FILE.py:FUNCTION); {_there_are(module)}")
+        raise UsageError(f"{target} names no function (FILE.py:FUNCTION); {_there_are(module)}")
     found = find(module, name, f"{short_path(str(path))}: no function {name!r}")
     if not callable(found):
         raise UsageError(

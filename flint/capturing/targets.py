@@ -24,7 +24,7 @@ NOT_COMPILED: Final = "level auto: partitioned, because {}"
 #: What it compiles for where nothing says for what.
 USUAL: Final = "h100"
 #: What a missing target is refused with.
-NO_TARGET: Final = "level optimized needs a target (--target); there are: {}"
+NO_TARGET: Final = "level optimized needs a target (--target); choose from: {}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def named(name: str) -> Target:
     known = {item.name: item for item in targets()}
     found = known.get(name) or known.get(f"tpu-{name}")
     if found is None:
-        raise UsageError(f"no target {name!r}; there are: {', '.join(known)}")
+        raise UsageError(f"unknown target {name!r}; choose from: {', '.join(known)}")
     return found
 
 

@@ -28,7 +28,7 @@ from flint.host.temporary import of_no_file
 #: What typer makes of Ctrl-C in a command.
 _INTERRUPTED = 130
 
-_HELP = "From model code and saved StableHLO/HLO to per-rank workload graphs and Chakra traces."
+_HELP = "Turn model code and saved StableHLO/HLO into per-rank workload graphs and Chakra traces."
 
 #: Below the list of commands; the mark keeps its lines as they are.
 _FIRST_STEPS = """\b
@@ -43,7 +43,7 @@ First steps:
 #: of the module NAME of this package each.
 COMMANDS = {
     "capture": "Turn model code into a workload folder with execution traces.",
-    "run": "Run a training program until its step, and capture that.",
+    "run": "Run a training program up to its step, and capture the step.",
     "convert": "Turn a saved program, or profiles, into a workload folder.",
     "inspect": "Show what is in a workload: ops, work, collectives, loops.",
     "check": "Check that consumers can run the traces.",
@@ -52,7 +52,7 @@ COMMANDS = {
     "simulate": "Simulate a step: time, exposed communication, memory.",
     "explain": "Explain a step: where its time goes, and what would help.",
     "sweep": "Simulate many meshes and systems, and find the best.",
-    "targets": "List what the compilers here can compile for.",
+    "targets": "List the devices that the compilers can compile for.",
     "calibrate": "Fit an accelerator's curves to measured kernels.",
     "microbench": "Time the kernels of a workload on this machine's device.",
     "systems": "List the known clusters, each figure with its source.",
@@ -187,7 +187,7 @@ def _run(arguments: list[str], debug: bool) -> int:
     except SystemExit as error:  # Flint raises exceptions of other kinds
         if isinstance(error.__context__, BrokenPipeError):  # what typer makes of it
             return _reader_gone()
-        return _say(f"the step's own code ended the process (SystemExit: {error})", 1, debug)
+        return _say(f"the step's own code exited the process (SystemExit: {error})", 1, debug)
 
 
 def _failed(failure: Exception, debug: bool) -> int:

@@ -41,8 +41,8 @@ def calibrate_command(
         str,
         typer.Option(
             "--accelerator",
-            help="The device that they ran on: a name (flint systems) or a TOML file; peaks, tiles "
-            "and everything that is not measured are its own.",
+            help="The device that ran the kernels: a name (flint systems) or a TOML file; it "
+            "supplies peaks, tiles and everything that is not measured.",
         ),
     ],
     output: Annotated[
@@ -54,9 +54,11 @@ def calibrate_command(
     memory_limit: ReaderMemoryOption = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Fit curves to half of the measured kernels; say how far off the other half is."""
+    """Fit curves to half of the measured kernels; report the errors on the other half."""
     if output.suffix != ".toml":
-        raise UsageError(f"-o {output}: the description is a TOML file, give a name with .toml")
+        raise UsageError(
+            f"-o {output}: the description is a TOML file; give a name that ends in .toml"
+        )
     base = load_accelerator(accelerator)
     text = read_text(accelerator_file(accelerator))
     measured, left = _read(kernels, reader_bytes(memory_limit))
@@ -90,7 +92,7 @@ def calibrate_command(
             f"note: {left:,} kernels of the profile are left out: only products with shapes count"
         )
     rows = [row(group) for group in found.groups]
-    printer.table(Table(f"curves of {base.name}: errors of what was held out", COLUMNS, rows))
+    printer.table(Table(f"curves of {base.name}: errors on the held-out kernels", COLUMNS, rows))
     for kind, dtype, count in found.left_out:
         printer.line(f"note: {count} kernels of {kind} in {dtype} are too few for a curve")
     for file in (output, html):

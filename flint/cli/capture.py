@@ -52,7 +52,7 @@ def capture_command(
         str,
         typer.Option(
             "--level",
-            help="partitioned, optimized (with --target), auto (optimized where the compiler for "
+            help="partitioned, optimized (with --target), auto (optimized if the compiler for "
             "the system's device is installed, else partitioned), or logical (no traces).",
         ),
     ] = "partitioned",
@@ -68,7 +68,7 @@ def capture_command(
         float,
         typer.Option(
             "--read-seconds",
-            help="Where the step reads a value between two programs (JAX): seconds from the end of "
+            help="If the step reads a value between two programs (JAX): seconds from the end of "
             "the first until the host starts the second.",
         ),
     ] = 0.0,

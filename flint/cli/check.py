@@ -32,14 +32,14 @@ def check_command(
     npus: Annotated[
         str | None,
         typer.Option(
-            "--npus-count", help="Network dims of such traces, innermost first, for example 8,64."
+            "--npus-count", help="Network dims of these traces, innermost first, for example 8,64."
         ),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=0, help="Findings to show per rule.")] = 3,
     memory_limit: ReaderMemoryOption = None,
     json_output: JsonOption = False,
 ) -> int:
-    """Check traces over all ranks together; exit status 1 when consumers could not run them."""
+    """Check traces over all ranks together; exit status 1 if consumers cannot run them."""
     check = registry.converter("chakra-check")
     dims = _dims(npus) if npus is not None else None
     with allowed(reader_bytes(memory_limit)):
@@ -55,7 +55,7 @@ def check_command(
             sys.stdout.write(f"{finding}\n")
     for rule, count in report.counts.items():
         if count > min(limit, shown.get(rule, 0)):
-            sys.stdout.write(f"  [{rule}] fired {count:,} times in total\n")
+            sys.stdout.write(f"  [{rule}] {count:,} findings in total\n")
     for reason in sorted(set(report.not_checked.values())):
         rules = [rule for rule, why in report.not_checked.items() if why == reason]
         sys.stdout.write(f"not checked, because {reason}: {', '.join(sorted(rules))}\n")
@@ -63,7 +63,7 @@ def check_command(
     if {item.rule for item in report.findings if item.severity == "error"} == {"slot-order"}:
         verdict = "consumers with one communication slot could hang"
     if report.ok and report.not_checked:
-        verdict = "no errors in what was checked"
+        verdict = "no errors in the checked part"
     if report.ok and report.size == 1:
         verdict = "one rank: nothing to simulate between ranks"
     sys.stdout.write(

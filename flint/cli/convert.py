@@ -47,8 +47,8 @@ def convert_command(
         typer.Argument(
             metavar="FILE...",
             help="StableHLO or HLO file in any form, gzip allowed; or a profile: Kineto or "
-            "PyTorch execution traces, one per rank, SQLite exports of Nsight Systems, or a folder "
-            "or archive of these; or a JAX profile folder.",
+            "PyTorch execution traces, one per rank, SQLite exports of Nsight Systems, or "
+            "a folder or archive of them; or a JAX profile folder.",
         ),
     ],
     output: OutputOption,
@@ -59,8 +59,8 @@ def convert_command(
         str | None,
         typer.Option(
             "--level",
-            help="optimized: compile the program for --target first; auto: where the target of "
-            "the system can be compiled for here [default: as saved].",
+            help="optimized: compile the program for --target first; auto: do this if the "
+            "compiler for the system's device is installed [default: as saved].",
         ),
     ] = None,
     target: TargetOption = None,
@@ -75,15 +75,15 @@ def convert_command(
         list[Path] | None,
         typer.Option(
             "--et",
-            help="PyTorch execution trace of the run that a Kineto trace is from, one per rank "
-            "or a folder: adds data dependencies (repeatable).",
+            help="PyTorch execution trace of the same run as the Kineto trace, one per rank or "
+            "a folder: adds data dependencies (repeatable).",
         ),
     ] = None,
     step: Annotated[
         str | None,
         typer.Option(
             "--step",
-            help="Step of a profile, ProfilerStep#4 or 4 [default: the last in which something "
+            help="Step of a profile, ProfilerStep#4 or 4 [default: the last in which anything "
             "ran].",
         ),
     ] = None,
@@ -92,8 +92,8 @@ def convert_command(
         typer.Option(
             "--group",
             metavar="NAME=RANKS",
-            help="Ranks of a process group that a profile does not tell, as NAME=0-7 or "
-            "NAME=0,2,4; NAME is the group's, or a collective's (repeatable).",
+            help="Ranks of a process group that a profile does not record, as NAME=0-7 or "
+            "NAME=0,2,4; NAME is the group's name or a collective's (repeatable).",
         ),
     ] = None,
     scale_out: Annotated[
@@ -101,9 +101,9 @@ def convert_command(
         typer.Option(
             "--scale-out",
             metavar="AXIS=RANKS,...",
-            help="Mirror the measured ranks of a profile on a mesh of these sizes, as dp=64: "
-            "collectives along a resized axis are resized and priced anew; --mesh and --axes are "
-            "those of the run [default: one axis].",
+            help="Mirror the measured ranks of a profile on a mesh of these sizes, for example "
+            "dp=64: collectives along a resized axis are resized and get modelled times; "
+            "--mesh and --axes describe the run [default: one axis].",
         ),
     ] = None,
     json_output: JsonOption = False,
@@ -120,7 +120,7 @@ def convert_command(
         of_programs["--xla-option"] = bool(xla_option)
         of_control_flow = {name: of_programs.pop(name) for name in ("--trip-count", "--branch")}
         of_torch = {"--strict": of_programs.pop("--strict"), "--group": bool(group)}
-        refuse(of_programs, "for programs: a profile is converted as it ran")
+        refuse(of_programs, "for programs; a profile is converted as it ran")
         from flint.observed.reading import is_jax_profile
 
         if not any(map(is_jax_profile, files)):
@@ -159,7 +159,7 @@ def _recorded(files: list[Path | Content]) -> bool:
     if len(files) > 1 and not all(recorded):
         other = files[recorded.index(False)]
         name = other if isinstance(other, Path) else other.path
-        raise UsageError(f"{name} is not a profile: programs are converted one file at a time")
+        raise UsageError(f"{name} is not a profile; convert programs one file at a time")
     return all(recorded)
 
 

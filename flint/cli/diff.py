@@ -62,7 +62,7 @@ def diff_command(
 
 _PROGRAMS = (
     "program", "?>nodes", "?>after", ">FLOPs", ">after", ">communications", ">after",
-    ">operands", ">after", "what happened",
+    ">operands", ">after", "change",
 )  # fmt: skip
 
 
@@ -90,7 +90,7 @@ def _program_row(row: ProgramDifference, moved: frozenset[str]) -> Sequence[str]
 
 _COLLECTIVES = (
     "kind", ">calls", ">after", "?>tensors", "?>after", "?>async", "?>after", ">payload", ">after",
-    "what happened",
+    "change",
 )  # fmt: skip
 
 

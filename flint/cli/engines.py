@@ -23,8 +23,8 @@ EngineOption = Annotated[
     str,
     typer.Option(
         "--engine",
-        help="Simulator to use: embedded, or astra-sim, which runs your own binary on the traces; "
-        "simulate also has both, which compares them.",
+        help="Simulator to use: embedded, or astra-sim, which runs your own binary on the "
+        "traces; flint simulate also accepts both, which compares them.",
     ),
 ]
 AstraSimOption = Annotated[

@@ -31,7 +31,7 @@ def explain_command(
         typer.Argument(
             metavar="FOLDER|TRACE...",
             help="Workload folder; or a profile: Kineto traces, one per rank, or a folder of "
-            "them, packed or not, or a JAX profile folder.",
+            "them, compressed or not, or a JAX profile folder.",
         ),
     ],
     system: Annotated[
@@ -49,20 +49,20 @@ def explain_command(
         str | None,
         typer.Option(
             "--communication",
-            help="Of a profile: measured or modelled [default: measured].",
+            help="For a profile: measured or modelled [default: measured].",
         ),
     ] = None,
     host: Annotated[
         str | None,
         typer.Option(
-            "--host", help="Of a profile: measured, modelled or none [default: measured]."
+            "--host", help="For a profile: measured, modelled or none [default: measured]."
         ),
     ] = None,
     step: Annotated[
         str | None,
         typer.Option(
             "--step",
-            help="Step of a profile, ProfilerStep#4 or 4 [default: the last in which something "
+            help="Step of a profile, ProfilerStep#4 or 4 [default: the last in which anything "
             "ran].",
         ),
     ] = None,
@@ -70,8 +70,7 @@ def explain_command(
         list[Path] | None,
         typer.Option(
             "--other",
-            help="Workload folder of the same step on another mesh, to see what that would gain "
-            "(repeatable).",
+            help="Workload folder of the same step on another mesh, to see its gain (repeatable).",
         ),
     ] = None,
     top: Annotated[int, typer.Option("--top", min=1, help="Number of rows to show.")] = 10,
@@ -123,7 +122,7 @@ def _taken(
     folders = [source for source in sources if is_workload_folder(source)]
     if folders and (len(sources) > 1 or step is not None):
         what = "--step is for profiles" if step is not None else "give it alone"
-        raise UsageError(f"{folders[0]}: is a workload folder: {what}")
+        raise UsageError(f"{folders[0]} is a workload folder: {what}")
     if folders:
         return loaded(folders[0]), system or traced_system(folders[0]), []
     for source in sources:

@@ -25,13 +25,17 @@ def microbench_command(
         Path, typer.Option("-o", "--output", help="The CSV file to write, for flint calibrate.")
     ],
     repeats: Annotated[
-        int, typer.Option("--repeats", min=1, help="Calls in a row; the fastest row counts.")
+        int,
+        typer.Option(
+            "--repeats", min=1, help="Calls in a row; the fastest of three rounds counts."
+        ),
     ] = 20,
     largest: Annotated[
-        float, typer.Option("--largest", min=1e-6, help="Leave out kernels of more GB.")
+        float,
+        typer.Option("--largest", min=1e-6, help="Leave out kernels of more than this many GB."),
     ] = 4.0,
 ) -> None:
-    """Time each distinct product, and an op of every shape of the other kernels."""
+    """Time each distinct product, and one op for every shape of the other kernels."""
     if framework not in registry.MICROBENCHMARKS:
         names = " or ".join(registry.MICROBENCHMARKS)
         raise UsageError(f"--framework {framework}: expected {names}")
@@ -41,7 +45,7 @@ def microbench_command(
     try:
         module = registry.microbenchmarks(framework)
     except ImportError as error:
-        raise UsageError(f"--framework {framework}: is not installed ({error})") from error
+        raise UsageError(f"--framework {framework} is not installed ({error})") from error
     sys.stderr.write(f"flint: {counted(len(chosen), 'kernel')} on {module.device()}\n")
     timed = list(zip(chosen, module.time_kernels(chosen, repeats), strict=True))
     write(output, timed)

@@ -40,7 +40,8 @@ ReplicasOption = Annotated[
     bool,
     typer.Option(
         "--replicas",
-        help="Fill a mesh that is larger than the program is for with independent copies of it.",
+        help="Fill a mesh that is larger than the program's with independent copies of the "
+        "program.",
     ),
 ]
 AxesOption = Annotated[
@@ -50,7 +51,7 @@ TripCountOption = Annotated[
     list[str] | None,
     typer.Option(
         "--trip-count",
-        help="Iterations of loops whose trip count depends on data: N, LOOP=N or, where a step "
+        help="Iterations of loops whose trip count depends on data: N, LOOP=N or, if a step "
         "runs several programs, PROGRAM/LOOP=N (repeatable).",
     ),
 ]
@@ -97,7 +98,7 @@ CommunicationOrderOption = Annotated[
     typer.Option(
         "--communication-order",
         help="rank: one chain of all communications of a rank; communicator: one chain per "
-        "communicator, for consumers with a stream for each.",
+             "communicator, for consumers with one stream per communicator.",
         callback=an_order,
     ),
 ]
@@ -105,16 +106,17 @@ ReduceRanksOption = Annotated[
     int | None,
     typer.Option(
         "--reduce-ranks",
-        help="Write traces of at most this many ranks, which stand for all of them, for "
-        "simulators that cannot run all: axes are shorter, and rings take as long.",
+        help="Write traces for at most this many ranks, which stand for all ranks, for "
+        "simulators that cannot run all of them. Axes get shorter, but rings take the same "
+        "time.",
     ),
 ]
 UnorderedStartsOption = Annotated[
     bool,
     typer.Option(
         "--unordered-starts",
-        help="Leave compute nodes that wait for nothing without dependencies, instead of one "
-        "after another; simulators look at each of them again and again.",
+        help="Do not chain compute nodes that have no dependencies; simulators then check each "
+        "of them again and again.",
     ),
 ]
 AnnotateOption = Annotated[
@@ -134,16 +136,20 @@ TimeLimitOption = Annotated[
 ]
 MemoryLimitOption = Annotated[
     float,
-    typer.Option("--memory-limit", help="Memory limit in GiB for the same.", callback=positive),
+    typer.Option(
+        "--memory-limit",
+        help="Memory limit in GiB for the compiler, or for recording a rank.",
+        callback=positive,
+    ),
 ]
 AuditOption = Annotated[
     int | None,
     typer.Option(
         "--audit",
         min=0,
-        help="PyTorch: record N more ranks, chosen at random, and stop if one does not do what "
-        "its program says; 0 for none [default: as many as cost less than 20 % of the "
-        "capture]. Not for JAX, whose one program is every rank's.",
+        help="PyTorch: record N more ranks, chosen at random, and stop if one differs from its "
+        "program; 0 for none [default: as many as add less than 20 % to the capture]. Not "
+        "for JAX, where all ranks run one program.",
     ),
 ]
 SetupOption = Annotated[
@@ -180,6 +186,6 @@ AlgorithmOption = Annotated[
     typer.Option(
         "--algorithm",
         help="Algorithm of collectives: ring, tree, halving-doubling, direct, in-network, "
-        "hierarchical or 'flat ring' [default: the cheapest].",
+        "hierarchical or 'flat ring' [default: the fastest].",
     ),
 ]

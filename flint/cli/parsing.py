@@ -34,8 +34,8 @@ def a_folder(path: Path) -> Path:
     """A path of the command line that must be a folder."""
     if existing(path).is_file():
         raise UsageError(
-            f"{path}: is a file, not a workload folder; flint convert makes a folder from a "
-            "saved program"
+            f"{path} is a file, not a workload folder; flint convert makes a folder from a saved "
+            "program"
         )
     return path
 
@@ -199,7 +199,7 @@ def by_name(option: str, entries: list[str] | None) -> dict[str, int] | None:
         except ValueError:
             raise UsageError(f"{option} {entry!r}: expected N or NAME=N") from None
         if name in values or (equals and not name):
-            raise UsageError(f"{option} {entry!r}: named twice, or the name is missing")
+            raise UsageError(f"{option} {entry!r}: the name is missing or given twice")
         if value < 0:
             raise UsageError(f"{option} {entry!r}: expected a number of at least 0")
         values[name] = value

@@ -33,24 +33,24 @@ class ProgramOptions:
         bool,
         typer.Option(
             "--no-reduce-scatter",
-            help="Keep an all-reduce and a slice of its result as written, instead of making them "
-            "a reduce-scatter.",
+            help="Keep an all-reduce and a slice of its result as written, instead of combining "
+            "them into a reduce-scatter.",
         ),
     ] = False
     drop_barriers: Annotated[
         bool,
         typer.Option(
             "--drop-barriers",
-            help="Let optimization barriers pass each operand through, instead of waiting for all "
-            "of them.",
+            help="Let optimization barriers pass each operand through at once, instead of "
+            "waiting for all operands.",
         ),
     ] = False
     strict: Annotated[
         bool,
         typer.Option(
             "--strict",
-            help="Treat unknown ops and custom calls as errors, and in profiles what would be "
-            "inferred.",
+            help="Treat unknown ops and custom calls as errors; in profiles, also facts that "
+            "would be inferred.",
         ),
     ] = False
     loop_lookahead: Annotated[
@@ -60,7 +60,7 @@ class ProgramOptions:
         bool,
         typer.Option(
             "--fuse",
-            help="Open PyTorch's kernels and fuse their ops, as a compiler would, within the "
+            help="Open PyTorch's kernels and fuse their ops like a compiler, within the "
             "recorded order.",
         ),
     ] = False
@@ -69,8 +69,8 @@ class ProgramOptions:
         str | None,
         typer.Option(
             "--routing",
-            help="Which experts tokens go to, where sizes depend on it: balanced, zipf:1.2 (of 64 "
-            "experts: zipf:1.2/64) or a file of the experts' loads.",
+            help="How tokens are distributed over experts, if sizes depend on it: balanced, "
+            "zipf:1.2 (for 64 experts: zipf:1.2/64) or a file of the experts' loads.",
         ),
     ] = None
 

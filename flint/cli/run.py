@@ -40,7 +40,7 @@ def run_command(
         list[str],
         typer.Argument(
             metavar="-- PROGRAM...",
-            help="The program as it is started: torchrun train.py --lr=3e-4, python -m pkg.train.",
+            help="The program's usual command: torchrun train.py --lr=3e-4, python -m pkg.train.",
         ),
     ],
     output: Annotated[
@@ -57,15 +57,16 @@ def run_command(
         typer.Option(
             "--gpus-per-node",
             min=1,
-            help="Devices of each host [default: the launcher's, else as machines with that "
-            "device have them: 8 or 4].",
+            help="Devices per host [default: the launcher's, else as in machines with that "
+            "device: 8 or 4].",
         ),
     ] = None,
     hosts: Annotated[
-        int | None, typer.Option("--hosts", min=1, help="Hosts, in place of --gpus-per-node.")
+        int | None,
+        typer.Option("--hosts", min=1, help="Number of hosts, instead of --gpus-per-node."),
     ] = None,
     slices: Annotated[
-        int, typer.Option("--slices", min=1, help="Slices that the devices are in (TPUs).")
+        int, typer.Option("--slices", min=1, help="Number of slices of the devices (TPUs).")
     ] = 1,
     device: Annotated[
         str | None,
@@ -75,39 +76,39 @@ def run_command(
         ),
     ] = None,
     list_steps: Annotated[
-        bool, typer.Option("--list-steps", help="Show which repeated steps the program has.")
+        bool, typer.Option("--list-steps", help="List the steps that the program repeats.")
     ] = False,
     step: Annotated[
         str | None,
         typer.Option(
             "--step",
-            help="Step to capture: its NAME, which time of it as a number from 1, or NAME:NUMBER "
-            "[default: the second time of the first that repeats].",
+            help="Step to capture: its NAME, its NUMBER (1 for the first time it runs), or "
+            "NAME:NUMBER [default: the second time of the first step that repeats].",
         ),
     ] = None,
     fake_data: Annotated[
         bool,
         typer.Option(
             "--fake-data",
-            help="Make up data that is not there: data sets, files of tokens, tokenizers, "
-            "checkpoints; what was made up is said, with the program's line.",
+            help="Make up missing data: data sets, token files, tokenizers, checkpoints; a "
+            "warning names what was made up, with the program's line.",
         ),
     ] = False,
     allow: Annotated[
         list[str] | None,
         typer.Option(
             "--allow",
-            help="What the program may really do: network; checkpoints, of which PyTorch "
-            "programs write what has no device tensors (repeatable).",
+            help="Real actions that the program may take: network; checkpoints, of which "
+            "PyTorch programs write the parts without device tensors (repeatable).",
         ),
     ] = None,
     level: Annotated[
         str,
         typer.Option(
             "--level",
-            help="partitioned, optimized (with --target; of a PyTorch program what it compiles "
-            "itself), or auto (optimized where the compiler for the system's device is "
-            "installed, else partitioned).",
+            help="partitioned, optimized (with --target; for a PyTorch program, the parts that "
+            "it compiles itself), or auto (optimized if the compiler for the system's "
+            "device is installed, else partitioned).",
         ),
     ] = Level.PARTITIONED,
     target: TargetOption = None,
@@ -119,13 +120,13 @@ def run_command(
     audit: AuditOption = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Run a training program on a cluster that is not there, and capture its step."""
+    """Run a training program on a simulated cluster, and capture its step."""
     started = time.perf_counter()
     if output is None and not list_steps:
-        raise UsageError("where to? give -o, or --list-steps to see what there is")
+        raise UsageError("no output: give -o FOLDER, or --list-steps to list the steps")
     unknown = sorted(set(allow or ()) - set(ALLOWED))
     if unknown:
-        raise UsageError(f"--allow {unknown[0]}: there are {', '.join(ALLOWED)}")
+        raise UsageError(f"--allow {unknown[0]}: expected one of {', '.join(ALLOWED)}")
     parsed = parse(program)
     cluster = cluster_of(
         parsed, world=world, per_node=gpus_per_node, hosts=hosts, device=_named(device),
@@ -171,7 +172,7 @@ def _target(level: str, target: str | None, system: str) -> str | None:
         UsageError: no such level, a level without its target, a target that is not there.
     """
     if level not in (Level.PARTITIONED, Level.OPTIMIZED, targets.AUTO):
-        raise UsageError(f"--level {level}: there are partitioned, optimized and auto")
+        raise UsageError(f"--level {level}: expected partitioned, optimized or auto")
     if level == Level.PARTITIONED:
         refuse({"--target": target}, "for --level optimized and auto")
     wanted, name = level_and_target(level, target, system, Level.PARTITIONED)
@@ -196,7 +197,7 @@ def _named(device: str | None) -> str | None:
     found = [name for name in names if name.startswith(f"{device.lower()}-")]
     if len(found) == 1:
         return found[0]
-    raise UsageError(f"--device {device}: there are {', '.join(names)}")
+    raise UsageError(f"--device {device}: expected one of {', '.join(names)}")
 
 
 def _system_of(device: str | None) -> str:

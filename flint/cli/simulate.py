@@ -55,27 +55,25 @@ def simulate_command(
         str | None,
         typer.Option(
             "--communication-order",
-            help="rank: all communications of a rank run one after another, as consumers of its "
-            "trace run them; communicator: only those of one communicator do, and "
-            "communicators share the rank's links [default: communicator for PyTorch's "
-            "programs and for folders whose traces have a chain per communicator, else "
-            "rank].",
+            help="rank: all communications of a rank run one after another, as in consumers of "
+            "its trace; communicator: only those of one communicator do, and communicators "
+            "share the rank's links [default: communicator for PyTorch's programs and for "
+            "folders whose traces have a chain per communicator, else rank].",
         ),
     ] = None,
     communication: Annotated[
         str | None,
         typer.Option(
             "--communication",
-            help="Of a profile: measured (as long as it took in the run) or modelled (on the "
-            "system) [default: measured, or modelled where --algorithm or "
-            "--communication-order asks about it].",
+            help="For a profile: measured (the time of the run) or modelled (on the system) "
+            "[default: measured; modelled with --algorithm or --communication-order].",
         ),
     ] = None,
     host: Annotated[
         str | None,
         typer.Option(
             "--host",
-            help="Of a profile: measured (launches and gaps as in the run), modelled (the "
+            help="For a profile: measured (launches and gaps as in the run), modelled (the "
             "system's launch overhead) or none (never waited for) [default: measured].",
         ),
     ] = None,
@@ -86,16 +84,16 @@ def simulate_command(
         str | None,
         typer.Option(
             "--estimator",
-            help="What times kernels: kernel (tiles and bandwidths), or systolic (SCALE-Sim's "
-            "model, for systems that state their array) [default: kernel].",
+            help="Model for kernel times: kernel (tiles and bandwidths), or systolic "
+            "(SCALE-Sim's model, for systems that describe their array) [default: kernel].",
         ),
     ] = None,
     durations: Annotated[
         Path | None,
         typer.Option(
             "--durations",
-            help="Measured times of kernels: CSV with op,result,seconds, or a folder of "
-            "flint inspect --scale-sim with SCALE-Sim's report.",
+            help="Measured kernel times: CSV with op,result,seconds, or a folder of flint "
+            "inspect --scale-sim with SCALE-Sim's report.",
         ),
     ] = None,
     passes: Annotated[
@@ -111,9 +109,10 @@ def simulate_command(
         str | None,
         typer.Option(
             "--attention",
-            help="How attention that a partitioned program spells out is timed: as-written (op by "
-            "op, as XLA runs it) or fused (as the kernel that training runs) [default: "
-            "as-written; both times are printed where they differ by more than 10 %].",
+            help="How to time attention that a partitioned program writes out: as-written (op "
+            "by op, as XLA runs it) or fused (as the kernel of training frameworks) "
+            "[default: as-written; if the two differ by more than 10 %, both times are "
+            "printed].",
         ),
     ] = None,
     microbatches: Annotated[
@@ -121,8 +120,8 @@ def simulate_command(
         typer.Option(
             "--microbatches",
             metavar="CAPTURED:SIMULATED",
-            help="Simulate a pipeline of more microbatches than were captured, for example 24:512: "
-            "further ones do what those of the steady state did, to the picosecond.",
+            help="Simulate a pipeline with more microbatches than were captured, for example "
+            "24:512: further microbatches repeat the steady state, to the picosecond.",
         ),
     ] = None,
     timeline: Annotated[
@@ -141,8 +140,8 @@ def simulate_command(
         Path | None,
         typer.Option(
             "--network",
-            help="Write an SVG picture of which ranks communicate, and over which tier of the "
-            "network.",
+            help="Write an SVG picture that shows which ranks communicate, and over which "
+            "network tier.",
         ),
     ] = None,
     json_output: JsonOption = False,

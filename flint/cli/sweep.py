@@ -58,8 +58,8 @@ def sweep_command(
         typer.Option(
             "-o",
             "--output",
-            help="Folder for the results, whose points are not run again; or a .html, .csv, "
-            ".json or .png file beside such a folder.",
+            help="Folder for the results; points already in it are not rerun. Or a .html, .csv, "
+            ".json or .png file beside this folder.",
         ),
     ],
     system: Annotated[
@@ -75,7 +75,7 @@ def sweep_command(
         typer.Option(
             "--pass",
             metavar="NAME[:OPTION=VALUE,...]",
-            help="What-if pass, as for flint simulate; each makes a point of its own "
+            help="What-if pass, as for flint simulate; each one makes a separate point "
             "(repeatable). Join the passes of one point with +; none makes a point without "
             "a pass.",
         ),
@@ -96,7 +96,7 @@ def sweep_command(
     time_limit: TimeLimitOption = None,
     jobs: Annotated[
         int | None,
-        typer.Option("--jobs", help="Processes at a time [default: one per core, on all nodes]."),
+        typer.Option("--jobs", help="Parallel processes [default: one per core, on all nodes]."),
     ] = None,
     ray: Annotated[
         str | None,
@@ -111,7 +111,7 @@ def sweep_command(
         bool,
         typer.Option(
             "--fresh",
-            help="Run every point again, for example after data files changed, which Flint does "
+            help="Rerun every point, for example after a change of data files, which Flint does "
             "not check.",
         ),
     ] = False,

@@ -73,7 +73,7 @@ def carry_out(
         if failed:
             printer.table(_failures(failed, _varying(results)))
     if not good:
-        raise FlintError(f"every point failed; the first: {results[0]['error']}")
+        raise FlintError(f"every point failed; the first error: {results[0]['error']}")
 
 
 def _run(

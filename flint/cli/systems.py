@@ -24,11 +24,11 @@ def systems_command(
     ] = None,
     toml: Annotated[
         bool,
-        typer.Option("--toml", help="Write one system as a TOML file, to change and use."),
+        typer.Option("--toml", help="Print one system as a TOML file that you can edit."),
     ] = False,
     json_output: JsonOption = False,
 ) -> None:
-    """List the known clusters, or one with all figures and where they are from."""
+    """List the known clusters, or one with all figures and their sources."""
     if toml:
         if name is None or json_output:
             raise UsageError(
@@ -45,7 +45,9 @@ def systems_command(
     printer.table(Table("systems", _COLUMNS, [_row(system) for system in systems]))
     if name is None:
         printer.line("")
-        printer.line("flint systems NAME shows every figure with its source, --toml as a file")
+        printer.line(
+            "flint systems NAME shows every figure with its source; with --toml, as a file"
+        )
         return
     for title, stated in _figures(systems[0]):
         rows = [(item.entry, item.figure, item.source or "stated") for item in stated]

@@ -12,7 +12,7 @@ from flint.host.readable import human_bytes
 
 
 def targets_command(json_output: JsonOption = False) -> None:
-    """List what the compilers can compile for, and what is missing for it here."""
+    """List the devices that the compilers can compile for, and what is missing here."""
     found = targets()
     if json_output:
         print_json({"targets": [target.to_json() for target in found]})

@@ -29,6 +29,6 @@ def truer_level(workload: Workload, system: str | System) -> tuple[str, ...]:
         return ()
     how = "convert" if "file" in workload.input else "capture"
     return (
-        "kernels are joined by rules; XLA's compiler decides itself and is installed for "
-        f"{target.name}: flint {how} ... --level optimized --target {target.name} is truer",
+        f"kernels follow Flint's fusion rules; XLA's own compiler for {target.name} is "
+        f"installed: flint {how} ... --level optimized --target {target.name} is more accurate",
     )

@@ -37,8 +37,8 @@ def validate_command(
         str | None,
         typer.Option(
             "--system",
-            help="System whose modelled times stand beside the measured ones: a name (flint "
-            "systems) or a TOML file.",
+            help="System for modelled times beside the measured ones: a name (flint systems) or "
+            "a TOML file.",
         ),
     ] = None,
     html: Annotated[
@@ -49,14 +49,14 @@ def validate_command(
         bool,
         typer.Option(
             "--strict",
-            help="Exit status 1 also where the traces do not tell a fact of a captured op (group, "
-            "reduce op, element type, sizes).",
+            help="Exit status 1 also if the traces do not record a fact about a captured op "
+            "(group, reduce op, element type, sizes).",
         ),
     ] = False,
     memory_limit: ReaderMemoryOption = None,
     json_output: JsonOption = False,
 ) -> int:
-    """Compare a capture with traces of a real run; exit status 1 where it differs."""
+    """Compare a capture with traces of a real run; exit status 1 if they differ."""
     from flint.validation.report.page import page
     from flint.validation.validating import validate
 

@@ -156,7 +156,7 @@ def _curve(table: Description) -> Curve:
     )
     table.done()
     if curve.dtype not in DTYPES and curve.dtype != "any":
-        raise Unfit(f"{table.where}type {curve.dtype!r} is not an element type, nor any")
+        raise Unfit(f"{table.where}type {curve.dtype!r} is neither an element type nor any")
     if curve.overlap < 1:
         raise Unfit(f"{table.where}overlap must be at least 1")
     return curve
@@ -218,7 +218,7 @@ def _rates(table: Description) -> dict[str, float]:
     stated = {key: table.possible(key, "operations/s") for key in table.entries()}
     rates = {key: rate for key, rate in stated.items() if rate is not None}
     if "f32" not in rates:
-        raise Unfit(f"{table.where}f32 is missing (it stands in for types that are not listed)")
+        raise Unfit(f"{table.where}f32 is missing (it is used for types that are not listed)")
     return rates
 
 

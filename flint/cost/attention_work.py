@@ -26,13 +26,13 @@ from flint.cost.recorded_op import Arguments, Formula, Items, OpWork
 from flint.graph.work import Unit, WorkItem
 
 LOWER_BOUND: Final = (
-    "attention over several sequences in one tensor: how long each is, is a value (cu_seqlens), "
-    "which traces do not have; its FLOPs are those of equal lengths, a lower bound"
+    "attention over several sequences in one tensor: their lengths are values (cu_seqlens), "
+    "which traces do not record; its FLOPs are those of equal lengths, a lower bound"
 )
 UNKNOWN: Final = (
-    "attention over keys of which the trace does not tell how many each query sees (lengths and "
-    "pages of a cache are values: cu_seqlens, seqused_k, block_table): its FLOPs are unknown, and "
-    "so are its bytes where keys lie in pages"
+    "attention over an unrecorded number of keys per query (lengths and pages of a cache are "
+    "values: cu_seqlens, seqused_k, block_table): its FLOPs are unknown, and so are its bytes "
+    "if keys are in pages"
 )
 
 

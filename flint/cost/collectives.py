@@ -111,7 +111,7 @@ def check_algorithm(algorithm: str | None) -> None:
     """
     if algorithm is not None and algorithm not in (*ALGORITHMS, "hierarchical", "flat ring"):
         known = ", ".join((*ALGORITHMS, "hierarchical", "flat ring"))
-        raise UsageError(f"no algorithm is called {algorithm!r}; there are: {known}")
+        raise UsageError(f"unknown algorithm {algorithm!r}; choose from: {known}")
 
 
 def message_seconds(size: float, tier: Tier, links: int) -> float:

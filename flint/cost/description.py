@@ -71,14 +71,14 @@ def read_table(path: Path) -> dict[str, Any]:
         text = read_text(path)
         # Time and memory for a key of n parts grow with n^2.
         if max((line.count(".") for line in text.splitlines()), default=0) > _MAX_DOTS:
-            raise UsageError(f"{path}: a line with more than {_MAX_DOTS} dots is no description")
+            raise UsageError(f"{path}: not a description: a line has more than {_MAX_DOTS} dots")
         return tomllib.loads(text)
     except FileNotFoundError:
         raise
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read: {error}") from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise UsageError(f"{path}: is not TOML: {error}") from error
+        raise UsageError(f"{path} is not TOML: {error}") from error
 
 
 class Description:

@@ -29,5 +29,5 @@ def estimator(name: str) -> Estimator:
         UsageError: there is none.
     """
     if name not in ESTIMATORS:
-        raise UsageError(f"no estimator is called {name!r}; there are: {', '.join(ESTIMATORS)}")
+        raise UsageError(f"unknown estimator {name!r}; choose from: {', '.join(ESTIMATORS)}")
     return ESTIMATORS[name]

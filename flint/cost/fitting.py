@@ -39,10 +39,10 @@ def fit(system: System, world: int) -> tuple[System, list[str]]:
             if 2 * used < tier.size:
                 each = f", {inner} of every {described}," if inner < described else ""
                 raise UsageError(
-                    f"{world} ranks do not map on {system.name}: {tier.name} joins {tier.size} "
-                    f"devices, and the most that share {world} ranks out evenly{each} are {used}; "
-                    f"choose a mesh size that is a multiple of {tier.size} or of a number close "
-                    "below"
+                    f"{world} ranks do not map to {system.name}: {tier.name} joins {tier.size} "
+                    f"devices, and at most {used} of them{each} divide {world} ranks evenly; "
+                    f"choose a mesh size that is a multiple of {tier.size} or of a slightly "
+                    "smaller number"
                 )
             if used < tier.size:
                 notes.append(f"{used} of {tier.size} devices are used per {tier.name}")

@@ -55,7 +55,7 @@ def parse_parts(texts: Iterable[str]) -> tuple[str, ...]:
     unknown = sorted(named - set(PARTS))
     if unknown:
         raise UsageError(
-            f"a system has no {unknown[0]!r} to do without; there are: {', '.join(PARTS)}"
+            f"unknown part {unknown[0]!r} of a system; choose from: {', '.join(PARTS)}"
         )
     return tuple(part for part in PARTS if part in named)
 

@@ -73,8 +73,8 @@ def load_system(name_or_path: str | Path) -> System:
     except FileNotFoundError:
         near = get_close_matches(text.lower(), system_names(), n=1)
         raise UsageError(
-            f"no system is called {text!r} and there is no such file"
-            f"{f'; did you mean {near[0]}?' if near else ''}; there are: "
+            f"unknown system {text!r}, and no such file"
+            f"{f'; did you mean {near[0]}?' if near else ''}; choose from: "
             f"{', '.join(system_names())}"
         ) from None
     except Unfit as error:
@@ -124,7 +124,7 @@ def _system(content: dict[str, Any], folder: Path) -> System:
         raise Unfit("network[0].ports: there is no tier below the first one")
     sizes = [tier.size for tier in system.network]
     if sizes[-1] != 0 or 0 in sizes[:-1] or sizes[:-1] != sorted(set(sizes[:-1])):
-        raise Unfit(f"network sizes must grow and end with 0 (any number), they are {sizes}")
+        raise Unfit(f"network sizes must increase and end with 0 (any number), not {sizes}")
     return system
 
 
@@ -147,9 +147,9 @@ def _tier(table: Description) -> Tier:
     table.done()
     for name, default in (("rings", 1), ("closed", 1)):
         if tier.topology != "Ring" and getattr(tier, name) != default:
-            raise Unfit(f"{table.where}{name} is for a Ring, this is a {tier.topology}")
+            raise Unfit(f"{table.where}{name} is for a Ring, but this is a {tier.topology}")
     if tier.topology != "Switch" and tier.oversubscription != 1:
-        raise Unfit(f"{table.where}oversubscription is for a Switch, this is a {tier.topology}")
+        raise Unfit(f"{table.where}oversubscription is for a Switch, but this is a {tier.topology}")
     for name in tier.algorithms:
         if name not in _POSSIBLE[tier.topology]:
             raise Unfit(f"{table.where}algorithms: {name} does not run on a {tier.topology}")

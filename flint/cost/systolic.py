@@ -54,7 +54,7 @@ def systolic_seconds(graph: WorkloadGraph, system: System) -> Seconds:
     array = accelerator.systolic
     if array is None:
         raise UsageError(
-            f"{accelerator.name} states no systolic array: add a table [systolic] to its "
+            f"{accelerator.name} describes no systolic array: add a table [systolic] to its "
             "description (docs/simulation.md), or choose another estimator"
         )
     return seconds_with(graph, accelerator, _stretch)

@@ -38,7 +38,7 @@ def as_communication_order(text: str) -> CommunicationOrder:
         return CommunicationOrder(text)
     except ValueError:
         known = ", ".join(CommunicationOrder)
-        raise UsageError(f"unknown communication order {text!r}: there are {known}") from None
+        raise UsageError(f"unknown communication order {text!r}; choose from {known}") from None
 
 
 def chains(communications: Sequence[Communication], order: CommunicationOrder) -> Ints | None:

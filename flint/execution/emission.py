@@ -33,7 +33,7 @@ from flint.mesh.ragged import pointer, segments
 _CHAINED = (NodeType.COLL, NodeType.SEND)
 
 _CONSTANT = "a constant, in memory from the start"
-_NEEDLESS = "a barrier whose users wait for what it waits for"
+_NEEDLESS = "a barrier whose users wait for its dependencies"
 
 
 @dataclass(frozen=True, eq=False, slots=True)

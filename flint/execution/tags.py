@@ -71,8 +71,8 @@ class Tags:
         self.count = int(longest.sum())
         if self.count > MAX_TAG:
             raise FlintError(
-                f"the workload has {self.count} messages per rank, tags end at {MAX_TAG}: convert "
-                "with a smaller trip count or a coarser granularity"
+                f"the workload has {self.count} messages per rank, but the largest tag is "
+                f"{MAX_TAG}: convert with a smaller trip count or a coarser granularity"
             )
         self._check(sides)
 
@@ -160,12 +160,14 @@ class Tags:
         by_op = item.kind != "collective_permute"
         received = self._sizes(sides[receiver], receiver, exchange, by_op)
         if len(sent) != len(received):
-            raise FlintError(f"{what}: {len(sent)} messages leave and {len(received)} are expected")
+            raise FlintError(
+                f"{what}: {len(sent)} messages are sent, but {len(received)} are expected"
+            )
         differ = np.flatnonzero(sent != received)
         if len(differ):
             at = int(differ[0])
             raise FlintError(
-                f"{what}: message {at} leaves with {int(sent[at])} bytes, {int(received[at])} are "
+                f"{what}: message {at} has {int(sent[at])} bytes, but {int(received[at])} are "
                 "expected"
             )
 

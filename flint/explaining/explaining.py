@@ -172,8 +172,8 @@ _OF_RESULT: Final = (
     "idle_seconds",
 )  # fmt: skip
 _BLIND: Final = (
-    "one rank's profile does not tell how long its collectives waited for other ranks: that is "
-    "part of their time; give the profiles of several ranks",
+    "one rank's profile does not show how long its collectives waited for other ranks: their "
+    "time includes these waits; give the profiles of several ranks",
 )
 
 

@@ -22,7 +22,7 @@ def page_of(item: Explanation) -> str:
     parts.append(bar(shares, item.step_seconds))
     for rows in tables(item, _TOP):
         parts += [heading(rows.title), table(rows.columns, rows.rows)]
-        hidden = f"{rows.hidden:,} more are left out" if rows.hidden else ""
+        hidden = f"{rows.hidden:,} more are not shown" if rows.hidden else ""
         if note := "; ".join(filter(None, (rows.note, hidden))):
             parts.append(paragraph(note, "small"))
     return page("Explanation of a step", parts)

@@ -133,7 +133,7 @@ def _trials(
         if base.communication_order == CommunicationOrder.RANK:
             order = CommunicationOrder.COMMUNICATOR
             how = f"--communication-order {order}"
-            name = "communicators beside each other"
+            name = "communicators in parallel"
             yield _Trial(name, how, with_options(communication_order=order))
         links = tuple(
             replace(tier, bandwidth=FASTER * tier.bandwidth) for tier in described.network

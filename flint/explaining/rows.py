@@ -50,12 +50,12 @@ def tables(item: Explanation, top: int) -> Iterator[Rows]:
         "critical path",
         ("what", ">time", ">of step"),
         [(p.sort, human_seconds(p.seconds), percentage(p.seconds, step)) for p in item.path],
-        note=f"{item.pieces:,} pieces one after another make up the step",
+        note=f"the critical path has {item.pieces:,} successive pieces",
     )
     yield _causes(item, top)
     if item.remedies:
         yield Rows(
-            "what would help, each by itself",
+            "what would help, each change alone",
             ("what", ">step", ">shorter by", ">of step", "how"),
             [
                 (r.name, human_seconds(r.step_seconds), _signed(r.gain_seconds),
@@ -74,12 +74,12 @@ def tables(item: Explanation, top: int) -> Iterator[Rows]:
                 for w in item.waits[:top]
             ],
             max(0, len(item.waits) - top),
-            "while a rank waited it did nothing else; the last column is a mean over all ranks",
+            "a waiting rank did nothing else; the last column is a mean over all ranks",
         )  # fmt: skip
     for part in item.step:
         yield from _breakdown(part, f"device time of the step, rank {part.rank}", top)
     for part in item.traces:
-        title = f"device time of the whole trace, rank {part.rank}, as HolisticTraceAnalysis counts"
+        title = f"device time of the whole trace, rank {part.rank}, as in HolisticTraceAnalysis"
         yield from _breakdown(part, title, top)
 
 
@@ -106,7 +106,7 @@ def _causes(item: Explanation, top: int) -> Rows:
         ("what", ">on the path", ">of step", ">gain without it", "where"),
         rows,
         max(0, len(item.causes) - top),
-        "the gain is simulated: the same step if this took no time",
+        "the gain is simulated: the same step with this cause taking no time",
     )
 
 
@@ -125,7 +125,7 @@ def _breakdown(part: DeviceBreakdown, title: str, top: int) -> Iterator[Rows]:
     )
     if found.idle:
         yield Rows(
-            "idle time between kernels of a stream, by what it waited for",
+            "idle time between kernels of a stream, by cause",
             ("stream", ">host", ">kernel launch", ">other"),
             [
                 (str(s.stream), _signed(s.host_wait_seconds), _signed(s.kernel_wait_seconds),

@@ -62,7 +62,7 @@ class Allocations:
         ends = (found.freed == NEVER) | (found.freed >= np.maximum(found.born, 0))
         sound = (found.size > 0) & (found.pool >= HOST) & (found.born >= BEFORE) & ends
         if not (sound.all() and (rows < _MOST).all() and (np.diff(found.born) >= 0).all()):
-            raise ValueError("allocations that no step can have made")
+            raise ValueError("allocations that no step can make")
         return found
 
     def rows(self) -> Ints:
@@ -94,4 +94,4 @@ class Allocations:
                 raise ValueError("its table is not of integers")
             return Allocations.from_rows(rows, expandable)
         except DAMAGED as error:
-            raise FlintError(f"{name}: not allocations that Flint has written ({error})") from error
+            raise FlintError(f"{name}: not allocations written by Flint ({error})") from error

@@ -54,11 +54,11 @@ def arrays_of(data: bytes, name: str) -> dict[str, NDArray[Any]]:
 
 def _array(archive: zipfile.ZipFile, item: zipfile.ZipInfo) -> NDArray[Any]:
     if item.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise ValueError("neither deflated nor plain")  # others are not unpacked piece by piece
+        raise ValueError("neither deflated nor stored")  # others are not unpacked piece by piece
     with archive.open(item) as member:
         np.lib.format.read_magic(member)
         shape, _, dtype = np.lib.format.read_array_header_1_0(member)
         content = bytearray(member.read(item.file_size))
     if dtype.hasobject or math.prod(shape) * dtype.itemsize != len(content):
-        raise ValueError(f"{item.filename} does not hold {dtype} of shape {shape}")
+        raise ValueError(f"{item.filename} is not an array of {dtype} of shape {shape}")
     return np.ndarray(shape, dtype, content)

@@ -77,9 +77,8 @@ class Edges:
         """
         if self.count + count > MAX_EDGES:
             raise FlintError(
-                f"with loops unrolled the program has {shown(self.count + count)} dependencies, "
-                f"and at most {MAX_EDGES:,} can be looked at one by one: take a coarser "
-                "granularity or a smaller trip count"
+                f"with loops unrolled, the program has {shown(self.count + count)} dependencies; "
+                f"the limit is {MAX_EDGES:,}: use a coarser granularity or a smaller trip count"
             )
 
     def add(self, consumer: Ints, producer: Ints, kind: NDArray[np.int8] | int) -> None:

@@ -62,13 +62,15 @@ def graph_from_bytes(data: bytes, name: str) -> WorkloadGraph:
         arrays = arrays_of(data, name)
         document = json.loads(arrays["document"].tobytes())
         if document["version"] != _VERSION:
-            raise FlintError(f"{name}: graph format {document['version']}, known is {_VERSION}")
+            raise FlintError(
+                f"{name}: graph format {document['version']}, but this Flint reads {_VERSION}"
+            )
         tables = _read_tables(document["tables"], arrays)
         graph = _read_graph(document["graph"], "", arrays, tables)
     except FlintError:
         raise
     except DAMAGED as error:
-        raise FlintError(f"{name}: not a graph that Flint has written ({error})") from error
+        raise FlintError(f"{name}: not a graph written by Flint ({error})") from error
     verify(graph)
     return graph
 

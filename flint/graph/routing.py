@@ -51,7 +51,7 @@ class Routing:
         """
         if self.experts and self.experts != experts:
             raise UsageError(
-                f"routing gives loads of {self.experts} experts; the program counts choices of "
+                f"routing gives loads of {self.experts} experts, but the program chooses among "
                 f"{experts}"
             )
         loads = self.loads or _zipf(experts, self.exponent)
@@ -82,7 +82,7 @@ class Routing:
             UsageError: experts that do not divide among the ranks, or another number of them.
         """
         if experts % ranks:
-            raise UsageError(f"routing: {experts} experts do not divide among {ranks} ranks")
+            raise UsageError(f"routing: {experts} experts do not divide evenly over {ranks} ranks")
         shares, each = self.shares(experts), experts // ranks
         return ranks * max(
             math.fsum(shares[first : first + each]) for first in range(0, experts, each)
@@ -146,16 +146,18 @@ def _read(path: Path) -> list[float]:
         with path.open("rb") as file:
             content = file.read(_LONGEST + 1)
         if len(content) > _LONGEST:
-            raise UsageError(f"{path}: too large for the loads of experts")
+            raise UsageError(f"{path}: too large for a file of experts' loads")
         lines = [line.partition("#")[0] for line in content.decode("utf-8").splitlines()]
         return [float(word) for word in re.split(r"[\s,;\[\]]+", " ".join(lines)) if word]
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: no loads of experts, one number each: {error}") from error
+        raise UsageError(
+            f"{path}: not a file of experts' loads, one number each: {error}"
+        ) from error
 
 
 def _refusal(setting: Any) -> UsageError:
     return UsageError(
-        f'routing={setting!r}: it is "balanced", or the relative loads of the experts, one number '
-        'each, none negative and not all 0; "zipf:1.2", where the i-th most popular expert gets a '
-        'share of 1 / i^1.2 ("zipf:1.2/64": of 64 experts); or a file of such loads'
+        f'routing={setting!r}: expected "balanced"; "zipf:1.2", where the i-th most popular '
+        'expert gets a share of 1 / i^1.2 ("zipf:1.2/64": of 64 experts); the relative loads of '
+        "the experts, one number each, none negative and not all 0; or a file of these loads"
     )

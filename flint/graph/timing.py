@@ -80,5 +80,5 @@ class Timing:
             if not (fits and whole and inside and (pairs[:, 0] < pairs[:, 1]).all()):
                 raise ValueError("its columns do not fit the graph")
         except DAMAGED as error:
-            raise FlintError(f"{name}: not times that Flint has written ({error})") from error
+            raise FlintError(f"{name}: not times written by Flint ({error})") from error
         return found

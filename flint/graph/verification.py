@@ -63,7 +63,7 @@ def _lengths(graph: WorkloadGraph, where: str) -> None:
     for name, length in lengths.items():
         column = getattr(graph, name)
         if column.ndim != 1 or len(column) != length:
-            raise FlintError(f"{where}: column {name} has shape {column.shape} and not ({length},)")
+            raise FlintError(f"{where}: column {name} has shape {column.shape}, not ({length},)")
 
 
 def _pointers(graph: WorkloadGraph, where: str) -> None:
@@ -76,7 +76,7 @@ def _pointers(graph: WorkloadGraph, where: str) -> None:
     for name, ptr, end in rows:
         if int(ptr[0]) != 0 or int(ptr[-1]) != end:
             raise FlintError(
-                f"{where}: {name} runs from {ptr[0]} to {ptr[-1]} and not from 0 to {end}"
+                f"{where}: {name} runs from {ptr[0]} to {ptr[-1]}, not from 0 to {end}"
             )
         _no_node(graph, where, np.diff(ptr) < 0, f"{name} decreases")
 

@@ -122,7 +122,7 @@ def _end(reading: Reading, instruction: Any, scope: Scope, tree: Tree) -> None:
     result = reading.new_values(instruction.shape)
     operands, flat = flatten(tree), flatten(result)
     if len(operands) != len(flat):
-        raise ValueError(f"{len(operands)} values were started, {len(flat)} are awaited")
+        raise ValueError(f"{len(operands)} values were started, but {len(flat)} are awaited")
     reading.append("async_done", instruction, scope, operands, flat)
     scope.bind(instruction.id, result)
 

@@ -108,7 +108,7 @@ def _device_order(mesh: pb.MeshProto, devices: int) -> NDArray[np.int64] | None:
         permutation = tuple(mesh.iota_transform.transpose_perm)
         if math.prod(dims) != devices or sorted(permutation) != list(range(len(dims))):
             raise ValueError(
-                f"the device order {list(dims)}T{permutation} of a mesh is not an order"
+                f"the device order {list(dims)}T{permutation} of a mesh is not a permutation"
             )
         return np.arange(devices, dtype=np.int64).reshape(dims).transpose(permutation).reshape(-1)
     if not mesh.device_ids:

@@ -51,9 +51,9 @@ def _pass_on(reading: Reading, instruction: Any, scope: Scope, tree: Tree) -> No
     for number, value in zip(written, given, strict=False):
         one, other = types[kind[value]], types[number]
         if one.dtype != other.dtype or (one.shape != other.shape and not one.dynamic):
-            raise ValueError(f"its shape has {other} where {one} is passed on")
+            raise ValueError(f"its shape has {other}, but {one} is passed on")
     if len(written) != len(given):
-        raise ValueError(f"its shape has {len(written)} values, passed on are {len(given)}")
+        raise ValueError(f"its shape has {len(written)} values, but {len(given)} are passed on")
     scope.bind(instruction.id, tree)
 
 
@@ -70,7 +70,7 @@ def _forward(reading: Reading, instruction: Any, scope: Scope) -> None:
 
 
 def _add_dependency(reading: Reading, instruction: Any, scope: Scope) -> None:
-    reading.warnings["add-dependency: the order that it states is not kept"] += 1
+    reading.warnings["add-dependency: its order is not kept"] += 1
     _forward(reading, instruction, scope)
 
 
@@ -88,7 +88,7 @@ def _while(reading: Reading, instruction: Any, scope: Scope) -> None:
     carried = len(op.operands)
     sizes = (len(op.results), len(regions[0].args), len(regions[1].args), len(regions[1].yields))
     if any(size != carried for size in sizes) or len(regions[0].yields) != 1:
-        raise ValueError(f"the loop carries {carried} values, its parts {sizes}")
+        raise ValueError(f"the loop carries {carried} values, but its parts {sizes}")
 
 
 def _conditional(reading: Reading, instruction: Any, scope: Scope) -> None:

@@ -65,7 +65,7 @@ class Limits:
         occupied = resident_bytes(process)
         if occupied > self.memory:
             raise FlintError(
-                f"{what} took {occupied / 2**30:.1f} GiB{subject}, more than the limit of "
+                f"{what} used {occupied / 2**30:.1f} GiB{subject}, more than the limit of "
                 f"{self.memory / 2**30:.1f} GiB, and was stopped: raise the memory limit{smaller}"
             )
 

@@ -46,8 +46,8 @@ def refuse_namesake() -> None:
     found = installed_version("python-flint")
     if found is not None:
         raise UsageError(
-            f"python-flint {found} is installed in this environment and its package is called "
-            f"`flint` as well: install {DISTRIBUTION} into a virtual environment without it"
+            f"python-flint {found} is installed in this environment, and its package is also "
+            f"called `flint`: install {DISTRIBUTION} into a virtual environment without it"
         )
 
 
@@ -82,11 +82,13 @@ def require(extra: str, module: str, purpose: str) -> ModuleType:
         return import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise FlintError(f"{purpose} needs {module}, which does not import: {error}") from error
+            raise FlintError(
+                f"{purpose} needs {module}, which cannot be imported: {error}"
+            ) from error
         wanted = f"{DISTRIBUTION}[{extra}]"
         raise UsageError(f"{purpose} needs the extra `{wanted}`: {installing(extra)}") from error
     except ImportError as error:
-        raise FlintError(f"{purpose} needs {module}, which does not import: {error}") from error
+        raise FlintError(f"{purpose} needs {module}, which cannot be imported: {error}") from error
 
 
 def installing(extra: str) -> str:
@@ -110,7 +112,7 @@ def check_version(distribution: str, known_to_work: str) -> None:
     if found is None or not satisfies(found, known_to_work):
         state = "is not installed" if found is None else f"{found} is installed"
         raise FlintError(
-            f"{distribution} {state}, but a private part of it is used that is known to work with "
+            f"{distribution} {state}, but Flint uses a private API that is known to work with "
             f"{known_to_work}: pip install '{distribution}{known_to_work}'"
         )
 

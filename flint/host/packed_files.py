@@ -67,7 +67,7 @@ def check_plain(path: Path, state: os.stat_result) -> None:
         FlintError: it is one.
     """
     if not stat.S_ISREG(state.st_mode) and not stat.S_ISDIR(state.st_mode):
-        raise FlintError(f"{path}: a pipe or device, where a file belongs")
+        raise FlintError(f"{path}: expected a file, found a pipe or device")
 
 
 def check_all_plain(paths: Iterable[Path]) -> None:
@@ -177,11 +177,11 @@ def _unpacked_pieces(packed: IO[bytes], name: str, limit: int, advice: str = "")
         with gzip.GzipFile(fileobj=counted, mode="rb") as content:
             while piece := content.read(_PIECE):
                 size += len(piece)
-                _check_size(name, size, limit, f" when it is unpacked{advice}")
+                _check_size(name, size, limit, f" when decompressed{advice}")
                 check_ratio(name, counted.read_so_far, size, "gzip data")
                 yield piece
     except EOFError as error:
-        raise FlintError(f"{name}: gzip data that ends too early (file cut off?)") from error
+        raise FlintError(f"{name}: truncated gzip data") from error
     except (gzip.BadGzipFile, zlib.error) as error:
         raise FlintError(f"{name}: damaged gzip data ({error})") from error
 
@@ -200,8 +200,8 @@ def check_ratio(name: str, packed: int, size: int, what: str) -> None:
     """
     if size > max(_HARMLESS, _MAX_RATIO * packed):
         raise FlintError(
-            f"{name}: refused: {packed:,} bytes of {what} become more than {_MAX_RATIO} times as "
-            "many when they are unpacked"
+            f"{name}: refused: {packed:,} bytes of {what} expand by a factor of more than "
+            f"{_MAX_RATIO}"
         )
 
 
@@ -240,8 +240,8 @@ def _plain_size(file: IO[bytes] | io.FileIO, path: Path) -> int:
         there = _bytes_there(file.fileno(), state.st_size)
         if there * _MAX_RATIO < state.st_size:
             raise FlintError(
-                f"{path}: refused: a sparse file, {state.st_size:,} bytes of which {there:,} are "
-                "on the disk"
+                f"{path}: refused: a sparse file of {state.st_size:,} bytes, of which {there:,} "
+                "are on disk"
             )
     return state.st_size
 

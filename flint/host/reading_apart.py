@@ -86,4 +86,4 @@ def _taken(path: Path, folder: Path, status: int) -> bytes:
     if limit is not None and (status == _NO_MEMORY or says_no_memory(said)):
         raise FlintError(f"{path}: {too_large(limit)}")
     how = death(status) if status < 0 else f"ended with status {status}"
-    raise FlintError(f"{path}: damaged: while it was read its process {how}")
+    raise FlintError(f"{path}: damaged: the process that read it {how}")

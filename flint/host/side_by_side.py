@@ -72,8 +72,8 @@ def side_by_side(
             yield from pool.map(work, items)
         except BrokenProcessPool as error:
             raise FlintError(
-                "a process that read one of several files died, most likely because the machine "
-                "ran out of memory: give fewer files"
+                "a process that read one of the files died, most likely because the machine ran "
+                "out of memory: give fewer files"
             ) from error
         finally:
             pool.shutdown(wait=False, cancel_futures=True)

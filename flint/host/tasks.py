@@ -178,7 +178,7 @@ def _raise_from(status: int, task: int, folder: Path) -> None:
 def _words(folder: Path) -> str:
     """The end of what a child printed."""
     words = (folder / "stderr").read_text(errors="replace")
-    return f"\nits last words:\n{words[-_MOST_WORDS:]}" if words else ""
+    return f"\nits last output:\n{words[-_MOST_WORDS:]}" if words else ""
 
 
 def _said(folder: Path) -> str:

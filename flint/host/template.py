@@ -107,7 +107,7 @@ class Template:
         while not line.endswith(b"\n"):
             part = os.read(self._answers.fileno(), 1)
             if not part:
-                raise FlintError("the program's process, which other ranks are made of, died")
+                raise FlintError("the program's process, from which other ranks are forked, died")
             line += part
         process, status = json.loads(line)
         return process, status

@@ -65,7 +65,7 @@ def no_temporary_files(error: OSError) -> str:
     """One line for temporary files that cannot be written."""
     why = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or str(error)
     return (
-        f"{_place()}: no temporary files can be written there ({why}); TMPDIR names another place"
+        f"{_place()}: temporary files cannot be written there ({why}); set TMPDIR to another folder"
     )
 
 

@@ -68,7 +68,7 @@ def replacing_in(folder: Path, name: str) -> Iterator[Path]:
     """
     path = inside(folder, name)
     if path.is_dir() and not path.is_symlink():
-        raise UsageError(f"{path} is a folder where a file is to be written")
+        raise UsageError(f"{path} is a folder; a file is to be written there")
     with _told(path), _beside(path) as partial:
         yield partial
 
@@ -84,13 +84,13 @@ def inside(folder: Path, name: str) -> Path:
     leaves = named.is_absolute() or ".." in named.parts or "\0" in name or not named.name
     parent = Path(os.path.realpath(path.parent))
     if leaves or not parent.is_relative_to(os.path.realpath(folder)):
-        raise UsageError(f"{folder}: {name!r} leads out of the folder, where nothing is written")
+        raise UsageError(f"{folder}: {name!r} leads out of the folder; Flint does not write there")
     return path
 
 
 def _check_name(path: Path) -> None:
     if "\0" in str(path):
-        raise UsageError(f"{str(path)!r} is no name of a file: it has a null byte")
+        raise UsageError(f"{str(path)!r} is not a file name: it has a null byte")
 
 
 @contextmanager
@@ -170,8 +170,8 @@ def _take_place(partial: Path, folder: Path, before: _Identity | None) -> None:
         if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
             raise
         raise FlintError(
-            f"{folder}: something else has written it meanwhile; what that wrote stays, and "
-            "nothing of this is kept"
+            f"{folder}: another process wrote this folder in the meantime; its files stay, and "
+            "nothing of this run is kept"
         ) from error
 
 

@@ -48,7 +48,7 @@ _LONGER = 30.0
 _MOST_TOLD = 2
 
 _ADVICE: Mapping[type[BaseException], str] = {
-    EOFError: ": it waits for input, and a capture has none; give its answers as arguments",
+    EOFError: ": it waits for input, but a capture has none; give the input as arguments",
     ModuleNotFoundError: "; install it beside Flint",
     ImportError: "; install the version that the program needs beside Flint",
     FileNotFoundError: "; the program needs that file here, also in a capture",
@@ -145,22 +145,22 @@ def _report_end(
     if not begun:
         known = " nor ".join(hooks())
         raise FlintError(
-            f"{name} {ended} and imported neither {known}: there is no step in it{_elsewhere()}"
+            f"{name} {ended} and imported neither {known}: it has no step{_elsewhere()}"
         )
     every = [step for each in steps.values() for step in each]
     seen = [f"{step.name} at {step.place} ({counted(step.count, 'time')})" for step in every]
     wanted = request.step
     if wanted.name is not None and all(step.name != wanted.name for step in every):
-        listed = f"there are: {', '.join(seen)}" if seen else "none was seen"
+        listed = f"steps seen: {', '.join(seen)}" if seen else "no step was seen"
         raise UsageError(f"--step {wanted.name}: {name} has no such step; {listed}")
     listed = f"steps seen: {', '.join(seen)}" if seen else f"no step was seen{_elsewhere()}"
     once = [step.name for step in every if step.count == 1]
-    chosen = f", or take what ran once with --step {once[-1]}:1" if once else ""
+    chosen = f", or capture a single run with --step {once[-1]}:1" if once else ""
     last = _told(begun)[-_MOST_TOLD:]
-    why = f". What it was told may have ended it: {'; '.join(last)}" if last else ""
+    why = f". This may have ended it: {'; '.join(last)}" if last else ""
     raise FlintError(
-        f"{name} {ended} before its step ran {counted(wanted.number, 'time')}: {listed}; let it "
-        f"run longer by its own arguments{chosen}{why}"
+        f"{name} {ended} before its step ran {counted(wanted.number, 'time')}: {listed}; make it "
+        f"run longer with its own arguments{chosen}{why}"
     )
 
 
@@ -175,7 +175,7 @@ def _told(begun: Mapping[str, Hooks], often: bool = False) -> list[str]:
 
 def _elsewhere() -> str:
     lines = named_lines(processes.started)
-    return f"; it starts processes at {lines}, and steps there are not seen" if lines else ""
+    return f"; it starts processes at {lines}, and their steps are not seen" if lines else ""
 
 
 def _without_input(own: Own) -> None:
@@ -217,8 +217,9 @@ def _limit_time(request: ProgramRequest, own: Own, begun: Mapping[str, Hooks]) -
         own.fail(
             FlintError(
                 f"{request.program.name} took more than {request.options.time_limit:g} s and was "
-                f"stopped{at}: raise the time limit (--time-limit), or have the program do less "
-                f"before its step{told and f'. It may wait for what a capture has not: {told}'}"
+                f"stopped{at}: raise the time limit (--time-limit), or let the program do less "
+                "before its "
+                f"step{told and f'. It may wait for something that a capture lacks: {told}'}"
             )
         )
         os._exit(1)

@@ -29,7 +29,7 @@ def parse(words: Sequence[str]) -> Program:
         UsageError: no program in it, or none that is written in Python.
     """
     if not words:
-        raise UsageError("which program? give its command line after --")
+        raise UsageError("no program: give its command line after --")
     first, *rest = words
     name = Path(first).name
     if _PYTHON.match(name):
@@ -48,7 +48,7 @@ def _python(words: Sequence[str]) -> Program:
         if word in _WITH_VALUE and rest:
             rest.pop(0)
     if not rest or rest[0] in ("-c", "-"):
-        raise UsageError("python without a file or a module: there is no program to run")
+        raise UsageError("python without a file or a module: no program to run")
     if rest[0] != "-m":
         return _file(rest[0], rest[1:])
     if len(rest) < 2:
@@ -69,11 +69,11 @@ def _script(word: str, arguments: Sequence[str]) -> Program:
     """A command that an installed package brings: a Python file without the ending."""
     path = shutil.which(word)
     if path is None:
-        raise UsageError(f"{word}: no such command; after -- comes the program's command line")
+        raise UsageError(f"{word}: no such command; give the program's command line after --")
     with open(path, "rb") as file:
         line = file.readline(256)
     if not line.startswith(b"#!") or b"python" not in line:
-        raise UsageError(f"{word} is no Python program: name the program that it starts")
+        raise UsageError(f"{word} is not a Python program: give the program that it starts")
     return Program(target=path, arguments=tuple(arguments))
 
 
@@ -81,5 +81,5 @@ def _launched(launcher: str, words: Sequence[str]) -> Program:
     read: Callable[[Sequence[str]], Program] = registry.launcher(launcher)
     program = read(words)
     if not program.is_module and not Path(program.target).is_file():
-        raise UsageError(f"{program.target}: no such file (as the program that {launcher} starts)")
+        raise UsageError(f"{program.target}: no such file (the program that {launcher} starts)")
     return program

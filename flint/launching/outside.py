@@ -77,5 +77,5 @@ def _is_here(address: Any) -> bool:
 def _refusal(address: Any) -> OSError:
     file, line = running_line()
     at = f" at {short_path(file)}:{line}" if file else ""
-    noted[f"a connection to {address[0]}{at} is refused (--allow network lets it through)"] += 1
+    noted[f"a connection to {address[0]}{at} is refused (--allow network permits it)"] += 1
     return OSError(errno.ENETUNREACH, "no network in a capture (flint run --allow network)")

@@ -150,7 +150,7 @@ def cluster_of(
     """
     if world is None:
         if program.per_node is None:
-            raise UsageError("how many devices? give --world")
+            raise UsageError("the number of devices is unknown: give --world")
         world = program.per_node * (program.nodes or hosts or 1)
     if hosts is not None:
         if world % hosts or per_node not in (None, world // hosts):
@@ -159,7 +159,7 @@ def cluster_of(
     usual = _OTHER_HOSTS.get(device or "", PER_NODE)
     per_node = min(world, per_node or program.per_node or usual)
     if world % per_node:
-        raise UsageError(f"{world:,} ranks are not whole hosts{_each(per_node)}")
+        raise UsageError(f"{world:,} ranks do not fill whole hosts{_each(per_node)}")
     if world % slices:
         raise UsageError(f"--slices {slices} does not divide {world:,} ranks")
     return Cluster(world=world, per_node=per_node, device=device, slices=slices)

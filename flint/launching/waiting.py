@@ -60,8 +60,8 @@ def _look(name: str, time_limit: float, over: Callable[[FrameType | None], None]
                 said.add(place)
                 at = f" at {short_path(place[0])}:{place[1]}" if place[0] else ""
                 tell(
-                    f"{name} waits{at}: nothing in it has run for {_QUIET:g} s; it is stopped "
-                    f"after {time_limit:g} s (--time-limit)"
+                    f"{name} waits{at}: it has used no processor time for {_QUIET:g} s; it will "
+                    f"be stopped after {time_limit:g} s (--time-limit)"
                 )
         time.sleep(_LOOKS)
 

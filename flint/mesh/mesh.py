@@ -41,16 +41,18 @@ class Mesh:
         if not self.shape or any(size < 1 for size in self.shape):
             raise UsageError(f"a mesh needs axes of at least 1 device, got {self.shape}")
         if len(self.shape) > MAX_AXES:
-            raise UsageError(f"a mesh with {len(self.shape):,} axes; at most {MAX_AXES} are taken")
+            raise UsageError(f"a mesh with {len(self.shape):,} axes; the limit is {MAX_AXES}")
         if not self.axes:
             object.__setattr__(self, "axes", tuple(f"axis_{i}" for i in range(len(self.shape))))
         if len(self.axes) != len(self.shape):
-            raise UsageError(f"mesh {self.shape} has {len(self.shape)} axes, names are {self.axes}")
+            raise UsageError(
+                f"mesh {self.shape} has {len(self.shape)} axes, but the names are {self.axes}"
+            )
         if len(set(self.axes)) != len(self.axes) or not all(self.axes):
             raise UsageError(f"mesh axes need distinct names, got {self.axes}")
         if self.size > MAX_RANKS:
             raise UsageError(
-                f"mesh {self.shape} has {self.size:,} devices; at most {MAX_RANKS:,} are taken"
+                f"mesh {self.shape} has {self.size:,} devices; the limit is {MAX_RANKS:,}"
             )
 
     @property

@@ -131,7 +131,7 @@ def _of_zip(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
                 continue
             if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 # `zipfile` does not unpack others piece by piece.
-                raise NotImplementedError("a member is neither deflated nor plain")
+                raise NotImplementedError("a member is neither deflated nor stored")
             size += member.file_size  # more than this is never read of it
             check_ratio(str(path), packed, size, "a zip archive")
             with archive.open(member) as content:

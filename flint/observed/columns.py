@@ -31,7 +31,7 @@ Gemm: TypeAlias = tuple[int, int, int, int]
 #: Note of a trace that does not say whose it is.
 UNTOLD_RANK = "the trace does not name its rank: rank 0 is assumed"
 #: Note of a file that ends within its list of events.
-CUT_OFF = "the file ends before its list of events does: what was to follow is missing"
+CUT_OFF = "the file ends within its list of events: the rest is missing"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from flint.mesh.ragged import Ints
 from flint.observed.classes import OpClass
 from flint.observed.columns import Observed, OpFacts
 
-TOGETHER = "collectives issued as one batch, whose kernel no single op launched"
+TOGETHER = "collectives issued as one batch, whose kernel was not launched by a single op"
 
 #: So many ops around a collective are looked at.
 _DEPTH = 8

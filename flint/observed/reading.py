@@ -28,7 +28,7 @@ _NO_TRACES = ("comm_group.json", "comm_groups.json")
 #: One of these stands at the beginning of a Kineto trace; lists of process groups may be long.
 _KINETO = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"', b'"ph"')
 
-_IN_SEQUENCE = "the capture is several programs in sequence; give JAX's profile"
+_IN_SEQUENCE = "the capture is several programs in sequence; give a JAX profile"
 
 
 def read_trace(path: Path, program: tuple[str, int] | None = None) -> Observed:
@@ -101,8 +101,8 @@ def expanded(paths: Sequence[Path]) -> list[Path]:
         ]
         if not files:
             raise FlintError(
-                f"{path}: no trace in the folder: it has neither .xplane.pb files at any depth "
-                "(a JAX profile) nor .json or .et files (one trace per rank)"
+                f"{path}: no trace in the folder: it contains neither .xplane.pb files at any "
+                "depth (a JAX profile) nor .json or .et files (one trace per rank)"
             )
         check_all_plain(files)
         found += sorted(files, key=_by_number)

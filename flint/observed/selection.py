@@ -36,9 +36,11 @@ LIBRARY_NAMES = {
 CALLERS = frozenset({"linear", "matmul", "einsum", "bilinear", "tensordot", "inner", "conv2d"})
 
 #: Note of ops that are not where an execution trace has them.
-MOVED = "ops that cannot be nested as the observer recorded them: moved to where they fit"
+MOVED = "ops with an impossible recorded nesting: moved to where they fit"
 
-STOPPED = "a product that began and never ran: activation checkpointing already had all it needed"
+STOPPED = (
+    "a product that started but never ran: activation checkpointing already had all that it needed"
+)
 
 #: So far an op is looked for among those around it.
 _DEPTH = 16

@@ -60,7 +60,7 @@ def choose(trace: Observed, rank: int, wanted: str | None) -> Chosen:
     compared = [n for n in range(len(trace.steps)) if counts[n].any()]
     if not compared:
         raise FlintError(
-            f"{trace.path}: no step with a collective, GEMM, convolution or attention in it"
+            f"{trace.path}: no step contains a collective, GEMM, convolution or attention"
         )
     groups: dict[bytes, list[int]] = defaultdict(list)
     for number in compared:
@@ -92,7 +92,7 @@ def _named(trace: Observed, counts: Ints, wanted: str) -> tuple[int, tuple[int, 
             alike = (counts == counts[number]).all(axis=1)
             return number, tuple(np.flatnonzero(alike).tolist())
     shown = ", ".join(trace.steps[:20]) + (", ..." if len(trace.steps) > 20 else "")
-    raise UsageError(f"{trace.path}: no step {wanted!r}; there are: {shown}")
+    raise UsageError(f"{trace.path}: no step {wanted!r}; choose from: {shown}")
 
 
 def _counts(trace: Observed, rank: int) -> Ints:
@@ -117,7 +117,7 @@ def _difference(trace: Observed, counts: Ints, one: int, other: int) -> str:
         for n in unequal[:_NAMED]
     ]
     more = len(unequal) - len(parts)
-    return "; ".join(parts) + (f"; and {more:,} more such ops" if more else "")
+    return "; ".join(parts) + (f"; and {more:,} more ops" if more else "")
 
 
 def _times(count: int) -> str:

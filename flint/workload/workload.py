@@ -188,4 +188,4 @@ class Workload:
             if program.name == name:
                 return program
         names = ", ".join(program.name for program in self.programs[:8])
-        raise FlintError(f"no program {name!r}; there are: {names}")
+        raise FlintError(f"no program {name!r}; choose from: {names}")

@@ -69,7 +69,9 @@ def record(
     model = routing_of(given.pop("routing", None))
     if given:
         unknown = ", ".join(sorted(given))
-        raise UsageError(f"no setting {unknown} for PyTorch; there are: local_world_size, routing")
+        raise UsageError(
+            f"unknown setting {unknown} for PyTorch; choose from: local_world_size, routing"
+        )
     session = _Session(function, setup, arguments, shape, axes, per_host, model, compile_for)
     return session.record(rank)
 

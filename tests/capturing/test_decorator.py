@@ -214,9 +214,9 @@ def test_roles_follow_the_arguments_tree(captured):
     ("wrong", "message"),
     [
         ({"level": "optimized"}, "needs a target"),
-        ({"level": "final"}, "no level 'final'; there are: logical, partitioned, optimized"),
+        ({"level": "final"}, "unknown level 'final'; choose from: logical, partitioned, optimized"),
         ({"target": "h100"}, "target 'h100'"),
-        ({"options": {"trip_cont": 3}}, "no option trip_cont; there are: trip_count"),
+        ({"options": {"trip_cont": 3}}, "unknown option trip_cont; choose from: trip_count"),
         ({"options": {"time_limit": -1}}, "time_limit=-1"),
     ],
 )
@@ -279,7 +279,7 @@ def test_missing_arguments_are_asked_for():
 
 
 def test_an_unknown_framework_is_refused():
-    with pytest.raises(UsageError, match="no frontend is called 'theano'"):
+    with pytest.raises(UsageError, match="unknown frontend 'theano'"):
         flint.capture(product, mesh=(2,), framework="theano").capture(1, 2)
 
 

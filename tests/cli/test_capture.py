@@ -270,7 +270,7 @@ COMMON = ("--mesh", "4,2", "--axes", "data,model", "--setup", "setup")
         (("train.py:good", *COMMON, "--mesh", "5,2"), 2,
          "argument x has the shape (64, 32): the mesh axis data of 5 devices does not divide its "
          "dim 0 of size 64"),
-        (("train.py:good", *COMMON, "--level", "final"), 2, "no level"),
+        (("train.py:good", *COMMON, "--level", "final"), 2, "unknown level"),
         (("train.py:good", *COMMON, "--target", "h100"), 2, "target 'h100'"),
         (("train.py:good", *COMMON, "--time-limit", "0.001"), 1, "more than 0.001 s"),
         (("train.py:good", *COMMON, "--memory-limit", "0.001"), 1, "raise the memory limit"),

@@ -78,14 +78,14 @@ def test_a_full_disk_for_temporary_files_is_not_the_partitioners_fault(tmp_path,
     process.folder = tmp_path
     monkeypatch.setattr(temporary, "_ROOM", 2**63)
     line = str(module_process.ModuleProcess.failure(process))
-    assert line.startswith(f"{tmp_path}: no temporary files can be written there (the disk is full")
+    assert line.startswith(f"{tmp_path}: temporary files cannot be written there (the disk is full")
 
 
 def test_a_place_for_temporary_files_that_is_none_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path / "file"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "file"))
     (tmp_path / "file").write_text("")
-    with pytest.raises(FlintError, match="no temporary files can be written there"):
+    with pytest.raises(FlintError, match="temporary files cannot be written there"):
         temporary.make_temporary_folder()
 
 

@@ -194,7 +194,7 @@ def test_a_pipe_in_a_workload_folder_is_no_file(name: str, command: str, tmp_pat
     os.mkfifo(folder / name)
     run = flint_here(command, folder, cwd=tmp_path)
     assert run.returncode == 1
-    assert f"{name}: a pipe or device, where a file belongs" in run.stderr + run.stdout
+    assert f"{name}: expected a file, found a pipe or device" in run.stderr + run.stdout
 
 
 @pytest.mark.parametrize("name", ["rank0.json", "host.xplane.pb"])
@@ -205,7 +205,7 @@ def test_a_pipe_in_a_folder_of_traces_is_no_trace(name: str, command: str, tmp_p
     into = ("-o", tmp_path / "out") if command == "convert" else ()
     text = failed(flint_here(command, tmp_path / "profile", *into, cwd=tmp_path), 1)
     assert text.startswith("flint: ") and text.endswith(
-        f"{name}: a pipe or device, where a file belongs"
+        f"{name}: expected a file, found a pipe or device"
     )
 
 

@@ -241,7 +241,7 @@ def test_the_upper_levels_of_a_fat_tree_pass_the_ports_of_the_lower_one():
 
 
 def test_an_unknown_algorithm_lists_those_there_are():
-    with pytest.raises(UsageError, match="no algorithm is called 'star'; there are: ring, tree"):
+    with pytest.raises(UsageError, match="unknown algorithm 'star'; choose from: ring, tree"):
         collective_cost("all_reduce", 1, levels(everybody(8), H100), "star")
 
 

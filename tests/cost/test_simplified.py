@@ -84,13 +84,15 @@ def _micros(folder):
 
 
 def test_unknown_parts_are_refused(tmp_path, capsys):
-    with pytest.raises(UsageError, match="no 'jitter' to do without; there are: launches"):
+    with pytest.raises(
+        UsageError, match="unknown part 'jitter' of a system; choose from: launches"
+    ):
         without(H100, ("launches", "jitter"))
     overlapped(Mesh((4, 2), ("data", "model")), "data").save_programs(tmp_path / "out")
     with pytest.raises(SystemExit) as stopped:
         main(["simulate", str(tmp_path / "out"), "--without", "launches,jitter"])
     assert stopped.value.code == 2
-    assert "no 'jitter' to do without" in capsys.readouterr().err
+    assert "unknown part 'jitter' of a system" in capsys.readouterr().err
 
 
 def test_parts_can_be_left_out_one_by_one():

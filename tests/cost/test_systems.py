@@ -74,7 +74,7 @@ def test_a_users_file_has_the_same_form(tmp_path):
         (('["0.6 us", 0.5]', '["0.6 us", 2]'), "protocols must be a list of"),
         (("3.4 us", "1e999 us"), r"network\[0\].latency must be at least 0"),
         (('topology = "Switch"', 'topology = "Torus"'), "topology must be one of Ring"),
-        (("size = [8,", "size = [0,"), "network sizes must grow"),
+        (("size = [8,", "size = [0,"), "network sizes must increase"),
         (("launch_overhead", "launch_overheat"), "launch_overhead is missing"),
         (("\nf32 = ", "\ntf32 = "), "is not TOML: Cannot overwrite a value"),
         (("\nf32 = ", "\nf8 = "), "is not TOML: Cannot overwrite a value"),
@@ -91,7 +91,7 @@ def test_a_users_file_has_the_same_form(tmp_path):
         (('topology = "Switch"', 'topology = "Switch"\nports = "below"'), "no tier below"),
         (
             ('topology = "Switch"', 'topology = "Switch"\nrings = 3'),
-            r"network\[0\].rings is for a Ring, this is a Switch",
+            r"network\[0\].rings is for a Ring, but this is a Switch",
         ),
         (("matmul_efficiency = [0.", "matmul_efficiency = [8."), "at most 1"),
         (('["ring", "tree", "in-network"]', '["star"]'), "algorithms must be some of ring, tree"),
@@ -127,12 +127,12 @@ def test_the_example_in_the_documentation_is_a_system(tmp_path):
 def test_an_unknown_system_is_answered_with_the_nearest():
     with pytest.raises(UsageError, match="did you mean dgx-h100"):
         load_system("DGX-H10")
-    with pytest.raises(UsageError, match="no such file; there are"):
+    with pytest.raises(UsageError, match="no such file; choose from"):
         load_system("nothing like it")
 
 
 def test_an_unknown_system_lists_those_there_are():
-    with pytest.raises(UsageError, match="there are: dgx-a100, dgx-b200, dgx-h100"):
+    with pytest.raises(UsageError, match="choose from: dgx-a100, dgx-b200, dgx-h100"):
         load_system("dgx-h1000")
 
 

@@ -132,11 +132,11 @@ def test_products_of_a_system_take_the_arrays_time():
 
 
 def test_a_system_that_states_no_array_is_refused():
-    with pytest.raises(UsageError, match=r"H100.* states no systolic array"):
+    with pytest.raises(UsageError, match=r"H100.* describes no systolic array"):
         systolic_seconds(product(1, 64, 64, 8), load_system("dgx-h100"))
 
 
 def test_estimators_have_names():
     assert estimator("kernel") is kernel_seconds
-    with pytest.raises(UsageError, match="no estimator is called 'x'; there are: kernel, systolic"):
+    with pytest.raises(UsageError, match="unknown estimator 'x'; choose from: kernel, systolic"):
         estimator("x")

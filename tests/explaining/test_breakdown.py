@@ -1,4 +1,4 @@
-"""Device time as HolisticTraceAnalysis counts it, and of a step by arithmetic on its intervals."""
+"""Device time as in HolisticTraceAnalysis it, and of a step by arithmetic on its intervals."""
 
 from __future__ import annotations
 

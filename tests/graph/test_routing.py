@@ -46,10 +46,10 @@ def test_a_file_of_something_else_is_refused(tmp_path, text):
 
 
 def test_experts_that_do_not_divide_are_refused():
-    with pytest.raises(UsageError, match="6 experts do not divide among 4 ranks"):
+    with pytest.raises(UsageError, match="6 experts do not divide evenly over 4 ranks"):
         Routing().busiest(6, 4)
 
 
 def test_a_law_for_another_number_of_experts_is_refused():
-    with pytest.raises(UsageError, match="loads of 64 experts; the program counts choices of 8"):
+    with pytest.raises(UsageError, match="loads of 64 experts, but the program chooses among 8"):
         routing_of("zipf:1/64").shares(8)

@@ -132,7 +132,7 @@ def test_of_two_threads_that_write_a_folder_one_wins_whole_and_the_other_says_so
         thread.start()
     for thread in threads:
         thread.join(HUNG)
-    assert len(said) == 1 and "has written it meanwhile" in said[0]
+    assert len(said) == 1 and "another process wrote this folder" in said[0]
     texts = {path.name: path.read_text() for path in out.iterdir()}
     assert texts in ({"a": name, "b": name} for name in ("one", "other"))
     assert list(tmp_path.iterdir()) == [out]
@@ -173,7 +173,7 @@ def test_of_two_processes_that_write_a_folder_one_wins_whole_and_the_other_says_
                 process.stdin.flush()
     said = [process.communicate("\n", timeout=HUNG)[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 1]
-    assert not said[0] and "has written it meanwhile" in said[1]
+    assert not said[0] and "another process wrote this folder" in said[1]
     assert {path.name: path.read_text() for path in out.iterdir()} == {"a": "one", "b": "one"}
     assert list(tmp_path.iterdir()) == [out]
 

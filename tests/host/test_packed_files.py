@@ -37,9 +37,7 @@ def test_a_sparse_file_is_refused_without_reading_it(tmp_path):
         file.truncate(1 << 40)
     tracemalloc.start()
     for read in (read_once, read_bytes):
-        with pytest.raises(
-            FlintError, match=r"sparse file, 1,\S+ bytes of which 0 are on the disk"
-        ):
+        with pytest.raises(FlintError, match=r"sparse file of 1,\S+ bytes, of which 0 are on disk"):
             read(tmp_path / "f", 1 << 50)
         with pytest.raises(FlintError):
             read(tmp_path / "f", MIB)
@@ -93,7 +91,7 @@ def test_gzip_is_unpacked_up_to_the_limit():
 def test_more_than_250_times_as_many_bytes_are_refused_from_64_mib_on(tmp_path):
     (tmp_path / "bomb.gz").write_bytes(gzip.compress(bytes(80 * MIB), 9))
     seen = 0
-    with pytest.raises(FlintError, match="more than 250 times as many when they are unpacked"):
+    with pytest.raises(FlintError, match="expand by a factor of more than 250"):
         for piece in pieces(tmp_path / "bomb.gz", 1 << 40):
             seen += len(piece)
     assert 63 * MIB <= seen <= 65 * MIB
@@ -111,5 +109,5 @@ def test_a_ratio_that_data_can_have_is_taken(tmp_path):
 
 def test_a_damaged_file_is_told(tmp_path):
     (tmp_path / "f.gz").write_bytes(gzip.compress(os.urandom(1000))[:-12])
-    with pytest.raises(FlintError, match="ends too early"):
+    with pytest.raises(FlintError, match="truncated gzip data"):
         read_bytes(tmp_path / "f.gz", MIB)

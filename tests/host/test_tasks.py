@@ -56,7 +56,7 @@ def test_any_other_error_is_one_line(tmp_path):
 def test_a_full_disk_is_named_and_not_the_capture(tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=10))
-    with pytest.raises(FlintError, match=r"no temporary files .*the disk is full"):
+    with pytest.raises(FlintError, match=r"temporary files .*the disk is full"):
         run_all(lambda task, folder: os._exit(1), [0], tmp_path, LIMITS)
 
 

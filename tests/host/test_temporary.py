@@ -20,7 +20,7 @@ def place(monkeypatch, tmp_path):
 def test_where_there_is_no_room_for_temporary_files_they_are_it(monkeypatch, place):
     used = type("Usage", (), {"free": 0})
     monkeypatch.setattr(temporary.shutil, "disk_usage", lambda _: used)
-    line = f"{place}: no temporary files can be written there (the disk is full)"
+    line = f"{place}: temporary files cannot be written there (the disk is full)"
     assert of_no_file(FULL).startswith(line)
 
 

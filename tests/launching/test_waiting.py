@@ -40,7 +40,7 @@ def test_a_program_that_waits_is_named_with_its_line_before_its_time_is_over(tmp
     request = ProgramRequest(program=Program(target="train.py"), cluster=cluster)
     with pytest.raises(FlintError, match=r"stopped at train\.py:4"):
         run_all(functools.partial(be_program, request), [0], tmp_path, limits_of(request))
-    assert Path("said").read_text().startswith("train.py waits at train.py:4: nothing in it has")
+    assert Path("said").read_text().startswith("train.py waits at train.py:4: it has used")
 
 
 def test_processes_stop_when_they_take_no_processor_time_for_long_enough():

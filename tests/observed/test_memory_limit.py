@@ -162,4 +162,4 @@ def test_a_profile_whose_native_reader_ends_its_process_is_one_line(tmp_path, mo
     path = xplane(tmp_path)
     with pytest.raises(FlintError) as error:
         read_trace(path)
-    assert str(error.value) == f"{path}: damaged: while it was read its process died of SIGABRT"
+    assert str(error.value) == f"{path}: damaged: the process that read it died of SIGABRT"

@@ -110,7 +110,7 @@ def test_what_is_saved_is_whole_and_says_what_it_is(tmp_path):
     assert run.returncode == 0, run.stderr
     assert "63 ranks of 64 are mirrors" in run.stderr
     assert "dp from 2 to 64" in run.stderr
-    assert "of resized collectives for dgx-h100" in run.stdout
+    assert "for resized collectives on dgx-h100" in run.stdout
     for command in ("check", "inspect", "simulate", "explain"):
         run = flint_here(command, "out", cwd=tmp_path)
         assert run.returncode == 0, run.stderr

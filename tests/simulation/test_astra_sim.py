@@ -141,7 +141,7 @@ def test_its_failures_are_one_line(folder, binary, capsys, monkeypatch, how, opt
         (("--astra-sim", "absent"), "absent: is not an executable file"),
         (("--time-limit", "0"), "--time-limit 0: expected a positive number"),
         (("--algorithm", "ring"), "--algorithm is for --engine embedded, not for astra-sim"),
-        (("--system", "dgx-h10"), "no system is called 'dgx-h10'"),
+        (("--system", "dgx-h10"), "unknown system 'dgx-h10'"),
     ],
 )
 def test_what_cannot_be_meant_is_one_line(folder, capsys, monkeypatch, options, message):

@@ -87,7 +87,7 @@ def test_a_system_on_which_a_step_takes_for_ever_is_one_line(folder, tmp_path, c
 @pytest.mark.parametrize(
     ("options", "status", "message"),
     [
-        (("--system", "dgx-h200"), 2, "no system is called 'dgx-h200'"),
+        (("--system", "dgx-h200"), 2, "unknown system 'dgx-h200'"),
         (("--system", "dgx-h10"), 2, "did you mean dgx-h100?"),
         (("--system", "."), 2, "cannot be read"),
         (("--system", ""), 2, "cannot be read"),  # of a variable that nobody has set
@@ -100,7 +100,7 @@ def test_a_system_on_which_a_step_takes_for_ever_is_one_line(folder, tmp_path, c
         (("--pass", "hoist:by=0"), 2, "hoist"),
         (("--timeline", "absent/step.json"), 2, "there is no folder"),
         (("--html", "."), 2, "is a folder"),
-        (("--engine", "astra-sin"), 2, "no engine is called 'astra-sin'"),
+        (("--engine", "astra-sin"), 2, "unknown engine 'astra-sin'"),
         (("--colour", "red"), 2, "--colour"),
     ],
 )
@@ -150,8 +150,8 @@ def test_faulty_durations_are_one_line(folder, tmp_path, capsys, text, message):
 @pytest.mark.parametrize(
     ("mesh", "system", "message"),
     [
-        ((73, 2), "gb200-nvl72", "146 ranks do not map on gb200-nvl72"),
-        ((13, 2), "dgx-h100", "26 ranks do not map on dgx-h100"),
+        ((73, 2), "gb200-nvl72", "146 ranks do not map to gb200-nvl72"),
+        ((13, 2), "dgx-h100", "26 ranks do not map to dgx-h100"),
     ],
 )
 def test_a_mesh_that_does_not_map_is_one_line(tmp_path, capsys, mesh, system, message):

@@ -163,7 +163,7 @@ def test_allocations_that_cannot_be_are_refused(row):
     whole = Allocations.from_rows(np.array([[8, 0, 0, 1, 0]], np.int64), False)
     for name, value in zip(("size", "pool", "born", "freed", "used"), row, strict=True):
         getattr(whole, name)[0] = value
-    with pytest.raises(FlintError, match="x: not allocations that Flint has written"):
+    with pytest.raises(FlintError, match="x: not allocations written by Flint"):
         Allocations.from_bytes(whole.to_bytes(), "x")
 
 

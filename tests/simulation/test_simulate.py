@@ -268,9 +268,9 @@ def test_the_command_line(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--system", "dgx-h1000"], "no system is called 'dgx-h1000'"),
-        (["--engine", "quick"], "no engine is called 'quick'; there are: astra-sim, embedded"),
-        (["--algorithm", "star"], "no algorithm is called 'star'"),
+        (["--system", "dgx-h1000"], "unknown system 'dgx-h1000'"),
+        (["--engine", "quick"], "unknown engine 'quick'; choose from: astra-sim, embedded"),
+        (["--algorithm", "star"], "unknown algorithm 'star'"),
         (["--granularity", "atom"], "granularity 'atom'"),
         (["--microbatches", "24"], "--microbatches '24': give those of the capture"),
         (["--microbatches", "24:512", "--html", "x.html"], "leave out --microbatches"),
@@ -286,7 +286,7 @@ def test_bad_input_is_one_line(tmp_path, capsys, options, message):
 
 
 def test_a_mesh_that_does_not_map_on_the_nodes_is_refused():
-    with pytest.raises(UsageError, match="146 ranks do not map on gb200"):
+    with pytest.raises(UsageError, match="146 ranks do not map to gb200"):
         # 146 = 2 x 73 leaves all but two of each domain idle.
         overlapped(Mesh((73, 2), ("data", "model")), "model").simulate("gb200-nvl72")
 
@@ -361,7 +361,7 @@ def test_a_named_algorithm_is_checked_and_said_where_it_does_not_run():
     builder = GraphBuilder(tables)
     made = product(builder, builder.input(tables.type(BIG)))
     alone = with_tables(builder.finish((made,)), tables.finish())
-    with pytest.raises(UsageError, match="no algorithm is called 'star'"):
+    with pytest.raises(UsageError, match="unknown algorithm 'star'"):
         workload_of(alone, mesh=Mesh((2,), ("x",))).simulate(algorithm="star")
 
 

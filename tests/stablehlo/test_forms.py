@@ -100,7 +100,7 @@ def test_a_module_without_main_needs_an_entry() -> None:
         read_mlir(TWO.encode(), "two.mlir")
     graph = walk(read_mlir(TWO.encode(), "two.mlir", "second")).graph
     assert ops(graph) == ["cosine"]
-    with pytest.raises(UsageError, match=r"no function @third; there are @first, @second"):
+    with pytest.raises(UsageError, match=r"no function @third; choose from @first, @second"):
         read_mlir(TWO.encode(), "two.mlir", "third")
 
 

@@ -67,7 +67,7 @@ def test_another_build_of_the_binary_is_run_again_and_the_same_is_not(place):
     [
         (("--astra-sim", "x"), "--astra-sim is for --engine astra-sim"),
         (("--engine", "astra-sim", "--algorithm", "ring"), "--algorithm is for --engine embedded"),
-        (("--engine", "nope"), "no engine is called 'nope'"),
+        (("--engine", "nope"), "unknown engine 'nope'"),
     ],
 )
 def test_options_of_another_engine_are_refused(place, options, reason):

@@ -31,7 +31,7 @@ def commands(request, monkeypatch):
 
 def test_a_command_says_what_it_says_alone(commands):
     assert json.loads(commands.run(["systems", "dgx-h100", "--json"]))[0]["name"] == "dgx-h100"
-    with pytest.raises(FlintError, match="no system is called 'nothing'"):
+    with pytest.raises(FlintError, match="unknown system 'nothing'"):
         commands.run(["systems", "nothing"])
     assert "dgx-h100" in commands.run(["systems"])  # a failure is not the end of the others
 

@@ -109,7 +109,7 @@ def test_another_mesh_is_refused(captures, profiles):
 def test_the_step_can_be_chosen_and_must_be_there(captures, profiles):
     assert set(validate(captures("mlp"), [profiles["mlp"]]).step) == {"run 1"}
     assert set(validate(captures("mlp"), [profiles["mlp"]], step="0").step) == {"run 0"}
-    with pytest.raises(UsageError, match="no step 'run 7'; there are: run 0, run 1"):
+    with pytest.raises(UsageError, match="no step 'run 7'; choose from: run 0, run 1"):
         validate(captures("mlp"), [profiles["mlp"]], step="run 7")
 
 

@@ -133,7 +133,7 @@ def test_a_folder_with_a_file_per_rank_is_a_set(step, tmp_path):
     assert (report.ok, report.ranks) == (True, [0, 1, 2, 3])
     (tmp_path / "other").mkdir()
     with pytest.raises(
-        FlintError, match=r"other: no trace in the folder: it has neither \.xplane\.pb files"
+        FlintError, match=r"other: no trace in the folder: it contains neither \.xplane\.pb files"
     ):
         validate(step, [tmp_path / "other"])
 

@@ -27,7 +27,7 @@ from flint.launching.outside import noted
 #: What a stand-in is, and what to say about it.
 Made = tuple[Any, str]
 
-_ADVICE = "; with --fake-data, Flint makes up what is not there"
+_ADVICE = "; with --fake-data, Flint makes up missing data"
 #: What says that a file or another machine is not there; libraries raise OSError with no number.
 _NUMBERS = frozenset((None, errno.ENOENT, errno.ENETUNREACH, errno.ECONNREFUSED))
 

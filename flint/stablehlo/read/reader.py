@@ -117,7 +117,9 @@ class _Reader:
 
     def _entry(self, functions: dict[str, Any], wanted: str | None) -> str:
         if wanted is not None and wanted not in functions:
-            raise UsageError(f"{self.name}: no function @{wanted}; there are {_listed(functions)}")
+            raise UsageError(
+                f"{self.name}: no function @{wanted}; choose from {_listed(functions)}"
+            )
         if wanted is not None or "main" in functions:
             return wanted or "main"
         public = [

@@ -133,7 +133,7 @@ def _layout(cluster: Cluster) -> Layout:
     for name, item in table().items():
         names.setdefault(str(item.row["accelerator"]), name)
     if device not in names:
-        raise UsageError(f"--device {device}: for JAX programs there are {', '.join(names)}")
+        raise UsageError(f"--device {device}: for JAX programs, choose from {', '.join(names)}")
     slices = cluster.slices if cluster.slices > 1 else None
     return layout_of(cluster.world, names[device], cluster.hosts, slices)
 

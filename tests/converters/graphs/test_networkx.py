@@ -113,5 +113,5 @@ def test_a_program_can_be_drawn_as_kernels(saved: Saved) -> None:
 
 
 def test_a_program_that_is_not_there_is_an_error(loop: Workload) -> None:
-    with pytest.raises(FlintError, match="no program 'other'; there are: main"):
+    with pytest.raises(FlintError, match="no program 'other'; choose from: main"):
         loop.to_networkx(program="other")

@@ -32,7 +32,7 @@ REAL = gzip.decompress((DATA / "traces/resnet50_ddp_nccl_rank0.json.gz").read_by
     ("data", "said"),
     [
         (REAL[: len(REAL) // 2], "cut off at character"),
-        (gzip.compress(REAL)[:5000], "damaged gzip|ends too early|cannot be read"),
+        (gzip.compress(REAL)[:5000], "damaged gzip|truncated gzip data|cannot be read"),
         ('{"traceEvents": [{"ph": "X", "cat": "cpu_op", "ts": 1}, oops]}', "cut off at|damaged"),
         ('{"traceEvents": []}', "neither CPU ops nor kernels in it"),
         ('{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "x"}]}', "event without times"),

@@ -21,7 +21,7 @@ from tests.support.shared import examples
 def test_what_unpacks_beyond_the_limit_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "t.json.gz"
     path.write_bytes(gzip.compress(b" " * 2_000_000))
-    with pytest.raises(FlintError, match="larger than 1,000,000 bytes when it is unpacked"):
+    with pytest.raises(FlintError, match="larger than 1,000,000 bytes when decompressed"):
         packed_files.read_bytes(path, 1_000_000)
 
 

@@ -115,7 +115,7 @@ def test_a_pipe_or_device_in_its_folder_is_refused(workload, system, tmp_path, n
     (folder / "COMPUTE_REPORT.csv").touch()
     (folder / name).unlink()
     (folder / name).symlink_to("/dev/zero")
-    with pytest.raises(FlintError, match=f"{name}: a pipe or device, where a file belongs"):
+    with pytest.raises(FlintError, match=f"{name}: expected a file, found a pipe or device"):
         workload.simulate(system, kernels=folder)
 
 

@@ -102,7 +102,7 @@ def test_the_manifest_says_which(tmp_path):
 
 
 def test_an_order_that_there_is_not(tmp_path):
-    with pytest.raises(UsageError, match="'group': there are rank, communicator"):
+    with pytest.raises(UsageError, match="'group'; choose from rank, communicator"):
         write_all(tmp_path, independent(OVER_DATA), communication_order="group")
     assert list(tmp_path.iterdir()) == []
 

@@ -66,7 +66,7 @@ def test_a_target_without_the_level_is_refused():
 
 @pytest.mark.parametrize("level", ["partitioned", "logical"])
 def test_a_saved_program_has_no_other_level(level):
-    with pytest.raises(UsageError, match="there are: optimized, auto"):
+    with pytest.raises(UsageError, match="choose from: optimized, auto"):
         flint.convert("step.mlir", level=level)
 
 

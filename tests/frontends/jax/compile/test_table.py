@@ -80,7 +80,7 @@ def test_a_mesh_that_is_no_slice_is_refused_with_the_nearest(name, devices, near
 
 
 def test_an_unknown_target_is_refused_with_the_names():
-    with pytest.raises(UsageError, match=r"no target 'h1000'; there are: h100, .*, tpu7x$"):
+    with pytest.raises(UsageError, match=r"unknown target 'h1000'; choose from: h100, .*, tpu7x$"):
         target_called("h1000")
 
 

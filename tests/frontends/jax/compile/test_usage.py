@@ -22,11 +22,14 @@ def said(capsys, *arguments):
 @pytest.mark.parametrize(
     ("words", "match"),
     [
-        ({"level": "optimized"}, r"needs a target \(--target\); there are: h100, "),
-        ({"level": "optimized", "target": "h1000"}, r"no target 'h1000'; there are: h100, "),
+        ({"level": "optimized"}, r"needs a target \(--target\); choose from: h100, "),
+        ({"level": "optimized", "target": "h1000"}, r"unknown target 'h1000'; choose from: h100, "),
         ({"target": "h100"}, r"the partitioned level is the same for every target"),
         ({"level": "logical", "target": "h100"}, r"the logical level is the same"),
-        ({"level": "final"}, r"no level 'final'; there are: logical, partitioned, optimized"),
+        (
+            {"level": "final"},
+            r"unknown level 'final'; choose from: logical, partitioned, optimized",
+        ),
         (
             {"options": {"compiler_options": {"xla_flag": "1"}}},
             r"compiler options \(xla_flag\) are for the optimized level",

@@ -193,7 +193,7 @@ def test_steps_are_listed_with_the_programs_line(request_of, text, world, found)
 
 
 def test_a_step_that_there_is_not_is_refused_with_those_that_there_are(request_of):
-    with pytest.raises(UsageError, match=r"no such step; there are: optimizer at train.py:8"):
+    with pytest.raises(UsageError, match=r"no such step; steps seen: optimizer at train.py:8"):
         steps(request_of(TRAIN + "train(3)", step=step_choice("epoch")))
 
 
