@@ -38,7 +38,7 @@ def write_perfetto(
     Raises:
         UsageError: an unknown granularity or system, a rank outside the mesh or the program, a
             program that is not partitioned, a mesh that does not map to the system.
-        FlintError: no such program, too many nodes, ranks that wait for each other for ever, a
+        FlintError: no such program, too many nodes, ranks that wait for each other forever, a
             file that cannot be written.
     """
     if workload.level == Level.LOGICAL:

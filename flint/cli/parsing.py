@@ -123,7 +123,7 @@ def xla_options(entries: list[str] | None) -> dict[str, str]:
         if not name or not equals:
             raise UsageError(f"--xla-option {entry!r}: expected NAME=VALUE")
         if name in chosen:
-            raise UsageError(f"--xla-option {name}: given twice")
+            raise UsageError(f"--xla-option {name} is given twice")
         chosen[name] = value
     return chosen
 

@@ -85,7 +85,7 @@ def save_and_report(
     parts = f" without {', '.join(saved.without)}" if saved.without else ""
     durations = "durations as measured" if measured else f"durations for {saved.system}{parts}"
     if measured and workload.options.get("scale_out"):
-        durations += f", of resized collectives for {saved.system}{parts}"
+        durations += f", for resized collectives on {saved.system}{parts}"
     chained = "" if traces.communication_order == "rank" else f", {manifest['order']}"
     files = counted(manifest["distinct_files"], "distinct file")
     sys.stdout.write(

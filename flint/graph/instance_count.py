@@ -29,14 +29,14 @@ def check_size(graph: WorkloadGraph) -> None:
     instances = instances_of(graph)
     if instances <= MAX_INSTANCES:
         return
-    text = f"with loops unrolled the program has {shown(instances)} nodes"
+    text = f"with loops unrolled, the program has {shown(instances)} nodes"
     loop, where = _largest_loop(graph)
     if loop is not None:
         inside = instances_of(loop.body)
         text += f" (a loop{where} runs {shown(loop.trip_count)} times over {shown(inside)})"
     raise FlintError(
-        f"{text}, and at most {MAX_INSTANCES:,} can be looked at one by one: take a coarser "
-        "granularity or a smaller trip count; flint inspect and diff count without unrolling"
+        f"{text}; the limit is {MAX_INSTANCES:,}: use a coarser granularity or a smaller trip "
+        "count; flint inspect and diff count without unrolling"
     )
 
 

@@ -132,7 +132,7 @@ def _raise_in(thread: int, error: type[Exception]) -> None:
 def _deliver() -> None:
     """A call: where what was raised in this thread is raised at the latest.
 
-    To take it back (NULL for the error) leaves CPython 3.11 at it for ever, and makes it hang where
+    To take it back (NULL for the error) leaves CPython 3.11 at it forever, and makes it hang where
     a profiler is set.
     """
 

@@ -115,7 +115,7 @@ def prepare() -> None:
 def prepare_if_small() -> None:
     """``prepare`` where a copy is as good as a new process, and spares its imports.
 
-    That is where this process has no threads, whose locks the copy would have for ever, and is
+    That is where this process has no threads, whose locks the copy would have forever, and is
     small: what it holds would count against the limits of the copy.
     """
     if _spare is not None or sys.platform != "linux":

@@ -93,8 +93,8 @@ def _busiest(routing: Routing, experts: int, ranks: int) -> float:
     stated = routing.experts or experts
     if not stated:
         raise UsageError(
-            f"routing {routing.name}: the program does not say how many experts there are; "
-            f"say it: {routing.name}/64"
+            f"routing {routing.name}: the program does not state the number of experts; give it, "
+            f"for example {routing.name}/64"
         )
     return routing.busiest(stated, ranks)
 

@@ -105,7 +105,8 @@ def convert_traces(
 
         if len(paths) > 1 or execution_traces:
             raise UsageError(
-                f"{paths[0]} is a JAX profile, which holds all devices of its host: give it alone"
+                f"{paths[0]} is a JAX profile, which contains all devices of its host: give only "
+                "this one"
             )
         if scale_out:
             raise UsageError(
@@ -234,7 +235,7 @@ def _world(recorded: Mapping[int, Recorded], told: int | None) -> int:
     if world < least:
         raise FlintError(f"the traces are from a run with {world} ranks, but name rank {least - 1}")
     if world > _MAX_WORLD:
-        raise FlintError(f"the traces name {world:,} ranks; at most {_MAX_WORLD:,} are taken")
+        raise FlintError(f"the traces name {world:,} ranks; the limit is {_MAX_WORLD:,}")
     return world
 
 

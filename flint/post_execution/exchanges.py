@@ -98,7 +98,7 @@ def exchanges_of(
                 inferred[why] += 1
                 guessed[unit] = why
         if group is None:
-            missing[f"group of {fact.name} (--group {fact.name}=0-7 states one)"] += 1
+            missing[f"group of {fact.name} (--group {fact.name}=0-7 gives one)"] += 1
             continue
         if units.rank not in group:
             whose = f"by its distributedInfo or its file's name, of rank {units.rank}"

@@ -29,8 +29,8 @@ from flint.post_execution.units import Units
 Mask = NDArray[np.bool_]
 
 _HIDDEN = (
-    "ops on tensors without a storage in the trace (sparse ones): each is made to wait for the "
-    "one before it, and their bytes are unknown"
+    "ops on tensors without a storage in the trace (sparse ones): each waits for the previous "
+    "one, and their bytes are unknown"
 )
 #: More bytes than the tensors of a unit may have together: sums stay within 64 bits.
 _LARGEST = 1 << 62

@@ -23,14 +23,15 @@ _WRAPPERS = ("autograd::", "torch::", "c10d::", "_c10d_functional", "Optimizer."
 #: Annotations of graphs that Inductor compiled.
 _COMPILED = "## Call CompiledFxGraph"
 UNNAMED_KERNELS = (
-    "calls of graphs that torch.compile made, whose C++ kernels the profile does not name: their "
+    "calls of graphs from torch.compile, whose C++ kernels the profile does not name: their "
     "time counts as the host's, between ops; profile with "
     "torch._inductor.config.cpp.enable_kernel_profile = True"
 )
 #: Of a profile whose ops waited for a device that it tells nothing of.
 NO_KERNELS = (
-    "calls that wait for a device, in a trace without kernels: all times are the host's, which "
-    "launched them; profile with ProfilerActivity.CUDA, and see that the profiler may"
+    "calls that wait for a device, in a trace without kernels: all times are those of the host, "
+    "which launched the kernels; profile with ProfilerActivity.CUDA, and check that the "
+    "profiler has permission"
 )
 #: Annotations of gloo's own work.
 _GLOO = "gloo:"

@@ -29,8 +29,8 @@ NO_EXCHANGE = (
     "traces lack (gather, scatter, barrier): kept as compute"
 )
 OWN_EXCHANGE = (
-    "kernels of libraries that exchange by themselves (DeepEP, NVSHMEM): kept as kernels with "
-    "their time, because the trace does not tell what they send"
+    "kernels of libraries that communicate on their own (DeepEP, NVSHMEM): kept as kernels with "
+    "their time, because the trace does not record their messages"
 )
 
 

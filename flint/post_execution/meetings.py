@@ -23,7 +23,7 @@ from flint.post_execution.exchanges import Exchange, shown_group
 
 CONTRADICTORY = (
     "communications that stay kernels with their time: the trace has no group of them, and the "
-    "ranks do not run the same in the one that was inferred (--group NAME=0-7 states one)"
+    "ranks of the inferred group do not run the same collectives (--group NAME=0-7 gives one)"
 )
 
 

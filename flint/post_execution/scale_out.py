@@ -123,8 +123,8 @@ def _said(
     if resized:
         kinds = ", ".join(sorted(notes))
         found[
-            f"collectives of another number of ranks ({lengths}): resized ({kinds}), and priced on "
-            "the system instead of measured"
+            f"collectives over a different number of ranks ({lengths}): resized ({kinds}), with "
+            "modelled instead of measured times"
         ] = resized
         if {"all_gather", "reduce_scatter"} & set(notes):
             found[
@@ -251,7 +251,7 @@ def _axes_of(members: Ints, kind: str, grids: _Grids) -> tuple[str, ...]:
         shown = ", ".join(map(str, members[:8].tolist())) + (", ..." if len(members) > 8 else "")
         raise UsageError(
             f"--scale-out: {kind} among ranks {shown} is not along whole axes of the run's mesh "
-            f"({grids.old}): state the run's axes with --mesh and --axes"
+            f"({grids.old}): give the run's axes with --mesh and --axes"
         )
     return tuple(found)
 
@@ -274,8 +274,8 @@ def _message(item: Communication, rank: int, grids: _Grids, chained: set[str]) -
             continue
         if axis in grids.scaled:
             raise UsageError(
-                f"--scale-out: rank {ends[0]} sends to rank {ends[1]} along {axis}, which would be "
-                "scaled: who sends to whom there cannot be told from the run"
+                f"--scale-out: rank {ends[0]} sends to rank {ends[1]} along {axis}, which would "
+                "be scaled: the run does not show which ranks would send to which"
             )
         chained.add(axis)
         place = grids.new.axes.index(axis)

@@ -20,7 +20,7 @@ KINETO, EXECUTION, NSYS = "kineto-ops", "pytorch-et-ops", "nsys-ops"
 #: The rank of an execution trace that does not say whose it is, and is the only one.
 ANY_RANK = -1
 _ENDINGS = (".json", ".json.gz", ".sqlite")
-_CHAKRA = "a Chakra execution trace is what comes of a conversion; flint check reads it"
+_CHAKRA = "a Chakra execution trace is the result of a conversion; flint check reads it"
 
 
 def trace_files(paths: Sequence[str | Path]) -> list[Path]:
@@ -65,7 +65,7 @@ def sorted_files(
     given = trace_files(execution_traces)
     wrong = [file for file in given if forms[file] != EXECUTION]
     if wrong:
-        raise UsageError(f"--et {wrong[0]}: no PyTorch execution trace")
+        raise UsageError(f"--et {wrong[0]}: not a PyTorch execution trace")
     return (kineto, execution) if kineto else (execution, [])
 
 

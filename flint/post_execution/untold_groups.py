@@ -29,8 +29,8 @@ ACROSS = (
 )
 ONLY_GROUP = "collectives whose group the trace does not name: its only group is assumed"
 EVERYBODY = (
-    "collectives whose group the trace does not name: all ranks of the run are assumed "
-    "(--group NAME=0-7 states another)"
+    "collectives whose group the trace does not name: all ranks of the run are assumed (--group "
+    "NAME=0-7 gives another)"
 )
 #: More ranks than are assumed to be one group.
 _MOST = 1 << 22
@@ -53,7 +53,7 @@ def stated_groups(entries: Sequence[str]) -> dict[str, tuple[int, ...]]:
             raise UsageError(f"--group {entry!r}: expected NAME=0-7 or NAME=0,2,4")
         ranks = tuple(sorted(rank for low, high in bounds for rank in range(low, high + 1)))
         if len(set(ranks)) < len(ranks) or name in found:
-            raise UsageError(f"--group {entry!r}: a rank or the name is there twice")
+            raise UsageError(f"--group {entry!r}: a rank or the name is given twice")
         found[name] = ranks
     return found
 

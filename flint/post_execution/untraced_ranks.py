@@ -65,9 +65,9 @@ def answering(
         programs.append(Program(name, graph, from_mask(mask), ()))
     text = (
         f"no trace of {int(missing.sum()):,} of {world:,} ranks ({_first(missing)}): simulators "
-        "need all ranks, so these only take part in what the traced ranks exchange with them, "
-        f"at once and without computing; --ranks {','.join(map(str, traced[:8]))} writes the "
-        "traced ones only"
+        "need all ranks, so these only take part in the traced ranks' communications, without "
+        f"delay and without computing; --ranks {','.join(map(str, traced[:8]))} writes only the "
+        "traced ones"
     )
     warnings[text] = 1
     return programs

@@ -117,8 +117,8 @@ def build_actors(
     nodes = sum(len(opened[place][1]) for place in found.place)
     if nodes > MAX_NODES:
         raise FlintError(
-            f"ranks behave in {found.count:,} different ways, {nodes:,} nodes together, and at "
-            f"most {MAX_NODES:,} can be simulated: choose a coarser granularity (region)"
+            f"ranks behave in {found.count:,} different ways, with {nodes:,} nodes in total; the "
+            f"limit is {MAX_NODES:,}: choose a coarser granularity (region)"
         )
     some = {place[0]: opened[place][0] for place in found.place}
     sides = [side_of(some[number], item.ranks) for number, item in enumerate(plans)]

@@ -21,7 +21,7 @@ from flint.graph.graph import WorkloadGraph
 _ONE_WAY = {
     "all_to_all": "it always runs as direct exchanges",
     "ragged_all_to_all": "it always runs as direct exchanges",
-    "collective_broadcast": "it always runs down a tree",
+    "collective_broadcast": "it always runs as a tree",
 }
 #: Algorithms that only all-reduces have.
 _OF_ALL_REDUCE = {
@@ -58,7 +58,7 @@ def algorithm_notes(
                 if any(algorithm in level.tier.algorithms for level in profile):
                     elsewhere.update(_without(profile, algorithm))
     partly = [
-        f"{algorithm} does not run on {tier}; the cheapest algorithm that does is used there"
+        f"{algorithm} does not run on {tier}; the fastest algorithm that does is used there"
         for tier in sorted(elsewhere)
     ]
     return partly + [
@@ -82,9 +82,9 @@ def _reason(kind: str, profile: Profile, algorithm: str, used: str) -> str:
     if algorithm in ("hierarchical", "flat ring"):
         if len(profile) == 1:
             return f"the group lies on one tier, {profile[0].tier.name}"
-        return "it is the cheapest anyway"
+        return "it is already the fastest"
     if algorithm in used.split(" + "):
-        return "it is the cheapest anyway"
+        return "it is already the fastest"
     without = _without(profile, algorithm)
     if without:
         return f"it does not run on {', '.join(without)}"

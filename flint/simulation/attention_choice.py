@@ -43,7 +43,7 @@ def told(written: float, fused: float) -> list[str]:
         return []
     share = percentage(abs(written - fused), written)
     return [
-        "attention is spelled out in the program and timed as written, as XLA runs it: the step "
+        "attention is written out in the program and timed as written, as XLA runs it: the step "
         f"takes {human_seconds(written)}; with fused kernels it would take {human_seconds(fused)}, "
         f"{share} {'less' if fused < written else 'more'} (--attention fused)"
     ]

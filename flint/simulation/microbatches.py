@@ -46,8 +46,7 @@ class Microbatches:
         captured, _, wanted = text.partition(":")
         if not (captured.isdecimal() and wanted.isdecimal() and 0 < int(captured) <= int(wanted)):
             raise UsageError(
-                f"--microbatches {text!r}: give those of the capture and those to simulate, as "
-                "24:512"
+                f"--microbatches {text!r}: expected CAPTURED:SIMULATED, for example 24:512"
             )
         return cls(int(captured), int(wanted))
 
@@ -79,13 +78,13 @@ def periods_more(
             if rest:
                 raise FlintError(
                     f"--microbatches {asked}: the programs repeat every {sums[0]} microbatches: "
-                    f"ask about {asked.captured} and a multiple of {sums[0]} more"
+                    f"simulate {asked.captured} plus a multiple of {sums[0]}"
                 )
             return [periods if index in chosen else 0 for index in range(len(together))]
     raise FlintError(
-        f"--microbatches {asked}: no part of the programs repeats, in all of them, with the same "
-        f"whole number of {asked.captured} microbatches: check that the capture has so many, and "
-        "capture more than three times as many as there are pipeline stages"
+        f"--microbatches {asked}: no part repeats in all programs with the same whole number of "
+        f"the {asked.captured} microbatches: check that the capture has this number, and capture "
+        "more than three times as many as there are pipeline stages"
     )
 
 

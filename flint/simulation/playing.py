@@ -67,7 +67,7 @@ def play(
 
     Raises:
         UsageError: unknown system, granularity, algorithm, pass or order, a mesh that does not map.
-        FlintError: too many nodes, ranks that wait for each other for ever (``simulate`` says
+        FlintError: too many nodes, ranks that wait for each other forever (``simulate`` says
             where).
     """
     check_attention(attention)
@@ -92,5 +92,5 @@ def play(
     beside = on.system.accelerator.kernel.beside_communication
     happened = run(everyone.columns, everyone.members, beside)
     if happened.stuck:
-        raise FlintError("ranks wait for each other for ever: there is nothing to show")
+        raise FlintError("ranks wait for each other forever: nothing to show")
     return Played(on.system, programs, everyone, happened, replay, beside, on.fitting)

@@ -86,7 +86,7 @@ def setting(
     fitted, notes = fit(described, devices)
     check_algorithm(algorithm)
     if described.without:
-        notes.append(f"{described.name} is taken without {', '.join(described.without)}")
+        notes.append(f"{described.name} is simulated without {', '.join(described.without)}")
     modelled = estimator_of(estimator)
     if estimator != "kernel":
         notes.append(f"kernels are timed by the estimator {estimator}")

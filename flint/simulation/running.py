@@ -94,7 +94,7 @@ def simulate(
         UsageError: unknown system, granularity, algorithm, estimator, pass or order, a program
             that is not partitioned, a mesh that does not map on the system, measured times of a
             workload that has none.
-        FlintError: a graph without any work, ranks that wait for each other for ever.
+        FlintError: a graph without any work, ranks that wait for each other forever.
     """
     workload.check_partitioned("simulating needs")
     check_attention(attention)
@@ -205,8 +205,8 @@ def _more_microbatches(asked: Microbatches | None) -> list[str]:
         return []
     return [
         f"the step has {asked.wanted} microbatches: the {asked.captured} that were captured, and "
-        f"{asked.wanted - asked.captured} more like those of their steady state (memory, and what "
-        f"takes all at once, such as slices of the batch, are those of {asked.captured})"
+        f"{asked.wanted - asked.captured} more like those of the steady state (memory, and work "
+        f"on the whole batch such as slices of it, are those of {asked.captured})"
     ]
 
 
@@ -226,7 +226,7 @@ def _another_device(workload: Workload, system: str) -> list[str]:
     known = system_of_device(device)
     if not device or known == system:
         return []
-    meant = f"--system {known}" if known else "no system that is known has such devices"
+    meant = f"--system {known}" if known else "no known system has these devices"
     return [f"the profile is of {device}: peaks and links are those of {system} ({meant})"]
 
 
@@ -235,9 +235,8 @@ def _retries(count: int) -> list[str]:
     if not count:
         return []
     return [
-        f"the device is full {counted(count, 'time')} in a step: PyTorch's allocator then waits "
-        "for it and gives free segments back (num_alloc_retries), which takes time that is not "
-        "counted"
+        f"the device is full {counted(count, 'time')} per step: PyTorch's allocator then waits "
+        "for the device and frees unused segments (num_alloc_retries); this time is not counted"
     ]
 
 
@@ -248,7 +247,7 @@ def _preallocation(workload: Workload, accelerator: Accelerator, peak: float) ->
     if workload.order == Order.RECORDED or not share < needed <= 1:
         return []
     return [
-        f"JAX takes {share:.0%} of a GPU's memory by itself: XLA_CLIENT_MEM_FRACTION must be at "
+        f"JAX uses {share:.0%} of a GPU's memory by default: XLA_CLIENT_MEM_FRACTION must be at "
         f"least {math.ceil(needed * 100) / 100:.2f}"
     ]
 
@@ -289,7 +288,7 @@ def _check_finished(everyone: Actors, happened: Run, workload: Workload) -> None
     source = graph[index].source
     where = f" at {source.file}:{source.line}" if source.file else ""
     raise FlintError(
-        f"rank {info.rank} of program {workload.programs[info.program].name} waits for ever at "
+        f"rank {info.rank} of program {workload.programs[info.program].name} waits forever at "
         f"{graph[index].op} (node {index}, iteration {iteration}{where}): its partners never "
         "arrive"
     )

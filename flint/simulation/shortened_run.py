@@ -80,8 +80,8 @@ def run_shortened(
                 continue
             if not left[number]:
                 raise FlintError(
-                    f"--microbatches {microbatches}: the step comes to no steady state in the "
-                    "microbatches that were captured: capture more"
+                    f"--microbatches {microbatches}: the step reaches no steady state within the "
+                    "captured microbatches: capture more"
                 )
             restless = True
             multiple = MULTIPLE if state is None else state.periods
@@ -106,7 +106,8 @@ def _check_whole(
             source = programs[part.program][0][part.place.start].source
             where = f" at {source.file}:{source.line}" if source.file else ""
             raise FlintError(
-                f"the loop{where} runs {periods:,} times and comes to no steady state in its "
+                f"the loop{where} runs {periods:,} times and reaches no steady state in its "
                 f"first {keep // MORE}: all of its {shown(periods * part.instances)} nodes would "
-                f"have to be simulated, and {MAX_INSTANCES:,} can be; take a smaller trip count"
+                f"have to be simulated, but the limit is {MAX_INSTANCES:,}; use a smaller trip "
+                "count"
             )

@@ -58,7 +58,7 @@ def unlisted_types(
     return [
         f"{accelerator.name} lists no rate for {dtype} {_WORDS[unit]}: computed as "
         f"{computed.dtype}{_elsewhere(unit, computed)} ({human_flops(computed.rate)}/s); "
-        f"{percentage(seconds, step_seconds)} of the step is such kernels"
+        f"{percentage(seconds, step_seconds)} of the step is spent in these kernels"
         for (unit, dtype, computed), seconds in order
         if seconds > _LEAST * step_seconds
     ]

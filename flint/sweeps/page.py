@@ -61,9 +61,9 @@ def page(sweep: Sweep, rows: Sequence[Row], image: Path | None) -> str:
     parts = [
         heading(title, 1),
         paragraph(
-            f"{'; '.join(said)}. Coloured rows are the best points: they fit into memory, "
-            "and no other point is better in step time, peak memory and device-seconds at once. "
-            "Exposed: communication while nothing is computed."
+            f"{'; '.join(said)}. Coloured rows are the best points: they fit into memory, and no "
+            "other point is better in step time, peak memory and device-seconds at the same "
+            "time. Exposed: communication while nothing is computed."
         ),
     ]
     if not sweep.simulation:

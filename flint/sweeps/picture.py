@@ -98,7 +98,7 @@ def draw(rows: Sequence[Row], path: Path) -> bool:
         panel.plot(
             [row["step_seconds"] / step_size for row in best],
             [row[column] / unit for row in best],
-            color="grey", linewidth=1, zorder=0, label="no other point is better in both",
+            color="grey", linewidth=1, zorder=0, label="no other point is better in both figures",
             marker="o", markersize=10, fillstyle="none",  # one point alone makes no line
         )  # fmt: skip
         labelled = sorted(

@@ -177,7 +177,7 @@ def _check_address(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), _CONNECT).close()
     except (OSError, OverflowError) as error:
-        raise FlintError(f"--ray {address}: no answer from there ({error})") from error
+        raise FlintError(f"--ray {address}: no answer ({error})") from error
 
 
 def _shipped(ray: Any, step: str) -> tuple[packing.Shipped, Any]:

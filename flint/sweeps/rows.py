@@ -141,8 +141,8 @@ def remark_on_alike(rows: Sequence[Row]) -> list[str]:
         return []
     fastest, *others = (_name(row, rows) for row in close)
     return [
-        f"{', '.join(others)} cannot be told apart from the fastest, {fastest}: errors of blind "
-        "runs differ by more than these times do (docs/accuracy.md)"
+        f"{', '.join(others)} cannot be distinguished from the fastest, {fastest}: errors of "
+        "blind runs differ by more than these times (docs/accuracy.md)"
     ]
 
 

@@ -216,7 +216,7 @@ def _check_folder(folder: Path) -> None:
     """Refuse a folder that holds something else."""
     mark = folder / MARK
     if folder.exists() and (not folder.is_dir() or (not mark.is_file() and any(folder.iterdir()))):
-        raise UsageError(f"{folder}: exists and is not a sweep's folder; choose another")
+        raise UsageError(f"{folder} exists and is not a sweep's folder; choose another")
 
 
 def _claim(folder: Path, captures: Iterable[Path] = ()) -> None:

@@ -40,8 +40,8 @@ _TOGETHER = frozenset(
     {OpClass.ALL_REDUCE, OpClass.ALL_GATHER, OpClass.REDUCE_SCATTER, OpClass.ALL_TO_ALL}
 )
 ONLY = (
-    "collectives whose group is inferred from several ranks' traces: together, by order and "
-    "overlap in time, those of the captured group fit no other"
+    "collectives whose group is inferred from several ranks' traces: by order and overlap in "
+    "time, those of the captured group together fit no other group"
 )
 LIKELY = "collectives whose group is inferred from several ranks' traces, as captured"
 UNLIKE = (

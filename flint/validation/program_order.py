@@ -26,9 +26,7 @@ from flint.workload.workload import Workload
 
 #: What moves an array between processes: in one process no program runs for it.
 _MOVES = ("jit__identity_fn", "jit_device_put")
-OTHER_ORDER = (
-    "programs that do not depend on each other began in another order than they are called"
-)
+OTHER_ORDER = "independent programs started in a different order than they are called"
 _WITHIN = "the trace begins or ends within a step"
 
 

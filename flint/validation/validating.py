@@ -116,7 +116,7 @@ def _compared(
 
 
 def _twice(trace: Observed, rank: int) -> str:
-    text = f"{trace.path}: rank {rank} is in another trace as well"
+    text = f"{trace.path}: rank {rank} is also in another trace"
     if UNTOLD_RANK in trace.notes:
         text += "; this one does not name its rank: name the files rank0.json, rank1.json ..."
     return text
@@ -142,4 +142,4 @@ def _check_world(workload: Workload, trace: Observed) -> None:
     if trace.ranks and trace.ranks[-1] >= size:
         raise FlintError(f"{trace.path}: has rank {trace.ranks[-1]}; the capture is for {size:,}")
     if not trace.ranks:
-        raise FlintError(f"{trace.path}: no ops in it")
+        raise FlintError(f"{trace.path} contains no ops")

@@ -141,9 +141,9 @@ def decode(data: bytes, path: Path) -> Document:
     try:
         document = msgspec.json.decode(data, type=Document)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise FlintError(f"{path}: not a workload that Flint wrote ({error})") from error
+        raise FlintError(f"{path}: not a workload written by Flint ({error})") from error
     for where, reason in _contradictions(document):
-        raise FlintError(f"{path}: not a workload that Flint wrote ({where}: {reason})")
+        raise FlintError(f"{path}: not a workload written by Flint ({where}: {reason})")
     return document
 
 

@@ -50,8 +50,8 @@ def load(folder: str | Path, note: Callable[[str], None] | None = None) -> Workl
     document = read_document(folder)
     if document.files is None and note is not None:
         note(
-            f"{folder} was written by an earlier version, without checksums: changes of its files "
-            "go unnoticed"
+            f"{folder} was written by an earlier version, without checksums: changes to its "
+            "files are not detected"
         )
     try:
         mesh = Mesh(tuple(document.mesh.shape), tuple(document.mesh.axes))
@@ -68,7 +68,7 @@ def load(folder: str | Path, note: Callable[[str], None] | None = None) -> Workl
         )
     except (KeyError, TypeError, ValueError, OSError) as error:
         raise FlintError(
-            f"{folder / DOCUMENT}: not a workload that Flint wrote ({error})"
+            f"{folder / DOCUMENT}: not a workload written by Flint ({error})"
         ) from error
     workload.verify()
     return workload

@@ -1,7 +1,7 @@
 """Do the programs of a workload fit together?
 
 The idea: whatever one rank sends another must receive, and the members of a group must issue the
-same collectives in the same order; else a rank waits for ever.  Within one program that is so by
+same collectives in the same order; else a rank waits forever.  Within one program that is so by
 construction of groups and permutations; between programs it is compared, program by program and
 never rank by rank, and with loops as they are (``issue_words.py``).
 

@@ -79,8 +79,8 @@ class Reduced:
             return f"all {self.mesh.size} ranks"
         return (
             f"{self.workload.mesh.size} ranks stand for {self.mesh.size} ({short}): same kernels "
-            "and whole buffers, links of the network file so slow that rings over the ranks kept "
-            f"take as long as over all; a member of an all-gather puts in {gathers}"
+            "and whole buffers; the links in the network file are slowed so that rings over "
+            f"these ranks take as long as over all; the input of an all-gather is {gathers}"
         )
 
 
@@ -224,7 +224,7 @@ def _held_by(program: Program, index: int, mesh: Mesh, axis: int) -> str:
     if not _same_along(number, mesh, axis):
         return "" if _apart(number, mesh, axis) else f"groups of {item.kind} are parts of it"
     if item.kind not in _RINGS:
-        return f"{item.kind} runs along it, which no smaller ring stands for"
+        return f"{item.kind} runs along it, and no smaller ring can stand for it"
     return _not_last(item, item.groups, mesh, axis)
 
 
@@ -259,8 +259,8 @@ def _not_last(item: Communication, groups: Groups, mesh: Mesh, axis: int) -> str
     dims = network_dims(mesh)
     mask = dims.mask(groups)
     if mask is None or any(len(axes) > 1 for axes in dims.axes):
-        return f"groups of {item.kind} are no whole network dims"
+        return f"groups of {item.kind} do not cover whole network dims"
     outer = max(dim for dim, used in enumerate(mask) if used)
     if dims.axes[outer] == (mesh.axes[axis],):
         return ""
-    return f"groups of {item.kind} go on along {dims.axes[outer][0]}"
+    return f"groups of {item.kind} extend along {dims.axes[outer][0]}"

@@ -101,7 +101,7 @@ def save(
     workload.check_partitioned("execution traces need")
     described = system if isinstance(system, System) else load_system(system)
     if reduce_ranks is not None and not (isinstance(ranks, str) and ranks == "all"):
-        raise UsageError("ranks that stand for all are chosen by Flint: leave --ranks out")
+        raise UsageError("Flint chooses the ranks that stand for all: leave --ranks out")
     graphs = [apply(program.graph, granularity) for program in workload.programs]
     passes = tuple(passes)
     if passes:  # few want any, and their modules take a moment

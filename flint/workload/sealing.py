@@ -88,13 +88,13 @@ def broken(
     written = sum(len(run) for text in traces.values() for run in _runs(text))
     lost = written > len(there) + _MANY  # it may be a number that no folder has files for
     if lost:
-        yield "et", f"has {len(there):,} traces, and Flint wrote {written:,}"
+        yield "et", f"has {len(there):,} traces, but Flint wrote {written:,}"
     for name, stated in _stated(files, {} if lost else traces):
         path = folder / name
         try:
             found = path.stat()
             if not stat.S_ISREG(found.st_mode):
-                yield name, "is no file"
+                yield name, "is not a file"
                 continue
             size = int(stated.partition(":")[0])
             if found.st_size != size:
@@ -117,7 +117,7 @@ def broken(
     listed = {rank for text in traces.values() for run in _runs(text) for rank in run}
     for name in there:
         if not _is_listed(name, listed):
-            yield f"et/{name}", "is none that Flint wrote there"
+            yield f"et/{name}", "was not written by Flint"
 
 
 def _stated(files: Mapping[str, str], traces: Mapping[str, str]) -> Iterable[tuple[str, str]]:

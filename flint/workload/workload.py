@@ -126,7 +126,7 @@ class Workload:
         if self.level == Level.LOGICAL:
             raise UsageError(
                 "the program is not partitioned (its shapes are global, its inputs carry "
-                f"shardings): {needs} the per-device program that XLA's partitioner makes of it"
+                f"shardings): {needs} the per-device program from XLA's partitioner"
             )
 
     def save_programs(self, folder: str | Path) -> None:

@@ -141,7 +141,7 @@ def test_what_makes_no_sense_is_a_line_and_exit_status_2(arguments, words, folde
 
 
 def test_an_interrupt_in_the_garbage_collector_is_not_lost(tmp_path):
-    """Python passes over what callbacks of the collector raise; the step would go on for ever."""
+    """Python passes over what callbacks of the collector raise; the step would go on forever."""
     (tmp_path / "loud.py").write_text(
         "import gc, threading\n"
         "def callback(phase, info):\n    gc.callbacks.clear()\n    raise KeyboardInterrupt\n"

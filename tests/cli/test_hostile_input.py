@@ -121,7 +121,7 @@ def test_results_of_a_sweep_that_were_edited_are_simulated_again(tmp_path):
 
 
 def test_a_pipe_or_device_in_the_place_of_a_result_is_none(tmp_path):
-    """A sweep that was continued waited for the pipe for ever."""
+    """A sweep that was continued waited for the pipe forever."""
     os.mkfifo(tmp_path / "pipe.json")
     (tmp_path / "zeros.json").symlink_to("/dev/zero")
     assert _stored(tmp_path / "pipe.json") is None

@@ -113,7 +113,7 @@ def test_one_process_takes_several_requests(tmp_path, monkeypatch):
         assert process.ended()
 
 
-#: A child that keeps a pipe open as long as it lives, and a parent that waits for ever.
+#: A child that keeps a pipe open as long as it lives, and a parent that waits forever.
 BESIDE_A_PIPE = """\
 import sys, time
 from flint.host.child_processes import end_with_parent

@@ -48,7 +48,7 @@ def test_room_that_is_not_there_is_refused_and_room_that_is_there_is_not_taken()
 def test_what_grows_beyond_the_limit_bit_by_bit_ends_where_it_is_noticed():
     grown = []
     with pytest.raises(FlintError, match="takes more than"), allowed(8 * MIB), bounded("it"):
-        while True:  # a reader that goes on for ever
+        while True:  # a reader that goes on forever
             if len(grown) * MIB < 16 * MIB:
                 grown.append(pages(MIB))
 

@@ -111,7 +111,7 @@ def test_the_number_of_experts_follows_from_the_product():
 
 
 def test_a_law_for_experts_that_nothing_states_is_refused():
-    with pytest.raises(UsageError, match="does not say how many experts there are"):
+    with pytest.raises(UsageError, match="does not state the number of experts"):
         sizes("zipf:1.5", product=False)
 
 

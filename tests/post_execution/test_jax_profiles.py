@@ -102,5 +102,5 @@ def test_a_run_that_is_not_there_is_named(profiles):
 
 
 def test_a_profile_of_jax_comes_alone(profiles):
-    with pytest.raises(UsageError, match="give it alone"):
+    with pytest.raises(UsageError, match="give only this one"):
         convert_traces([profiles["mlp"], profiles["scan"]])

@@ -129,7 +129,7 @@ def test_messages_find_their_peers(tmp_path):
 def test_messages_of_one_batch_do_not_wait_for_each_other(tmp_path):
     """Both ranks receive first and then send, in one kernel at the end of the batch.
 
-    One after the other they would wait for ever.  The kernel's 10 us are counted once.
+    One after the other they would wait forever.  The kernel's 10 us are counted once.
     """
     profiles = []
     for rank in (0, 1):

@@ -178,7 +178,7 @@ def test_an_all_reduce_of_a_kernel_library_is_a_collective(tmp_path):
 def test_kernels_of_libraries_that_exchange_by_themselves_are_counted():
     """DeepEP's: 12 + 8 + 4 + 4 + 4 + 4 in the training step."""
     workload = convert_traces([PROFILES / "deepseek_train.json.gz"])
-    [count] = [n for text, n in workload.warnings.items() if "exchange by themselves" in text]
+    [count] = [n for text, n in workload.warnings.items() if "communicate on their own" in text]
     assert count == 36
 
 

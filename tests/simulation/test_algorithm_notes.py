@@ -40,7 +40,7 @@ def workload(tmp_path_factory):
                                        "all-gather: only all-reduces run in switches"}),
         ("dgx-h100", "hierarchical", {"all-gather, all-reduce: the group lies on one tier, "
                                       "NVLink 4 and NVSwitch"}),
-        ("tpu-v5p-pod", "ring", {"all-gather, all-reduce: it is the cheapest anyway"}),
+        ("tpu-v5p-pod", "ring", {"all-gather, all-reduce: it is already the fastest"}),
         ("dgx-h100", "tree", {"all-gather: only all-reduces run on trees"}),
     ],
 )  # fmt: skip

@@ -272,7 +272,7 @@ def test_the_command_line(tmp_path, capsys):
         (["--engine", "quick"], "unknown engine 'quick'; choose from: astra-sim, embedded"),
         (["--algorithm", "star"], "unknown algorithm 'star'"),
         (["--granularity", "atom"], "granularity 'atom'"),
-        (["--microbatches", "24"], "--microbatches '24': give those of the capture"),
+        (["--microbatches", "24"], "--microbatches '24': expected CAPTURED:SIMULATED"),
         (["--microbatches", "24:512", "--html", "x.html"], "leave out --microbatches"),
     ],
 )
@@ -351,9 +351,7 @@ def test_a_named_algorithm_is_checked_and_said_where_it_does_not_run():
     """NVSwitch of the description has no halving-doubling, its InfiniBand has; 8 ranks use NVLink
     only.  A step without any collective does not hide a wrong name."""
     both = overlapped(Mesh((64,), ("data",)), "data")
-    text = (
-        "halving-doubling does not run on NVLink 4 and NVSwitch; the cheapest algorithm that does"
-    )
+    text = "halving-doubling does not run on NVLink 4 and NVSwitch; the fastest algorithm that does"
     notes = both.simulate("dgx-h100", algorithm="halving-doubling").notes
     assert [note for note in notes if "does not run" in note] == [f"{text} is used there"]
     assert not any("not run" in n for n in both.simulate("dgx-h100", algorithm="ring").notes)
@@ -369,7 +367,7 @@ def test_too_many_nodes_are_refused(monkeypatch):
     from flint.simulation import actors
 
     monkeypatch.setattr(actors, "MAX_NODES", 2)
-    with pytest.raises(FlintError, match="3 nodes together, and at most 2"):
+    with pytest.raises(FlintError, match="3 nodes in total; the limit is 2"):
         overlapped(Mesh((8, 8), ("data", "model")), "data").simulate("dgx-h100")
 
 

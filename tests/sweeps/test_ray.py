@@ -62,7 +62,7 @@ def test_rows_are_those_of_processes_and_a_second_run_resumes(step):
 def test_nobody_at_the_address_is_one_line(step):
     done = sweep(step, "-o", "out", "--ray", "127.0.0.1:1")
     assert done.returncode == 1
-    assert "--ray 127.0.0.1:1: no answer from there" in done.stderr
+    assert "--ray 127.0.0.1:1: no answer" in done.stderr
     assert done.stderr.count("\n") == 1 and not (step.parent / "out").exists()
 
 

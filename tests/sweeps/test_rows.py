@@ -62,7 +62,7 @@ def test_points_that_errors_cannot_tell_apart_are_named():
     rows = to_rows(ranged[:3])
     assert [row["mesh"] for row in alike(rows)] == ["2", "4"]
     [said] = remark_on_alike(rows)
-    assert said.startswith("4 cannot be told apart from the fastest, 2:")
+    assert said.startswith("4 cannot be distinguished from the fastest, 2:")
     rows[2]["system"] = "other"  # its error is its own: within both ranges, 28% together
     assert [row["mesh"] for row in alike(rows)] == ["2", "4"]
     rows[2]["step_seconds"] = 1.28

@@ -144,8 +144,8 @@ CUDA = {
     "an activation": (
         with_op("aten::relu", Input_Dims=[[16, 8]], Input_type=["float"]), "not captured aten::relu"
     ),
-    "collectives in the other order": (exchanged, "but began before it"),
-    "a collective before what it sends": (early, "but began before it"),
+    "collectives in the other order": (exchanged, "but started before it"),
+    "a collective before what it sends": (early, "but started before it"),
 }  # fmt: skip
 
 
@@ -256,7 +256,7 @@ CHAKRA = {
         also(pb.COMM_COLL_NODE, comm_type=0, comm_size=4), "not captured more 4 bytes"
     ),
     "one more message": (also(pb.COMM_SEND_NODE, comm_size=4), "not captured more 4 bytes"),
-    "the other order": (in_other_order, "but began before it"),
+    "the other order": (in_other_order, "but started before it"),
 }  # fmt: skip
 
 

@@ -87,7 +87,7 @@ def test_a_rank_is_the_place_of_its_device_in_the_mesh(folder):
 def test_one_host_of_two_has_its_own_ranks(folder):
     report = validate(step_of("mlp").capture(), [folder / "host0.xplane.pb"])
     assert (report.ok, report.ranks) == (True, [4, 5, 6, 7])
-    assert "no trace of ranks 0-3: what they ran is not checked" in report.notes
+    assert "no trace of ranks 0-3: they are not checked" in report.notes
 
 
 def test_the_hosts_of_a_run_are_converted_together(folder):

@@ -114,7 +114,7 @@ def test_the_step_can_be_chosen_and_must_be_there(captures, profiles):
 
 
 def test_a_rank_twice_is_refused(captures, profiles):
-    with pytest.raises(UsageError, match="rank 0 is in another trace as well"):
+    with pytest.raises(UsageError, match="rank 0 is also in another trace"):
         validate(captures("mlp"), [profiles["mlp"], profiles["mlp"]])
 
 

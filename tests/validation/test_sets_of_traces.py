@@ -142,7 +142,7 @@ def test_missing_ranks_are_named(step, tmp_path):
     report = validate(step, traces(tmp_path, ranks=(1,)))
     assert report.ok
     assert report.verdict.endswith("1 of 4 ranks compared")
-    assert "no trace of ranks 0, 2-3: what they ran is not checked" in report.notes
+    assert "no trace of ranks 0, 2-3: they are not checked" in report.notes
 
 
 def test_a_run_on_another_mesh_is_refused_by_its_groups(tmp_path):

@@ -235,5 +235,5 @@ def test_a_gemm_of_other_sizes_is_found(captures, runs):
 
 def test_the_same_rank_twice_is_refused(captures, runs):
     first = traces(runs["ddp_resnet"], "kineto")[0]
-    with pytest.raises(UsageError, match="rank 0 is in another trace"):
+    with pytest.raises(UsageError, match="rank 0 is also in another trace"):
         validate(captures["ddp_resnet"], [first, first])

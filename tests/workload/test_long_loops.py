@@ -141,7 +141,7 @@ def test_traces_are_refused_at_once_and_nothing_is_left(module, tmp_path):
 
 def test_a_simulation_that_needs_every_iteration_says_how_many(longest):
     """The loop's counter runs ahead of its communication: no iteration is like another."""
-    with pytest.raises(FlintError, match=rf"runs {LONGEST:,} times and comes to no steady state"):
+    with pytest.raises(FlintError, match=rf"runs {LONGEST:,} times and reaches no steady state"):
         longest.simulate()
 
 

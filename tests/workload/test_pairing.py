@@ -52,7 +52,7 @@ def convert(tmp_path: Path, one: str, other: str) -> flint.Workload:
 
 
 def test_a_message_that_nobody_receives_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FlintError, match="wait for ever"):
+    with pytest.raises(FlintError, match="wait forever"):
         convert(tmp_path, permute("[[0, 1]]", 1), NOTHING)
 
 

@@ -132,11 +132,11 @@ def test_missing_and_foreign_files_are_a_line_each(folder):
     assert len(changed) == 3
     assert "main.graph.npz is missing" in changed[0]
     assert "trace.63.et is missing" in changed[1]
-    assert "trace.00.et is none that Flint wrote" in changed[2]
+    assert "trace.00.et was not written by Flint" in changed[2]
 
 
 def test_traces_of_more_ranks_than_there_are_files_are_one_line(folder):
-    """Each missing one had a line: ten billion took for ever."""
+    """Each missing one had a line: ten billion took forever."""
     path = folder / "workload.json"
     document = json.loads(path.read_text())
     document["traces"] = dict.fromkeys(document["traces"], "0-9999999999")
@@ -144,7 +144,7 @@ def test_traces_of_more_ranks_than_there_are_files_are_one_line(folder):
     run = flint_here("check", "out", cwd=folder.parent)
     changed = [line for line in run.stdout.splitlines() if "[changed-file]" in line]
     assert run.returncode == 1 and len(changed) == 1
-    assert "has 64 traces, and Flint wrote" in changed[0]
+    assert "has 64 traces, but Flint wrote" in changed[0]
 
 
 @pytest.mark.parametrize("stated", [False, True])
@@ -223,7 +223,7 @@ def test_a_document_that_contradicts_its_schema_is_one_line(where, value, folder
 
     reseal(folder, change)
     line = failed(flint_here("inspect", "out", cwd=folder.parent), 1)
-    assert "not a workload that Flint wrote" in line
+    assert "not a workload written by Flint" in line
 
 
 def test_an_older_folder_is_read_with_a_note(tmp_path):

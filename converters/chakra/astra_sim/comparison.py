@@ -233,7 +233,7 @@ def _step_seconds(parts: Sequence[tuple[WorkloadGraph, Ints]], world: int, on: S
     everyone = build_actors(parts, world, ticks, costs=on.costs.columns)
     happened = run(everyone.columns, everyone.members)
     if happened.stuck:
-        raise FlintError("ranks wait for each other for ever in the embedded engine")
+        raise FlintError("ranks wait for each other forever in the embedded engine")
     return happened.ticks / TICKS_PER_SECOND
 
 

@@ -54,7 +54,7 @@ def linked(
     nodes = read_nodes(trace, stated or {})
     _check(path, str(trace.rest("nodes").get("schema", "")))
     if not nodes.id:
-        raise FlintError(f"{path}: no ops in it")
+        raise FlintError(f"{path} contains no ops")
     notes: dict[str, int] = {CUT_OFF: 1} if trace.cut_off else {}
     order = np.lexsort((nodes.id, nodes.order))
     rank = _rank(path)

@@ -149,7 +149,7 @@ def parse_pass(text: str) -> Chosen:
         if option not in known:
             raise UsageError(f"pass {name}, option {option!r}: choose from {', '.join(known)}")
         if option in given:
-            raise UsageError(f"pass {name}, option {option!r}: given twice")
+            raise UsageError(f"pass {name}, option {option!r} is given twice")
         read, meant, _ = known[option]
         try:
             given[option] = read(value if equals else "")

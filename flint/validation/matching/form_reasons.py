@@ -11,8 +11,8 @@ from flint.observed.selection import LIBRARY_NAMES, plain_name
 from flint.validation.matching.equivalence import TO_ROOT, WIDER, Rules, distinct_tensors, last_name
 
 PROMOTED = "bfloat16 is computed and sent as float32 on the CPU"
-PROMOTED_8_BITS = "floats of 8 bits are computed and sent as float16 on the CPU"
-PROMOTED_4_BITS = "integers of 4 bits are computed and sent as 8 bits on the CPU"
+PROMOTED_8_BITS = "8-bit floats are computed and sent as float16 on the CPU"
+PROMOTED_4_BITS = "4-bit integers are computed and sent as 8 bits on the CPU"
 _PROMOTED = {"f32": PROMOTED, "f16": PROMOTED_8_BITS, "i8": PROMOTED_4_BITS, "ui8": PROMOTED_4_BITS}
 WIDENED = "a matrix product of narrower floats, which the CPU converts to float32 before"
 WIDENED_INTEGERS = "a matrix product of narrower integers, which the CPU converts to int32 before"

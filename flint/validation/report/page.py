@@ -24,8 +24,8 @@ _WAITING = {
     "all": (", without waiting for other ranks", ""),
     "some": (
         ", without waiting for other ranks",
-        "; messages, collectives of which one rank alone was traced, and those whose partner is "
-        "not certain are measured with their waiting",
+        "; the measured time of messages, of collectives with only one traced rank, and of "
+        "those with an uncertain partner includes waiting",
     ),
     "none": ("", "; the measured time of collectives includes their waiting for other ranks"),
 }
@@ -154,7 +154,7 @@ def page(report: Report) -> str:
         paragraph(f"{report.edges:,} dependencies checked, {report.contradicted:,} reversed.")
     )
     parts += _list("Reversed dependencies", report.contradictions)
-    parts += _list("What the traces do not record", notes)
+    parts += _list("Facts that the traces do not record", notes)
     return document("Validation", parts)
 
 

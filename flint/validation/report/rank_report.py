@@ -69,7 +69,7 @@ def add_counts(report: Report, matching: Matching) -> None:
         report.explained[reason] = report.explained.get(reason, 0) + number
     for kind in rules.by_name:
         if kind.must_match:
-            text = f"{kind}: where the trace has no sizes, only names and order count"
+            text = f"{kind}: without sizes in the trace, only names and order are compared"
             report.notes[text] = report.of(kind).by_name
 
 
@@ -144,21 +144,21 @@ def add_edges(report: Report, matching: Matching, trace: Observed, rows: Ints) -
         captured[i].kind.must_match and i not in matching.certain for i, _, _ in matching.pairs
     )
     if unsure:
-        text = "pairs among several that look the same: their dependencies are not checked"
+        text = "pairs among several identical ones: their dependencies are not checked"
         report.note(text, unsure)
     # XLA's CPU backend removes optimization barriers before it orders anything.
     barriers = matching.rules.recorded or not matching.rules.on_host
     held = sum(int(joins(graph).sum()) for graph in expected.graphs)
     if held and not barriers:
         report.note(
-            "optimization barriers, which a CPU does not keep: their order is unchecked", held
+            "optimization barriers, which a CPU does not keep: their order is not checked", held
         )
     checked, wrong = contradictions(expected, began, barriers=barriers)
     report.edges += checked
     report.contradicted += len(wrong)
     for producer, consumer in wrong[: max(0, _LISTED_EDGES - len(report.contradictions))]:
         report.contradictions.append(
-            f"rank {matching.rank}: {described(captured[consumer])} ({captured[consumer].source}) "
-            f"waits for {described(captured[producer])} ({captured[producer].source}) but began "
-            "before it"
+            f"rank {matching.rank}: {described(captured[consumer])} "
+            f"({captured[consumer].source}) waits for {described(captured[producer])} "
+            f"({captured[producer].source}) but started before it"
         )

@@ -172,11 +172,12 @@ class Report:
             if named or anywhere or self.untold:
                 text = (
                     f"agrees as far as the traces show: of {total + self.untold:,} collectives, "
-                    f"GEMMs, convolutions and attentions {sized:,} have the sizes captured"
+                    f"GEMMs, convolutions and attentions {sized:,} have the captured sizes"
                 )
                 if named:
                     text += (
-                        f"; {named:,} agree in name and order, and the traces have no sizes of them"
+                        f"; {named:,} agree in name and order, but the traces do not record "
+                        "their sizes"
                     )
                 if anywhere:
                     text += (
@@ -201,7 +202,7 @@ class Report:
             if self.failures:
                 parts.append(f"{self.failures:,} ops have no partner, another order or no kernel")
             if self.contradicted:
-                parts.append(f"{self.contradicted:,} dependencies ran the other way round")
+                parts.append(f"{self.contradicted:,} dependencies ran in reverse")
             text = f"differs: {', '.join(parts)}"
         return f"{text}; {who} compared"
 

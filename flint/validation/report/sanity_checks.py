@@ -59,14 +59,14 @@ def check_alike(trace: Observed, matching: Matching) -> None:
     if groups and run_groups and not groups & run_groups:
         raise FlintError(
             f"{trace.path}: rank {matching.rank} communicates among {_shown(run_groups)}; in the "
-            f"capture, among {_shown(groups)}: a run on another mesh, or with its axes in another "
+            f"capture, among {_shown(groups)}: the run had another mesh, or its axes in another "
             "order"
         )
     if max(heavy, run) >= 4 and paired + other < _ALIKE * max(heavy, run):
         raise FlintError(
-            f"{trace.path}: of {heavy:,} captured collectives, GEMMs, convolutions and attentions "
-            f"and {run:,} in the trace only {paired:,} match: a trace of another model, other "
-            "sizes or another parallelism, from which nothing can be concluded"
+            f"{trace.path}: of {heavy:,} captured collectives, GEMMs, convolutions and "
+            f"attentions and {run:,} in the trace only {paired:,} match: the trace is of another "
+            "model, other sizes or another parallelism, so nothing can be concluded"
         )
 
 
@@ -137,11 +137,11 @@ def conclude(report: Report, workload: Workload, meetings: Meetings) -> None:
         report.note("the traces have no times to compare modelled times with")
     missing = np.setdiff1d(np.arange(workload.mesh.size), report.ranks)
     if len(missing):
-        report.note(f"no trace of {shown_ranks(missing)}: what they ran is not checked")
+        report.note(f"no trace of {shown_ranks(missing)}: they are not checked")
     compared = np.array(report.ranks, dtype=np.int64)
     for program in workload.programs:
         if not program.ranks.contains(compared).any():
-            report.note(f"of program {program.name} no rank is compared")
+            report.note(f"no rank of program {program.name} is compared")
     if report.others:
         report.not_told[LIGHTER] = report.others
     if not report.ok:  # what was left out may be what is missing
@@ -154,9 +154,9 @@ def _said(clock: Clock) -> str:
     who = f"the clock of rank {clock.rank}"
     if not clock.agree:
         return (
-            f"{who} fits rank {clock.reference}'s at no offset at which all "
-            f"{clock.collectives:,} of their collectives overlap: it drifts, or the traces are "
-            "of different runs; times across these ranks mean nothing"
+            f"{who} does not fit rank {clock.reference}'s: at no offset do all "
+            f"{clock.collectives:,} of their collectives overlap. It drifts, or the traces are "
+            "of different runs; times across these ranks are meaningless"
         )
     if not clock.ahead:
         return ""

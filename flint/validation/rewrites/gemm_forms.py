@@ -21,8 +21,8 @@ POINTWISE = "a convolution with a window of one element, computed as a matrix pr
 RAGGED = "a ragged product, which runs as a dense one of all groups, with zeros in between"
 MULTIPLIED = "a matrix product of vectors, or one without a sum, which runs as a multiplication"
 SUMMED = (
-    "a matrix product of vectors whose sum the trace does not name: only how many numbers are "
-    "multiplied is compared"
+    "a matrix product of vectors whose sum the trace does not name: only the number of "
+    "multiplications is compared"
 )
 
 

@@ -25,7 +25,7 @@ from flint.validation.matching.pairing import Matching
 
 MERGED = "matrix products of the same operand that the compiler runs as one"
 PADDED = "a matrix product whose sizes the compiler pads to multiples of eight"
-CUT = "a matrix product whose sum the compiler cuts into parts"
+CUT = "a matrix product whose sum the compiler splits into parts"
 
 _MULTIPLE = 8
 _CUTS = (2, 4, 8, 16, 32, 64, 128)

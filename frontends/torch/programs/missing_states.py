@@ -64,9 +64,9 @@ class MissingCheckpointValue(dict[Any, Any]):
 
     def _unknown(self, *_: Any) -> NoReturn:
         raise FlintError(
-            f"{self.name} is used as a number{at_user_line()}: that checkpoint is not there, and "
-            "only the program knows what it would say; give it a checkpoint of the same form, or "
-            "start it without one"
+            f"{self.name} is used as a number{at_user_line()}: that checkpoint is missing, and "
+            "only the program knows this value; give it a checkpoint of the same form, or start "
+            "it without one"
         )
 
     __int__ = __index__ = __float__ = _unknown
@@ -98,7 +98,7 @@ def _loaded(load: Any, owner: Any, state: Any, *args: Any, **kwargs: Any) -> Any
 def _state(name: Any, *_: Any, **__: Any) -> Made:
     made = MissingCheckpointValue(f"the checkpoint {name}")
     _given.append(made)
-    return made, f"checkpoint {name}: what is loaded from it stays as it is, counters are 0"
+    return made, f"checkpoint {name}: objects that load it stay as they are, counters are 0"
 
 
 def _model(kind: Any, name: Any = None, *_: Any, config: Any = None, **kwargs: Any) -> Made:
@@ -108,8 +108,9 @@ def _model(kind: Any, name: Any = None, *_: Any, config: Any = None, **kwargs: A
             config = kind.config_class.from_pretrained(config or name, local_files_only=True)
         except OSError:
             raise FlintError(
-                f"{name} is not there{at_user_line()}, nor its config.json, without which a model "
-                "cannot be made up: put that file into a folder, and name the folder instead"
+                f"{name} is missing{at_user_line()}, and so is its config.json, without which a "
+                "model cannot be made up: put that file into a folder, and name the folder "
+                "instead"
             ) from None
     dtype = kwargs.get("dtype", kwargs.get("torch_dtype"))
     given = {} if dtype in (None, "auto") else {"dtype": dtype}

@@ -137,7 +137,7 @@ class ProgramRank:
         self._seen.noted = self._noted
         marks.listen(self._marked)
         if self.request.step.mark:
-            self._known.assume("no optimizer steps: the step is a round of what repeats")
+            self._known.assume("no optimizer steps: the step is one round of the repeated ops")
 
     def _marked(self, name: str) -> None:
         self._ops.over()
@@ -195,7 +195,7 @@ class ProgramRank:
         asked, seen = self.request, list(self.steps.seen())
         loop = self._ops.loop() if self._kept is None or self._ops.runs_backward else None
         if loop is not None and not asked.step.mark:
-            words = "what it runs again and again, without an optimizer's step"
+            words = "its repeated ops, without an optimizer's step"
             step = SeenStep(name=loops.NAME, count=loop.count, place=loop.place, what=words)
             wanted = asked.step.name in (None, loops.NAME) and loop.count >= asked.step.number
             if wanted and not asked.lists_steps:

@@ -66,8 +66,8 @@ def answering(needed: Callable[[], bool]) -> Iterator[None]:
         known = calls.setdefault(key, _Calls())
         if known.alike:
             capture().assume(
-                f"a model is called without gradients{at_user_line()} as it was before: taken to "
-                "give what it gave"
+                f"a model is called without gradients{at_user_line()} as before: assumed to "
+                "return the same result"
             )
             return _again(known.looks)
         depth += 1

@@ -53,8 +53,8 @@ def _save(item: Any, file: Any, *args: Any, **kwargs: Any) -> None:
         _Looking(io.BytesIO()).dump(item)
     except _NoValue:
         capture().assume(
-            f"torch.save{at_user_line()} writes nothing: there are parameters or tensors of the "
-            "device in it, which have no values in a capture"
+            f"torch.save{at_user_line()} writes nothing: it contains parameters or device "
+            "tensors, which have no values in a capture"
         )
         return
     with unset_fake_temporarily(), _disable_current_modes():

@@ -32,7 +32,7 @@ class Kind(IntEnum):
 
 _WORDS = {
     Kind.CALL: "from one call of a model without gradients to the next",
-    Kind.LOOP: "from one round of what repeats to the next",
+    Kind.LOOP: "from one round of the repeated ops to the next",
     Kind.OPTIMIZER: "from the end of one optimizer step to the end of the next",
     Kind.MARK: "from one flint.step() to the next",
 }

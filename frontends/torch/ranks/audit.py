@@ -65,9 +65,9 @@ def audit(
         rank, representative = wrong[0]
         others = "".join(f", nor does rank {item:,} what rank {one:,}" for item, one in wrong[1:4])
         raise FlintError(
-            f"rank {rank:,} does not do what rank {representative:,} does, although nothing that "
-            f"the program asks about its rank tells them apart{others}: "
+            f"rank {rank:,} does not do what rank {representative:,} does, although no query of "
+            f"the program about its rank distinguishes them{others}: "
             f"{difference(representative, rank)}. Let the program compare "
-            "torch.distributed.get_rank() or a place in a mesh where it decides by it (a list that "
-            "is indexed by the rank, or text, is not seen)"
+            "torch.distributed.get_rank() or a place in a mesh where it decides by it (a list "
+            "that is indexed by the rank, or text, is not seen)"
         )

@@ -99,8 +99,8 @@ def broadcast(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None
         sent = peers.broadcast(ranks, ranks[root], held)
         if sent is None and held is not None:
             capture().assume(
-                f"whole numbers are broadcast{at_user_line()} from a rank of which they are not "
-                "known: taken to be those of the rank that was recorded"
+                f"integers are broadcast{at_user_line()} from a rank whose values are unknown: "
+                "assumed to be those of the recorded rank"
             )
         if sent is None or sent == held or len(sent) != tensor.numel():
             continue

@@ -66,7 +66,7 @@ class _Own:
         return int(self.plain.__hash__(self))
 
     def __int__(self) -> int:
-        leaves(everywhere(self), "is made a plain number")
+        leaves(everywhere(self), "is converted to a plain number")
         return int(self.plain.__int__(self))
 
     def __reduce__(self) -> Any:
@@ -79,7 +79,7 @@ class OwnRank(_Own, int):
     plain = int
 
     def __float__(self) -> float:
-        leaves(everywhere(self), "is made a plain number")
+        leaves(everywhere(self), "is converted to a plain number")
         return int.__float__(self)
 
     def followed_int(self) -> OwnRank:

@@ -31,8 +31,8 @@ def _pack(pack: Any, input: torch.Tensor, lengths: torch.Tensor, batch_first: bo
         return pack(input, lengths, batch_first)
     if not capture().begins_group:
         raise FlintError(
-            f"sequences are packed{at_user_line()}: sizes depend on their lengths, and a captured "
-            "step has no values; flint run has those of a program's host"
+            f"sequences are packed{at_user_line()}: sizes depend on their lengths, but a "
+            "captured step has no values; flint run has the values on a program's host"
         )
     packed: Any = _Packed.apply
     return packed(input, _known(lengths, input.shape[int(batch_first)]), batch_first)

@@ -123,8 +123,8 @@ def _to_its_end(step: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
     if not any(isinstance(weight, FakeTensor) for weight in group["params"]):
         return step(optimizer, *args, **kwargs)
     capture().assume(
-        f"LBFGS steps{at_user_line()}: assumed to go on to its max_iter of {group['max_iter']}; "
-        "no tolerance ends it, and a line search takes its first step"
+        f"LBFGS steps{at_user_line()}: assumed to run to its max_iter of {group['max_iter']}; no "
+        "tolerance ends it, and a line search accepts its first step"
     )
     tolerances = {name: group[name] for name in ("tolerance_grad", "tolerance_change")}
     group.update(dict.fromkeys(tolerances, -math.inf))

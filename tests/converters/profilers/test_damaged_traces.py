@@ -43,7 +43,7 @@ REAL = gzip.decompress((DATA / "traces/resnet50_ddp_nccl_rank0.json.gz").read_by
         (b"\xff\xfe\x00", "not a trace of a known format"),
         (b'{"traceEvents": [\xff]}', "not UTF-8"),
         ('{"schema": "1.1.1", "nodes": [{"id": "x"}]}', "a node without id"),
-        ('{"schema": "1.1.1", "nodes": []}', "no ops in it"),
+        ('{"schema": "1.1.1", "nodes": []}', "contains no ops"),
         ('{"schema": "1.1.1", "nodes": [' + "[" * 100_000, "nested too deeply"),
         ('{"traceEvents": [{"ph": "X", "ts": ' + "9" * 5000 + "}]}", "damaged"),
         ('{"traceEvents": [{"ph": "X", "cat": "kernel", "ts": 1e30}]}', "an invalid time"),

@@ -238,7 +238,7 @@ def test_many_empty_steps_are_named_in_part(tmp_path):
 
 def test_a_table_whose_pages_are_used_again_and_again_is_refused(tmp_path):
     """Two levels of 101 references each to one page below: 10,201 times the rows of that page; more
-    levels would take for ever.  Page types and layouts are those of sqlite.org/fileformat.html.
+    levels would take forever.  Page types and layouts are those of sqlite.org/fileformat.html.
     """
     export = Export(tmp_path / "report.sqlite")
     export.kernel(1, 10, 5)

@@ -223,7 +223,7 @@ def test_an_uneven_exchange_has_one_size_in_the_traces_and_each_ranks_own_beside
 
 @pytest.mark.thorough
 def test_uneven_exchanges_are_simulated_to_the_end():
-    """Members of an exchange meet by its size; another size on one of them waits for ever."""
+    """Members of an exchange meet by its size; another size on one of them waits forever."""
     assert len(overloaded().simulate("dgx-h100").programs) == 2
 
 

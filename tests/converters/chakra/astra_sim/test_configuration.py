@@ -88,7 +88,7 @@ def test_reducing_adds_no_time_to_messages(tmp_path):
 
 
 def test_the_endpoint_delay_is_not_0(tmp_path):
-    """With 0 ASTRA-sim aborts at the first collective, or waits for it for ever."""
+    """With 0 ASTRA-sim aborts at the first collective, or waits for it forever."""
     system = written(tmp_path, 8)
     assert system["endpoint-delay"] == 1
     with pytest.raises(ValueError, match="assertion"):

@@ -243,7 +243,7 @@ def test_a_broadcast_of_which_nothing_is_known_is_said_with_its_line(said):
         dist.broadcast(torch.tensor([7], device="cuda"), src=2)
         say([text for text in capture().assumed if "train.py:9 " in text])
     """)
-    assert len(found) == 1 and "taken to be those of the rank that was recorded" in found[0]
+    assert len(found) == 1 and "assumed to be those of the recorded rank" in found[0]
 
 
 def test_recurrent_networks_need_no_biases(said):
