@@ -99,7 +99,7 @@ _REASONS: Final[tuple[tuple[str, Callable[[Facts], bool], frozenset[bool]], ...]
         SLOWER,
     ),
     (
-        "an all-to-all on a ring goes round in one direction",
+        "an all-to-all on a ring runs in one direction",
         lambda f: f.to_all and "Ring" in f.topologies,
         EITHER,
     ),

@@ -27,7 +27,7 @@ from flint.observed.columns import CUT_OFF, UNTOLD_RANK, Hints, Observed
 from flint.observed.rows import ObservedRows
 from flint.post_execution.links import Links
 
-UNMARKED = "no ProfilerStep in the trace: its steps are told apart by those of the optimizer"
+UNMARKED = "no ProfilerStep in the trace: its steps are separated by those of the optimizer"
 #: More characters than a device's name has.
 _LONGEST_NAME = 80
 _HINTS = Hints(
@@ -136,7 +136,7 @@ def _read(path: Path, *, linked: bool) -> _File:
         )
     if not linked and not all(events.ops for events in read.of):
         raise FlintError(
-            f"{path}: no CPU ops in it, which name what ran: profile with ProfilerActivity.CPU"
+            f"{path} contains no CPU ops to name what ran: profile with ProfilerActivity.CPU"
         )
     info = rest.get("distributedInfo")
     base = rest.get("baseTimeNanoseconds")

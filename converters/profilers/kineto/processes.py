@@ -25,7 +25,7 @@ Kept = TypeVar("Kept")
 
 MERGED: Final = "several processes in one trace, as merged files have: each is a rank of its own"
 UNTOLD_ORDER: Final = (
-    "nothing in the merged trace names the ranks of its processes: they are taken in its order"
+    "nothing in the merged trace names the ranks of its processes: they are numbered in file order"
 )
 #: More processes than a file has.
 _MOST = 1 << 12

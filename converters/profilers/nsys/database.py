@@ -95,8 +95,8 @@ class Database:
                 taken += _LEAST_ROW + sum([len(item) for item in row if isinstance(item, bytes)])
                 if taken > _MOST_BYTES * self._size:
                     raise FlintError(
-                        f"{self.path}: damaged table {table} (more comes of it than there is in "
-                        "the file: its pages are used again and again)"
+                        f"{self.path}: damaged table {table} (it yields more data than the file "
+                        "contains: its pages are reused)"
                     )
                 yield row
         except (sqlite3.Error, OverflowError) as error:

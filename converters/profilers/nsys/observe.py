@@ -55,7 +55,7 @@ _LONGEST_NAME = 120
 #: Sizes stand in payloads of NCCL's ranges, which are left out of exports unless asked for.
 _HINTS = Hints("profile with nsys profile --trace=cuda,nvtx, export with --include-blobs=true")
 NO_RANGES = "no NVTX ranges in the export: its kernels are known by their names alone"
-UNTOLD = "neither NCCL nor the files' names tell the ranks: the processes are taken in their order"
+UNTOLD = "neither NCCL nor the file names give the ranks: the processes are numbered in order"
 
 
 def observe(path: Path) -> Observed:
@@ -65,7 +65,7 @@ def observe(path: Path) -> Observed:
         FlintError: always.
     """
     raise FlintError(
-        f"{path}: an export of Nsight Systems tells of kernels, and a comparison needs PyTorch's "
+        f"{path}: an export of Nsight Systems records kernels, but a comparison needs PyTorch's "
         "or JAX's own profile; flint convert reads it"
     )
 

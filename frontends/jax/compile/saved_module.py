@@ -44,7 +44,7 @@ def lowered(request: Compilation) -> Compilation:
     """
     module = parse(_mlir(request), "program")
     if "main" not in ir.SymbolTable(module.operation):
-        raise FlintError("it has no function main, which XLA's compilers start from")
+        raise FlintError("it has no function main, where XLA's compilers start")
     text = str(module) if request.form is Form.MLIR else ""
     with module.context, ir.Location.unknown():
         _without_copies(module)
@@ -74,7 +74,7 @@ def _mlir(request: Compilation) -> bytes:
         _write_groups_out(module, request.per_device)
     found = stablehlo_of(module.SerializeToString())
     if found is None:
-        raise FlintError("XLA does not turn this HLO into StableHLO, which its compilers take")
+        raise FlintError("XLA does not convert this HLO to StableHLO, which its compilers need")
     return found
 
 

@@ -59,8 +59,8 @@ class Shown:
             where, line = running_line()
             self.layout = self.layout.with_slices(slices)
             text = (
-                f"the devices are {slices} slices, as the mesh at {short_path(where)}:{line} has "
-                "it; --slices says otherwise"
+                f"the devices are {slices} slices, as in the mesh at {short_path(where)}:{line}; "
+                "--slices sets another number"
             )
             self.assumed[text] = 1
 

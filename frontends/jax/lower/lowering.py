@@ -199,7 +199,7 @@ def _not_donated(sizes: Sequence[int]) -> dict[str, int]:
         return {}
     text = (
         "donated by a jit inside of a jitted function, which has no effect, in a run neither: "
-        f"{human_bytes(sum(sizes))} of whole arrays stay in memory beside what takes their place; "
+        f"{human_bytes(sum(sizes))} of whole arrays stay in memory beside their replacements; "
         "donate them to the outer jit"
     )
     return {text: len(sizes)}

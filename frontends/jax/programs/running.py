@@ -92,7 +92,7 @@ class Running:
             stage(f"capturing {period.name}, {counted(period.length, 'program')}")
             warnings = recorder.warnings | assumed() | dict(noted)
             if period.count == 1:
-                text = f"{period.name} is called once: what it does once, such as init, is in it"
+                text = f"{period.name} is called once: its one-time work is part of the step"
                 warnings[text] = 1
             elif not period.whole:
                 warnings |= _unchanged(period)
@@ -141,15 +141,15 @@ def _layout(cluster: Cluster) -> Layout:
 def _unchanged(period: Period) -> dict[str, int]:
     made = period.renewed + period.fresh
     text = (
-        f"the step is {period.name}, of whose inputs {human_bytes(period.unchanged)} stay as they "
-        f"are from step to step and {human_bytes(made)} are made anew: if that is an "
-        "evaluation, choose the training step with --step"
+        f"the step is {period.name}, of whose inputs {human_bytes(period.unchanged)} stay "
+        f"unchanged from step to step and {human_bytes(made)} are new: if this is an evaluation, "
+        "choose the training step with --step"
     )
     return {text: 1}
 
 
 def _what(period: Period) -> str:
-    kind = "renews what it is given" if period.whole else "leaves most inputs as they are"
+    kind = "replaces most inputs" if period.whole else "leaves most inputs unchanged"
     return f"{counted(period.length, 'program')}; {kind}"
 
 

@@ -259,7 +259,7 @@ def test_a_table_whose_pages_are_used_again_and_again_is_refused(tmp_path):
     data[here] = above(pages + 1)
     data[28:32] = (pages + 2).to_bytes(4, "big")
     path.write_bytes(data)
-    with pytest.raises(FlintError, match=r"StringIds .*its pages are used again and again"):
+    with pytest.raises(FlintError, match=r"StringIds .*its pages are reused"):
         convert_traces([path])
 
 

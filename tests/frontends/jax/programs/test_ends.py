@@ -228,7 +228,7 @@ def test_checkpoints_are_restored_without_values_and_none_is_written(tmp_path):
 def test_values_that_nobody_knows_are_assumed_and_the_line_is_named(tmp_path):
     workload = captured("decode_loop", tmp_path / "out")
     assert any("an integer is read at" in text for text in workload.warnings)
-    assert any("stay as they are from step to step" in text for text in workload.warnings)
+    assert any("stay unchanged from step to step" in text for text in workload.warnings)
 
 
 OTHERS_ARE_ASKED = """
