@@ -98,7 +98,7 @@ CommunicationOrderOption = Annotated[
     typer.Option(
         "--communication-order",
         help="rank: one chain of all communications of a rank; communicator: one chain per "
-             "communicator, for consumers with one stream per communicator.",
+        "communicator, for consumers with one stream per communicator.",
         callback=an_order,
     ),
 ]

@@ -96,7 +96,7 @@ def simulate(
             workload that has none.
         FlintError: a graph without any work, ranks that wait for each other forever.
     """
-    workload.check_partitioned("simulating needs")
+    workload.check_partitioned("simulation needs")
     check_attention(attention)
     order = order_of(workload, communication_order)
     modelled = algorithm is not None or communication_order is not None

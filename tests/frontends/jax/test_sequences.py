@@ -275,7 +275,11 @@ def test_a_trip_count_is_for_all_programs_or_for_the_one_that_it_names(given, co
     workload = sequence_steps.captured(repeated).capture(options={"trip_count": given})
     assert [call.name for call in workload.programs[0].calls] == ["lambda", "lambda_2", "lambda_3"]
     assert [loop.trip_count for loop in workload.graph.loops] == counts
-    said = [text.partition(":")[0] for text in workload.warnings if "no loop or conditional of this name" in text]
+    said = [
+        text.partition(":")[0]
+        for text in workload.warnings
+        if "no loop or conditional of this name" in text
+    ]
     assert said == unused
 
 
