@@ -70,7 +70,7 @@ def test_another_distribution_cannot_replace_one_of_ours(site: Path) -> None:
 
 def test_a_converter_that_does_not_load_names_its_distribution(site: Path) -> None:
     offer(site, "acme", "acme-format", "acme_is_not_there:write")
-    with pytest.raises(FlintError, match=r"'acme-format' of acme does not load"):
+    with pytest.raises(FlintError, match=r"'acme-format' of acme cannot be loaded"):
         registry.converter("acme-format")
 
 

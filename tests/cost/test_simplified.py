@@ -50,7 +50,7 @@ def test_without_launches_kernels_and_communications_are_shorter_by_them():
     whole, bare = workload.simulate(H100), workload.simulate(without(H100, ("launches",)))
     assert whole.compute_seconds - bare.compute_seconds == pytest.approx(5 * launch)
     assert whole.communication_seconds - bare.communication_seconds == pytest.approx(launch)
-    assert "dgx-h100 is taken without launches" in bare.notes
+    assert "dgx-h100 is simulated without launches" in bare.notes
     assert not any("without" in note for note in whole.notes)
 
 
@@ -62,7 +62,7 @@ def test_the_folder_remembers_what_its_system_is_without(tmp_path, capsys):
         main(["simulate", str(tmp_path / "out"), "--json"])
     document = json.loads(capsys.readouterr().out)
     assert stopped.value.code == 0
-    assert "dgx-h100 is taken without launches, protocols, in-network" in document["notes"]
+    assert "dgx-h100 is simulated without launches, protocols, in-network" in document["notes"]
     bare = flint.load(tmp_path / "out").simulate(without(H100, tuple(PARTS)))
     assert document["step_seconds"] == bare.step_seconds
 

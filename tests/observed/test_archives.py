@@ -92,7 +92,7 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
     path = zipped(tmp_path / "t.zip", {"rank0.json": b" " * 500_000})
     monkeypatch.setattr(packed_files, "_HARMLESS", 1000)
     with (
-        pytest.raises(FlintError, match="zip archive become more than 250 times"),
+        pytest.raises(FlintError, match="zip archive expand by a factor of more than 250"),
         openable([path]),
     ):
         pass

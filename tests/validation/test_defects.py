@@ -177,8 +177,8 @@ def test_a_defect_in_a_trace_of_a_gpu_is_named(defect, step, tmp_path):
     ("change", "text"),
     [
         (says(RECORD, 0, Process_Group_Ranks=None), "for 1 the traces do not record among which"),
-        (says(RECORD, 0, In_msg_nelems=None), "3 have the sizes captured; 1 agree in name"),
-        (says("aten::mm", 0, Input_Dims=None), "3 have the sizes captured; 1 agree in name"),
+        (says(RECORD, 0, In_msg_nelems=None), "3 have the captured sizes; 1 agree in name"),
+        (says("aten::mm", 0, Input_Dims=None), "3 have the captured sizes; 1 agree in name"),
     ],
     ids=["group", "bytes", "sizes of a product"],
 )
@@ -275,7 +275,7 @@ def test_a_chakra_trace_without_names_of_ops_compares_collectives_and_says_so(st
     assert report.ok
     assert report.verdict.startswith(
         "agrees as far as the traces show: of 4 collectives, GEMMs, convolutions and attentions "
-        "2 have the sizes captured; for 2 the traces do not record among which ranks they ran; 2 "
+        "2 have the captured sizes; for 2 the traces do not record among which ranks they ran; 2 "
         "are not compared"
     )
 

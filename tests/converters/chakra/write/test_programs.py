@@ -96,9 +96,9 @@ def test_a_ring_of_send_and_recv_does_not_wait_for_its_own_send(tmp_path):
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        (_stage(False, 4), "5 messages leave and 4 are expected"),
-        (_stage(False, 5, channel=9), "5 messages leave and 0 are expected"),
-        (chain(), "5 messages leave and 0 are expected"),
+        (_stage(False, 4), "5 messages are sent, but 4 are expected"),
+        (_stage(False, 5, channel=9), "5 messages are sent, but 0 are expected"),
+        (chain(), "5 messages are sent, but 0 are expected"),
     ],
 )
 def test_messages_that_do_not_meet_are_refused(tmp_path, other, message):
@@ -108,7 +108,7 @@ def test_messages_that_do_not_meet_are_refused(tmp_path, other, message):
 
 
 def test_messages_of_different_size_are_refused(tmp_path):
-    with pytest.raises(FlintError, match="leaves with 32 bytes, 16 are expected"):
+    with pytest.raises(FlintError, match="has 32 bytes, but 16 are expected"):
         _write(tmp_path, _stage(True, 5, size=32), _stage(False, 5))
 
 
