@@ -265,6 +265,30 @@ def ruled(x, w):
     return jnp.tanh(normalised(x) @ w)
 
 
+# Groups along axes in other orders than the mesh has them, and groups that are listed; a product
+# over an axis that comes before those of its result, for which XLA transposes the mesh.
+
+
+def turned_setup(mesh):
+    return placed(mesh, (64, 64), "data", "model"), placed(mesh, (64, 32), "data", "model")
+
+
+@flint.capture(mesh=(4, 2), axes=("data", "model"), setup=turned_setup)
+def turned(x, w):
+    def part(x):
+        whole = lax.all_gather(x, ("model", "data"), tiled=True)
+        mine = lax.psum_scatter(whole, ("model", "data"), tiled=True)
+        mine = lax.ppermute(mine, ("model", "data"), [(i, (i + 3) % 8) for i in range(8)])
+        pairs = lax.all_gather(mine, "data", axis_index_groups=[[0, 3], [1, 2]]).sum(0)
+        spread = lax.all_to_all(pairs, ("model", "data"), 0, 1, tiled=True).reshape(x.shape)
+        return lax.pmax(spread, "model")
+
+    both = P("data", "model")
+    y = jax.shard_map(part, in_specs=both, out_specs=both, check_vma=False)(x)
+    z = lax.with_sharding_constraint(y.T @ w, P(("model", "data")))
+    return lax.with_sharding_constraint(jnp.cos(z), P(None, ("data", "model")))
+
+
 # Library calls: of LAPACK's, each device does the matrices that it has.
 
 

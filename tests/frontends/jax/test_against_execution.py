@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+import flint
 from flint.graph.work import Unit
-from tests.frontends.jax.comparing import assert_same_collectives, flops_by_xlas_rules, xlas_flops
+from tests.frontends.jax.comparing import (
+    assert_same_collectives,
+    captured_totals,
+    flops_by_xlas_rules,
+    xlas_flops,
+)
 from tests.support.shared import quick
 
 STEPS_MODULE = "tests.frontends.jax.steps"
-STEPS = ("mlp", "scan", "unrolled", "ring", "four", "explicit", "bf16", "ruled")
+STEPS = ("mlp", "scan", "unrolled", "ring", "four", "explicit", "bf16", "ruled", "turned")
 
 #: Library calls and calls of Python, of whose FLOPs XLA knows nothing.
 CALLS = ("decompositions", "called", "each_called")
@@ -19,6 +25,21 @@ CALLS = ("decompositions", "called", "each_called")
 def test_collectives_are_those_that_run(name, captured, host_runs):
     workload = captured(name, reduce_scatter=False)
     assert_same_collectives(workload, host_runs.collectives(f"{STEPS_MODULE}:{name}"))
+
+
+@pytest.mark.parametrize("name", quick(STEPS, "turned"))
+def test_the_text_beside_a_module_says_the_same(name, captured, tmp_path):
+    """XLA converts the module to the text, and ``flint convert`` reads it."""
+    workload = captured(name, reduce_scatter=False)
+    workload.save_programs(tmp_path)
+    mesh = workload.mesh
+    text = flint.convert(
+        tmp_path / "programs" / "main.mlir",
+        mesh=mesh.shape,
+        axes=mesh.axes,
+        reduce_scatter=False,
+    )
+    assert captured_totals(text) == captured_totals(workload)
 
 
 @pytest.mark.parametrize("name", STEPS)
