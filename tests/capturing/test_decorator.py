@@ -287,3 +287,11 @@ def test_a_step_without_shardings_is_warned_about():
     x = np.ones((2, 2), np.float32)
     workload = flint.capture(product, mesh=(2,)).capture(x, x)
     assert any("nothing is sharded" in text for text in workload.warnings)
+
+
+def test_a_step_that_returns_nothing_is_warned_about():
+    def forgetful(x):
+        jnp.sin(x)
+
+    workload = flint.capture(forgetful, mesh=(2,)).capture(np.ones((2, 2), np.float32))
+    assert any("no results" in text for text in workload.warnings)

@@ -40,6 +40,7 @@ from flint.mesh.mesh import Mesh
 from flint.workload.programs import Level
 
 NOT_SHARDED = "nothing is sharded: every rank does the whole step"
+NO_RESULTS = "no results: JAX leaves out what a step computes and does not return"
 #: Words in a module that has values in the host's memory.
 _IN_HOST_MEMORY = (b"annotate_device_placement", b"pinned_host")
 TIMED_AS_ON_DEVICE = (
@@ -175,6 +176,8 @@ def _whole(
     interface = interface_of(module)
     if not interface.sharded and mesh.size > 1:
         warnings[NOT_SHARDED] = 1
+    if not interface.outputs_free:
+        warnings[NO_RESULTS] = 1
     warnings |= assumed()
     bytecode = _bytecode(module)
     compiled = prepared.request.level is Level.OPTIMIZED
