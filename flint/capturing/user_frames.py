@@ -58,10 +58,15 @@ def running_line(frame: FrameType | None = None) -> tuple[str, int]:
 
     ("", 0) where there is none.
     """
-    frame = frame or sys._getframe(1)
+    frame = running_frame(frame or sys._getframe(1))
+    return ("", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+
+
+def running_frame(frame: FrameType | None) -> FrameType | None:
+    """The innermost such frame, from ``frame`` outwards."""
     while frame is not None and is_silent(frame.f_code.co_filename):
         frame = frame.f_back
-    return ("", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+    return frame
 
 
 def own_line() -> str:

@@ -43,7 +43,8 @@ def capture(request: ProgramRequest) -> Workload:
 def steps(request: ProgramRequest) -> list[SeenStep]:
     """The steps that a program was seen to repeat; raises as ``capture``."""
     with temporary_folder() as folder:
-        return read_found(_run(request, folder, None))[1]
+        _, seen, again = read_found(_run(request, folder, None))
+    return seen if again is None else steps(replace(request, step=again))
 
 
 def _run(request: ProgramRequest, folder: Path, template: Template | None) -> Path:

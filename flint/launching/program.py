@@ -84,11 +84,14 @@ class StepChoice:
         number: which time that it runs, from 1; 2 by default: the first time makes what is made
             once.
         mark: what a framework knows its ends by, where it took a run of the program to find out.
+        values: what the program is told of values that nobody knows, where the usual ones ended it
+            (``unknown.py``).
     """
 
     name: str | None = None
     number: int = 2
     mark: str = ""
+    values: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from flint.frontends.torch.by_tensor import ByTensor
 from flint.frontends.torch.evidence import Gathered
 from flint.frontends.torch.stage_shapes import Peers
 from flint.graph.routing import Routing
+from flint.launching.unknown import Unknown
 
 
 @dataclass(slots=True)
@@ -38,6 +39,8 @@ class Capture:
         rank: tells the one of this process, where the program begins the group.
         strict_values: an unknown integer that is read is an error, not 1.
         guessed: the error of the first one that was 1, since the step may have begun.
+        unknown: what is told of other values that nobody knows.
+        numbers: tensor -> its version, and the float that was read of it.
         watch: called with what ops take that are no plain tensors.
         unseen: where the own rank was read without its questions being seen.
         backends: name of a process group -> the backend that was asked for; "" is the default
@@ -66,6 +69,8 @@ class Capture:
     rank: Callable[[], int] = int
     strict_values: bool = True
     guessed: str = ""
+    unknown: Unknown = field(default_factory=Unknown)
+    numbers: Any = field(default_factory=ByTensor)
     watch: Callable[[Any], None] | None = None
     unseen: set[str] = field(default_factory=set)
     backends: dict[str, str] = field(default_factory=dict)

@@ -40,16 +40,19 @@ def _is_users(file: str) -> bool:
     return "-packages" in file or not file.startswith(_STDLIB)
 
 
+def users_frame(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame that is the user's, from ``frame`` outwards."""
+    for _ in range(_DEPTH):
+        if frame is None or _is_users(frame.f_code.co_filename):
+            return frame
+        frame = frame.f_back
+    return None
+
+
 def users_line(frame: FrameType | None) -> tuple[str, int]:
     """File and line of the innermost frame that is the user's; ("", 0) when there is none."""
-    for _ in range(_DEPTH):
-        if frame is None:
-            break
-        file = frame.f_code.co_filename
-        if _is_users(file):
-            return file, frame.f_lineno
-        frame = frame.f_back
-    return "", 0
+    found = users_frame(frame)
+    return ("", 0) if found is None else (found.f_code.co_filename, found.f_lineno)
 
 
 def users_line_of(trace: TracebackType | None) -> tuple[str, int]:

@@ -13,13 +13,14 @@ policy (``values.py``).
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 
-from flint.capturing.user_frames import named_lines, running_line, short_path
+from flint.capturing.user_frames import named_lines, running_frame, running_line, short_path
 from flint.errors import FlintError
 from flint.frontends.jax.host import values
 from flint.frontends.jax.host.calls import Called, Operand, ReadValue, Recording
@@ -27,6 +28,7 @@ from flint.frontends.jax.internals.avals import aval_of
 from flint.frontends.jax.internals.host_arrays import Host, HostArray, path
 from flint.frontends.jax.internals.host_evaluation import recorded
 from flint.frontends.jax.internals.traced_calls import jitted_sources
+from flint.launching.unknown import Unknown
 from flint.passes.in_sequence import Origin
 
 #: Where JAX's own jitted functions stand, which are ops to a user.
@@ -121,10 +123,14 @@ class Recorder:
     Args:
         most: calls.
         host: whose the arrays are that calls return; None: the recorder's.
+        unknown: what is told of values that nobody knows; None: the usual.
     """
 
-    def __init__(self, most: int = MAX_CALLS, host: Host | None = None) -> None:
+    def __init__(
+        self, most: int = MAX_CALLS, host: Host | None = None, unknown: Unknown | None = None
+    ) -> None:
         self._most, self._host = most, host or self
+        self.unknown = unknown or Unknown()
         self.calls: list[Called] = []
         self._remarks: dict[str, Counter[str]] = defaultdict(Counter)
         self.ended = False
@@ -181,7 +187,8 @@ class Recorder:
     def read(self, array: HostArray, kind: str) -> Any:
         file, line = self.waits(array)
         where = f"{short_path(file)}:{line}" if file else ""
-        found, said = values.assumed(array.aval, kind, where, array.origin in self._finite)
+        finite, frame = array.origin in self._finite, running_frame(sys._getframe(1))
+        found, said = values.assumed(array.aval, kind, where, finite, self.unknown, frame)
         if said:
             self.remark(said, where)
         return found

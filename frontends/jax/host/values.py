@@ -5,17 +5,20 @@ reported with its line: False for a bool, 1.0 for a float (and in every element 
 whole number is a count or an index on which shapes may depend, so that it must be known: an error
 names the line.  Formatting one shows 0.  ``jnp.isfinite`` says that numbers are finite.
 
-    assumed(aval, "float", "train.py:31", False)     # 1.0, "the value of a float is read at ..."
+    assumed(aval, "float", "train.py:31", False, Unknown(), None)
+    # 1.0, "the value of a float is read at ..."
 """
 
 from __future__ import annotations
 
+from types import FrameType
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from flint.errors import FlintError
+from flint.launching.unknown import Unknown
 
 ADVICE = "; what the step does should not depend on it: decide by values that the host has"
 _VALUES: dict[str, Any] = {"b": False, "f": 1.0, "c": 1.0}
@@ -28,7 +31,9 @@ class UnknownIntegerError(FlintError):
     """A whole number is read that is not known."""
 
 
-def assumed(aval: Any, kind: str, where: str, finite: bool) -> tuple[Any, str]:
+def assumed(
+    aval: Any, kind: str, where: str, finite: bool, unknown: Unknown, frame: FrameType | None
+) -> tuple[Any, str]:
     """What a value is taken to be, and the warning that says so ("" without one).
 
     Args:
@@ -36,6 +41,8 @@ def assumed(aval: Any, kind: str, where: str, finite: bool) -> tuple[Any, str]:
         kind: as for ``Host.read``.
         where: the line that reads it.  A warning has {} in its place.
         finite: whether it says that numbers are finite.
+        unknown: what floats and answers to questions are.
+        frame: of the user's code that reads it.
 
     Raises:
         UnknownIntegerError: a whole number, which cannot be assumed.
@@ -52,10 +59,17 @@ def assumed(aval: Any, kind: str, where: str, finite: bool) -> tuple[Any, str]:
             f"{where}: reads the value of an integer array: a captured step has no values, and "
             "shapes may depend on it; compute it from Python numbers, or leave it on the device"
         )
-    value = _VALUES[letter]
+    value, words = _VALUES[letter], ""
+    if letter == "f":
+        value, words = unknown.number(where), unknown.words
+    elif letter == "b":
+        goes_on = unknown.goes_on(frame)
+        if goes_on is not None:
+            value, words = goes_on, f"be {goes_on}, so that its loop goes on"
     what = _NAMES[letter] if not aval.shape else f"an array of {aval.dtype}"
     every = "every element is " if aval.shape else ""
-    said = f"the value of {what} is read at {{}}: {every}assumed to be {value}{ADVICE}"
+    words = words or f"be {value}"
+    said = f"the value of {what} is read at {{}}: {every}assumed to {words}{ADVICE}"
     return _filled(aval, value, kind), said
 
 

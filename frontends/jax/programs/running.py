@@ -70,8 +70,9 @@ class Running:
 
     def ended(self) -> Sequence[SeenStep]:
         """The program has ended; the steps that were seen, where none of them is wanted."""
-        if not self._request.lists_steps:
-            self._watcher.end()
+        again = None if self._request.lists_steps else self._watcher.end()
+        if again is not None:
+            found(self._folder, _FRAMEWORK, again=again)
         return self._steps()
 
     @property

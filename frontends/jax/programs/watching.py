@@ -32,6 +32,7 @@ from flint.frontends.jax.programs.known_values import KnownResults
 from flint.frontends.jax.programs.periods import Made, Period, Periods
 from flint.launching.outside import noted
 from flint.launching.program import StepChoice
+from flint.launching.unknown import Unknown
 from flint.passes.in_sequence import Origin
 
 #: Calls of a whole program.
@@ -66,7 +67,7 @@ class Watcher:
         finish: Callable[[Period], None],
         placed: Placed,
     ) -> None:
-        self.recorder = Recorder(_MOST_CALLS, self)
+        self.recorder = Recorder(_MOST_CALLS, self, Unknown(choice.values))
         self.periods = Periods()
         self.places: dict[Origin, Any] = {}
         self.jitted: Counter[tuple[str, str, int]] = Counter()
@@ -112,10 +113,14 @@ class Watcher:
             self._keep_values(results, parameters, operands, known)
             self._forward(number, call)
             self._note(call, thread)
+            self.recorder.unknown.trained += call.jitted
             return results
 
-    def end(self) -> None:
-        """The program has ended: the best step that was seen is the one, if any was."""
+    def end(self) -> StepChoice | None:
+        """The program has ended: the best step that was seen is the one, if any was.
+
+        Else it may have ended by values that nobody knows: what to look for with others.
+        """
         named = self._choice.name
         some = [
             period
@@ -127,6 +132,7 @@ class Watcher:
             best = self.periods.single(named)
         if best is not None:
             self._finish(best)
+        return self.recorder.unknown.again(self._choice)
 
     def read(self, array: HostArray, kind: str) -> Any:
         value = self.value(array)

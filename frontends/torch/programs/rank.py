@@ -26,6 +26,7 @@ from flint.errors import FlintError
 from flint.frontends.torch.capturing import compiled_for, leave
 from flint.frontends.torch.cluster import device, device_module, device_words
 from flint.frontends.torch.context import Capture
+from flint.frontends.torch.patching import around
 from flint.frontends.torch.programs import (
     host_tensors,
     layout,
@@ -54,8 +55,13 @@ from flint.launching.outside import noted
 from flint.launching.own import Own
 from flint.launching.program import ProgramRequest, SeenStep
 from flint.launching.stand_ins.missing import watch
+from flint.launching.unknown import Unknown
 
 _EMISSION = "flint.frontends.torch.emission"
+_NO_TRAINING = (
+    "the program makes an optimizer or a backward pass, and ends before that repeats: the step "
+    "lies between two calls of a model without gradients"
+)
 
 
 @contextlib.contextmanager
@@ -86,6 +92,7 @@ class ProgramRank:
             strict_values=False,
             watch=shards.note,
             compiles=request.target is not None,
+            unknown=Unknown(request.step.values),
         )
         self._grid = Grid(cluster.world)
         self._tracker = Tracker()
@@ -94,6 +101,7 @@ class ProgramRank:
         self._always = contextlib.ExitStack()
         self._kept: Recorder | None = None
         self._guessed = ""
+        self._has_optimizer = self._has_stepped = False
         self.steps = Steps(request.step, self._start, self._end)
         self._ops = loops.Ops(request.step.mark, lambda: self.steps.ended(loops.NAME, Kind.LOOP))
 
@@ -131,13 +139,28 @@ class ProgramRank:
         enter(answering(lambda: self._recorder is not None))
         rounds = OptimizerRounds(self.steps)
         register_optimizer_step_post_hook(rounds.stepped)
-        register_optimizer_step_post_hook(lambda *_: self._ops.over())
+        register_optimizer_step_post_hook(self._trained)
+        around(torch.optim.Optimizer, "__init__", self._makes_optimizer)
         self._tracker.entered = self._called
-        self._tracker.ran_backward = self._ops.ran_backward
+        self._tracker.ran_backward = self._ran_backward
         self._seen.noted = self._noted
         marks.listen(self._marked)
         if self.request.step.mark:
             self._known.assume("no optimizer steps: the step is one round of the repeated ops")
+
+    def _makes_optimizer(self, make: Any, *args: Any, **kwargs: Any) -> None:
+        self._has_optimizer = True
+        make(*args, **kwargs)
+
+    def _trained(self, *_: Any) -> None:
+        """An optimizer has stepped."""
+        self._has_stepped = True
+        self._known.unknown.trained += 1
+        self._ops.over()
+
+    def _ran_backward(self) -> None:
+        self._known.unknown.trained += 1
+        self._ops.ran_backward()
 
     def _marked(self, name: str) -> None:
         self._ops.over()
@@ -190,9 +213,16 @@ class ProgramRank:
         """The program has ended: what was kept is the step; the steps that were seen.
 
         What it repeats is its step where it infers without calls of a model, or trains without an
-        optimizer; it runs again for that one.
+        optimizer; it runs again for that one.  It does so with other values, too, where those that
+        nobody knows may have ended its training.
         """
         asked, seen = self.request, list(self.steps.seen())
+        trains = self._has_stepped or self._ops.runs_backward
+        again = self._known.unknown.again(asked.step)
+        # One that repeats itself by itself may be a part of a round whose loop has ended.
+        wrong = trains or self._has_optimizer or (self._kept is None and not self._ops.loop())
+        if again is not None and not asked.step.mark and wrong:
+            found(self._own.folder, "torch", again=again)
         loop = self._ops.loop() if self._kept is None or self._ops.runs_backward else None
         if loop is not None and not asked.step.mark:
             words = "its repeated ops, without an optimizer's step"
@@ -203,6 +233,10 @@ class ProgramRank:
                 found(self._own.folder, "torch", [step], again)
             seen.insert(0, step)
         if self._kept is not None and not asked.lists_steps:
+            if trains and again is None and asked.step.values:
+                return seen  # what ends its training is not known
+            if trains or self._has_optimizer:
+                self._known.assume(_NO_TRAINING)
             self._leave()
         return seen
 

@@ -90,10 +90,12 @@ def _numpy(self: torch.Tensor, *, force: bool = False) -> Any:
             )
         with unset_fake_temporarily():
             return found.numpy().copy()
-    value = _PLACEHOLDERS[dtype.kind]
+    at, value, words = at_user_line(), _PLACEHOLDERS[dtype.kind], ""
+    if dtype.kind == "f":
+        value, words = capture().unknown.number(at), capture().unknown.words
     capture().assume(
-        f"a tensor becomes a numpy array{at_user_line()}: every element is assumed to be "
-        f"{value}{ADVICE}"
+        f"a tensor becomes a numpy array{at}: every element is assumed to "
+        f"{words or f'be {value}'}{ADVICE}"
     )
     if self.numel() > _MOST:
         return np.broadcast_to(np.array(value, dtype), shape)

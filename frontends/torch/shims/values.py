@@ -2,7 +2,8 @@
 
 Fake tensors have none.  What is read follows a policy, and each use is reported: False for a bool
 or a flag in uint8 (a loop that waits for something ends, nothing was infinite), 1.0 for a float (a
-loss or norm, an optimizer's first step).  An integer is a count or an index on which shapes may
+loss or norm, an optimizer's first step); a whole program that ends by these gets others
+(``flint.launching.unknown``).  An integer is a count or an index on which shapes may
 depend: it must be known, or follow from a router's counts (``flint.graph.routing``), or it is an
 error that names the line; of a whole program it is 1 as long as its step is not recorded.
 """
@@ -25,7 +26,7 @@ from flint.errors import FlintError
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.patching import around
 from flint.frontends.torch.recording.known_values import value_of
-from flint.frontends.torch.user_lines import at_user_line
+from flint.frontends.torch.user_lines import at_user_line, users_frame
 
 _SCALER = ("_maybe_opt_step", "<genexpr>")
 _SCALER_FILE = os.path.join("amp", "grad_scaler.py")
@@ -65,14 +66,14 @@ def _read(_: Any, op: Any, tensor: Any) -> bool | int | float | complex:
     if tensor.dtype == torch.bool and (_checks_options() or _goes_on()):
         return True
     if tensor.dtype == torch.bool:
-        capture().assume(f"a bool tensor's value is read{at}: assumed to be False{ADVICE}")
-        return False
+        return answer(f"a bool tensor's value is read{at}", False, f"assumed to be False{ADVICE}")
     if tensor.dtype.is_floating_point and _asked_for_overflow():
         capture().assume(f"gradients are scaled{at}: assumed to be finite")
         return 0.0
     if tensor.dtype.is_floating_point:
-        capture().assume(f"a float tensor's value is read{at}: assumed to be 1.0{ADVICE}")
-        return 1.0
+        words = f"assumed to {capture().unknown.words}"
+        capture().assume(f"a float tensor's value is read{at}: {words}{ADVICE}")
+        return _number(tensor, at)
     if tensor.dtype.is_complex:
         capture().assume(f"a complex tensor's value is read{at}: assumed to be 1.0{ADVICE}")
         return complex(1.0)
@@ -90,6 +91,31 @@ def _read(_: Any, op: Any, tensor: Any) -> bool | int | float | complex:
     capture().guessed = capture().guessed or refusal
     capture().assume(f"an integer tensor's value is read{at}: assumed to be 1{ADVICE}")
     return 1
+
+
+def _number(tensor: torch.Tensor, at: str) -> float:
+    """The float that a tensor holds: the same one until it is written."""
+    version = -1 if tensor.is_inference() else tensor._version
+    before, number = capture().numbers.get(tensor, (None, 1.0))
+    if before != version:
+        number = capture().unknown.number(at)
+        capture().numbers[tensor] = version, number
+    return float(number)
+
+
+def answer(question: str, usual: bool, words: str) -> bool:
+    """What a question is answered that nobody can answer.
+
+    Args:
+        question: with its line.
+        usual: the answer where no loop of the program ends by it.
+        words: about the usual answer.
+    """
+    goes_on = capture().unknown.goes_on(users_frame(sys._getframe(1)))
+    if goes_on is not None:
+        words = f"assumed to be {goes_on}, so that its loop goes on"
+    capture().assume(f"{question}: {words}")
+    return usual if goes_on is None else goes_on
 
 
 def _asked_for_overflow() -> bool:
@@ -143,6 +169,7 @@ def _callers() -> Iterator[FrameType]:
 
 
 def _equal(_: Any, __: Any, first: Any, second: Any, *___: Any, **____: Any) -> bool:
-    at = at_user_line()
-    capture().assume(f"two tensors are compared{at}: assumed to be equal if their shapes are")
-    return bool(first.shape == second.shape)
+    is_alike = bool(first.shape == second.shape)
+    question = f"two tensors are compared{at_user_line()}"
+    words = "assumed to be equal if their shapes are"
+    return answer(question, is_alike, words) if is_alike else False

@@ -1,0 +1,106 @@
+"""Which answer makes a loop go on, asked while it is asked for."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from flint.launching.loop_ends import staying
+
+
+class Asked:
+    """Something that is false, and notes which answer would make a loop go on."""
+
+    def __init__(self):
+        self.answers = []
+
+    def __bool__(self):
+        self.answers.append(staying(sys._getframe(1)))
+        return False
+
+
+def while_head(asked):
+    while asked:
+        pass
+
+
+def while_among_others(asked):
+    count = 0
+    while count < 2 and not asked:
+        count += 1
+
+
+def guarded_break(asked):
+    for _ in range(2):
+        if asked:
+            break
+
+
+def break_of_the_inner_loop(asked):
+    for _ in range(2):
+        for _ in range(1):
+            if asked:
+                print("done")
+                break
+
+
+def returning(asked):
+    while True:
+        if not asked:
+            return
+
+
+def in_a_flag(asked):
+    done, count = False, 0
+    while not done and count < 2:
+        done = bool(asked)
+        count += 1
+
+
+def in_a_function(asked):
+    def is_over():
+        return not asked
+
+    while True:
+        if is_over():
+            break
+
+
+def one_of_two_branches(asked):
+    for _ in range(2):
+        if asked:
+            print("yes")
+        else:
+            print("no")
+
+
+def no_loop(asked):
+    if asked:
+        print("yes")
+
+
+def kept(asked):
+    for _ in range(1):
+        print(bool(asked))
+
+
+@pytest.mark.parametrize(
+    ("function", "answers"),
+    [
+        (while_head, [True]),
+        (while_among_others, [False] * 2),
+        (guarded_break, [False] * 2),
+        (break_of_the_inner_loop, [False] * 2),
+        (returning, [True]),
+        (in_a_flag, [False] * 2),
+        (in_a_function, [True]),
+        (one_of_two_branches, [None] * 2),
+        (no_loop, [None]),
+        (kept, [None]),
+    ],
+)
+def test_the_answer_that_goes_on_is_that_of_the_innermost_loop(function, answers, capsys):
+    asked = Asked()
+    function(asked)
+    assert asked.answers == answers
