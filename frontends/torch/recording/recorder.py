@@ -24,7 +24,6 @@ from flint.frontends.torch.context import capture
 from flint.frontends.torch.modes import Handler, dispatch_mode, run
 from flint.frontends.torch.recording import communication, inplace_gradients
 from flint.frontends.torch.recording.collective_checks import check_sizes
-from flint.frontends.torch.recording.collectives import NAMESPACES
 from flint.frontends.torch.recording.effects import only_allocates
 from flint.frontends.torch.recording.hazards import Extent, Hazards
 from flint.frontends.torch.recording.recording import Argument, Op
@@ -86,6 +85,7 @@ class Recorder:
         self._streams: dict[Hashable, int] = {0: 0}
         self._works: dict[int, tuple[Any, int]] = {}
         self._flying: dict[int, int] = {}  # storage -> the functional collective that fills it
+        self._on_host: set[int] = set()  # collectives of tensors that are on the CPU
 
     def __enter__(self) -> Recorder:
         self._mode = dispatch_mode(self.see)
@@ -153,14 +153,14 @@ class Recorder:
             return
         if rule.name == "c10d.barrier.default":
             taken, args = [], (None, *args[1:])  # its tensor only says which device's backend
-        elif not any(item.device.type == self._device for item in (*taken, *given)):
+            on_host = False
+        else:
+            on_host = not any(item.device.type == self._device for item in (*taken, *given))
+        message = communication.message(func, args, kwargs, self.groups)
+        if on_host and message is None:
             if self._device == "cpu" or any(isinstance(x, FakeTensor) for x in (*taken, *given)):
                 self._host_op(rule.name, place, taken, given)
-            if func.namespace in NAMESPACES:
-                at = f"{place.file}:{place.line}"
-                self.warnings[f"{rule.name} on CPU tensors at {at}: left out"] += 1
             return
-        message = communication.message(func, args, kwargs, self.groups)
         if message is not None:
             check_sizes(rule.name, args, len(self.groups.used[message.group].ranks), place)
             if message.peer >= 0 and self._tracker.is_gradient(taken[0]):
@@ -187,7 +187,7 @@ class Recorder:
         made = [extent_of(storages.view(item), item) for item in fresh]
         for where in (*reads, *writes, *made):
             storages.lifetimes.used(where.storage)
-        number, stream, after = self._issue(message, reads, writes, made)
+        number, stream, after = self._issue(message, on_host, reads, writes, made)
         for view, where in zip(views, writes, strict=True):
             storages.cover(view, where)
         storages.made.update(item.storage for item in made)
@@ -213,6 +213,8 @@ class Recorder:
         if waits_for_host(rule, args, kwargs, given):
             timeline().host_wait(timeline().after_op(number))
         if message is not None:
+            if on_host:
+                self._on_host.add(number)
             for work in communication.works_in(result):
                 self._works[id(work)] = work, number
             for item in fresh:
@@ -232,6 +234,7 @@ class Recorder:
     def _issue(
         self,
         message: communication.Message | None,
+        on_host: bool,
         reads: list[Extent],
         writes: list[Extent],
         made: list[Extent],
@@ -240,7 +243,9 @@ class Recorder:
         line = timeline()
         current = current_stream().stream_id
         stream: Hashable = current
-        if message is not None and message.queue is not None:
+        if message is not None and on_host:
+            stream = ("host", message.group)  # which waits for what the host has waited for
+        elif message is not None and message.queue is not None:
             # A process group's own stream waits for the one that the collective was issued on.
             stream = message.queue
             line.wait(stream, line.moment(current))
@@ -295,4 +300,7 @@ class Recorder:
 
     def _wait_for(self, op: int) -> None:
         line = timeline()
-        line.wait(current_stream().stream_id, line.after_op(op))
+        if op in self._on_host:
+            line.host_wait(line.after_op(op))
+        else:
+            line.wait(current_stream().stream_id, line.after_op(op))
