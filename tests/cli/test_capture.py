@@ -266,7 +266,8 @@ COMMON = ("--mesh", "4,2", "--axes", "data,model", "--setup", "setup")
         (("train.py:good", "--mesh", "4,2"), 2, "good takes arguments"),
         (("train.py:good", "--mesh", "4", "--setup", "nothing"), 2, "--setup nothing: no such"),
         (("train.py:good", "--mesh", "4", "--setup", "setup"), 2, "name the axes (--axes)"),
-        (("train.py:good", *COMMON, "--axes", "data"), 2, "has 2 axes, but the names are ('data',)"),
+        (("train.py:good", *COMMON, "--axes", "data"), 2,
+         "has 2 axes, but the names are ('data',)"),
         (("train.py:good", *COMMON, "--mesh", "5,2"), 2,
          "argument x has the shape (64, 32): the mesh axis data of 5 devices does not divide its "
          "dim 0 of size 64"),
