@@ -134,13 +134,7 @@ class Recorder:
     # ops
 
     def _note(
-        self,
-        func: Any,
-        rule: Rule,
-        place: Place,
-        args: tuple[Any, ...],
-        kwargs: Any,
-        result: Any,
+        self, func: Any, rule: Rule, place: Place, args: tuple[Any, ...], kwargs: Any, result: Any
     ) -> None:
         storages = self.storages
         taken = [*tensors_in(args), *tensors_in(tuple(kwargs.values()))]
@@ -151,11 +145,10 @@ class Recorder:
         if rule.name == "aten._local_scalar_dense.default":
             self._read_value(taken[0])
             return
+        on_host = not any(item.device.type == self._device for item in (*taken, *given))
         if rule.name == "c10d.barrier.default":
-            taken, args = [], (None, *args[1:])  # its tensor only says which device's backend
-            on_host = False
-        else:
-            on_host = not any(item.device.type == self._device for item in (*taken, *given))
+            args = (None, *args[1:])  # its tensor only says which device's backend
+            taken, on_host = [], False
         message = communication.message(func, args, kwargs, self.groups)
         if on_host and message is None:
             if self._device == "cpu" or any(isinstance(x, FakeTensor) for x in (*taken, *given)):
