@@ -45,13 +45,14 @@ PROGRAMS: Mapping[str, str] = {
 #: What starts programs -> what reads its command line.
 LAUNCHERS: Mapping[str, str] = {
     "torchrun": "flint.frontends.torch.programs.launchers:torchrun",
+    "torch.distributed.launch": "flint.frontends.torch.programs.launchers:torch_launch",
     "accelerate": "flint.frontends.torch.programs.launchers:accelerate",
     "deepspeed": "flint.frontends.torch.programs.launchers:deepspeed",
 }
 #: Modules by which ``python -m`` starts a launcher.
 LAUNCHER_MODULES: Mapping[str, str] = {
     "torch.distributed.run": "torchrun",
-    "torch.distributed.launch": "torchrun",
+    "torch.distributed.launch": "torch.distributed.launch",
     "accelerate.commands.accelerate_cli": "accelerate",
     "deepspeed.launcher.runner": "deepspeed",
 }

@@ -35,7 +35,8 @@ class Program:
         environment: variables that its launcher sets beside those of ranks.
         per_node: processes on each host, if its launcher says so.
         nodes: hosts, if its launcher says so.
-        local_rank_argument: its launcher adds ``--local_rank=N`` to its arguments.
+        local_rank_option: its launcher puts this option, ``=`` and the process's number on its host
+            before its arguments; empty: none.
     """
 
     target: str
@@ -44,7 +45,7 @@ class Program:
     environment: Mapping[str, str] = field(default_factory=dict)
     per_node: int | None = None
     nodes: int | None = None
-    local_rank_argument: bool = False
+    local_rank_option: str = ""
 
     @property
     def name(self) -> str:

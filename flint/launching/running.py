@@ -10,15 +10,35 @@ import runpy
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import SupportsIndex
 
 from flint.launching.followed import followed_code
 from flint.launching.program import Program
 
 
+class LocalRankWord(str):
+    """``--local_rank=N``, as some launchers start their programs.
+
+    Copies of a process become other ranks after it was made, so what splits it at ``=``, as parsers
+    do, gets the number that the environment says then.
+    """
+
+    def __new__(cls, option: str) -> LocalRankWord:
+        return super().__new__(cls, f"{option}=0")
+
+    def partition(self, sep: str, /) -> tuple[str, str, str]:
+        option, found, text = super().partition(sep)
+        return option, found, os.environ["LOCAL_RANK"] if sep == "=" else text
+
+    def split(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:
+        return [*self.partition(sep)[::2]] if sep == "=" else super().split(sep, maxsplit)
+
+
 def run(program: Program) -> None:
     """Run a program as ``__main__``.  What it raises, SystemExit included, comes out of here."""
     os.environ.update(program.environment)
-    sys.argv = [program.target, *program.arguments]
+    first = [LocalRankWord(program.local_rank_option)] if program.local_rank_option else []
+    sys.argv = [program.target, *first, *program.arguments]
     if program.is_module:
         sys.path.insert(0, os.getcwd())
         runpy.run_module(program.target, run_name="__main__", alter_sys=True)

@@ -31,6 +31,7 @@ def program(tmp_path, monkeypatch):
         ("torchrun --nproc-per-node=8 train.py --nnodes 3", "train.py", False, ("--nnodes", "3")),
         ("torchrun --nnodes=2 --nproc_per_node 4 -m pkg.train x", "pkg.train", True, ("x",)),
         ("python -m torch.distributed.run --standalone train.py", "train.py", False, ()),
+        ("python -m torch.distributed.launch --use_env train.py 1", "train.py", False, ("1",)),
     ],
 )
 def test_a_command_line_names_the_program(line, target, is_module, arguments):

@@ -21,16 +21,26 @@ from flint.launching.program import Program
 
 def torchrun(words: Sequence[str]) -> Program:
     """``torchrun``'s command line."""
-    run = _package("torch.distributed.run", "torchrun", "the extra torch")
-    found = _parsed("torchrun", lambda: run.parse_args(list(words)))
+    return _torch_launcher("torch.distributed.run", "torchrun", words)
+
+
+def torch_launch(words: Sequence[str]) -> Program:
+    """The command line of ``python -m torch.distributed.launch``, torchrun's predecessor."""
+    return _torch_launcher("torch.distributed.launch", "torch.distributed.launch", words)
+
+
+def _torch_launcher(module: str, name: str, words: Sequence[str]) -> Program:
+    launcher = _package(module, name, "the extra torch")
+    found = _parsed(name, lambda: launcher.parse_args(list(words)))
     if found.no_python:
-        raise UsageError("torchrun --no-python starts no Python program: name the one it starts")
+        raise UsageError(f"{name} --no-python starts no Python program: name the one it starts")
     return Program(
         target=found.training_script,
         is_module=found.module,
         arguments=tuple(found.training_script_args),
         per_node=_number(found.nproc_per_node),
         nodes=_number(str(found.nnodes).partition(":")[0]),
+        local_rank_option="" if getattr(found, "use_env", True) else "--local-rank",
     )
 
 
@@ -66,7 +76,7 @@ def deepspeed(words: Sequence[str]) -> Program:
         arguments=tuple(found.user_args),
         per_node=found.num_gpus if found.num_gpus > 0 else None,
         nodes=found.num_nodes if found.num_nodes > 0 else None,
-        local_rank_argument=not found.no_local_rank,
+        local_rank_option="" if found.no_local_rank else "--local_rank",
     )
 
 
