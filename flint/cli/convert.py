@@ -83,8 +83,8 @@ def convert_command(
         str | None,
         typer.Option(
             "--step",
-            help="Step of a profile, ProfilerStep#4 or 4 [default: the last in which anything "
-            "ran].",
+            help="Step of a profile, ProfilerStep#4 or 4; of PyTorch's, all takes the whole trace "
+            "[default: the last in which anything ran].",
         ),
     ] = None,
     group: Annotated[

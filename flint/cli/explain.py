@@ -62,8 +62,8 @@ def explain_command(
         str | None,
         typer.Option(
             "--step",
-            help="Step of a profile, ProfilerStep#4 or 4 [default: the last in which anything "
-            "ran].",
+            help="Step of a profile, ProfilerStep#4 or 4; of PyTorch's, all takes the whole trace "
+            "[default: the last in which anything ran].",
         ),
     ] = None,
     other: Annotated[

@@ -30,6 +30,8 @@ Gemm: TypeAlias = tuple[int, int, int, int]
 
 #: Note of a trace that does not say whose it is.
 UNTOLD_RANK = "the trace does not name its rank: rank 0 is assumed"
+#: Note of a trace whose steps nothing marks.
+UNMARKED = "no marks of steps in the trace: they are told apart by the optimizers' steps"
 #: Note of a file that ends within its list of events.
 CUT_OFF = "the file ends within its list of events: the rest is missing"
 

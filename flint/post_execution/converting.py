@@ -71,8 +71,8 @@ def convert_traces(
         execution_traces: execution traces of the run that the Kineto traces are of, or folders.
         mesh: device grid; default: one axis of all ranks.
         axes: names of the mesh axes.
-        step: the step to convert, ``ProfilerStep#4`` or ``4``; default: the last one in which
-            something ran.
+        step: the step to convert, ``ProfilerStep#4`` or ``4``, or ``all`` for the whole of
+            PyTorch's traces; default: the last one in which something ran.
         groups: ranks of process groups that the traces do not tell, by the name of the group or of
             the collective.
         strict: refuse communications whose group, size or peer is not told, instead of inferring it

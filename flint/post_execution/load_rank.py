@@ -7,7 +7,7 @@ with_exchanges({item.units.rank: item}, 8, Choices(), warnings)[0].exchanges
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -19,7 +19,7 @@ from flint.errors import FlintError, UsageError
 from flint.host.reading_memory import bounded
 from flint.host.side_by_side import free_memory, processors, side_by_side
 from flint.observed.across_ranks import groups_across
-from flint.observed.columns import CUT_OFF, Observed
+from flint.observed.columns import CUT_OFF, UNMARKED, Observed
 from flint.observed.reading import form_of
 from flint.post_execution.et_join import completed, linked_rows, tensors_of_units
 from flint.post_execution.exchanges import Exchange, exchanges_of, untold_exchanges
@@ -37,6 +37,8 @@ _WORTHWHILE = 16 << 20
 #: A packed trace becomes about so many times as large, and reading takes so much memory for each
 #: byte (measured: 215 MB for 105 MB).
 _UNPACKED, _NEEDED = 12, 4
+#: ``--step`` for all that a trace has.
+ALL_STEPS: Final = "all"
 #: Steps that a note names.
 _NAMED = 8
 
@@ -65,7 +67,8 @@ class Choices:
     """What the user decides about traces.
 
     Attributes:
-        step: name or number of the step; None for the last one in which something ran.
+        step: name or number of the step; None for the last one in which something ran,
+            ``ALL_STEPS`` for the whole trace.
         groups: groups that are stated, by the name of a process group or of a collective.
         strict: whether nothing may be inferred.
     """
@@ -167,6 +170,8 @@ def _linked(
 ) -> Linked:
     """One rank's trace with its units; arguments and errors as of ``read_linked``."""
     tensors: list[tuple[Access, ...]] | None = None
+    if choices.step == ALL_STEPS:
+        trace, links = _as_one_step(trace, links)
     number, units = _chosen_step(trace, links, choices.step)
     groups: Mapping[str, tuple[int, ...]] = links.groups if links is not None else {}
     if units.rank in memory:
@@ -239,7 +244,7 @@ def _chosen_step(trace: Observed, links: Links | None, wanted: str | None) -> tu
     Args:
         trace: its steps.
         links: of the same trace; None of execution traces.
-        wanted: ``ProfilerStep#4``, ``4``, or None.
+        wanted: ``ProfilerStep#4``, ``4``, ``ALL_STEPS`` (of a trace that has one), or None.
 
     Raises:
         UsageError: no such step.
@@ -250,28 +255,43 @@ def _chosen_step(trace: Observed, links: Links | None, wanted: str | None) -> tu
             f"{trace.path}: {len(trace.ranks)} ranks in one PyTorch trace, which should have one"
         )
     numbers = list(range(len(trace.steps)))[::-1]
-    if wanted is not None:
+    if wanted not in (None, ALL_STEPS):
         numbers = [
             number
             for number, name in enumerate(trace.steps)
             if wanted in (name, name.rpartition("#")[2])
         ][:1]
         if not numbers:
-            raise UsageError(
-                f"--step {wanted}: {trace.path} has the steps {', '.join(trace.steps[:8])}"
-            )
+            raise UsageError(f"--step {wanted}: {trace.path} has the steps {_listed(trace.steps)}")
     for number in numbers:
         found = _units_of(trace, links, number)
         if len(found):
             skipped = numbers[: numbers.index(number)]
             if skipped:
-                empty = [trace.steps[other] for other in reversed(skipped)]
-                rest = f" and {len(empty) - _NAMED:,} more" if len(empty) > _NAMED else ""
-                text = ", ".join(empty[:_NAMED]) + rest
-                found.notes[f"steps at the end in which nothing ran ({text}): left out"] = 1
+                empty = _listed([trace.steps[other] for other in reversed(skipped)])
+                found.notes[f"steps at the end in which nothing ran ({empty}): left out"] = 1
+            if wanted is None and trace.notes.pop(UNMARKED, 0):
+                found.notes[
+                    f"{UNMARKED}: {trace.steps[number]} of {len(trace.steps):,} is converted; "
+                    f"--step {(number or len(trace.steps)) - 1} takes another, --step all the "
+                    "whole trace"
+                ] = 1
             return number, found
     names = trace.steps[numbers[0]] if len(numbers) == 1 else "any step"
     raise FlintError(f"{trace.path}: nothing ran in {names}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+def _as_one_step(trace: Observed, links: Links | None) -> tuple[Observed, Links | None]:
+    """A trace whose only step is all of it."""
+    notes = {text: count for text, count in trace.notes.items() if text != UNMARKED}
+    step = np.zeros(len(trace), np.int64)
+    trace = replace(trace, step=step, steps=("whole trace",), notes=notes)
+    return trace, links if links is None else replace(links, steps=())
 
 
 def _units_of(trace: Observed, links: Links | None, step: int) -> Units:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import tarfile
 import tempfile
+from bisect import bisect_right
 from collections import Counter
 from pathlib import Path
 
@@ -65,7 +66,8 @@ def test_every_published_profile_is_compared():
 
 def replayed(path):
     """A profile of one rank: its workload, the replay, (begin, end) of its events, nanoseconds."""
-    workload = convert_traces([path])
+    marked = any(e.get("name", "").startswith("ProfilerStep") for e in events_of(path))
+    workload = convert_traces([path], step=None if marked else "all")
     [name] = [program.name for program in workload.programs if program.timing is not None]
     [rank] = [rank for rank in record(workload).ranks if rank.program == name]
     ran = rank.slot != HOST_LANE
@@ -108,6 +110,37 @@ def test_a_profile_takes_its_measured_times_again(name, tmp_path):
             assert figure == pytest.approx(float(row[f"{column}_us"]), rel=1e-4, abs=0.06)
     found, result = compare(path)
     assert line(name, found, result.step_seconds) in DOCS.read_text()
+
+
+#: Steps, and what follows the optimizer's in each: the sum of the losses.
+LOOPS = {"linear_kineto.json.xz": (40, ""), "resnet_kineto.json.xz": (30, "aten::add_")}
+
+
+@pytest.mark.parametrize("name", quick(LOOPS, "linear_kineto.json.xz"))
+def test_the_steps_that_optimizers_tell_apart_have_all_kernels_between_them(name, tmp_path):
+    """PARAM's loops of training end with the optimizer's step or a sum, and so do theirs.
+
+    A kernel is of the step in which it was launched; its ``External id`` is that of the call
+    in these files of 2023, and equals some op's of another step.
+    """
+    path, (steps, last) = unpacked(name, tmp_path), LOOPS[name]
+    events = [e for e in events_of(path) if e.get("ph") == "X"]
+    updates = [e for e in events if e["name"].startswith("Optimizer.step#")]
+    ends = sorted(e["ts"] + e["dur"] for e in updates)
+    sums = sorted((e["ts"], e["ts"] + e["dur"]) for e in events if last and e["name"] == last)
+    ends = [sums[bisect_right(sums, (end,))][1] if last else end for end in ends]
+    assert len(ends) == steps
+    calls = {
+        e["args"]["correlation"]: e["ts"]
+        for e in events
+        if str(e.get("cat", "")).lower().endswith(("runtime", "driver"))
+    }
+    launched = [calls[e["args"]["correlation"]] for e in device_events(events)]
+    counted = Counter(bisect_right(ends, when) for when in launched)
+    assert counted[steps] == 0
+    for number in (0, 1, steps - 1):
+        [program] = convert_traces([path], step=str(number)).programs[:1]
+        assert len(program.graph) == counted[number]
 
 
 def line(name, found, seconds):

@@ -89,13 +89,13 @@ def test_a_compiled_graph_whose_kernels_are_not_named_is_said(tmp_path):
 
 
 def test_what_a_profile_lacks_is_said_with_what_records_it(tmp_path):
-    """Shapes, marks of two steps of training, and kernels for which the host waits."""
-    layer = torch.nn.Linear(IN, OUT)
-    optimizer = torch.optim.SGD(layer.parameters())
+    """Shapes, marks of steps that do not repeat, and kernels for which the host waits."""
+    layer, other = torch.nn.Linear(IN, OUT), torch.nn.Linear(OUT, OUT)
+    both = torch.nn.Sequential(layer, other)
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
-        for _ in range(2):
-            layer(torch.ones(ROWS, IN)).sum().backward()
-            optimizer.step()
+        for model in (layer, both):
+            model(torch.ones(ROWS, IN)).sum().backward()
+            torch.optim.SGD(model.parameters()).step()
     profiler.export_chrome_trace(str(tmp_path / "rank0.json"))
     workload = convert_traces([tmp_path / "rank0.json"])
     assert NO_SHAPES in workload.warnings

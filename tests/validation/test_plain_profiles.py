@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from flint.observed.reading import read_trace
+from flint.post_execution.converting import convert_traces
 from flint.validation.validating import validate
 from tests.post_execution.traces import Profile
 from tests.support.children import run_script
@@ -62,6 +63,24 @@ def test_a_plain_profile_of_jax_agrees_with_the_capture(name, host_runs):
     assert totals(report)["captured"] > 0
 
 
+def test_the_last_step_is_converted_and_others_or_all_by_choice(tmp_path):
+    """Three steps of three ops each that work: two products and an update."""
+    profile = Profile(0, 1)
+    for number in range(3):
+        trained(profile, 100 * number)
+    path = profile.write(tmp_path / "rank0.json")
+    workload = convert_traces([path])
+    assert len(workload.programs[0].graph) == 3
+    [said] = [text for text in workload.warnings if "optimizers' steps" in text]
+    assert "step#2 of 3 is converted; --step 1 takes another, --step all the whole trace" in said
+    assert workload.simulate().step_seconds == pytest.approx(48e-6)
+    assert len(convert_traces([path], step="0").programs[0].graph) == 3
+    assert len(convert_traces([path], step="step#1").programs[0].graph) == 3
+    whole = convert_traces([path], step="all")
+    assert len(whole.programs[0].graph) == 9
+    assert whole.simulate().step_seconds == pytest.approx(246e-6)
+
+
 def trained(profile, begin, optimizers=1, logged=False):
     """A step of 80 us: a product, its gradient on autograd's thread, optimizers, a loss."""
     profile.op("aten::mm", begin, 10)
@@ -100,6 +119,71 @@ def test_what_follows_the_last_step_is_no_part_of_it(tmp_path):
     trace = read_trace(profile.write(tmp_path / "rank0.json"))
     assert trace.steps == ("step#0", "step#1")
     assert [int((trace.step == step).sum()) for step in (0, 1, -1)] == [4, 4, 2]
+
+
+def kinds(profile, *names):
+    """Updates, each after the gradient of an op of these names, of a forward pass and its own."""
+    for number, name in enumerate(names):
+        begin = 100 * number
+        profile.op(f"aten::{name}", begin, 10)
+        profile.op(f"autograd::engine::evaluate_function: {name}Backward0", begin + 20, 10, tid=2)
+        profile.span("Optimizer.step#SGD.step", begin + 40, 8)
+        profile.op("aten::_foreach_add_", begin + 41, 5)
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        ("DGDG", [("D", "G"), ("D", "G")]),  # a GAN: two optimizers by turns
+        ("DDDGDDDG", [("D", "D", "D", "G")] * 2),
+        ("DDDDDG", []),  # one round of a critic and its generator
+        ("DG", []),
+        ("DGD", []),
+        ("GDD", []),
+    ],
+)
+def test_only_what_repeats_itself_is_told_apart(tmp_path, names, found):
+    profile = Profile(0, 1)
+    kinds(profile, *names)
+    trace = read_trace(profile.write(tmp_path / "rank0.json"))
+    ops = [
+        tuple(
+            trace.facts[kind].name.removeprefix("aten::")
+            for kind in trace.op[trace.step == number]
+            if trace.facts[kind].name in ("aten::D", "aten::G")
+        )
+        for number in range(len(trace.steps))
+    ]
+    assert ops == (found or [tuple(names)])
+
+
+def test_a_profile_that_begins_within_a_step_has_the_others_whole(tmp_path):
+    """The first update follows a part of the gradients; a forward pass is cut off at the end."""
+    profile = Profile(0, 1)
+    for number in range(3):
+        begin = 100 * number
+        if number:
+            profile.op("aten::mm", begin, 10)
+            profile.op("autograd::engine::evaluate_function: A", begin + 20, 5, tid=2)
+        profile.op("autograd::engine::evaluate_function: B", begin + 30, 5, tid=2)
+        profile.span("Optimizer.step#SGD.step", begin + 40, 8)
+        profile.op("aten::_foreach_add_", begin + 41, 5)
+    profile.op("aten::mm", 300, 10)
+    trace = read_trace(profile.write(tmp_path / "rank0.json"))
+    assert trace.steps == ("step#0", "step#1", "step#2")
+    assert [int((trace.step == step).sum()) for step in (0, 1, 2, -1)] == [2, 4, 4, 1]
+
+
+def test_updates_within_the_backward_pass_end_no_step(tmp_path):
+    """As by hooks that step an optimizer for each parameter as soon as it has its gradient."""
+    profile = Profile(0, 1)
+    profile.op("aten::mm", 0, 10)
+    for number in range(4):
+        begin = 20 + 20 * number
+        profile.op("autograd::engine::evaluate_function: AccumulateGrad", begin, 15)
+        profile.span("Optimizer.step#SGD.step", begin + 2, 8)
+        profile.op("aten::add_", begin + 3, 5)
+    assert read_trace(profile.write(tmp_path / "rank0.json")).steps == ("whole trace",)
 
 
 def test_a_single_step_is_the_whole_trace(tmp_path):

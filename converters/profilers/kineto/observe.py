@@ -20,14 +20,14 @@ from flint.converters.profilers.kineto.facts import Groups
 from flint.converters.profilers.kineto.processes import MERGED, UNTOLD_ORDER
 from flint.converters.profilers.kineto.reading import read_events
 from flint.converters.profilers.kineto.rows import add_ops, stand_in
-from flint.converters.profilers.kineto.unmarked_steps import steps_of
+from flint.converters.profilers.kineto.unmarked_steps import mark
 from flint.converters.profilers.torch_collectives import groups_of
 from flint.errors import FlintError
 from flint.observed.columns import CUT_OFF, UNTOLD_RANK, Hints, Observed
 from flint.observed.rows import ObservedRows
 from flint.post_execution.links import Links
 
-UNMARKED = "no ProfilerStep in the trace: its steps are separated by those of the optimizer"
+_NO_MARKS = "no ProfilerStep in the trace"
 #: More characters than a device's name has.
 _LONGEST_NAME = 80
 _HINTS = Hints(
@@ -47,10 +47,7 @@ def observe(path: Path) -> Observed:
     rows = ObservedRows(str(path))
     steps: dict[str, int] = {}
     for events in file.events:
-        if not events.steps:
-            events.steps.extend(steps_of(events))
-            if events.steps:
-                rows.note(UNMARKED)
+        mark(events, rows, _NO_MARKS)
     for rank, events in zip(file.ranks(rows), file.events, strict=True):
         numbers = [steps.setdefault(name, len(steps)) for name in _steps(events)]
         _add(rows, file, rank, events, {}, numbers)
@@ -72,6 +69,7 @@ def linked(
         several = f" (process {str(name)[:_LONGEST_NAME]})" if len(file.events) > 1 else ""
         rows = ObservedRows(f"{path}{several}")
         rank = file.ranks(rows)[place]
+        mark(events, rows, _NO_MARKS)
         steps = _steps(events)
         groups = _add(rows, file, rank, events, stated or {}, range(len(steps)))
         assert events.links is not None
@@ -184,13 +182,6 @@ def _add(
     if not events.ops:
         stand_in(events)
         rows.note("no CPU ops in the trace: its kernels are known by their names alone")
-    if not events.steps:
-        rows.note("no ProfilerStep in the trace: all of it is treated as one step")
-        if several := len(steps_of(events)):
-            rows.note(
-                f"an optimizer steps {several} times in what is treated as one step: call "
-                "profiler.step() after each"
-            )
     add_ops(rows, events, Groups(groups | dict(stated), events.links is None), rank, steps)
     return groups
 

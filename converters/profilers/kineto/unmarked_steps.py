@@ -1,59 +1,146 @@
 """Steps of a profile that marks none, as ``torch.profiler`` without a schedule leaves it.
 
-The idea: every optimizer notes its own step.  One after which a backward pass follows is the last
-of its step of training, and what comes then is the next step, or the end of this one (a loss that
-is averaged, gradients that are set to zero).  The first step tells which: the profile begins with
-it, so the next begins where the ops are again as in the beginning.
+The idea: every optimizer notes its own step.  Two after which the same gradients were computed end
+steps of training that repeat each other; a model trained by turns with another (a GAN) repeats
+itself after several.  What does not repeat is never cut.  What comes after an update is the next
+step, or the end of this one (a loss that is averaged, gradients that are set to zero).  The first
+step tells which: the profile begins with it, so the next begins where the ops are again as in the
+beginning.
 
-    events.steps.extend(steps_of(events))       # [(0, 70, "step#0"), (80, 150, "step#1")]
+    mark(events, rows, "no ProfilerStep in the trace")
+    events.steps                                # [(0, 70, "step#0"), (80, 150, "step#1")]
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 from flint.converters.profilers.kineto.events import Events, Op
+from flint.observed.columns import UNMARKED
+from flint.observed.rows import ObservedRows
 
 #: How a note of an optimizer begins, and an op of the backward pass.
 UPDATE: Final = "Optimizer.step#"
 _BACKWARD: Final = "autograd::engine::evaluate_function"
+#: How the op ends that adds up a parameter's gradient.
+_GRADIENT: Final = "AccumulateGrad"
 #: So many ops that follow each other are enough to know a step's begin by.
 _ALIKE: Final = 16
 
 
-def steps_of(events: Events) -> list[tuple[int, int, str]]:
-    """Begin, end and name of each step, in order; none where there are fewer than two.
+class Found(NamedTuple):
+    """What the optimizers' steps show.
+
+    Attributes:
+        steps: begin, end and name of each step of training, in order; none where fewer than two
+            repeat each other.
+        updates: how often the optimizers stepped, those that step one after the other counted once.
+    """
+
+    steps: list[tuple[int, int, str]]
+    updates: int
+
+
+def mark(events: Events, rows: ObservedRows, lack: str) -> None:
+    """Give a process's events their steps, where nothing marks them.
 
     Args:
-        events: of one process, without marks.
+        events: of one process.
+        rows: is told what was found.
+        lack: what the trace does not have.
     """
-    ops = sorted(events.ops, key=lambda op: (op.start, -op.duration))
-    noted = [(op.start, op.start + op.duration) for op in ops if op.name.startswith(UPDATE)]
+    if events.steps:
+        return
+    found = steps_of(events)
+    events.steps.extend(found.steps)
+    if found.steps:
+        rows.note(UNMARKED)
+        return
+    rows.note(f"{lack}: all of it is treated as one step")
+    if found.updates > 1:
+        rows.note(
+            f"an optimizer steps {found.updates} times in what is treated as one step, because "
+            "the gradients before each do not repeat themselves: call profiler.step() after each"
+        )
+
+
+def steps_of(events: Events) -> Found:
+    """The steps of one process, whose profile marks none."""
+    noted = [(op.start, op.start + op.duration) for op in events.ops if op.name.startswith(UPDATE)]
     updates = sorted([*events.updates, *noted])
-    ends = _ends(updates, [op.start for op in ops if op.name.startswith(_BACKWARD)])
-    if len(ends) < 2:
-        return []
-    issued = _outermost(ops, *updates[0])
+    if len(updates) < 2:
+        return Found([], len(updates))
+    ops = sorted(events.ops, key=lambda op: (op.start, -op.duration))
+    backward = [op for op in ops if op.name.startswith(_BACKWARD)]
+    ends = _ends(_outside(updates, backward), [op.start for op in backward])
+    kinds = _gradients(ops, ends)
+    # A profile may begin within a step; before its first update are a part of the gradients, then.
+    partial = len(kinds) > 2 and kinds[0] < kinds[1]
+    period = _period(kinds[partial:])
+    if not period:
+        return Found([], len(ends))
+    whole = ends[partial:][period - 1 :: period]
+    found = _cut_off(ops[0].start, [ends[0], *whole]) if partial else _steps(ops, updates[0], whole)
+    return Found(
+        [(start, end, f"step#{number}") for number, (start, end) in enumerate(found)], len(ends)
+    )
+
+
+def _cut_off(begin: int, ends: Sequence[int]) -> list[tuple[int, int]]:
+    """Steps of a profile that does not show how they begin: each to the end of its last update."""
+    return list(pairwise([begin, *ends]))
+
+
+def _steps(
+    ops: Sequence[Op], first_update: tuple[int, int], ends: Sequence[int]
+) -> list[tuple[int, int]]:
+    """Begin and end of each step, by the ends of their last updates, two or more.
+
+    Args:
+        ops: in order.
+        first_update: begin and end of the first.
+        ends: ascending.
+    """
+    issued = _outermost(ops, *first_update)
     starts = [op.start for op in issued]
     parts = [0, *(bisect_left(starts, end) for end in ends)]
     if len(set(parts)) < len(parts):
         return []  # a step in which the calling thread does nothing is none
     begin = [op.name for op in issued[: min(_ALIKE, parts[1])]]
-    begins = [
-        _begin([op.name for op in issued[first:last]], begin) + first
-        for first, last in pairwise(parts)
-    ]
-    after_all = begins[-1] > parts[-2]  # something follows the optimizer's step, of the last, too
+    names = [op.name for op in issued]
+    begins = [first + (_begin(names[first:last], begin) or 0) for first, last in pairwise(parts)]
+    last, over = ends[-1], max(op.start + op.duration for op in ops) + 1
+    rest = names[parts[-1] :]
+    if begins[-1] > parts[-2]:  # something follows the optimizer's step, of the last, too
+        following = _begin(rest, begin)
+        last = over if following is None else max(last, starts[parts[-1] + following])
+    elif 0 < len(rest) <= _ALIKE and all(
+        names[part : part + len(rest)] == rest for part in parts[1:]
+    ):  # the profile begins with something else, and ends with what follows each update
+        begins[1:] = [part + len(rest) for part in parts[1:-1]]
+        last = over
     bounds = [starts[place] for place in begins]
-    over = max(op.start + op.duration for op in ops) + 1
-    bounds[0], last = min(bounds[0], ops[0].start), over if after_all else ends[-1]
-    return [
-        (start, end, f"step#{number}")
-        for number, (start, end) in enumerate(zip(bounds, [*bounds[1:], last], strict=True))
-    ]
+    bounds[0] = min(bounds[0], ops[0].start)
+    return list(pairwise([*bounds, last]))
+
+
+def _outside(
+    updates: Sequence[tuple[int, int]], backward: Sequence[Op]
+) -> Sequence[tuple[int, int]]:
+    """Updates that are not made within the backward pass, as by a hook of each parameter."""
+    begins = [op.start for op in backward]
+    found = []
+    for start, end in updates:
+        around = backward[
+            max(0, bisect_right(begins, start) - _ALIKE) : bisect_right(begins, start)
+        ]
+        if not any(op.start + op.duration >= end for op in around):
+            found.append((start, end))
+    return found
 
 
 def _ends(updates: Sequence[tuple[int, int]], backward: Sequence[int]) -> list[int]:
@@ -63,6 +150,35 @@ def _ends(updates: Sequence[tuple[int, int]], backward: Sequence[int]) -> list[i
         if bisect_right(backward, following) > bisect_left(backward, end):
             found.append(end)
     return [*found, updates[-1][1]] if updates else []
+
+
+def _gradients(ops: Sequence[Op], ends: Sequence[int]) -> list[Counter[tuple[str, int]]]:
+    """The gradients that were computed before each end, with their shapes where they are known.
+
+    Shapes of gradients do not depend on the batch.  Where no parameter's gradient is added up, the
+    ops of the backward pass tell.
+
+    Args:
+        ops: in order.
+        ends: ascending.
+    """
+    starts = [op.start for op in ops]
+    bounds = [0, *(bisect_left(starts, end) for end in ends)]
+    parts = [ops[low:high] for low, high in pairwise(bounds)]
+    found = [
+        Counter((op.name, op.said) for op in part if op.name.endswith(_GRADIENT)) for part in parts
+    ]
+    if all(found):
+        return found
+    return [Counter((op.name, 0) for op in part if op.name.startswith(_BACKWARD)) for part in parts]
+
+
+def _period(kinds: Sequence[Counter[tuple[str, int]]]) -> int:
+    """After how many updates they repeat themselves; 0 where they do not."""
+    for period in range(1, len(kinds) // 2 + 1):
+        if all(one == other for one, other in zip(kinds, kinds[period:], strict=False)):
+            return period
+    return 0
 
 
 def _outermost(ops: Sequence[Op], begin: int, end: int) -> list[Op]:
@@ -82,7 +198,7 @@ def _outermost(ops: Sequence[Op], begin: int, end: int) -> list[Op]:
     return found
 
 
-def _begin(names: Sequence[str], begin: Sequence[str]) -> int:
-    """The first place at which names go on like the begin of the first step; 0 without any."""
+def _begin(names: Sequence[str], begin: Sequence[str]) -> int | None:
+    """The first place at which names go on like the begin of the first step; None without any."""
     places = range(len(names) - len(begin) + 1)
-    return next((at for at in places if list(names[at : at + len(begin)]) == list(begin)), 0)
+    return next((at for at in places if list(names[at : at + len(begin)]) == list(begin)), None)

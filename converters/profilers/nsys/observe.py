@@ -21,6 +21,7 @@ from typing import Any
 from flint.converters.profilers.kineto.events import LATEST, Events, Kernel, Op
 from flint.converters.profilers.kineto.facts import RECORD, Groups
 from flint.converters.profilers.kineto.rows import add_ops, stand_in
+from flint.converters.profilers.kineto.unmarked_steps import mark
 from flint.converters.profilers.nsys.database import Database, text
 from flint.converters.profilers.nsys.nccl import Payloads, called
 from flint.converters.profilers.nsys.processes import (
@@ -104,9 +105,8 @@ def _read(
             raise FlintError(f"{process.path}: {NOTHING_RAN}")
         stand_in(events)
         rows.note(NO_RANGES)
-    if not events.steps:
-        rows.note("no range in the export is named like a step: all of it is treated as one step")
     events.steps.sort()
+    mark(events, rows, "no range in the export is named like a step")
     listed = {name: tuple(sorted(ranks)) for name, ranks in process.groups.items()}
     groups = listed | dict(stated)
     steps = tuple(step[2] for step in events.steps) or ("whole trace",)
