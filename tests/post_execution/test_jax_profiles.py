@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from flint.errors import UsageError
 from flint.graph.graph import NodeKind
 from flint.post_execution.converting import convert_traces
 from tests.converters.chakra.consumer import execute
+from tests.support.children import answer_of
+from tests.support.shared import once
 
 pytestmark = pytest.mark.xdist_group("post-execution-jax")
 
@@ -104,3 +107,43 @@ def test_a_run_that_is_not_there_is_named(profiles):
 def test_a_profile_of_jax_comes_alone(profiles):
     with pytest.raises(UsageError, match="give only this one"):
         convert_traces([profiles["mlp"], profiles["scan"]])
+
+
+#: Bytes by which XLA counts more than moves, beside tables of addresses.  It counts the operand and
+#: the result of a scatter whole, and the operand of a gather in a fusion; Flint counts the places.
+#: The pool's gradient: 4,096 places of 4 x 16 x 16 x 16; the lookup's: 64 of 1,000 rows of 128 B.
+#: A loop's condition runs once more than its body, which XLA does not count: two scalars of 4 bytes
+#: are read and 1 byte is written, and one comparison is made, in each of two loops.
+WHOLE = {
+    "convolution": 2 * 4 * (16_384 - 4_096),
+    "lookup": 3 * 128 * (1_000 - 64),
+    "layers": -2 * 9,
+}
+COMPARISONS = {"layers": 2}
+
+
+@pytest.fixture(scope="module")
+def costed(tmp_path_factory):
+    """What XLA's cost analysis says of models, and the folder of their profiles."""
+
+    def profile(folder):
+        answer = answer_of(Path(__file__).with_name("costed_models.py"), folder, devices=1)
+        (folder / "costs.json").write_text(json.dumps(answer))
+
+    folder = once(tmp_path_factory, "costed-models", profile)
+    return json.loads((folder / "costs.json").read_text()), folder
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "name", ["mlp", "attention", "norm", "ordered", "convolution", "lookup", "layers"]
+)
+def test_an_executed_program_has_the_cost_that_xla_counts(name, costed):
+    """XLA counts a body once, and 8 bytes for each entry of a tuple, of which nothing is moved."""
+    costs, folder = costed
+    xla = costs[name]
+    graphs = [graph for graph, _ in convert_traces([folder / name]).graph.walk()]
+    flops = sum(int(graph.flops_by_node().sum()) for graph in graphs)
+    moved = sum(int((graph.bytes_read + graph.bytes_written).sum()) for graph in graphs)
+    assert flops == xla["flops"] + COMPARISONS.get(name, 0)
+    assert moved == xla["bytes"] - 8 * xla["entries"] - WHOLE.get(name, 0)
