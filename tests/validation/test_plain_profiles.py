@@ -157,6 +157,24 @@ def test_only_what_repeats_itself_is_told_apart(tmp_path, names, found):
     assert ops == (found or [tuple(names)])
 
 
+#: Batches that ``unmarked_training.py`` draws.
+DRAWN = {"gan": 9, "gan_once": 3, "hooks": 3, "lbfgs": 3}
+
+
+@pytest.mark.parametrize(
+    ("train", "steps"), [("gan", 3), ("gan_once", 1), ("hooks", 1), ("lbfgs", 1)]
+)
+def test_steps_of_real_training_are_whole(train, steps, tmp_path):
+    """Two models by turns; an optimizer for each parameter within the backward pass; a closure."""
+    path = tmp_path / "rank0.json"
+    run_script(Path(__file__).with_name("unmarked_training.py"), train, path)
+    trace = read_trace(path)
+    assert len(trace.steps) == steps
+    drawn = [fact.name == "aten::randn" for fact in trace.facts]
+    counts = [sum(drawn[op] for op in trace.op[trace.step == step]) for step in range(steps)]
+    assert counts == [DRAWN[train] // steps] * steps
+
+
 def test_a_profile_that_begins_within_a_step_has_the_others_whole(tmp_path):
     """The first update follows a part of the gradients; a forward pass is cut off at the end."""
     profile = Profile(0, 1)

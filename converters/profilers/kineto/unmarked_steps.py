@@ -78,16 +78,41 @@ def steps_of(events: Events) -> Found:
     backward = [op for op in ops if op.name.startswith(_BACKWARD)]
     ends = _ends(_outside(updates, backward), [op.start for op in backward])
     kinds = _gradients(ops, ends)
-    # A profile may begin within a step; before its first update are a part of the gradients, then.
-    partial = len(kinds) > 2 and kinds[0] < kinds[1]
-    period = _period(kinds[partial:])
+    period, partial, more = _period(kinds), False, False
+    if not period and len(kinds) > 2:
+        partial = kinds[0] < kinds[1] and _within_backward(ops, updates[0])
+        more = kinds[0] > kinds[1] and _same_parameters(events, ops, updates, ends)
+        period = _period(kinds[1:]) if partial or more else 0
     if not period:
         return Found([], len(ends))
-    whole = ends[partial:][period - 1 :: period]
-    found = _cut_off(ops[0].start, [ends[0], *whole]) if partial else _steps(ops, updates[0], whole)
+    first = ends[: partial or more]
+    whole = [*first, *ends[len(first) :][period - 1 :: period]]
+    found = _cut_off(ops[0].start, whole) if partial else _steps(ops, updates[0], whole)
     return Found(
         [(start, end, f"step#{number}") for number, (start, end) in enumerate(found)], len(ends)
     )
+
+
+def _within_backward(ops: Sequence[Op], first_update: tuple[int, int]) -> bool:
+    """Whether a profile begins in a backward pass: the calling thread does nothing before one."""
+    first = next(op.start for op in ops if op.name.startswith(_BACKWARD))
+    return _outermost(ops, *first_update)[0].start >= first
+
+
+def _same_parameters(
+    events: Events, ops: Sequence[Op], updates: Sequence[tuple[int, int]], ends: Sequence[int]
+) -> bool:
+    """Whether the first update is of the same parameters as the second, as their shapes tell.
+
+    Then the first step only does more, as a pipeline's that finds out the shapes of messages.
+    """
+    made: list[Counter[tuple[str, int]]] = []
+    for before, end in ((0, ends[0]), (ends[0], ends[1])):
+        spans = [span for span in updates if before < span[1] <= end]
+        inside = [op for op in ops if any(low <= op.start < high for low, high in spans)]
+        made.append(Counter((op.name, op.said) for op in inside))
+    told = any(any(events.said[said].get("Input Dims") or ()) for _, said in made[1])
+    return told and made[1] <= made[0]
 
 
 def _cut_off(begin: int, ends: Sequence[int]) -> list[tuple[int, int]]:
