@@ -42,7 +42,7 @@ def test_a_size_that_is_no_number_is_one_short_line(text, tmp_path):
 
 
 def test_more_ranks_than_are_mirrored_are_refused():
-    with pytest.raises(UsageError, match="at most 16,777,216 are taken"):
+    with pytest.raises(UsageError, match="the limit is 16,777,216"):
         convert_traces(run_of("ddp", 2), scale_out={"dp": 2**31 - 1})
 
 
