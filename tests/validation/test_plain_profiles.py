@@ -162,7 +162,14 @@ DRAWN = {"gan": 9, "gan_once": 3, "hooks": 3, "lbfgs": 3}
 
 
 @pytest.mark.parametrize(
-    ("train", "steps"), [("gan", 3), ("gan_once", 1), ("hooks", 1), ("lbfgs", 1)]
+    ("train", "steps"),
+    [
+        ("gan", 3),
+        *(
+            pytest.param(name, 1, marks=pytest.mark.thorough)
+            for name in ("gan_once", "hooks", "lbfgs")
+        ),
+    ],
 )
 def test_steps_of_real_training_are_whole(train, steps, tmp_path):
     """Two models by turns; an optimizer for each parameter within the backward pass; a closure."""

@@ -77,26 +77,26 @@ def steps_of(events: Events) -> Found:
     ops = sorted(events.ops, key=lambda op: (op.start, -op.duration))
     backward = [op for op in ops if op.name.startswith(_BACKWARD)]
     ends = _ends(_outside(updates, backward), [op.start for op in backward])
-    kinds = _gradients(ops, ends)
+    kinds = _gradients(events, ops, ends)
     period, partial, more = _period(kinds), False, False
     if not period and len(kinds) > 2:
-        partial = kinds[0] < kinds[1] and _within_backward(ops, updates[0])
+        partial = kinds[0] < kinds[1] and _within_backward(ops, updates)
         more = kinds[0] > kinds[1] and _same_parameters(events, ops, updates, ends)
         period = _period(kinds[1:]) if partial or more else 0
     if not period:
         return Found([], len(ends))
     first = ends[: partial or more]
     whole = [*first, *ends[len(first) :][period - 1 :: period]]
-    found = _cut_off(ops[0].start, whole) if partial else _steps(ops, updates[0], whole)
+    found = _cut_off(ops[0].start, whole) if partial else _steps(ops, updates, whole)
     return Found(
         [(start, end, f"step#{number}") for number, (start, end) in enumerate(found)], len(ends)
     )
 
 
-def _within_backward(ops: Sequence[Op], first_update: tuple[int, int]) -> bool:
+def _within_backward(ops: Sequence[Op], updates: Sequence[tuple[int, int]]) -> bool:
     """Whether a profile begins in a backward pass: the calling thread does nothing before one."""
     first = next(op.start for op in ops if op.name.startswith(_BACKWARD))
-    return _outermost(ops, *first_update)[0].start >= first
+    return _outermost(ops, updates)[0].start >= first
 
 
 def _same_parameters(
@@ -106,13 +106,18 @@ def _same_parameters(
 
     Then the first step only does more, as a pipeline's that finds out the shapes of messages.
     """
-    made: list[Counter[tuple[str, int]]] = []
+    made: list[Counter[tuple[str, str]]] = []
     for before, end in ((0, ends[0]), (ends[0], ends[1])):
         spans = [span for span in updates if before < span[1] <= end]
         inside = [op for op in ops if any(low <= op.start < high for low, high in spans)]
-        made.append(Counter((op.name, op.said) for op in inside))
-    told = any(any(events.said[said].get("Input Dims") or ()) for _, said in made[1])
-    return told and made[1] <= made[0]
+        made.append(Counter(_told(events, op) for op in inside))
+    return any(shapes for _, shapes in made[1]) and made[1] <= made[0]
+
+
+def _told(events: Events, op: Op) -> tuple[str, str]:
+    """An op's name and the shapes that it is given; "" where none are told."""
+    shapes = events.said[op.said].get("Input Dims")
+    return op.name, str(shapes) if shapes else ""
 
 
 def _cut_off(begin: int, ends: Sequence[int]) -> list[tuple[int, int]]:
@@ -121,16 +126,16 @@ def _cut_off(begin: int, ends: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _steps(
-    ops: Sequence[Op], first_update: tuple[int, int], ends: Sequence[int]
+    ops: Sequence[Op], updates: Sequence[tuple[int, int]], ends: Sequence[int]
 ) -> list[tuple[int, int]]:
     """Begin and end of each step, by the ends of their last updates, two or more.
 
     Args:
         ops: in order.
-        first_update: begin and end of the first.
+        updates: begin and end of each.
         ends: ascending.
     """
-    issued = _outermost(ops, *first_update)
+    issued = _outermost(ops, updates)
     starts = [op.start for op in issued]
     parts = [0, *(bisect_left(starts, end) for end in ends)]
     if len(set(parts)) < len(parts):
@@ -177,7 +182,9 @@ def _ends(updates: Sequence[tuple[int, int]], backward: Sequence[int]) -> list[i
     return [*found, updates[-1][1]] if updates else []
 
 
-def _gradients(ops: Sequence[Op], ends: Sequence[int]) -> list[Counter[tuple[str, int]]]:
+def _gradients(
+    events: Events, ops: Sequence[Op], ends: Sequence[int]
+) -> list[Counter[tuple[str, str]]]:
     """The gradients that were computed before each end, with their shapes where they are known.
 
     Shapes of gradients do not depend on the batch.  Where no parameter's gradient is added up, the
@@ -191,14 +198,16 @@ def _gradients(ops: Sequence[Op], ends: Sequence[int]) -> list[Counter[tuple[str
     bounds = [0, *(bisect_left(starts, end) for end in ends)]
     parts = [ops[low:high] for low, high in pairwise(bounds)]
     found = [
-        Counter((op.name, op.said) for op in part if op.name.endswith(_GRADIENT)) for part in parts
+        Counter(_told(events, op) for op in part if op.name.endswith(_GRADIENT)) for part in parts
     ]
     if all(found):
         return found
-    return [Counter((op.name, 0) for op in part if op.name.startswith(_BACKWARD)) for part in parts]
+    return [
+        Counter((op.name, "") for op in part if op.name.startswith(_BACKWARD)) for part in parts
+    ]
 
 
-def _period(kinds: Sequence[Counter[tuple[str, int]]]) -> int:
+def _period(kinds: Sequence[Counter[tuple[str, str]]]) -> int:
     """After how many updates they repeat themselves; 0 where they do not."""
     for period in range(1, len(kinds) // 2 + 1):
         if all(one == other for one, other in zip(kinds, kinds[period:], strict=False)):
@@ -206,14 +215,21 @@ def _period(kinds: Sequence[Counter[tuple[str, int]]]) -> int:
     return 0
 
 
-def _outermost(ops: Sequence[Op], begin: int, end: int) -> list[Op]:
-    """Ops inside of no other, on the thread that calls the optimizer.
+def _outermost(ops: Sequence[Op], updates: Sequence[tuple[int, int]]) -> list[Op]:
+    """Ops inside of no other, on the thread that calls the optimizers.
+
+    Others may run ops meanwhile, as gloo's do; that one does in most updates.
 
     Args:
         ops: in order.
-        begin, end: of the optimizer's first step.
+        updates: begin and end of each.
     """
-    calling = next((op.thread for op in ops if begin <= op.start < end), ops[0].thread)
+    starts = [op.start for op in ops]
+    threads: Counter[object] = Counter()
+    for begin, end in updates:
+        inside = ops[bisect_left(starts, begin) : bisect_left(starts, end)]
+        threads.update({op.thread for op in inside})
+    calling = threads.most_common(1)[0][0] if threads else ops[0].thread
     found: list[Op] = []
     over = -1
     for op in ops:
