@@ -7,7 +7,7 @@ with_exchanges({item.units.rank: item}, 8, Choices(), warnings)[0].exchanges
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -15,16 +15,15 @@ from typing import Final
 import numpy as np
 
 from flint import registry
-from flint.errors import FlintError, UsageError
+from flint.errors import FlintError
 from flint.host.reading_memory import bounded
 from flint.host.side_by_side import free_memory, processors, side_by_side
 from flint.observed.across_ranks import groups_across
-from flint.observed.columns import CUT_OFF, UNMARKED, Observed
+from flint.observed.columns import CUT_OFF, Observed
 from flint.observed.reading import form_of
+from flint.post_execution.chosen_step import ALL_STEPS, as_one_step, chosen_step
 from flint.post_execution.et_join import completed, linked_rows, tensors_of_units
 from flint.post_execution.exchanges import Exchange, exchanges_of, untold_exchanges
-from flint.post_execution.host_units import host_units
-from flint.post_execution.kernel_units import kernel_units
 from flint.post_execution.links import Links
 from flint.post_execution.meetings import CONTRADICTORY, take_back
 from flint.post_execution.storages import Access, Accesses
@@ -37,10 +36,6 @@ _WORTHWHILE = 16 << 20
 #: A packed trace becomes about so many times as large, and reading takes so much memory for each
 #: byte (measured: 215 MB for 105 MB).
 _UNPACKED, _NEEDED = 12, 4
-#: ``--step`` for all that a trace has.
-ALL_STEPS: Final = "all"
-#: Steps that a note names.
-_NAMED = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,8 +166,8 @@ def _linked(
     """One rank's trace with its units; arguments and errors as of ``read_linked``."""
     tensors: list[tuple[Access, ...]] | None = None
     if choices.step == ALL_STEPS:
-        trace, links = _as_one_step(trace, links)
-    number, units = _chosen_step(trace, links, choices.step)
+        trace, links = as_one_step(trace, links)
+    number, units = chosen_step(trace, links, choices.step)
     groups: Mapping[str, tuple[int, ...]] = links.groups if links is not None else {}
     if units.rank in memory:
         recorded, accesses = memory[units.rank]
@@ -236,73 +231,3 @@ def with_exchanges(
                     warnings[text] = warnings.get(text, 0) + count
         found[rank] = Recorded(item.trace, item.links, item.units, exchanges[rank], item.tensors)
     return found
-
-
-def _chosen_step(trace: Observed, links: Links | None, wanted: str | None) -> tuple[int, Units]:
-    """The step to convert and its units: the one that is named, else the last with work in it.
-
-    Args:
-        trace: its steps.
-        links: of the same trace; None of execution traces.
-        wanted: ``ProfilerStep#4``, ``4``, ``ALL_STEPS`` (of a trace that has one), or None.
-
-    Raises:
-        UsageError: no such step.
-        FlintError: nothing ran in it, or several ranks are in the trace.
-    """
-    if len(trace.ranks) != 1:
-        raise FlintError(
-            f"{trace.path}: {len(trace.ranks)} ranks in one PyTorch trace, which should have one"
-        )
-    numbers = list(range(len(trace.steps)))[::-1]
-    if wanted not in (None, ALL_STEPS):
-        numbers = [
-            number
-            for number, name in enumerate(trace.steps)
-            if wanted in (name, name.rpartition("#")[2])
-        ][:1]
-        if not numbers:
-            raise UsageError(f"--step {wanted}: {trace.path} has the steps {_listed(trace.steps)}")
-    for number in numbers:
-        found = _units_of(trace, links, number)
-        if len(found):
-            skipped = numbers[: numbers.index(number)]
-            if skipped:
-                empty = _listed([trace.steps[other] for other in reversed(skipped)])
-                found.notes[f"steps at the end in which nothing ran ({empty}): left out"] = 1
-            if wanted is None and trace.notes.pop(UNMARKED, 0):
-                found.notes[
-                    f"{UNMARKED}: {trace.steps[number]} of {len(trace.steps):,} is converted; "
-                    f"--step {(number or len(trace.steps)) - 1} takes another, --step all the "
-                    "whole trace"
-                ] = 1
-            return number, found
-    names = trace.steps[numbers[0]] if len(numbers) == 1 else "any step"
-    raise FlintError(f"{trace.path}: nothing ran in {names}")
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
-
-
-def _as_one_step(trace: Observed, links: Links | None) -> tuple[Observed, Links | None]:
-    """A trace whose only step is all of it."""
-    notes = {text: count for text, count in trace.notes.items() if text != UNMARKED}
-    step = np.zeros(len(trace), np.int64)
-    trace = replace(trace, step=step, steps=("whole trace",), notes=notes)
-    return trace, links if links is None else replace(links, steps=())
-
-
-def _units_of(trace: Observed, links: Links | None, step: int) -> Units:
-    """The units of a step.
-
-    Args:
-        trace: one rank's trace.
-        links: of the same trace; None of execution traces.
-        step: index into ``trace.steps``.
-    """
-    rows = np.flatnonzero(trace.step == step)
-    if links is not None and len(links.kernel_row):
-        return kernel_units(trace, links, rows, step)
-    return host_units(trace, links, rows)

@@ -1,0 +1,95 @@
+"""The step of a trace that is converted: the one that is named, else the last with work in it.
+
+chosen_step(trace, links, None)          # (number, units)
+chosen_step(*as_one_step(trace, links), ALL_STEPS)     # the whole trace
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from flint.errors import FlintError, UsageError
+from flint.observed.columns import UNMARKED, Observed
+from flint.post_execution.host_units import host_units
+from flint.post_execution.kernel_units import kernel_units
+from flint.post_execution.links import Links
+from flint.post_execution.units import Units
+
+#: ``--step`` for all that a trace has.
+ALL_STEPS: Final = "all"
+#: Steps that a note names.
+_NAMED = 8
+
+
+def chosen_step(trace: Observed, links: Links | None, wanted: str | None) -> tuple[int, Units]:
+    """The step to convert and its units: the one that is named, else the last with work in it.
+
+    Args:
+        trace: its steps.
+        links: of the same trace; None of execution traces.
+        wanted: ``ProfilerStep#4``, ``4``, ``ALL_STEPS`` (of a trace that has one), or None.
+
+    Raises:
+        UsageError: no such step.
+        FlintError: nothing ran in it, or several ranks are in the trace.
+    """
+    if len(trace.ranks) != 1:
+        raise FlintError(
+            f"{trace.path}: {len(trace.ranks)} ranks in one PyTorch trace, which should have one"
+        )
+    numbers = list(range(len(trace.steps)))[::-1]
+    if wanted not in (None, ALL_STEPS):
+        numbers = [
+            number
+            for number, name in enumerate(trace.steps)
+            if wanted in (name, name.rpartition("#")[2])
+        ][:1]
+        if not numbers:
+            raise UsageError(f"--step {wanted}: {trace.path} has the steps {_listed(trace.steps)}")
+    for number in numbers:
+        found = _units_of(trace, links, number)
+        if len(found):
+            skipped = numbers[: numbers.index(number)]
+            if skipped:
+                empty = _listed([trace.steps[other] for other in reversed(skipped)])
+                found.notes[f"steps at the end in which nothing ran ({empty}): left out"] = 1
+            if wanted is None and trace.notes.pop(UNMARKED, 0):
+                found.notes[
+                    f"{UNMARKED}: {trace.steps[number]} of {len(trace.steps):,} is converted; "
+                    f"--step {(number or len(trace.steps)) - 1} takes another, --step all the "
+                    "whole trace"
+                ] = 1
+            return number, found
+    names = trace.steps[numbers[0]] if len(numbers) == 1 else "any step"
+    raise FlintError(f"{trace.path}: nothing ran in {names}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+def as_one_step(trace: Observed, links: Links | None) -> tuple[Observed, Links | None]:
+    """A trace whose only step is all of it."""
+    notes = {text: count for text, count in trace.notes.items() if text != UNMARKED}
+    step = np.zeros(len(trace), np.int64)
+    trace = replace(trace, step=step, steps=("whole trace",), notes=notes)
+    return trace, links if links is None else replace(links, steps=())
+
+
+def _units_of(trace: Observed, links: Links | None, step: int) -> Units:
+    """The units of a step.
+
+    Args:
+        trace: one rank's trace.
+        links: of the same trace; None of execution traces.
+        step: index into ``trace.steps``.
+    """
+    rows = np.flatnonzero(trace.step == step)
+    if links is not None and len(links.kernel_row):
+        return kernel_units(trace, links, rows, step)
+    return host_units(trace, links, rows)
