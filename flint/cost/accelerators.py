@@ -138,6 +138,7 @@ def _kernel(table: Description) -> KernelModel:
         attention_efficiency=attention,
         eager_attention_efficiency=table.share("eager_attention_efficiency", attention),
         beside_communication=table.share("beside_communication", 1.0),
+        grouped_rows=table.count("grouped_rows") if "grouped_rows" in table.entries() else 0,
     )
     table.done()
     return kernel

@@ -1,11 +1,16 @@
 """Grouped products: each group of rows meets a matrix of its own, as the experts of a mixture do.
 
 The idea: ``ragged_dot`` and PyTorch's ``_grouped_mm`` are one product to a count of FLOPs, but
-kernels compute whole tiles of each group.  Where the groups end is only known when they run.  Of
-many rows per group the last tile is half full on average, whatever the distribution over groups; of
-few, each group that has a row has a tile, and reads its own matrix for it.
+kernels compute whole tiles of each group.  Where the groups end is only known when they run.
+
+Where each group begins a tile of its own, the last one is half full on average of many rows per
+group, whatever the distribution over groups; of few, each group that has a row has a tile, and
+reads its own matrix for it.  Where groups follow each other within tiles, as in JAX's kernels for
+TPUs (``jax.experimental.pallas.ops.tpu.megablox``), a tile is computed whole for every group that
+has a row in it: once, and once more for every group that begins inside of it.
 
     groups_of(graph)        # {work item: (groups, dim that is split)}
+    rows_visited(4096, 512, 8)      # 4096 + 7 * 512
 """
 
 from __future__ import annotations
@@ -38,6 +43,14 @@ def tiles_down(rows: Seconds, tile: int, groups: int) -> Seconds:
     found = np.array([with_rows(float(each), groups) for each in np.atleast_1d(rows)])
     tiles: Seconds = np.maximum(found, rows / tile + found / 2).reshape(np.shape(rows))
     return tiles
+
+
+def rows_visited(rows: float, tile: int, groups: int) -> float:
+    """Rows that are computed of ``rows`` whose groups follow each other in tiles of ``tile`` rows.
+
+    Groups that begin at a tile's first row are too few to count.
+    """
+    return rows + (with_rows(rows, groups) - 1) * min(tile, rows)
 
 
 def groups_of(graph: WorkloadGraph) -> Mapping[int, tuple[int, int]]:

@@ -42,6 +42,8 @@ class KernelModel:
         eager_attention_efficiency: that of the kernels that PyTorch brings itself; by default the
             same.
         beside_communication: speed of kernels while the device communicates, at most 1.
+        grouped_rows: rows of a grouped product's tile, where groups follow each other within tiles;
+            0: each group begins a tile of its own, of those above.
     """
 
     units: int
@@ -53,6 +55,7 @@ class KernelModel:
     attention_efficiency: float = 1.0
     eager_attention_efficiency: float = 1.0
     beside_communication: float = 1.0
+    grouped_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from flint.cost.classes import is_attention, named
 from flint.cost.curves import curve_seconds
-from flint.cost.grouped import ROWS, SUMS, groups_of, tiles_down
+from flint.cost.grouped import SUMS, groups_of, rows_visited, tiles_down
 from flint.cost.hardware import Accelerator, System
 from flint.cost.roofline import Seconds, as_measured, rate_table, slowest_unit, type_efficiency
 from flint.errors import FlintError
@@ -167,9 +167,14 @@ def matmul_stretch(
         b, m, n, k = np.maximum(sizes[graph.work_gemm[item]], 1.0)
         # Where loads differ, FLOPs are the mean rank's and sizes the busiest one's.
         ideal = max(float(graph.work_flops[item]), 1.0) / rates[where]
+        rows, tile = 1, accelerator.kernel.grouped_rows
         if dim == SUMS:  # the last step of each group's sum is half full on average
-            b, k = b * groups, k / groups + accelerator.kernel.k_step / 2
-        rows = groups if dim == ROWS else 1
+            more = accelerator.kernel.k_step / 2
+            b, k = b * groups, rows_visited(k, tile, groups) / groups if tile else k / groups + more
+        elif tile:
+            m = np.asarray(rows_visited(float(m), tile, groups))
+        else:
+            rows = groups
         best = best_seconds(b, m, n, k, rates[where], accelerator, rows)
         stretched[where] = max(1.0, float(best / ideal))
     return stretched

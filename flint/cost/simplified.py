@@ -1,4 +1,5 @@
-"""Systems without what only some simulators model: launches, protocols, reductions in switches.
+"""Systems without what only some simulators model: launches, protocols, reductions in switches,
+kernels that are slower beside communication.
 
 The idea: two simulators can be compared where both have the same hardware.  What one of them does
 not know is left out of the system, by name, and the system says so.
@@ -33,6 +34,11 @@ def _no_in_network(system: System) -> System:
     return _of_tiers(system, others)
 
 
+def _no_contention(system: System) -> System:
+    kernel = replace(system.accelerator.kernel, beside_communication=1.0)
+    return replace(system, accelerator=replace(system.accelerator, kernel=kernel))
+
+
 def _of_tiers(system: System, change: Callable[[Tier], Tier]) -> System:
     return replace(system, network=tuple(map(change, system.network)))
 
@@ -42,6 +48,7 @@ PARTS: Final[Mapping[str, Callable[[System], System]]] = {
     "launches": _no_launches,
     "protocols": _no_protocols,
     "in-network": _no_in_network,
+    "contention": _no_contention,
 }
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from importlib import import_module
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flint.cost.grouped import rows_visited
 from flint.cost.hardware import KernelModel, Tile
 from flint.cost.kernels import kernel_seconds
 from flint.cost.systems import load_system
@@ -173,3 +176,36 @@ def test_sums_in_groups_are_a_product_for_each():
 @given(st.integers(1, 64), st.integers(1, 4000), st.integers(1, 4000), st.integers(1, 4000))
 def test_a_grouped_product_is_never_faster_than_a_dense_one(groups, m, n, k):
     assert seconds(grouped(groups, m, n, k)) >= 0.999 * seconds(product(1, m, n, k))
+
+
+@pytest.mark.parametrize(("rows", "groups"), [(512, 128), (4096, 8), (65536, 128)])
+def test_groups_within_tiles_visit_as_many_as_the_kernel_of_jax(rows, groups):
+    """Mean of 20 random routings, by the function that plans the kernel's grid; of few rows per
+    group, some groups have none."""
+    import jax
+    import jax.numpy as jnp
+
+    gmm = import_module("jax.experimental.pallas.ops.tpu.megablox.gmm")
+    tile = 512
+
+    def tiles(sizes):
+        return gmm.make_group_metadata(
+            group_sizes=sizes, m=rows, tm=tile, start_group=jnp.int32(0),
+            num_nonzero_groups=groups, visit_empty_groups=False,
+        )[1]  # fmt: skip
+
+    even = np.full(groups, 1 / groups)
+    routings = np.random.default_rng(7).multinomial(rows, even, size=20).astype(np.int32)
+    visited = np.mean(jax.jit(jax.vmap(tiles))(routings)) * tile
+    assert rows_visited(rows, tile, groups) == pytest.approx(visited, rel=0.01)
+
+
+def test_groups_within_tiles_compute_a_tile_once_more_for_each_that_begins_inside():
+    """1024 rows in 4 groups on tiles of 256 rows: 4 tiles, and 3 again."""
+    system = plain(1, Tile(256, 256, 1.0))
+    kernel = replace(system.accelerator.kernel, grouped_rows=256)
+    shared = replace(system, accelerator=replace(system.accelerator, kernel=kernel))
+    each = 2 * 256 * 256 * 512 / PEAK
+    assert seconds(grouped(4, 1024, 256, 512), shared) == pytest.approx(7 * each)
+    sums = seconds(grouped(4, 256, 256, 1024, summed=True), shared)  # k of 448 for each of 4
+    assert sums == pytest.approx(4 * 448 / 512 * each)

@@ -7,6 +7,7 @@ import pytest
 
 from flint.cost.kernels import kernel_seconds
 from flint.cost.measured import read_measured
+from flint.cost.simplified import without
 from flint.cost.systems import load_system
 from flint.errors import UsageError
 from flint.mesh.mesh import Mesh
@@ -37,14 +38,15 @@ def test_what_is_measured_is_taken_and_the_rest_modelled(tmp_path):
 def test_a_step_with_measured_kernels(tmp_path):
     workload = overlapped(Mesh((8, 8), ("data", "model")), "model", 3)
     path = table(tmp_path, "op,result,seconds\ndot_general,4096x4096xbf16,0.25\n")
-    result = workload.simulate("dgx-h100", kernels=path)
+    result = workload.simulate(without(load_system("dgx-h100"), ("contention",)), kernels=path)
     assert result.step_seconds == 1.0  # four products, the gather behind them
     assert result.notes[-1].startswith("1 of 1 measured durations are used")
 
 
 def test_any_function_can_estimate():
     workload = overlapped(Mesh((8, 8), ("data", "model")), "model", 1)
-    result = workload.simulate(kernels=lambda graph, system: np.full(len(graph), 2.0))
+    system = without(load_system("dgx-h100"), ("contention",))
+    result = workload.simulate(system, kernels=lambda graph, system: np.full(len(graph), 2.0))
     assert result.compute_seconds == 4.0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 import flint
@@ -44,14 +45,34 @@ def test_without_in_network_an_all_reduce_moves_nearly_twice_its_size():
     assert ring.seconds == pytest.approx(7 / 4 * size / 351e9, rel=0.01)
 
 
+def test_without_contention_kernels_beside_a_communication_are_as_fast_as_alone():
+    """Four of five kernels are beside a gather that takes longer than all of them."""
+    workload = overlapped(Mesh((8, 8), ("data", "model")), "data", 4)
+
+    def kernels(graph, system):
+        return np.full(len(graph), 2e-6)
+
+    whole = workload.simulate(H100, kernels=kernels).compute_seconds
+    bare = workload.simulate(without(H100, ("contention",)), kernels=kernels).compute_seconds
+    speed = H100.accelerator.kernel.beside_communication
+    assert speed < 1
+    assert (whole, bare) == pytest.approx((4 * 2e-6 / speed + 2e-6, 5 * 2e-6))
+
+
 def test_without_launches_kernels_and_communications_are_shorter_by_them():
     workload = overlapped(Mesh((8, 8), ("data", "model")), "model", 4)
     launch = H100.accelerator.launch_overhead
-    whole, bare = workload.simulate(H100), workload.simulate(without(H100, ("launches",)))
+    system = without(H100, ("contention",))
+    whole, bare = workload.simulate(system), workload.simulate(without(system, ("launches",)))
     assert whole.compute_seconds - bare.compute_seconds == pytest.approx(5 * launch)
     assert whole.communication_seconds - bare.communication_seconds == pytest.approx(launch)
+<<<<<<< HEAD
     assert "dgx-h100 is simulated without launches" in bare.notes
     assert not any("without" in note for note in whole.notes)
+=======
+    assert "dgx-h100 is taken without launches, contention" in bare.notes
+    assert not any("without" in note for note in workload.simulate(H100).notes)
+>>>>>>> f9b8e188 (Kernels beside NCCL's have the multiprocessors that it leaves, as its maintainers and profiles tell; grouped products on TPUs compute a tile for every group in it, as the kernel's own grid does)
 
 
 def test_the_folder_remembers_what_its_system_is_without(tmp_path, capsys):
@@ -62,7 +83,11 @@ def test_the_folder_remembers_what_its_system_is_without(tmp_path, capsys):
         main(["simulate", str(tmp_path / "out"), "--json"])
     document = json.loads(capsys.readouterr().out)
     assert stopped.value.code == 0
+<<<<<<< HEAD
     assert "dgx-h100 is simulated without launches, protocols, in-network" in document["notes"]
+=======
+    assert f"dgx-h100 is taken without {', '.join(PARTS)}" in document["notes"]
+>>>>>>> f9b8e188 (Kernels beside NCCL's have the multiprocessors that it leaves, as its maintainers and profiles tell; grouped products on TPUs compute a tile for every group in it, as the kernel's own grid does)
     bare = flint.load(tmp_path / "out").simulate(without(H100, tuple(PARTS)))
     assert document["step_seconds"] == bare.step_seconds
 

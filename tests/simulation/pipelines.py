@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from flint.cost.prices import Prices
+from flint.cost.simplified import without
 from flint.cost.systems import load_system
 from flint.graph.building import GraphBuilder, TableBuilder
 from flint.graph.communication import Communication
@@ -175,7 +176,7 @@ class CostsByName(Costs):
     """Durations that depend on what a node does and on the stage that does it."""
 
     def __init__(self, seed: int, longest: int, beside: float = 1.0) -> None:
-        super().__init__(Prices(load_system("dgx-h100")))
+        super().__init__(Prices(without(load_system("dgx-h100"), ("contention",))))
         self.seed, self.longest = seed, longest
 
     def ticks(self, item, unrolled, emission, rank):

@@ -15,6 +15,7 @@ import flint
 from flint.converters.chakra.check.checker import check
 from flint.converters.chakra.read.reader import read_trace
 from flint.converters.chakra.schema import NodeType
+from flint.cost.simplified import without
 from flint.cost.systems import load_system
 from flint.errors import FlintError
 from flint.simulation.recording import record
@@ -77,7 +78,7 @@ def test_the_device_does_not_hold_what_the_host_keeps(offloaded) -> None:
 
 
 def test_copies_take_the_hosts_link_beside_kernels(offloaded) -> None:
-    system = load_system("dgx-h100")
+    system = without(load_system("dgx-h100"), ("contention",))
     accelerator = system.accelerator
     found = copies(offloaded.simulate(system))
     assert {name: row.count for name, row in found.items()} == {

@@ -19,6 +19,7 @@ from flint.cost.collectives import collective_seconds
 from flint.cost.kernels import kernel_seconds
 from flint.cost.placement import place
 from flint.cost.prices import Prices
+from flint.cost.simplified import without
 from flint.cost.systems import load_system
 from flint.cost.uncertainty import spread_of
 from flint.errors import FlintError, UsageError
@@ -41,6 +42,8 @@ from tests.graph.unrolling.random_graphs import programs as random_programs
 from tests.support.shared import examples
 
 H100 = load_system("dgx-h100")
+#: The same with kernels as fast beside communication as alone.
+ALONE = without(H100, ("contention",))
 BIG = tensor_type((4096, 4096), "bf16")
 _ITEM = WorkItem(Unit.MATMUL, "bf16", 2 * 4096**3, (1, 4096, 4096, 4096))
 PRODUCT = Work((_ITEM,), 1 << 26, 1 << 25)
@@ -84,7 +87,7 @@ def overlapped(mesh: Mesh, axis: str, products: int = 1) -> Workload:
 def test_a_step_by_hand():
     """The gather takes longer than the first product: the second begins when the gather is over."""
     workload = overlapped(Mesh((8, 8), ("data", "model")), "data")
-    result = workload.simulate("dgx-h100")
+    result = workload.simulate(ALONE)
     kernel = kernel_seconds(workload.graph, H100)[1]
     item = workload.graph.tables.communications[0]
     [profile] = place(item.groups, H100).profiles
@@ -142,7 +145,7 @@ def test_pipeline_stages_overlap():
     A send on NVLink (33.6 MB at 351 GB/s) takes less than a product, and a loop's next iteration
     sends only when the last one is over.
     """
-    result = pipeline(6).simulate("dgx-h100")
+    result = pipeline(6).simulate(ALONE)
     first, second = result.programs
     kernel = first.figures.compute_seconds / 6
     send = first.figures.communication_seconds / 6

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from flint.cost.prices import Prices
+from flint.cost.simplified import without
 from flint.cost.systems import load_system
 from flint.graph.building import GraphBuilder, TableBuilder
 from flint.graph.communication import Communication
@@ -108,10 +109,11 @@ def test_a_training_loop_comes_to_rest(lookahead):
     gone = left_out(loop, least(loop))
     short = shorten([(graph, np.arange(64))], [loop], [gone])
     assert instances_of(short.programs[0][0]) <= 18 * 6 + 1
-    costs = Costs(Prices(load_system("dgx-h100")))
+    system = without(load_system("dgx-h100"), ("contention",))
+    costs = Costs(Prices(system))
     actors = build_actors(short.programs, 64, costs.ticks, costs=costs.columns)
     assert steady(short.cuts[0], actors, run(actors.columns, actors.members)) is not None
-    quick = workload_of(graph, mesh=mesh).simulate("dgx-h100", granularity="op")
+    quick = workload_of(graph, mesh=mesh).simulate(system, granularity="op")
     assert quick.programs[0].classes[0].count == 4001
     full = [(graph, np.arange(64))]
     actors = build_actors(full, 64, costs.ticks, costs=costs.columns)
