@@ -144,7 +144,7 @@ V5P = {  # scripts since February 2024
 }
 #: Chips of a slice; more are data parallel over the data-centre network.
 _SLICE_V5P = {32: 64, 64: 64, 128: 128, 512: 512, 1024: 1024}
-_PEAK = {"v6e": 918e12, "v5e": 197e12, "v5p": 459e12, "v7x": 2307e12}
+_PEAK = {"v4": 275e12, "v6e": 918e12, "v5e": 197e12, "v5p": 459e12, "v7x": 2307e12}
 
 
 def case_of(run: Run) -> Case | NoCase:

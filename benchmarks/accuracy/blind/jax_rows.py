@@ -117,6 +117,7 @@ class Entry:
         tensor: ranks of tensor parallelism.
         scaling: of the products, where they are narrow.
         memory: whether what is kept is kept as published.
+        accumulated: batches of a step.
     """
 
     remat: str
@@ -127,6 +128,7 @@ class Entry:
     tensor: int = 1
     scaling: str = ""
     memory: bool = True
+    accumulated: int = 1
 
 
 _ADAM = "AdamW, not Adafactor; f32 weights"
@@ -136,6 +138,7 @@ _MIXTURE = "no norm of queries and keys"
 _GPT_OSS = "no sinks, no biases"
 _SHARED = "as the row says"
 _GEMMA = "global heads of 256, twice as many; loss not in tiles"
+_TIED = "embedding and head are two matrices"
 _WAN = "cross attention with the weights of self-attention; no modulation, f32 weights"
 #: Row -> how it is run.
 ENTRIES: Mapping[str, Entry] = {
@@ -183,23 +186,60 @@ ENTRIES: Mapping[str, Entry] = {
     "px-llama31-405b-v6e-512": Entry("full", _ADAM, slice=256, tensor=4, memory=False),
     "px-mixtral-v6e-256": Entry("full", _ADAM, memory=False),
     "px-mixtral-v5p-128": Entry("full", _ADAM, memory=False),
+    "ax-7b1-v4-512": Entry("attention", _TIED, memory=False),
+    "ax-7b1-v5e-1024": Entry("attention", _TIED, slice=256, memory=False),
+    "ax-7b1-v5p-256": Entry("attention", _TIED, memory=False),
+    "ax-7b2-v5e-1024": Entry("dots", _TIED, slice=256, memory=False),
+    "ax-70b2-v6e-1024": Entry("offloaded attention", slice=256),
+    "ax-70b2-v6e-256": Entry(
+        "offloaded attention", "four steps of a quarter: the optimizer counts four times",
+        accumulated=4, memory=False,
+    ),
+    "ax-hc3b-v5p-512": Entry("dots", f"{_TIED}; {_MIXTURE}", memory=False),
+    "ax-hc3b-v5p-1024": Entry("dots", f"{_TIED}; {_MIXTURE}", memory=False),
+    "ax-hc3b-v5p-2048": Entry("dots", f"{_TIED}; {_MIXTURE}", memory=False),
+    "tp-8b-v6e-256": Entry("offloaded", _ADAM, memory=False),
+    "tp-70b-v6e-256": Entry("offloaded", _ADAM, memory=False),
+    "tp-405b-v6e-256": Entry("offloaded", _ADAM, tensor=4, memory=False),
+    "tp-405b-v6e-512": Entry(
+        "offloaded", f"{_ADAM}; slices are replicas", slice=256, tensor=4, memory=False
+    ),
+    "mt-dsv2lite-v5p-4": Entry("full", "", memory=False),
+    "mt-900b-v6e-256": Entry("offloaded attention", "AdamW, f32 weights", tensor=16, memory=False),
+    "mt-moe700b-exp-v6e-256": Entry("offloaded attention", "AdamW, f32 weights", experts=16,
+        memory=False),
+    "mt-8b-v6e-64": Entry("offloaded attention"),
 }  # fmt: skip
 #: Why other rows are none, by how their ids begin.
 REASONS: Mapping[str, str] = {
     "iw-gemma4-2b": "embeddings per layer and shared keys: no such model here",
     "iw-gemma4-4b": "embeddings per layer and shared keys: no such model here",
 }
-KINDS: Mapping[str, str] = {"TPU v7x (Ironwood)": "v7x", "TPU v6e": "v6e", "TPU v5p": "v5p"}
+KINDS: Mapping[str, str] = {
+    "TPU v7x (Ironwood)": "v7x", "TPU v6e": "v6e", "TPU v5p": "v5p", "TPU v5e": "v5e",
+    "TPU v4": "v4",
+}  # fmt: skip
+#: Rows on GPUs -> what is kept for the backward pass, whether attention is cuDNN's kernel.
+ON_GPUS: Mapping[str, tuple[str, bool]] = {
+    "jt-llama2-7b-h100-8": ("dots", True),
+    "ax-7b1-h100-256": ("attention", False),
+    "ax-7b1-h100-512": ("attention", False),
+    "ax-7b2-h100-256": ("attention", True),
+    "ax-70b2-h100-512": ("attention", False),
+}
 
 
 def expressed(recipe: Recipe) -> Expressed | NoCase:
     """A recipe as a JAX model, or why it is none."""
-    if recipe.id.startswith("jt-"):
+    if recipe.id in ON_GPUS:
         return _on_gpus(recipe)
     entry = ENTRIES.get(recipe.id)
     if entry is None:
         return NoCase(next(text for key, text in REASONS.items() if recipe.id.startswith(key)))
-    found = [(weight, _case(recipe, entry, *what)) for weight, *what in _sum(recipe)]
+    part = replace(recipe, batch=recipe.batch // entry.accumulated)
+    found = [
+        (weight * entry.accumulated, _case(part, entry, *what)) for weight, *what in _sum(recipe)
+    ]
     for _, case in found:
         if isinstance(case, NoCase):
             return case
@@ -212,18 +252,24 @@ def expressed(recipe: Recipe) -> Expressed | NoCase:
 
 
 def _on_gpus(recipe: Recipe) -> Expressed | NoCase:
-    """MaxText on GPUs."""
-    sizes = recipe.sizes
+    """Llama of MaxText and AXLearn on GPUs."""
+    sizes, split = recipe.sizes, recipe.parallelism
+    remat, kernel = ON_GPUS[recipe.id]
     heads = Heads(queries=sizes["heads"], keys=sizes["kv_heads"], size=sizes["head_dim"])
     model = Config(
         layers=sizes["layers"], width=sizes["hidden"], heads=heads, hidden=sizes["ffn"],
-        vocabulary=sizes["vocabulary"], scan=False, mixer=cudnn_attention,
+        vocabulary=sizes["vocabulary"], scan=recipe.id.startswith("ax-"),
+        mixer=cudnn_attention if kernel else attention,
     )  # fmt: skip
     run = as_run(recipe, each=recipe.batch // recipe.devices)
-    case = gpu_case(run, model, "dots", {"data": recipe.devices}, recipe.devices)
+    shards = split.get("fsdp", recipe.devices)
+    case = gpu_case(run, model, remat, {"data": shards}, recipe.devices)
     if isinstance(case, NoCase):
         return case
-    differs = f"{case.expressed}; attention is computed again"
+    if kernel:
+        differs = f"{case.expressed}; attention is computed again"
+    else:
+        differs = case.expressed.replace("cuDNN's attention", "attention as XLA runs it")
     return Expressed((Part(1.0, case),), recipe.batch, differs, memory=False)
 
 
@@ -301,7 +347,7 @@ def _mixture(recipe: Recipe, layers: Layers, mixer: Any) -> moe.Config:
     """A mixture of experts; dropless unless the row states a capacity."""
     sizes = recipe.sizes
     if sizes.get("attention") == "MLA":
-        model = SIZES["deepseek-v3"]
+        model = SIZES["deepseek-v3" if sizes["q_lora"] else "deepseek-v2-lite"]
         assert model.form is not None
         form = replace(model.form, fused=False)
         return replace(model, form=form, sequence=recipe.sequence)

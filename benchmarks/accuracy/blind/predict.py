@@ -46,7 +46,7 @@ COLUMNS = (
     "left_out",
 )  # fmt: skip
 #: Trainers of JAX; of all others PyTorch's.
-JAX = ("MaxText", "MaxDiffusion", "PyTorch/XLA")
+JAX = ("MaxText", "MaxDiffusion", "PyTorch/XLA", "AXLearn")
 
 
 def expressed(recipe: Recipe) -> Expressed | NoCase:

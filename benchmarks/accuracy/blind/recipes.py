@@ -115,12 +115,13 @@ def _nemo(recipe: Recipe, tokens: int) -> float:
 
 
 def _maxtext(recipe: Recipe, batch: int) -> float:
-    """FLOPs of a mixture as MaxText counts them: of the experts that a token has."""
+    """FLOPs as MaxText counts them: of a mixture those of the experts that a token has."""
     sizes = recipe.sizes
+    hidden = sizes["expert_ffn"] * sizes["top_k"] if sizes.get("experts") else sizes["ffn"]
     return maxtext_flops(
         layers=sizes["layers"], width=sizes["hidden"], heads=sizes["heads"],
         keys=sizes["kv_heads"], size=sizes["head_dim"],
-        hidden=sizes["expert_ffn"] * sizes["top_k"], products=3, vocabulary=sizes["vocabulary"],
+        hidden=hidden, products=3, vocabulary=sizes["vocabulary"],
         sequence=recipe.sequence, sequences=batch,
     )  # fmt: skip
 

@@ -69,7 +69,27 @@ NARROW: Mapping[str, str] = {
     "fp8": "delayed",
 }
 #: Frameworks whose elementwise kernels are fused, though no compiler does it.
-FUSED = ("Megatron", "NeMo", "Primus", "BioNeMo")
+FUSED = ("Megatron", "NeMo", "Primus", "BioNeMo", "PyTorch FSDP + Transformer", "DeepSpeed")
+#: How ids begin of rows whose Triton kernels fuse norms, rotation and loss.
+LIGER = ("fa-mistral-1-b8-foak", "fa-mistral-4-b16-foak", "fa-llama8b-4-b16-liger")
+#: How ids begin of rows whose parameters and optimizer states are in bf16.
+BF16 = ("fa-mistral-1", "fa-mistral-2", "tune-")
+#: How ids begin -> what tells that a row's GPUs are others than it names.
+DEVICES: Mapping[str, tuple[str, str]] = dict.fromkeys(
+    ("ao-h100", "aonc-"),
+    (
+        "H100 96GB",
+        "torchao's logs (its pull request 1802) tell GPUs of 95 GiB: those of 500 W",
+    ),
+)
+#: How ids begin -> why a row is none of our models.
+REASONS: Mapping[str, str] = {
+    "me-8b-h200-64k": "the optimizer runs on the CPU, whose speed is not stated",
+    "me-8b-h200-256k": "the optimizer runs on the CPU, whose speed is not stated",
+    "me-8b-b200-64k": "the optimizer runs on the CPU, whose speed is not stated",
+    "me-8b-b200-256k": "the optimizer runs on the CPU, whose speed is not stated",
+    "rn50-": "no such recipe here",
+}
 #: FlashAttention 2's share of the peak, forward and backward.  H100: Shah et al., FlashAttention-3
 #: (2024), section 1.  B200: it has no kernels for it; 350 TFLOP/s (tritonbench, pull request 171).
 FLASH2: Mapping[str, float] = {"H100": 0.35, "H200": 0.35, "B200": 0.155}
@@ -90,6 +110,16 @@ DIFFERS: Mapping[str, str] = {
     "prime-": "no norm of queries and keys; embedding and head are two matrices",
     "rlprime-q30b": "no norm of queries and keys; the optimizer counts twice",
     "rlprime-": "no norm of queries and keys; embedding and head are two matrices",
+    "prl-": "no norm of queries and keys; the optimizer counts twice",
+    "lf-": "embedding and head are two matrices",
+    "tune-": "scores of whole sequences, not of packed samples; embedding and head are two "
+    "matrices",
+    "me-": "gradients and optimizer states sharded, as FSDP keeps gathered parameters",
+    "ca-7b": "gradients and optimizer states sharded, as FSDP keeps gathered parameters",
+    "ca-70b": "parameters sharded, too",
+    "mlp-": "Transformer Engine's fused kernels as what torch.compile fuses; attention in 16 bits",
+    "te-mi300x": "Transformer Engine's fused kernels as what torch.compile fuses",
+    "ao-gb200-scout": "the shared expert as a wider dense network",
     "ie-": "eight samples of 2,048 packed; optimizer and parameters sharded in a node",
     "kf-": "experts in one parameter; no padding to the busiest; no loss that balances",
     "bionemo-gb300": "36 GPUs in one NVLink domain; context parallelism as PyTorch runs it",
@@ -110,9 +140,11 @@ GROUPED: Mapping[str, bool | None] = {
     "mxfp8 linears, bf16 grouped products": False,
     "mxfp8 grouped products of the experts, bf16 linears": True,
     "mxfp8 linears and grouped products": None,
+    "mxfp8 linears and grouped products of the experts; head, router, key and value projections "
+    "bf16": None,
 }
 #: Mixtures whose checkpointing is expressed, or left out.
-MIXED = ("primus-mi355x-qwen30b", "rlprime-", "kf-")
+MIXED = ("primus-mi355x-qwen30b", "rlprime-", "kf-", "prl-")
 WITHOUT = ("primus-mi355x-qwen30b-8",)
 #: What a row's memory cannot be told from, by how ids begin.
 NO_MEMORY: Mapping[str, str] = {
@@ -134,6 +166,8 @@ def expressed(recipe: Recipe) -> Expressed | NoCase:
         return NoCase(reason)
     if "experts" in recipe.sizes:
         return _mixture(recipe)
+    device, evidence = first(DEVICES, recipe.id, ("", ""))
+    recipe = replace(recipe, accelerator=device or recipe.accelerator)
     packed = first(PACKED, recipe.id, 1)
     recipe = replace(recipe, sequence=recipe.sequence // packed, batch=recipe.batch * packed)
     mesh, config = mesh_of(recipe), config_of(recipe)
@@ -142,14 +176,16 @@ def expressed(recipe: Recipe) -> Expressed | NoCase:
     each = _each(recipe, mesh, accumulated)
     words = [first(CHECKPOINTS, recipe.remat), "compile" if recipe.compiled else ""]
     run = as_run(recipe, words, accumulated, each)
-    sharded = "zero" in recipe.parallelism or recipe.id.startswith("nanochat")
+    sharded = (
+        "zero" in recipe.parallelism and not recipe.id.startswith("ca-70b")
+    ) or recipe.id.startswith("nanochat")
     config = replace(as_recipe(run, config), keep=sharded)
     system, accelerator = first(SYSTEMS, recipe.accelerator)
-    note = first(DIFFERS, recipe.id, "")
+    note = "; ".join(filter(None, (first(DIFFERS, recipe.id, ""), evidence)))
 
     def case(layers: int) -> Case | NoCase:
         shallow = replace(config, layers=layers)
-        fused = recipe.framework.startswith(FUSED)
+        fused = recipe.framework.startswith(FUSED) or recipe.id.startswith(LIGER)
         slice_ = 36 if recipe.id.startswith("bionemo-gb300") else 0
         return torch_case(
             run, shallow, mesh, system, accelerator, note=note, fused=fused, slice_=slice_
@@ -191,6 +227,11 @@ def replicas(mesh: Mapping[str, int]) -> int:
 
 def _excluded(recipe: Recipe) -> str:
     """Why a row is none of our models; "" if it is one."""
+    reason = first(REASONS, recipe.id)
+    if reason:
+        return str(reason)
+    if "double_blocks" in recipe.sizes or "image_tokens" in recipe.sizes:
+        return "a diffusion transformer: no such PyTorch model here"
     if recipe.id.startswith("trn1"):
         return "no description of Trainium here"
     if recipe.sizes.get("attention") == "MLA":
@@ -215,12 +256,18 @@ def config_of(recipe: Recipe) -> Config:
     if sizes.get("mlp") == "relu^2":  # two matrices, of as many FLOPs as three
         hidden = round(hidden * 2 / 3 / 128) * 128
     vocabulary = sizes["vocabulary"]
+    more: dict[str, Any] = {}
+    if sizes.get("learned_positions"):  # MPT; FSDP reduces in the type of the gathered parameters
+        more = {"style": "gpt", "reduce_dtype": torch.bfloat16}
+    if recipe.id.startswith(BF16):
+        more = {"kept_dtype": torch.bfloat16}
     return Config(
         layers=sizes["layers"],
         width=sizes["hidden"],
         heads=Heads(queries=sizes["heads"], keys=sizes["kv_heads"], size=sizes["head_dim"]),
         hidden=hidden,
         vocabulary=vocabulary + (-vocabulary) % 4,
+        **more,
     )
 
 
