@@ -176,6 +176,8 @@ class Tier:
             this, else it is an open row.
         oversubscription: of a Switch: bandwidth of the devices that share an uplink, together, over
             that of the uplink; 1 where all can send at once at full rate.
+        beside_communication: speed of kernels while the device communicates up to this tier; 0: the
+            accelerator's.
     """
 
     name: str
@@ -190,6 +192,7 @@ class Tier:
     oversubscription: float = 1.0
     ports: str = "own"
     protocols: tuple[tuple[float, float], ...] = ()
+    beside_communication: float = 0.0
 
     @property
     def rate(self) -> float:

@@ -68,6 +68,20 @@ class Prices:
             return None
         return collective_seconds(item, placement.profiles[number], self._algorithm)
 
+    def speed_beside(self, item: Communication, rank: int) -> float:
+        """Speed of the rank's kernels while it takes part in a communication; 1 in none."""
+        if item.permutation is not None and item.point_to_point:
+            number, ways = self.ways(item.permutation)
+            tiers = [ways[int(number[rank])][0]] if number[rank] >= 0 else []
+        elif item.groups is not None:
+            placement = self.placement(item.groups)
+            number_of = int(placement.number[rank])
+            tiers = [use.tier for use in placement.profiles[number_of]] if number_of >= 0 else []
+        else:
+            tiers = []
+        own = self.system.accelerator.kernel.beside_communication
+        return (tiers[-1].beside_communication or own) if tiers else 1.0
+
     def message(self, permutation: Permutation, size: int, sender: int) -> float | None:
         """Seconds of a message of ``size`` bytes, without launching it; None: it sends none."""
         number, ways = self.ways(permutation)

@@ -36,7 +36,8 @@ def _no_in_network(system: System) -> System:
 
 def _no_contention(system: System) -> System:
     kernel = replace(system.accelerator.kernel, beside_communication=1.0)
-    return replace(system, accelerator=replace(system.accelerator, kernel=kernel))
+    system = replace(system, accelerator=replace(system.accelerator, kernel=kernel))
+    return _of_tiers(system, lambda tier: replace(tier, beside_communication=0.0))
 
 
 def _of_tiers(system: System, change: Callable[[Tier], Tier]) -> System:

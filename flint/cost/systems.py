@@ -143,6 +143,9 @@ def _tier(table: Description) -> Tier:
         oversubscription=table.factor("oversubscription", 1.0),
         ports=table.choice("ports", ("own", "below"), "own"),
         protocols=_protocols(table),
+        beside_communication=table.share("beside_communication")
+        if "beside_communication" in table.entries()
+        else 0.0,
     )
     table.done()
     for name, default in (("rings", 1), ("closed", 1)):

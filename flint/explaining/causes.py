@@ -157,7 +157,7 @@ def _without(named: NamedParts, number: int) -> int:
 
 
 def _again(played: Played, actors: Sequence[Actor]) -> int:
-    return run(actors, played.everyone.members, played.beside).ticks
+    return run(actors, played.everyone.members).ticks
 
 
 def _balanced(played: Played, met: Meetings, traced: NDArray[np.bool_]) -> float:
@@ -185,7 +185,7 @@ def _balanced(played: Played, met: Meetings, traced: NDArray[np.bool_]) -> float
                 delay=np.zeros(len(actor), np.int64) if actor.delay is None else actor.delay,
             )
         )
-    happened = run(alone, [1] * len(played.everyone.members), played.beside)
+    happened = run(alone, [1] * len(played.everyone.members))
     ends = np.array([int(end.max(initial=0)) for end in happened.end], np.int64)
     return waiting_share(played, ends, traced)
 

@@ -175,4 +175,4 @@ def _faster(played: Played) -> float:
                 ticks=np.where(talks & (actor.ticks > 0), actor.ticks // FASTER, actor.ticks),
             )
         )
-    return run(actors, played.everyone.members, played.beside).ticks / TICKS_PER_SECOND
+    return run(actors, played.everyone.members).ticks / TICKS_PER_SECOND

@@ -38,6 +38,8 @@ UNCHAINED: Final = -1
 
 #: Ticks of each node of an emission: (plan, unrolled, emission, rank that stands for the others).
 Durations = Callable[[Plan, Unrolled, Emission, int], Ints]
+#: Speed of kernels while each of those nodes communicates.
+Speeds = Callable[[Plan, Unrolled, Emission, int], NDArray[np.float64]]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -87,6 +89,7 @@ def build_actors(
     broadcast_tree: bool = False,
     order: CommunicationOrder = CommunicationOrder.RANK,
     replay: Replay = NO_REPLAY,
+    speeds: Speeds | None = None,
 ) -> Actors:
     """The actors of a workload.
 
@@ -100,6 +103,7 @@ def build_actors(
             communicator, which then has a slot of its own.
         replay: what of recorded programs keeps its measured time; measured communications are in
             the order of their streams alone.
+        speeds: of kernels beside an actor's communications; by default nothing slows them down.
 
     Raises:
         FlintError: messages that do not match, programs too large to unroll or to run.
@@ -143,6 +147,7 @@ def build_actors(
             Actor(
                 emission.type, emission.ptr, emission.deps, real.ticks, channel,
                 _slots_of(unrolled, emission, slots[number]), real.delay, real.free,
+                None if speeds is None else speeds(item, unrolled, emission, rank),
             )
         )  # fmt: skip
         info.append(ActorInfo(number, structure, rank, int(counts[colour]), unrolled, emission))

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from flint.cost.prices import Prices
-from flint.cost.roofline import copy_seconds
+from flint.cost.roofline import Seconds, copy_seconds
 from flint.errors import FlintError
 from flint.execution.emission import Emission
 from flint.execution.forms import GROUPED, bytes_of
@@ -56,6 +56,15 @@ class Costs:
                     if len(ways) > 1:
                         found[id(number)] = number
         return list(found.values())
+
+    def speeds(self, item: Plan, unrolled: Unrolled, emission: Emission, rank: int) -> Seconds:
+        """Speed of an actor's kernels while each of its nodes communicates, shape [nodes]."""
+        table = item.graph.tables.communications
+        found = np.ones(len(table) + 1)
+        for index in item.used:
+            found[index] = self.prices.speed_beside(table[index], rank)
+        of_node: Seconds = found[unrolled.detail[emission.instance]]
+        return of_node
 
     def ticks(self, item: Plan, unrolled: Unrolled, emission: Emission, rank: int) -> Ints:
         """Ticks of each node of an actor (see ``flint.simulation.actors``)."""

@@ -15,8 +15,8 @@ slow as on the busiest of its members; what a rank receives is not counted.
 Of a recorded step, nodes are free: they take no slot, and are neither slowed down nor do they slow
 down.  A free COLL takes as long as the fastest of its members says, which came last.
 
-Communication takes memory bandwidth, and on some devices units, from what is computed beside it:
-while a rank's COLL or SEND runs, its kernels advance at the speed ``beside``.
+Communication takes memory bandwidth and units from what is computed beside it: while a rank's COLL
+or SEND runs, its kernels advance at that one's speed ``beside``; of several, at the lowest.
 
     actor = Actor(types, ptr, deps, ticks, channel)
     run([actor], members=[1]).end[0]
@@ -60,6 +60,8 @@ class Actor:
         delay: how long after all that it waits for each node begins; of free COMPs also how long
             before, as a negative number, shape [nodes]; None: at once.
         free: nodes that take no slot and share nothing, shape [nodes]; None: all take one.
+        beside: speed of kernels while each COLL or SEND runs, above 0 and at most 1, shape [nodes];
+            None: full.
     """
 
     types: NDArray[np.int8]
@@ -70,6 +72,7 @@ class Actor:
     slot: Ints | None = None
     delay: Ints | None = None
     free: NDArray[np.bool_] | None = None
+    beside: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return len(self.types)
@@ -116,9 +119,9 @@ class _State:
     """One actor while it runs; plain lists, because single elements of arrays are slow."""
 
     __slots__ = (
-        "above", "arrivals", "below", "channel", "comm", "comm_busy", "compute", "compute_busy",
-        "delay", "end", "first", "free", "running", "slot", "start", "talking", "ticks",
-        "transfers", "types", "until",
+        "above", "arrivals", "below", "beside", "channel", "comm", "comm_busy", "compute",
+        "compute_busy", "delay", "end", "first", "free", "running", "slot", "speed", "start",
+        "ticks", "transfers", "types", "until",
     )  # fmt: skip
 
     def __init__(self, actor: Actor) -> None:
@@ -146,19 +149,17 @@ class _State:
         self.comm_busy = [False] * slots
         #: What runs of COLL and SEND, by node.
         self.transfers: dict[int, _Transfer] = {}
-        #: The kernel that runs, when it is over as things stand, and whether a COLL or SEND runs.
+        self.beside: list[float] | None = None if actor.beside is None else actor.beside.tolist()
+        #: The kernel that runs, when it is over as things stand, and how fast kernels advance.
         self.running = -1
         self.until = 0
-        self.talking = False
+        self.speed = 1.0
         self.arrivals: dict[int, int] = {}
 
 
 class _Machine:
-    def __init__(
-        self, actors: Sequence[Actor], members: Sequence[int], beside: float, lanes: int = 1
-    ) -> None:
+    def __init__(self, actors: Sequence[Actor], members: Sequence[int], lanes: int = 1) -> None:
         self.states = [_State(actor) for actor in actors]
-        self.beside = beside
         self.lanes = lanes
         self.members = members
         self.events: list[tuple[int, int, int, int]] = []
@@ -269,8 +270,8 @@ class _Machine:
     def compute(self, number: int, row: int) -> None:
         state = self.states[number]
         ticks = state.ticks[row]
-        if state.talking:
-            ticks = math.ceil(ticks / self.beside)
+        if state.speed < 1:
+            ticks = math.ceil(ticks / state.speed)
         state.running, state.until = row, self.now + ticks
         self.schedule(number, row, ticks)
 
@@ -280,9 +281,8 @@ class _Machine:
             self.schedule(number, row, ticks)
             state = self.states[number]
             state.transfers[row] = transfer
-            if self.beside < 1 and ticks and not state.talking:
-                state.talking = True
-                self.change(number, 1 / self.beside)
+            if ticks:
+                self.slow_down(number)
             if len(state.transfers) > self.lanes:
                 self.crowded[number] = None
 
@@ -303,10 +303,14 @@ class _Machine:
                 heapq.heappush(self.events, (transfer.until, self.sequence, member, row))
         self.crowded.clear()
 
-    def change(self, number: int, stretch: float) -> None:
-        """The kernel that runs takes so many times longer for what is left of it."""
+    def slow_down(self, number: int) -> None:
+        """Kernels advance as fast as what communicates now lets them."""
         state = self.states[number]
-        if state.running < 0 or state.until <= self.now:
+        if state.beside is None:
+            return
+        speed = min(map(state.beside.__getitem__, state.transfers), default=1.0)
+        stretch, state.speed = state.speed / speed, speed
+        if stretch == 1 or state.running < 0 or state.until <= self.now:
             return
         left = math.ceil((state.until - self.now) * stretch)
         state.until = self.now + left
@@ -360,9 +364,7 @@ class _Machine:
             state.comm_busy[state.slot[row]] = False
             if state.transfers:
                 self.crowded[number] = None
-            elif state.talking:
-                state.talking = False
-                self.change(number, self.beside)
+            self.slow_down(number)
         if kind in _COPIES:
             state.comm_busy[state.slot[row]] = False
         elif kind == _SEND:
@@ -385,15 +387,12 @@ class _Machine:
                 self.ready(number, child)
 
 
-def run(
-    actors: Sequence[Actor], members: Sequence[int], beside: float = 1.0, lanes: int = 1
-) -> Run:
+def run(actors: Sequence[Actor], members: Sequence[int], lanes: int = 1) -> Run:
     """Run all actors to the end.
 
     Args:
         actors: the kinds of ranks.
         members: how many actors take part in each meeting.
-        beside: speed of kernels while their rank communicates, above 0 and at most 1.
         lanes: how many communications a rank's links carry at full speed.
     """
-    return _Machine(actors, members, beside, lanes).run()
+    return _Machine(actors, members, lanes).run()

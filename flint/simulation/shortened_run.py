@@ -50,7 +50,6 @@ def run_shortened(
     Returns:
         The actors, what happened, and which parts of it happen again and again.
     """
-    beside = costs.system.accelerator.kernel.beside_communication
     together = [] if any(replay.recorded) else repeating(programs, world, searched)
     more = [0] * len(together)
     if microbatches is not None:
@@ -63,9 +62,10 @@ def run_shortened(
     while True:
         short = shorten(programs, together, left)
         everyone = build_actors(
-            short.programs, world, costs.ticks, costs=costs.columns, order=order, replay=replay
-        )
-        happened = run(everyone.columns, everyone.members, beside)
+            short.programs, world, costs.ticks, costs=costs.columns, order=order, replay=replay,
+            speeds=costs.speeds,
+        )  # fmt: skip
+        happened = run(everyone.columns, everyone.members)
         if happened.stuck:
             return everyone, happened, []
         found: list[Repeat] = []

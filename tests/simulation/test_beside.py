@@ -11,8 +11,8 @@ from flint.simulation.machine import Actor, run
 COMP, COLL = NodeType.COMP, NodeType.COLL
 
 
-def actor(*nodes: tuple[NodeType, int, tuple[int, ...]]) -> Actor:
-    """Nodes as (type, ticks, producers)."""
+def actor(beside: float, *nodes: tuple[NodeType, int, tuple[int, ...]]) -> Actor:
+    """Nodes as (type, ticks, producers), and the speed of kernels beside communication."""
     types, ticks, deps = zip(*nodes, strict=True)
     return Actor(
         np.array(types, np.int8),
@@ -20,11 +20,12 @@ def actor(*nodes: tuple[NodeType, int, tuple[int, ...]]) -> Actor:
         np.array([other for some in deps for other in some], np.int64),
         np.array(ticks, np.int64),
         np.array([0 if kind == COLL else -1 for kind in types], np.int64),
+        beside=np.full(len(types), beside),
     )
 
 
 def ends(beside: float, *nodes: tuple[NodeType, int, tuple[int, ...]]) -> list[int]:
-    return run([actor(*nodes)], [1], beside).end[0].tolist()
+    return run([actor(beside, *nodes)], [1]).end[0].tolist()
 
 
 def test_a_kernel_is_slowed_down_while_the_communication_lasts() -> None:
@@ -50,3 +51,15 @@ def test_kernels_before_and_after_a_communication_are_not(beside: float) -> None
 
 def test_communication_is_never_slower_beside_kernels_than_alone() -> None:
     assert ends(0.25, (COLL, 40, ()), (COLL, 40, (0,)), (COMP, 1000, ()))[:2] == [40, 80]
+
+
+def test_of_two_communications_the_one_that_takes_more_counts() -> None:
+    """Speeds of 0.5 for 40 ticks beside another of 0.8 for 60: 20 are done by tick 40, 16 more by
+    60, and 64 are left.  The two share the links: alone they take half as long."""
+    types, ticks, slots = [COLL, COLL, COMP], [20, 40, 100], [0, 1, 0]
+    both = Actor(
+        np.array(types, np.int8), np.zeros(4, np.int64), np.array([], np.int64),
+        np.array(ticks, np.int64), np.array([0, 1, -1]), np.array(slots),
+        beside=np.array([0.5, 0.8, 1.0]),
+    )  # fmt: skip
+    assert run([both], [1, 1]).end[0].tolist() == [40, 60, 124]

@@ -111,9 +111,8 @@ def test_a_collective_is_as_slow_as_on_its_busiest_member() -> None:
 
 def test_kernels_are_slowed_down_as_long_as_anything_communicates() -> None:
     """Exchanges run until tick 20; the kernel does 10 by then and the other 30 alone."""
-    happened = run(
-        [actor((COLL, 10, (), 0), (COLL, 10, (), 1), (COMP, 40, (), 0))], [1, 1, 1], beside=0.5
-    )
+    alone = actor((COLL, 10, (), 0), (COLL, 10, (), 1), (COMP, 40, (), 0))
+    happened = run([replace(alone, beside=np.full(3, 0.5))], [1, 1, 1])
     assert happened.end[0].tolist() == [20, 20, 50]
 
 

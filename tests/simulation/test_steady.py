@@ -64,8 +64,10 @@ class RandomCosts(Costs):
 def test_random_loops_take_as_long_as_all_their_iterations(graph, trips, seed, beside):
     graph = lengthened(graph, trips)
     everyone, costs = [(graph, np.arange(MESH.size))], RandomCosts(seed, beside)
-    actors = build_actors(everyone, MESH.size, costs.ticks, costs=costs.columns)
-    full = run(actors.columns, actors.members, beside)
+    actors = build_actors(
+        everyone, MESH.size, costs.ticks, costs=costs.columns, speeds=costs.speeds
+    )
+    full = run(actors.columns, actors.members)
     short_actors, short, repeated = run_shortened(everyone, MESH.size, costs)
     assert len(short_actors.columns) == len(actors.columns)
     for actor, role in enumerate(short_actors.info):

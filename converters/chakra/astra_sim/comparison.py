@@ -203,7 +203,9 @@ def as_astra_sim_links(system: System) -> System:
     kernel = replace(system.accelerator.kernel, beside_communication=1.0)
     accelerator = replace(system.accelerator, launch_overhead=0.0, kernel=kernel)
     tiers = tuple(
-        replace(tier, algorithms=(_ALGORITHM[tier.topology],), protocols=())
+        replace(
+            tier, algorithms=(_ALGORITHM[tier.topology],), protocols=(), beside_communication=0.0
+        )
         for tier in system.network
     )
     return replace(system, accelerator=accelerator, network=tiers)
