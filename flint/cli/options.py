@@ -82,14 +82,9 @@ WithoutOption = Annotated[
         "--without",
         metavar="PART",
         help="Leave out of the system's costs: launches (of kernels and communications), "
-<<<<<<< HEAD
-        "protocols (for small messages), in-network (reductions in switches); repeatable.",
-        callback=parts,
-=======
         "protocols (for small messages), in-network (reductions in switches), contention (kernels "
         "that are slower beside communication); repeatable.",
-        callback=_parts,
->>>>>>> f9b8e188 (Kernels beside NCCL's have the multiprocessors that it leaves, as its maintainers and profiles tell; grouped products on TPUs compute a tile for every group in it, as the kernel's own grid does)
+        callback=parts,
     ),
 ]
 RanksOption = Annotated[

@@ -36,7 +36,6 @@ class Played:
         everyone: the kinds of ranks.
         happened: when everything happened.
         replay: what of it is measured.
-        beside: speed of kernels while their rank communicates.
         notes: how the mesh lies on the system.
     """
 
@@ -45,7 +44,6 @@ class Played:
     everyone: Actors
     happened: Run
     replay: Replay
-    beside: float
     notes: tuple[str, ...]
 
 
@@ -87,10 +85,9 @@ def play(
     )
     everyone = build_actors(
         programs, workload.mesh.size, on.costs.ticks, costs=on.costs.columns,
-        order=order_of(workload, communication_order), replay=replay,
+        order=order_of(workload, communication_order), replay=replay, speeds=on.costs.speeds,
     )  # fmt: skip
-    beside = on.system.accelerator.kernel.beside_communication
-    happened = run(everyone.columns, everyone.members, beside)
+    happened = run(everyone.columns, everyone.members)
     if happened.stuck:
         raise FlintError("ranks wait for each other forever: nothing to show")
-    return Played(on.system, programs, everyone, happened, replay, beside, on.fitting)
+    return Played(on.system, programs, everyone, happened, replay, on.fitting)

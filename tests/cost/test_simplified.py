@@ -66,13 +66,8 @@ def test_without_launches_kernels_and_communications_are_shorter_by_them():
     whole, bare = workload.simulate(system), workload.simulate(without(system, ("launches",)))
     assert whole.compute_seconds - bare.compute_seconds == pytest.approx(5 * launch)
     assert whole.communication_seconds - bare.communication_seconds == pytest.approx(launch)
-<<<<<<< HEAD
-    assert "dgx-h100 is simulated without launches" in bare.notes
-    assert not any("without" in note for note in whole.notes)
-=======
-    assert "dgx-h100 is taken without launches, contention" in bare.notes
+    assert "dgx-h100 is simulated without launches, contention" in bare.notes
     assert not any("without" in note for note in workload.simulate(H100).notes)
->>>>>>> f9b8e188 (Kernels beside NCCL's have the multiprocessors that it leaves, as its maintainers and profiles tell; grouped products on TPUs compute a tile for every group in it, as the kernel's own grid does)
 
 
 def test_the_folder_remembers_what_its_system_is_without(tmp_path, capsys):
@@ -83,11 +78,7 @@ def test_the_folder_remembers_what_its_system_is_without(tmp_path, capsys):
         main(["simulate", str(tmp_path / "out"), "--json"])
     document = json.loads(capsys.readouterr().out)
     assert stopped.value.code == 0
-<<<<<<< HEAD
-    assert "dgx-h100 is simulated without launches, protocols, in-network" in document["notes"]
-=======
-    assert f"dgx-h100 is taken without {', '.join(PARTS)}" in document["notes"]
->>>>>>> f9b8e188 (Kernels beside NCCL's have the multiprocessors that it leaves, as its maintainers and profiles tell; grouped products on TPUs compute a tile for every group in it, as the kernel's own grid does)
+    assert f"dgx-h100 is simulated without {', '.join(PARTS)}" in document["notes"]
     bare = flint.load(tmp_path / "out").simulate(without(H100, tuple(PARTS)))
     assert document["step_seconds"] == bare.step_seconds
 

@@ -13,14 +13,10 @@ import flint
 from flint.cli import main
 from flint.converters.chakra.read.reader import read_trace
 from flint.converters.chakra.schema import NodeType
-<<<<<<< HEAD
-from flint.graph.building import GraphBuilder, TableBuilder
-from flint.graph.graph import with_tables
-=======
 from flint.cost.simplified import without
 from flint.cost.systems import load_system
-from flint.graph.building import GraphBuilder, TableBuilder, with_tables
->>>>>>> f9b8e188 (Kernels beside NCCL's have the multiprocessors that it leaves, as its maintainers and profiles tell; grouped products on TPUs compute a tile for every group in it, as the kernel's own grid does)
+from flint.graph.building import GraphBuilder, TableBuilder
+from flint.graph.graph import with_tables
 from flint.mesh.mesh import Mesh
 from flint.models.jax.llama3 import train_tiny
 from tests.simulation.test_simulate import BIG, overlapped, product, workload_of
