@@ -35,6 +35,7 @@ import flint
 from flint.cost.hardware import System
 from flint.cost.systems import load_system
 from flint.models.torch import llama3
+from flint.models.torch.batches import batch_of
 
 #: What the backward pass finds; everything else it computes, or gathers, again.
 KEPT = {
@@ -98,7 +99,7 @@ def build(config: llama3.Config, mesh: DeviceMesh) -> tuple[Any, ...]:
     for name, block in model.layers.items():
         model.layers[name] = Recomputed(block)
     model.to_empty(device=mesh.device_type)
-    batch = llama3.batch_of(config, config.sequences, mesh.device_type)
+    batch = batch_of(config.vocabulary, (config.sequences, config.sequence), mesh.device_type)
     return model, llama3.optimizer_of(model.parameters()), batch
 
 

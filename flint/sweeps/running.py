@@ -124,6 +124,7 @@ def run(
         raise UsageError(f"--jobs {jobs}: at least 1")
     # It imports for longer than the points take to be found.
     place: Place | None = None
+    wanted: list[Point] = []
     if ray is None:
         place = Here(sweep, processes or Processes(forks), jobs)
     try:
@@ -137,6 +138,11 @@ def run(
         _claim(sweep.folder, missing)
         if missing and place is not None:
             _work(sweep, place, missing, outcomes, fresh, len(wanted), report)
+    except KeyboardInterrupt:
+        # A result may be written and not yet reported.
+        if report is not None:
+            report(sum(_stored(point.result) is not None for point in wanted), len(wanted))
+        raise
     finally:
         if place is not None:
             place.end()

@@ -56,8 +56,7 @@ def _verify_groups(workload: Workload, sequences: list[Issued], owner: NDArray[n
                         f"programs {workload.programs[members[0]].name} and "
                         f"{workload.programs[other].name} share communicator {communicator.id} "
                         f"but issue {words[0].length} and {found.length} communications on it, or "
-                        "issue them in another order: their ranks would wait for each other for "
-                        "ever"
+                        "issue them in another order: their ranks would wait for each other forever"
                     )
 
 
@@ -78,6 +77,6 @@ def _verify_exchanges(
                 raise FlintError(
                     f"program {workload.programs[source].name} sends {sent.length} messages "
                     f"({sent.bytes} bytes) of a permutation, but {workload.programs[target].name} "
-                    f"receives {received.length} ({received.bytes} bytes): a rank would wait for "
-                    "ever"
+                    f"receives {received.length} ({received.bytes} bytes): a rank would wait "
+                    "forever"
                 )

@@ -118,7 +118,7 @@ def test_nodes_that_are_partly_used_are_no_more_than_there_are():
         assert [tier.size for tier in fitted.network] == [7, 28, 112, 0]
         assert fitted.network[1].bandwidth == 60e9
         assert notes[1:] == ["28 of 32 devices are used per mesh"]
-        with pytest.raises(UsageError, match=r"mesh joins 32 .* 6 of every 8, are 12; "):
+        with pytest.raises(UsageError, match=r"at most 12 of them, 6 of every 8, divide 132 ranks"):
             fit(system, 132)
 
 

@@ -188,7 +188,7 @@ def test_a_folder_that_was_there_is_replaced_in_one_piece(exchange, tmp_path, mo
         with replacing_folder(out) as partial:
             (partial / "a").write_text(text)
     assert (out / "a").read_text() == "second"
-    with pytest.raises(FlintError, match="meanwhile"), replacing_folder(out) as partial:
+    with pytest.raises(FlintError, match="in the meantime"), replacing_folder(out) as partial:
         with replacing_folder(out) as other:
             (other / "a").write_text("third")
         (partial / "a").write_text("fourth")

@@ -146,7 +146,7 @@ def test_optimizer_state_on_the_host_is_no_input_of_the_device() -> None:
 def test_a_system_that_states_no_link_to_the_host_is_refused(offloaded) -> None:
     system = load_system("dgx-h100")
     system = replace(system, accelerator=replace(system.accelerator, host_bandwidth=0.0))
-    with pytest.raises(FlintError, match=r"has no host_bandwidth.*add it to its description"):
+    with pytest.raises(FlintError, match=r"states no host_bandwidth.*add it to its description"):
         offloaded.simulate(system)
 
 

@@ -62,4 +62,4 @@ def test_a_device_that_is_full_at_times_is_told(workload):
     )
     result = tight.simulate(replace(system, accelerator=device))
     assert result.fits
-    assert any("the device is full 2 times in a step" in note for note in result.notes)
+    assert any("the device is full 2 times per step" in note for note in result.notes)

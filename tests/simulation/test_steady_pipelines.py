@@ -111,7 +111,7 @@ def test_equal_stages_lose_the_bubble_of_the_formula():
 @pytest.mark.parametrize(
     ("kind", "asked", "words"),
     [
-        ("1F1B", Microbatches(63, 100), "with the same whole number of 63 microbatches"),
+        ("1F1B", Microbatches(63, 100), "with the same whole number of the 63 microbatches"),
         ("interleaved", Microbatches(64, 65), "the programs repeat every 4 microbatches"),
     ],
 )

@@ -19,6 +19,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 import flint
 from flint.models.torch import llama3
+from flint.models.torch.batches import batch_of
 from flint.observed.classes import OpClass
 from flint.validation.expected.ops import expected_of
 
@@ -87,7 +88,7 @@ def build(config, mesh):
     model.to_empty(device=mesh.device_type)
     with torch.no_grad():
         model.initialise()
-    return model, llama3.batch_of(config, 1, mesh.device_type)
+    return model, batch_of(config.vocabulary, (1, config.sequence), mesh.device_type)
 
 
 def step(model, batch):

@@ -178,7 +178,7 @@ def test_an_archive_made_for_its_size_is_refused(read: Callable[[bytes, str], An
     """Of 130 KB come 128 MB; no memory has room for what the other one's headers claim."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, start=np.zeros(1 << 24, np.int64))
-    with pytest.raises(FlintError, match=r"bomb\.npz: refused: .* more than 250 times as many"):
+    with pytest.raises(FlintError, match=r"bomb\.npz: refused: .* more than 250"):
         read(buffer.getvalue(), "bomb.npz")
     buffer, header = io.BytesIO(), io.BytesIO()
     shape = {"descr": "<i8", "fortran_order": False, "shape": (1 << 40,)}
@@ -186,7 +186,7 @@ def test_an_archive_made_for_its_size_is_refused(read: Callable[[bytes, str], An
     with zipfile.ZipFile(buffer, "w") as archive:
         for name in ("start", "rows", "document"):
             archive.writestr(f"{name}.npy", header.getvalue())
-    with pytest.raises(FlintError, match=r"claims\.npz: not .*does not hold int64"):
+    with pytest.raises(FlintError, match=r"claims\.npz: not .*is not an array of int64"):
         read(buffer.getvalue(), "claims.npz")
 
 

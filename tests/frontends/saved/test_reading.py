@@ -170,7 +170,7 @@ def test_missing_file_and_folder(tmp_path):
 
 def test_gzip_data_that_becomes_too_large_says_what_to_raise():
     text = refusal(gzip.compress(bytes(40 << 20)), memory_limit=128 << 20)
-    assert text.startswith("f.mlir: larger than 33,554,432 bytes when it is unpacked: raise the li")
+    assert text.startswith("f.mlir: larger than 33,554,432 bytes when decompressed: raise the li")
 
 
 def test_gzip_in_gzip_is_refused_before_it_is_unpacked_to_the_end():

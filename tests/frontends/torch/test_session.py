@@ -267,7 +267,7 @@ def test_arguments_that_do_not_fit_the_step():
 
 
 def test_a_setting_that_there_is_not():
-    with pytest.raises(UsageError, match="no setting colour"):
+    with pytest.raises(UsageError, match="unknown setting colour"):
         record_in_child(small.step, small.plain, (1,), ("dp",), settings={"colour": "red"})
 
 

@@ -139,7 +139,7 @@ def test_a_cut_file_names_itself(tmp_path):
 
 
 def test_an_end_that_awaits_more_than_it_gives_is_refused():
-    with pytest.raises(FlintError, match="2 values were started, 1 are awaited"):
+    with pytest.raises(FlintError, match="2 values were started, but 1 are awaited"):
         module_of(
             "ENTRY e { x = (f32[64], f32[64]) parameter(0)  ROOT d = f32[64] all-reduce-done(x) }"
         )

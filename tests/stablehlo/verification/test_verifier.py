@@ -219,7 +219,7 @@ def pair(*dims):
         ("t", one_operand_more, "topk: has 2 operands, not 1"),
         ("t", pair((8, 2), (8, 4)), "topk: has the operand 8x4xf32 for the result 8x2xf32"),
         ("t", pair((8, 2), (8, 2)), "topk: has the operand 8x2xf32, which has no integers"),
-        ("l", shaped(8, 3), "its shape has 8x3xf32 where 8x2xf32 is passed on"),
+        ("l", shaped(8, 3), "its shape has 8x3xf32, but 8x2xf32 is passed on"),
         ("n", one_operand_less, "rng: has 1 operands, not 2"),
         ("m", shaped(8, 16, dtype=4), "map: has 8x16xi32 where its function has f32"),
         ("m", shaped(16, 8), "map: has the operand 8x16xf32 for the result 16x8xf32"),

@@ -69,5 +69,5 @@ def test_options_may_be_written_as_flags():
 def test_an_option_given_twice_is_refused():
     from flint.cli.parsing import xla_options
 
-    with pytest.raises(UsageError, match="xla_a: given twice"):
+    with pytest.raises(UsageError, match="xla_a is given twice"):
         xla_options(["xla_a=1", "--xla_a=2"])
