@@ -2,7 +2,7 @@
 
     python benchmarks/accuracy/blind_errors.py            # write the file; say what ranges hold
 
-The idea: every run that was predicted before it was compared (``blind_runs.csv`` and both batches
+The idea: every run that was predicted before it was compared (``blind_runs.csv`` and the batches
 of ``blind/``) is a row: measured seconds over predicted ones, by accelerator, program, who
 published it, and what the speed of products rested on at that time.  Whether ranges hold what they
 say is counted on runs that they do not rest on: on the other half of the runs, on each source
@@ -30,13 +30,13 @@ from flint.cost.uncertainty import Blind, off_by, weight
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "flint/cost/blind_errors.csv"
 #: Devices whose products had been fitted to training steps when the first 45 runs were predicted,
-#: and when the later 93 were.
+#: and when the later ones were.
 FITTED = ("TPU v5e", "TPU v5p", "TPU v6e", "A100", "H100")
 FITTED_LATER = (*FITTED, "TPU7x", "H200")
 #: Accelerators by another name than descriptions have.
 NAMES = {"TPU v7x": "TPU7x"}
 #: Folders of sealed predictions, in the order of time.
-BATCHES = (HERE, HERE / "second")
+BATCHES = (HERE, HERE / "second", HERE / "third")
 
 
 def first_runs() -> list[Blind]:
