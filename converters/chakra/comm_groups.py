@@ -42,7 +42,7 @@ class GroupIds:
                 continue
             if groups.world != dims.world:
                 raise FlintError(
-                    f"a communicator is over {groups.world} ranks, the mesh has {dims.world}"
+                    f"a communicator is over {groups.world} ranks, but the mesh has {dims.world}"
                 )
             mask = self._masks[groups] = dims.mask(groups)
             if mask is None:
@@ -53,7 +53,9 @@ class GroupIds:
             self.digits += 1
         self._base = 10 ** (self.digits - 1)
         if self._base + total - 1 > MAX_ID:
-            raise FlintError(f"the workload has {total} groups that need ids, at most {MAX_ID}")
+            raise FlintError(
+                f"the workload has {total} groups that need ids; the limit is {MAX_ID}"
+            )
 
     def mask(self, groups: Groups) -> tuple[bool, ...] | None:
         """The network dims that make up ``groups``, None where they need an id."""

@@ -82,7 +82,7 @@ def read_text(path: Path, limit: int = MAX_CONFIGURATION_BYTES) -> str:
     try:
         return read_once(path, limit).data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise FlintError(f"{path}: is not UTF-8 text: {error}") from error
+        raise FlintError(f"{path}: not UTF-8 text: {error}") from error
 
 
 def read_json_object(path: Path) -> list[tuple[str, Any]]:
@@ -90,9 +90,9 @@ def read_json_object(path: Path) -> list[tuple[str, Any]]:
     try:
         pairs = json.loads(read_text(path), object_pairs_hook=_Pairs)
     except (ValueError, RecursionError) as error:  # ValueError: also numbers of too many digits
-        raise FlintError(f"{path}: is not JSON: {error}") from error
+        raise FlintError(f"{path}: not JSON: {error}") from error
     if not isinstance(pairs, _Pairs):
-        raise FlintError(f"{path}: must hold a JSON object, not a {type(pairs).__name__}")
+        raise FlintError(f"{path}: expected a JSON object, not a {type(pairs).__name__}")
     return list(pairs)
 
 
@@ -155,7 +155,7 @@ def read_npus_count(path: Path) -> tuple[int, ...]:
 def too_large(npus_count: Sequence[int]) -> str:
     """What is too much about a network's extents; empty if nothing is."""
     if len(npus_count) > MAX_AXES:
-        return f"npus_count has {len(npus_count):,} dims; at most {MAX_AXES} are read"
+        return f"npus_count has {len(npus_count):,} dims; the limit is {MAX_AXES}"
     if math.prod(npus_count) > MAX_RANKS:
         return f"npus_count has more than {MAX_RANKS:,} ranks"
     return ""
@@ -167,5 +167,5 @@ def _yaml(path: Path, text: str) -> object:
     try:
         content: object = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise FlintError(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
+        raise FlintError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
     return content

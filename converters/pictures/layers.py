@@ -111,7 +111,7 @@ def layers(record: RankRecord) -> Iterator[Markup]:
         ],
     )
     yield paragraph(
-        f"Of rank {record.rank}, all iterations of loops together, whether or not it overlaps.",
+        f"Of rank {record.rank}, summed over all iterations of loops, overlapped or not.",
         "small",
     )
 

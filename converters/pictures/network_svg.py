@@ -177,7 +177,7 @@ def _levels(groups: Groups, rank: int, system: System) -> list[str]:
     for level in placement.profiles[int(placement.number[rank])]:
         lines += _wrapped(f"{level.parties:,} over {level.tier.name}")
         lines.append(
-            f"  {level.bandwidth / 1e9:.4g} GB/s a rank, {human_seconds(level.tier.latency)}"
+            f"  {level.bandwidth / 1e9:.4g} GB/s per rank, {human_seconds(level.tier.latency)}"
         )
     return lines
 

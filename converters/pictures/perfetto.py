@@ -43,8 +43,8 @@ def write_perfetto(
     """
     if workload.level == Level.LOGICAL:
         raise UsageError(
-            "the program is not partitioned: its shapes are those of all ranks, and no rank takes "
-            "the time that a timeline would show"
+            "the program is not partitioned: its shapes are global, and a timeline would show no "
+            "rank's real times"
         )
     chosen = _rank(workload, program, rank)
     write_timeline(record(workload, system, granularity=granularity, rank=chosen), path)

@@ -142,7 +142,8 @@ def _program(
     yield heading("Streams over time")
     yield _streams(record)
     yield paragraph(
-        f"How busy the streams of rank {record.rank} are, in {_BINS} parts of its time.", "small"
+        f"How busy the streams of rank {record.rank} are, in {_BINS} intervals of its time.",
+        "small",
     )
     yield heading("Time by class, per rank")
     yield table(
@@ -228,14 +229,14 @@ def _memory(record: RankRecord, peak: float) -> Iterator[Markup]:
     if peak > top:  # a framework that holds more than what is still to be read
         lines.append(("reserved at the peak", [(0.0, peak), (float(_BINS), peak)]))
         told = (
-            " What is alive is what the program still reads; what PyTorch's allocator reserves is "
-            "more: what autograd holds, rounding and free blocks."
+            " Live memory is what the program still reads; PyTorch's allocator reserves more: what "
+            "autograd holds, rounding and free blocks."
         )
     top = max(top, int(peak), 1)
     ends = (human_seconds(last / TICKS_PER_SECOND), human_bytes(top))
     yield curves(lines, _BINS, top, ends)
     yield paragraph(
-        f"Of rank {record.rank}, inputs included. For a loop, the curve shows its highest use "
+        f"Of rank {record.rank}, including inputs. For a loop, the curve shows its highest use "
         f"throughout.{told}",
         "small",
     )

@@ -61,9 +61,9 @@ def rooflines(record: RankRecord, system: System) -> Iterator[Markup]:
     yield heading("Roofline")
     yield roofline(points, _roofs(record, system), system.accelerator.memory_bandwidth)
     yield key([(name, COLOURS[number]) for number, name in enumerate(KERNELS)])
-    more = f" {left_out:,} more with the least time are left out." if left_out > 0 else ""
+    more = f" {left_out:,} kernels with the least time are left out." if left_out > 0 else ""
     yield paragraph(
-        f"Each circle is a kernel of rank {record.rank}, its area the share of the time of all "
+        f"Each circle is a kernel of rank {record.rank}; its area is its share of the time of all "
         f"kernels. Lines are the peaks of {system.accelerator.name}.{more}",
         "small",
     )

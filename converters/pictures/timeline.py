@@ -71,7 +71,7 @@ def write_timeline(recording: Recording, path: Path, max_flows: int = MAX_FLOWS)
     slices = sum(int(shown.sum()) for shown in drawn)
     if slices > MAX_SLICES:
         raise FlintError(
-            f"the timeline would have {slices:,} slices and viewers load about {MAX_SLICES:,}: "
+            f"the timeline would have {slices:,} slices, but viewers load about {MAX_SLICES:,}: "
             "choose a coarser granularity (region)"
         )
     flows = _flows(recording, drawn)

@@ -197,7 +197,7 @@ class JsonTrace:
         read = _Text(self.path)
         found = read.until(re.compile(rf'"{re.escape(key)}"\s{{0,64}}:\s{{0,64}}\[|\A\s{{0,64}}\['))
         if found is None:
-            raise FlintError(f"{self.path}: no list {key!r} in it, so it is not such a trace")
+            raise FlintError(f"{self.path}: no list {key!r}, so it is not a trace of this format")
         before, at = read.text[: found.end()], found.end()
         around = ("{", "}") if before.strip() == "[" else (before, "]}")
         decode = json.JSONDecoder().raw_decode

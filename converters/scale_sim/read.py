@@ -98,7 +98,7 @@ def _kernels(path: Path) -> _Kernels:
     for kernel in document.kernels:
         for layer, _ in kernel.layers:
             if layer >= document.layers:
-                raise UsageError(f"{path}: {kernel.op} is of layer {layer}, which is not there")
+                raise UsageError(f"{path}: {kernel.op} is of layer {layer}, which does not exist")
     return document
 
 
@@ -120,7 +120,9 @@ def _cycles(path: Path, layers: int) -> list[int]:
         raise UsageError(f"{path}: cannot be read: {error}") from error
     columns = [name.strip() for name in lines[0]] if lines else []
     if columns[:1] != ["LayerID"] or "Total Cycles" not in columns:
-        raise UsageError(f"{path}: is no compute report of SCALE-Sim (LayerID, Total Cycles, ...)")
+        raise UsageError(
+            f"{path} is not a compute report of SCALE-Sim (LayerID, Total Cycles, ...)"
+        )
     column = columns.index("Total Cycles")
     found: list[int] = []
     for number, line in enumerate(lines[1:], 2):

@@ -86,7 +86,7 @@ def write_scale_sim(
                 if made:
                     kernels[key_of(node)] = dict(made)
     if not layers:
-        raise FlintError("there is no matrix product to write")
+        raise FlintError("the workload has no matrix product to write")
     with replacing_folder(folder) as partial:
         gemm = [(f"g{i}", *dims) for i, dims in enumerate(layers)]
         _write(partial / "gemm.csv", _GEMM, gemm)

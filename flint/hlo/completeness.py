@@ -20,13 +20,13 @@ from flint.hlo import hlo_pb2 as pb
 
 UNSCHEDULED = "no schedule in the file: the order of a compiled module's kernels is modelled"
 VALUELESS = (
-    "a constant without its value ({...} in HLO text): reduce-scatters, branches and trip "
-    "counts that depend on it are not recognised; XLA_FLAGS=--xla_dump_large_constants keeps "
-    "values, and so do protos"
+    "a constant without its value ({...} in HLO text): reduce-scatters, branches and trip counts "
+    "that depend on it are not recognised; XLA_FLAGS=--xla_dump_large_constants or a proto keeps "
+    "the values"
 )
 UNENDED = (
-    "the file lacks the fields that XLA writes last (buffer donors, frontend attributes): an "
-    "XLA from before 2024 wrote it, or it was cut off and its devices and shardings are lost"
+    "the file lacks the fields that XLA writes last (buffer donors, frontend attributes): either "
+    "an XLA from before 2024 wrote it, or it was cut off and its devices and shardings are lost"
 )
 
 

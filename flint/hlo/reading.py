@@ -251,7 +251,7 @@ class Reading:
                 f"{self.name}: in computation {computation.name}, {where}: {error}"
             ) from error
         if controlled and not self.scheduled:
-            text = "control dependencies are not kept: instructions that have one"
+            text = "instructions with control dependencies, which are not kept"
             self.warnings[text] += controlled
 
     def _in_order(self, computation: Any) -> Any:

@@ -76,5 +76,5 @@ def unused_choices(
         program, _, plain = name.rpartition("/")
         asked = [at for at, other in enumerate(programs) if not program or other == program]
         if not asked or (plain and all(plain in unused[at] for at in asked)):
-            found[f"{name}: no loop or conditional of this name needed a value"] = 1
+            found[f"{name}: no loop or conditional of this name needs a value"] = 1
     return found

@@ -38,8 +38,8 @@ def capture(request: Request) -> Workload:
     """
     if request.options.audit is not None:
         raise UsageError(
-            "audit (--audit) is for PyTorch, where few ranks are recorded for all: a JAX program "
-            "is every rank's; leave it out"
+            "audit (--audit) is for PyTorch, where a few recorded ranks stand for all; a JAX "
+            "capture covers every rank: omit the option"
         )
     if request.target is not None:
         target(request.target)  # says what has to be installed

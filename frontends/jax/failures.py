@@ -55,19 +55,19 @@ def explained(error: BaseException, step: str, doing: str = "be traced") -> Flin
         )
     if OTHER_MESH in text:
         return UsageError(
-            f"{where}: {step} maps over another mesh than the capture's (jax.pmap has one of its "
-            "own): leave out shard_map's mesh, or use the one that setup gets; axes must have "
-            "the same names, sizes and types, and jax.devices() has as many devices as the mesh "
-            f"only where the command line gives it (--mesh): {text}"
+            f"{where}: {step} maps over a mesh other than the capture's (jax.pmap has its own): "
+            "omit shard_map's mesh, or use the one that setup receives; axes must have the same "
+            "names, sizes and types, and jax.devices() has as many devices as the mesh only if the "
+            f"command line gives the mesh (--mesh): {text}"
         )
     if "mesh_shape" in text and "Number of devices" in text:
         return UsageError(
             f"{where}: {step} builds a mesh of more devices than this process has: use the mesh "
-            f"that setup gets, or capture by the command, flint capture: {text}"
+            f"that setup receives, or capture with the command flint capture: {text}"
         )
     if "_device_assignment is not implemented" in text:
         return UsageError(
-            f"{where}: {step} uses a mesh of devices of another size than the capture's: use the "
-            "mesh that setup gets, or bare PartitionSpecs"
+            f"{where}: {step} uses a mesh whose size differs from the capture's: use the mesh that "
+            "setup receives, or bare PartitionSpecs"
         )
     return FlintError(f"{where}: {step} cannot {doing}: {kind}: {text}")

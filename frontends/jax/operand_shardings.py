@@ -72,7 +72,7 @@ def _check_sharding(call: Called, operand: Operand, has: Any, wanted: Any, words
         return
     raise FlintError(
         f"{short_path(call.file)}:{call.line}: {call.name} is called with an array that is sharded "
-        f"as {has.spec}, and {words.format(wanted.spec)}; jax.device_put moves it"
+        f"as {has.spec}, but {words.format(wanted.spec)}; jax.device_put moves it"
     )
 
 

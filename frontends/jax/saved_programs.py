@@ -87,11 +87,11 @@ def check(module: Module, name: str) -> None:
         UsageError: it is not.
     """
     if module.optimized or module.scheduled:
-        raise UsageError(f"{name}: is compiled already; leave out --level and --target")
+        raise UsageError(f"{name} is already compiled; omit --level and --target")
     if module.issues:
         raise UsageError(
-            f"{name}: PyTorch recorded it kernel by kernel, which XLA does not compile again; "
-            "leave out --level and --target"
+            f"{name}: PyTorch recorded it kernel by kernel, and XLA cannot compile it again; omit "
+            "--level and --target"
         )
 
 

@@ -44,8 +44,9 @@ from flint.workload.workload import Workload
 _UNNAMEABLE = re.compile(r"[^A-Za-z0-9_.-]")
 _LONGEST = 60
 OF_PARTS_OF_AXES = (
-    "results of programs whose sharding no PartitionSpec over the mesh states, because it splits "
-    "an axis: JAX stops some runs there with IndivisibleError; state the jit's out_shardings"
+    "results of programs whose sharding cannot be written as a PartitionSpec over the mesh, "
+    "because it splits an axis: JAX stops some runs there with IndivisibleError; set the jit's "
+    "out_shardings"
 )
 
 
@@ -205,8 +206,8 @@ def _made(
     stated = placements(program.saved[0], prepared.grid, call.results)
     if prepared.mesh.size > 1 and None in stated:
         program.module.warnings[
-            "the compiler does not say how a program's results are sharded: the next program is "
-            "compiled as if that was its choice"
+            "the compiler does not report how a program's results are sharded: the next program is "
+            "compiled as if it could choose their sharding"
         ] = 1
     finer = sum(item is not None and item.mesh != prepared.grid for item in stated)
     if finer:
@@ -255,8 +256,8 @@ def _remarks(recording: Recording) -> dict[str, int]:
         return {}
     lines = named_lines(f"{short_path(call.file)}:{call.line}" for call in outside)
     return {
-        f"ops outside of the step's jitted functions, each a program of its own, as when they are "
-        f"called ({lines}): jit the step for one program": len(outside)
+        "ops outside of the step's jitted functions, each a program of its own, as in a run "
+        f"({lines}): jit the step for one program": len(outside)
     }
 
 

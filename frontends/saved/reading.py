@@ -111,10 +111,10 @@ def _why(child: ModuleProcess, seconds: int, memory: int) -> str:
     """Why a process that has ended left no records."""
     if child.process.poll() == -signal.SIGXCPU:
         return (
-            f"too slow here: its reader was stopped after {seconds} s of processor time (on a "
-            "damaged file it may never end)"
+            f"reading took more than {seconds} s of processor time and was stopped (with a damaged "
+            "file, it may never end)"
         )
     said = child.log()
     if says_no_memory(said):
         return too_large(memory)
-    return f"damaged, or nested too deeply: while it was read {child.reason()}"
+    return f"damaged, or nested too deeply: during reading, {child.reason()}"

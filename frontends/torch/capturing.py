@@ -98,7 +98,7 @@ def compiled_for(target: str | None) -> str | None:
         return None
     found = named(target)
     if found.platform != "cuda":
-        raise UsageError(f"target {found.name}: PyTorch compiles for GPUs")
+        raise UsageError(f"target {found.name}: PyTorch compiles only for GPUs")
     return found.accelerator
 
 
@@ -241,13 +241,13 @@ class RecordedRanks:
             ] = 1
         for place in (*partition.counted, *partition.left_out):
             found[
-                f"the step compares its own rank{place} in more ways than are told apart: what "
-                f"only unrecorded ranks do is not captured ({done} of {world:,} were)"
+                f"the step compares its own rank{place} in more ways than can be distinguished: "
+                f"what only unrecorded ranks do is not captured ({done} of {world:,} were)"
             ] = 1
         for place in unlike_questions(report.evidence for report in self.reports.values()):
             found[
-                f"the step compares its own rank{place} with other numbers on other ranks: what "
-                f"only unrecorded ranks do is not captured ({done} of {world:,} were)"
+                f"the step compares its own rank{place} with different numbers on different ranks: "
+                f"what only unrecorded ranks do is not captured ({done} of {world:,} were)"
             ] = 1
         return found
 

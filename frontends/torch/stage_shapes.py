@@ -110,7 +110,7 @@ class Peers:
             "askers": [*self._askers, self.rank], "again": again,
         }  # fmt: skip
         if self._asking < 0:
-            raise FlintError("nobody can be asked")
+            raise FlintError("no process answers questions about other ranks")
         os.write(self._asking, _line(question))
         answer = json.loads(self._answers.readline() or '{"error": "it ended without an answer"}')
         if "error" in answer:

@@ -43,8 +43,8 @@ def _moved(arguments: Arguments) -> Arguments:
             return item.to(device.NAME)
         if isinstance(item, torch.optim.Optimizer):
             raise UsageError(
-                "an optimizer as an argument holds real parameters: make model, optimizer and "
-                "batch in setup=..., which runs on the recording device"
+                "an optimizer that is passed as an argument holds real parameters: create model, "
+                "optimizer and batch in setup=..., which runs on the recording device"
             )
         if isinstance(item, torch.Tensor):
             return item.to(device.NAME)

@@ -220,11 +220,11 @@ def test_a_shard_map_over_a_mesh_of_its_own_devices_is_over_the_captures(mesh, f
 
 
 ELSEWHERE = [
-    ("elsewhere", "elsewhere maps over another mesh than the capture's"),
-    ("per_device", "jax.pmap has one of its own"),
+    ("elsewhere", "elsewhere maps over a mesh other than the capture's"),
+    ("per_device", "jax.pmap has its own"),
     ("each", "jax.pmap maps over the devices of one process"),
-    ("backwards", "shard_map is over a mesh of devices in another order than jax.devices()"),
-    ("swapped", "shard_map is over a mesh of devices in another order than jax.devices()"),
+    ("backwards", "shard_map uses a mesh whose device order differs from jax.devices()"),
+    ("swapped", "shard_map uses a mesh whose device order differs from jax.devices()"),
 ]
 
 

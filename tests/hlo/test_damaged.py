@@ -198,7 +198,7 @@ def test_control_dependencies_are_counted():
     first = instruction(2, "negate", [1])
     second = instruction(3, "exponential", [1], control_predecessor_ids=[2])
     read = read_hlo(module(computation(1, PARAMETER, first, second)))
-    assert read.warnings == {"control dependencies are not kept: instructions that have one": 1}
+    assert read.warnings == {"instructions with control dependencies, which are not kept": 1}
 
 
 def test_dynamic_dims_count_at_their_bound():

@@ -54,7 +54,7 @@ NOTHING = (
     "no .json",
     "nothing ran",
     "not an xplane",
-    "no export",
+    "not an export",
     "both for rank",
 )
 

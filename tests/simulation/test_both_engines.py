@@ -115,7 +115,7 @@ def test_a_permute_over_two_dims_is_named(tmp_path, binary, capsys):
     status, out, _ = both(capsys, binary, tmp_path / "out", "--json")
     [row] = json.loads(out)["rows"]
     assert status == 0 and row["relative"] < -0.8
-    assert row["reason"] == "a message across several network dims pays for the first of them only"
+    assert row["reason"] == "a message across several network dims pays only for the first of them"
 
 
 def test_a_reason_holds_in_its_direction_only():

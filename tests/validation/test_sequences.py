@@ -91,5 +91,5 @@ def test_another_program_within_a_step_counts_where_it_is_heavy(ahead):
 
 
 def test_a_program_that_did_not_run_is_an_error(compare):
-    with pytest.raises(FlintError, match=r"the step runs jit_gradient; in the trace are jit_"):
+    with pytest.raises(FlintError, match=r"the step runs jit_gradient; the trace contains jit_"):
         compare("zero1", "outside")

@@ -185,7 +185,7 @@ def compare(
         f"{program.name} took {done.seconds:.3g} s",
     ]
     if left:
-        notes.append(f"{left} shorter communications were not run by themselves")
+        notes.append(f"{left} shorter communications were not run separately")
     return Comparison(
         described.name, level, workload.mesh.size, program.name, step, rows, tuple(notes)
     )

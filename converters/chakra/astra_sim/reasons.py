@@ -74,17 +74,17 @@ _REASONS: Final[tuple[tuple[str, Callable[[Facts], bool], frozenset[bool]], ...]
         SLOWER,
     ),
     (
-        "a message across several network dims pays for the first of them only",
+        "a message across several network dims pays only for the first of them",
         lambda f: f.message and f.dims > 1,
         EITHER,
     ),
     (
-        "a network dim has one kind of link, the mean of those that lie on it",
+        "a network dim has one kind of link, the mean of its links",
         lambda f: (f.message or f.listed or f.to_all) and f.mixed,
         EITHER,
     ),
     (
-        "network.yml has the links of a torus' dim as one; a message takes one of them",
+        "network.yml combines the links of a torus dim into one; a message uses one of them",
         lambda f: (f.message or f.listed) and "Ring" in f.topologies,
         EITHER,
     ),
@@ -94,7 +94,7 @@ _REASONS: Final[tuple[tuple[str, Callable[[Facts], bool], frozenset[bool]], ...]
         EITHER,
     ),
     (
-        "a listed group exchanges with everybody by way of its neighbours",
+        "a listed group reaches all its members by way of neighbours",
         lambda f: f.to_all and f.listed,
         SLOWER,
     ),

@@ -60,8 +60,10 @@ _FILES: Final = {
 }
 #: Last words -> what to do about them.
 _ADVICE: Final = {
-    "only support 1-dim topology": "the congestion-aware simulator takes meshes with one axis "
-    f"longer than 1: use {BINARIES[0]}",
+    "only support 1-dim topology": (
+        "the congestion-aware simulator supports only meshes with one axis longer than 1: use "
+        f"{BINARIES[0]}"
+    ),
 }
 
 
@@ -113,7 +115,7 @@ def astra_sim_binary(binary: Path | None = None) -> Path:
         path = built
     if not path.is_file() or not os.access(path, os.X_OK):
         raise UsageError(
-            f"{path}: is not an executable file (from --astra-sim or {BINARY_VARIABLE})"
+            f"{path} is not an executable file (from --astra-sim or {BINARY_VARIABLE})"
         )
     return path.resolve()
 
@@ -130,7 +132,7 @@ def astra_sim_command(folder: Path, binary: Path) -> tuple[str, ...]:
     command = [str(binary), f"--workload-configuration={folder / 'et' / 'trace'}"]
     for option, name in _FILES.items():
         if not (settings / name).is_file():
-            raise FlintError(f"{settings / name}: is missing; convert again to write it")
+            raise FlintError(f"{settings / name} is missing; convert again to write it")
         command.append(f"{option}={settings / name}")
     groups = settings / "comm_groups.json"
     if groups.is_file() and read_json_object(groups):
@@ -208,7 +210,7 @@ def _failure(status: int | None, lost: np.ndarray, text: bytes, time_limit: floa
     size, missing = len(lost), int(lost.sum())
     if status is None:
         if not missing:
-            return f"ASTRA-sim was stopped after {time_limit:g} s though every rank had finished"
+            return f"ASTRA-sim was stopped after {time_limit:g} s although every rank had finished"
         return (
             f"ASTRA-sim was stopped after {time_limit:g} s, {missing} of {size} ranks unfinished "
             f"({from_mask(lost)}){_waiting(text)}; give it more time (--time-limit) or fewer ranks"

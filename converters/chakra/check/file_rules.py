@@ -39,7 +39,7 @@ def duplicate_id(view: View, facts: Facts) -> Iterator[Hits]:
     yield from view.hits(
         view.links.duplicate,
         lambda row: (
-            f"id {view.trace.id[row]} is taken by an earlier node, which consumers drop "
+            f"id {view.trace.id[row]} already belongs to an earlier node, which consumers drop "
             "silently; give every node its own id"
         ),
     )
@@ -120,8 +120,8 @@ def attr_field(view: View, facts: Facts) -> Iterator[Hits]:
         used = view.trace.field[name]
         for wrong in np.unique(used[(used != 0) & (used != wanted)]).tolist():
             text = (
-                f"{name} is in {ValueField(wrong).proto_name}: consumers that read "
-                f"{wanted.proto_name} take it for 0 or stop; write {wanted.proto_name}"
+                f"{name} is in {ValueField(wrong).proto_name}: consumers that expect "
+                f"{wanted.proto_name} read 0 or stop; write {wanted.proto_name}"
             )
             yield from view.hits(np.flatnonzero(used == wrong), text)
 

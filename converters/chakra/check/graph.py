@@ -109,7 +109,7 @@ def describe_cycle(facts: Facts, cycle: list[tuple[int, int]]) -> Hits:
     shown += ["..."] if len(cycle) > 8 else []
     rank, row = cycle[0]
     text = (
-        f"{' -> '.join(shown)}: they wait for each other in a circle, so none of them ever runs; "
+        f"{' -> '.join(shown)}: they wait for each other in a cycle, so none of them ever runs; "
         "give all ranks' communications one common order"
     )
     return one_node(int(classes[rank]), row, rank, text)

@@ -28,7 +28,7 @@ def no_cpu_op(view: View, facts: Facts) -> Iterator[Hits]:
     rows = view.rows(NodeType.COLL)
     yield from view.hits(
         rows[view.trace.field["is_cpu_op"][rows] == 0],
-        "COLL without is_cpu_op: older consumers take it for true and throw; write false",
+        "COLL without is_cpu_op: older consumers treat it as true and throw; write false",
     )
 
 
@@ -101,8 +101,8 @@ def tag_range(view: View, facts: Facts) -> Iterator[Hits]:
     yield from view.hits(
         np.flatnonzero(bad),
         lambda row: (
-            f"comm_tag {tag[row]} is outside 0..{MAX_TAG - 1}: consumers take it modulo "
-            f"{MAX_TAG}, where it may collide; number tags from 0"
+            f"comm_tag {tag[row]} is outside 0..{MAX_TAG - 1}: consumers reduce it modulo "
+            f"{MAX_TAG}, so tags may collide; number tags from 0"
         ),
     )
 
@@ -169,8 +169,8 @@ def ctrl_deps(view: View, facts: Facts) -> Iterator[Hits]:
     """Order belongs in `data_deps`: some consumers ignore `ctrl_deps`."""
     yield from view.hits(
         np.flatnonzero(np.diff(view.trace.ctrl_deps.start)),
-        "has ctrl_deps, which some consumers ignore (they count for nothing in the checks of order "
-        "either); write every ordering dependency into data_deps",
+        "has ctrl_deps, which some consumers ignore (the checks of order ignore them too); write "
+        "every ordering dependency into data_deps",
     )
 
 

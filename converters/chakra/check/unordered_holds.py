@@ -40,7 +40,7 @@ MAX_VERTICES: Final = 1_000_000
 MAX_PAIRS: Final = 2_000_000
 MAX_BITS: Final = 1 << 31
 _REFINING_WORK: Final = 20_000_000
-_REMEDY: Final = "add a dependency (data_deps) between them, the same way round on all ranks"
+_REMEDY: Final = "add a dependency (data_deps) between them, in the same direction on all ranks"
 
 
 class Holds:
@@ -234,5 +234,5 @@ def word_hold(facts: Facts, graph: EventGraph, holder: int, held: int) -> Hits:
         rank,
         f"this COLL may be issued before {names[int(view.trace.type[other])]} "
         f"{view.trace.id[other]} of the same rank and keep the communication slot, while its other "
-        f"members wait for what that node leads to: a hang, whatever the ids; {_REMEDY}",
+        f"members wait for work that depends on that node: a hang, whatever the ids; {_REMEDY}",
     )

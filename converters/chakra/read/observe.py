@@ -81,7 +81,7 @@ def observe(path: Path) -> Observed:
         )
         if "::" in facts.name and not facts.kind.collective:
             place[ids[i]] = number
-    rows.note("compute of a Chakra trace is compared by name, where the names are PyTorch's")
+    rows.note("compute of a Chakra trace is compared by name, if the names are PyTorch's")
     return rows.finish(form="chakra", backend="", world=None, steps=("whole trace",))
 
 
@@ -134,7 +134,7 @@ def _facts(trace: Trace, i: int, groups: dict[str, tuple[int, ...]], rows: Obser
         number = int(trace.pg_name[i])
         group = groups.get(trace.pg_names[number]) if number >= 0 else None
         if groups and number >= 0 and group is None:
-            rows.note("collectives of a group that the table of groups does not have")
+            rows.note("collectives of a group that is not in the table of groups")
         return OpFacts(_collective(trace, i, name, rows), name, None, parts, group=group)
     if kind in (NodeType.SEND, NodeType.RECV):
         other = "comm_dst" if kind == NodeType.SEND else "comm_src"
@@ -144,7 +144,7 @@ def _facts(trace: Trace, i: int, groups: dict[str, tuple[int, ...]], rows: Obser
     if kind == NodeType.COMP:
         return OpFacts(aten_class(name) if "::" in name else OpClass.OTHER, name)
     if kind not in _SILENT:
-        rows.note("nodes of a type that the schema does not have: left out")
+        rows.note("nodes of a type that is not in the schema: left out")
     return OpFacts(OpClass.FREE, name)
 
 

@@ -108,7 +108,7 @@ def load_trace_set(
     if network is not None:
         size = max(size, network.ranks)
     if size > MAX_RANKS:
-        raise FlintError(f"{prefix}: a world of {size} ranks; at most {MAX_RANKS} can be checked")
+        raise FlintError(f"{prefix}: a world of {size} ranks; the limit is {MAX_RANKS}")
     network = _fitting(network, size)
     table = comm_groups or _first_file(home, "astra-sim/comm_groups.json", "comm_groups.json")
     bound = MAX_RANKS if partial and network is None else size

@@ -100,7 +100,7 @@ class ParquetProcess:
             if found[:1] == _FILE:
                 return found[1:]
             said = found[1:].decode(errors="replace")
-        raise FlintError(f"nodes.parquet: the process that makes it has ended ({said})")
+        raise FlintError(f"nodes.parquet: the process that writes it has ended ({said})")
 
 
 _ready: ParquetProcess | None = None

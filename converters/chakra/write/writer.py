@@ -149,7 +149,7 @@ def _wanted(ranks: Ints | None, world: int) -> Ints | None:
         return None
     wanted = distinct(np.asarray(ranks, np.int64))
     if not len(wanted) or wanted[0] < 0 or wanted[-1] >= world:
-        raise UsageError(f"ranks to write must be some of 0..{world - 1}")
+        raise UsageError(f"ranks to write must be in 0..{world - 1}")
     return wanted
 
 
@@ -171,6 +171,6 @@ def _check_space(folder: Path, needed: int) -> None:
     if needed + _RESERVE > free:
         raise FlintError(
             f"{folder.parent}: the traces need {human_bytes(needed)} and the disk has "
-            f"{human_bytes(free)} free, of which {human_bytes(_RESERVE)} stay free: make room, "
-            "choose another folder, a coarser granularity or fewer --ranks"
+            f"{human_bytes(free)} free, of which {human_bytes(_RESERVE)} stay reserved: free some "
+            "space, choose another folder, a coarser granularity or fewer --ranks"
         )

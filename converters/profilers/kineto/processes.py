@@ -168,9 +168,9 @@ class Processes(Generic[Kept]):
             return found
         names = ", ".join(str(process.name)[:_SHOWN] for process in self.all[:8])
         raise FlintError(
-            f"{self._path}: several processes ({names}) in one trace, and nothing tells which of "
-            f"them launched what ran on device {str(next(iter(fitting)).name)[:_SHOWN]}: convert "
-            "the traces that it was merged from"
+            f"{self._path}: several processes ({names}) in one trace, and the trace does not "
+            "record which of them launched the work on device "
+            f"{str(next(iter(fitting)).name)[:_SHOWN]}: convert the traces that it was merged from"
         )
 
     def _fitting(

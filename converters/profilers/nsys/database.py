@@ -58,7 +58,7 @@ class Database:
                 "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
             ).fetchmany(10_000)
         except sqlite3.Error as error:
-            raise FlintError(f"{path}: not an SQLite file that can be read ({error})") from error
+            raise FlintError(f"{path}: not a readable SQLite file ({error})") from error
         self.tables = {text(name) for (name,) in found}
 
     def __enter__(self) -> Database:

@@ -74,7 +74,9 @@ def processes_of(paths: Sequence[Path]) -> list[Process]:
     for path in paths:
         with Database(path) as data:
             if "StringIds" not in data.tables:
-                raise FlintError(f"{path}: SQLite, but no export of Nsight Systems (nsys export)")
+                raise FlintError(
+                    f"{path}: an SQLite file, but not an export of Nsight Systems (nsys export)"
+                )
             used = sorted(_used(data))
             if not used:
                 raise FlintError(f"{path}: {NOTHING_RAN}")

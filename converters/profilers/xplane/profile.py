@@ -68,8 +68,8 @@ def profile_of(
     for file, host in zip(files, hosts, strict=True):
         if (host.program.name, host.program.entry) != (first.program.name, first.program.entry):
             raise FlintError(
-                f"{file}: another program ({host.program.name}) than in {files[0].name} "
-                f"({first.program.name}): the hosts of one run execute the same"
+                f"{file}: the program ({host.program.name}) differs from that in {files[0].name} "
+                f"({first.program.name}): the hosts of one run execute the same program"
             )
     begins = first_devices(files, backends, first.program.devices) if len(files) > 1 else [0]
     events: list[Event] = []
@@ -78,7 +78,7 @@ def profile_of(
         ranks = {event.device: first.devices.rank(begin + event.device) for event in host.events}
         for rank in ranks.values():
             if of_file.setdefault(rank, file) != file:
-                raise FlintError(f"{file}: has rank {rank}, as {of_file[rank].name} has")
+                raise FlintError(f"{file}: has rank {rank}, like {of_file[rank].name}")
         events += [event._replace(device=ranks[event.device]) for event in host.events]
     events = begun_runs(sorted(events), first.program)
     return Profile(rows, first.proto, first.program, _joined(events), "/".join(sorted(backends)))
@@ -204,7 +204,7 @@ def asked_events(file: Path, events: list[Event], asked: tuple[str, int]) -> lis
     if number >= len(found):
         ran = ", ".join(sorted({event.program.rpartition("(")[0] for event in events})[:8])
         times = f" {number + 1} different ones" if number else ""
-        raise FlintError(f"{file}: the step runs{times} {name}; in the trace are {ran}")
+        raise FlintError(f"{file}: the step runs{times} {name}; the trace contains {ran}")
     return [event for event in events if event.program == found[number]]
 
 

@@ -16,8 +16,10 @@ _IOTA_SHARDING = re.compile(r"devices=\[[\d,]+\]<=\[([\d,]+)\]")
 _LISTED_SHARDING = re.compile(r"devices=\[([\d,]+)\]\d")
 #: What to do about a mesh of another size, by whether copies are allowed.
 _REMEDIES = {
-    False: ": partition the program for this mesh first, or say with --replicas that the mesh runs "
-    "independent copies of it",
+    False: (
+        ": partition the program for this mesh first, or use --replicas if the mesh runs "
+        "independent copies of it"
+    ),
     True: ", which does not divide it",
 }
 

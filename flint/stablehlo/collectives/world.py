@@ -103,7 +103,7 @@ class World:
         """
         if self.size > _MOST_LISTED:
             raise FlintError(
-                f"a permute among {self.size:,} devices: at most {_MOST_LISTED:,} can be listed"
+                f"a permute among {self.size:,} devices; the limit is {_MOST_LISTED:,}"
             )
         if self.replicas == 1 or self.partitions == 1:
             spread = pairs[None]
@@ -126,7 +126,7 @@ def _resolve(written: ReplicaGroups, size: int) -> Groups:
         groups = from_iota(*written.iota)
         if groups.world != size:
             raise FlintError(
-                f"replica groups are for {groups.world} devices, the module for {size}"
+                f"replica groups are for {groups.world} devices, but the module is for {size}"
             )
         return groups
     if written.mesh is not None:

@@ -44,8 +44,8 @@ def _custom_call(state: WalkState, scope: Scope, op: Op) -> None:
         return
     if is_or_holds_communication(state, op):
         raise FlintError(
-            f"{state.where(op)}: custom_call @{op.attr('target', '')} is given a computation "
-            "with a communication in it, and how often that runs is unknown"
+            f"{state.where(op)}: custom_call @{op.attr('target', '')} calls a computation with a "
+            "communication, and how often it runs is unknown"
         )
     simple(state, scope, op)
 

@@ -156,17 +156,20 @@ def _from_outside(
     if key in given:
         state.used_options.add(key)
         if given[key] < 0:
-            raise UsageError(f"--trip-count {given[key]}: a trip count is 0 or more")
+            raise UsageError(f"--trip-count {given[key]}: expected 0 or more")
         if given[key] >= _LONGEST:
             raise UsageError(f"--trip-count {given[key]}: a counter has at most 64 bits")
         return always(given[key], "given")
     stated = op.attr("trip_count")
     if stated is not None:
         if not 0 <= int(stated) < _LONGEST:
-            raise FlintError(f"{describe()}: its module states {stated} iterations")
+            raise FlintError(
+                f"{describe()}: the module gives it {stated} iterations, which is not a valid trip "
+                "count"
+            )
         return always(int(stated), "stated")
     bound = most()
-    at_most = "" if bound is None else f"; it is {bound} at most"
+    at_most = "" if bound is None else f"; it is at most {bound}"
     raise FlintError(
         f"the trip count of {describe()} depends on data, or on a value that ranks and counters "
         f"do not determine: give it with --trip-count N (or --trip-count {name}=N){at_most}"

@@ -87,8 +87,8 @@ def _look_inside(state: WalkState, scope: Scope, op: Op, operands: list[int]) ->
     """
     if op.name not in RULES and any(communicates(state, block) for block in op.regions):
         raise FlintError(
-            f"{state.where(op)}: there is a communication inside this unknown op, and how "
-            "often it runs is unknown"
+            f"{state.where(op)}: this unknown op contains a communication, and how often it runs "
+            "is unknown"
         )
     for value in sorted(free_values(op.regions)):
         number = scope.use(value)
@@ -157,7 +157,7 @@ def check_size(state: WalkState, op: Op, name: str, work: Work) -> None:
         FlintError: more than ``MAX_COUNT`` bytes or FLOPs.
     """
     if max(work.read, work.written, *(item.flops for item in work.items)) > MAX_COUNT:
-        raise FlintError(f"{state.where(op)}: {name} does or moves more than 2**60 at once")
+        raise FlintError(f"{state.where(op)}: {name} has more than 2**60 FLOPs or bytes")
 
 
 def _unknown(state: WalkState, op: Op, name: str) -> None:

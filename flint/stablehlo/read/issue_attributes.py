@@ -48,7 +48,7 @@ def allocations_of(attributes: Any) -> Allocations | None:
     try:
         stated = ir.DenseIntElementsAttr(attributes[ALLOCATIONS])
         if stated.is_splat and len(stated) > 5:  # a short text may claim any number of rows
-            raise ValueError("its rows are all alike")
+            raise ValueError("all its rows are the same")
         expandable = EXPANDABLE in attributes and ir.BoolAttr(attributes[EXPANDABLE]).value
         return Allocations.from_rows(np.array(stated, np.int64), expandable)
     except ValueError as error:

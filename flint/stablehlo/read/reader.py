@@ -220,7 +220,7 @@ class _Reader:
                     attrs = decoder(op, self) if decoder is not None else None
                 except (ValueError, LookupError) as error:
                     raise FlintError(
-                        f"{self.name}: {name} has an attribute that none such has ({error})"
+                        f"{self.name}: {name} has an attribute that is not valid for it ({error})"
                     ) from error
                 regions: tuple[Block, ...] = ()
                 if len(op.regions):
@@ -270,7 +270,7 @@ def _integer(attributes: Any, key: str) -> int:
     try:
         return int(ir.IntegerAttr(attributes[key]).value)
     except (ValueError, TypeError):
-        raise FlintError(f"the module's {key} is no integer") from None
+        raise FlintError(f"the module's {key} is not an integer") from None
 
 
 def _module_aliases(attributes: Any) -> dict[int, int]:

@@ -39,7 +39,7 @@ def _of(shape: Sequence[int], dims: Sequence[int], op: Op) -> int:
     size = 1
     for dim in dims:
         if not 0 <= dim < len(shape):
-            raise FlintError(f"{op.name}: dim {dim} is not one of an operand of rank {len(shape)}")
+            raise FlintError(f"{op.name}: an operand of rank {len(shape)} has no dim {dim}")
         size *= shape[dim]
     return size
 

@@ -63,7 +63,10 @@ def _cholesky(_op: Op, ins: Types, outs: Types) -> None:
 
 def _square(item: TensorType) -> None:
     square = len(item.shape) > 1 and item.shape[-1] == item.shape[-2]
-    require(square or not fixed(item), f"has the operand {item}, which has no square matrices")
+    require(
+        square or not fixed(item),
+        f"has the operand {item}, which does not contain square matrices",
+    )
 
 
 CHECKS: dict[str, Check] = {

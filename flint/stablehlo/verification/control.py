@@ -25,7 +25,7 @@ def _agree(module: Module, one: tuple[int, ...], other: tuple[int, ...], what: s
         try:
             same_type(first, second)
         except Unfit:
-            raise Unfit(f"has {first} where {what} have {second}") from None
+            raise Unfit(f"has {first}, but {what} have {second}") from None
 
 
 def _whole(module: Module, op: Op, block: Block) -> None:
@@ -41,12 +41,12 @@ def _while(module: Module, op: Op) -> None:
     _whole(module, op, body)
     decided = _types(module, condition.yields)
     scalar = len(decided) == 1 and decided[0].dtype == "i1" and not decided[0].shape
-    require(scalar, "has a condition that is no single i1")
+    require(scalar, "has a condition that does not yield a single i1")
 
 
 def _branches(module: Module, op: Op) -> None:
     require(len(op.operands) == 1 and len(op.regions) > 0, "has no index or no branch")
-    require(not module.type_of(op.operands[0]).shape, "has an index that is no scalar")
+    require(not module.type_of(op.operands[0]).shape, "has an index that is not a scalar")
     for branch in op.regions:
         _agree(module, op.results, branch.yields, "a branch's yields")
 
@@ -55,7 +55,7 @@ def _function(key: str) -> BlockCheck:
     def check(module: Module, op: Op) -> None:
         function = module.functions.get(op.attr(key))
         if function is None:
-            raise Unfit(f"calls @{op.attr(key)}, which is not there")
+            raise Unfit(f"calls @{op.attr(key)}, which is not defined")
         _whole(module, op, function)
 
     return check
@@ -67,15 +67,21 @@ def _fusion(module: Module, op: Op) -> None:
 
 
 def _map(module: Module, op: Op) -> None:
-    require(len(op.regions) == 1 and len(op.results) == 1, "has no single region and result")
+    require(
+        len(op.regions) == 1 and len(op.results) == 1,
+        "does not have exactly one region and one result",
+    )
     [block], result = op.regions, module.type_of(op.results[0])
     for outside, inside in ((op.operands, block.args), (op.results, block.yields)):
-        require(len(outside) == len(inside), f"has {len(outside)} values for {len(inside)}")
+        require(
+            len(outside) == len(inside),
+            f"has {len(outside)} values, but its function has {len(inside)}",
+        )
         for value, number in zip(outside, inside, strict=True):
             whole, element = module.type_of(value), module.type_of(number)
             same_shape(whole, result)
             fits = element.dtype == whole.dtype and not element.shape
-            require(fits, f"has {whole} where its function has {element}")
+            require(fits, f"has {whole}, but its function has {element}")
 
 
 def _barrier(module: Module, op: Op) -> None:

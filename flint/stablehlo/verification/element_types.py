@@ -59,7 +59,7 @@ def _require(holds: bool, operand: TensorType, result: TensorType) -> None:
 
 def _integers(operand: TensorType) -> None:
     if _KIND.get(operand.dtype) not in ("signed", "unsigned"):
-        raise Unfit(f"has the operand {operand}, which has no integers")
+        raise Unfit(f"has the operand {operand}, which does not contain integers")
 
 
 def _check(letter: str, operand: TensorType, result: TensorType, same: _Same) -> None:
@@ -77,7 +77,7 @@ def _check(letter: str, operand: TensorType, result: TensorType, same: _Same) ->
     elif letter == "i":
         _integers(operand)
     elif letter == "1" and one != "i1":
-        raise Unfit(f"has the operand {operand}, which is no i1")
+        raise Unfit(f"has the operand {operand}, which is not i1")
 
 
 def _may_come(one: str, other: str) -> bool:
@@ -100,13 +100,13 @@ def _decides(_op: Op, ins: Types, outs: Types, same: _Same) -> None:
         if not same(operand.dtype, ins[0].dtype):
             raise Unfit(f"has the operands {ins[0]} and {operand}")
     if outs[0].dtype != "i1":
-        raise Unfit(f"has the result {outs[0]}, which is no i1")
+        raise Unfit(f"has the result {outs[0]}, which is not i1")
 
 
 def _is_finite(_op: Op, ins: Types, outs: Types, same: _Same) -> None:
     _decides(_op, ins, outs, same)
     if _KIND.get(ins[0].dtype) != "float":
-        raise Unfit(f"has the operand {ins[0]}, which has no floating-point numbers")
+        raise Unfit(f"has the operand {ins[0]}, which does not contain floating-point numbers")
 
 
 def _real(_op: Op, ins: Types, outs: Types, same: _Same) -> None:

@@ -25,7 +25,7 @@ def _within(small: TensorType, large: TensorType) -> None:
     """Check for as many dims, none larger."""
     same_rank(large, small)
     inside = all(a <= b for a, b in zip(small.shape, large.shape, strict=True))
-    require(inside or not fixed(large, small), f"has the part {small} of {large}")
+    require(inside or not fixed(large, small), f"has a part {small} that does not fit into {large}")
 
 
 def _starts(starts: Types, whole: TensorType) -> None:
@@ -42,7 +42,7 @@ def _dynamic_slice(op: Op, ins: Types, outs: Types) -> None:
     _starts(ins[1:], ins[0])
     sizes = op.attr("sizes")
     stated = sizes is None or sizes == outs[0].shape or not fixed(outs[0])
-    require(stated, f"takes {sizes} for the result {outs[0]}")
+    require(stated, f"has slice sizes {sizes} for the result {outs[0]}")
 
 
 def _dynamic_update_slice(_op: Op, ins: Types, outs: Types) -> None:
@@ -66,7 +66,7 @@ def _placed(dims: Sequence[int], rank: int, looked_up: Sequence[int]) -> tuple[i
         len(taken) == len(dims)
         and all(0 <= dim < rank for dim in dims)
         and rank == len(dims) + len(looked_up),
-        f"has the window's dims {tuple(dims)} of {rank} beside {len(looked_up)} of the indices",
+        f"has window dims {tuple(dims)} of {rank} dims, with {len(looked_up)} from the indices",
     )
     return tuple(dim for dim in range(rank) if dim not in taken)
 
@@ -88,12 +88,12 @@ def _gather(op: Op, ins: Types, outs: Types) -> None:
     fits = len(window) == len(whole.shape) and all(
         0 <= part <= size for part, size in zip(window, whole.shape, strict=True)
     )
-    require(fits, f"takes windows of {window} from {whole}")
+    require(fits, f"has windows of {window} that do not fit into {whole}")
     kept = _windows_dims(
         op, whole, "collapsed_slice_dims", "operand_batching_dims", "start_index_map"
     )
     single = all(window[dim] <= 1 for dim in range(len(window)) if dim not in kept)
-    require(single, f"drops a dim of its windows of {window}, which is longer than 1")
+    require(single, f"drops a dim longer than 1 from windows of {window}")
     looked_up, numbers = _looked_up(op, indices)
     _as_many(op.attr("start_index_map", ()), numbers, indices)
     offsets = op.attr("offset_dims", ())
@@ -103,7 +103,7 @@ def _gather(op: Op, ins: Types, outs: Types) -> None:
         tuple(result.shape[dim] for dim in sorted(offsets)),
         tuple(result.shape[dim] for dim in beside),
     )
-    text = f"does not make the result {result} of windows of {window} at the indices {indices}"
+    text = f"does not yield the result {result} from windows of {window} at the indices {indices}"
     require(made == (tuple(window[dim] for dim in kept), looked_up), text)
 
 

@@ -67,10 +67,10 @@ def fixed(*types: TensorType) -> bool:
 def sizes_of(item: TensorType, dims: Sequence[int]) -> tuple[int, ...]:
     """The sizes of some dims of a tensor, each of which it has and which are named once."""
     known = all(0 <= dim < len(item.shape) for dim in dims) and len(set(dims)) == len(dims)
-    require(known, f"names the dims {tuple(dims)} of {item}")
+    require(known, f"names dims {tuple(dims)}, which do not fit {item}")
     return tuple(item.shape[dim] for dim in dims)
 
 
 def scalar(item: TensorType, what: str = "operand") -> None:
     """Check that a tensor has no dims."""
-    require(not item.shape, f"has the {what} {item}, which is no scalar")
+    require(not item.shape, f"has the {what} {item}, which is not a scalar")

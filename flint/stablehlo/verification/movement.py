@@ -60,7 +60,10 @@ def _iota(op: Op, ins: Types, outs: Types) -> None:
 def _transpose(op: Op, ins: Types, outs: Types) -> None:
     counted(ins, outs, 1)
     order, shape = op.attr("dimensions", ()), ins[0].shape
-    require(sorted(order) == list(range(len(shape))), f"has no order {order} of the dims {ins[0]}")
+    require(
+        sorted(order) == list(range(len(shape))),
+        f"has a permutation {order} that does not fit {ins[0]}",
+    )
     expected = tuple(shape[dim] for dim in order)
     require(expected == outs[0].shape or not fixed(*ins, *outs), _from(ins[0], outs[0]))
 
@@ -102,7 +105,10 @@ def _slice(op: Op, ins: Types, outs: Types) -> None:
     same_rank(ins[0], outs[0])
     start, limit, strides = (op.attr(key, ()) for key in ("start", "limit", "strides"))
     rank = len(ins[0].shape)
-    require(len(start) == len(limit) == len(strides) == rank, f"slices other dims than {ins[0]}")
+    require(
+        len(start) == len(limit) == len(strides) == rank,
+        f"has slice bounds for dims other than those of {ins[0]}",
+    )
     if not fixed(*ins, *outs):
         return
     rows = zip(start, limit, strides, ins[0].shape, outs[0].shape, strict=True)
@@ -119,8 +125,11 @@ def _pad(op: Op, ins: Types, outs: Types) -> None:
         return
     low, high, between = (op.attr(key) for key in ("low", "high", "between"))
     rank = len(ins[0].shape)
-    require(len(low) == len(high) == len(between) == rank, f"pads other dims than {ins[0]}")
-    require(all(gap >= 0 for gap in between), "takes away what is between elements")
+    require(
+        len(low) == len(high) == len(between) == rank,
+        f"has padding for dims other than those of {ins[0]}",
+    )
+    require(all(gap >= 0 for gap in between), "has negative padding between elements")
     expected = tuple(
         size + before + behind + gap * max(size - 1, 0)
         for size, before, behind, gap in zip(ins[0].shape, low, high, between, strict=True)
@@ -135,7 +144,7 @@ def _reverse(op: Op, ins: Types, outs: Types) -> None:
 
 
 def _from(operand: TensorType, result: TensorType) -> str:
-    return f"does not make the result {result} of the operand {operand}"
+    return f"does not yield the result {result} from the operand {operand}"
 
 
 def _bitcast_convert(_op: Op, ins: Types, outs: Types) -> None:

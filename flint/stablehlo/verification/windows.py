@@ -24,7 +24,10 @@ def _convolution(op: Op, ins: Types, outs: Types) -> None:
         same_rank(item, outs[0])
     where = op.attr("input_spatial", ()), op.attr("kernel_spatial", ())
     spatial = op.attr("output_spatial", ())
-    require(len(where[0]) == len(where[1]) == len(spatial), "has other numbers of spatial dims")
+    require(
+        len(where[0]) == len(where[1]) == len(spatial),
+        "has operands with different numbers of spatial dims",
+    )
     if not fixed(*ins, *outs):
         return
     _features(op, ins, outs)
@@ -68,7 +71,7 @@ def _windows(
     base, inside = (op.attr(name) or ones for name in dilations)
     padding = op.attr("padding") or ((0, 0),) * rank
     given = {len(part) for part in (windows, results, strides, base, inside, padding)}
-    require(given == {rank}, "has windows of another number of dims")
+    require(given == {rank}, "has windows with a different number of dims")
     rows = zip(sizes, windows, results, strides, base, inside, padding, strict=True)
     for size, window, result, stride, spread, gap, (low, high) in rows:
         require(stride > 0 and spread > 0 and gap > 0, "has a stride or dilation below 1")

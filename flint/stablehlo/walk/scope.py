@@ -100,7 +100,7 @@ class Scope:
             kind = self.module.type_of(value)
             raise FlintError(
                 f"a value of type {kind} is used where Flint cannot follow it (does an async "
-                "result leave the block that makes it?)"
+                "result leave the block that creates it?)"
             )
         if not self.trial:
             self.parent.use(value)

@@ -20,7 +20,7 @@ import numpy as np
 from flint.errors import FlintError
 from flint.launching.unknown import Unknown
 
-ADVICE = "; what the step does should not depend on it: decide by values that the host has"
+ADVICE = "; the step should not depend on it: branch on values that the host knows"
 _VALUES: dict[str, Any] = {"b": False, "f": 1.0, "c": 1.0}
 _NAMES = {"b": "a bool", "f": "a float", "c": "a complex number", "i": "an integer"}
 #: More elements than this are one repeated element, which takes no memory.

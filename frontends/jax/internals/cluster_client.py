@@ -35,7 +35,7 @@ def use_cluster(layout: Layout) -> Shown:
 
     if xla_bridge.backends_are_initialized():
         raise FlintError(
-            "jax has been used in this process before the program ran: use the command, flint run"
+            "jax was used in this process before the program started: use the command flint run"
         )
     shown = show(layout)
     bridge: Any = xla_bridge

@@ -91,7 +91,7 @@ class _Compiled(stages.Compiled):
     @property
     def _executable(self) -> Any:  # type: ignore[override]  # an attribute of JAX's own
         raise NotImplementedError(
-            "the step looks at an executable, and a capture compiles after the step has run"
+            "the step inspects an executable, but a capture compiles only after the step has run"
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -108,13 +108,13 @@ class _Compiled(stages.Compiled):
         types = traced.jaxpr.in_avals
         if tree != self.in_tree or len(operands) != len(types):
             raise TypeError(
-                f"{traced.fun_name} was lowered for other arguments: for {self.in_tree}, and it is "
-                f"called with {tree}"
+                f"{traced.fun_name} was lowered for the arguments {self.in_tree}, but is called "
+                f"with {tree}"
             )
         for given, wanted in zip(map(aval_of, operands), types, strict=True):
             if (given.shape, given.dtype) != (wanted.shape, wanted.dtype):
                 raise TypeError(
-                    f"{traced.fun_name} was compiled for {wanted.str_short()} and is called with "
+                    f"{traced.fun_name} was compiled for {wanted.str_short()}, but is called with "
                     f"{given.str_short()}"
                 )
         options = {**dict(traced._params["compiler_options_kvs"]), **self._options}

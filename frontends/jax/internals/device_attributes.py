@@ -47,8 +47,8 @@ class Shown:
         self._peak = max(self._peak, held)
         where, line = running_line()
         text = (
-            f"memory in use is read at {short_path(where)}:{line}: that of the arrays which the "
-            "program holds, without what its programs need beside"
+            f"memory in use is read at {short_path(where)}:{line}: assumed to be the size of the "
+            "arrays that the program holds, without temporary buffers of its jitted functions"
         )
         self.assumed[text] = self.assumed.get(text, 0) + 1
         return {"bytes_limit": size, "bytes_in_use": held, "peak_bytes_in_use": self._peak}
@@ -59,7 +59,7 @@ class Shown:
             where, line = running_line()
             self.layout = self.layout.with_slices(slices)
             text = (
-                f"the devices are {slices} slices, as in the mesh at {short_path(where)}:{line}; "
+                f"the devices form {slices} slices, as in the mesh at {short_path(where)}:{line}; "
                 "--slices sets another number"
             )
             self.assumed[text] = 1

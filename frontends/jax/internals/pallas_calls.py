@@ -116,7 +116,7 @@ def _warn(warnings: dict[str, int], text: str) -> None:
 def _counted(parameters: Any, constants: Sequence[Constant]) -> Count:
     mapping = parameters["grid_mapping"]
     if mapping.num_dynamic_grid_bounds:
-        raise UnknownCountError("a grid whose size data decide")
+        raise UnknownCountError("a grid whose size depends on data")
     grid = tuple(map(int, mapping.grid))
     held = constants[: mapping.num_index_operands]
     return counted(parameters["jaxpr"], grid, mapping.vmapped_dims, held)

@@ -134,9 +134,9 @@ def cpu_compiler(devices: int, folder: Path) -> Compiler:
         if plugin("cuda") is not None:
             return gpu_compiler(devices, folder)
         raise UsageError(
-            f"a mesh of {devices:,} devices: XLA's CPU client takes at most {MAX_OWN_DEVICES:,} "
+            f"a mesh of {devices:,} devices: XLA's CPU client supports at most {MAX_OWN_DEVICES:,} "
             f"here ({' '.join(str(error).split())}); the compile-only GPU client, which needs no "
-            "GPU, takes any number: pip install 'flint-workload[gpu]'"
+            "GPU, supports any number: pip install 'flint-workload[gpu]'"
         ) from error
 
 

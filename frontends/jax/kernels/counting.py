@@ -23,8 +23,8 @@ from flint.frontends.jax.kernels.loops import induction, trips_of
 from flint.frontends.jax.kernels.points import Points, Values, whole
 from flint.graph.work import Unit
 
-BRANCHES = "a branch that data decide: its most expensive case counts"
-EARLY = "a loop that data may end: it counts to its end"
+BRANCHES = "a branch that depends on data: its most expensive case counts"
+EARLY = "a loop that data may end early: all its iterations count"
 
 #: Equations that are a call: name of the primitive -> of the parameter that is called.
 _CALLS = {
@@ -207,7 +207,7 @@ class _Walk:
         once = Count()
         _Walk(self.grid, self.axes, once).body(body, (), whole(self.grid))
         if once.flops:
-            raise UnknownCountError("a loop whose trips data decide")
+            raise UnknownCountError("a loop whose trip count depends on data")
 
     def _scan(
         self, parameters: Mapping[str, Any], values: Sequence[Known], at: Points

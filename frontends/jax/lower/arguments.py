@@ -67,8 +67,8 @@ def mesh_of(
     for names in named:
         if not set(names) <= set(axes):
             raise UsageError(
-                f"the arguments' shardings are on a mesh with the axes {', '.join(names)}, "
-                f"the capture on one with {', '.join(axes)}"
+                f"the arguments' shardings are on a mesh with the axes {', '.join(names)}, but the "
+                f"capture is on one with {', '.join(axes)}"
             )
     if axis_types is None:
         types = dict(zip(found[0].axis_names, found[0].axis_types, strict=True)) if found else {}
@@ -121,7 +121,7 @@ def check_spec(spec: PartitionSpec, shape: tuple[int, ...], mesh: AbstractMesh, 
         UsageError: it does not; the text begins with ``what``.
     """
     if len(spec) > len(shape):
-        raise UsageError(f"{what} has the shape {shape}, its {spec} has {len(spec)} entries")
+        raise UsageError(f"{what} has the shape {shape}, but its {spec} has {len(spec)} entries")
     sizes = dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
     for dim, entry in enumerate(spec):
         if entry is None or entry is PartitionSpec.UNCONSTRAINED:

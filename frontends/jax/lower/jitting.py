@@ -60,7 +60,7 @@ def jitted(
     """The function as something with ``trace``, and the arguments for it."""
     if settings and hasattr(function, "lower"):
         raise UsageError(
-            f"{', '.join(settings)}: the function is jitted already; give them to its jit"
+            f"{', '.join(settings)}: the function is already jitted; pass them to its jit"
         )
     if is_jitted(function):
         return function, args, kwargs

@@ -201,7 +201,7 @@ def _not_donated(sizes: Sequence[int]) -> dict[str, int]:
     if not sizes:
         return {}
     text = (
-        "donated by a jit inside of a jitted function, which has no effect, in a run neither: "
+        "donated by a jit inside a jitted function, which has no effect, as in a run: "
         f"{human_bytes(sum(sizes))} of whole arrays stay in memory beside their replacements; "
         "donate them to the outer jit"
     )
@@ -214,7 +214,7 @@ def _without(options: Mapping[str, Any]) -> dict[str, int]:
         return {}
     text = (
         f"compiler options of jit ({', '.join(options)}) are for the optimized level (--target): "
-        "the partitioner alone has run, and memory is as without them"
+        "only the partitioner has run, and memory is that without them"
     )
     return {text: 1}
 

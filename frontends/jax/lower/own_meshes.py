@@ -44,7 +44,7 @@ def in_order(traced: Any) -> None:
             found = [device.id for device in mesh.devices.flat]
             if found != ids[: len(found)]:
                 raise UsageError(
-                    f"{equation.primitive.name} is over a mesh of devices in another order than "
-                    "jax.devices(), and ranks are numbered in that one: use the mesh that setup "
-                    "gets, or permute the axes of --mesh"
+                    f"{equation.primitive.name} uses a mesh whose device order differs from "
+                    "jax.devices(), which numbers the ranks: use the mesh that setup receives, or "
+                    "permute the axes of --mesh"
                 )

@@ -92,7 +92,7 @@ def _restoring(watcher: Watcher, original: Callable[..., Any], made_up: bool) ->
                     missing.name_option(error)
                 raise
         if not there:
-            missing.note("a checkpoint: arrays without values, of the types that are asked for")
+            missing.note("a checkpoint: arrays without values, of the requested types")
             return _like(watcher, target)
         file, line = running_line()
         noted[f"a checkpoint at {short_path(file)}:{line} is restored without its values"] += 1

@@ -61,8 +61,8 @@ def captured(
     world = jax.device_count()
     if mesh.size != world:
         text = (
-            f"the step is over {counted(mesh.size, 'device')}, and the cluster has {world:,}: the "
-            "others have no part in it"
+            f"the step uses {counted(mesh.size, 'device')}, and the cluster has {world:,}: the "
+            "others take no part in it"
         )
         recording.warnings[text] = 1
     prepared = prepared_on(mesh, name, options, target)
@@ -180,7 +180,7 @@ def _mesh(recording: Recording) -> Mesh:
     if len(found) > 1:
         one, other = list(found.values())[:2]
         raise FlintError(
-            f"the step's functions {one.name} and {other.name} are over different devices: a step "
-            "of several meshes is not captured yet; choose one with --step"
+            f"the step's functions {one.name} and {other.name} use different devices: a step of "
+            "several meshes is not captured yet; choose one with --step"
         )
     return first or Mesh(np.array(jax.devices()), ("device",))

@@ -142,9 +142,9 @@ def _layout(cluster: Cluster) -> Layout:
 def _unchanged(period: Period) -> dict[str, int]:
     made = period.renewed + period.fresh
     text = (
-        f"the step is {period.name}, of whose inputs {human_bytes(period.unchanged)} stay "
-        f"unchanged from step to step and {human_bytes(made)} are new: if this is an evaluation, "
-        "choose the training step with --step"
+        f"the step is {period.name}: {human_bytes(period.unchanged)} of its inputs stay unchanged "
+        f"from step to step and {human_bytes(made)} are new; if this is an evaluation, choose the "
+        "training step with --step"
     )
     return {text: 1}
 

@@ -111,7 +111,7 @@ class _Parts:
         """The value of a tensor."""
         known = self._known.get(id(tensor))
         if known is None:
-            raise Unsupported("a tensor that no op of the decomposition made")
+            raise Unsupported("a tensor that no op of the decomposition created")
         return known[1]()
 
     def see(self, func: Any, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -139,7 +139,7 @@ class _Parts:
         name = _PRIMS.get(name, name)
         lowering = self._find(name)
         if lowering is None:
-            raise Unsupported(f"{name}, which it is made of, has no lowering")
+            raise Unsupported(f"{name}, which it contains, has no lowering")
         specs = tuple(Spec(tuple(item.shape), dtypes.torch_name(item.dtype)) for item in results)
         given = [self._operand(item) for item in args]
         named = {key: self._operand(item) for key, item in kwargs.items()}

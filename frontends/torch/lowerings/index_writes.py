@@ -54,7 +54,7 @@ def _put_at(
     if kind != "mean":
         return op.scatter(value, index, updates, kind, dims, first)
     if not dtypes.is_float(dtype):
-        raise Unsupported(f"a mean of {dtype} at places")
+        raise Unsupported(f"a mean of {dtype} at indices")
     total = op.scatter(value, index, updates, "add", dims, first)
     count = op.like(1 if keeps else 0, value)
     count = op.scatter(count, index, op.like(1, updates), "add", dims, first)

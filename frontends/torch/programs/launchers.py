@@ -33,7 +33,7 @@ def _torch_launcher(module: str, name: str, words: Sequence[str]) -> Program:
     launcher = _package(module, name, "the extra torch")
     found = _parsed(name, lambda: launcher.parse_args(list(words)))
     if found.no_python:
-        raise UsageError(f"{name} --no-python starts no Python program: name the one it starts")
+        raise UsageError(f"{name} --no-python starts no Python program: name its program")
     return Program(
         target=found.training_script,
         is_module=found.module,

@@ -65,8 +65,8 @@ class MissingCheckpointValue(dict[Any, Any]):
     def _unknown(self, *_: Any) -> NoReturn:
         raise FlintError(
             f"{self.name} is used as a number{at_user_line()}: that checkpoint is missing, and "
-            "only the program knows this value; give it a checkpoint of the same form, or start "
-            "it without one"
+            "only the program knows this value; give the program a checkpoint of the same form, or "
+            "start it without one"
         )
 
     __int__ = __index__ = __float__ = _unknown
@@ -108,13 +108,12 @@ def _model(kind: Any, name: Any = None, *_: Any, config: Any = None, **kwargs: A
             config = kind.config_class.from_pretrained(config or name, local_files_only=True)
         except OSError:
             raise FlintError(
-                f"{name} is missing{at_user_line()}, and so is its config.json, without which a "
-                "model cannot be made up: put that file into a folder, and name the folder "
-                "instead"
+                f"{name} is missing{at_user_line()}, and so is its config.json, without which the "
+                "model cannot be created: put that file into a folder, and name the folder instead"
             ) from None
     dtype = kwargs.get("dtype", kwargs.get("torch_dtype"))
     given = {} if dtype in (None, "auto") else {"dtype": dtype}
-    return kind._from_config(config, **given), f"weights of {name}: as the model is made"
+    return kind._from_config(config, **given), f"weights of {name}: as initialised by the model"
 
 
 STAND_INS = (

@@ -59,8 +59,8 @@ from flint.launching.unknown import Unknown
 
 _EMISSION = "flint.frontends.torch.emission"
 _NO_TRAINING = (
-    "the program makes an optimizer or a backward pass, and ends before that repeats: the step "
-    "lies between two calls of a model without gradients"
+    "the program creates an optimizer or runs a backward pass, but ends before that repeats: the "
+    "step runs from one call of a model without gradients to the next"
 )
 
 

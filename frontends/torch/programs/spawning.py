@@ -29,7 +29,7 @@ def _spawn(fn: Any, args: tuple[Any, ...] = (), nprocs: int = 1, *_: Any, **__: 
     each = min(known.per_host, world())
     if nprocs != each:
         raise FlintError(
-            f"{nprocs} processes are spawned{at_user_line()}, and the cluster has {each} devices "
-            f"on each host: --gpus-per-node {nprocs}"
+            f"{nprocs} processes are spawned{at_user_line()}, but the cluster has {each} devices "
+            f"on each host: use --gpus-per-node {nprocs}"
         )
     fn(OwnRank(known.rank() % each, np.arange(world()) % each), *args)

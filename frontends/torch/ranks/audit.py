@@ -67,7 +67,7 @@ def audit(
         raise FlintError(
             f"rank {rank:,} does not do what rank {representative:,} does, although no query of "
             f"the program about its rank distinguishes them{others}: "
-            f"{difference(representative, rank)}. Let the program compare "
-            "torch.distributed.get_rank() or a place in a mesh where it decides by it (a list "
-            "that is indexed by the rank, or text, is not seen)"
+            f"{difference(representative, rank)}. The program should compare "
+            "torch.distributed.get_rank() or a mesh coordinate where its behaviour depends on them "
+            "(Flint does not see lists indexed by the rank, or text)"
         )

@@ -81,8 +81,8 @@ def behaviours(
         partition = search.divided(places)
     elif not unseen():
         raise FlintError(
-            f"ranks behave differently along mesh axes of {count:,} places together; at most "
-            f"{MOST_CELLS} are recorded"
+            f"ranks behave differently along mesh axes of {count:,} places in total; the limit is "
+            f"{MOST_CELLS}"
         )
     if search.different(partition) is not None and unseen():
         partition = search.divided((*places, search.narrowed(partition)))
@@ -91,8 +91,8 @@ def behaviours(
         return search.explained(partition), partition
     raise FlintError(
         f"rank {different[1]:,} behaves differently from rank {different[0]:,}, although both have "
-        f"the same coordinates on the mesh axes {axes} along which ranks differ, and nothing that "
-        "the program asks about its rank tells them apart: its behaviour follows no pattern"
+        f"the same coordinates on the mesh axes {axes} along which ranks differ, and no query of "
+        "the program about its rank distinguishes them: its behaviour follows no pattern"
     )
 
 

@@ -62,8 +62,8 @@ def crossed(evidence: Iterable[Evidence], world: int) -> Partition:
     count = int(facts.max()) + 1
     if count > MOST_CELLS:
         raise FlintError(
-            f"ranks differ in {count:,} ways (sizes of shards, pipeline stages, roots); at most "
-            f"{MOST_CELLS} are recorded: capture a smaller mesh"
+            f"ranks differ in {count:,} ways (sizes of shards, pipeline stages, roots); the limit "
+            f"is {MOST_CELLS}: capture a smaller mesh"
         )
     asked: dict[str, list[Kinds]] = {}
     for item in distinct:

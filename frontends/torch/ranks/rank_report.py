@@ -86,11 +86,11 @@ def first_difference(one: Path, other: Path) -> str:
     lines = [(folder / _OPS).read_text(encoding="utf-8").splitlines() for folder in (one, other)]
     for number, (first, second) in enumerate(itertools.zip_longest(*lines, fillvalue="")):
         if first.partition(" ")[0] != second.partition(" ")[0]:
-            what = [line.partition(" ")[2] or "no op any more" for line in (first, second)]
+            what = [line.partition(" ")[2] or "no further op" for line in (first, second)]
             if what[0] == what[1]:
                 return f"op {number:,}, {what[0]}, has other sizes, groups or waits"
             return f"op {number:,} is {what[1]}, not {what[0]}"
-    return "the ops are the same, sizes of what exists before the step are not"
+    return "the ops are the same, but sizes of tensors from before the step differ"
 
 
 def _line(op: Op) -> str:

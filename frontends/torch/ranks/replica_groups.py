@@ -40,7 +40,7 @@ def full_groups(ranks: Sequence[int], shape: Sequence[int]) -> Table:
     if len(set(ranks)) != len(members) or not len(members):
         raise FlintError(f"a process group with repeated or no ranks: {list(ranks)[:8]}")
     if members.min() < 0 or members.max() >= world:
-        raise FlintError(f"process group {list(ranks)[:8]} has ranks outside the {world} there are")
+        raise FlintError(f"process group {list(ranks)[:8]} has ranks outside 0 to {world - 1}")
     own = np.stack(np.unravel_index(members, tuple(shape)))
     present = [np.unique(row) for row in own]
     box = math.prod(map(len, present)) == len(members)

@@ -103,7 +103,7 @@ def _scattered(args: tuple[Any, ...], positions: Sequence[int]) -> str:
         for tensor in given if isinstance(given, Sequence) else (given,):
             if not _in_one_block(tensor):
                 shape = ", ".join(map(str, tensor.shape))
-                return f"a tensor ({shape}) that is not contiguous, as NCCL wants it here"
+                return f"a tensor ({shape}) that is not contiguous, as NCCL requires here"
     return ""
 
 

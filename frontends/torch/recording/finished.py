@@ -85,9 +85,9 @@ def _nothing_ran(recorder: Recorder) -> str:
     if at is None:
         return "the step ran no op on any tensor: there is nothing to capture"
     return (
-        f"the whole step ran on CPU tensors, first at {at}: none of it is work for the mesh. Make "
-        'model and batch on the device (torch.device(mesh.device_type), "cuda" is the same) or '
-        "move them there: .to(mesh.device_type)"
+        f"the whole step ran on CPU tensors, first at {at}: none of it is work for the mesh. "
+        'Create model and batch on the device (torch.device(mesh.device_type), "cuda" is the same) '
+        "or move them there: .to(mesh.device_type)"
     )
 
 

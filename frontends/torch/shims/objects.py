@@ -94,7 +94,9 @@ def recv_object_list(
         FlintError: the sender cannot say what it sends, or is not said.
     """
     if src is None and group_src is None:
-        raise FlintError(f"objects are received{at_user_line()} from any rank: name it (src=)")
+        raise FlintError(
+            f"objects are received{at_user_line()} from any rank: name the sender (src=)"
+        )
     sender = _root(_ranks(group), src, group_src)
     sent = _sent((sender, dist.get_rank()), sender, None)
     if sent is None:

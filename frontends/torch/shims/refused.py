@@ -45,7 +45,7 @@ def _from_named_rank(
 ) -> Any:  # fmt: skip
     if src is None and group_src is None:
         raise FlintError(
-            f"{function.__name__}{at_user_line()} receives from any rank: which one sends first "
-            "is known only in a run; name it: src=..."
+            f"{function.__name__}{at_user_line()} receives from any rank: which one sends first is "
+            "known only in a run; name the sender: src=..."
         )
     return function(tensor, src, group, tag, group_src)

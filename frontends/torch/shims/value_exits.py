@@ -34,7 +34,7 @@ _ANSWERS = (
     ("isfinite", True, _FINITE),
     ("isnan", False, _FINITE),
     ("isinf", False, _FINITE),
-    ("_is_all_true", True, "assuming that arguments are in their range"),
+    ("_is_all_true", True, "assuming that arguments are within their range"),
 )
 
 _PLACEHOLDERS: dict[str, Any] = {"b": False, "f": 1.0, "c": 1.0}

@@ -38,7 +38,7 @@ _LBFGS_FILE = os.path.join(_OPTIMIZERS, "lbfgs.py")
 _LBFGS_YES = ("if ys > ", "if abs(gtd_new) <= ")
 
 #: What to do where that is not what the step should go on with.
-ADVICE = "; what the step does should not depend on it: decide by Python values that setup makes"
+ADVICE = "; the step should not depend on it: branch on Python values that setup creates"
 
 
 def apply() -> None:

@@ -134,7 +134,7 @@ def test_events_in_the_order_of_time_go_to_whose_calls_they_can_be_of(tmp_path):
 def test_what_nothing_tells_apart_is_refused(tmp_path):
     """Sorted by time, and every kernel begins when both ranks have called."""
     merged = written(tmp_path, "merged.json", by_time([devices(rank, 300) for rank in (0, 1)]))
-    with pytest.raises(FlintError, match=r"processes \(4000, 4001\) in one trace, and nothing"):
+    with pytest.raises(FlintError, match=r"processes \(4000, 4001\) in one trace, and the trace"):
         convert_traces([merged])
 
 

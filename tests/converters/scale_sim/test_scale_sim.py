@@ -90,7 +90,7 @@ def test_its_report_gives_the_estimators_times(workload, system, tmp_path):
     ("name", "text", "message"),
     [
         ("COMPUTE_REPORT.csv", None, "no COMPUTE_REPORT.csv in it or below"),
-        ("COMPUTE_REPORT.csv", "a,b\n", "is no compute report of SCALE-Sim"),
+        ("COMPUTE_REPORT.csv", "a,b\n", "is not a compute report of SCALE-Sim"),
         ("COMPUTE_REPORT.csv", "LayerID, Total Cycles,\n0, 12,\n", "has 1 layers, gemm.csv .* 3"),
         ("COMPUTE_REPORT.csv", "LayerID, Total Cycles,\n0, x,\n", ":2: expected layer 0 and its"),
         ("COMPUTE_REPORT.csv", "LayerID, Total Cycles,\n1, 7,\n", ":2: expected layer 0 and its"),

@@ -237,5 +237,5 @@ def test_keywords_of_jit_for_what_is_jitted_already_are_refused():
     step = flint.capture(
         OnlyLower(scaled), mesh=(4, 2), axes=("data", "model"), setup=setup, donate_argnums=0
     )
-    with pytest.raises(UsageError, match="donate_argnums: the function is jitted already"):
+    with pytest.raises(UsageError, match="donate_argnums: the function is already jitted"):
         step.capture()

@@ -106,7 +106,7 @@ def test_bad_input_is_one_line(arguments, said, folder, tmp_path):
 LEVELS = [
     (("--level", "logical"), "choose from: partitioned, optimized"),
     (("--level", "optimized"), "needs a target (--target)"),
-    (("--level", "optimized", "--target", "tpu-v5p"), "PyTorch compiles for GPUs"),
+    (("--level", "optimized", "--target", "tpu-v5p"), "PyTorch compiles only for GPUs"),
     (("--level", "optimized", "--target", "h100", "--xla-option", "a=b"), "not for PyTorch"),
 ]
 

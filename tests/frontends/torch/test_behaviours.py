@@ -99,7 +99,7 @@ def test_a_rank_that_breaks_the_pattern_is_an_error():
 
 def test_too_many_behaviours_are_refused():
     cluster = Cluster((1024, 2), lambda at: int(at[0]))
-    with pytest.raises(FlintError, match="1,024 places together; at most 256"):
+    with pytest.raises(FlintError, match="1,024 places in total; the limit is 256"):
         behaviours(cluster.shape, cluster.sign)
 
 
@@ -206,7 +206,7 @@ def test_many_questions_of_one_place_are_told_apart_by_how_many_are_answered_yes
 def test_facts_of_more_ways_than_are_recorded_are_refused():
     cluster = Cluster((1024,), lambda at: int(at[0]))
     stages = evidence_of("stages", np.arange(1024))
-    with pytest.raises(FlintError, match=r"1,024 ways .*at most 256 are recorded"):
+    with pytest.raises(FlintError, match=r"1,024 ways .*the limit is 256"):
         behaviours((1024,), cluster.sign, lambda: [stages])
 
 

@@ -58,7 +58,9 @@ def test_receiving_from_any_rank_is_refused_by_line():
     def step(x):
         torch.distributed.recv(x)
 
-    with pytest.raises(FlintError, match=r"recv at .*test_own_meshes\.py:\d+ .*name it: src="):
+    with pytest.raises(
+        FlintError, match=r"recv at .*test_own_meshes\.py:\d+ .*name the sender: src="
+    ):
         record_in_child(step, vector, (2,), ("x",))
 
 

@@ -135,4 +135,4 @@ def by_own_rows_first(mesh, x):
 def test_of_numbers_that_differ_among_ranks_it_is_told_that_ranks_are_compared_with_them():
     workload = captured(by_own_rows_first, (8, 8))
     (text,) = workload.warnings
-    assert "test_own_rank.py" in text and "with other numbers on other ranks" in text
+    assert "test_own_rank.py" in text and "with different numbers on different ranks" in text

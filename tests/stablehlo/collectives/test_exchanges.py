@@ -175,7 +175,7 @@ def test_a_communication_in_a_computation_that_a_custom_call_is_handed_is_an_err
         return %r : {F}""",
         extra=inner,
     )
-    with pytest.raises(FlintError, match="custom_call @runs is given a computation with"):
+    with pytest.raises(FlintError, match="custom_call @runs calls a computation with"):
         walked(text)
 
 

@@ -200,4 +200,4 @@ def test_a_value_that_is_both_input_and_output_is_no_node() -> None:
 
 def test_options_do_not_change_what_is_walked_silently() -> None:
     walk_ = walk(read_mlir(BARRIER.encode()), None, WalkOptions(branches={"case_3": 1}))
-    assert list(walk_.warnings) == ["case_3: no loop or conditional of this name needed a value"]
+    assert list(walk_.warnings) == ["case_3: no loop or conditional of this name needs a value"]

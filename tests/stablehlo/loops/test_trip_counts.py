@@ -283,7 +283,7 @@ def test_a_given_trip_count_is_taken_and_marked(given_as: str) -> None:
 def test_a_name_that_no_loop_has_is_a_warning() -> None:
     text = TWICE.replace("SECOND", "%three, %two")
     warnings = walked(text, trip_counts={"while_7": 5}).warnings
-    assert warnings == {"while_7: no loop or conditional of this name needed a value": 1}
+    assert warnings == {"while_7: no loop or conditional of this name needs a value": 1}
 
 
 def test_an_exponential_chain_of_sums_takes_no_time() -> None:

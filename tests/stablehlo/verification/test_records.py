@@ -60,9 +60,9 @@ def test_a_loop_hands_on_what_it_takes():
     loop = Op("while", (0,), (1,), None, (condition, body))
     types = [F8, F8, F8, F8, i1]
     verified(module(loop, *types))
-    with pytest.raises(FlintError, match="while: has 8xf32 where yields have 16xf32"):
+    with pytest.raises(FlintError, match="while: has 8xf32, but yields have 16xf32"):
         verified(module(loop, F8, F8, F8, F16, i1))
-    with pytest.raises(FlintError, match="while: has a condition that is no single i1"):
+    with pytest.raises(FlintError, match="while: has a condition that does not yield a single i1"):
         verified(module(loop, F8, F8, F8, F8, F8))
 
 
@@ -70,9 +70,9 @@ def test_a_call_passes_what_the_function_takes():
     call = Op("call", (0,), (1,), {"callee": "f"})
     function = Block((2,), [], (2,))
     verified(module(call, F8, F8, F8, functions={"f": function}))
-    with pytest.raises(FlintError, match="call: has 8xf32 where arguments have 16xf32"):
+    with pytest.raises(FlintError, match="call: has 8xf32, but arguments have 16xf32"):
         verified(module(call, F8, F8, F16, functions={"f": function}))
-    with pytest.raises(FlintError, match="call: calls @f, which is not there"):
+    with pytest.raises(FlintError, match="call: calls @f, which is not defined"):
         verified(module(call, F8, F8))
 
 

@@ -197,13 +197,13 @@ def test_a_group_that_is_none_is_left_out_and_said(entry, tmp_path):
     trace = observe_chakra_ops(with_groups(tmp_path, TABLE | {"1": entry}))
     assert trace.facts[0].group is None
     assert trace.notes["groups in comm_group.json that are not lists of ranks: left out"] == 1
-    assert trace.notes["collectives of a group that the table of groups does not have"] == 1
+    assert trace.notes["collectives of a group that is not in the table of groups"] == 1
 
 
 def test_a_table_that_is_no_json_is_one_line(tmp_path):
     path = with_groups(tmp_path, TABLE)
     (tmp_path / "comm_group.json").write_text('{"1": [2,')
-    with pytest.raises(FlintError, match=r"comm_group\.json: is not JSON"):
+    with pytest.raises(FlintError, match=r"comm_group\.json: not JSON"):
         observe_chakra_ops(path)
 
 

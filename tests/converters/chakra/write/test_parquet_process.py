@@ -82,7 +82,7 @@ def test_a_killed_process_is_one_clear_error(when):
         stop + (kill + add if when == "before" else add + kill)
         + "try:\n    file.content()\nexcept FlintError as error:\n    print(error)"
     )  # fmt: skip
-    assert b"the process that makes it has ended (killed; out of memory?)" in said
+    assert b"the process that writes it has ended (killed; out of memory?)" in said
 
 
 @forked
@@ -96,7 +96,7 @@ def test_a_process_killed_in_the_middle_of_its_answer_gives_no_part_of_a_file():
         "os.kill(file.pid, signal.SIGKILL)\n"
         "try:\n    print(len(file.content()))\nexcept FlintError as error:\n    print(error)"
     )
-    assert b"the process that makes it has ended (killed; out of memory?)" in said
+    assert b"the process that writes it has ended (killed; out of memory?)" in said
 
 
 @forked
@@ -106,7 +106,7 @@ def test_what_fails_in_the_process_is_said():
         "file.add(columns)\n"
         "try:\n    file.content()\nexcept FlintError as error:\n    print(error)"
     )
-    assert b"nodes.parquet: the process that makes it has ended (ArrowInvalid: " in said
+    assert b"nodes.parquet: the process that writes it has ended (ArrowInvalid: " in said
 
 
 def test_a_process_with_threads_is_not_forked():

@@ -126,5 +126,5 @@ def test_every_rank_runs_one_program(tmp_path, ranks, message):
 
 def test_a_group_over_another_world_is_refused(tmp_path):
     item = communication("all_reduce", groups=StridedGroups(4, ((4, 1),)))
-    with pytest.raises(FlintError, match="over 4 ranks, the mesh has 8"):
+    with pytest.raises(FlintError, match="over 4 ranks, but the mesh has 8"):
         write_all(tmp_path, chain(item), MESH)

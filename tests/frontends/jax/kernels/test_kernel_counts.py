@@ -207,7 +207,7 @@ def test_a_loop_that_data_may_end_counts_to_its_end_and_says_so():
     workload = captured(mapped(call, P()), rows, level="logical")
     count, _ = counted(workload)
     assert count["vector", "f32"] == 10 * elements + 11 * (elements - 1)
-    assert any("upper bound: a loop that data may end" in text for text in workload.warnings)
+    assert any("upper bound: a loop that data may end early" in text for text in workload.warnings)
 
 
 def test_what_the_author_estimates_is_believed():
@@ -289,7 +289,7 @@ def test_a_mask_that_is_an_argument_counts_every_tile():
     workload = captured(mapped(step, P(), P(), P(), P()), *given)
     count, _ = counted(workload)
     assert count["matmul", "bf16"] == HEADS * TOKENS * TOKENS * 128 * 2
-    assert any("upper bound: a branch that data decide" in text for text in workload.warnings)
+    assert any("upper bound: a branch that depends on data" in text for text in workload.warnings)
 
 
 def test_a_branch_on_the_place_in_the_grid_counts_where_it_is_taken():

@@ -155,7 +155,7 @@ def test_a_program_without_a_step_is_one_line_with_its_own(refusal, text, said):
     ("sender", "said"),
     [
         ("src=1", "what rank 1 sends is not known at train.py:5"),
-        ("", r"objects are received at train.py:5 from any rank: name it \(src=\)"),
+        ("", r"objects are received at train.py:5 from any rank: name the sender \(src=\)"),
     ],
 )
 def test_objects_that_nobody_sends_are_refused_with_the_programs_line(refusal, sender, said):
