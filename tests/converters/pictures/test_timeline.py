@@ -18,6 +18,8 @@ from flint.cli import main
 from flint.converters.pictures import timeline
 from flint.converters.pictures.streams import COMMUNICATION, COMPUTE
 from flint.converters.pictures.timeline import write_timeline
+from flint.cost.simplified import without
+from flint.cost.systems import load_system
 from flint.errors import FlintError
 from flint.graph.graph import Source, with_tables
 from flint.mesh.mesh import Mesh
@@ -32,8 +34,8 @@ ROOT = Path(__file__).parents[3]
 MESH = Mesh((8, 8), ("data", "model"))
 
 
-def written(workload, folder, **options):
-    write_timeline(record(workload, "dgx-h100", **options), folder / "step.json")
+def written(workload, folder, system="dgx-h100", **options):
+    write_timeline(record(workload, system, **options), folder / "step.json")
     # Decimals: every digit of the file counts.
     return json.loads((folder / "step.json").read_text(), parse_float=Decimal)
 
@@ -81,7 +83,8 @@ def test_slices_are_the_nodes_of_the_graph(tmp_path):
 
 
 def test_every_program_is_a_process_and_messages_are_arrows_between_them(tmp_path):
-    document = written(pipeline(4), tmp_path)
+    system = without(load_system("dgx-h100"), ("contention",))
+    document = written(pipeline(4), tmp_path, system)
     names = {e["pid"]: e["args"]["name"] for e in document["traceEvents"]
              if e["name"] == "process_name"}  # fmt: skip
     assert names == {0: "rank 0 (main_0)", 4: "rank 4 (main_1)"}
@@ -144,7 +147,7 @@ def test_arrows_are_limited_and_the_rest_is_counted(tmp_path):
 
 def test_too_many_slices_are_refused_and_nothing_is_left(tmp_path, monkeypatch):
     monkeypatch.setattr(timeline, "MAX_SLICES", 2)
-    with pytest.raises(FlintError, match=r"3 slices .* \(region\)"):
+    with pytest.raises(FlintError, match=r"3 slices, .* \(region\)"):
         written(overlapped(MESH, "data"), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
