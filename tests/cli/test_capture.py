@@ -200,7 +200,7 @@ def test_a_mesh_of_slices_is_built_as_on_the_cluster_and_reported(folder, tmp_pa
         "-o", tmp_path / "out", cwd=folder,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
-    assert "the devices are 2 slices, as in the mesh at own.py:" in run.stdout + run.stderr
+    assert "the devices form 2 slices, as in the mesh at own.py:" in run.stdout + run.stderr
 
 
 @pytest.mark.parametrize("mesh", [(4, 2), (4096, 4)])

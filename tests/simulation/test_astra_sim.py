@@ -140,7 +140,7 @@ def test_its_failures_are_one_line(folder, binary, capsys, monkeypatch, how, opt
     ("options", "message"),
     [
         ((), "no ASTRA-sim binary: build its analytical simulator"),
-        (("--astra-sim", "absent"), "absent: is not an executable file"),
+        (("--astra-sim", "absent"), "absent is not an executable file"),
         (("--time-limit", "0"), "--time-limit 0: expected a positive number"),
         (("--algorithm", "ring"), "--algorithm is for --engine embedded, not for astra-sim"),
         (("--system", "dgx-h10"), "unknown system 'dgx-h10'"),

@@ -312,7 +312,7 @@ def test_an_exponential_chain_of_sums_takes_no_time() -> None:
 @pytest.mark.parametrize(
     ("condition", "ending"),
     # From 0 in steps of 4 below 20: 0, 4, 8, 12, 16.
-    [("and", "; it is 5 at most"), ("or", "")],
+    [("and", "; it is at most 5"), ("or", "")],
 )
 def test_what_data_may_end_early_is_bounded_where_its_counter_is(
     condition: str, ending: str

@@ -94,7 +94,7 @@ def test_absent_binary(monkeypatch, tmp_path):
 
 def test_missing_configuration(folder, tmp_path):
     (folder / "astra-sim" / "system.json").unlink()
-    with pytest.raises(FlintError, match=r"system\.json: is missing"):
+    with pytest.raises(FlintError, match=r"system\.json is missing"):
         run_astra_sim(folder, binary=stand_in(tmp_path, "true"))
 
 

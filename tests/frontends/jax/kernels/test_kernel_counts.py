@@ -183,7 +183,7 @@ def test_a_loop_whose_end_is_data_leaves_the_kernel_unknown_and_says_so():
     end = array(1, dtype=jnp.int32)
     workload = captured(step, HEAD, HEAD, HEAD, end, level="logical")
     assert counted(workload) == ({}, 1)
-    assert any("a loop whose trips data decide" in text for text in workload.warnings)
+    assert any("a loop whose trip count depends on data" in text for text in workload.warnings)
     assert any("not known (counted as 0)" in text for text in workload.warnings)
 
 
