@@ -89,7 +89,8 @@ def counted(
         constants: what its first references hold, where that is known.
 
     Raises:
-        UnknownCountError: a loop whose trip count depends on data, a primitive of unknown arithmetic.
+        UnknownCountError: a loop whose trip count depends on data, a primitive of unknown
+            arithmetic.
     """
     count = Count()
     axes = tuple(axis for axis in range(len(grid)) if axis not in mapped)
