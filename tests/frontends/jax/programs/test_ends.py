@@ -71,7 +71,7 @@ def test_what_stops_a_capture_is_said_whatever_the_program_catches(tmp_path):
     (tmp_path / "p.py").write_text(TWO_MESHES)
     run = command(tmp_path / "p.py", devices=4, per_node=4, options=("-o", tmp_path / "out"))
     assert run.returncode == 1
-    assert "over different devices" in run.stderr.splitlines()[-1]
+    assert "use different devices" in run.stderr.splitlines()[-1]
 
 
 @pytest.mark.thorough
