@@ -78,5 +78,10 @@ def at_user_line() -> str:
 
 def inside_torch(frame: FrameType) -> bool:
     """Whether code is PyTorch's or this package's."""
-    name = str(frame.f_globals.get("__name__", ""))
+    return _is_torchs(frame.f_globals.get("__name__"))
+
+
+@functools.cache
+def _is_torchs(module: object) -> bool:
+    name = str(module)
     return name.partition(".")[0] == "torch" or name.startswith("flint.frontends.torch.")

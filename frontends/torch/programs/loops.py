@@ -11,7 +11,6 @@ and when the program runs again.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import itertools
 import sys
@@ -19,7 +18,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
@@ -37,6 +36,8 @@ _DISTANCES = 64
 _READS = ("aten._local_scalar_dense", "aten.is_nonzero", "aten.equal")
 
 _Lines = tuple[tuple[str, int], ...]
+#: The number of a function's code and the instruction that runs, alternating.
+_Calls = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ class Ops:
         """
         self._mark, self._begins = mark, begins
         self._numbers: dict[tuple[str, bool, _Lines], int] = {}
+        self._known: dict[tuple[str, bool, _Calls], int] = {}
         self._marks: list[str] = []
         self._sequence = array("q")
         self.runs_backward = False
@@ -94,11 +96,14 @@ class Ops:
     def _note(self, name: str, is_inside: bool) -> None:
         if self._is_over:
             return
-        key = name, is_inside, _lines(sys._getframe(2))
-        number = self._numbers.get(key)
+        calls = _calls(sys._getframe(2))
+        number = self._known.get((name, is_inside, calls))
         if number is None:
-            number = self._numbers[key] = len(self._numbers)
-            self._marks.append(_mark(key))
+            key = name, is_inside, _lines(calls)
+            number = self._numbers.setdefault(key, len(self._numbers))
+            self._known[name, is_inside, calls] = number
+            if number == len(self._marks):
+                self._marks.append(_mark(key))
         if not self._mark:
             self._sequence.append(number)
         elif self._marks[number] == self._mark:
@@ -137,18 +142,46 @@ def _common(stacks: list[_Lines]) -> int:
     return sum(itertools.takewhile(bool, same))
 
 
-def _lines(frame: FrameType | None) -> _Lines:
-    """Lines of the program and its libraries that run, from the outermost to the innermost."""
-    found = []
+def _calls(frame: FrameType | None) -> _Calls:
+    """Calls of the program and its libraries that run, from the innermost to the outermost.
+
+    This is asked at every op: lines are looked up only for calls that are new.
+    """
+    found: list[int] = []
     while frame is not None:
-        file = frame.f_code.co_filename
-        if not _is_silent(file):
-            found.append((file, frame.f_lineno))
+        code = frame.f_code
+        number = _codes.get(id(code))
+        if number is None:
+            number = _number(code)
+        if number >= 0:
+            found += number, frame.f_lasti
         frame = frame.f_back
-    return tuple(reversed(found))
+    return tuple(found)
 
 
-_is_silent = functools.cache(is_silent)
+def _number(code: CodeType) -> int:
+    """A number for a function's code, which is kept; -1: no place to name."""
+    number = -1 if is_silent(code.co_filename) else len(_kept)
+    _kept.append(code)
+    _codes[id(code)] = number
+    return number
+
+
+def _lines(calls: _Calls) -> _Lines:
+    """Files and lines of calls, from the outermost to the innermost."""
+    places = zip(calls[-2::-2], calls[-1::-2], strict=True)
+    return tuple((_kept[number].co_filename, _line(_kept[number], at)) for number, at in places)
+
+
+def _line(code: CodeType, at: int) -> int:
+    """The line of an instruction; as ``frame.f_lineno`` says."""
+    lines = (line for start, end, line in code.co_lines() if start <= at < end)
+    return next(lines, None) or code.co_firstlineno
+
+
+#: Functions' code that has been looked at, and its place in this list; -1 of what is silent.
+_kept: list[CodeType] = []
+_codes: dict[int, int] = {}
 
 
 def _mark(key: tuple[str, bool, _Lines]) -> str:
