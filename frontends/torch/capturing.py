@@ -138,7 +138,9 @@ def workload_of(
         FlintError: what a rank raised, or ranks whose differences follow no pattern.
     """
     mesh = ranks.mesh
-    found, partition = behaviours(mesh.shape, ranks.sign, ranks.evidence, ranks.unseen)
+    found, partition = behaviours(
+        mesh.shape, ranks.sign, ranks.evidence, ranks.unseen, tuple(ranks.folders)
+    )
     parts = [_part(name, options, mesh, item, ranks.folders) for item in found]
     digest = hashlib.sha256(b"".join(part.saved[0] for part in parts)).hexdigest()
     before = set(ranks.folders)

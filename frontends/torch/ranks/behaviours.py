@@ -24,6 +24,9 @@ from flint.errors import FlintError
 from flint.frontends.torch.evidence import Evidence, Kinds, evidence_of
 from flint.frontends.torch.ranks.partition import MOST_CELLS, Partition, crossed
 
+#: Of fewer recorded ranks nobody knows what they do that no evidence shows.
+_FEWEST = 4
+
 #: Up to this many ranks are all recorded where what is known does not explain what they do.
 _FEW = 16
 
@@ -49,6 +52,7 @@ def behaviours(
     sign: Sign,
     evidence: Callable[[], Iterable[Evidence]] = tuple,
     unseen: Callable[[], bool] = bool,
+    recorded: Iterable[int] = (),
 ) -> tuple[list[Behaviour], Partition]:
     """The distinct behaviours over a mesh, and the partition that they were found by.
 
@@ -58,15 +62,19 @@ def behaviours(
         evidence: what the ranks recorded so far tell of differences; asked again after more.
         unseen: whether the program may ask what is not seen, and was told so: then ranks that
             differ without a reason are narrowed down instead of refused.
+        recorded: ranks that have been recorded before; where one is, what it tells decides which
+            others are recorded first, else these are four that lie far from each other.
 
     Raises:
         FlintError: too many distinct places, or a rank that breaks the pattern.
     """
     search = _Search(shape, sign, evidence)
-    search.record(
-        (0, search.world - 1, _rank(tuple(size // 2 for size in shape), shape), _far(shape))
-    )
+    apart = (0, search.world - 1, _rank(tuple(size // 2 for size in shape), shape), _far(shape))
+    search.record(tuple(recorded) or apart)
     partition = search.divided(())
+    if len(search.known) < _FEWEST:
+        search.record(apart)
+        partition = search.divided(())
     if search.different(partition) is None:
         return search.explained(partition), partition
     if search.world <= _FEW:

@@ -192,6 +192,21 @@ def test_a_question_costs_a_second_recording_only_where_it_changes_something(cha
     assert sorted(cluster.recorded) == recorded
 
 
+def test_evidence_of_a_rank_that_is_known_decides_whom_else_to_record():
+    """510 ranks have rows of 128,256 in parts of 251, the next has the rest, the last has none; the
+    program asks who is below 464.  Beside rank 0, one rank of each of the other three suffices, and
+    the end of the 510, so that two of them that ask nothing are compared."""
+    everyone = np.arange(512)
+    known = [
+        evidence_of("rows", np.searchsorted([510, 511], everyone, side="right")),
+        evidence_of("is it less than 464", everyone < 464, asked=True),
+    ]
+    cluster = Cluster((512,), lambda at: max(int(at[0]) - 509, 0))
+    found, _ = behaviours((512,), cluster.sign, lambda: known, recorded=[0])
+    assert cluster.wrong(found) == []
+    assert sorted(cluster.recorded) == [0, 509, 510, 511]
+
+
 def test_many_questions_of_one_place_are_told_apart_by_how_many_are_answered_yes():
     """Groups of four among 4,096 ranks, of which each rank asks one by one whether it is in it."""
     world = 4096
