@@ -21,7 +21,7 @@ from flint.frontends.torch.context import Capture
 from flint.frontends.torch.inductor import compiling, launched
 from flint.frontends.torch.modes import Handler, dispatch_mode, run
 from flint.frontends.torch.recording.following import following
-from flint.frontends.torch.shims import missing_shapes, own_sizes
+from flint.frontends.torch.shims import fake_cache, missing_shapes, own_sizes
 
 
 def prepare(known: Capture) -> None:
@@ -83,6 +83,7 @@ def fake_device(known: Capture, host: Handler = run) -> Iterator[Seen]:
         own_sizes.seeing(),
     )  # fmt: skip
     with one_thread, contextlib.ExitStack() as stack:
+        stack.enter_context(fake_cache.quick())
         for mode in modes:
             stack.enter_context(mode)
         yield seen
