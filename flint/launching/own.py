@@ -34,13 +34,14 @@ class Own:
         process: its number.
         is_copy: it was copied while the program ran.
         fail: leaves an error that ends the process.
+        has_own_threads: it has started threads of a library's that no copy would have.
         told: variables that say the rank and have not been looked at, as long as they are held.
     """
 
     def __init__(self, rank: int, folder: Path) -> None:
         """The process that the program is started in."""
         self.rank, self.folder, self.process = rank, folder, os.getpid()
-        self.is_copy = False
+        self.is_copy = self.has_own_threads = False
         self.fail: Callable[[BaseException], None] = self._leave
         self.told: list[weakref.ref[str]] = []
         self._files = _files()
@@ -81,6 +82,7 @@ class Own:
         """
         is_told = any(text() is not None for text in self.told)
         alone = threading.active_count() == 1 and not _named_threads()
+        alone = alone and not self.has_own_threads
         return not is_told and alone and _files() <= self._files
 
     def can_be_asked(self) -> bool:

@@ -159,6 +159,7 @@ class ProgramRank:
         self._ops.over()
 
     def _ran_backward(self) -> None:
+        self._own.has_own_threads = True  # the engine's, which name themselves only later
         self._known.unknown.trained += 1
         self._ops.ran_backward()
 

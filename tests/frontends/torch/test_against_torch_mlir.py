@@ -48,6 +48,8 @@ NOT_LOWERED = {
     "index_put of rows by a mask": "constants left in its own dialect",
     "index_put of one row by a mask": "constants left in its own dialect",
     "index_put two apart": "not supported",
+    "is all true": "not supported",
+    "is any true": "not supported",
     "index_reduce amax": "not supported",
     "index_reduce mean": "not supported",
     "index_reduce prod of what comes": "not supported",

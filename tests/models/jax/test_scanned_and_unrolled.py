@@ -43,15 +43,16 @@ KEPT = {
 MESHES = {"one device": ((1,), ("data",)), "tensor": ((4, 2), ("data", "model"))}
 
 
+def uncontended():
+    """Without slower kernels beside communication: which these are differs between the two."""
+    return without(load_system("dgx-h100"), ("contention",))
+
+
 @functools.cache
 def simulated(remat, mesh, scan, **changes):
-    """The step; attention fused, so that masks, which a scan hands to its body, are no memory.
-
-    Which kernels run beside communication differs between the two.
-    """
-    system = without(load_system("dgx-h100"), ("contention",))
+    """The step; attention fused, so that masks, which a scan hands to its body, are no memory."""
     step = llama3.training(replace(CONFIG, remat=remat, scan=scan, **changes), *MESHES[mesh])
-    return step.capture().simulate(system, granularity="kernel", attention="fused")
+    return step.capture().simulate(uncontended(), granularity="kernel", attention="fused")
 
 
 def rows(result):
@@ -87,7 +88,7 @@ def test_products_of_a_pipelines_stages_take_the_same_time():
     found = []
     for scan in (True, False):
         step = pipeline.training(replace(CONFIG, scan=scan), 4, mesh=(2, 2, 2))
-        found.append(rows(step.capture().simulate("dgx-h100", attention="fused")))
+        found.append(rows(step.capture().simulate(uncontended(), attention="fused")))
     for name in ("matmul", "attention"):
         assert found[0][name].seconds == pytest.approx(found[1][name].seconds, rel=1e-3)
 
