@@ -1,8 +1,8 @@
 """Microbenchmarks: the kernels of a workload, as plain ops that a framework can time alone.
 
-The idea: a curve is of a class and a type, so what is worth timing is every distinct product of the
-workload, and an elementwise op, a reduction and a copy of every shape that its kernels of these
-classes make or take.
+The idea: a curve is for one class and type, so every distinct product of the workload is timed, and
+an elementwise op, a reduction and a copy for every shape that its kernels of these classes read or
+write.
 
     chosen, skipped = benchmarks_of(flint.load("out"), largest=16 << 30)
     seconds = time_kernels(chosen, repeats=20)       # frontends/jax/microbench.py, torch/...
@@ -30,7 +30,7 @@ from flint.passes import apply
 from flint.workload.workload import Workload
 
 Shape = tuple[int, ...]
-#: Ops that can be timed -> the class that they stand for.
+#: Ops that can be timed -> the class that they represent.
 OPS: Final = {
     "matmul": "matmul", "add": "elementwise", "reduce_sum": "reduction", "copy": "movement"
 }  # fmt: skip
@@ -54,7 +54,7 @@ class Benchmark:
 
     @property
     def bytes(self) -> float:
-        """Of all operands; a result is at most as large, a product's is the outer one."""
+        """Bytes of all operands; a result is at most as large, except that of an outer product."""
         sizes = [math.prod(shape) for shape in self.operands]
         if self.op == "matmul":
             sizes.append(math.prod(self.operands[0][:-1]) * self.operands[1][-1])
@@ -64,11 +64,11 @@ class Benchmark:
 def benchmarks_of(
     workload: Workload, largest: float = math.inf
 ) -> tuple[tuple[Benchmark, ...], int]:
-    """What to time for a workload, and how many of them are left out.
+    """The ops to time for a workload, and how many are left out.
 
     Args:
-        workload: whose kernels.
-        largest: bytes; what needs more, or has another type than ``TYPES``, is left out.
+        workload: the workload with the kernels.
+        largest: bytes; ops that need more, or have another type than ``TYPES``, are left out.
     """
     found: dict[Benchmark, None] = {}
     for program in workload.programs:
@@ -102,7 +102,7 @@ def _plain(op: str, kinds: Iterable[TensorType], operands: int = 1) -> Iterator[
 
 
 def write(path: Path, timed: Sequence[tuple[Benchmark, float]]) -> None:
-    """Write what was timed as ``flint calibrate`` reads it."""
+    """Write the timed ops in the form that ``flint calibrate`` reads."""
     with replacing(path) as partial, partial.open("w", newline="", encoding="utf-8") as file:
         lines = csv.writer(file, lineterminator="\n")
         lines.writerow(COLUMNS)

@@ -2,10 +2,10 @@
 
 The idea: kernels of one class and type share a curve of at most three numbers (latency, bandwidth,
 efficiency), fitted by least squares of log(predicted / measured) with a loss that grows slowly, so
-that a few odd kernels do not decide.  How memory is laid out and how far loading and computing
-overlap are chosen from short lists.  Only every other kernel of a class is fitted to, in the order
-of a hash of what it is, so that the halves do not depend on the file's order; what the curve is
-worth is said of the others.
+that a few odd kernels do not dominate. The layout of memory and the overlap of loading and
+computing are chosen from short lists. Curves are fitted to every other kernel of a class, in the
+order of a hash of its description, so that the halves do not depend on the file's order; the other
+half shows how good the curve is.
 
     calibration = calibrate(read_kernels(Path("microbench.csv")), load_accelerator("tpu-v4"))
     calibration.groups[0].held_out.median
@@ -31,13 +31,13 @@ from flint.cost.kernels import kernel_seconds, product_seconds
 from flint.cost.roofline import Seconds
 from flint.errors import FlintError
 
-#: Tiles of memory that are tried: none; TPUs' registers of 8 x 128 words, for half words 16 x 128.
+#: Memory tiles that are tried: none, or TPU registers of 8 x 128 words, for half words 16 x 128.
 _LAYOUTS: Final = ((1, 1), (8, 128), (16, 128))
-#: How far loading and computing overlap: not, somewhat, nearly fully.
+#: How far loading and computing overlap: not at all, somewhat, nearly fully.
 _OVERLAPS: Final = (1.0, 2.0, 8.0)
-#: Errors beyond this share weigh less and less.
+#: Errors above this share count less and less.
 _ODD: Final = 0.1
-#: Kernels that a curve needs, per number that is fitted: fewer say nothing when half is held out.
+#: Kernels that a curve needs per fitted number: fewer are too few when half is held out.
 _PER_NUMBER: Final = 4
 
 
@@ -46,9 +46,9 @@ class Residuals:
     """Errors of predictions, predicted / measured - 1.
 
     Attributes:
-        count: how many.
-        median, ninetieth: of their absolute values.
-        largest: signed.
+        count: number of kernels.
+        median, ninetieth: percentiles of the absolute errors.
+        largest: the largest error, with its sign.
     """
 
     count: int
@@ -65,9 +65,9 @@ class Group:
         curve: fitted to half of them.
         kernels: all, in the file's order.
         fitted: which of them it was fitted to, shape [kernels].
-        predicted: seconds by the curve, shape [kernels].
-        fit, held_out: errors of both halves.
-        before: errors of the held-out half by the accelerator as it was.
+        predicted: seconds from the curve, shape [kernels].
+        fit, held_out: errors on both halves.
+        before: errors on the held-out half with the previous description.
     """
 
     curve: Curve
@@ -81,11 +81,11 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What became of a file of measured kernels.
+    """The result of fitting a file of measured kernels.
 
     Attributes:
         groups: by class and type, in the file's order.
-        left_out: (class, type, kernels) of which there are too few.
+        left_out: (class, type, kernels) with too few kernels.
     """
 
     groups: tuple[Group, ...]
@@ -93,14 +93,14 @@ class Calibration:
 
 
 def calibrate(kernels: Sequence[MeasuredKernel], accelerator: Accelerator) -> Calibration:
-    """Curves for every class and type of which there are enough kernels.
+    """Curves for every class and type with enough kernels.
 
     Args:
-        kernels: as measured.
+        kernels: measured kernels.
         accelerator: peaks, tiles and units; its own curves are ignored.
 
     Raises:
-        FlintError: there are too few of every class and type.
+        FlintError: no class and type has enough kernels.
     """
     base = replace(accelerator, curves=())
     found: defaultdict[tuple[str, str], list[MeasuredKernel]] = defaultdict(list)
@@ -109,7 +109,7 @@ def calibrate(kernels: Sequence[MeasuredKernel], accelerator: Accelerator) -> Ca
     groups, left_out = [], []
     for (kind, dtype), members in found.items():
         numbers = 3 if kind == "matmul" else 2
-        alike = len({_description(kernel) for kernel in members}) == 1  # none is to be held out
+        alike = len({_description(kernel) for kernel in members}) == 1  # none is held out
         if len(members) < _PER_NUMBER * numbers or alike:
             left_out.append((kind, dtype, len(members)))
         else:
@@ -152,7 +152,9 @@ def _description(kernel: MeasuredKernel) -> str:
 
 
 def _halves(kernels: Sequence[MeasuredKernel]) -> NDArray[np.bool_]:
-    """Every other kernel in the order of a hash; those of one description are of one half."""
+    """Every other kernel in the order of a hash; kernels with the same description are in the same
+    half.
+    """
     names = [_description(kernel) for kernel in kernels]
     order = sorted(set(names), key=lambda name: hashlib.sha256(name.encode()).digest())
     chosen = set(order[::2])
@@ -162,7 +164,7 @@ def _halves(kernels: Sequence[MeasuredKernel]) -> NDArray[np.bool_]:
 def _fit(
     shape: Curve, arithmetic: Seconds, moved: Seconds, measured: Seconds, base: Accelerator
 ) -> tuple[float, Curve]:
-    """The cost that is left, and the curve with its numbers."""
+    """The remaining cost, and the curve with its numbers."""
     multiplies = bool((arithmetic > 0).any())
     start = [measured.min() / 2, base.memory_bandwidth * base.kernel.memory_efficiency]
     start += [base.kernel.matmul_efficiency] * multiplies
@@ -178,7 +180,7 @@ def _fit(
         difference: Seconds = np.log(seconds_on(curve(logarithms), arithmetic, moved) / measured)
         return difference
 
-    # Far beyond what any device has: so that numbers stay finite where kernels say nothing of one.
+    # Far beyond any device: numbers stay finite if the kernels do not determine one of them.
     low = np.log([1e-12, 1e6, 1e-6][: len(start)])
     high = np.log([1.0, 1e16, 1e3][: len(start)])
     found = least_squares(
@@ -188,7 +190,7 @@ def _fit(
 
 
 def residuals(errors: Seconds) -> Residuals:
-    """What there is to say of some errors."""
+    """Statistics of some errors."""
     sizes = np.abs(errors)
     return Residuals(
         count=len(errors),

@@ -1,15 +1,15 @@
-"""Measured kernels: a CSV file of ops, shapes, types and seconds, and the graph that they make.
+"""Measured kernels: a CSV file of ops, shapes, types and seconds, and a graph made from it.
 
-The idea: kernels are read into a workload graph of one node each, so that what a fit sees of them
-(work, bytes, class, tiles) is what a simulation sees.
+The idea: kernels are read into a workload graph of one node each, so that a fit sees the same
+(work, bytes, class, tiles) as a simulation.
 
     op,shapes,type,seconds
     matmul,1024x512 512x2048,bf16,0.0000123
     add,4096x1024 4096x1024,bf16,0.0000087
 
-``shapes`` are the operands'; a column ``result`` before ``seconds`` may give the result's shape
-where it does not follow (reductions lose their last dim without it), a column ``class`` the class
-of an op that is not known here.
+``shapes`` are those of the operands; a column ``result`` before ``seconds`` may give the result's
+shape if it does not follow from them (without it, reductions lose their last dim), a column
+``class`` the class of an op that is not known here.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from flint.observed.classes import OpClass, aten_class
 
 COLUMNS: Final = ("op", "shapes", "type", "seconds")
 _OPTIONAL: Final = ("result", "class")
-#: Far beyond what any device holds or takes; so that sums of bytes and FLOPs have room in 64 bits.
+#: Far beyond any device, so that sums of bytes and FLOPs fit into 64 bits.
 _MOST_ELEMENTS, _MOST_PRODUCTS = 1 << 48, 1 << 61
 _LEAST_SECONDS, _MOST_SECONDS = 1e-12, 1e9
 
-#: Class -> ops, by the names that frameworks and compilers have for them.
+#: Class -> ops, by their names in frameworks and compilers.
 _OPS: Final = {
     "matmul": ("matmul", "dot", "dot_general", "gemm", "mm", "bmm", "linear"),
     "reduction": (
@@ -64,7 +64,7 @@ _ROLES: Final = {
     "elementwise": Role.ELEMENTWISE,
     "movement": Role.MOVEMENT,
 }
-#: What people call the types otherwise.
+#: Other common names of the types.
 _TYPES: Final = {
     "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64", "int8": "i8",
     "int32": "i32",
@@ -82,7 +82,7 @@ class MeasuredKernel:
         kind: its class, one of ``flint.cost.curves.CURVED``.
         operands: their shapes.
         result: its shape.
-        dtype: element type of all.
+        dtype: element type of operands and result.
         seconds: how long it took.
     """
 
@@ -95,7 +95,7 @@ class MeasuredKernel:
 
     @property
     def shapes(self) -> str:
-        """The operands' shapes as the file has them."""
+        """The operands' shapes as in the file."""
         return " ".join("x".join(map(str, shape)) for shape in self.operands)
 
 
@@ -141,7 +141,7 @@ def kernel_of(
     """A kernel from the cells of its line.
 
     Raises:
-        ValueError: they describe none; the message says why.
+        ValueError: they describe no kernel; the message says why.
     """
     kind = kind or _class_of(op)
     if kind not in CURVED:
@@ -189,7 +189,7 @@ def _result(kind: str, operands: Sequence[Shape]) -> Shape:
 
 
 def product_of(operands: Sequence[Shape]) -> tuple[int, int, int, int]:
-    """(batch, m, n, k) of a product of ...,m,k by ...,k,n; one matrix for all of a batch makes one
+    """(batch, m, n, k) of a product of ...,m,k by ...,k,n; a batch with one shared matrix is one
     product of more rows.
 
     Raises:

@@ -1,8 +1,8 @@
 """Measured kernels of a profile: the products that a run recorded with their shapes.
 
-The idea: a converted profile has the measured time of each kernel beside the work that its shapes
-tell.  Kernels of one op and one size are one entry, with the median of their times.  Only products
-are entries: of other kernels a profile does not tell what they write.
+The idea: a converted profile has each kernel's measured time and the work that follows from its
+shapes.  Kernels with the same op and size are one entry, with the median of their times. Only
+products are entries: for other kernels, a profile does not record what they write.
 
     kernels, left = kernels_of(flint.convert_traces(["trace.json.gz"]))
 """
@@ -27,7 +27,7 @@ _Key = tuple[str, str, tuple[Shape, ...], Shape, str]
 
 
 def kernels_of(workload: Workload) -> tuple[list[MeasuredKernel], int]:
-    """The measured products of a workload, and how many of its kernels are none or say too little.
+    """The measured products of a workload, and how many of its kernels are not usable products.
 
     Args:
         workload: converted from a profile that recorded shapes.
@@ -50,7 +50,7 @@ def kernels_of(workload: Workload) -> tuple[list[MeasuredKernel], int]:
 
 
 def _key(node: Node) -> _Key | None:
-    """What a product is, None where it is not a single one of known size."""
+    """A product's description; None if it is not a single product of known size."""
     items = [item for item in node.work.items if item.unit != Unit.MEASURED]
     if len(items) != 1 or items[0].dims is None:
         return None

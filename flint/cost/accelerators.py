@@ -1,4 +1,4 @@
-"""Accelerators: descriptions of single devices, as data files or tables of a system's.
+"""Accelerators: descriptions of single devices, as data files or as tables in a system's file.
 
 The idea: a device is described once and shared by the systems that have it.  Ours are named
 (``h100-sxm``); a user's is a TOML file of the same form, which a system names by its path.
@@ -27,20 +27,20 @@ from flint.cost.hardware import (
 from flint.errors import UsageError
 from flint.graph.tensor_types import DTYPES
 
-#: Element types that a rate can be given for: a program's, narrow floats of any format, and TF32,
-#: which is how f32 is computed.
+#: Element types that a rate can be given for: those of programs, narrow floats of any format, and
+#: TF32, as which f32 is computed.
 RATED: Final = frozenset((*DTYPES, "f8", "f6", "f4", "tf32"))
 
 _FOLDER: Final = Path(__file__).with_name("accelerators")
 
 
 def accelerator_names() -> tuple[str, ...]:
-    """The accelerators that a system description can name."""
+    """Names of the accelerators that a system description can use."""
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
 
 
 def accelerator_called(name: str) -> str | None:
-    """The one whose description has that name; of the others nothing more than it is read."""
+    """The accelerator with that name in its description; only the names of the others are read."""
     stated = re.compile(rf'^name = "{re.escape(name)}"$', re.MULTILINE)
     return next(
         (
@@ -60,7 +60,7 @@ def accelerator_file(name_or_path: str, folder: Path = Path()) -> Path:
         folder: paths are relative to it.
 
     Raises:
-        UsageError: there is no such accelerator.
+        UsageError: no such accelerator.
     """
     if name_or_path in accelerator_names():
         return _FOLDER / f"{name_or_path}.toml"
@@ -90,7 +90,7 @@ def accelerator_of(content: Any, folder: Path) -> Accelerator:
     """The accelerator of a system: its table, its name, or its file's path in ``folder``.
 
     Raises:
-        Unfit: it lacks something.
+        Unfit: an entry is missing.
         UsageError: its file cannot be read.
     """
     if isinstance(content, str):

@@ -1,13 +1,13 @@
 """FLOPs of PyTorch's ops by the shapes of their operands, as profilers record them.
 
-The idea: a table says for each op what its formula is and where its operands stand in its schema
+The idea: a table gives each op's formula and the positions of its operands in its schema
 (aten/src/ATen/native/native_functions.yaml).  Products and convolutions are GEMMs; attention and
-lookups have tables of their own (``attention_work``, ``lookup_work``); everything else has a number
-of operations per element, which is the one that the op's lowering to StableHLO has
-(``tests/cost/test_aten_work.py`` compares them).
+lookups have tables of their own (``attention_work``, ``lookup_work``); every other op has a number
+of operations per element, the same as its lowering to StableHLO (``tests/cost/test_aten_work.py``
+compares them).
 
-A convolution counts every window position, padding too, which is what libraries compute; what is
-captured counts only positions inside of the input, as XLA does.
+A convolution counts every window position, also in the padding, because libraries compute them all;
+a capture counts only positions inside the input, as XLA does.
 
     work_of("mm", [[((16, 32), "f32")], [((32, 8), "f32")]], [None, None]).items    # 8192 FLOPs
 """
@@ -26,7 +26,7 @@ from flint.cost.recorded_op import Arguments, Formula, Items, OpWork, Tensor, pr
 from flint.graph.tensor_types import DTYPE_BITS
 from flint.graph.work import Unit, WorkItem
 
-#: Beyond this no count is believed: sums stay within 64 bits.
+#: Larger counts are not believed, so that sums stay within 64 bits.
 _LARGEST: Final = 1 << 60
 
 
@@ -36,12 +36,12 @@ def work_of(
     values: Sequence[Any],
     otherwise: tuple[int, int] | None = None,
 ) -> OpWork:
-    """FLOPs of an op, and its bytes where they are not those of its operands.
+    """FLOPs of an op, and its bytes if they are not those of its operands.
 
     Args:
         name: with or without its namespace, without overload.
         arguments: tensors of each argument.
-        values: numbers, truth values and lists of such of each argument, None for others.
+        values: numbers, truth values and lists of these per argument, None for other arguments.
         otherwise: operations and function evaluations per element of an op without a formula.
     """
     base = _base(name)
@@ -85,7 +85,7 @@ def _dtype(tensors: Sequence[Tensor]) -> str:
 
 
 def _per_element(operations: int, functions: int, place: int | None = None) -> Formula:
-    """So many of each per element of an argument, of the largest operand without a place."""
+    """Operations and evaluations per element of an argument, by default of the largest operand."""
 
     def formula(arguments: Arguments, values: Sequence[Any]) -> Items | None:
         tensors = [tensor for argument in arguments for tensor in argument]
@@ -106,7 +106,7 @@ def _per_element(operations: int, functions: int, place: int | None = None) -> F
 
 
 class _Window(NamedTuple):
-    """Where a convolution's arguments stand; -1 for none."""
+    """Positions of a convolution's arguments; -1 for none."""
 
     input: int
     weight: int
@@ -132,7 +132,7 @@ _CONVOLUTIONS: Final = {
     "slow_conv3d_forward": _Window(0, 1, 4, 5, -1, -1),
     "_conv_depthwise2d": _Window(0, 1, 4, 5, 6, -1),
 }
-#: The same of the gradient's, which stands first.
+#: The same for the backward op, whose first argument is the gradient.
 _BACKWARDS: Final = frozenset({"convolution_backward", "convolution_backward_overrideable"})
 
 
@@ -155,7 +155,7 @@ def _convolution(window: _Window) -> Formula:
         if values[window.stride] is None:
             return None
         if window.transposed >= 0 and values[window.transposed] is True:
-            pixels = prod(data[2:])  # each makes a window of the result
+            pixels = prod(data[2:])  # each element makes a window of the result
             groups = data[1] // kernel[0] if kernel[0] else 1
             dims = (groups, data[0] * pixels, kernel[1] * prod(kernel[2:]), kernel[0])
             return (product(dims, dtype or "f32"),)
@@ -176,7 +176,7 @@ def _convolution(window: _Window) -> Formula:
 
 
 def _convolution_backward(arguments: Arguments, values: Sequence[Any]) -> Items | None:
-    """By the gradient's shape; ``output_mask`` says whether input and weight need theirs."""
+    """From the gradient's shape; ``output_mask`` says whether input and weight need gradients."""
     (grad, dtype), (data, _), (kernel, _) = (arguments[place][0] for place in range(3))
     mask = values[10] if len(values) > 10 and isinstance(values[10], list) else [True, True]
     transposed = len(values) > 7 and values[7] is True
@@ -188,7 +188,7 @@ def _convolution_backward(arguments: Arguments, values: Sequence[Any]) -> Items 
     return tuple(product(dims, dtype or "f32") for dims, needed in wanted if needed)
 
 
-#: Element types that only the scales of blocks have.
+#: Element types that are used only for scales of blocks.
 _BLOCK_SCALES: Final = frozenset({"f8E8M0FNU"})
 
 
@@ -207,7 +207,7 @@ def _matrices(arguments: Arguments, values: Sequence[Any]) -> Items | None:
 
 
 def _grouped(arguments: Arguments, values: Sequence[Any]) -> Items | None:
-    """Rows in groups by a matrix each, or a sum in groups: each row meets one matrix."""
+    """Groups of rows, each with its own matrix, or sums over groups: each row meets one matrix."""
     (a, dtype), (b, _) = arguments[0][0], arguments[1][0]
     if len(a) == 3:
         return _matrices(arguments, values)
@@ -215,10 +215,11 @@ def _grouped(arguments: Arguments, values: Sequence[Any]) -> Items | None:
 
 
 def _experts(arguments: Arguments, values: Sequence[Any]) -> Items | None:
-    """Tokens through the experts that each has chosen, as vLLM and SGLang fuse them.
+    """Tokens through the experts that they are routed to, as vLLM and SGLang fuse them.
 
-    Arguments are tokens (t, d), weights in (e, 2 f, d) or (e, f, d) and out (e, d, f), and of each
-    choice its weight and its number (t, k).  Packed weights have other sizes, which tell nothing.
+    Arguments are tokens (t, d), weights in (e, 2 f, d) or (e, f, d) and out (e, d, f), and the
+    weight and the number of each choice (t, k).  Packed weights have other sizes, from which
+    nothing follows.
     """
     (x, dtype), (up, stored), (down, _), _, (chosen, _) = (item[0] for item in arguments[:5])
     tokens, wide, narrow = prod(chosen), up[-2], down[-1]
@@ -251,7 +252,7 @@ _LIBRARY_PRODUCT: Final = re.compile(
 
 
 def _by_pattern(name: str) -> Formula | None:
-    """A fused kernel of Inductor's, by the ops that its name lists; a library's product."""
+    """A fused kernel of Inductor, from the ops that its name lists; or a library's product."""
     fused = _TRITON.fullmatch(name)
     if fused is not None:
         words = fused[1].split("_")
@@ -264,7 +265,7 @@ def _by_pattern(name: str) -> Formula | None:
     return _matrices if _LIBRARY_PRODUCT.search(name) else None
 
 
-#: Operations and function evaluations per element of the first argument (of a list, of all in it).
+#: Operations and function evaluations per element of the first argument (of all tensors of a list).
 PER_ELEMENT: Final[dict[str, tuple[int, int]]] = {
     "native_layer_norm": (7, 0), "native_layer_norm_backward": (13, 0),
     "native_batch_norm": (7, 0), "native_batch_norm_backward": (9, 0),
@@ -289,7 +290,8 @@ FORMULAS: Final[dict[str, Formula]] = {
     **lookup_work.FORMULAS,
     **dict.fromkeys(("_grouped_mm", "_scaled_grouped_mm", "_scaled_grouped_mm_v2"), _grouped),
     **dict.fromkeys(("inplace_fused_experts", "outplace_fused_experts", "fused_experts"), _experts),
-    # Norms of vLLM's and SGLang's kernels, whose result stands first or which work in place.
+    # Norms of vLLM's and SGLang's kernels, whose result is the first argument or which work in
+    # place.
     "rms_norm": _per_element(4, 0, 0),
     "fused_add_rms_norm": _per_element(5, 0, 0),
     "silu_and_mul": _per_element(2, 1, 0),

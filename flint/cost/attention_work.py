@@ -1,16 +1,16 @@
 """FLOPs and bytes of attention by the shapes of recorded ops: dense, ragged and over paged caches.
 
-The idea: attention is two products of the pairs of positions that see each other, five in its
-backward pass.  Of one sequence they follow from shapes and mask.  Of several in one tensor (varlen)
-only their number, their total and what bounds the longest are told; lengths are values, and no
-trace has those.  The pairs are then
+The idea: attention is two products over the pairs of positions that see each other, five in its
+backward pass.  For one sequence, the pairs follow from shapes and mask.  For several in one tensor
+(varlen), a trace records only their number, their total length and a bound for the longest; the
+lengths are values, which traces do not record.  The number of pairs is then
 
-- exact for one sequence; where number times bound is the total, so that all have that length; and
-  where just the queries are so and each sees every key of its sequence;
-- where queries and keys have the same total (each sequence sees itself) at least those of equal
-  lengths, because the pairs of a sequence are convex in its length;
-- unknown otherwise, and where a table says in which pages of a cache the keys lie, or a tensor how
-  many of them count.
+- exact for one sequence; if number times bound is the total, so that all have that length; and if
+  that is so only for the queries and each sees every key of its sequence;
+- at least that of equal lengths if queries and keys have the same total (each sequence sees
+  itself), because the pairs of a sequence are convex in its length;
+- unknown otherwise, and if a table lists the pages of a cache that hold the keys, or a tensor says
+  how many keys count.
 
     FORMULAS["_flash_attention_forward"](arguments, values)
 """
@@ -37,19 +37,19 @@ UNKNOWN: Final = (
 
 
 class _Attention(NamedTuple):
-    """Where an attention's arguments stand, and how its tensors lie; -1 for none.
+    """Positions of an attention op's arguments, and the layout of its tensors; -1 for none.
 
     Attributes:
-        query: its place; key and value follow.
-        causal: the place of what says so.
+        query: its position; key and value follow.
+        causal: the position of the argument for it.
         heads_first: whether shapes are [batch, heads, positions, size], else heads after positions.
         backward: whether it is the backward pass.
-        starts: the place of where the queries of a ragged batch begin; that of the keys follows.
-        longest: the place of what bounds the queries of a sequence; that of the keys follows.
-        window: the place of how many keys before its own a query sees; that of those behind
-            follows, or both stand there as a list.  Ops that have one are FlashAttention's, whose
-            causal mask ends at the last key, and not at as many keys as there are queries.
-        hiding: places of what says that not all keys count, or where they lie.
+        starts: the position of the offsets of a ragged batch's queries; those of the keys follow.
+        longest: the position of the bound for the queries of a sequence; that for the keys follows.
+        window: the position of how many keys before its own a query sees; the number of those after
+            it follows, or both are a list there.  Only FlashAttention's ops have one; their causal
+            mask ends at the last key, not at as many keys as there are queries.
+        hiding: positions of arguments that say which keys count, or where they are.
     """
 
     query: int
@@ -62,8 +62,8 @@ class _Attention(NamedTuple):
     hiding: tuple[int, ...] = ()
 
 
-#: By PyTorch's schemas, those of FlashAttention (flash_attn_interface.py and hopper/flash_api.cpp)
-#: and vLLM's of it (vllm_flash_attn, csrc/flash_attn/flash_api_torch_lib.cpp).
+#: From the schemas of PyTorch, of FlashAttention (flash_attn_interface.py and hopper/flash_api.cpp)
+#: and of vLLM's version of it (vllm_flash_attn, csrc/flash_attn/flash_api_torch_lib.cpp).
 _HOPPER: Final = _Attention(0, 24, False, False, 7, 12, 25, (3, 10, 11, 14, 15, 16))
 _ATTENTIONS: Final = {
     "scaled_dot_product_attention": _Attention(0, 5, True),
@@ -100,7 +100,7 @@ _SCORE: Final = 6
 
 
 class _Mask(NamedTuple):
-    """Which keys a query sees: so many before and behind its own; None for all.
+    """Which keys a query sees: how many before and after its own; None for all.
 
     ``last``: the last query's own key is the last one, else the first query's is the first.
     """
@@ -110,7 +110,7 @@ class _Mask(NamedTuple):
     last: bool
 
     def pairs(self, rows: int, columns: int) -> int:
-        """Pairs that see each other, of so many queries and keys of one sequence."""
+        """Pairs that see each other among the queries and keys of one sequence."""
         own = columns - rows if self.last else 0
         found = rows * columns
         if self.behind is not None:
@@ -131,7 +131,7 @@ def _keys_below(rows: int, first: int, columns: int) -> int:
 
 
 class _Seen(NamedTuple):
-    """Pairs of a sequence or of all; ``alike``: (sequences, queries, keys) where all are so."""
+    """Pairs of one or of all sequences; ``alike``: (sequences, queries, keys) if all are equal."""
 
     pairs: int
     alike: tuple[int, int, int] | None
@@ -141,13 +141,13 @@ class _Seen(NamedTuple):
 def _ragged(
     rows: int, columns: int, sequences: int, longest: Sequence[Any], mask: _Mask
 ) -> _Seen | None:
-    """The pairs of some sequences that lie one behind the other, None unknown.
+    """The pairs of sequences that follow each other in one tensor; None if unknown.
 
     Args:
-        rows, columns: of queries and of keys, in all.
-        sequences: how many.
-        longest: bounds of the queries and of the keys of one; None where not told.
-        mask: of each sequence.
+        rows, columns: total number of queries and of keys.
+        sequences: number of sequences.
+        longest: bounds for the queries and the keys of one sequence; None if not recorded.
+        mask: the mask of each sequence.
     """
     each = [total // sequences for total in (rows, columns)]
     known = [
@@ -191,7 +191,7 @@ def _attention(layout: _Attention) -> Formula:
         starts = arguments[layout.starts : layout.starts + 1] if layout.starts >= 0 else ()
         if starts and starts[0]:
             sequences = starts[0][0][0][0] - 1
-            q, k, _ = (shape[-3:] for shape, _ in tensors)  # CUTLASS has a batch of one before it
+            q, k, _ = (shape[-3:] for shape, _ in tensors)  # CUTLASS puts a batch of one in front
             if sequences < 1 or any(prod(shape[:-3]) != 1 for shape, _ in tensors):
                 return None
             bounds = [*values[layout.longest : layout.longest + 2], None, None][:2]
@@ -212,10 +212,10 @@ def _attention(layout: _Attention) -> Formula:
 
 
 def _items(heads: int, seen: _Seen, sizes: tuple[int, int], dtype: str, *, backward: bool) -> Items:
-    """The work of all pairs of all heads, of these sizes of keys and of values."""
+    """The work of all pairs in all heads, for these sizes of keys and values."""
     scores, alike = heads * seen.pairs, seen.alike
     whole = alike is not None and prod(alike) == seen.pairs
-    # Backward: scores, and gradients of q and k; of v and scores.
+    # Backward: scores and the gradients of q and k; the gradients of v and of the scores.
     times = (3, 2) if backward else (1, 1)
     return (
         *(
@@ -232,7 +232,7 @@ def _items(heads: int, seen: _Seen, sizes: tuple[int, int], dtype: str, *, backw
 
 
 def of_pages(arguments: Arguments, values: Sequence[Any]) -> OpWork:
-    """Queries over a cache: its shape is that of all pages that there are, not of those read."""
+    """Queries over a cache: its shape is that of all existing pages, not of the pages read."""
     return OpWork(None, (0, 0), UNKNOWN)
 
 

@@ -1,7 +1,7 @@
-"""Classes of work: what the time of a step is spent on, in words.
+"""Classes of work: names for what a step's time is spent on.
 
-The idea: a kernel is a matmul, attention, a reduction, movement or elementwise by what it does, a
-communication is its kind and the mesh axes that it runs along.
+The idea: a kernel's class is matmul, attention, reduction, movement or elementwise; a
+communication's class is its kind and the mesh axes that it runs along.
 
     kernel_classes(graph)       # index into KERNELS per node
 """
@@ -18,9 +18,9 @@ from flint.graph.work import Role, Unit
 from flint.mesh.ragged import row_of_entry
 from flint.observed.classes import OpClass, aten_class, is_fused_in_cpp
 
-#: What kernels of attention are called, in any framework.
+#: Names of attention kernels in all frameworks.
 _ATTENTION: Final = ("attention", "fmha", "flash", "sdpa")
-#: What kernels that PyTorch's compiler made are called before their own names.
+#: Prefix of the names of kernels that PyTorch's compiler made.
 INDUCTOR: Final = "inductor."
 #: Its kinds of kernels: pointwise, reductions that loop or fit a block, scans.
 _OF_INDUCTOR: Final = {
@@ -40,7 +40,7 @@ _BY_HERO: Final = {
         ("movement", "transpose", "scatter", "gather", "concatenate", "update"), "movement"
     ),
 }
-#: The classes, and after them what is more to say of a compiled fusion.
+#: The classes, followed by more specific ones for compiled fusions.
 FINE: Final = (*KERNELS, *(name for name in _BY_HERO if name not in KERNELS))
 _BY_ROLE: Final = {
     Role.REDUCTION: "reduction",
@@ -50,7 +50,7 @@ _BY_ROLE: Final = {
     Role.GENERATE: "movement",
     Role.CONTRACTION: "matmul",
 }
-#: PyTorch's kernels, which have no role of their own, by the class of their op's name.
+#: PyTorch's kernels, which have no role, by the class of their op's name.
 _BY_CLASS: Final = {
     OpClass.GEMM: "matmul",
     OpClass.CONVOLUTION: "matmul",
@@ -62,7 +62,7 @@ _BY_CLASS: Final = {
 
 
 def kernel_classes(graph: WorkloadGraph) -> NDArray[np.int64]:
-    """The class of each node, shape [nodes]; of nodes that do not compute it says nothing."""
+    """The class of each node, shape [nodes]; meaningless for nodes that do not compute."""
     by_role = np.full(max(Role) + 1, KERNELS.index("other"), np.int64)
     for role, name in _BY_ROLE.items():
         by_role[role] = KERNELS.index(name)
@@ -77,7 +77,7 @@ def kernel_classes(graph: WorkloadGraph) -> NDArray[np.int64]:
 
 
 def fine_classes(graph: WorkloadGraph) -> NDArray[np.int64]:
-    """The class of each node, of compiled fusions by their hero: an index into ``FINE``."""
+    """The class of each node, for compiled fusions that of their hero: an index into ``FINE``."""
     heroes = [hero if hero in FINE else "" for _, hero in graph.tables.named_heroes()]
     by_hero = np.array([FINE.index(hero) if hero else -1 for hero in heroes] or [-1], np.int64)
     found = kernel_classes(graph)
@@ -85,14 +85,14 @@ def fine_classes(graph: WorkloadGraph) -> NDArray[np.int64]:
 
 
 def is_attention(graph: WorkloadGraph) -> NDArray[np.bool_]:
-    """Which nodes are fused attention kernels, by what these are called in any framework."""
+    """Which nodes are fused attention kernels, by their names in all frameworks."""
     return named(graph, _ATTENTION)
 
 
 def named(graph: WorkloadGraph, words: tuple[str, ...]) -> NDArray[np.bool_]:
     """Which kernels have one of these words in their op's name, shape [nodes].
 
-    The name of a kernel that Inductor made lists the ops that it fuses, which it is none of.
+    A kernel that Inductor made is none of the ops that its name lists, because it fuses them.
     """
     ops = [
         not (name.startswith(INDUCTOR) or is_fused_in_cpp(name))
@@ -105,8 +105,9 @@ def named(graph: WorkloadGraph, words: tuple[str, ...]) -> NDArray[np.bool_]:
 
 
 def _of_name(op: str, hero: str) -> int:
-    """The class of a compiled fusion, else by name: of ``aten.add.Tensor``, of
-    ``aten::add: kernel``, a kernel that ran for it, and of ``inductor.triton_red_fused_sum_0``."""
+    """The class of a compiled fusion, else the class by name: ``aten.add.Tensor``, ``aten::add:
+    kernel`` (a kernel that ran for it), or ``inductor.triton_red_fused_sum_0``.
+    """
     if hero:
         return KERNELS.index(_BY_HERO.get(hero, "other"))
     if op.startswith(INDUCTOR):

@@ -1,8 +1,8 @@
-"""Collectives: how long a group takes, by algorithm, over where its members really lie.
+"""Collectives: how long a group takes, by algorithm and by where its members are.
 
-The idea: a group is a hierarchy of levels (``flint.cost.placement``): n parties meet on a tier that
-gives each rank a bandwidth B and costs a latency a per message.  With S bytes of the whole buffer
-(what an all-gather ends with, what a reduce-scatter begins with), on one level:
+The idea: a group is a hierarchy of levels (``flint.cost.placement``): n parties meet on a tier with
+a bandwidth B per rank and a latency a per message.  With S bytes of the whole buffer (what an
+all-gather ends with, what a reduce-scatter begins with), on one level:
 
     ring                (n - 1) a + (n - 1)/n S/B        reduce-scatter, all-gather
     halving-doubling    log2(n) a + (n - 1)/n S/B        the same bytes in fewer, longer messages
@@ -13,17 +13,18 @@ gives each rank a bandwidth B and costs a latency a per message.  With S bytes o
 An all-reduce is a reduce-scatter and an all-gather (Thakur, Rabenseifner and Gropp, "Optimization
 of collective communication operations in MPICH", 2005; two trees: Sanders, Speck and Traeff, 2009).
 *Hierarchical*: each level works on what the level below has left, S divided by its ranks, one after
-another; where nodes hold different numbers of members, the one with the fewest has the fewest ports
-for the largest part: (N - m)/N S/(m B) with m of the N. *Flat ring*: one ring through all levels;
-its traffic crosses every level at once, on as many network ports as a party has members of the
-group, so that bandwidths overlap and latencies add up. All-to-all: what stays within a level does
-not cross the next; on a ring of n with two directions every link carries n/8 of what a rank sends,
-in the middle of an open row n/4 (half of the ranks send half of their buffers across); in a torus
-the longest dim decides. *Protocols*: libraries send small messages in quicker ways that use less of
-the bandwidth (NCCL's LL and LL128); the cheapest of a tier's is taken, so that the share of the
-bandwidth that is reached grows with the size. The cheapest algorithm that the tiers allow is taken
-unless one is named. All groups of a kind talk at the same time: ports, links of a torus and the
-uplinks of a tier (its ``oversubscription``) are shared by them.
+another; if nodes hold different numbers of members, the one with the fewest is the slowest, because
+it has the fewest ports for the largest part: (N - m)/N S/(m B) with m of the N members. *Flat
+ring*: one ring through all levels; its traffic crosses every level at once, on as many network
+ports as a party has members of the group, so that bandwidths overlap and latencies add up.
+All-to-all: data that stays within a level does not cross the next; on a ring of n with two
+directions every link carries n/8 of what a rank sends, in the middle of an open row n/4 (half of
+the ranks send half of their buffers across); in a torus the longest dim decides. *Protocols*:
+libraries send small messages with lower latency but less of the bandwidth (NCCL's LL and LL128);
+the cheapest protocol of a tier is taken, so that the reached share of the bandwidth grows with the
+size. The cheapest algorithm that the tiers allow is taken unless one is named. All groups of a kind
+communicate at the same time: they share ports, links of a torus and the uplinks of a tier (its
+``oversubscription``).
 
     cost = collective_cost("all_reduce", 1 << 26, placement.profiles[0])
     cost.seconds, cost.algorithm
@@ -45,7 +46,7 @@ from flint.graph.communication import Communication
 
 
 class Cost(NamedTuple):
-    """Seconds, and how they come about."""
+    """Seconds, and the algorithm that gives them."""
 
     seconds: float
     algorithm: str
@@ -57,21 +58,21 @@ def collective_seconds(
     """Seconds of a collective on one group.
 
     Args:
-        item: what is exchanged; of kinds with groups.
-        profile: where the group's members lie.
-        algorithm: run with this one on every tier that allows it; the cheapest by default.
+        item: the communication; of a kind with groups.
+        profile: where the group's members are.
+        algorithm: used on every tier that allows it; the cheapest by default.
 
     Raises:
         UsageError: no such algorithm.
-        FlintError: a kind of communication that is not known.
+        FlintError: unknown kind of communication.
     """
     return collective_cost(item.kind, whole_bytes(item), profile, algorithm).seconds
 
 
 def whole_bytes(item: Communication) -> int:
-    """S: the larger side, which is the whole buffer for gathers, scatters and reductions.
+    """S: the larger of operand and result: the whole buffer for gathers, scatters and reductions.
 
-    A collective lasts as long on all members as on the one that moves most.
+    A collective takes as long on all members as on the one that moves most.
     """
     return max(item.bytes_in, item.bytes_out, item.largest_bytes)
 
@@ -82,7 +83,7 @@ def collective_cost(kind: str, size: float, profile: Profile, algorithm: str | N
     Args:
         kind: StableHLO name.
         size: bytes of the whole buffer.
-        profile: where the members lie; empty for a group of one.
+        profile: where the members are; empty for a group of one.
         algorithm: as for ``collective_seconds``.
     """
     check_algorithm(algorithm)
@@ -95,7 +96,7 @@ def collective_cost(kind: str, size: float, profile: Profile, algorithm: str | N
 
 @lru_cache(maxsize=1024)
 def _by_protocol(profile: Profile) -> tuple[Profile, ...]:
-    """The profile with each protocol of its tiers; a collective runs with one, from end to end."""
+    """The profile with each protocol of its tiers; a collective uses one protocol throughout."""
     most = max(len(level.tier.protocols) for level in profile)
     return tuple(
         tuple(replace(level, tier=level.tier.by_protocol(number)) for level in profile)
@@ -104,10 +105,10 @@ def _by_protocol(profile: Profile) -> tuple[Profile, ...]:
 
 
 def check_algorithm(algorithm: str | None) -> None:
-    """That there is such an algorithm.
+    """Check that an algorithm exists.
 
     Raises:
-        UsageError: there is none.
+        UsageError: it does not.
     """
     if algorithm is not None and algorithm not in (*ALGORITHMS, "hierarchical", "flat ring"):
         known = ", ".join((*ALGORITHMS, "hierarchical", "flat ring"))
@@ -117,8 +118,8 @@ def check_algorithm(algorithm: str | None) -> None:
 def message_seconds(size: float, tier: Tier, links: int) -> float:
     """Seconds of a message between two ranks, ``links`` links apart on a tier.
 
-    A message takes one link at a time; where all ranks shift along a ring, every link carries as
-    many messages as each of them has hops.
+    A message takes one link at a time; if all ranks shift along a ring, every link carries as many
+    messages as each message has hops.
     """
     share = tier.size - 1 if tier.topology == "FullyConnected" else 1
     ways = [tier.by_protocol(number) for number in range(len(tier.protocols) + 1)]
@@ -126,7 +127,7 @@ def message_seconds(size: float, tier: Tier, links: int) -> float:
 
 
 def _scatter(size: float, profile: Profile, algorithm: str | None) -> Cost:
-    """Reduce-scatter, and with the same cost all-gather."""
+    """Reduce-scatter, and all-gather, which costs the same."""
     hierarchical, used = 0.0, []
     for level in profile:
         cost = _cheapest_step(size, level, algorithm)
@@ -162,7 +163,7 @@ def _all_to_all(size: float, profile: Profile, algorithm: str | None) -> Cost:
     ranks = profile[-1].reached
     longest = latency = through = 0.0
     for level in reversed(profile):
-        # Tiers have ports of their own, or pass on what comes through those of the tier below.
+        # Tiers have their own ports, or pass on what comes through the ports of the tier below.
         crossing = size * (level.reached - level.members) / ranks
         longest = max(longest, (crossing + through) / level.bandwidth)
         longest = max(longest, size * level.reached / ranks * level.cuts[1] / level.tier.rate)
@@ -172,7 +173,7 @@ def _all_to_all(size: float, profile: Profile, algorithm: str | None) -> Cost:
 
 
 def _broadcast(size: float, profile: Profile, algorithm: str | None) -> Cost:
-    """Chunks follow one another down a tree, so that the slowest tier is passed once."""
+    """Chunks follow one another down a tree, so the slowest tier is passed only once."""
     del algorithm
     latency = sum(level.tier.latency * math.ceil(math.log2(level.parties)) for level in profile)
     return Cost(latency + size * max(_port_seconds(profile)), "tree")
@@ -190,7 +191,7 @@ _STEPS: Final = ("ring", "halving-doubling", "direct")
 
 
 def _allowed(level: TierUse, named: str | None, known: tuple[str, ...]) -> list[str]:
-    """Algorithms for a level: the named one where the tier has it, else all of the tier's."""
+    """Algorithms for a level: the named one if the tier has it, else all of the tier's."""
     names = [name for name in level.tier.algorithms if name in known]
     if level.parties & (level.parties - 1) and len(names) > 1:
         names = [name for name in names if name != "halving-doubling"]
@@ -206,7 +207,7 @@ def _cheapest_step(size: float, level: TierUse, named: str | None) -> Cost:
 
 
 def _step(name: str, size: float, level: TierUse) -> float:
-    """A reduce-scatter or an all-gather of ``size`` bytes, as far as it is a level's."""
+    """One level's part of a reduce-scatter or an all-gather of ``size`` bytes."""
     latency = level.tier.latency
     bytes_seconds = size * max(
         level.share / level.members / level.bandwidth, level.cuts[0] / level.tier.rate
@@ -219,7 +220,7 @@ def _step(name: str, size: float, level: TierUse) -> float:
 
 
 def _whole(name: str, size: float, level: TierUse) -> float:
-    """An all-reduce of ``size`` bytes, as far as it is the outermost level's."""
+    """The outermost level's part of an all-reduce of ``size`` bytes."""
     n, latency = level.parties, level.tier.latency
     left = size / level.members / level.bandwidth
     if name == "tree":
@@ -230,7 +231,7 @@ def _whole(name: str, size: float, level: TierUse) -> float:
 
 
 def ring_steps(level: TierUse) -> int:
-    """Messages one after another around the rings of a level: both ways where it is a torus."""
+    """Messages one after another around the rings of a level; in both directions on a torus."""
     if level.reach:
         return sum(
             (parties // 2 if whole else parties - 1) * spacing
@@ -242,8 +243,8 @@ def ring_steps(level: TierUse) -> int:
 def _port_seconds(profile: Profile) -> list[float]:
     """Seconds per byte that passes through each tier; a party's members share its traffic.
 
-    Of a slab of a torus and what is outside of it, one has at most half of a group, and so takes in
-    at least half of what is gathered.
+    Either a slab of a torus or the rest of it has at most half of a group, and so receives at least
+    half of what is gathered.
     """
     return [
         max(1 / (level.bandwidth * level.members), 2 * level.cuts[0] / level.tier.rate)

@@ -1,4 +1,4 @@
-"""Curves: what kernels of one class and type were measured to take, as few physical numbers.
+"""Curves: measured times of kernels of one class and type, as a few physical numbers.
 
 The idea: on an accelerator that was calibrated (``flint calibrate``), a kernel of a calibrated
 class takes
@@ -7,10 +7,9 @@ class takes
 
 where arithmetic is the time of its products on whole tiles in whole waves at the peak
 (``flint.cost.kernels``) divided by the curve's efficiency, and transfer its bytes over the curve's
-bandwidth.  p is 1 where a kernel first loads and then computes, larger where the two overlap.
-Memory may be laid out in tiles: then arrays are moved with what fills their last tiles, whichever
-two dims lie along it (XLA lays out TPU arrays so that least is lost).  A class without products has
-no arithmetic.
+bandwidth.  p is 1 if a kernel first loads and then computes, and larger if the two overlap. Memory
+may be laid out in tiles: then the padding of the last tiles is moved too, for the two dims that
+need least of it (XLA lays out TPU arrays like that).  A class without products has no arithmetic.
 
     curve_seconds(graph, accelerator, arithmetic)      # -1 where no curve fits
 """
@@ -34,7 +33,7 @@ from flint.mesh.ragged import row_of_entry
 
 
 def curve_seconds(graph: WorkloadGraph, accelerator: Accelerator, arithmetic: Seconds) -> Seconds:
-    """Seconds per node by the accelerator's curves, -1 where none fits, shape [nodes].
+    """Seconds per node from the accelerator's curves, -1 if none fits, shape [nodes].
 
     Args:
         graph: the nodes.
@@ -57,9 +56,9 @@ def seconds_on(curve: Curve, arithmetic: Seconds, moved: Seconds) -> Seconds:
     """Seconds of kernels on a curve.
 
     Args:
-        curve: of their class and type.
+        curve: the curve of their class and type.
         arithmetic: seconds of their products at the peaks.
-        moved: bytes, as they lie in memory.
+        moved: bytes, with padding as in memory.
     """
     transfer = moved / curve.bandwidth
     busy = arithmetic / curve.efficiency
@@ -70,8 +69,9 @@ def seconds_on(curve: Curve, arithmetic: Seconds, moved: Seconds) -> Seconds:
 
 
 def types_of(graph: WorkloadGraph) -> NDArray[np.int64]:
-    """The element type of each node: of its products, else of its first result; an index into
-    ``DTYPES``, -1 without either, shape [nodes]."""
+    """The element type of each node: that of its products, else of its first result, as an index
+    into ``DTYPES``; -1 if it has neither; shape [nodes].
+    """
     found = np.full(len(graph), -1, np.int64)
     of_types = np.array([DTYPES.index(item.dtype) for item in graph.tables.types] or [0], np.int64)
     has = np.diff(graph.result_ptr) > 0
@@ -82,7 +82,7 @@ def types_of(graph: WorkloadGraph) -> NDArray[np.int64]:
 
 
 def moved_bytes(graph: WorkloadGraph, layout: tuple[int, int]) -> Seconds:
-    """Bytes that each node reads and writes, with what fills tiles of ``layout``, shape [nodes]."""
+    """Bytes that each node reads and writes, padded to tiles of ``layout``, shape [nodes]."""
     moved: Seconds = (graph.bytes_read + graph.bytes_written).astype(np.float64)
     if layout == (1, 1):
         return moved
@@ -102,7 +102,7 @@ def moved_bytes(graph: WorkloadGraph, layout: tuple[int, int]) -> Seconds:
 
 
 def padded_bytes(kind: TensorType, layout: tuple[int, int]) -> int:
-    """Bytes of a tensor laid out in tiles of rows x lanes, with the dims along it that lose least.
+    """Bytes of a tensor laid out in tiles of rows x lanes, along the dims that need least padding.
 
     A tensor of 3 x 100 in f32 takes up 4,096 bytes in tiles of 8 x 128: 3 rows of 100 lanes.
     """
@@ -115,7 +115,7 @@ def padded_bytes(kind: TensorType, layout: tuple[int, int]) -> int:
 def _padded(shape: Sequence[int], layout: tuple[int, int]) -> int:
     rows, lanes = layout
     sizes = [size for size in shape if size != 1]
-    if len(sizes) < 2:  # a row fills whole tiles
+    if len(sizes) < 2:  # a vector fills whole tiles
         return _whole(math.prod(sizes), rows * lanes)
     elements = math.prod(sizes)
     return min(

@@ -1,8 +1,8 @@
 """Descriptions: TOML tables whose entries are taken by name and checked.
 
-The idea: whoever reads a description takes every entry by name and says what it must be; an entry
-that is missing and has no default, of the wrong kind or unknown is an error that names it.  Figures
-may come with their source, ``[figure, "where it is from"]``, and are remembered as they stand.
+The idea: code that reads a description takes every entry by name and states its type; an entry that
+is missing without a default, of the wrong type or unknown is an error that names it. Figures may
+come with their source, ``[figure, "where it is from"]``, and are kept as written.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Any, Final, NamedTuple
 from flint.cost.units import parse
 from flint.errors import UsageError
 
-#: What stands for a figure where there is none: ``f8 = ["none", "a source"]``.
+#: Used in place of a figure if there is none: ``f8 = ["none", "a source"]``.
 NONE: Final = "none"
 #: The largest whole number: ranks and sizes are counted in 64 bits.
 _MOST: Final = 10**9
-#: No description is longer, in bytes.
+#: The largest description, in bytes.
 _MAX_BYTES: Final = 1 << 20
-#: Dots in a line of one, at most.
+#: The most dots in one line.
 _MAX_DOTS = 1000
-#: What came of pipes, by their paths.
+#: Contents of pipes, by path.
 _came: dict[Path, str] = {}
 
 
@@ -33,7 +33,7 @@ class Unfit(Exception):
 
 
 class Stated(NamedTuple):
-    """A figure as a description states it: its entry, the figure as text, and its source."""
+    """A figure as a description gives it: its entry, the figure as text, and its source."""
 
     entry: str
     figure: str
@@ -41,11 +41,12 @@ class Stated(NamedTuple):
 
 
 def read_text(path: Path) -> str:
-    """The text of a description; of a pipe, which gives it once, what came the first time.
+    """The text of a description; for a pipe, which can be read only once, the text of the first
+    read.
 
     Raises:
         OSError, UnicodeDecodeError: it cannot be read.
-        UsageError: it is too long for one.
+        UsageError: it is too long.
     """
     if path in _came:
         return _came[path]
@@ -61,11 +62,11 @@ def read_text(path: Path) -> str:
 
 
 def read_table(path: Path) -> dict[str, Any]:
-    """What stands in a TOML file.
+    """The content of a TOML file.
 
     Raises:
         FileNotFoundError: there is no such file.
-        UsageError: it cannot be read, or is no TOML.
+        UsageError: it cannot be read or is not TOML.
     """
     try:
         text = read_text(path)
@@ -85,7 +86,7 @@ class Description:
     """One table.
 
     Attributes:
-        where: what stands before an entry's name in messages.
+        where: prefix of an entry's name in messages.
     """
 
     def __init__(self, content: Any, where: str, stated: list[Stated]) -> None:
@@ -96,11 +97,11 @@ class Description:
         self.where = f"{where}." if where else ""
 
     def entries(self) -> tuple[str, ...]:
-        """The entries that are left."""
+        """The entries that have not been taken."""
         return tuple(self._content)
 
     def take(self, key: str) -> Any:
-        """An entry as it stands."""
+        """An entry as written."""
         if key not in self._content:
             raise Unfit(f"{self.where}{key} is missing")
         return self._content.pop(key)
@@ -126,7 +127,7 @@ class Description:
         return str(value)
 
     def figure(self, key: str) -> Any:
-        """A figure without its source, which is remembered."""
+        """A figure without its source, which is kept."""
         value, source = self.take(key), ""
         if isinstance(value, list) and len(value) == 2 and isinstance(value[1], str):
             value, source = value
@@ -144,7 +145,7 @@ class Description:
         return number
 
     def possible(self, key: str, measures: str) -> float | None:
-        """A figure with a unit, above 0; None where it is stated that there is none."""
+        """A figure with a unit, above 0; None if the description says that there is none."""
         value = self._content.get(key)
         if value == NONE or (isinstance(value, list) and value[:1] == [NONE]):
             self.figure(key)
@@ -182,7 +183,7 @@ class Description:
         return float(value)
 
     def tables(self, key: str) -> list[Description]:
-        """An entry that is a list of tables; none where it is missing."""
+        """An entry that is a list of tables; empty if it is missing."""
         listed = self._content.pop(key, [])
         if not isinstance(listed, list):
             raise Unfit(f"{self.where}{key} must be a list of tables: [[{self.where}{key}]]")
@@ -192,7 +193,7 @@ class Description:
         ]
 
     def factor(self, key: str, default: float | None = None) -> float:
-        """A number from 1 on."""
+        """A number of at least 1."""
         if default is not None and key not in self._content:
             return default
         value = self.figure(key)

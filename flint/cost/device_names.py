@@ -1,7 +1,7 @@
-"""Systems by what a driver calls their devices.
+"""Systems by the names that drivers give their devices.
 
-The idea: a profile names its devices; the system that is made of them says what it would cost to
-communicate, and what share of the peak was reached.
+The idea: a profile names its devices; the system made of these devices tells what communication
+would cost, and what share of the peak was reached.
 
     system_of_device("NVIDIA H100 80GB HBM3")        # "dgx-h100"
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-#: Names that drivers give, the more special first; PCIe cards have no such network.
+#: Names that drivers give, the more specific first; PCIe cards have no such network.
 _SYSTEMS: Final = (
     (re.compile(r"GB200"), "gb200-nvl72"),
     (re.compile(r"B200"), "dgx-b200"),
@@ -23,9 +23,9 @@ _SYSTEMS: Final = (
 
 
 def system_of_device(name: str) -> str | None:
-    """The system with such devices, None where none is known.
+    """The system with such devices; None if none is known.
 
     Args:
-        name: of a device as a driver gives it.
+        name: the name that a driver gives a device.
     """
     return next((system for pattern, system in _SYSTEMS if pattern.search(name)), None)

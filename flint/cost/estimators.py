@@ -1,7 +1,7 @@
-"""Estimators by name: what can say how long kernels take.
+"""Estimators by name: models of how long kernels take.
 
-The idea: a simulation asks one function for the seconds of a graph's nodes.  Ours are a table;
-measured durations stand in front of any of them.
+The idea: a simulation asks one function for the seconds of a graph's nodes.  Ours are in a table;
+measured durations take precedence over any of them.
 
     estimator("systolic")(graph, load_system("tpu-v4-pod"))
 """
@@ -26,7 +26,7 @@ def estimator(name: str) -> Estimator:
     """The estimator of that name.
 
     Raises:
-        UsageError: there is none.
+        UsageError: no such estimator.
     """
     if name not in ESTIMATORS:
         raise UsageError(f"unknown estimator {name!r}; choose from: {', '.join(ESTIMATORS)}")

@@ -1,8 +1,9 @@
 """Fitting a mesh onto a system: how many ranks each node, rack or pod gets.
 
-The idea: ranks are dealt out evenly.  Where a mesh is larger than a node but no multiple of it, a
-node gets the most ranks that share the mesh out: 512 ranks take 64 of the 72 devices of each
-NVLink domain.  A mesh that would leave most of every node empty does not fit.
+The idea: all nodes get the same number of ranks.  If a mesh is larger than a node but not a
+multiple of it, a node gets the largest number of ranks that divides the mesh: 512 ranks take 64 of
+the 72 devices of each NVLink domain.  A mesh that would leave most of every node empty does not
+fit.
 
     fitted, notes = fit(load_system("gb200-nvl72"), 512)
 """
@@ -15,20 +16,20 @@ from typing import Final
 from flint.cost.hardware import System, Tier
 from flint.errors import UsageError
 
-#: Arrangements that have links from place to place, each the place of a device or of a tier below:
-#: as many as are described, however many devices of each are used.
+#: Arrangements with links between places, each for a device or for a tier below: all of the
+#: described links count, however many devices of each are used.
 _OF_PLACES: Final = ("Ring", "FullyConnected")
 
 
 def fit(system: System, world: int) -> tuple[System, list[str]]:
-    """The system as ``world`` ranks use it, and what of it they leave unused.
+    """The system as ``world`` ranks use it, and notes on what they leave unused.
 
     Raises:
-        UsageError: ranks that would fill less than half of every node.
+        UsageError: the ranks would fill less than half of every node.
     """
     tiers: list[Tier] = []
     notes: list[str] = []
-    inner = described = 1  # size of the tier below: as it is used, as it is described
+    inner = described = 1  # size of the tier below: as used, and as described
     for tier in system.network:
         places = -(-tier.size // described)
         most = min(tier.size, places * inner) if tier.topology in _OF_PLACES else tier.size

@@ -1,13 +1,13 @@
-"""Grouped products: each group of rows meets a matrix of its own, as the experts of a mixture do.
+"""Grouped products: each group of rows has its own matrix, as in a mixture of experts.
 
-The idea: ``ragged_dot`` and PyTorch's ``_grouped_mm`` are one product to a count of FLOPs, but
-kernels compute whole tiles of each group.  Where the groups end is only known when they run.
+The idea: ``ragged_dot`` and PyTorch's ``_grouped_mm`` count FLOPs like one product, but kernels
+compute whole tiles of each group, and where the groups end is known only at run time.
 
-Where each group begins a tile of its own, the last one is half full on average of many rows per
-group, whatever the distribution over groups; of few, each group that has a row has a tile, and
-reads its own matrix for it.  Where groups follow each other within tiles, as in JAX's kernels for
-TPUs (``jax.experimental.pallas.ops.tpu.megablox``), a tile is computed whole for every group that
-has a row in it: once, and once more for every group that begins inside of it.
+If each group begins a new tile, its last tile is half full on average if groups have many rows,
+whatever the distribution over groups; with few rows, each group that has a row takes a tile, and
+reads its own matrix for it.  If groups follow each other within tiles, as in JAX's kernels for TPUs
+(``jax.experimental.pallas.ops.tpu.megablox``), a tile is computed in full for every group that has
+a row in it: once, and once more for every group that begins inside it.
 
     groups_of(graph)        # {work item: (groups, dim that is split)}
     rows_visited(4096, 512, 8)      # 4096 + 7 * 512
@@ -26,7 +26,7 @@ from flint.graph.graph import WorkloadGraph
 
 Seconds = NDArray[np.float64]
 
-#: What grouped products are called, in any framework.
+#: Names of grouped products in all frameworks.
 _GROUPED: Final = ("ragged_dot", "grouped_mm")
 #: Dims of a product (batch, m, n, k) that groups can split.
 ROWS: Final = 1
@@ -34,21 +34,22 @@ SUMS: Final = 3
 
 
 def with_rows(rows: float, groups: int) -> float:
-    """How many of the groups get a row, on average, if each row goes to any of them alike."""
+    """How many of the groups get a row, on average, if rows are distributed uniformly."""
     return -groups * float(np.expm1(rows * np.log1p(-1 / groups))) if groups > 1 else 1.0
 
 
 def tiles_down(rows: Seconds, tile: int, groups: int) -> Seconds:
-    """Tiles of ``tile`` rows that so many groups of ``rows`` rows together take, on average."""
+    """Tiles of ``tile`` rows that ``groups`` groups of ``rows`` rows in total take, on average."""
     found = np.array([with_rows(float(each), groups) for each in np.atleast_1d(rows)])
     tiles: Seconds = np.maximum(found, rows / tile + found / 2).reshape(np.shape(rows))
     return tiles
 
 
 def rows_visited(rows: float, tile: int, groups: int) -> float:
-    """Rows that are computed of ``rows`` whose groups follow each other in tiles of ``tile`` rows.
+    """Rows that are computed for ``rows`` rows if groups follow each other in tiles of ``tile``
+    rows.
 
-    Groups that begin at a tile's first row are too few to count.
+    Groups that begin at a tile's first row are too few to matter.
     """
     return rows + (with_rows(rows, groups) - 1) * min(tile, rows)
 
@@ -56,8 +57,8 @@ def rows_visited(rows: float, tile: int, groups: int) -> float:
 def groups_of(graph: WorkloadGraph) -> Mapping[int, tuple[int, int]]:
     """Groups of each work item that is a grouped product, and the dim that they split.
 
-    Rows are split where an operand holds a matrix of k x n per group; the sum over k is where a
-    result holds one of m x n per group.
+    Rows are split if an operand holds a k x n matrix per group; the sum over k is split if a result
+    holds an m x n matrix per group.
     """
     found: dict[int, tuple[int, int]] = {}
     for index in np.flatnonzero(named(graph, _GROUPED)).tolist():

@@ -8,7 +8,7 @@ from typing import Final
 
 from flint.cost.description import Stated
 
-#: Classes of kernels that a curve can be of (of ``flint.cost.classes.KERNELS``).
+#: Classes of kernels that can have a curve (from ``flint.cost.classes.KERNELS``).
 CURVED: Final = ("matmul", "reduction", "elementwise", "movement")
 #: What stays in the cells of a systolic array: outputs, weights or inputs.
 DATAFLOWS: Final = ("os", "ws", "is")
@@ -30,20 +30,21 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class KernelModel:
-    """What turns peaks into times of kernels (see ``flint.cost.kernels``).
+    """Parameters that turn peaks into times of kernels (see ``flint.cost.kernels``).
 
     Attributes:
-        units: what tiles are shared out over: streaming multiprocessors, matrix units.
-        tiles: that kernels are made of.
+        units: number of units that share the tiles: streaming multiprocessors or matrix units.
+        tiles: tile sizes that kernels use.
         k_step: the sum over k advances in steps of this.
         matmul_efficiency, memory_efficiency: attainable share of the peaks, at most 1.
         latency: seconds until a kernel's first results, whatever its size.
-        attention_efficiency: share of a product's rate that fused attention reaches, at most 1.
-        eager_attention_efficiency: that of the kernels that PyTorch brings itself; by default the
-            same.
+        attention_efficiency: share of a matrix product's rate that fused attention reaches, at most
+            1.
+        eager_attention_efficiency: the same for the kernels that come with PyTorch; equal by
+            default.
         beside_communication: speed of kernels while the device communicates, at most 1.
-        grouped_rows: rows of a grouped product's tile, where groups follow each other within tiles;
-            0: each group begins a tile of its own, of those above.
+        grouped_rows: rows of a grouped product's tile if groups follow each other within tiles; 0:
+            each group begins a new tile, from those above.
     """
 
     units: int
@@ -60,17 +61,17 @@ class KernelModel:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """What kernels of one class and type take, as measured (see ``flint.cost.curves``).
+    """Measured time of kernels of one class and type (see ``flint.cost.curves``).
 
     Attributes:
         kernel: their class.
         dtype: their element type, or "any".
-        latency: seconds of the smallest.
+        latency: seconds of the smallest kernel.
         bandwidth: bytes per second.
-        efficiency: share of the peak that their products reach, beside ``latency``.
-        overlap: exponent p: 1 where loading and computing follow each other.
+        efficiency: share of the peak that their products reach, without ``latency``.
+        overlap: exponent p; 1 if loading and computing follow each other.
         layout: rows and lanes of the tiles that memory is laid out in; (1, 1): none.
-        error: median error of kernels that it was not fitted to; 0: not known.
+        error: median error on held-out kernels; 0 if unknown.
     """
 
     kernel: str
@@ -107,7 +108,7 @@ class SystolicArray:
         arrays: how many there are.
         clock: cycles per second.
         dataflow: one of ``DATAFLOWS``.
-        memory: of all arrays together; None: operands are there in time, as far as the device's
+        memory: SRAMs of all arrays together; None: operands arrive in time, as far as the device's
             memory bandwidth allows.
     """
 
@@ -124,21 +125,21 @@ class Accelerator:
     """One device.
 
     Attributes:
-        name: what it is sold as.
+        name: product name.
         memory_bytes: capacity.
         memory_bandwidth: bytes per second.
-        launch_overhead: seconds that every kernel takes besides its work.
+        launch_overhead: seconds that every kernel takes in addition to its work.
         transcendental: function evaluations per second.
         matmul: FLOP/s of matrix units by element type.
         vector: FLOP/s of vector units by element type.
-        kernel: what keeps kernels from the peaks.
-        efficiency: share of ``kernel.matmul_efficiency`` that products of a type reach, by what
-            ``matmul`` calls it; those that it does not list reach all.
-        systolic: its matrix units as systolic arrays, where they are stated.
-        curves: of classes of kernels that were measured; they stand before ``kernel``.
-        host_bandwidth: bytes per second and direction between its memory and the host's; 0: not
-            stated.
-        stated: every figure as it stands, with its source.
+        kernel: parameters that keep kernels below the peaks.
+        efficiency: share of ``kernel.matmul_efficiency`` that products of a type reach, by the
+            type's name in ``matmul``; types that are not listed reach all of it.
+        systolic: its matrix units as systolic arrays, if described.
+        curves: curves of measured classes of kernels; they take precedence over ``kernel``.
+        host_bandwidth: bytes per second and direction between its memory and the host's; 0 if not
+            given.
+        stated: every figure as written, with its source.
     """
 
     name: str
@@ -162,22 +163,22 @@ class Tier:
 
     Attributes:
         name: what it is.
-        size: devices reached through it; 0 is any number.
+        size: number of devices reached through it; 0 for any number.
         topology: one of ``TOPOLOGIES``.
-        bandwidth: bytes per second and direction: per device; of a Ring per link.  The device's
-            links of a FullyConnected share it: one to each other device or, above a smaller tier,
-            to that of its place in each other node.
+        bandwidth: bytes per second and direction, per device; for a Ring, per link. For a
+            FullyConnected, the device's links share it: one to each other device or, above a
+            smaller tier, to the device with the same place in each other node.
         latency: seconds per message.
         efficiency: attainable share of the bandwidth, at most 1.
-        rings: of a Ring the dims of the torus: a device has two links in each, above a smaller tier
-            to the devices of its place in the neighbouring nodes.
+        rings: for a Ring, the dims of the torus: a device has two links in each dim, above a
+            smaller tier to the devices with its place in the neighbouring nodes.
         algorithms: how collectives can run on it.
-        closed: of a Ring: a dim of the torus is closed to a ring where its size is a multiple of
+        closed: for a Ring: a dim of the torus is closed to a ring if its size is a multiple of
             this, else it is an open row.
-        oversubscription: of a Switch: bandwidth of the devices that share an uplink, together, over
-            that of the uplink; 1 where all can send at once at full rate.
-        beside_communication: speed of kernels while the device communicates up to this tier; 0: the
-            accelerator's.
+        oversubscription: for a Switch: total bandwidth of the devices that share an uplink, divided
+            by that of the uplink; 1 if all can send at the same time at full rate.
+        beside_communication: speed of kernels while the device communicates up to this tier; 0 for
+            the accelerator's value.
     """
 
     name: str
@@ -196,11 +197,11 @@ class Tier:
 
     @property
     def rate(self) -> float:
-        """Bytes per second that a device, of a Ring a link, sends while all others send too."""
+        """Bytes per second that a device (for a Ring, a link) sends while all others send too."""
         return self.bandwidth * self.efficiency / self.oversubscription
 
     def by_protocol(self, number: int) -> Tier:
-        """The tier as it is with one of its protocols; with 0, or one too many, as described."""
+        """The tier with one of its protocols; as described if the number is 0 or too large."""
         if not 0 < number <= len(self.protocols):
             return self
         latency, share = self.protocols[number - 1]
@@ -215,9 +216,9 @@ class System:
         name: short name.
         description: one line.
         accelerator: the device.
-        network: tiers, innermost first; the last one reaches everybody.
-        stated: the network's figures as they stand, with their sources.
-        without: what was left out of it (see ``flint.cost.simplified``).
+        network: tiers, innermost first; the last one reaches all devices.
+        stated: the network's figures as written, with their sources.
+        without: parts that were left out of it (see ``flint.cost.simplified``).
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Kernels: how long a node really takes, where the roofline is only a bound.
+"""Kernels: how long a node really takes; the roofline is only a bound.
 
 The idea: matrix units compute whole tiles, in whole waves.  A product of size (b, m, n, k) on tiles
 of tm x tn and U units, its sum over k cut into s parts, has
@@ -6,14 +6,14 @@ of tm x tn and U units, its sum over k cut into s parts, has
     tiles = b ceil(m/tm) ceil(n/tn) s         waves = ceil(tiles / U)
     seconds = waves * 2 tm tn K / (peak / U * matmul efficiency * tile efficiency)
 
-where K is k/s rounded up to whole steps, so that utilisation is what the matrices fill of the waves
-(NVIDIA, "Matrix Multiplication Background User's Guide", tile and wave quantisation).  Cutting the
-sum costs writing and reading the s partial results in f32.  The best tile is taken, and the best
-cut where there are fewer tiles than units, as libraries do.  Fused attention keeps its scores on
-the chip, and its products reach a share of that rate, ``attention_efficiency``: softmax and
-products of one tile wait for each other; of the kernels that PyTorch runs as they come, which are
-older, ``eager_attention_efficiency``.  Everything else runs at its peak, units work side by
-side, bytes move at bandwidth * memory efficiency, and
+where K is k/s rounded up to whole steps, so that utilisation is the share of the waves that the
+matrices fill (NVIDIA, "Matrix Multiplication Background User's Guide", tile and wave
+quantisation).  Cutting the sum costs writing and reading the s partial results in f32.  The best
+tile is taken, and the best cut where there are fewer tiles than units, as libraries do.  Fused
+attention keeps its scores on the chip, and its products reach a share of that rate,
+``attention_efficiency``, because softmax and products of one tile wait for each other; for the
+older kernels that come with PyTorch, it is ``eager_attention_efficiency``.  Everything else runs at
+its peak, units work in parallel, bytes move at bandwidth * memory efficiency, and
 
     kernel = max(matmul, vector, transcendental, bytes) + latency + launch overhead
 
@@ -43,23 +43,23 @@ from flint.graph.transfers import has_transfers, transfers
 from flint.graph.work import Role, Unit
 from flint.mesh.ragged import row_of_entry
 
-#: Into how many parts a library cuts the sum over k.
+#: Numbers of parts that libraries cut the sum over k into.
 _CUTS: Final = (1, 2, 4, 8, 16)
 #: Bytes of a partial result: accumulated in f32, written once and read once.
 _PARTIAL: Final = 8
-#: What kernels of PyTorch are called that no compiler has taken apart.
+#: Names of PyTorch's kernels that no compiler has taken apart.
 _EAGER: Final = "aten."
 
 
 #: Seconds per node of a graph, shape [nodes]; 0 for nodes that do not compute.
 Estimator = Callable[[WorkloadGraph, System], Seconds]
-#: Of a graph, some work items, their peaks and the device: how much longer each takes than at the
-#: peak, at least 1.
+#: From a graph, some work items, their peaks and the device: how much longer each takes than at the
+#: peak; at least 1.
 Products = Callable[[WorkloadGraph, NDArray[np.bool_], Seconds, Accelerator], Seconds]
 
 
 def kernel_seconds(graph: WorkloadGraph, system: System) -> Seconds:
-    """Seconds per node of one graph, shape [nodes]; by measured curves where there are some."""
+    """Seconds per node of one graph, shape [nodes]; from measured curves where they exist."""
     accelerator = system.accelerator
     seconds = seconds_with(graph, accelerator, matmul_stretch)
     if not accelerator.curves:
@@ -124,7 +124,7 @@ def _transferred(graph: WorkloadGraph, accelerator: Accelerator) -> Seconds:
     """Seconds that each node's bytes take on the link to the host, shape [nodes].
 
     Raises:
-        FlintError: nothing is known of that link.
+        FlintError: that link is not described.
     """
     if not accelerator.host_bandwidth:
         raise FlintError(
@@ -142,17 +142,17 @@ def matmul_stretch(
     """How much longer than at the peak each product takes.
 
     Args:
-        graph: what has them.
-        sized: the work items asked for, products of known size, shape [items].
-        rates: peak FLOP/s of those.
+        graph: the graph with the products.
+        sized: work items that are products of known size, shape [items].
+        rates: their peak FLOP/s.
         accelerator: the device.
 
     Returns:
-        At least 1, for the items asked for.
+        At least 1 per item.
     """
     sizes = np.array(graph.tables.gemms, np.float64).reshape(-1, 4)
     bits = rates.view(np.int64)
-    peaks = distinct(bits)  # few, whatever the number of items
+    peaks = distinct(bits)  # few, however many items there are
     pair = graph.work_gemm[sized] * len(peaks) + np.searchsorted(peaks, bits)
     pairs = distinct(pair)
     product, number = np.divmod(pairs, max(1, len(peaks)))
@@ -165,7 +165,7 @@ def matmul_stretch(
     for item, (groups, dim) in groups_of(graph).items():
         where = place[item]
         b, m, n, k = np.maximum(sizes[graph.work_gemm[item]], 1.0)
-        # Where loads differ, FLOPs are the mean rank's and sizes the busiest one's.
+        # If loads differ, FLOPs are those of the mean rank and sizes those of the busiest.
         ideal = max(float(graph.work_flops[item]), 1.0) / rates[where]
         rows, tile = 1, accelerator.kernel.grouped_rows
         if dim == SUMS:  # the last step of each group's sum is half full on average
@@ -189,17 +189,17 @@ def best_seconds(
     accelerator: Accelerator,
     groups: int = 1,
 ) -> Seconds:
-    """Seconds of products with the tile and the cut that are fastest, shape as of the arguments.
+    """Seconds of products with the fastest tile and cut, in the shape of the arguments.
 
     Args:
         b, m, n, k: their sizes.
         peak: FLOP/s.
         accelerator: the device.
-        groups: of rows that begin tiles of their own (see ``flint.cost.grouped``).
+        groups: number of groups of rows that begin new tiles (see ``flint.cost.grouped``).
     """
     model = accelerator.kernel
     best = np.full(np.shape(m), np.inf)
-    # A product is as good as its transpose: the wider side may lie along either side of a tile.
+    # A product may be computed as its transpose: the wider side may be along either side of a tile.
     sides = {(t.m, t.n, t.efficiency) for t in model.tiles}
     sides |= {(t.n, t.m, t.efficiency) for t in model.tiles}
     for tm, tn, share in sorted(sides):

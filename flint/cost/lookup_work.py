@@ -1,9 +1,9 @@
-"""Bytes of recorded ops that read or write a table only at places that an index names.
+"""Bytes of recorded ops that read or write a table only at indexed places.
 
-The idea: a profiler tells the shape of the whole table.  What moves are the places and as many
-numbers as there are places for, whatever the table's size.  Ops that add to a place read it first.
-What an op writes besides (the zeros of a gradient, the copy of one that is not in place) is an op
-of its own inside of it, as PyTorch's profiler records it.
+The idea: a profiler records the shape of the whole table, but only the indices and the indexed
+numbers move, whatever the table's size.  Ops that add to a place read it first.  Other writes of an
+op (the zeros of a gradient, the copy made by an op that is not in place) are separate ops inside
+it, as PyTorch's profiler records them.
 
     FORMULAS["embedding"]([[((1000, 16), "f32")], [((4, 6), "i64")]], [])
     # 24 rows of 64 bytes: moved = (24 * (64 + 8), 24 * 64)
@@ -21,14 +21,16 @@ from flint.cost.recorded_op import Arguments, Formula, OpWork, Tensor
 from flint.graph.tensor_types import DTYPE_BITS
 from flint.graph.work import Unit, WorkItem
 
-#: What is known of nothing.
+#: The work of an op about which nothing is known.
 UNKNOWN: Final = OpWork(None, (0, 0))
-#: How many numbers an op moves, of its arguments and their values.
+#: How many numbers an op moves, from its arguments and their values.
 _Count: TypeAlias = Callable[[Arguments, Sequence[Any]], int]
 
 
 def _bytes(tensor: Tensor, count: int | None = None) -> int:
-    """Of a tensor, or of so many numbers of its type; raises KeyError where that is unknown."""
+    """Bytes of a tensor, or of ``count`` numbers of its type; raises KeyError if the type is
+    unknown.
+    """
     shape, dtype = tensor
     return (prod(shape) if count is None else count) * DTYPE_BITS[dtype] // 8
 
@@ -53,7 +55,7 @@ def _slices(arguments: Arguments, values: Sequence[Any]) -> int:
 
 
 def _read(index: int, count: _Count) -> Formula:
-    """So many numbers of the first argument, at the places of ``index``."""
+    """As many numbers of the first argument as ``index`` has places."""
 
     def formula(arguments: Arguments, values: Sequence[Any]) -> OpWork:
         table, taken = arguments[0][0], count(arguments, values)
@@ -64,9 +66,9 @@ def _read(index: int, count: _Count) -> Formula:
 
 
 def _written(index: int, count: _Count, update: int, *, adds: bool = False) -> Formula:
-    """So many numbers of the argument ``update``, or one number, to places of ``index``.
+    """The numbers of the argument ``update``, or one number, written to the places of ``index``.
 
-    With ``adds`` what is there is read, and each number is one operation.
+    With ``adds``, the old numbers are read, and each is one operation.
     """
 
     def formula(arguments: Arguments, values: Sequence[Any]) -> OpWork:
@@ -80,7 +82,7 @@ def _written(index: int, count: _Count, update: int, *, adds: bool = False) -> F
 
 
 def _bag(arguments: Arguments, values: Sequence[Any]) -> OpWork:
-    """``weight, indices, offsets``: a sum of rows for each offset but one behind the last bag."""
+    """``weight, indices, offsets``: a sum of rows per offset, except one after the last bag."""
     table, rows = arguments[0][0], _rows(arguments, values)
     bags = prod(arguments[2][0][0]) - (len(values) > 7 and values[7] is True)
     read = _bytes(table, rows) + sum(_bytes(arguments[place][0]) for place in (1, 2))
@@ -95,7 +97,7 @@ def _bag_backward(arguments: Arguments, values: Sequence[Any]) -> OpWork:
 
 
 def _into_pages(parts: int, slots: int, arguments: Arguments, values: Sequence[Any]) -> OpWork:
-    """New keys and values, copied to the places of a cache that ``slots`` names.
+    """New keys and values, copied to the places of a cache given by ``slots``.
 
     As many rows of the first arguments, ``parts``, as there are slots; caches follow them, and may
     hold them in another type, for which they are scaled.  Padding (-1) is not copied: a bound.
@@ -111,7 +113,7 @@ def _into_pages(parts: int, slots: int, arguments: Arguments, values: Sequence[A
 def _rotary(arguments: Arguments, values: Sequence[Any]) -> OpWork:
     """vLLM's ``positions, query, key, head_size, cos_sin_cache``: a row of it for each position.
 
-    Heads turn in place by as many numbers as a row has: two products and a sum each.
+    Heads are rotated in place by the numbers of a row: two products and a sum each.
     """
     positions, table = arguments[0][0], arguments[4][0]
     turned = [argument[0] for argument in arguments[1:3] if argument]
@@ -122,7 +124,7 @@ def _rotary(arguments: Arguments, values: Sequence[Any]) -> OpWork:
 
 
 def _told(formula: Formula) -> Formula:
-    """Nothing is known where shapes, types or values that it takes are not told."""
+    """Nothing is known if shapes, types or values that it needs are not recorded."""
 
     def told(arguments: Arguments, values: Sequence[Any]) -> Any:
         try:
@@ -139,7 +141,7 @@ def untold(arguments: Arguments, values: Sequence[Any]) -> OpWork:
 
 
 def _listed(arguments: Arguments, values: Sequence[Any]) -> OpWork:
-    """A copy whose places are in a list that Kineto does not look into, or are a mask."""
+    """A copy whose places are a mask, or are in a list, which Kineto does not record."""
     return _work(arguments[0][0][1] or "f32", 0, 0, 0)
 
 
@@ -150,7 +152,7 @@ def _each(names: str, formula: Formula) -> dict[str, Formula]:
 _GIVEN: Final = partial(_elements, 2)
 _SOURCE: Final = partial(_elements, 3)
 
-#: By PyTorch's schemas, and vLLM's (csrc/torch_bindings.cpp).
+#: From PyTorch's schemas and vLLM's (csrc/torch_bindings.cpp).
 FORMULAS: Final[dict[str, Formula]] = {
     **_each("embedding", _read(1, _rows)),
     **_each("index_select", _read(2, _slices)),

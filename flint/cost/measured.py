@@ -1,14 +1,15 @@
-"""Measured durations: a table that takes the place of the kernel model where it has an answer.
+"""Measured durations: a table that replaces the kernel model for the kernels in it.
 
-The idea: whoever has timed kernels writes a CSV file with one line per kernel, its op and its
+The idea: a user who has timed kernels writes a CSV file with one line per kernel: its op and its
 result types as ``flint inspect --nodes`` shows them; every other kernel keeps its modelled time.
-Any function of a graph and a system can stand in the same place; ours have names
+Any function of a graph and a system can be used in the same way; ours have names
 (``flint.cost.estimators``).
 
     op,result,seconds
     dot_general,4096x4096xbf16,0.000214
 
-A column ``operands`` before ``result``, with their types, tells kernels apart that differ in these.
+A column ``operands`` before ``result``, with their types, distinguishes kernels that differ only in
+these.
 
     simulate(workload, kernels=read_measured(Path("kernels.csv")))
 """
@@ -32,13 +33,13 @@ from flint.host.csv_files import csv_lines
 
 _COLUMNS: Final = ["op", "result", "seconds"]
 _LONGER: Final = ["op", "operands", "result", "seconds"]
-#: A kernel: its op, its operands' types ("" where the table does not tell), its results' types;
-#: types are joined by a blank.
+#: A kernel: its op, its operands' types ("" if the table has none) and its results' types; types
+#: are joined by blanks.
 Key = tuple[str, str, str]
 
 
 def key_of(node: Node) -> Key:
-    """What a table calls a kernel."""
+    """The key of a kernel in a table."""
     operands = " ".join(map(str, node.operand_types))
     return node.op, operands, " ".join(map(str, node.result_types))
 
@@ -49,8 +50,8 @@ class Measured:
 
     Attributes:
         table: kernel -> seconds.
-        base: of kernels that are not in the table.
-        used: the entries that some kernel took.
+        base: estimator for kernels that are not in the table.
+        used: the entries that were used.
     """
 
     table: dict[Key, float]
@@ -58,7 +59,7 @@ class Measured:
     used: set[Key] = field(default_factory=set)
 
     def __call__(self, graph: WorkloadGraph, system: System) -> Seconds:
-        """Seconds per node: from the table, else modelled."""
+        """Seconds per node, from the table or else modelled."""
         seconds = self.base(graph, system)
         for index in np.flatnonzero((graph.kind == NodeKind.COMPUTE) & (seconds > 0)).tolist():
             op, operands, results = key_of(graph[index])
@@ -70,7 +71,7 @@ class Measured:
         return seconds
 
     def notes(self) -> list[str]:
-        """What became of the table."""
+        """How much of the table was used."""
         text = f"{len(self.used)} of {len(self.table)} measured durations are used"
         return [text + ", all other kernels are modelled"]
 
@@ -80,7 +81,7 @@ def read_measured(path: Path, base: Estimator = kernel_seconds) -> Measured:
     and seconds; ``base`` has the rest.
 
     Raises:
-        UsageError: no such file, another heading, or a line that is no duration.
+        UsageError: no such file, another heading, or a line without a duration.
     """
     lines = csv_lines(path, "a table of durations")
     columns = [name.strip() for name in lines[0]] if lines else []

@@ -1,9 +1,9 @@
 """FLOP formulas of the ops that need more than a count of elements.
 
-The idea: formulas are plain functions of sizes, apart from op records, so that they can be checked
-against loops that count.  Conventions are those of XLA's ``HloCostAnalysis`` where it has one
-(dot, convolution, FFT, Cholesky, triangular solve, sort).  The counts of library factorisations are
-the standard ones, with their source at each function:
+The idea: formulas are plain functions of sizes, separate from op records, so that tests can check
+them against loops that count.  Conventions are those of XLA's ``HloCostAnalysis`` for the ops that
+it has (dot, convolution, FFT, Cholesky, triangular solve, sort).  The counts of library
+factorisations are the standard ones, with their source at each function:
 
 * LAWN 41: Blackford and Dongarra, "Installation Guide for LAPACK", LAPACK Working Note 41,
   appendix C, operation counts (multiplications plus additions).
@@ -73,7 +73,7 @@ def valid_positions(
             f"strides and dilations of a window must be positive: {stride}, {lhs_dilation}, "
             f"{rhs_dilation}"
         )
-    # o * stride and j * rhs_dilation play the same part: loop over the shorter.
+    # o * stride and j * rhs_dilation are interchangeable: loop over the shorter.
     inner, inner_step, outer, outer_step = output_size, stride, kernel_size, rhs_dilation
     if inner < outer:
         inner, inner_step, outer, outer_step = outer, outer_step, inner, inner_step
@@ -99,9 +99,9 @@ def valid_positions(
 def fft_flops(elements: int, lengths: tuple[int, ...]) -> int:
     """FLOPs of an FFT by XLA's convention.
 
-    Per operand element 4 multiply-adds (one complex product) times the product over the dims of
-    floor(log2(length)).  (The passes of a transform over several dims would add up, not multiply;
-    XLA's number is kept so that both agree.)
+    For each operand element, 4 multiply-adds (one complex product) times the product over the dims
+    of floor(log2(length)).  (The passes of a transform over several dims would add up, not
+    multiply; XLA's number is kept so that both agree.)
     """
     return 8 * elements * prod(length.bit_length() - 1 for length in lengths if length > 0)
 

@@ -1,9 +1,9 @@
-"""Placement: where the members of a group lie in the network.
+"""Placement: where the members of a group are in the network.
 
 The idea: ranks fill the network in order, so blocks of consecutive ranks are nodes, racks and pods.
-Of a group only counts matter: how many members share a block, how many blocks there are, and in a
+Only counts of a group matter: how many members share a block, how many blocks there are, and in a
 torus how far the members reach along each of its dims.  Groups with the same counts cost the same.
-A torus or a full mesh of nodes has the links of each of their devices side by side.
+In a torus or a full mesh of nodes, the links of a node's devices work in parallel.
 
     placement = place(StridedGroups(512, ((64, 8),)), load_system("dgx-h100"))
     placement.profiles[0]      # 1 member per node, 64 nodes
@@ -24,23 +24,23 @@ from flint.graph.graph import Ints
 from flint.mesh.groups import Groups
 from flint.mesh.permutation import Permutation
 
-#: Ranks along a dim of a torus up to which slabs of every width are looked at.
+#: Up to this many ranks along a dim of a torus, slabs of every width are tried.
 _SHORT: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
 class TierUse:
-    """One step of a hierarchy: so many parties that meet on one tier.
+    """One level of a hierarchy: a number of parties that meet on one tier.
 
     Attributes:
-        tier: what they meet on.
-        parties: how many; above 1.
-        members: ranks of the group below each party; the fewest, where parties differ.
-        reached: ranks of the group that meet; the most, where there are several such meetings.
+        tier: the tier that they meet on.
+        parties: number of parties; above 1.
+        members: ranks of the group in each party; the fewest, if parties differ.
+        reached: ranks of the group that meet; the most, if there are several such meetings.
         lanes: how many times the tier's bandwidth each rank can use.
-        reach: of a torus, (parties, hops between neighbours, whole ring) along each dim in use.
-        cuts: of a torus, what the links of its busiest cut carry each, of a buffer: of all groups
-            that gather, of all that exchange everybody's with everybody.
+        reach: for a torus, (parties, hops between neighbours, whole ring) along each dim in use.
+        cuts: for a torus, the part of a buffer that each link of the busiest cut carries: if all
+            groups gather, and if all groups exchange data all-to-all.
     """
 
     tier: Tier
@@ -58,7 +58,7 @@ class TierUse:
 
     @property
     def share(self) -> float:
-        """Of what the ranks that meet have together, the part that the smallest party has not."""
+        """The share of the data of all meeting ranks that the smallest party lacks."""
         return (self.reached - self.members) / self.reached
 
 
@@ -68,10 +68,10 @@ Profile = tuple[TierUse, ...]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Placement:
-    """Where groups lie.
+    """Where groups are.
 
     Attributes:
-        profiles: distinct ones.
+        profiles: the distinct profiles.
         number: profile of each rank's group, -1 for ranks in none, shape [world].
     """
 
@@ -80,7 +80,7 @@ class Placement:
 
 
 def place(groups: Groups, system: System) -> Placement:
-    """Where the groups lie."""
+    """Where the groups are."""
     table = np.sort(groups.table(), axis=1)
     columns: list[Ints] = []
     inner = 1
@@ -112,9 +112,10 @@ def torus(tier: Tier, world: int, inner: int = 1) -> tuple[int, ...]:
     Ranks run along its last dim first.
 
     Args:
-        tier: of arrangement Ring.
+        tier: a tier with topology Ring.
         world: number of ranks.
-        inner: size of the tier below, 1 where there is none: a place of the torus has so many.
+        inner: size of the tier below, which is the number of devices per place of the torus; 1 if
+            there is no tier below.
     """
     left = -(-(min(world, tier.size) if tier.size else world) // inner)
     shape = []
@@ -128,11 +129,11 @@ def torus(tier: Tier, world: int, inner: int = 1) -> tuple[int, ...]:
 
 
 def hops(permutation: Permutation, system: System) -> tuple[Ints, list[tuple[Tier, int]]]:
-    """The way from each rank to its target.
+    """The path from each rank to its target.
 
     Returns:
-        The number of each rank's way (-1 for none), and per way its tier and how many links of it.
-        A full mesh of nodes has the size of one with a device for each node.
+        The number of each rank's path (-1 for none), and for each path its tier and number of
+        links. A full mesh of nodes has the size of a full mesh with one device per node.
     """
     ranks = np.arange(permutation.world, dtype=np.int64)
     target = permutation.target
@@ -164,12 +165,12 @@ def hops(permutation: Permutation, system: System) -> tuple[Ints, list[tuple[Tie
 
 
 def _counts(table: Ints, inner: int, size: int) -> list[Ints]:
-    """What a tier is to each group, shape [groups] each.
+    """How each group uses a tier, three arrays of shape [groups].
 
     Args:
         table: members of each group, ascending, -1 in front of those of a smaller group.
         inner: size of the tier below.
-        size: of the tier; 0 for any number.
+        size: size of the tier; 0 for any number.
 
     Returns:
         The most parties that meet on it, the fewest members that one of them has and the most
@@ -187,7 +188,7 @@ def _counts(table: Ints, inner: int, size: int) -> list[Ints]:
 
 
 def _fresh(block: Ints) -> NDArray[np.bool_]:
-    """Where each row's block is another one than before."""
+    """Where each row's block differs from the previous one."""
     fresh = np.ones(block.shape, np.bool_)
     fresh[:, 1:] = block[:, 1:] != block[:, :-1]
     return fresh
@@ -220,11 +221,12 @@ def _reaches(table: Ints, tier: Tier, world: int, inner: int) -> list[Ints]:
 
 
 def _cuts(table: Ints, tier: Tier, world: int, inner: int) -> tuple[float, float]:
-    """What the links of a torus' busiest cut carry each, of one buffer (see ``TierUse.cuts``).
+    """The part of a buffer that each link of a torus' busiest cut carries (see ``TierUse.cuts``).
 
-    A slab of the torus with i of a group's n members takes in (n - i)/n of a buffer that the group
-    gathers, i (n - i)/n of one that each of them exchanges, over the links at its two faces.  Slabs
-    of every width are tried at every place, of long dims a half, a third and a quarter.
+    A slab of the torus with i of a group's n members receives (n - i)/n of a buffer that the group
+    gathers, or i (n - i)/n of a buffer that each of them exchanges, over the links at its two
+    faces. Slabs of every width are tried at every place; for long dims, a half, a third and a
+    quarter of them.
     """
     shape = torus(tier, world, inner)
     ranks = math.prod(shape) * inner
@@ -239,7 +241,7 @@ def _cuts(table: Ints, tier: Tier, world: int, inner: int) -> tuple[float, float
             continue
         closed = side > 2 and side % tier.closed == 0
         along = np.bincount(group * side + coordinate, minlength=len(table) * side)
-        # Members up to each plane, twice around.
+        # Members up to each plane, going around twice.
         upto = np.cumsum(np.tile(along.reshape(-1, side), 2), axis=1)
         upto = np.concatenate([np.zeros((len(table), 1), np.int64), upto], axis=1)
         few = range(1, side) if side <= _SHORT else (side // 2, side // 3, side // 4)
@@ -274,7 +276,7 @@ def _profile(row: Ints, system: System, world: int) -> Profile:
 
 
 def _level(level: TierUse, members: Ints, world: int, inner: int) -> TierUse:
-    """A level with the links that its tier's arrangement gives it."""
+    """A level with the links that its tier's topology gives it."""
     tier = level.tier
     if tier.topology == "FullyConnected":
         return replace(level, lanes=(level.parties - 1) / (-(-tier.size // inner) - 1))
@@ -290,7 +292,7 @@ def _level(level: TierUse, members: Ints, world: int, inner: int) -> TierUse:
             spacing = int(np.diff(places).min())
             whole = len(places) * spacing == side and side > 2 and side % tier.closed == 0
             reach.append((len(places), spacing, whole))
-    # A ring runs both ways; a piece of one has an end that only one link leads to.  Neighbours
-    # that are hops apart share each link with the groups between them.
+    # A ring has two directions; a piece of a ring has ends that only one link leads to. Neighbours
+    # several hops apart share each link with the groups between them.
     lanes = sum((2 if whole else 1) / spacing for _, spacing, whole in reach)
     return replace(level, lanes=max(lanes, 1 / world), reach=tuple(reach))

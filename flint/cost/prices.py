@@ -1,6 +1,7 @@
-"""Prices: what kernels, collectives and messages cost on one system, each worked out once.
+"""Prices: what kernels, collectives and messages cost on one system, each computed once.
 
-The idea: a simulation and a comparison with a trace must price an op alike, so both ask here.
+The idea: a simulation and a comparison with a trace must price an op in the same way, so both use
+this class.
 
     prices = Prices(system)
     prices.collective(communication, rank=0), prices.message(permutation, 4096, sender=0)
@@ -24,8 +25,8 @@ class Prices:
 
     Args:
         system: the cluster, fitted to the mesh.
-        algorithm: named for collectives; the cheapest by default.
-        kernels: seconds of a graph's nodes.
+        algorithm: algorithm for collectives; the cheapest by default.
+        kernels: estimator of seconds per node.
     """
 
     def __init__(
@@ -48,19 +49,21 @@ class Prices:
         return self._kernels[id(graph)][1]
 
     def placement(self, groups: Groups) -> Placement:
-        """Where groups lie in the network."""
+        """Where groups are in the network."""
         if groups not in self._placements:
             self._placements[groups] = place(groups, self.system)
         return self._placements[groups]
 
     def ways(self, permutation: Permutation) -> tuple[Ints, list[tuple[Tier, int]]]:
-        """The way that each rank's message takes, as a number (-1: it sends none), and all ways."""
+        """The path of each rank's message, as a number (-1: it sends none), and all paths."""
         if permutation not in self._ways:
             self._ways[permutation] = hops(permutation, self.system)
         return self._ways[permutation]
 
     def collective(self, item: Communication, rank: int) -> float | None:
-        """Seconds of a collective among the rank's group, without launching it; None: no member."""
+        """Seconds of a collective among the rank's group, without its launch; None if the rank is
+        in no group.
+        """
         assert item.groups is not None
         placement = self.placement(item.groups)
         number = int(placement.number[rank])
@@ -69,7 +72,7 @@ class Prices:
         return collective_seconds(item, placement.profiles[number], self._algorithm)
 
     def speed_beside(self, item: Communication, rank: int) -> float:
-        """Speed of the rank's kernels while it takes part in a communication; 1 in none."""
+        """Speed of the rank's kernels during a communication; 1 if the rank is not in it."""
         if item.permutation is not None and item.point_to_point:
             number, ways = self.ways(item.permutation)
             tiers = [ways[int(number[rank])][0]] if number[rank] >= 0 else []
@@ -83,6 +86,6 @@ class Prices:
         return (tiers[-1].beside_communication or own) if tiers else 1.0
 
     def message(self, permutation: Permutation, size: int, sender: int) -> float | None:
-        """Seconds of a message of ``size`` bytes, without launching it; None: it sends none."""
+        """Seconds of a message of ``size`` bytes, without launch; None if the rank sends none."""
         number, ways = self.ways(permutation)
         return message_seconds(size, *ways[int(number[sender])]) if number[sender] >= 0 else None

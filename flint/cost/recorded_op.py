@@ -1,4 +1,4 @@
-"""What the shapes of a recorded op's operands tell of its cost.
+"""What the shapes of a recorded op's operands tell about its cost.
 
 OpWork(items=(WorkItem(Unit.VECTOR, "f32", 0),), moved=(1024, 1024))
 """
@@ -21,10 +21,11 @@ class OpWork(NamedTuple):
     """An op's cost, as far as its shapes and values tell.
 
     Attributes:
-        items: its FLOPs; None unknown.
-        moved: bytes that it reads and writes, where those are not all of its operands; (0, 0)
+        items: its FLOPs; None if unknown.
+        moved: bytes that it reads and writes, if they are not those of all operands; (0, 0) if
             unknown.
-        lacks: what a trace does not tell, so that ``items`` are a bound or unknown; "" nothing.
+        lacks: what the trace does not record, so that ``items`` are a bound or unknown; "" if
+            nothing.
     """
 
     items: Items | None

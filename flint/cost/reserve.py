@@ -1,8 +1,8 @@
-"""What of a device's memory no program can have: CUDA's context, NCCL's buffers, JAX's share.
+"""Device memory that no program can use: CUDA's context, NCCL's buffers, JAX's reserve.
 
-The idea: a step fits if what its framework takes for it and what the runtime takes beside it are
-there.  The second part is a few figures with their sources, in ``reserve.toml``, the same for all
-programs.
+The idea: a step fits if there is enough memory for what its framework takes and for what the
+runtime takes in addition.  The second part is a few figures with their sources, in
+``reserve.toml``, the same for all programs.
 
     reserve_of(load_system("dgx-h100").accelerator, communicators=2)       # bytes
 """
@@ -21,13 +21,14 @@ _FILE: Final = Path(__file__).with_name("reserve.toml")
 
 
 def reserve_of(accelerator: Accelerator, communicators: int) -> int:
-    """Bytes of a device that the runtime takes beside a program.
+    """Bytes of a device that the runtime takes in addition to a program.
 
-    TPUs have none here: a TPU program's reserve is known for few kinds of chip, and below 4%.
+    It is 0 for TPUs: a TPU program's reserve is known for only a few kinds of chips, and is below
+    4%.
 
     Args:
         accelerator: the device.
-        communicators: NCCL's, of more than one rank.
+        communicators: number of NCCL communicators with more than one rank.
     """
     if accelerator.systolic is not None:
         return 0
@@ -36,7 +37,7 @@ def reserve_of(accelerator: Accelerator, communicators: int) -> int:
 
 
 def preallocated(accelerator: Accelerator) -> float:
-    """The share of a device that JAX takes, unless it is told otherwise."""
+    """The share of a device that JAX takes by default."""
     return 1.0 if accelerator.systolic is not None else float(_figure("preallocated"))
 
 

@@ -1,8 +1,8 @@
 """Roofline: how long a node takes on an accelerator, for all nodes at once.
 
 The idea: a kernel takes as long as the slowest of its units and its memory traffic, plus what
-launching it costs.  Matrix, vector and function units work side by side; what one of them does is
-added up over element types, each at its own peak rate:
+launching it costs.  Matrix, vector and function units work in parallel; the work of each is added
+up over element types, each at its own peak rate:
 
     unit    = sum over dtypes of FLOPs / peak(unit, dtype)
     seconds = max(matmul, vector, transcendental, bytes / bandwidth) + launch overhead
@@ -32,7 +32,7 @@ Seconds = NDArray[np.float64]
 
 
 def as_measured(graph: WorkloadGraph, seconds: Seconds) -> Seconds:
-    """``seconds`` of each node, with what was measured in the place of what is modelled."""
+    """``seconds`` of each node, with measured times in place of modelled ones."""
     if not (graph.work_unit == Unit.MEASURED).any():
         return seconds
     measured = graph.measured_by_node()
@@ -44,7 +44,7 @@ def slowest_unit(graph: WorkloadGraph, item_seconds: Seconds) -> Seconds:
 
     Args:
         graph: the nodes.
-        item_seconds: of each work item on its unit, shape [items].
+        item_seconds: seconds of each work item on its unit, shape [items].
     """
     owner = row_of_entry(graph.work_ptr)
     place = owner * len(Unit) + graph.work_unit
@@ -82,7 +82,7 @@ class Computed:
 
     Attributes:
         unit: what computes them.
-        dtype: as which type the description lists it.
+        dtype: the type under which the description lists it.
         rate: operations per second.
     """
 
@@ -92,11 +92,12 @@ class Computed:
 
 
 def computed_as(accelerator: Accelerator, unit: Unit, dtype: str) -> Computed:
-    """The unit and the listed type that operations on ``dtype`` are computed with.
+    """The unit and the listed type that compute operations on ``dtype``.
 
-    A type that is not listed is computed in the next listed one that holds its values: on a matrix
-    unit narrow floats in wider ones and narrow integers in wider ones, else in floats (bf16 and f16
-    hold eight bits exactly, f32 twenty-four).  What matrix units cannot do, vector units do.
+    A type that is not listed is computed in the next listed type that can represent its values: on
+    a matrix unit, narrow floats in wider floats and narrow integers in wider integers or else in
+    floats (bf16 and f16 represent eight bits exactly, f32 twenty-four). Vector units do what matrix
+    units cannot.
 
     Args:
         accelerator: the device.
@@ -112,20 +113,22 @@ def computed_as(accelerator: Accelerator, unit: Unit, dtype: str) -> Computed:
     return Computed(Unit.VECTOR, name, rates[name])
 
 
-#: Floats of matrix units that hold all values of an integer type, the narrowest first.
+#: Floats of matrix units that represent all values of an integer type, the narrowest first.
 _FLOATS_FOR_INTEGERS: Final = {
     **dict.fromkeys(("i1", "i2", "i4", "i8", "ui2", "ui4", "ui8"), ("bf16", "f16", "f32")),
     **dict.fromkeys(("i16", "ui16"), ("f32",)),
 }
 
 
-#: What products with a scale per block are computed in where they have no unit of their own: scales
-#: are multiplied in first.  Units for narrower than 8 bits have no other products.
+#: Types for products with a scale per block without units for them: scales are multiplied in first.
+#: Units for fewer than 8 bits have no other products.
 _UNSCALED: Final = {"mxf8": ("bf16", "f16", "f32"), "mxf4": ("f4", "bf16", "f16", "f32")}
 
 
 def family_of(dtype: str) -> str:
-    """What descriptions call narrow floats of any format (``f8`` for ``f8E4M3FN``), else itself."""
+    """The name of narrow floats of any format in descriptions (``f8`` for ``f8E4M3FN``), else the
+    type itself.
+    """
     return dtype[:2] if dtype[2:3] == "E" else dtype
 
 

@@ -1,8 +1,8 @@
-"""Systems without what only some simulators model: launches, protocols, reductions in switches,
-kernels that are slower beside communication.
+"""Systems without the parts that only some simulators model: launches, protocols, reductions in
+switches, and kernels that communication slows down.
 
-The idea: two simulators can be compared where both have the same hardware.  What one of them does
-not know is left out of the system, by name, and the system says so.
+The idea: two simulators can be compared if both have the same hardware.  Parts that one of them
+lacks are left out of the system, by name, and the system lists them.
 
     plain = without(load_system("dgx-h100"), ("launches", "protocols", "in-network"))
 """
@@ -57,7 +57,7 @@ def parse_parts(texts: Iterable[str]) -> tuple[str, ...]:
     """``["launches,protocols", "in-network"]`` as names, in the table's order.
 
     Raises:
-        UsageError: nothing is called so.
+        UsageError: no such part.
     """
     named = {part.strip() for text in texts for part in text.split(",")}
     unknown = sorted(named - set(PARTS))
@@ -72,7 +72,7 @@ def without(system: System, parts: Iterable[str]) -> System:
     """The system without some of ``PARTS``.
 
     Raises:
-        UsageError: nothing is called so.
+        UsageError: no such part.
     """
     left_out = parse_parts([*system.without, *parts])
     for part in left_out:

@@ -1,9 +1,9 @@
 """Systems: the clusters that costs are computed for, as data files.
 
-The idea: everything a cost model needs to know about hardware stands in small TOML files, each
-figure with its unit and its source: ``["3.35 TB/s", "NVIDIA H100 datasheet"]`` or just
-``"3.35 TB/s"``.  Ours are named (``dgx-h100``) and share the descriptions of their accelerators; a
-user's is given by its path and has the same form.
+The idea: everything a cost model needs to know about hardware is in small TOML files, each figure
+with its unit and its source: ``["3.35 TB/s", "NVIDIA H100 datasheet"]`` or just ``"3.35 TB/s"``.
+Ours have names (``dgx-h100``) and share the descriptions of their accelerators; a user's file is
+given by its path and has the same form.
 
     system = load_system("dgx-h100")
     system.accelerator.matmul["bf16"]        # 989.4e12 FLOP/s
@@ -23,18 +23,18 @@ from flint.cost.hardware import System, Tier
 from flint.cost.units import parse
 from flint.errors import UsageError
 
-#: Link arrangements that network simulators know.
+#: Topologies that network simulators know.
 TOPOLOGIES: Final = ("Ring", "Switch", "FullyConnected")
 #: How collectives can run (see ``flint.cost.collectives``).
 ALGORITHMS: Final = ("ring", "tree", "halving-doubling", "direct", "in-network")
-#: Those that libraries use where a description names none.
+#: The algorithms that libraries use, for descriptions that name none.
 _USUAL: Final = {
     "Ring": ("ring",),
     "Switch": ("ring", "tree", "halving-doubling"),
     "FullyConnected": ("ring", "direct"),
 }
-#: Those that an arrangement of links can run: a torus has neighbours only, and what has no switch
-#: reduces in none.
+#: The algorithms that a topology can run: a torus has only neighbours, and only a switch can
+#: reduce.
 _POSSIBLE: Final = {
     "Ring": ("ring",),
     "Switch": ALGORITHMS,
@@ -50,7 +50,7 @@ def system_names() -> tuple[str, ...]:
 
 
 def system_with(accelerator: str) -> str | None:
-    """The first of those systems that is made of an accelerator; None where there is none."""
+    """The first of those systems with an accelerator; None if there is none."""
     return next(
         (name for name in system_names() if _table(name)["accelerator"] == accelerator), None
     )
@@ -85,7 +85,7 @@ def whole_description(name_or_path: str) -> str:
     """A system's description as written, with the accelerator's own in place of its name.
 
     Raises:
-        UsageError: an accelerator that cannot be read.
+        UsageError: its accelerator cannot be read.
     """
     ours = name_or_path in system_names()
     path = _FOLDER / f"{name_or_path}.toml" if ours else Path(name_or_path)
@@ -97,7 +97,7 @@ def whole_description(name_or_path: str) -> str:
     inside = "[accelerator]\n" + re.sub(
         r"^(\[\[?)(?=\w)", r"\1accelerator.", table, flags=re.MULTILINE
     )
-    # Tables end where the next one begins: it goes in front of the first.
+    # A table ends where the next one begins: so it goes before the first.
     stated = re.compile(rf"^accelerator\s*=\s*(['\"]){re.escape(accelerator)}\1.*\n", re.MULTILINE)
     head, network, tail = stated.sub("", text, count=1).partition("[[network]]")
     return f"{head}{inside}\n{network}{tail}"

@@ -1,8 +1,8 @@
 """Systolic arrays: SCALE-Sim's model of matrix products, as an estimator of kernels.
 
 The idea: an array of R x C multiply-add cells holds one operand and streams the others through, so
-a product is cut into folds that fill the array.  With S_r and S_c the dims laid over rows and
-columns and T the one that streams,
+a product is cut into folds that fill the array.  With S_r and S_c the dims along rows and columns
+and T the dim that streams,
 
     dataflow            S_r  S_c  T     cycles of a fold
     output stationary   m    n    k     R + C + T - 2
@@ -13,13 +13,13 @@ columns and T the one that streams,
 
 which is what SCALE-Sim counts where memory is fast enough (Samajdar et al., "A Systematic
 Methodology for Characterizing Scalability of DNN Accelerators using SCALE-Sim", ISPASS 2020).
-Several arrays share folds out; where there are fewer folds than arrays, the streaming dim is cut.
+Several arrays share the folds; if there are fewer folds than arrays, the streaming dim is cut.
 
-An array may state its SRAMs and their interfaces to memory.  Each SRAM is a double buffer: an
-operand that is used again by later folds and is larger than half its SRAM is read again, and
-partial sums that folds over k leave are written each time.  A product then takes as long as its
-folds, or as its busiest interface, whichever is longer; what fills the first halves is read before
-it begins.  Without them, memory is the device's, as for any kernel.
+A description may include an array's SRAMs and their interfaces to memory.  Each SRAM is a double
+buffer: an operand that later folds use again and that is larger than half its SRAM is read again,
+and the partial sums of folds over k are written each time. A product then takes as long as its
+folds or as its busiest interface, whichever is longer; the first halves are filled before it
+begins. Without SRAMs, memory is the device's, as for any kernel.
 
     seconds = systolic_seconds(graph, load_system("tpu-v4-pod"))
 """
@@ -40,15 +40,15 @@ from flint.graph.tensor_types import DTYPE_BITS, DTYPES
 
 Sizes = NDArray[np.float64]
 
-#: Dataflow -> which of (b, m, n, k) lie along rows and columns of the array, and which streams.
+#: Dataflow -> which of (b, m, n, k) are along rows and columns of the array, and which streams.
 _MAPPING: Final = {"os": (1, 2, 3), "ws": (3, 2, 1), "is": (3, 1, 2)}
 
 
 def systolic_seconds(graph: WorkloadGraph, system: System) -> Seconds:
-    """Seconds per node: products as the system's array computes them, the rest as modelled.
+    """Seconds per node: products on the system's array, the rest by the kernel model.
 
     Raises:
-        UsageError: the system's accelerator does not state an array.
+        UsageError: the system's accelerator describes no array.
     """
     accelerator = system.accelerator
     array = accelerator.systolic
@@ -92,8 +92,8 @@ def product_seconds(sizes: Sizes, width: Sizes, array: SystolicArray) -> Seconds
 def compute_cycles(sizes: Sizes, array: SystolicArray) -> Sizes:
     """Cycles of products whose operands are always there, shape [products].
 
-    For one array and a batch of one it is the number that SCALE-Sim reports; products of a batch
-    are counted one after another.
+    For one array and a batch of one this is the number that SCALE-Sim reports; products of a batch
+    run one after another.
     """
     batch = sizes[:, 0]
     rows, columns, streamed = (sizes[:, dim] for dim in _MAPPING[array.dataflow])

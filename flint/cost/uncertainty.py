@@ -1,25 +1,25 @@
-"""Ranges: how far a simulated time can be trusted.
+"""Ranges: how far off a simulated time may be.
 
-The idea: runs that were predicted before they were compared say how far off a prediction is
-(``blind_errors.csv``: measured / predicted, one row per run).  The range of a step holds two of
-three of them, those that are like it counting more:
+The idea: blind runs, which were predicted before their measured times were known, show how far off
+a prediction is (``blind_errors.csv``: measured / predicted, one row per run).  The range of a step
+covers two of three of them; similar runs count more:
 
-- four times if on devices of its kind (TPUs or others) whose products rest on as much: measured in
-  training steps, or stated or assumed;
-- sixteen times if of the same kind of program: dense, with products narrower than 16 bits, or a
+- four times if on the same kind of device (TPUs or others) with the same basis for the speed of
+  products: measured in training steps, or else stated or assumed;
+- sixteen times if the program is of the same kind: dense, with products narrower than 16 bits, or a
   mixture of experts;
 - four times if on the same accelerator.
 
-How often ranges hold that do not rest on a run: ``docs/accuracy.md``.
+How often a run is within a range that is not based on it: ``docs/accuracy.md``.
 
-Errors are factors: a share of 0.2 is a step between t / 1.2 and 1.2 t.  Communication that nothing
-hides rests on the network's efficiency besides: its share of the step counts with ``_NETWORK``,
-which is judged, not measured.  Both are independent:
+Errors are factors: a share of 0.2 is a step between t / 1.2 and 1.2 t.  Exposed communication also
+depends on the network's efficiency: its share of the step counts with ``_NETWORK``, which is an
+estimate, not measured. Both are independent:
 
     share = sqrt(blind^2 + (exposed / step * network)^2)
 
-Points on one system share most of their error: what is left between two runs of one campaign is
-what tells points of a sweep apart.
+Points on one system share most of their error: only the difference between the errors of two runs
+of one campaign matters when points of a sweep are compared.
 
     spread = spread_of(load_system("tpu-v6e-pod"), exposed=0.1, program="mixture")
     spread.share, spread.basis, spread.runs
@@ -48,35 +48,36 @@ from flint.graph.tensor_types import DTYPE_BITS, DTYPES
 from flint.graph.work import Unit
 from flint.mesh.ragged import row_of_entry
 
-#: What a figure can rest on, the best first.
+#: What a figure can be based on, the best first.
 BASES: Final = ("measured", "datasheet", "assumed")
-#: What blind runs were of.
+#: Kinds of programs of blind runs.
 PROGRAMS: Final = ("dense", "narrow", "mixture")
-#: Sources that say so, whatever else they say.
+#: Words in sources that show the basis.
 _ASSUMED: Final = re.compile(r"\bassumed\b")
 _MEASURED: Final = re.compile(r"\b(fitted|measured|published runs)\b")
-#: Share of exposed communication by what the network's figures rest on: judged.
+#: Relative error of exposed communication by the basis of the network's figures; an estimate.
 _NETWORK: Final = {"measured": 0.1, "datasheet": 0.2, "assumed": 0.4}
-#: How much more a run counts on such devices, of such a program, on the same accelerator.
+#: How much more a run counts on the same kind of device, with the same kind of program, or on the
+#: same accelerator.
 _ALIKE: Final = (4.0, 16.0, 4.0)
-#: How much of the runs a range holds.
+#: The share of the runs that a range covers.
 HELD: Final = 2 / 3
-#: What the products of a mixture's experts, or the choice of them, are called.
+#: Names of the products of a mixture's experts, and of the ops that choose experts.
 _MIXTURE: Final = ("ragged_dot", "grouped_mm", "top_k", "topk")
-#: What modules and scopes of mixtures are called.
+#: Names of modules and scopes of mixtures.
 _EXPERTS: Final = re.compile(r"(?<![a-z])(moe|experts?|router)(?![a-z])", re.IGNORECASE)
 _FILE: Final = Path(__file__).with_name("blind_errors.csv")
 
 
 @dataclass(frozen=True, slots=True)
 class Blind:
-    """A run that was predicted before it was compared.
+    """A run that was predicted before its measured time was known.
 
     Attributes:
         accelerator: a word of its name, as in descriptions.
-        basis: what the speed of products rested on then; all but ``measured`` are alike.
+        basis: what the speed of products was based on then; all except ``measured`` count as one.
         program: one of ``PROGRAMS``.
-        campaign: who measured.
+        campaign: who measured it.
         error: measured seconds / predicted.
     """
 
@@ -99,14 +100,14 @@ class Blind:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How far a time can be trusted.
+    """How far off a time may be.
 
     Attributes:
         share: the time may be longer or shorter by a factor of 1 + share.
-        basis: what the speed of products rests on.
-        network: what the network's figures rest on.
-        program: what kind of program it is.
-        runs: blind runs on such devices, of such programs, or both.
+        basis: what the speed of products is based on.
+        network: what the network's figures are based on.
+        program: the kind of program.
+        runs: number of blind runs on such devices, of such programs, or both.
     """
 
     share: float
@@ -121,25 +122,27 @@ class Spread:
 
 
 def basis_of(source: str) -> str:
-    """What a figure rests on, by what its source says; a figure without a source is assumed."""
+    """What a figure is based on, from the words of its source; a figure without a source is
+    assumed.
+    """
     if not source or _ASSUMED.search(source):
         return "assumed"
     return "measured" if _MEASURED.search(source) else "datasheet"
 
 
 def spread_of(system: System, exposed: float = 0.0, program: str = "dense") -> Spread:
-    """How far a step's time on a system can be trusted.
+    """The range of a step's time on a system.
 
     Args:
-        system: with the sources of its figures.
-        exposed: communication that nothing hides, as a share of the step.
+        system: the system, with the sources of its figures.
+        exposed: exposed communication as a share of the step.
         program: one of ``PROGRAMS``.
     """
     accelerator = system.accelerator
     curves = any(curve.kernel == "matmul" for curve in accelerator.curves)
     basis = "measured" if curves else _worst(accelerator.stated, ("matmul_efficiency",))
     network = _worst(system.stated, ("efficiency", "latency"))
-    # Nothing blind says that products timed alone tell more of a step than an assumption does.
+    # No blind run shows that products timed alone predict a step better than an assumption does.
     devices = (accelerator.systolic is not None, basis == "measured")
     alike = [
         (
@@ -155,7 +158,7 @@ def spread_of(system: System, exposed: float = 0.0, program: str = "dense") -> S
 
 
 def off_by(runs: Sequence[Blind], weights: Sequence[float]) -> float:
-    """What ``HELD`` of some runs, by weight, were not further off than, as a logarithm."""
+    """The error (a logarithm) that a share of ``HELD`` of the runs, by weight, did not exceed."""
     off = np.array([run.off for run in runs])
     order = np.argsort(off)
     counts = np.array(weights)[order]
@@ -163,7 +166,7 @@ def off_by(runs: Sequence[Blind], weights: Sequence[float]) -> float:
 
 
 def weight(devices: bool, program: bool, accelerator: bool) -> float:
-    """How much a blind run counts, by what it has in common with a step."""
+    """The weight of a blind run, from what it has in common with a step."""
     return math.prod(
         more if common else 1.0
         for more, common in zip(_ALIKE, (devices, program, accelerator), strict=True)
@@ -171,11 +174,11 @@ def weight(devices: bool, program: bool, accelerator: bool) -> float:
 
 
 def program_of(graphs: Iterable[WorkloadGraph]) -> str:
-    """What kind of program some graphs are.
+    """The kind of program that the graphs make up.
 
-    A mixture of experts is known by grouped products, by a choice of the largest scores, or by the
-    names of its layers; a narrow one has most FLOPs of its products, attention's aside, in types of
-    fewer than 16 bits.
+    A mixture of experts is recognised by grouped products, by a choice of the largest scores, or by
+    the names of its layers; in a narrow program, most FLOPs of products outside attention have
+    types of fewer than 16 bits.
     """
     bits = np.array([DTYPE_BITS[name] for name in DTYPES])
     narrow = wide = 0.0
@@ -194,14 +197,15 @@ def program_of(graphs: Iterable[WorkloadGraph]) -> str:
 
 
 def apart(seconds: float, other: float) -> bool:
-    """Whether the steps of two points on one system can be told apart."""
+    """Whether the steps of two points on one system can be distinguished."""
     return abs(math.log(seconds / other)) > between_runs()
 
 
 @cache
 def between_runs() -> float:
-    """How far apart, as a logarithm, errors are of two runs of a campaign on one device and of
-    programs of one kind: two of three pairs are closer."""
+    """The difference, as a logarithm, between the errors of two runs of one campaign on one device
+    with programs of one kind: two of three pairs are closer.
+    """
     campaigns: dict[tuple[str, ...], list[float]] = defaultdict(list)
     for run in blind_runs():
         campaigns[run.campaign, run.accelerator, run.program].append(math.log(run.error))
@@ -218,6 +222,6 @@ def blind_runs() -> tuple[Blind, ...]:
 
 
 def _worst(stated: Iterable[Stated], names: tuple[str, ...]) -> str:
-    """What the weakest of some figures rests on; assumed where there is none."""
+    """The basis of the weakest of some figures; assumed if there is none."""
     found = [basis_of(item.source) for item in stated if item.entry.rsplit(".", 1)[-1] in names]
     return max(found, key=BASES.index, default="assumed")

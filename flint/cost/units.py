@@ -1,7 +1,7 @@
-"""Quantities with units, as they stand in system descriptions.
+"""Quantities with units, as in system descriptions.
 
 The idea: a figure without its unit is a mistake waiting to happen, so every figure is text: a
-number, an SI or binary prefix, a unit.  What a unit measures must be what the entry is.
+number, an SI or binary prefix, a unit.  A unit must measure the same quantity as the entry.
 
     >>> parse("400 Gb/s", "bytes/s")
     50000000000.0
@@ -13,7 +13,7 @@ import re
 from decimal import Decimal, DecimalException
 from typing import Final
 
-#: Unit -> what it measures, and how many of it one is.
+#: Unit -> what it measures, and its size.
 _UNITS: Final = {
     "B": ("bytes", Decimal(1)),
     "b": ("bytes", Decimal("0.125")),
@@ -46,7 +46,7 @@ def parse(text: object, measures: str) -> float:
     """A quantity in bytes, bytes/s, operations/s, seconds or hertz.
 
     Args:
-        text: what stands in the description.
+        text: the text of the description.
         measures: what it must be, one of these five.
 
     Raises:

@@ -1,9 +1,8 @@
 """Chains: which of a rank's communications are issued one after another.
 
-The idea: a rank issues all its communications in one order, as one communicator stream does, or
-those of each communicator in an order of their own, as NCCL does, where every process group has a
-stream.  The writer of execution traces and the simulator take the same chains, so that an edge
-means the same in both.
+The idea: a rank issues all its communications in one order, as on a single stream, or has a
+separate order for each communicator, as in NCCL, where every process group has a stream. The writer
+of execution traces and the simulator use the same chains, so that an edge means the same in both.
 
     chains(graph.tables.communications, CommunicationOrder.COMMUNICATOR)     # [0, 1, 0, 2]
 """
@@ -22,7 +21,7 @@ from flint.mesh.groups import Groups, StridedGroups, TableGroups
 
 
 class CommunicationOrder(StrEnum):
-    """Among which communications of a rank the order is kept."""
+    """Which communications of a rank keep their order."""
 
     RANK = "rank"
     COMMUNICATOR = "communicator"
@@ -32,7 +31,7 @@ def as_communication_order(text: str) -> CommunicationOrder:
     """The order of this name.
 
     Raises:
-        UsageError: there is none.
+        UsageError: no such order.
     """
     try:
         return CommunicationOrder(text)
@@ -44,12 +43,12 @@ def as_communication_order(text: str) -> CommunicationOrder:
 def chains(communications: Sequence[Communication], order: CommunicationOrder) -> Ints | None:
     """The chain that each communication is in, from 0, shape [communications]; None: all in one.
 
-    Messages and permutations are one chain together.  Groups that are the same ranks on any rank
-    are one communicator, because that is all that a consumer of execution traces sees of them.
+    Messages and permutations share one chain. Groups of the same ranks are one communicator,
+    because consumers of execution traces see only the ranks.
 
     Args:
         communications: a program's table.
-        order: among which of them the order is kept.
+        order: which of them keep their order.
     """
     if order == CommunicationOrder.RANK:
         return None
@@ -58,7 +57,7 @@ def chains(communications: Sequence[Communication], order: CommunicationOrder) -
 
 
 def _numbers(groups: Sequence[Groups | None]) -> dict[Groups | None, int]:
-    """A number for each of them; the same one where any rank's group is the same."""
+    """A number for each of them; the same number if any rank's group is the same."""
     found: dict[Groups | None, int] = {}
     sets: dict[Groups, set[bytes]] = {
         item: _sets(item) for item in groups if isinstance(item, TableGroups)
@@ -73,7 +72,7 @@ def _numbers(groups: Sequence[Groups | None]) -> dict[Groups | None, int]:
 
 
 def _meet(one: Groups | None, other: Groups | None, sets: Mapping[Groups, set[bytes]]) -> bool:
-    """Whether any rank has the same partners, in whatever order, in both."""
+    """Whether any rank has the same partners, in any order, in both."""
     if one is None or other is None or one.world != other.world:
         return one is other
     if isinstance(one, TableGroups) and isinstance(other, TableGroups):
@@ -83,14 +82,14 @@ def _meet(one: Groups | None, other: Groups | None, sets: Mapping[Groups, set[by
     assert isinstance(one, StridedGroups)
     if isinstance(other, TableGroups):
         return _has_row_of(other, one)
-    # The lowest member is where all offsets are 0, so equal sets have equal offsets.
+    # Offsets are 0 at the lowest member, so equal sets have equal offsets.
     return one.size == other.size > 1 and np.array_equal(
         np.sort(one.offsets()), np.sort(other.offsets())
     )
 
 
 def _has_row_of(table: TableGroups, strided: StridedGroups) -> bool:
-    rows = np.sort(table.table(), axis=1)  # what is padded stands in front
+    rows = np.sort(table.table(), axis=1)  # the padding is in front
     rows = rows[(rows >= 0).sum(axis=1) == strided.size][:, rows.shape[1] - strided.size :]
     if strided.size < 2 or not len(rows):
         return False

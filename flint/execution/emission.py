@@ -1,10 +1,10 @@
 """Emission: the ET nodes of the ranks that share a structure, as columns.
 
 The idea: every instance of the unrolled program becomes the nodes of its form, numbered in issue
-order.  An edge between instances becomes edges between the nodes that its kind meets; where an
-instance has no node for an edge, the waiting instance inherits what that instance waits for.  On
-top, all COLL and SEND nodes of a rank are chained, or those of each communicator: communication has
-an order, and node ids alone do not keep it.
+order. An edge between instances becomes edges between the nodes that its kind connects; if an
+instance has no node for an edge, the waiting instance inherits what that instance waits for. In
+addition, all COLL and SEND nodes of a rank, or of each communicator, are chained, because
+communication has an order that node ids alone do not keep.
 
     program:   dot -> all_reduce -> permute -> add        (one-rank groups: the all_reduce is gone)
     emitted:   COMP -> SEND,  RECV -> COMP
@@ -42,10 +42,10 @@ class Emission:
 
     Attributes:
         instance: the unrolled instance that a node comes from, shape [nodes].
-        part: which node of its instance's form it is, shape [nodes].
+        part: its number among the nodes of its instance's form, shape [nodes].
         type: ``NodeType``, shape [nodes].
         ptr, deps: CSR over the positions of the nodes that come first, ascending.
-        removed: why instances have no node -> how many.
+        removed: reason why instances have no node -> their number.
     """
 
     instance: Ints
@@ -60,7 +60,7 @@ class Emission:
 
 
 def presence_of(parts: Sequence[RankForm]) -> NDArray[np.int8]:
-    """What ``unroll`` needs to know of each communication."""
+    """What ``unroll`` needs to know about each communication."""
     codes = []
     for part in parts:
         nodes = set(part.form.nodes) - {NodeType.COMP}
@@ -75,13 +75,13 @@ def emit(
     parts: Sequence[RankForm],
     chains: Ints | None = None,
 ) -> Emission:
-    """The ET nodes of the ranks that take these parts.
+    """The ET nodes of the ranks with these parts.
 
     Args:
         unrolled: the program, unrolled with ``presence_of(parts)`` and the same chains.
         communications: the program's table.
-        parts: what the ranks do in each of them.
-        chains: the chain that each of them is in (see ``flint.execution.chains``).
+        parts: what the ranks do in each communication.
+        chains: the chain of each communication (see ``flint.execution.chains``).
     """
     forms, of_communication = _distinct(parts)
     is_communication = unrolled.kind == NodeKind.COMMUNICATION
@@ -129,7 +129,7 @@ def _with_transfers(
 
 
 def _constants(unrolled: Unrolled) -> NDArray[np.bool_]:
-    """Instances that nothing executes: constants that a loop or a communication takes."""
+    """Instances that are not executed: constants that a loop or a communication uses."""
     moved = unrolled.column("bytes_read") + unrolled.column("bytes_written")
     moved = moved[unrolled.template]
     generated = unrolled.column("role")[unrolled.template] == Role.GENERATE
@@ -138,10 +138,10 @@ def _constants(unrolled: Unrolled) -> NDArray[np.bool_]:
 
 
 def _needless_joins(unrolled: Unrolled, gone: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Joins whose users wait for no more edges if they wait for what the join waits for.
+    """Joins that can be removed without adding edges: their users wait for what the join waits for.
 
-    A join of n values with m users stands for n x m edges by n + m of them; a barrier behind one
-    value, or in front of one kernel, stands for no fewer.
+    A join of n values with m users replaces n x m edges by n + m; a barrier after one value, or
+    before one kernel, saves none.
 
     Args:
         unrolled: the program.
@@ -153,7 +153,7 @@ def _needless_joins(unrolled: Unrolled, gone: NDArray[np.bool_]) -> NDArray[np.b
     stands_for: dict[int, int] = {}
     for place in places:
         before = unrolled.deps[unrolled.ptr[place] : unrolled.ptr[place + 1]]
-        # In issue order: what stands in for an earlier join is known.
+        # In issue order, so that replacements of earlier joins are known.
         waits = sum(stands_for.get(other, 1) for other in before[~gone[before]].tolist())
         if waits * int(users[place]) <= waits + int(users[place]):
             stands_for[place] = waits
@@ -185,10 +185,10 @@ class _FormTable:
 
 
 class _OwnExchange:
-    """Tells a send op from the receive op of the same exchange.
+    """Distinguishes a send op from the receive op of the same exchange.
 
-    A rank that sends and receives around a ring must not hold its receive back until its send is
-    over: its neighbour does the same, and neither would begin.
+    A rank that sends and receives around a ring must not hold back its receive until its send has
+    ended: its neighbour does the same, and neither would begin.
 
     Attributes:
         sends, receives: number of the exchange of each instance of that kind, -1 elsewhere.
@@ -207,7 +207,7 @@ class _OwnExchange:
         self.sends, self.receives = sends[unrolled.detail], receives[unrolled.detail]
 
     def joins(self, consumer: Ints, producer: Ints) -> NDArray[np.bool_]:
-        """Which edges run from the send to the receive of one exchange."""
+        """Which edges go from the send to the receive of one exchange."""
         number = self.receives[consumer]
         joined: NDArray[np.bool_] = (number >= 0) & (number == self.sends[producer])
         return joined
@@ -249,7 +249,7 @@ def _edges(
 def _inherited(
     unrolled: Unrolled, waiting: Ints, kind_in: Ints, gone: Ints
 ) -> tuple[Ints, Ints, Ints, Ints]:
-    """Each edge onto a ``gone`` instance as edges onto what that one waits for."""
+    """Each edge to a ``gone`` instance, replaced by edges to what that instance waits for."""
     low, count = unrolled.ptr[gone], unrolled.ptr[gone + 1] - unrolled.ptr[gone]
     entry = segments(low, count)
     kinds = len(EdgeKind)
@@ -263,7 +263,7 @@ def _inherited(
 def _by_chain(
     kinds: NDArray[np.int8], detail: Ints, chains: Ints | None
 ) -> Iterator[NDArray[np.int8]]:
-    """The types of the nodes of each chain; those of others are as computed."""
+    """The types of the nodes of each chain; nodes of other chains get the type of compute nodes."""
     if chains is None:
         yield kinds
         return
@@ -275,9 +275,9 @@ def _by_chain(
 def _chain(
     instance: Ints, kinds: NDArray[np.int8], first: Ints, own: _OwnExchange
 ) -> tuple[Ints, Ints]:
-    """The communication order: each COLL and SEND after the one before it.
+    """The communication order: each COLL and SEND waits for the previous one.
 
-    A RECV waits for what the SEND beside it would wait for, never for that SEND.
+    A RECV waits for what the SEND of the same exchange would wait for, never for that SEND.
     """
     links = np.flatnonzero(np.isin(kinds, _CHAINED))
     receives = np.flatnonzero(kinds == NodeType.RECV)

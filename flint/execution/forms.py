@@ -2,8 +2,8 @@
 
 The idea: on a given rank a compute node is one COMP, an all-reduce one COLL or nothing (a group of
 one), a collective-permute a SEND and a RECV, or one of them, or a local copy, or nothing; a
-broadcast is a RECV and SENDs.  A form says which nodes there are and which of them takes part in an
-edge: a permute's producer holds back its SEND only, its consumers wait for its RECV only.
+broadcast is a RECV and SENDs.  A form lists the nodes and which of them each kind of edge connects:
+a permute's producer holds back only its SEND, its consumers wait only for its RECV.
 
     form_of(permute, shape=EXCHANGES).nodes        # (NodeType.SEND, NodeType.RECV)
 """
@@ -29,19 +29,19 @@ from flint.execution.peers import (
 )
 from flint.graph.communication import Communication
 
-#: An edge from a form without a node for it: the waiting instance inherits what this one waits for.
+#: No node for an edge from this form: the waiting instance inherits what this one waits for.
 INHERIT: Final = -2
 #: There is nothing to wait for.
 NOTHING: Final = -1
 
-#: StableHLO kinds that are one COLL node among the members of a group.
+#: StableHLO kinds that become one COLL node among the members of a group.
 GROUPED: Final = frozenset(
     {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "ragged_all_to_all"}
 )
 
 
 class Form(NamedTuple):
-    """The nodes of an instance, and which of them edges meet; numbers index ``nodes``.
+    """The nodes of an instance, and which of them edges connect; numbers index ``nodes``.
 
     Attributes:
         nodes: types, in order of id.
@@ -49,7 +49,7 @@ class Form(NamedTuple):
         order_in: the nodes that wait for order and stream edges.
         data_out: the node that consumers of the result wait for.
         order_out: the node that overwriters of the operand wait for (order edges).
-        stream_out: the nodes that must be over for the whole to be over.
+        stream_out: the nodes that must have ended for the whole to have ended.
         relays: the second node waits for the first (passing on what was received).
     """
 
@@ -63,7 +63,7 @@ class Form(NamedTuple):
 
 
 def single(node: NodeType) -> Form:
-    """One node that everything waits for."""
+    """One node for all edges."""
     return Form((node,), 0, (0, NOTHING), 0, 0, (0, NOTHING))
 
 
@@ -83,7 +83,7 @@ class RankForm:
     Attributes:
         form: its nodes.
         peers: the other side of each node; empty for COLL and COMP.
-        removed: why there is no node ("" where there is one).
+        removed: why there is no node ("" if there is one).
     """
 
     form: Form
@@ -142,11 +142,11 @@ def _exchange(item: Communication, shape: int) -> RankForm:
 
 
 def bytes_of(item: Communication) -> int:
-    """``comm_size``: bytes that one rank puts in (of a ``recv``: gets out), over all operands.
+    """``comm_size``: bytes that one rank contributes (for a ``recv``: receives), over all operands.
 
     This is the consumers' convention for every kind: the input shard of an all-gather, the full
     input of a reduce-scatter, the full buffer of an all-reduce, the send buffer of an all-to-all.
-    Where members move different amounts it is one size on all of them (``flint.workload.uneven``).
+    If members move different amounts, all have the same size (``flint.workload.uneven``).
     """
     if item.largest_bytes:
         return item.largest_bytes

@@ -1,7 +1,7 @@
 """The types of the nodes that a rank executes.
 
 Numbers are those of the MLCommons Chakra schema, ``schema/protobuf/et_def.proto``, so that a trace
-stores them as they are.
+can store them unchanged.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ class NodeType(IntEnum):
     """`Node.type`.
 
     COMP, SEND, RECV and COLL are safe to emit.  MEM_LOAD and MEM_STORE access remote memory, here
-    the host's, which a consumer has to be told of.
+    the host's, which a consumer must be configured for.
     """
 
     INVALID = 0

@@ -1,4 +1,4 @@
-"""What differs between the ranks of a program: whom each talks to, as functions of the rank.
+"""What differs between the ranks of a program: their peers, as functions of the rank.
 
 The idea: a rank's trace depends on its number only through a few quantities (its target in a
 permutation, its parent in a broadcast tree, the id of its group).  Each is a small symbolic object
@@ -7,7 +7,7 @@ that is evaluated for all ranks at once; only these columns distinguish ranks.
     Peer("target", ring).values(np.arange(8))        # [1 2 3 4 5 6 7 0]
 
 Broadcasts run down a binomial tree over positions in the group (position 0 is the root): the member
-at position p passes on to p + 1, p + 2, p + 4 ... beyond its own highest bit.
+at position p passes the data on to p + 1, p + 2, p + 4 ... above its own highest bit.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ NO_PEER, SENDS, RECEIVES, EXCHANGES, KEEPS = range(5)
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A rank as a function of the rank that talks to it.
+    """A peer as a function of the rank.
 
     Attributes:
-        role: the rank itself, whom it sends to, whom it receives from, its parent and its children
-            in the broadcast tree of its group.
+        role: the rank itself, its target, its source, or its parent or a child in the broadcast
+            tree of its group.
         of: the permutation or groups in question; None for ``own``.
-        child: which child.
+        child: number of the child.
     """
 
     role: Literal["own", "target", "source", "parent", "child"]
@@ -42,7 +42,7 @@ class Peer:
     child: int = 0
 
     def values(self, ranks: Ints) -> Ints:
-        """The peer of each rank, -1 where there is none."""
+        """The peer of each rank, -1 for none."""
         if isinstance(self.of, Permutation):
             return (self.of.target if self.role == "target" else self.of.source)[ranks]
         if self.of is None:
@@ -73,11 +73,11 @@ def children_in_tree(groups: Groups, ranks: Ints) -> Ints:
 
 
 def combine(columns: Iterable[Ints], count: int) -> tuple[Ints, Ints]:
-    """Tell rows apart by all columns.
+    """Distinguish rows by all columns.
 
     Args:
         columns: numbers per row, -1 and above.
-        count: rows.
+        count: number of rows.
 
     Returns:
         The class of each row, classes numbered by their first row; and those first rows.
@@ -111,7 +111,7 @@ def _highest_bit(values: Ints) -> Ints:
 
 
 def _member(groups: Groups, ranks: Ints, position: Ints) -> Ints:
-    """The member at ``position`` of each rank's group, -1 where the position is."""
+    """The member at ``position`` of each rank's group, -1 where the position is -1."""
     if isinstance(groups, StridedGroups):
         found = groups.base(ranks) + groups.offsets()[np.maximum(position, 0)]
     else:

@@ -1,8 +1,8 @@
 """Structures: which ranks of a program run the same nodes with the same edges.
 
-The idea: ranks are distinguished by columns, one per thing that can differ (does this permutation
-send and receive here, is the rank in this group, how far down the broadcast tree is it).  Equal
-rows are a *structure*, whatever the number of ranks.
+The idea: ranks are distinguished by columns, one for each property that can differ (whether the
+rank sends or receives in a permutation, whether it is in a group, its depth in the broadcast
+tree).  Ranks with equal rows are one *structure*, however many they are.
 
     structures(graph.tables.communications, used_communications(graph), np.arange(512))
 """
@@ -26,7 +26,7 @@ class Structure:
     """Ranks that run the same nodes.
 
     Attributes:
-        ranks: ascending.
+        ranks: the ranks, ascending.
         parts: what they do, per entry of the program's communication table.
     """
 

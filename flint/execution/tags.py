@@ -1,10 +1,10 @@
-"""Tags: how a SEND finds its RECV.
+"""Tags: how a SEND is matched with its RECV.
 
 The idea: the two sides of a message are instances of the same communication, or of a send and a
 recv on the same channel.  Both count how often their exchange has happened; exchanges get disjoint
-ranges of tags, so a tag is unique to one instance, and both sides come to the same number without
-talking.  Sides that do not agree (a send without a receive, another size) are an error here,
-because consumers would hang on them and say nothing.
+ranges of tags, so a tag is unique to one instance, and both sides compute the same number
+independently.  Sides that do not agree (a send without a receive, another size) are an error here,
+because consumers would hang without a message.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ TAGGED = frozenset({"collective_permute", "send", "recv", "collective_broadcast"
 
 
 class Side(NamedTuple):
-    """A program as far as messages are concerned.
+    """The parts of a program that messages depend on.
 
     Attributes:
         communications: its table.
         kind, detail: columns of its unrolled instances.
-        ranks: who runs it.
+        ranks: the ranks that run it.
     """
 
     communications: Sequence[Communication]
@@ -46,7 +46,7 @@ class Side(NamedTuple):
 
 
 def side_of(unrolled: Unrolled, ranks: Ints) -> Side:
-    """What messages need to know of a program."""
+    """The messages' view of a program."""
     tables = unrolled.graphs[0].tables
     return Side(tables.communications, unrolled.kind, unrolled.detail, ranks)
 
@@ -77,7 +77,7 @@ class Tags:
         self._check(sides)
 
     def of(self, side: Side, program: int) -> Ints:
-        """The tag of each instance of a program, -1 where there is no message."""
+        """The tag of each instance of a program, -1 if it is not a message."""
         tags = np.full(len(side.detail), -1, np.int64)
         exchange = self._exchanges[program]
         for receives in (False, True):
@@ -103,7 +103,7 @@ class Tags:
         return numbers
 
     def _check(self, sides: Sequence[Side]) -> None:
-        """Every message that leaves a program arrives in one, with the same size."""
+        """Check that every message that a program sends is received by one, with the same size."""
         needed = [
             (program, index, item)
             for program, side in enumerate(sides)
@@ -135,7 +135,7 @@ class Tags:
     def _others(
         owner: Ints, ranks: Ints, permutation: Permutation, receives: bool
     ) -> list[tuple[int, tuple[int, int]]]:
-        """Programs at the other side, each with one pair (rank, peer)."""
+        """Programs on the other side, each with one pair (rank, peer)."""
         peer = Peer("source" if receives else "target", permutation).values(ranks)
         talking = np.flatnonzero((peer >= 0) & (peer != ranks))
         programs, first = np.unique(owner[peer[talking]], return_index=True)
@@ -210,7 +210,7 @@ def _instances(side: Side, receives: bool) -> Ints:
 
 
 def _ordinals(numbers: Ints) -> Ints:
-    """How often each number has occurred before, at each place."""
+    """How often each number has occurred before each position."""
     order = np.argsort(numbers, kind="stable")
     ordered = numbers[order]
     starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))

@@ -2,9 +2,9 @@
 
 The idea: a device's time from its first kernel to the end of its last is idle, where nothing runs,
 compute, where a compute kernel does, or neither: communication and copies that no compute covers.
-A stream's idle time is the host's doing where the next kernel was launched after the one before it
-was over, the launch's own where the gap is shorter than ``LAUNCH_GAP``, and something else's
-otherwise: an event of another stream.  These are the definitions of hta/analyzers
+A stream's idle time is due to the host if the next kernel was launched after the previous one
+ended, to the launch itself if the gap is shorter than ``LAUNCH_GAP``, and otherwise to something
+else, such as an event of another stream.  These are the definitions of hta/analyzers
 (breakdown_analysis.py and communication_analysis.py, version 0.5.0).
 
     breakdown(events).compute_seconds
@@ -24,14 +24,14 @@ from numpy.typing import NDArray
 from flint.graph.stated import UNKNOWN
 from flint.mesh.ragged import Ints
 
-#: A shorter gap between kernels of a stream is what launching takes, nanoseconds (HTA's 30 us).
+#: Shorter gaps between kernels of a stream are due to launching; nanoseconds (HTA's 30 us).
 LAUNCH_GAP: Final = 30_000
-#: A launch that is not known.
+#: The time of an unknown launch.
 UNTOLD: Final = -1
 
 
 class Kind(IntEnum):
-    """What a kernel is, by HTA's names of them."""
+    """Kinds of kernels, with HTA's names."""
 
     COMPUTATION = 0
     COMMUNICATION = 1
@@ -53,7 +53,7 @@ _NO_COMPUTE: Final = re.compile(r"(nccl.*Kernel)|(.*(Memcpy)|(Memset))|(.*Sync)"
 
 
 def kind_of(name: str) -> Kind:
-    """The kind of a kernel by its name alone, as HTA tells it."""
+    """The kind of a kernel by its name alone, as in HTA."""
     if _COMMUNICATION.match(name):
         return Kind.COMMUNICATION
     if _MEMORY.match(name):
@@ -66,10 +66,10 @@ class Kernels:
     """What ran on a device.
 
     Attributes:
-        names: what ``name`` points into.
+        names: the strings that ``name`` indexes.
         name, kind, start, duration, stream: nanoseconds and ``Kind``, shape [kernels].
-        launched: nanosecond of the call that launched each, ``UNTOLD`` where that is not known,
-            shape [kernels].
+        launched: nanosecond of the call that launched each kernel, ``UNTOLD`` if unknown, shape
+            [kernels].
     """
 
     names: Sequence[str]
@@ -84,7 +84,7 @@ class Kernels:
         return len(self.start)
 
     def only(self, chosen: NDArray[np.bool_]) -> Kernels:
-        """Some of them."""
+        """A selection of the events."""
         return Kernels(
             self.names, self.name[chosen], self.kind[chosen], self.start[chosen],
             self.duration[chosen], self.stream[chosen], self.launched[chosen],
@@ -93,7 +93,7 @@ class Kernels:
 
 @dataclass(frozen=True, slots=True)
 class StreamIdle:
-    """How long a stream waited between its kernels, and for what, seconds."""
+    """How long a stream waited between its kernels, and for what; in seconds."""
 
     stream: int
     host_wait_seconds: float
@@ -106,10 +106,10 @@ class KernelTime:
     """Kernels of one name.
 
     Attributes:
-        name, kind: of the kernels; the kind in lower case.
+        name, kind: name and kind (in lower case) of the kernels.
         count: how many ran.
-        seconds, mean_seconds, least_seconds, most_seconds, deviation_seconds: together, of one, and
-            the sample's standard deviation (0 of a single one).
+        seconds, mean_seconds, least_seconds, most_seconds, deviation_seconds: sum, mean, minimum,
+            maximum and the sample's standard deviation (0 for a single kernel).
     """
 
     name: str
@@ -124,23 +124,23 @@ class KernelTime:
 
 @dataclass(frozen=True, slots=True)
 class Breakdown:
-    """Where one device's time goes, seconds.
+    """Where one device's time goes; in seconds.
 
     Attributes:
-        seconds: from the first kernel's begin to the last one's end.
-        compute_seconds: a compute kernel runs.
-        non_compute_seconds: something runs, but no compute kernel.
-        idle_seconds: nothing runs.
-        host_wait_seconds, kernel_wait_seconds, other_wait_seconds: of the idle time, by what the
+        seconds: from the start of the first kernel to the end of the last.
+        compute_seconds: while a compute kernel runs.
+        non_compute_seconds: while something runs, but no compute kernel.
+        idle_seconds: while nothing runs.
+        host_wait_seconds, kernel_wait_seconds, other_wait_seconds: the idle time, by what the
             kernel that ends it waited for.
-        communication_seconds: communication runs, whatever else does.
-        exposed_communication_seconds: it does, and no compute kernel.
-        memory_seconds: copies or fills run, and neither compute nor communication.
-        overlap: share of the communication's time in which compute kernels run, too; unknown
-            without communication.
-        together: kinds that run at once ("computation overlapping communication") -> seconds; these
-            add up to the busy time but for kernels of no kind.
-        idle: of each stream, where streams are known.
+        communication_seconds: while communication runs, alone or not.
+        exposed_communication_seconds: while communication runs, but no compute kernel.
+        memory_seconds: while copies or fills run, but neither compute nor communication.
+        overlap: share of the communication time in which compute kernels run, too; unknown without
+            communication.
+        together: kinds that run at the same time ("computation overlapping communication") ->
+            seconds; these add up to the busy time, except for kernels of no kind.
+        idle: idle time of each stream, if streams are known.
         kernels: by name, most time first.
     """
 
@@ -165,7 +165,7 @@ def breakdown(events: Kernels, gaps: Kernels | None = None) -> Breakdown:
 
     Args:
         events: what ran on it, at least one.
-        gaps: those whose streams are known, between which these waited.
+        gaps: the events with known streams, whose gaps are counted.
     """
     spans = {kind: _merged(events.only(events.kind == kind)) for kind in Kind}
     busy = _merged(events)
@@ -199,9 +199,9 @@ def breakdown(events: Kernels, gaps: Kernels | None = None) -> Breakdown:
 
 
 def _merged(events: Kernels) -> tuple[Ints, Ints]:
-    """Begins and ends of the spans in which some kernel runs, ascending.
+    """Start and end of the spans in which some kernel runs, in ascending order.
 
-    Kernels of no or less time are spans of their own, as they are in HTA, where rounding a kernel
+    Kernels with zero or negative time are separate spans, as in HTA, where rounding a kernel
     inwards to whole microseconds may end it before it begins.
     """
     order = np.argsort(events.start, kind="stable")
@@ -218,7 +218,7 @@ def _length(spans: tuple[Ints, Ints]) -> int:
 
 
 def _together(spans: dict[Kind, tuple[Ints, Ints]]) -> dict[tuple[Kind, ...], int]:
-    """Nanoseconds in which exactly these kinds run at once."""
+    """Nanoseconds in which exactly these kinds run at the same time."""
     known = [kind for kind in spans if kind != Kind.OTHER]
     times = np.concatenate([side for kind in known for side in spans[kind]])
     values = np.concatenate(
@@ -240,7 +240,7 @@ def _together(spans: dict[Kind, tuple[Ints, Ints]]) -> dict[tuple[Kind, ...], in
 
 
 def _idle(events: Kernels) -> tuple[StreamIdle, ...]:
-    """Gaps between the kernels of each stream, by what they waited for."""
+    """Gaps between the kernels of each stream, by what the next kernel waited for."""
     found = []
     for stream in np.unique(events.stream).tolist():
         own = events.only(events.stream == stream)
@@ -274,7 +274,7 @@ def _by_wait(before: Ints, start: Ints, launched: Ints) -> list[float]:
 
 
 def _by_name(events: Kernels) -> tuple[KernelTime, ...]:
-    """Kernels of one name and kind together."""
+    """Totals of the kernels with the same name and kind."""
     if not len(events):
         return ()
     key, number = np.unique(events.name * len(Kind) + events.kind, return_inverse=True)

@@ -1,8 +1,8 @@
 """Why a step takes as long as it does: ranked causes, and how long it would take without each.
 
-The idea: what is on the critical path is a cause; but if it went away, the step would be shorter
-only until another chain of work is the longest.  So each cause is taken away, the step is played
-again, and the difference is its gain.  Nothing else changes: a collective without time still waits
+The idea: whatever is on the critical path is a cause, but without it the step would only shrink
+until another chain of work is the longest.  So each cause is removed, the step is simulated again,
+and the difference is its gain.  Nothing else changes: a collective that takes no time still waits
 for all of its members.
 
     causes_of(named, path, met)[0].gain_seconds
@@ -27,9 +27,9 @@ from flint.simulation.durations import TICKS_PER_SECOND
 from flint.simulation.machine import Actor, run
 from flint.simulation.playing import Played
 
-#: Causes with a smaller share of the step are not played again.
+#: Causes with a smaller share of the step are not tried.
 LEAST_SHARE: Final = 0.001
-#: Sources that are named for each cause.
+#: The number of sources named for each cause.
 _SOURCES: Final = 5
 _MOST_SOURCES: Final = 20_000
 
@@ -38,12 +38,12 @@ WAITING: Final = "waiting for other ranks"
 
 @dataclass(frozen=True, slots=True)
 class SourceTime:
-    """What one line of the user's code has of a cause, or a layer, or an op.
+    """The part of a cause that is due to one line of the user's code, one layer or one op.
 
     Attributes:
-        source: "train.py:31 (mlp, backward)", or the op where no line is known.
-        seconds: of the cause.
-        count: pieces of the path.
+        source: "train.py:31 (mlp, backward)", or the op if the line is unknown.
+        seconds: time on the critical path.
+        count: number of pieces of the path.
     """
 
     source: str
@@ -53,17 +53,17 @@ class SourceTime:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Something that the step's time goes into.
+    """Something that takes part of the step's time.
 
     Attributes:
         name: what it is.
         sort: kernel, communication, host, gap or waiting.
-        seconds: on the critical path; of waiting the mean over ranks.
-        share: of the step.
-        step_seconds: the step if it took no time.
-        gain_seconds: how much shorter that is.
-        sources: most time first.
-        hidden_sources: how many more there are.
+        seconds: time on the critical path; for waiting, the mean over ranks.
+        share: share of the step.
+        step_seconds: the step's time if the cause took no time.
+        gain_seconds: how much shorter the step would be.
+        sources: largest first.
+        hidden_sources: number of further sources.
     """
 
     name: str
@@ -79,12 +79,12 @@ class Cause:
 def causes_of(
     named: NamedParts, path: CriticalPath, met: Meetings, traced: NDArray[np.bool_]
 ) -> tuple[Cause, ...]:
-    """All causes, most gain first.
+    """All causes, largest gain first.
 
     Args:
         named: parts of the step.
-        path: through it.
-        met: who waited for whom.
+        path: the critical path.
+        met: which ranks waited for which.
         traced: actors whose work is known, shape [actors].
     """
     played = named.played
@@ -117,7 +117,7 @@ def causes_of(
 
 
 def waiting_share(played: Played, ticks: Ints, traced: NDArray[np.bool_]) -> float:
-    """The mean over the ranks that are known of something that each actor has."""
+    """The mean of a value per actor over the ranks that are known."""
     ranks = np.array([info.ranks for info in played.everyone.info]) * traced
     return float((ticks * ranks).sum() / ranks.sum()) if ranks.any() else 0.0
 
@@ -144,7 +144,7 @@ def _cause(
 
 
 def _without(named: NamedParts, number: int) -> int:
-    """Ticks of the step if what has that name took no time."""
+    """Ticks of the step if the parts with that name took no time."""
     played = named.played
     changed = []
     for index, actor in enumerate(played.everyone.columns):
@@ -161,10 +161,10 @@ def _again(played: Played, actors: Sequence[Actor]) -> int:
 
 
 def _balanced(played: Played, met: Meetings, traced: NDArray[np.bool_]) -> float:
-    """Ticks of the step if no rank waited and all took as long as they do on average.
+    """Ticks of the step if no rank waited and all ranks took the average time.
 
-    Each kind of rank is played by itself: its collectives take the time that they took without
-    waiting, its messages are there.
+    Each kind of rank is simulated alone: its collectives take their time without waiting, and
+    messages have already arrived.
     """
     alone = []
     for number, actor in enumerate(played.everyone.columns):
@@ -202,7 +202,7 @@ def _sources(
 def _waits(
     named: NamedParts, met: Meetings, traced: NDArray[np.bool_]
 ) -> tuple[tuple[SourceTime, ...], int]:
-    """Where ranks wait: the mean over ranks by the communication at which they do."""
+    """Where ranks wait: the mean over ranks, by communication."""
     ranks = sum(info.ranks for i, info in enumerate(named.played.everyone.info) if traced[i])
     found = []
     for number, info in enumerate(named.played.everyone.info):

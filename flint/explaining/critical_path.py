@@ -1,8 +1,9 @@
 """The critical path: the chain of work, gaps and launches that a step's time is made of.
 
-The idea: start from what ended last and ask what it waited for: the node it depends on that was
-over last, the one that had its slot, the member of its collective that came last, the sender of its
-message.  What lies between is its own delay.  The parts add up to the step, to the tick.
+The idea: start from the node that ended last and find what it waited for: the last of its
+dependencies to end, the previous node in its slot, the last member of its collective to arrive, or
+the sender of its message.  The time in between is its own delay.  The parts add up to the step, to
+the tick.
 
     path = critical_path(played, meetings_of(played))
     path.ticks[path.part == Part.GAP].sum()
@@ -23,7 +24,7 @@ from flint.simulation.playing import Played
 
 
 class Part(IntEnum):
-    """What a piece of the path is."""
+    """Kinds of pieces of the path."""
 
     WORK = 0
     GAP = 1
@@ -34,7 +35,7 @@ class CriticalPath:
     """Pieces of a step, in time.
 
     Attributes:
-        actor, node: whose each piece is, shape [pieces].
+        actor, node: what each piece belongs to, shape [pieces].
         part: ``Part``; a gap is before its node, shape [pieces].
         start, ticks: when it begins and how long it takes, shape [pieces].
     """
@@ -50,7 +51,7 @@ class CriticalPath:
 
 
 def critical_path(played: Played, met: Meetings) -> CriticalPath:
-    """The path to what ended last."""
+    """The path to the node that ended last."""
     start, end = played.happened.start, played.happened.end
     actors = played.everyone.columns
     actor = max(range(len(actors)), key=lambda number: int(end[number].max(initial=-1)))

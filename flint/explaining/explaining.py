@@ -1,7 +1,7 @@
 """Explaining a step: where its time goes, why, and what would help.
 
-The idea: the step is simulated (a profile's is replayed), its critical path is found and broken
-down, and every cause and every remedy is tried by another simulation.
+The idea: the step is simulated (or replayed from a profile), its critical path is found and broken
+down, and every cause and every remedy is tried in another simulation.
 
     explanation = explain(flint.load("out"), "dgx-h100")
     explanation.causes[0].name, explanation.causes[0].gain_seconds
@@ -33,7 +33,7 @@ from flint.simulation.result import SimulationResult
 from flint.simulation.running import simulate
 from flint.workload.workload import Workload
 
-#: Ranks of which it is said how long they waited, at most.
+#: The most ranks whose waiting times are listed.
 _RANKS = 64
 
 
@@ -48,13 +48,13 @@ class PathShare:
 
 @dataclass(frozen=True, slots=True)
 class RankWait:
-    """How long ranks that behave alike waited, and were waited for.
+    """How long a group of identical ranks waited, and how long others waited for them.
 
     Attributes:
-        rank, ranks: the first of them, and how many there are.
-        program: what they run.
-        waited_seconds: each of them waited for others and did nothing else.
-        awaited_seconds: for so long the ranks waited for these, the mean over all ranks.
+        rank, ranks: the first rank of the group, and the number of ranks.
+        program: the program that they run.
+        waited_seconds: how long each of them waited for others and did nothing else.
+        awaited_seconds: how long other ranks waited for these, as the mean over all ranks.
     """
 
     rank: int
@@ -69,7 +69,7 @@ class DeviceBreakdown:
     """Where the time of one rank's device goes.
 
     Attributes:
-        rank, program: whose; the program is the file of a whole trace.
+        rank, program: the rank and its program; for a whole trace, its file.
         breakdown: its time.
     """
 
@@ -83,14 +83,14 @@ class Explanation:
     """Why a step takes as long as it does.
 
     Attributes:
-        result: of the simulation that is explained.
-        mesh: of the workload.
-        path: shares of the critical path, most time first; they add up to the step.
-        pieces: how many pieces it has.
-        waits: of ranks that waited or were waited for; None where one rank's trace cannot tell.
-        causes: most gain first.
-        remedies: most gain first.
-        step: of the first rank of each program.
+        result: the result of the explained simulation.
+        mesh: the workload's mesh.
+        path: parts of the critical path, largest first; they add up to the step.
+        pieces: number of pieces of the critical path.
+        waits: for ranks that waited or were waited for; None if only one rank's trace is known.
+        causes: largest gain first.
+        remedies: largest gain first.
+        step: breakdown of the first rank of each program.
         traces: whole traces, as HolisticTraceAnalysis counts them; empty for captures.
         notes: what the reader should know.
     """
@@ -108,11 +108,11 @@ class Explanation:
 
     @property
     def step_seconds(self) -> float:
-        """Of the simulated, or replayed, step."""
+        """Time of the simulated or replayed step."""
         return self.result.step_seconds
 
     def to_json(self) -> dict[str, Any]:
-        """As plain types; what is unknown is None."""
+        """The explanation as plain types; unknown values are None."""
         document: dict[str, Any] = asdict(self, dict_factory=without_unknown)
         result = self.result.to_json()
         del document["result"]
@@ -131,9 +131,9 @@ def explain(
 
     Args:
         workload: captured or converted.
-        system: the cluster; by default that of a profile's devices, else dgx-h100.
+        system: the cluster; by default the one with the profile's devices, else dgx-h100.
         traces: device events of the profiles that it was converted from.
-        others: the same step on other meshes, by name, which are tried as remedies.
+        others: the same step on other meshes, by name; each is tried as a remedy.
         options: ``granularity``, ``communication``, ``host``, ``communication_order`` and others of
             ``flint.simulation.running.simulate``.
 
@@ -165,7 +165,7 @@ def explain(
     )
 
 
-#: What of the simulation stands at the top of the JSON.
+#: Fields of the simulation at the top of the JSON.
 _OF_RESULT: Final = (
     "system", "granularity", "communication_order", "ranks", "kernels", "communication", "host",
     "step_seconds", "compute_seconds", "communication_seconds", "exposed_communication_seconds",

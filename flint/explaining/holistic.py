@@ -1,9 +1,9 @@
-"""A whole trace counted by HolisticTraceAnalysis' rules, so that its numbers can be found again.
+"""A whole trace counted by the rules of HolisticTraceAnalysis (HTA), to reproduce its numbers.
 
-The idea: HTA counts all steps but the last, whatever names a stream as a kernel (synchronisation
-too), and times rounded inwards to whole microseconds where the file has fractions of them
-(hta/common/trace.py and trace_parser.py, version 0.5.0).  Those rules cost it up to two
-microseconds for each kernel; the breakdown of the step that is explained does without them.
+The idea: HTA counts all steps except the last, takes every event with a stream for a kernel (also
+synchronisation), and rounds times inwards to whole microseconds if the file has fractions
+(hta/common/trace.py and trace_parser.py, version 0.5.0).  These rules lose up to two microseconds
+per kernel; the breakdown of the explained step does not use them.
 
     holistic(registry.converter("kineto-device-events")(path)).idle_seconds
 """
@@ -29,7 +29,7 @@ def holistic(events: DeviceEvents) -> Breakdown:
     """
     counted = np.ones(len(events.name), np.bool_)
     if events.steps > 1:
-        # What was launched before the last mark of a step begins, on whatever timeline it is.
+        # Everything launched before the last step mark begins, on any timeline.
         counted = events.correlated & (events.launched != UNTOLD)
         counted &= events.launched < events.marks.max()
     if not counted.any():

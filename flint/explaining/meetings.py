@@ -1,8 +1,8 @@
-"""Who met whom in a step that was played, when each came, and who kept the others waiting.
+"""Which ranks met in a simulated step, when each arrived, and which kept the others waiting.
 
-The idea: a collective begins when its last member has come.  What an earlier member did not do in
-between is waiting, and it waited for the one that came last.  A rank that waits for a message does
-so until its sender begins to send.
+The idea: a collective begins when its last member has arrived.  If an earlier member does nothing
+else in between, it waits for the one that arrives last.  A rank that waits for a message waits
+until its sender begins to send.
 
     met = meetings_of(played)
     met.waited[actor]           # ticks in which these ranks waited for others and did nothing else
@@ -24,13 +24,13 @@ from flint.simulation.spans import union
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Ready:
-    """When the nodes of an actor could begin.
+    """When the nodes of an actor were able to begin.
 
     Attributes:
-        last: the node that each waited for longest, -1 for none, shape [nodes].
-        over: when all that it waits for was over, ticks, shape [nodes].
-        before: the node that had its slot before it, -1 for none, shape [nodes].
-        came: when it was there: its delay had passed and its slot was free, ticks, shape [nodes].
+        last: the dependency of each node that ended last, -1 for none, shape [nodes].
+        over: when all its dependencies had ended, ticks, shape [nodes].
+        before: the previous node in its slot, -1 for none, shape [nodes].
+        came: when it arrived: its delay had passed and its slot was free, ticks, shape [nodes].
     """
 
     last: Ints
@@ -44,14 +44,14 @@ class Meetings:
     """Collectives and messages of a step.
 
     Attributes:
-        ready: of each actor.
-        partner: (actor, node) -> (actor, node): of a collective's node the member that came last,
-            of a RECV its SEND.
+        ready: the ``Ready`` of each actor.
+        partner: (actor, node) -> (actor, node): for a collective, the member that arrived last; for
+            a RECV, its SEND.
         waited: ticks in which the ranks of each actor waited for others and did nothing else, shape
             [actors].
-        blamed: of this, ticks for which each actor was the one that came last, times the
-            ranks that waited, shape [actors].
-        alone: of this, ticks of each actor's nodes at which it waited, shape [nodes].
+        blamed: ticks of this that are due to each actor because it arrived last, times the ranks
+            that waited, shape [actors].
+        alone: ticks of this at each node of each actor, shape [nodes].
     """
 
     ready: list[Ready]
@@ -62,7 +62,7 @@ class Meetings:
 
 
 def meetings_of(played: Played) -> Meetings:
-    """Who met whom."""
+    """The collectives and messages of a step."""
     actors, happened = played.everyone.columns, played.happened
     ready = [_ready(actor, happened.start[i], happened.end[i]) for i, actor in enumerate(actors)]
     partner: dict[tuple[int, int], tuple[int, int]] = {}
@@ -101,7 +101,7 @@ def meetings_of(played: Played) -> Meetings:
 
 
 def _ready(actor: Actor, start: Ints, end: Ints) -> Ready:
-    """When nodes could begin."""
+    """When nodes were able to begin."""
     count = len(actor)
     last, over = np.full(count, -1, np.int64), np.zeros(count, np.int64)
     if len(actor.deps):
@@ -128,7 +128,9 @@ def _ready(actor: Actor, start: Ints, end: Ints) -> Ready:
 def _numbered(
     played: Played, chosen: list[NDArray[np.bool_]], time: tuple[Ints, ...]
 ) -> dict[tuple[int, int], list[tuple[int, int]]]:
-    """(channel, n-th time) -> the nodes there, an actor's own in the order of these times."""
+    """(channel, occurrence) -> the nodes that meet there; an actor's nodes are ordered by these
+    times.
+    """
     found: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for number, actor in enumerate(played.everyone.columns):
         rows = np.flatnonzero(chosen[number])
@@ -144,7 +146,7 @@ def _numbered(
 
 
 def _alone(actor: Actor, start: Ints, end: Ints, waiting: Ints) -> Ints:
-    """Ticks of each node's waiting in which nothing else of its rank runs or waited before it."""
+    """Ticks that each node waits while nothing else of its rank runs or waits already."""
     works = (actor.types != NodeType.RECV) & (end > start)
     receives = actor.types == NodeType.RECV
     rows = np.flatnonzero(waiting)
@@ -163,7 +165,7 @@ def _alone(actor: Actor, start: Ints, end: Ints, waiting: Ints) -> Ints:
 
 
 def _inside(spans: tuple[Ints, Ints], time: Ints) -> Ints:
-    """Ticks of the spans before each time."""
+    """Ticks of the spans that lie before each time."""
     if not len(spans[0]):
         return np.zeros(len(time), np.int64)
     before = np.append(0, np.cumsum(spans[1] - spans[0]))

@@ -1,8 +1,8 @@
-"""What the parts of a step are called: classes of work, and where in the user's code they are from.
+"""Names of the parts of a step: classes of work, and their place in the user's code.
 
-The idea: kernels are told apart by class, communications by kind and axes, as a simulation's tables
-do; launches and gaps have names of their own.  A part's source is the user's line, or the layer, or
-at least the op.
+The idea: kernels are named by class and communications by kind and axes, as in a simulation's
+tables; launches and gaps have their own names.  A part's source is the user's line, else the layer,
+else the op.
 
     named = named_parts(played, workload.mesh)
     named.names[named.work[actor][node]].text
@@ -28,13 +28,13 @@ from flint.simulation.actors import ActorInfo
 from flint.simulation.machine import Actor
 from flint.simulation.playing import Played
 
-#: Ticks up to which a gap before a kernel is the way of its launch to the device: 30 us, as in
-#: ``flint.explaining.breakdown``.
+#: Up to this many ticks, a gap before a kernel counts as the launch's way to the device: 30 us, as
+#: in ``flint.explaining.breakdown``.
 LAUNCH_TICKS: Final = 30_000_000
 
 
 class Sort(StrEnum):
-    """What a part of a step is."""
+    """Kinds of parts of a step."""
 
     KERNEL = "kernel"
     COMMUNICATION = "communication"
@@ -45,7 +45,7 @@ class Sort(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """What parts of a step are called together."""
+    """The name that parts of a step share."""
 
     sort: Sort
     text: str
@@ -55,7 +55,7 @@ HOST_NAME: Final = Name(Sort.HOST, "the host, until it has launched the next ker
 SHORT_GAP: Final = Name(Sort.GAP, "gaps of less than 30 us before kernels")
 LONG_GAP: Final = Name(Sort.GAP, "waits for something that the profile does not show")
 BETWEEN_OPS: Final = Name(Sort.HOST, "the host, between ops")
-#: The number of a layer among its like: "layers.3.mlp", "Block_3/Linear_1".
+#: The number of a repeated layer: "layers.3.mlp", "Block_3/Linear_1".
 _NUMBER: Final = re.compile(r"(?<=[._/])\d+(?=[./]|$)")
 LOCAL_COPY: Final = "copy in place of a communication"
 
@@ -65,11 +65,11 @@ class NamedParts:
     """Names of all parts.
 
     Attributes:
-        names: what ``work`` and ``gap`` point into.
-        work, gap: of each actor the name of each node, and of the gap before it, shape [nodes].
+        names: the names that ``work`` and ``gap`` index.
+        work, gap: per actor, the name of each node and of the gap before it, shape [nodes].
         played: the step.
-        launched: of each graph that was asked about, by identity, the node that each of its nodes
-            is, or launches, shape [nodes].
+        launched: a cache by graph identity: the node that each node launches, or itself, shape
+            [nodes].
     """
 
     names: tuple[Name, ...]
@@ -79,7 +79,7 @@ class NamedParts:
     launched: dict[int, Ints] = field(default_factory=dict)
 
     def source(self, actor: int, node: int) -> str:
-        """Where a node comes from, in words."""
+        """Where a node comes from, as text."""
         info = self.played.everyone.info[actor]
         graph, index, _ = info.unrolled.locate(int(info.emission.instance[node]))
         if id(graph) not in self.launched:
@@ -90,14 +90,16 @@ class NamedParts:
 
 
 def _launched(graph: WorkloadGraph) -> Ints:
-    """Of each launch the next node that is none, of others themselves; shape [nodes]."""
+    """For each launch, the next node that is not a launch; other nodes map to themselves; shape
+    [nodes].
+    """
     host = on_host(graph)
     kernels = np.append(np.flatnonzero(~host), len(graph) - 1)
     return kernels[np.cumsum(~host) - ~host]
 
 
 def _where(source: Source, op: str) -> str:
-    """Line, layer and phase; layers that differ by their number alone are one."""
+    """Line, layer and phase; layers that differ only in their number are the same."""
     phase = source.phase.name.lower() if source.phase else ""
     around = ", ".join(filter(None, (_NUMBER.sub("*", source.layer), phase)))
     if source.file:
@@ -153,7 +155,7 @@ def _classes(graph: WorkloadGraph, numbers: dict[Name, int]) -> Ints:
 
 def _gaps(actor: Actor, info: ActorInfo, numbers: dict[Name, int]) -> Ints:
     if actor.delay is not None and not any(map(launches, info.unrolled.graphs)):
-        # A profile of a host alone: what lies between its ops is its own.
+        # A profile of the host alone: the time between ops is the host's.
         return np.full(len(actor), numbers.setdefault(BETWEEN_OPS, len(numbers)), np.int64)
     short = numbers.setdefault(SHORT_GAP, len(numbers))
     if actor.delay is None:

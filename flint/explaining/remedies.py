@@ -1,8 +1,8 @@
-"""What would make a step shorter: passes and simulator options that exist, each tried.
+"""What would make a step shorter: passes and simulator options, each tried.
 
-The idea: a cause says where time goes; a remedy is something that a user can do about it, or buy.
-Each is one simulation with one thing changed; how to get the same result from ``flint simulate``
-stands beside it.
+The idea: a cause shows where time goes; a remedy is something that a user can do about it, or buy.
+Each remedy is one simulation with one change, and names the option of ``flint simulate`` that gives
+the same result.
 
     remedies_of(workload, system, options, base, played)[0].gain_seconds
 """
@@ -28,21 +28,21 @@ from flint.simulation.result import SimulationResult
 from flint.simulation.running import simulate
 from flint.workload.workload import Workload
 
-#: So much faster are the links of one remedy.
+#: How much faster one remedy makes the links.
 FASTER: Final = 2
 _BUCKET: Final = "25MiB"
-#: Kinds that several small ones of can be one large one.
+#: Kinds of collectives that can be combined into larger ones.
 _BUCKETED: Final = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")
 
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """Something that was tried.
+    """A change that was tried.
 
     Attributes:
-        name: what is different.
-        how: the option of ``flint simulate`` that does it ("" none).
-        step_seconds: of the step then.
+        name: what was changed.
+        how: the option of ``flint simulate`` that does it ("" if there is none).
+        step_seconds: the step's time with the change.
         gain_seconds: how much shorter that is; negative if it is longer.
     """
 
@@ -54,7 +54,7 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """A remedy that is to be tried; it says nothing if ``passes`` change nothing."""
+    """A remedy to try; its time is None if ``passes`` change nothing."""
 
     name: str
     how: str
@@ -69,12 +69,12 @@ def remedies_of(
     played: Played,
     others: Mapping[str, Workload],
 ) -> tuple[Remedy, ...]:
-    """All that can be tried, most gain first.
+    """All remedies that apply, largest gain first.
 
     Args:
         workload: what runs.
-        system: on which it runs.
-        options: those of the simulation, as of ``simulate``.
+        system: where it runs.
+        options: options of ``simulate``.
         base: its result.
         played: the same step.
         others: the same step on other meshes, by name.
@@ -112,7 +112,7 @@ def _trials(
         item.kind for program in workload.programs for item in program.graph.tables.communications
     }
     hoist, defer = "hoist:by=1", "defer:by=1"
-    ahead, later = "weights are gathered one place earlier", "gradients are reduced one place later"
+    ahead, later = "weights are gathered one op earlier", "gradients are reduced one op later"
     if "all_gather" in kinds:
         yield _Trial(ahead, f"--pass {hoist}", with_passes(hoist))
     if "reduce_scatter" in kinds:
@@ -120,7 +120,7 @@ def _trials(
     if {"all_gather", "reduce_scatter"} <= kinds:
         how = f"--pass {hoist} --pass {defer}"
         yield _Trial(f"{ahead}, {later}", how, with_passes(hoist, defer))
-    # What was measured one by one says nothing of how long they take together.
+    # Times that were measured one by one do not show how long a combined one takes.
     for kind in _BUCKETED if base.communication != "measured" else ():
         if kind in kinds:
             item = f"bucket:kind={kind},bytes={_BUCKET}"
@@ -165,7 +165,7 @@ def _of_another(
 
 
 def _faster(played: Played) -> float:
-    """Seconds of the step with faster communications, their waiting as it comes."""
+    """Seconds of the step with faster communications; waiting times follow from that."""
     actors = []
     for actor in played.everyone.columns:
         talks = (actor.types == NodeType.COLL) | (actor.types == NodeType.SEND)

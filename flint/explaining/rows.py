@@ -19,10 +19,10 @@ class Rows(NamedTuple):
 
     Attributes:
         title: what it lists.
-        columns: headings as ``flint.cli.tables`` and ``flint.host.pages`` take them.
+        columns: headings, as for ``flint.cli.tables`` and ``flint.host.pages``.
         rows: cells.
         hidden: rows that are left out.
-        note: what is to be said below it ("" nothing).
+        note: a note to show below it ("" for none).
     """
 
     title: str
@@ -44,7 +44,7 @@ def headline(item: Explanation) -> str:
 
 
 def tables(item: Explanation, top: int) -> Iterator[Rows]:
-    """All tables; long ones are cut after ``top`` rows."""
+    """All tables; longer ones are cut after ``top`` rows."""
     step = item.step_seconds
     yield Rows(
         "critical path",

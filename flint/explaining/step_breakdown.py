@@ -1,4 +1,4 @@
-"""The kernels of a step that was played, so that its time is broken down as a profile's is.
+"""The kernels of a simulated step, to break its time down like a profile's.
 
 breakdown(kernels_of(played, actor)).overlap
 """
@@ -16,12 +16,12 @@ from flint.mesh.ragged import Ints, row_of_entry
 from flint.passes.host_lane import on_host
 from flint.simulation.playing import Played
 
-#: Ticks of a nanosecond.
+#: Ticks per nanosecond.
 _TICKS: Final = 1000
 
 
 def kernels_of(played: Played, actor: int) -> Kernels:
-    """What ran on one rank's device; its streams are not told apart.
+    """What ran on one rank's device, on a single stream.
 
     Args:
         played: the step.
@@ -36,7 +36,7 @@ def kernels_of(played: Played, actor: int) -> Kernels:
     names = unrolled.graphs[0].tables.ops
     by_name = np.array([int(kind_of(name.rpartition(": ")[2])) for name in names] or [0])
     talks = nodes.types != NodeType.COMP
-    # A RECV ends when its message is there: what it does before is waiting.
+    # A RECV ends when its message arrives: until then it waits.
     received = (nodes.types == NodeType.RECV) & (nodes.ticks <= 0)
     runs = ~host & ~received & (end > start)
     kinds = np.where(talks, Kind.COMMUNICATION, by_name[ops])
@@ -53,7 +53,7 @@ def kernels_of(played: Played, actor: int) -> Kernels:
 
 
 def _launches(ptr: Ints, deps: Ints, host: NDArray[np.bool_], end: Ints) -> Ints:
-    """When the host launched each node, ``UNTOLD`` where it waits for no launch."""
+    """When the host launched each node; ``UNTOLD`` if the node waits for no launch."""
     found = np.full(len(host), UNTOLD, np.int64)
     launches = host[deps]
     np.maximum.at(found, row_of_entry(ptr)[launches], end[deps[launches]])

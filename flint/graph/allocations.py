@@ -1,8 +1,8 @@
 """The memory that a recorded program asked its framework's allocator for.
 
-The idea: when values were last read follows from a graph; when a framework really gave their memory
-back, and which pool it came from, only its recording knows.  Each row is memory that one buffer
-had from one moment to another; moments count the ops that had been issued.
+The idea: a graph shows when values were last read; only a recording shows when a framework really
+freed their memory, and which pool it came from.  Each row is the memory of one buffer from one
+moment to another; a moment is the number of ops issued so far.
 
     allocations.born[7], allocations.freed[7], allocations.size[7]
 """
@@ -19,28 +19,29 @@ from flint.errors import FlintError
 from flint.graph.arrays import DAMAGED, arrays_of
 from flint.mesh.ragged import Ints
 
-#: Since when memory is taken: from before any step, or since the first one (optimizer state).
+#: Start of memory that was taken before any step, or in the first one (optimizer state).
 BEFORE, FIRST_STEP = -2, -1
-#: When memory is given back that outlives the step.
+#: End of memory that outlives the step.
 NEVER = -1
-#: The pool of what lies in the host's memory.
+#: The pool of buffers in the host's memory.
 HOST = -1
-#: No figure is beyond this: sums of them have room in 64 bits.
+#: The largest figure, so that sums fit into 64 bits.
 _MOST: Final = 2**44
 _COLUMNS: Final = ("size", "pool", "born", "freed", "used")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Allocations:
-    """What one program's buffers took; rows stand in the order in which they began.
+    """The memory of one program's buffers; rows are in order of their start.
 
     Attributes:
         size: bytes of each, shape [rows].
-        pool: the stream whose memory it is, ``HOST`` for the host's, shape [rows].
-        born: when it was asked for; ``BEFORE`` or ``FIRST_STEP``, shape [rows].
-        freed: when it was given back, or ``NEVER``, shape [rows].
+        pool: the stream that owns the memory, ``HOST`` for the host's, shape [rows].
+        born: when it was allocated, or ``BEFORE`` or ``FIRST_STEP``, shape [rows].
+        freed: when it was freed, or ``NEVER``, shape [rows].
         used: the last op that read or wrote it, shape [rows].
-        expandable: PyTorch's allocator had segments that grow (``expandable_segments:True``).
+        expandable: whether PyTorch's allocator had segments that grow
+            (``expandable_segments:True``).
     """
 
     size: Ints
@@ -52,10 +53,10 @@ class Allocations:
 
     @classmethod
     def from_rows(cls, rows: Ints, expandable: bool) -> Allocations:
-        """Of a table with the columns in their order, shape [rows, 5].
+        """Make it from a table with the columns in their order, shape [rows, 5].
 
         Raises:
-            ValueError: rows that cannot be.
+            ValueError: impossible rows.
         """
         size, pool, born, freed, used = rows.reshape(-1, len(_COLUMNS)).T.copy()
         found = cls(size, pool, born, freed, used, expandable)
@@ -70,7 +71,9 @@ class Allocations:
         return np.stack([getattr(self, name) for name in _COLUMNS], axis=1)
 
     def until_last_use(self) -> Allocations:
-        """As a compiler plans it: what autograd still holds is given back after its last use."""
+        """The allocations as a compiler would plan them: tensors that autograd holds are freed
+        after their last use.
+        """
         planned = (self.freed != NEVER) & (self.born >= 0)
         return replace(self, freed=np.where(planned, self.used + 1, self.freed))
 
@@ -85,8 +88,7 @@ class Allocations:
         """The allocations of ``to_bytes``.
 
         Raises:
-            FlintError: no such archive.
-        """
+            FlintError: not such an archive."""
         try:
             arrays = arrays_of(data, name)
             rows, expandable = arrays["rows"], bool(arrays["expandable"])

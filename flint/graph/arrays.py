@@ -1,8 +1,8 @@
-"""Arrays of an .npz archive that nobody vouches for.
+"""Arrays of an untrusted .npz archive.
 
-The idea: ``numpy.load`` makes room for whatever a header says before it looks at the content.  So a
-member is read as bytes first, no more of them than an honest archive of that size has, and becomes
-an array where its header fits them.
+The idea: ``numpy.load`` allocates whatever a header asks for before it looks at the content. So a
+member is first read as bytes, up to the size of a plausible archive, and becomes an array only if
+its header fits the bytes.
 
     try:
         arrays = arrays_of(data, "main.graph.npz")
@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 
 from flint.host.packed_files import check_ratio
 
-#: What zipfile, NumPy and those who look into the arrays raise at what Flint has not written.
+#: What zipfile, NumPy and the readers of the arrays raise for files that Flint has not written.
 DAMAGED = (
     *(ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError),
     *(zipfile.BadZipFile, OSError, EOFError, NotImplementedError, TokenError, zlib.error),
 )
-#: How the entry of a member in the archive's list begins; `zipfile` makes an object of each.
+#: Start of a member's entry in the archive's list; `zipfile` makes an object of each.
 _ENTRY, _MAX_ENTRIES = b"PK\1\2", 100_000
 
 
@@ -37,11 +37,11 @@ def arrays_of(data: bytes, name: str) -> dict[str, NDArray[Any]]:
 
     Args:
         data: the archive.
-        name: of the file, for errors.
+        name: the file's name, for errors.
 
     Raises:
-        FlintError: it unpacks to more than an honest one does.
-        one of DAMAGED: no such archive.
+        FlintError: it unpacks to more than a plausible one does.
+        one of DAMAGED: not such an archive.
     """
     if data.count(_ENTRY) > _MAX_ENTRIES:
         raise ValueError(f"more than {_MAX_ENTRIES:,} members")

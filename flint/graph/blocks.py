@@ -1,8 +1,8 @@
-"""Blocks: the slots of a graph and the edges into them, as unrolling puts them together.
+"""Blocks: the slots of a graph and the edges into them, which unrolling puts together.
 
 The idea: seen from inside a block, a value is a number: one of the block's slots, or ``-1 - i`` for
-input ``i``.  A block inside another one is shifted to its place and its inputs are replaced by what
-the surrounding graph gives it; how often a loop runs changes nothing of that.
+input ``i``.  A block inside another one is shifted to its place and its inputs are replaced by the
+values that the surrounding graph passes in, however often a loop runs.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from flint.graph.distinct import distinct
 from flint.graph.graph import EdgeKind, Ints, NodeKind, WorkloadGraph
 from flint.mesh.ragged import row_of_entry
 
-#: More edges than this are refused: each takes some hundred bytes while they are sorted.
+#: More edges than this are refused: each takes some hundred bytes during sorting.
 MAX_EDGES: Final = 1 << 25
 
 
 def shown(count: int) -> str:
-    """A count in full, or its power of ten where that is too long to read."""
+    """A count in full, or its power of ten if it is too long to read."""
     return f"{count:,}" if count < 10**21 else f"more than 10^{len(str(count)) - 1}"
 
 
@@ -56,21 +56,21 @@ class UnrolledBlock(NamedTuple):
 
 
 class Region(NamedTuple):
-    """A loop node within its graph's slots: where it starts, its whole block."""
+    """A loop node within its graph's slots: its first slot and its whole block."""
 
     offset: int
     block: UnrolledBlock
 
 
 class Edges:
-    """Edges as pieces of columns."""
+    """Edges, as pieces of columns."""
 
     def __init__(self) -> None:
         self.pieces: list[tuple[Ints, Ints, NDArray[np.int8]]] = []
         self.count = 0
 
     def expect(self, count: int) -> None:
-        """Refuse, before anything is made, that many edges more.
+        """Refuse too many further edges before they are made.
 
         Raises:
             FlintError: too many.
@@ -129,8 +129,9 @@ def shifted(code: Ints, operands: Ints, offset: int) -> Ints:
 def carried_values(outputs: Ints, carried: int, times: int, size: int) -> Ints:
     """Each carried value before every iteration and after the last, shape [carried, times + 1].
 
-    A carried value that the body makes is last iteration's slot.  One that the body only passes on
-    is last iteration's other value: a chain of these is a shift register, a circle of them a swap.
+    A carried value that the body computes is a slot of the previous iteration.  One that the body
+    only passes on is another value of the previous iteration: a chain of these is a shift register,
+    a cycle of them a swap.
     """
     steps = np.arange(times, dtype=np.int64)
     result = np.empty((carried, times + 1), np.int64)
@@ -165,7 +166,7 @@ def passed_on(outputs: Ints, carried: int, times: int) -> Ints:
     step = np.arange(max(int(passed.max(initial=-1)) + 1, carried), dtype=np.int64)
     step[:carried] = passed
     found = np.arange(carried, dtype=np.int64)
-    while times:  # by doubling: ``step`` is so many iterations at once
+    while times:  # by doubling: ``step`` covers that many iterations at once
         found = step[found] if times & 1 else found
         step, times = step[step], times >> 1
     return -1 - found
@@ -174,7 +175,9 @@ def passed_on(outputs: Ints, carried: int, times: int) -> Ints:
 def add_order(
     graph: WorkloadGraph, offset: Ints, value: Ints, regions: dict[int, Region], edges: Edges
 ) -> None:
-    """Order edges; one onto a loop holds back its sources, one from a loop waits for its sinks."""
+    """Order edges; one into a loop holds back its sources, one out of a loop waits for its
+    sinks.
+    """
     consumer = row_of_entry(graph.order_ptr)
     producer, kind = graph.order_node, graph.order_kind
     is_region = ~is_plain(graph)
@@ -201,7 +204,7 @@ def add_order(
 def _through_empty(
     graph: WorkloadGraph, node: int, offset: Ints, value: Ints, ends: dict[int, Ints]
 ) -> Ints:
-    """What a loop that never runs waits for: whoever comes after it waits for that."""
+    """What a loop that never runs waits for: nodes after it wait for that."""
     low, high = graph.operand_ptr[node : node + 2]
     found = [value[graph.operand[low:high]]]
     for before in graph.order_node[graph.order_ptr[node] : graph.order_ptr[node + 1]].tolist():

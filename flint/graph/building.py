@@ -1,7 +1,7 @@
 """Building graphs: rows in, columns out.
 
 The idea: readers and passes add nodes one by one in issue order; the builder keeps plain lists,
-interns what repeats into the program's tables, and turns everything into columns at the end.
+interns repeated values in the program's tables, and turns everything into columns at the end.
 Inputs may be added at any time (a loop body finds its captures while it is walked), so until
 ``finish`` inputs are counted downwards from -1.
 
@@ -31,20 +31,20 @@ from flint.graph.tensor_types import DTYPE_CODE, TensorType
 from flint.graph.work import NO_WORK, Role, Work
 from flint.mesh.ragged import pointer, spread
 
-#: Whoever builds a graph needs its tables too.
+#: Code that builds a graph needs its tables, too.
 __all__ = ["GraphBuilder", "OrderEdges", "Row", "TableBuilder"]
 
 
 class OrderEdges(Protocol):
-    """Columns of edges without a value: nodes, and ``EdgeKind`` of each."""
+    """Columns of edges without a value: the nodes, and the ``EdgeKind`` of each edge."""
 
     @property
     def before(self) -> Ints:
-        """What must come first."""
+        """The nodes that must come first."""
 
     @property
     def after(self) -> Ints:
-        """What waits for it."""
+        """The nodes that wait for them."""
 
     @property
     def kind(self) -> NDArray[np.int8]:
@@ -115,7 +115,7 @@ class GraphBuilder:
             detail: index of the communication, loop or conditional.
             source: source index from ``tables.source``.
             ops_merged: StableHLO ops that the node stands for.
-            order: (node, ``EdgeKind``) that must come first without a value.
+            order: (node, ``EdgeKind``) of nodes that must come first without passing a value.
         """
         types = tuple(result_types)
         row = self.tables.row(Row(int(kind), int(role), op, detail, ops_merged, types, work))
@@ -130,7 +130,7 @@ class GraphBuilder:
         source: int = 0,
         order: Iterable[tuple[int, int]] = (),
     ) -> int:
-        """Add a node of the row ``row``, which has so many results; returns the first one."""
+        """Add a node of the row ``row``, which has ``results`` results; returns the first one."""
         for node, edge in order:
             self.order_consumer.append(len(self.row))
             self.order_node.append(node)
@@ -149,10 +149,10 @@ class GraphBuilder:
         """Add all nodes of a graph at once.
 
         Args:
-            rows: of the tables, shape [nodes].
+            rows: rows of the tables, shape [nodes].
             operand_ptr, operand: CSR of value numbers; the nodes' own results are numbered from 0.
             source: source indices, shape [nodes].
-            edges: between the nodes, by ``after``.
+            edges: edges between the nodes, sorted by ``after``.
         """
         count = np.array([len(row.result_types) for row in self.tables.rows], np.int64)
         columns = (
@@ -250,7 +250,7 @@ class GraphBuilder:
     def finish(self, outputs: Iterable[int], tables: Tables | None = None) -> WorkloadGraph:
         """The graph; ``outputs`` are value numbers.
 
-        Without ``tables`` the builder's own are taken as they stand: ``with_tables`` has others.
+        Without ``tables``, the builder's current ones are used; ``with_tables`` takes others.
         """
 
         def values(numbers: Iterable[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

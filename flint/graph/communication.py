@@ -2,7 +2,7 @@
 
 The idea: a communication says what is exchanged (kind, reduction, bytes per operand) and among whom
 (symbolic groups or a permutation).  A communicator is a set of groups plus a process group's name;
-its ids are given out once per workload, so that the same groups mean the same communicator in every
+ids are assigned once per workload, so that the same groups mean the same communicator in every
 program.
 
     Communication("all_reduce", "add", groups=along_axes(mesh, ("model",)), ...)
@@ -18,7 +18,7 @@ from flint.mesh.permutation import Permutation
 #: Kinds whose peers are a permutation; all others have groups.
 POINT_TO_POINT = frozenset({"collective_permute", "send", "recv"})
 
-#: How sizes that depend on data are counted, in words.
+#: How sizes that depend on data are counted, as text.
 UPPER_BOUND = "its upper bound, with 1 for a dim without a bound"
 
 #: Collective kinds, by their StableHLO names.
@@ -41,19 +41,19 @@ class Communication:
 
     Attributes:
         kind: StableHLO op name (one of ``COLLECTIVES``).
-        reduction: what is reduced with (``"add"``, ``"maximum"`` ...), None where nothing is.
+        reduction: the reducing op (``"add"``, ``"maximum"`` ...); None if nothing is reduced.
         groups: replica groups; None for point to point.
         permutation: peers by rank; None for collectives.
         operand_bytes: bytes per operand on one rank (a variadic collective has several).
         result_bytes: bytes per result on one rank.
         dtypes: element type per operand.
-        communicator: id within the workload, -1 before ids are given out.
-        process_group: the framework's name for the group ("" where it has none).
+        communicator: id within the workload, -1 before ids are assigned.
+        process_group: the framework's name for the group ("" if it has none).
         channel: channel id of the input (0: none); pairs a send with its recv.
         origin: ``""`` as written, ``"all_reduce"`` for a reduce-scatter recognised in one.
         exact: False when sizes depend on data and ``operand_bytes`` is an upper bound.
-        largest_bytes: where members move different amounts, the collective's size on all of them:
-            the most that a member needs (``flint.workload.uneven``); 0 where all move the same.
+        largest_bytes: if members move different amounts, the collective's size on all of them: the
+            most that a member needs (``flint.workload.uneven``); 0 if all move the same.
     """
 
     kind: str
@@ -92,8 +92,8 @@ class Communicator:
 
     Attributes:
         id: number within the workload.
-        groups: the partition; None for point to point (any pair may talk).
-        process_group: the framework's name ("" where it has none).
+        groups: the partition; None for point to point (any pair may communicate).
+        process_group: the framework's name ("" if it has none).
     """
 
     id: int

@@ -1,7 +1,7 @@
-"""What there is to say about each node, as names and values for tables, drawings and documents.
+"""Descriptions of nodes: names and values for tables, drawings and documents.
 
 The idea: every view of a program (networkx, pandas, a timeline, ``flint inspect --nodes``) shows
-the same of a node, so that it is said once, from the graph's columns.
+the same facts about a node, so they are collected once, from the graph's columns.
 
     for fields in node_attributes(graph, mesh):
         print(fields["op"], fields["flops"], fields.get("layer"))
@@ -21,7 +21,7 @@ _CATEGORY = {int(role): role.category for role in Role}
 
 
 def node_attributes(graph: WorkloadGraph, mesh: Mesh) -> Iterator[dict[str, Any]]:
-    """What there is to say about each node of one block, in order."""
+    """The description of each node of one block, in order."""
     tables = graph.tables
     types = [str(item) for item in tables.types]
     layers = [_source_fields(source) for source in tables.sources]

@@ -2,8 +2,8 @@
 
 The idea: values, nodes and edges are numbers; everything per node is a numpy column, everything
 that repeats (types, GEMM sizes, source lines, communications) is interned once per program in
-``Tables``. Nodes stand in issue order, so that every edge points forward.  A loop is one node with
-a body graph; unrolling it is arithmetic over (node, iteration) and copies nothing.
+``Tables``. Nodes are in issue order, so that every edge points forward.  A loop is one node with a
+body graph; unrolling it is arithmetic over (node, iteration) and copies nothing.
 
 Numbering: values 0 .. inputs-1 are the graph's inputs; node ``i`` produces the values
 ``inputs + result_ptr[i] .. inputs + result_ptr[i+1] - 1``.
@@ -31,7 +31,7 @@ from flint.graph.tensor_types import TensorType
 from flint.graph.work import Unit
 from flint.mesh.ragged import Ints, row_of_entry
 
-#: The kinds are part of what a graph is: who imports one needs the other.
+#: Exported together: code that imports a graph needs the kinds.
 __all__ = [
     "NODE_COLUMNS", "WORK_COLUMNS", "Conditional", "EdgeKind", "Ints", "Loop", "NodeKind", "Phase",
     "Source", "Tables", "WorkloadGraph",
@@ -47,7 +47,7 @@ WORK_COLUMNS: Final = ("work_unit", "work_dtype", "work_flops", "work_gemm")
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """What the columns of a program's graphs point into; shared by a graph and its bodies.
+    """The tables that the columns of a program's graphs index; shared by a graph and its bodies.
 
     Attributes:
         types: tensor types.
@@ -55,8 +55,8 @@ class Tables:
         gemms: (batch, m, n, k) of contractions.
         sources: origins; entry 0 is "unknown".
         communications: one entry per communication node.
-        heroes: per op name what a compiled fusion of that name does ("reduction", "transpose",
-            see ``flint.stablehlo.rules.heroes``), "" of any other; names beyond it have none.
+        heroes: per op name, what a compiled fusion of that name does ("reduction", "transpose", see
+            ``flint.stablehlo.rules.heroes``), "" for other ops; it may be shorter than ``ops``.
     """
 
     types: tuple[TensorType, ...]
@@ -76,7 +76,7 @@ class WorkloadGraph:
     """One block of a program.
 
     Attributes:
-        tables: what the indices below point into.
+        tables: the tables that the indices below refer to.
         input_type: type of each input, shape [inputs].
         kind: ``NodeKind``, shape [nodes].
         role: ``flint.graph.work.Role`` of compute nodes, shape [nodes].
@@ -191,9 +191,9 @@ class WorkloadGraph:
         return self._work_by_node(self.work_unit == Unit.TRANSCENDENTAL)
 
     def delay_by_node(self) -> Ints:
-        """Nanoseconds after all that it waits for at which each node begins, shape [nodes].
+        """Nanoseconds from the end of all that a node waits for until it begins, shape [nodes].
 
-        Below 0 where it begins before: by as much as two clocks of a profiler differ.
+        Negative if it begins earlier, because two clocks of a profiler differ.
         """
         late, early = self.work_unit == Unit.DELAY, self.work_unit == Unit.AHEAD
         return self._work_by_node(late) - self._work_by_node(early)
@@ -203,7 +203,9 @@ class WorkloadGraph:
         return self._nanoseconds(self.work_unit == Unit.MEASURED)
 
     def recorded_by_node(self) -> Ints:
-        """Nanoseconds that each node took in the run, outdated ones too, -1 for none; [nodes]."""
+        """Nanoseconds that each node took in the run, including outdated times, -1 for none;
+        [nodes].
+        """
         return self._nanoseconds(np.isin(self.work_unit, (Unit.MEASURED, Unit.OUTDATED)))
 
     def _nanoseconds(self, chosen: NDArray[np.bool_]) -> Ints:
@@ -252,9 +254,9 @@ class Loop:
 
 @dataclass(frozen=True, eq=False)
 class Conditional:
-    """A conditional whose branches all take the node's operands and give the node's results.
+    """A conditional whose branches all take the node's operands and yield the node's results.
 
-    Programs of a workload have none: ``flint.passes.branches`` gives every rank its branches.
+    Programs of a workload have none: ``flint.passes.branches`` resolves them for every rank.
 
     Attributes:
         branches: bodies; every branch has the same inputs.
@@ -266,7 +268,7 @@ class Conditional:
 
 
 def with_tables(graph: WorkloadGraph, tables: Tables) -> WorkloadGraph:
-    """The same graph and bodies pointing into ``tables`` (indices must mean the same there)."""
+    """The same graph and bodies with other ``tables``, in which indices must mean the same."""
     loops = tuple(replace(loop, body=with_tables(loop.body, tables)) for loop in graph.loops)
     conditionals = tuple(
         replace(c, branches=tuple(with_tables(b, tables) for b in c.branches))

@@ -1,4 +1,4 @@
-"""How many instances unrolling would make, and the refusal of too many, before any is made."""
+"""The number of instances that unrolling would make, and the refusal of too many in advance."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from flint.errors import FlintError
 from flint.graph.blocks import is_plain, shown
 from flint.graph.graph import Loop, NodeKind, WorkloadGraph
 
-#: More instances of a program are refused: with what is made of it for traces each takes 1.5 KB.
+#: More instances of a program are refused: writing traces takes 1.5 KB for each.
 MAX_INSTANCES: Final = 1 << 22
 
 
 def instances_of(graph: WorkloadGraph) -> int:
-    """How many instances ``unroll`` would make, however many."""
+    """How many instances ``unroll`` would make, without a limit."""
     count = int(np.count_nonzero(is_plain(graph)))
     return count + sum(loop.trip_count * instances_of(loop.body) for loop in graph.loops)
 
 
 def check_size(graph: WorkloadGraph) -> None:
-    """Refuse, before anything is made, a program of too many instances.
+    """Refuse a program of too many instances before it is unrolled.
 
     Raises:
-        FlintError: how many, and of which loop.
+        FlintError: too many; names their number and the loop.
     """
     instances = instances_of(graph)
     if instances <= MAX_INSTANCES:
@@ -41,7 +41,7 @@ def check_size(graph: WorkloadGraph) -> None:
 
 
 def _largest_loop(graph: WorkloadGraph) -> tuple[Loop | None, str]:
-    """The outermost loop of most instances, and where it is from."""
+    """The outermost loop with the most instances, and its source line."""
     nodes = np.flatnonzero(graph.kind == NodeKind.LOOP).tolist()
     loops = [(graph.loop_of(node), node) for node in nodes]
     if not loops:

@@ -1,7 +1,7 @@
-"""Interning: what repeats in a program's graphs stands once in its tables.
+"""Interning: repeated values of a program's graphs are stored once in its tables.
 
-Most nodes are alike but for their operands and origin, so what else a node is (kind, op, role,
-result types, work) is a *row*, interned like types, op names, sizes and origins.
+Most nodes differ only in their operands and origin, so the rest of a node (kind, op, role, result
+types, work) is a *row*, interned like types, op names, sizes and origins.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Row(NamedTuple):
 
 
 class TableBuilder:
-    """Interns what the columns of one program point into, and the rows of its nodes."""
+    """Interns the table entries of one program, and the rows of its nodes."""
 
     __slots__ = (
         "_entry", "_gemms", "_ops", "_row_number", "_sources", "_types", "communications", "rows",
@@ -61,7 +61,7 @@ class TableBuilder:
         return self._types.setdefault(item, len(self._types))
 
     def op(self, name: str, hero: str = "") -> int:
-        """Index of an op name, of a compiled fusion with what it does."""
+        """Index of an op name; for a compiled fusion, together with what it does."""
         return self._ops.setdefault((name, hero), len(self._ops))
 
     def gemm(self, dims: tuple[int, int, int, int] | None) -> int:
@@ -71,7 +71,7 @@ class TableBuilder:
     def communication(self, item: Communication) -> int:
         """Index of a communication: the same object is the same entry, equal ones need not be."""
         number = self._entry.get(id(item), -1)
-        # The last entries may have been taken away again, and an id given to something else.
+        # The last entries may have been removed again, and an id reused for another object.
         if not (0 <= number < len(self.communications) and self.communications[number] is item):
             number = self._entry[id(item)] = len(self.communications)
             self.communications.append(item)
@@ -82,7 +82,7 @@ class TableBuilder:
         return self._sources.setdefault(item, len(self._sources))
 
     def finish(self) -> Tables:
-        """The tables as they stand."""
+        """The tables in their current state."""
         return Tables(
             tuple(self._types),
             tuple(name for name, _ in self._ops),

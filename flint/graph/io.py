@@ -1,8 +1,8 @@
 """Graphs to files and back: numpy archives without pickle.
 
 The idea: every column is an array of the archive under a path (``columns``, ``loop0/columns``
-...); tables and trip counts are one JSON document stored as bytes.  Reading checks
-names, types and sizes before it believes anything, and the graph is verified afterwards.
+...); tables and trip counts are one JSON document stored as bytes.  Reading checks names, types and
+sizes before using anything, and the graph is verified afterwards.
 
     data = graph_to_bytes(graph);  graph = graph_from_bytes(data, "main.graph.npz")
 """
@@ -43,8 +43,8 @@ def graph_to_bytes(graph: WorkloadGraph) -> bytes:
     text = json.dumps(document, separators=(",", ":")).encode()
     arrays["document"] = np.frombuffer(text, dtype=np.uint8)
     buffer = io.BytesIO()
-    # As np.savez_compressed, which knows no level: this one takes a sixth of the time and makes
-    # columns a few percent larger.
+    # Like np.savez_compressed, which has no option for the level: this level takes a sixth of the
+    # time and makes columns a few percent larger.
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
@@ -56,7 +56,7 @@ def graph_from_bytes(data: bytes, name: str) -> WorkloadGraph:
     """The graph of ``graph_to_bytes``.
 
     Raises:
-        FlintError: not such an archive, or one that contradicts itself.
+        FlintError: not such an archive, or it contradicts itself.
     """
     try:
         arrays = arrays_of(data, name)
@@ -88,7 +88,7 @@ def _structure(graph: WorkloadGraph, path: str, arrays: dict[str, NDArray[Any]])
         }
         for i, loop in enumerate(graph.loops)
     ]
-    assert not graph.conditionals  # a workload's programs have none
+    assert not graph.conditionals  # programs of a workload have none
     return {"loops": loops, "conditionals": []}
 
 
@@ -149,7 +149,7 @@ def _tables(tables: Tables, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
 
 
 def asdict_shallow(item: Any) -> dict[str, Any]:
-    """A dataclass's fields as a dict, values as they are."""
+    """A dataclass's fields as a dict, values unchanged."""
     return {field.name: getattr(item, field.name) for field in fields(item)}
 
 

@@ -1,13 +1,13 @@
-"""Joins: free nodes that hand on each operand, when all of them are there.
+"""Joins: free nodes that pass on each operand once all operands are available.
 
 The idea: an optimization barrier has as many results as operands, and result ``i`` is operand ``i``
-under another name.  *When* a result is there follows from all operands; *what* it is, and in which
-buffer it lies, follows from one of them.  Who asks for the time takes edges as they are; who asks
-for contents, buffers or what something is made from looks through.
+under another name. *When* a result is available depends on all operands; *what* it is, and in which
+buffer, depends on one of them.  Code that needs times uses edges as they are; code that needs
+contents, buffers or origins looks through joins.
 
     kept, held = optimization_barrier(weight, gradient)     # behind(graph)[kept] is weight
 
-A node that renames one value is no join: it waits for nothing else.
+A node that renames a single value is not a join: it waits for nothing else.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from flint.mesh.ragged import row_of_entry, segments
 
 
 def renames(graph: WorkloadGraph) -> NDArray[np.bool_]:
-    """Nodes that hand on operand ``i`` as result ``i``, one or several, shape [nodes]."""
+    """Nodes that pass on operand ``i`` as result ``i``, for one or more operands, shape [nodes]."""
     counts = np.diff(graph.result_ptr)
     found: NDArray[np.bool_] = (graph.role == Role.ALIAS) & (graph.kind == NodeKind.COMPUTE)
     found &= (counts == np.diff(graph.operand_ptr)) & (np.diff(graph.work_ptr) == 0)
@@ -35,17 +35,17 @@ def renames(graph: WorkloadGraph) -> NDArray[np.bool_]:
 
 
 def joins(graph: WorkloadGraph) -> NDArray[np.bool_]:
-    """Nodes that hand on several operands, shape [nodes]."""
+    """Nodes that pass on several operands, shape [nodes]."""
     several: NDArray[np.bool_] = (graph.role == Role.ALIAS) & (np.diff(graph.result_ptr) > 1)
     return several & renames(graph) if several.any() else several
 
 
 def behind(graph: WorkloadGraph, nodes: NDArray[np.bool_]) -> Ints:
-    """The value that each value is another name of (itself where it is none), shape [values].
+    """The value that each value is another name for (else itself), shape [values].
 
     Args:
         graph: a block.
-        nodes: which of its nodes that rename are looked through, shape [nodes].
+        nodes: which of its renaming nodes are looked through, shape [nodes].
     """
     found = list(range(graph.values))
     sources, targets = _pairs(graph, np.flatnonzero(nodes))
@@ -56,9 +56,9 @@ def behind(graph: WorkloadGraph, nodes: NDArray[np.bool_]) -> Ints:
 
 
 def through_joins(graph: WorkloadGraph) -> WorkloadGraph:
-    """``graph`` in which readers read what a join hands on, in place of what it gives them.
+    """``graph`` with readers of a join's results reading its operands instead.
 
-    It says what is made from what, and no longer when; bodies stay as they are.
+    It shows what is computed from what, but no longer when; bodies are unchanged.
     """
     found = joins(graph)
     if not found.any():
@@ -68,11 +68,11 @@ def through_joins(graph: WorkloadGraph) -> WorkloadGraph:
 
 
 def narrowed(graph: WorkloadGraph, unread: NDArray[np.bool_]) -> WorkloadGraph:
-    """``graph`` whose joins no longer take and hand on what is not needed behind them.
+    """``graph`` whose joins no longer take and pass on values that nothing needs.
 
     Args:
         graph: a block.
-        unread: which values need not be handed on, shape [values]; nothing reads them.
+        unread: which values need not be passed on because nothing reads them, shape [values].
     """
     node = row_of_entry(graph.result_ptr)
     gone = np.flatnonzero(joins(graph)[node] & unread[graph.inputs :])
@@ -95,7 +95,7 @@ def narrowed(graph: WorkloadGraph, unread: NDArray[np.bool_]) -> WorkloadGraph:
 
 
 def renamed(graph: WorkloadGraph, value: int) -> int | None:
-    """The operand that a value is another name of; None where its node computes it."""
+    """The operand that a value is another name for; None if its node computes it."""
     node = int(graph.producer[value])
     if node < 0 or graph.role[node] != Role.ALIAS or graph.kind[node] != NodeKind.COMPUTE:
         return None
@@ -105,7 +105,7 @@ def renamed(graph: WorkloadGraph, value: int) -> int | None:
 
 
 def _pairs(graph: WorkloadGraph, nodes: Ints) -> tuple[Ints, Ints]:
-    """The operands and the results of nodes that have as many of each, pair by pair."""
+    """The operands and the results of nodes that have the same number of both, pair by pair."""
     counts = np.diff(graph.result_ptr)[nodes]
     sources = graph.operand[segments(graph.operand_ptr[nodes], counts)]
     return sources, graph.inputs + segments(graph.result_ptr[nodes], counts)

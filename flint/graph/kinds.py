@@ -1,4 +1,4 @@
-"""The words graphs are written in: kinds of nodes and edges, phases, where a node comes from."""
+"""The vocabulary of graphs: kinds of nodes and edges, phases, origins of nodes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class NodeKind(IntEnum):
-    """What a node is."""
+    """Kinds of nodes."""
 
     COMPUTE = 0
     COMMUNICATION = 1
@@ -24,7 +24,7 @@ class EdgeKind(IntEnum):
 
 
 class Phase(IntEnum):
-    """Part of the training step, where the source says."""
+    """Part of the training step, if the source shows it."""
 
     UNKNOWN = 0
     FORWARD = 1

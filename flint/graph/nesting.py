@@ -1,8 +1,8 @@
-"""The blocks of a program: its graph and the loop bodies inside, with place and number of runs.
+"""The blocks of a program: its graph and the loop bodies inside, with path and number of runs.
 
-The idea: whoever looks at a program (a summary, a table, a drawing) wants every node once, with a
-name that says where it is and a factor for the loops around it.  A node's name is its path: ``12``
-is node 12 of the program, ``12/3`` node 3 of the body of loop 12.
+The idea: a view of a program (a summary, a table, a drawing) needs every node once, with a name
+that shows where it is and a factor for the loops around it.  A node's name is its path: ``12`` is
+node 12 of the program, ``12/3`` node 3 of the body of loop 12.
 
     for block in blocks(graph):
         print(block.path(0), block.times * block.graph.flops_by_node().sum())
@@ -24,8 +24,8 @@ class ProgramBlock:
 
     Attributes:
         graph: the program's graph or a body in it.
-        owner: path of the loop that it is the body of, "" for the program itself.
-        level: loops around it.
+        owner: path of the loop whose body it is, "" for the program itself.
+        level: number of loops around it.
         times: how often it runs in one run of the program.
     """
 
@@ -36,7 +36,7 @@ class ProgramBlock:
 
     @property
     def prefix(self) -> str:
-        """What stands before a node's index in its path."""
+        """The part of a node's path before its index."""
         return f"{self.owner}/" if self.owner else ""
 
     def path(self, node: int) -> str:

@@ -1,7 +1,7 @@
 """Node views: a graph's columns read as objects.
 
-The idea: bulk work runs on columns; a person, a test or a converter that looks at single nodes gets
-a small frozen view made on access, with names as in the field.
+The idea: bulk work runs on columns; people, tests and converters that look at single nodes get
+small frozen views made on access, with the field's usual names.
 
     node = graph[12]
     node.op, node.kind, node.flops, node.operands, node.users
@@ -18,7 +18,7 @@ from flint.graph.kinds import EdgeKind, NodeKind, Source
 from flint.graph.tensor_types import DTYPES, TensorType
 from flint.graph.work import Role, Unit, Work, WorkItem
 
-if TYPE_CHECKING:  # a graph makes its nodes; these only say what they are views of
+if TYPE_CHECKING:  # graphs make nodes; imported here only for the types
     from flint.graph.graph import Conditional, Loop, WorkloadGraph
 
 

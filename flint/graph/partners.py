@@ -1,4 +1,4 @@
-"""Among whom a communication takes place, in words.
+"""The ranks among which a communication takes place, as text.
 
 partners(communication, Mesh((64, 8), ("data", "model")))      # "data"
 """
@@ -11,7 +11,7 @@ from flint.mesh.mesh import Mesh
 
 
 def partners(item: Communication, mesh: Mesh) -> str:
-    """Among whom a communication takes place."""
+    """The ranks among which a communication takes place."""
     if item.permutation is not None:
         return permutation_name(item.permutation, mesh)
     return group_name(item.groups, mesh) if item.groups is not None else "unknown"

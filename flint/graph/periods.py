@@ -1,10 +1,10 @@
 """Periods: where the nodes of an unrolled program repeat.
 
-The idea: a step that was recorded, or unrolled, has a microbatch, a layer or an accumulated batch
-many times, node for node.  Nodes ``x`` and ``x + n`` are alike if everything that a node is
-(kind, op, source, work, bytes, what it exchanges with whom) is the same, and so is where their
-operands come from: from n nodes later as well, or from outside of the repeated part.  Lags n are
-found by autocorrelation, and what is found is then compared column by column.
+The idea: a recorded or unrolled step repeats a microbatch, a layer or an accumulated batch many
+times, node for node. Nodes ``x`` and ``x + n`` are alike if all their properties (kind, op, source,
+work, bytes, what is exchanged with which ranks) are the same, and if their operands also come from
+nodes that are n apart, or from outside the repeated part. Lags n are found by autocorrelation, and
+then compared column by column.
 
     warm-up    F0 F1      F2 B0  F3 B1  F4 B2  F5 B3      B4 B5    cool-down
                           [period ][     ][     ]
@@ -25,11 +25,11 @@ from flint.graph.communication import Communication
 from flint.graph.graph import NODE_COLUMNS, WORK_COLUMNS, Ints, NodeKind, WorkloadGraph
 from flint.mesh.ragged import row_of_entry
 
-#: Periods that make a part.
+#: The fewest periods of a part.
 _LEAST: Final = 4
-#: Lags that are looked at for one part.
+#: The most lags that are tried for one part.
 _LAGS: Final = 24
-#: A longer period must cover so much more than a shorter one.
+#: How much more than a shorter period a longer one must cover.
 _MORE: Final = 1.1
 _SEED: Final = 20_250_101
 
@@ -40,8 +40,8 @@ class Periods:
 
     Attributes:
         start: its first node.
-        nodes: of one period.
-        count: periods.
+        nodes: number of nodes of one period.
+        count: number of periods.
     """
 
     start: int
@@ -50,7 +50,7 @@ class Periods:
 
     @property
     def end(self) -> int:
-        """The first node behind it."""
+        """The first node after it."""
         return self.start + self.nodes * self.count
 
 
@@ -59,7 +59,7 @@ def periods(graph: WorkloadGraph, least: int = _LEAST) -> list[Periods]:
 
     Args:
         graph: a program; the bodies of its loops are not looked into.
-        least: periods of a part.
+        least: fewest periods of a part.
     """
     found: list[Periods] = []
     details = _details(graph)
@@ -85,7 +85,7 @@ def communication_numbers(communications: tuple[Communication, ...]) -> Ints:
         # Tables over many ranks are compared once per object.
         if id(ranks) not in by_object:
             by_object[id(ranks)] = among.setdefault(ranks, len(among))
-        # The channel says who is meant between send and recv alone (see flint.execution.tags).
+        # The channel matters only between send and recv (see flint.execution.tags).
         channel = item.channel if item.kind in ("send", "recv") else 0
         key = (
             by_object[id(ranks)], channel, item.kind, item.reduction, item.operand_bytes,
@@ -99,7 +99,7 @@ def communication_numbers(communications: tuple[Communication, ...]) -> Ints:
 def _details(graph: WorkloadGraph) -> Ints:
     """What each node exchanges, as a number, shape [nodes].
 
-    Loops and conditionals are like no other node.
+    Loops and conditionals are never equal to another node.
     """
     own = np.arange(len(graph), dtype=np.int64)
     talks = graph.kind == NodeKind.COMMUNICATION
@@ -111,9 +111,9 @@ def _details(graph: WorkloadGraph) -> Ints:
 
 
 def _numbers(graph: WorkloadGraph, details: Ints) -> Ints:
-    """A number per node, equal for nodes that are the same but for their operands, shape [nodes].
+    """A number per node, equal for nodes that differ only in their operands, shape [nodes].
 
-    Unlike nodes may have equal numbers, which are hashes; ``_alike`` compares their columns.
+    The numbers are hashes, so different nodes may share one; ``_alike`` compares their columns.
     """
     columns = [details, *(getattr(graph, name) for name in NODE_COLUMNS if name != "detail")]
     columns += [np.diff(graph.operand_ptr), np.diff(graph.order_ptr)]
@@ -133,7 +133,7 @@ def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def _hashed(ptr: Ints, columns: list[NDArray[np.integer]]) -> Ints:
-    """A hash of each row of a ragged table: how many entries, and which in which order."""
+    """A hash of each row of a ragged table: its length, its entries and their order."""
     place = (np.arange(int(ptr[-1]), dtype=np.int64) - ptr[row_of_entry(ptr)]).view(np.uint64)
     entry = _mixed(place + np.uint64(1))
     for column in columns:
@@ -166,7 +166,7 @@ def _longest(
 
 
 def _lags(numbers: Ints, least: int) -> list[int]:
-    """Lags at which most nodes are equal to those so far behind them, ascending.
+    """Lags at which most nodes are equal to those that far after them, in ascending order.
 
     The autocorrelation of random phases, one per number: unequal numbers cancel out.
     """
@@ -183,7 +183,7 @@ def _lags(numbers: Ints, least: int) -> list[int]:
 
 
 def _run(holds: NDArray[np.bool_]) -> Ints:
-    """Begin and end of the longest run."""
+    """Start and end of the longest run."""
     edges = np.diff(np.concatenate([[False], holds, [False]]).astype(np.int8))
     begins, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
     if not len(begins):
@@ -196,10 +196,10 @@ def _alike(
     graph: WorkloadGraph, details: Ints, start: int, end: int, lag: int
 ) -> NDArray[np.bool_]:
     """Which nodes of ``start .. end`` have the same columns, results, work and edges as the nodes
-    ``lag`` behind them, shape [end - start].
+    ``lag`` after them, shape [end - start].
 
-    An operand or a node that comes first is the same if it is ``lag`` behind too, or if both stand
-    before ``start``: whether these are over is then no question any more.
+    Operands and dependencies are the same if they, too, are ``lag`` apart, or if both are before
+    ``start``: those have ended by then in any case.
     """
     nodes = np.arange(start, end, dtype=np.int64)
     alike: NDArray[np.bool_] = details[nodes] == details[nodes + lag]

@@ -1,4 +1,4 @@
-"""Issue order by keys: of what waits for nothing any more, the one with the lowest key is next.
+"""Issue order by keys: the next item is the ready one with the lowest key.
 
 >>> ready_order([5, 1, 3], np.array([0]), np.array([1]))
 [2, 0, 1]
@@ -15,14 +15,14 @@ from flint.mesh.ragged import Ints
 
 
 def ready_order(keys: Sequence[float], before: Ints, after: Ints) -> list[int]:
-    """Items in the order of their keys, and of their numbers, as far as the edges allow.
+    """Items in the order of their keys, then of their numbers, as far as the edges allow.
 
     Args:
-        keys: of each item.
+        keys: the key of each item.
         before, after: items at the ends of each edge, shape [edges].
 
     Returns:
-        The items without those on a cycle and those that wait for one.
+        The items, except those on a cycle and those that wait for one.
     """
     count = len(keys)
     by_start = np.argsort(before, kind="stable")

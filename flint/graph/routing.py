@@ -1,8 +1,8 @@
 """How a router's choices spread over experts: the stated model of counts that are data.
 
-The idea: which expert gets which token is known when a program runs.  Before that it is assumed, in
-words that every report repeats: all experts get equally many, or the i-th most popular one a share
-that falls as 1 / i^S, or loads that were measured.
+The idea: which expert gets which token is known only when a program runs.  Before that it is
+assumed, and every report repeats the assumption: all experts get the same number, or the i-th most
+popular one gets a share that falls as 1 / i^S, or loads were measured.
 
     routing_of("zipf:1.2").counts(choices=80, experts=4)    # [9, 35, 15, 21]
     routing_of((4, 2, 1, 1)).busiest(experts=4, ranks=2)    # 1.5: of 8 choices one rank gets 6
@@ -19,11 +19,11 @@ from typing import Any, Final
 
 from flint.errors import UsageError
 
-#: Which expert is how popular: a fixed order that no one would guess from their numbers.
+#: The order of experts by popularity: fixed, but unrelated to their numbers.
 _MIXING: Final = 2654435761
-#: No model has more experts.
+#: The most experts of a model.
 _MOST: Final = 1 << 16
-#: No file of loads is longer, in bytes.
+#: The largest file of loads, in bytes.
 _LONGEST: Final = 1 << 20
 
 
@@ -33,9 +33,9 @@ class Routing:
 
     Attributes:
         name: what reports call it.
-        loads: relative loads of the experts; empty: by ``exponent``.
-        exponent: S of Zipf's law: 0 gives all experts equally many.
-        experts: how many there are, where that was stated; 0: what the program says.
+        loads: relative loads of the experts; if empty, ``exponent`` is used.
+        exponent: S of Zipf's law; with 0, all experts get the same number.
+        experts: number of experts, if given; 0: as in the program.
     """
 
     name: str = "balanced"
@@ -59,7 +59,8 @@ class Routing:
         return [load / whole for load in loads]
 
     def counts(self, choices: int, experts: int) -> list[int]:
-        """Choices per expert, as near to the loads as whole numbers get; they add up.
+        """Choices per expert, as close to the loads as whole numbers allow; they add up to all
+        choices.
 
         Raises:
             UsageError: the routing is of another number of experts.
@@ -72,14 +73,15 @@ class Routing:
         return found
 
     def busiest(self, experts: int, ranks: int) -> float:
-        """What the rank with the most popular experts gets, over the mean of all ranks.
+        """The load of the rank with the most popular experts, divided by the mean of all ranks.
 
         Args:
-            experts: of all ranks together; consecutive ones are on one rank.
-            ranks: among which they are split.
+            experts: number of experts on all ranks; consecutive ones are on one rank.
+            ranks: number of ranks that they are split among.
 
         Raises:
-            UsageError: experts that do not divide among the ranks, or another number of them.
+            UsageError: the experts do not divide among the ranks, or the routing is of another
+                number of them.
         """
         if experts % ranks:
             raise UsageError(f"routing: {experts} experts do not divide evenly over {ranks} ranks")
@@ -105,7 +107,7 @@ def routing_of(setting: Any) -> Routing:
             number per expert; or the relative loads of the experts themselves.
 
     Raises:
-        UsageError: something else, or a file that holds something else.
+        UsageError: another setting, or a file with another content.
     """
     if setting is None or setting in ("balanced", "uniform"):
         return Routing()
@@ -141,7 +143,9 @@ def _is_load(load: Any) -> bool:
 
 
 def _read(path: Path) -> list[float]:
-    """Numbers of a file, apart by white space, commas or brackets; lines with # are remarks."""
+    """Numbers of a file, separated by white space, commas or brackets; lines with # are
+    comments.
+    """
     try:
         with path.open("rb") as file:
             content = file.read(_LONGEST + 1)

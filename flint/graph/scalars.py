@@ -1,13 +1,13 @@
-"""Scalars that a program computes from its place: rank, loop counter, constants.
+"""Scalars that a program computes from rank, loop counters and constants.
 
 The idea: predicates of conditionals, slice offsets ("my shard") and trip counts are small integer
 expressions over partition id, replica id, loop iterations and constants.  They are kept as
-expressions and evaluated for all ranks (or all iterations) at once with numpy, so that what a rank
-does is computed and never guessed.
+expressions and evaluated for all ranks (or all iterations) at once with numpy, so that the
+behaviour of a rank is computed, never guessed.
 
-Numbers are the true values in int64.  StableHLO's integers wrap around at their width, so whoever
-builds an expression of an op that can leave its type's range puts ``wrap`` around it; ``ui64``,
-whose values do not fit, has no expressions.
+Numbers are the true values in int64.  StableHLO's integers wrap around at their width, so an
+expression of an op that can leave its type's range is enclosed in ``wrap``; ``ui64``, whose values
+do not fit, has no expressions.
 
     >>> my_row = Scalar("divide", (Scalar("partition_id"), constant(8)))
     >>> evaluate(my_row, Place(partitions=np.arange(16)))
@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 
 Value = NDArray[np.int64] | NDArray[np.float64] | NDArray[np.bool_] | np.generic | int
 
-#: Expressions deeper than this are given up: nothing real needs them, and evaluation recurses.
+#: Deeper expressions are given up: no real program needs them, and evaluation recurses.
 MAX_DEPTH = 200
-#: So are those of more operators, shared parts counted each time: evaluation walks a tree.
+#: So are expressions of more operators, counting shared parts each time: evaluation walks a tree.
 MAX_SIZE = 4096
 
 
@@ -54,7 +54,7 @@ class Scalar:
 
     @property
     def key(self) -> Hashable:
-        """Equal for expressions that are written alike."""
+        """Equal for expressions that are written in the same way."""
         value = self.value.tobytes() if isinstance(self.value, np.ndarray) else self.value
         return (self.op, value, *[arg.key for arg in self.args])
 
@@ -106,7 +106,7 @@ def _remainder(a: Any, b: Any) -> Any:
 
 
 def bits_of(dtype: str) -> int:
-    """Width of an integer type in bits (``index`` is 64)."""
+    """Width of an integer type in bits (``index`` has 64)."""
     return 64 if dtype == "index" else int(dtype.lstrip("ui"))
 
 
@@ -256,7 +256,9 @@ def largest_parts(scalar: Scalar, wanted: Callable[[set[int]], bool]) -> Iterato
 
 
 def substituted(scalar: Scalar, level: int, by: Scalar) -> Scalar | None:
-    """``scalar`` with ``by`` in the place of the iteration at ``level``; None when too large."""
+    """``scalar`` with ``by`` in place of the iteration at ``level``; None if it becomes too
+    large.
+    """
     if scalar.op == "iteration":
         return by if scalar.value == level else scalar
     if not scalar.args:
@@ -273,5 +275,5 @@ def substituted(scalar: Scalar, level: int, by: Scalar) -> Scalar | None:
 
 
 def depends_on_rank(scalar: Scalar) -> bool:
-    """Whether ranks may disagree about the value."""
+    """Whether the value may differ between ranks."""
     return scalar.mentions("partition_id") or scalar.mentions("replica_id")

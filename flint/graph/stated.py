@@ -1,7 +1,8 @@
-"""What a graph does not state: work and traffic of kernels that were only measured.
+"""What a graph does not know: work and traffic of kernels that were only measured.
 
-The idea: a profiler says how long a kernel took.  What it computed and moved is known where shapes
-were recorded as well; elsewhere it is unknown, which is not zero.  Copies compute nothing.
+The idea: a profiler shows how long a kernel took.  What the kernel computed and moved is known only
+if shapes were recorded as well; otherwise it is unknown, which is not zero.  Copies compute
+nothing.
 
     unstated_work(graph), unstated_traffic(graph)      # masks, shape [nodes]
     unstated_values(graph)                             # whether memory is unknown
@@ -20,9 +21,9 @@ from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.work import Role, Unit
 from flint.mesh.ragged import row_of_entry
 
-#: In the place of a number that nobody knows; null in JSON.
+#: Stands for an unknown number; null in JSON.
 UNKNOWN: Final = math.nan
-#: What device copies are called in profiles.
+#: Names of device copies in profiles.
 _COPIES: Final = ("memcpy", "memset")
 
 
@@ -32,7 +33,7 @@ def is_copy(op: str) -> bool:
 
 
 def unstated_work(graph: WorkloadGraph) -> NDArray[np.bool_]:
-    """Measured kernels of which the graph has no FLOPs, shape [nodes]."""
+    """Measured kernels without known FLOPs, shape [nodes]."""
     measured = _measured(graph)
     if not measured.any():
         return measured
@@ -44,7 +45,7 @@ def unstated_work(graph: WorkloadGraph) -> NDArray[np.bool_]:
 
 
 def unstated_traffic(graph: WorkloadGraph) -> NDArray[np.bool_]:
-    """Measured kernels of which the graph has no bytes, shape [nodes]."""
+    """Measured kernels without known bytes, shape [nodes]."""
     unstated: NDArray[np.bool_] = _measured(graph) & (graph.bytes_read + graph.bytes_written == 0)
     return unstated
 
@@ -63,7 +64,7 @@ def _measured(graph: WorkloadGraph) -> NDArray[np.bool_]:
 
 
 def without_unknown(items: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A dictionary for JSON: None for what is unknown (a ``dict_factory`` of ``asdict``)."""
+    """A dictionary for JSON, with None for unknown values (a ``dict_factory`` of ``asdict``)."""
     return {
         key: None if isinstance(value, float) and math.isnan(value) else value
         for key, value in items

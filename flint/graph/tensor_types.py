@@ -14,9 +14,9 @@ import math
 from dataclasses import dataclass
 
 #: Bits that one element occupies in memory.  Sub-byte types are packed (XLA's convention for
-#: ``i4``/``ui4`` and smaller); ``i1`` (pred) takes a byte.  No tensor has ``tf32``, ``mxf8``
-#: or ``mxf4``, which products are computed in: the latter of narrow floats with a scale per block
-#: (MXFP8; MXFP4 and NVFP4).
+#: ``i4``/``ui4`` and smaller); ``i1`` (pred) takes a byte.  No tensor has ``tf32``, ``mxf8`` or
+#: ``mxf4``; only products are computed in these: the latter two are narrow floats with a scale per
+#: block (MXFP8; MXFP4 and NVFP4).
 DTYPE_BITS: dict[str, int] = {
     "i1": 8, "i2": 2, "i4": 4, "i8": 8, "i16": 16, "i32": 32, "i64": 64,
     "ui2": 2, "ui4": 4, "ui8": 8, "ui16": 16, "ui32": 32, "ui64": 64,
@@ -41,7 +41,7 @@ class TensorType:
         shape: dims, outermost first; ``()`` is a scalar (or a token).
         dtype: element type by its StableHLO name.
         bytes: size in memory, sub-byte elements packed, rounded up.
-        dynamic: a dim had no static size; its bound (or 1) stands in ``shape``.
+        dynamic: whether a dim had no static size; ``shape`` then has its bound (or 1).
     """
 
     shape: tuple[int, ...]
@@ -62,7 +62,7 @@ TOKEN = TensorType((), "token", 0)
 
 
 def tensor_type(shape: tuple[int, ...], dtype: str, dynamic: bool = False) -> TensorType:
-    """The type for ``shape`` and ``dtype`` with its size worked out.
+    """The type for ``shape`` and ``dtype``, with its size computed.
 
     Raises:
         KeyError: an element type that ``DTYPE_BITS`` does not list.

@@ -1,8 +1,8 @@
 """When the nodes of a recorded program began and were launched.
 
-The idea: a graph says what waits for what and how long each node took; a profile also says when
-each node began.  What lies between the end of all that a node waits for and its begin is the host's
-doing, or the device's; ``flint.passes.host_lane`` makes nodes and delays of it.
+The idea: a graph has what waits for what and how long each node took; a profile also has when each
+node began.  The time from the end of a node's dependencies to its own start is due to the host or
+the device; ``flint.passes.host_lane`` turns it into nodes and delays.
 
     timing = Timing(start, launch, waits)
     timing.start[7] - timing.launch[7]          # from the call to the kernel, nanoseconds
@@ -20,7 +20,7 @@ from flint.errors import FlintError
 from flint.graph.arrays import DAMAGED, arrays_of
 from flint.mesh.ragged import Ints
 
-#: A launch that the profile does not tell.
+#: A launch that the profile does not record.
 UNKNOWN_LAUNCH: Final = -1
 #: More nanoseconds than a step takes.
 _LATEST: Final = 1 << 62
@@ -28,19 +28,18 @@ _LATEST: Final = 1 << 62
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Timing:
-    """Times of one program's nodes, nanoseconds from the begin of the step.
+    """Times of one program's nodes, in nanoseconds from the start of the step.
 
-    The step begins when the first node of any traced rank does, on one clock for all of them; of
-    programs that ran on a host, when its first mark does.
+    The step begins with the first node of any traced rank, on one clock for all ranks; for programs
+    that ran on a host, with its first mark.
 
     Attributes:
         start: when each node began, shape [nodes].
-        launch: when the host issued it, 0 for what was issued before the step's begin,
-            ``UNKNOWN_LAUNCH`` where the profile does not tell, shape [nodes].
-        waits: (node, node launched afterwards): the host went on only when the first one was over,
-            shape [waits, 2].
-        over: of a program that ran on a host, when the mark of its step ends; 0 where there is
-            none.
+        launch: when the host issued it, 0 if before the step's start, ``UNKNOWN_LAUNCH`` if not
+            recorded, shape [nodes].
+        waits: (node, node launched afterwards): the host continued only after the first one had
+            ended, shape [waits, 2].
+        over: for a program that ran on a host, the end of its step's mark; 0 if there is none.
     """
 
     start: Ints
@@ -62,11 +61,11 @@ class Timing:
 
         Args:
             data: the archive.
-            nodes: how many the program's graph has.
-            name: of the file, for messages.
+            nodes: number of nodes of the program's graph.
+            name: the file's name, for messages.
 
         Raises:
-            FlintError: no such archive, or one of another graph.
+            FlintError: not such an archive, or one for another graph.
         """
         try:
             arrays = arrays_of(data, name)

@@ -1,6 +1,6 @@
-"""Copies between the device's memory and the host's: ops of their own in a graph.
+"""Copies between the device's memory and the host's, which are separate ops in a graph.
 
-JAX's have XLA's names; PyTorch's keep those of the ops that copy, with the way in place of the
+JAX's have XLA's names; PyTorch's have those of the copying ops, with the direction in place of the
 overload (``aten.copy_.to_host``).
 
 transfers(graph)        # -1 of a copy to the host, 1 of one back, else 0
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from flint.graph.graph import NodeKind, WorkloadGraph
 
-#: What XLA calls them.
+#: XLA's names for them.
 TO_HOST: Final = "MoveToHost"
 TO_DEVICE: Final = "MoveToDevice"
 
-#: PyTorch's ops that may copy from one memory to the other, and the ways.
+#: PyTorch's ops that may copy from one memory to the other, and the directions.
 COPIES: Final = ("aten._to_copy", "aten.copy_")
 HOST_WAY: Final = "to_host"
 DEVICE_WAY: Final = "to_device"
@@ -33,12 +33,12 @@ _WAYS: Final = {
 
 
 def is_transfer(name: str) -> bool:
-    """Whether an op of this name is one."""
+    """Whether an op of this name is such a copy."""
     return name in _WAYS
 
 
 def has_transfers(graph: WorkloadGraph) -> bool:
-    """Whether there may be any, in the graph or below."""
+    """Whether the graph or a body below it may have such copies."""
     return not _WAYS.keys().isdisjoint(graph.tables.ops)
 
 

@@ -36,7 +36,7 @@ from flint.graph.instance_count import check_size
 from flint.mesh.ragged import pointer, row_of_entry
 
 Lookahead = int | None | Literal["own"]
-#: What a communication is to a loop's sequencing (see ``unroll``).
+#: A communication's role in a loop's sequencing (see ``unroll``).
 ABSENT: Final = 0
 UNCHAINED: Final = 1
 CHAINED: Final = 2
@@ -56,8 +56,8 @@ class Unrolled:
         kind: ``NodeKind`` (compute or communication), shape [instances].
         detail: index into ``tables.communications``, -1 for compute, shape [instances].
         ptr: CSR pointer over ``deps``, shape [instances + 1].
-        deps: instances that come first, ascending per instance and kind.
-        dep_kind: ``EdgeKind``; a loop's sequencing is STREAM: the earlier instance must be over.
+        deps: the instances to wait for, ascending per instance and kind.
+        dep_kind: ``EdgeKind``; a loop's sequencing is STREAM: the earlier instance must have ended.
     """
 
     graphs: tuple[WorkloadGraph, ...]
@@ -98,13 +98,13 @@ def unroll(
 ) -> Unrolled:
     """Open all loops of a program.
 
-    Iteration ``i`` of a loop with lookahead ``k`` starts communicating when everything of iteration
-    ``i - k - 1`` is over: its first communication waits for that iteration's sinks.
+    Iteration ``i`` of a loop with lookahead ``k`` starts communicating when all of iteration ``i -
+    k - 1`` has ended: its first communication waits for that iteration's sinks.
 
     Args:
         graph: the program.
-        lookahead: iterations that may overlap in every loop, None for no limit, ``"own"`` for what
-            each loop says.
+        lookahead: iterations that may overlap in every loop, None for no limit, ``"own"`` for each
+            loop's own value.
         presence: per entry of ``tables.communications``: ABSENT ones do not exist for the ranks in
             question, UNCHAINED ones do not hold back the communications after them (a lone
             receive), CHAINED ones do (the default).  An iteration is held back at its first

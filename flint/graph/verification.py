@@ -1,8 +1,8 @@
-"""Checking a graph: whether its columns say one consistent thing.
+"""Checking a graph: whether its columns are consistent.
 
-The idea: every statement that readers, passes and writers rely on is tested here on whole columns,
-so that it costs little enough to run before and after every pass.  A violation is an error that
-names the first node at fault, never a repair.
+The idea: every property that readers, passes and writers rely on is tested here on whole columns,
+which is cheap enough to run before and after every pass.  A violation is an error that names the
+first faulty node; nothing is repaired.
 
     verify(graph)        # raises FlintError: "graph, node 12 (add): operand 0 is value 99 ..."
 """
@@ -18,7 +18,7 @@ from flint.graph.tensor_types import DTYPES
 from flint.graph.work import Role, Unit
 from flint.mesh.ragged import row_of_entry
 
-#: A step of so many iterations ends after the universe; sums over them still have a float.
+#: A step of this many iterations would outlast the universe; sums over them still fit into a float.
 MOST_ITERATIONS = 10**100
 _BYTES = ("bytes_read", "bytes_written", "bytes_aliased")
 
@@ -49,7 +49,7 @@ def _fail(graph: WorkloadGraph, where: str, node: int, what: str) -> None:
 
 
 def _no_node(graph: WorkloadGraph, where: str, bad: NDArray[np.bool_], what: str) -> None:
-    """Fail at the first node where ``bad`` holds."""
+    """Fail at the first node for which ``bad`` is true."""
     if bad.any():
         _fail(graph, where, int(np.argmax(bad)), what)
 
@@ -197,7 +197,7 @@ def _loops(graph: WorkloadGraph, where: str) -> None:
 
 
 def _iterations(graph: WorkloadGraph) -> int:
-    """How often the innermost body of a graph runs, at most; at least once."""
+    """The most runs of the innermost body of a graph; at least 1."""
     return max((loop.trip_count * _iterations(loop.body) for loop in graph.loops), default=1) or 1
 
 

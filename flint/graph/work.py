@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 
 class Unit(IntEnum):
-    """Where FLOPs run; or, of a run that was measured, nanoseconds in their place.
+    """Where FLOPs run; for a measured run, nanoseconds take their place.
 
-    DELAY is how long after all that it waits for a node begins, AHEAD how long before: what two
-    clocks of a profiler differ by.  OUTDATED is what a communication took in the run, among another
-    number of ranks than it has now.
+    DELAY is how long after its dependencies a node begins, AHEAD how long before them (two clocks
+    of a profiler may differ). OUTDATED is the time of a communication in the run, where it was
+    among another number of ranks.
     """
 
     MATMUL = 0
@@ -31,7 +31,7 @@ class Unit(IntEnum):
 
 
 class Role(IntEnum):
-    """What an op is to a compiler that fuses; decides category and fusion."""
+    """What an op is to a fusing compiler; decides category and fusion."""
 
     ALIAS = 0  # the result is the operand's buffer: reshape, mhlo.copy, tuple plumbing
     GENERATE = 1  # made from nothing: constant, iota, partition_id
@@ -40,7 +40,7 @@ class Role(IntEnum):
     REDUCTION = 4
     CONTRACTION = 5  # dot, convolution
     UPDATE = 6  # writes part of an operand's buffer: dynamic_update_slice, scatter
-    OPAQUE = 7  # one kernel of its own: sort, fft, library calls, composites
+    OPAQUE = 7  # a separate kernel: sort, fft, library calls, composites
     COLLECTIVE = 8
     CONTROL = 9  # call, while, case, if: the walker opens them
 
@@ -71,9 +71,9 @@ class WorkItem(NamedTuple):
         unit: where they run.
         dtype: element type of the operands (StableHLO name).
         flops: 2 per multiply-add on MATMUL; XLA's counts on VECTOR (1 per element and op);
-            function evaluations on TRANSCENDENTAL; of MEASURED the nanoseconds that it took, which
-            take the place of any modelled time; of DELAY and AHEAD nanoseconds too.
-        dims: (batch, m, n, k) of a GEMM or of a convolution seen as one; None elsewhere.
+            function evaluations on TRANSCENDENTAL; nanoseconds on MEASURED, which replace any
+            modelled time, and on DELAY and AHEAD.
+        dims: (batch, m, n, k) of a GEMM or of a convolution seen as one; else None.
     """
 
     unit: Unit
@@ -87,7 +87,7 @@ class Work(NamedTuple):
 
     Attributes:
         items: FLOPs by unit and type; empty for pure data movement.
-        read: bytes read from operands, as accessed (a slice reads what it takes).
+        read: bytes read from operands, as accessed (a slice reads only its own part).
         written: bytes written to results.
         aliased: bytes of results that share an operand's buffer (updated in place), not moved.
     """
@@ -99,7 +99,7 @@ class Work(NamedTuple):
 
     @property
     def flops(self) -> int:
-        """All FLOPs but transcendentals, as XLA's ``flops`` counts them."""
+        """All FLOPs except transcendentals, as XLA's ``flops`` counts them."""
         return sum(item.flops for item in self.items if item.unit < Unit.TRANSCENDENTAL)
 
     @property

@@ -1,7 +1,7 @@
-"""Adding up what happened: from the machine's ticks to a program's and a workload's figures.
+"""Adding up the results: from the machine's ticks to a program's and a workload's figures.
 
-The idea: every actor's ticks are counted once for each rank that it stands for; what a shortened
-loop left out is counted as often as it happens again.
+The idea: every actor's ticks are counted once for each rank that it stands for; the part of a
+shortened loop that repeats is counted as often as it repeats.
 
     program_result(0, workload, everyone, happened, repeated, [0], system, memory).figures
 """
@@ -50,14 +50,14 @@ def program_result(
     """One program's figures and classes.
 
     Args:
-        number: of the program in the workload.
-        workload: what ran.
+        number: the program's number in the workload.
+        workload: the simulated workload.
         everyone: all actors.
         happened: when everything happened.
-        repeated: what of it happens again.
-        actors: those of the program.
-        system: what it ran on.
-        memory: what the program needs on one rank.
+        repeated: the part that happens again.
+        actors: the program's actors.
+        system: the system that it ran on.
+        memory: the memory that the program needs on one rank.
     """
     program = workload.programs[number]
     share = {actor: everyone.info[actor].ranks / program.ranks.size for actor in actors}
@@ -128,7 +128,7 @@ def program_result(
 
 
 def last_end(happened: Run, repeated: list[Repeat], actors: Iterable[int]) -> int:
-    """When the last of some actors is done, in ticks, with everything that happens again."""
+    """When the last of some actors ends, in ticks, including everything that happens again."""
 
     def end_of(actor: int) -> int:
         last = int(happened.end[actor].max(initial=0))
@@ -139,7 +139,7 @@ def last_end(happened: Run, repeated: list[Repeat], actors: Iterable[int]) -> in
 
 
 def whole_figures(figures: list[Figures], programs: list[ProgramResult]) -> Figures:
-    """The workload's figures: means by number of ranks, sums and maxima where they are.
+    """The workload's figures: means weighted by number of ranks, and sums or maxima where needed.
 
     Ranks that run no kernels, because they were not traced or have nothing to do, are left out.
     """
@@ -154,7 +154,7 @@ def whole_figures(figures: list[Figures], programs: list[ProgramResult]) -> Figu
         return sum(value * program.rank_count for value, program in weighted) / ranks
 
     exposed = mean([item.exposed_communication_seconds for item in figures])
-    # Ranks of a program that is over wait for the others.
+    # Ranks of a program that has ended wait for the others.
     idle = mean([item.idle_seconds + step - item.step_seconds for item in figures])
     ideal = mean([item.mfu * item.step_seconds for item in figures])
     return Figures(
@@ -171,7 +171,7 @@ def whole_figures(figures: list[Figures], programs: list[ProgramResult]) -> Figu
 
 
 def _largest(values: list[float]) -> float:
-    """The maximum, unknown where one of them is."""
+    """The maximum; unknown if any value is."""
     return UNKNOWN if any(map(math.isnan, values)) else max(values)
 
 

@@ -1,7 +1,8 @@
-"""Actors of a workload: each behaviour's nodes, how long they take and whom they meet.
+"""Actors of a workload: each behaviour's nodes, how long they take and which other actors they
+meet.
 
-The idea: unroll a program once per way of taking part, emit the nodes that execution traces would
-hold, and give collectives and messages numbers that all partners agree on.
+The idea: unroll a program once per structure, emit the nodes that execution traces would have, and
+give collectives and messages numbers that are the same for all partners.
 
     everyone = build_actors(programs, mesh.size, durations)
     run(everyone.columns, everyone.members)
@@ -30,10 +31,10 @@ from flint.simulation.behaviours import Behaviours, Plan, behaviours, plan
 from flint.simulation.machine import Actor
 from flint.simulation.replay import NO_REPLAY, Replay, replayed
 
-#: Nodes of all actors together; each takes some hundred bytes while the machine runs.
+#: The most nodes of all actors together; each takes some hundred bytes while the machine runs.
 MAX_NODES: Final = 10_000_000
 
-#: The chain of communications that are in none.
+#: The chain number of communications that are in no chain.
 UNCHAINED: Final = -1
 
 #: Ticks of each node of an emission: (plan, unrolled, emission, rank that stands for the others).
@@ -44,13 +45,13 @@ Speeds = Callable[[Plan, Unrolled, Emission, int], NDArray[np.float64]]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ActorInfo:
-    """Whom an actor stands for.
+    """The ranks that an actor stands for.
 
     Attributes:
         program: number of its program.
         structure: its ranks' structure.
         rank: the rank that stands for the others.
-        ranks: how many there are.
+        ranks: number of ranks.
         unrolled: its program's instances.
         emission: its nodes.
     """
@@ -69,8 +70,8 @@ class Actors:
 
     Attributes:
         columns: what the machine runs.
-        info: whom each of them stands for, and with which nodes.
-        members: actors per meeting.
+        info: the ranks and nodes of each actor.
+        members: number of actors per meeting.
         behaviours: which actor stands for each rank.
     """
 
@@ -97,16 +98,17 @@ def build_actors(
         programs: graphs and the ranks that run them; together all ranks, each once.
         world: number of ranks.
         durations: ticks of an actor's nodes.
-        costs: what makes ranks of one structure differ in time, as columns over ranks.
+        costs: properties that make ranks of one structure differ in time, as columns over ranks.
         broadcast_tree: see ``flint.simulation.behaviours.plan``.
-        order: whether a rank issues its communications one after another, or those of each
-            communicator, which then has a slot of its own.
-        replay: what of recorded programs keeps its measured time; measured communications are in
-            the order of their streams alone.
-        speeds: of kernels beside an actor's communications; by default nothing slows them down.
+        order: whether a rank issues all its communications in one order, or those of each
+            communicator, which then has its own slot.
+        replay: which parts of recorded programs keep their measured time; measured communications
+            keep only the order of their streams.
+        speeds: speeds of kernels during an actor's communications; by default nothing slows them
+            down.
 
     Raises:
-        FlintError: messages that do not match, programs too large to unroll or to run.
+        FlintError: messages do not match, or programs are too large to unroll or to run.
     """
     plans = [plan(graph, ranks, broadcast_tree=broadcast_tree) for graph, ranks in programs]
     found = behaviours(plans, world, costs(plans) if costs is not None else ())
@@ -163,7 +165,9 @@ def _answered(
     found: Behaviours,
     replay: Replay,
 ) -> NDArray[np.bool_]:
-    """RECVs whose sender is no recorded rank: it sends at once, however long they took."""
+    """RECVs whose sender is not a recorded rank: the sender sends at once, however long they
+    took.
+    """
     answered = np.zeros(len(item.communications) + 1, np.bool_)
     for index in item.used:
         for peer in structure.parts[index].peers if replay.measured_communication else ():
@@ -176,7 +180,7 @@ def _answered(
 
 
 def _slots_of(unrolled: Unrolled, emission: Emission, slots: Ints | None) -> Ints | None:
-    """The slot of every node, 0 where it takes none; copies of each direction have their own."""
+    """The slot of every node, 0 if it takes none; copies in each direction have their own."""
     loads, stores = (emission.type == kind for kind in (NodeType.MEM_LOAD, NodeType.MEM_STORE))
     copies = loads | stores
     found = None
@@ -196,7 +200,7 @@ def _open(
     number: int,
     slots: Ints | None,
 ) -> tuple[Unrolled, Emission]:
-    """Instances and nodes of one structure; structures that chain alike share the instances."""
+    """Instances and nodes of one structure; structures with the same chains share the instances."""
     structure = item.structures[index]
     presence = presence_of(structure.parts)
     alike = (
@@ -209,7 +213,7 @@ def _open(
 
 
 class _Numbers:
-    """Numbers of meetings and messages that all partners come to."""
+    """Numbers of meetings and messages that are the same for all partners."""
 
     def __init__(self, found: Behaviours) -> None:
         self.found = found

@@ -1,9 +1,9 @@
-"""How attention that a program spells out is timed: as written, or as training's fused kernels.
+"""How attention that a program writes out is timed: op by op, or as a fused kernel.
 
-The idea: what is a kernel in the program is one in time: the call of cuDNN, of a Pallas kernel, of
-PyTorch's, or a composite.  A product, a softmax and a product are no such call, and no compiler
-makes one of them: XLA runs what is written.  Only the user can know that another program will run.
-Where that would make a difference, both times are told.
+The idea: a kernel in the program is timed as a kernel: a call of cuDNN, of a Pallas kernel or of
+PyTorch's, or a composite.  A product, a softmax and a product are not such a call, and no compiler
+turns them into one: XLA runs what is written.  Only the user can know that another program will
+run.  If that would make a difference, both times are reported.
 
     simulate(workload, attention="fused")
 """
@@ -19,25 +19,25 @@ FUSED: Final = "fused"
 AS_WRITTEN: Final = "as-written"
 CHOICES: Final = (FUSED, AS_WRITTEN)
 
-#: Times that differ by more are both told, as a share of the shorter.
+#: If times differ by more than this share of the shorter one, both are reported.
 _MATTERS: Final = 0.1
 
 
 def check_attention(choice: str | None) -> None:
-    """That there is such a choice.
+    """Check that a choice exists.
 
     Raises:
-        UsageError: there is none.
+        UsageError: it does not.
     """
     if choice is not None and choice not in CHOICES:
         raise UsageError(f"attention {choice!r}: choose from {', '.join(CHOICES)}")
 
 
 def told(written: float, fused: float) -> list[str]:
-    """What is said of attention that is timed as written, though nobody asked for it.
+    """The note about attention that is timed as written by default.
 
     Args:
-        written, fused: seconds of a step either way.
+        written, fused: seconds of a step in both cases.
     """
     if max(written, fused) <= (1 + _MATTERS) * min(written, fused):
         return []

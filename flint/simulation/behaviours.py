@@ -1,10 +1,11 @@
-"""Behaviours: the ranks that do the same at the same times, so that one of them is simulated.
+"""Behaviours: groups of ranks that do the same at the same times, so that only one is simulated.
 
-The idea: two ranks behave alike if they run the same nodes, for as long, and whoever they meet
-behaves alike too.  That is the coarsest stable colouring of the ranks: start from program and
-structure (and from what makes the same communication slower on one rank than on another), then
-tell ranks apart by the colours of their peers and groups until nothing changes.  In SPMD without
-borders one colour is left, whatever the number of ranks; a chain of pipeline stages has one each.
+The idea: two ranks behave alike if they run the same nodes, for the same time, and the ranks that
+they meet behave alike too.  This is the coarsest stable colouring of the ranks: start from program
+and structure (and from properties that make the same communication slower on one rank than on
+another), then distinguish ranks by the colours of their peers and groups until nothing changes.
+SPMD programs without boundaries end with one colour, however many ranks there are; a chain of
+pipeline stages has one colour per stage.
 
     behaviours(plans, world, costs=[]).count
 """
@@ -30,9 +31,9 @@ class Plan:
     """One program as the machine runs it.
 
     Attributes:
-        graph: what runs.
-        ranks: who runs it, ascending.
-        communications: its table, broadcasts as one collective where they are to be.
+        graph: the program's graph.
+        ranks: the ranks that run it, ascending.
+        communications: its table, with broadcasts as single collectives if so chosen.
         used: entries of the table that it issues.
         structures: its ranks by what they do.
     """
@@ -49,11 +50,11 @@ class Behaviours:
     """The colours of all ranks.
 
     Attributes:
-        colour: of each rank, shape [world].
+        colour: colour of each rank, shape [world].
         first: the lowest rank of each colour.
         place: (plan, structure) of each colour.
-        meeting: per distinct groups, the number of the set of colours in each rank's group (-1 for
-            ranks in none), and how many colours each set has.
+        meeting: for each distinct groups, the number of the set of colours in each rank's group (-1
+            for ranks in none), and the size of each set.
     """
 
     colour: Ints
@@ -72,9 +73,9 @@ def plan(graph: WorkloadGraph, ranks: Ints, *, broadcast_tree: bool = False) -> 
 
     Args:
         graph: the program.
-        ranks: who runs it.
-        broadcast_tree: broadcasts run as the messages of a tree, as execution traces have them;
-            else as one collective, as libraries run them.
+        ranks: the ranks that run it.
+        broadcast_tree: whether broadcasts run as messages of a tree, as in execution traces, or as
+            one collective, as in libraries.
     """
     table = graph.tables.communications
     if not broadcast_tree:
@@ -91,9 +92,9 @@ def behaviours(plans: Sequence[Plan], world: int, costs: Iterable[Ints] = ()) ->
     """Colour the ranks.
 
     Args:
-        plans: all programs; together they have every rank once.
+        plans: all programs; together they cover every rank once.
         world: number of ranks.
-        costs: per thing that takes longer on some ranks than on others, a number by rank.
+        costs: columns over ranks of properties that make something take longer on some ranks.
     """
     place: list[tuple[int, int]] = []
     colour = np.zeros(world, np.int64)
@@ -103,7 +104,7 @@ def behaviours(plans: Sequence[Plan], world: int, costs: Iterable[Ints] = ()) ->
             place.append((number, index))
     start = colour
     groups, peers = _partners(plans)
-    # Which of its parent's messages a rank gets: they are sent one after another.
+    # Which of its parent's messages a rank gets matters: they are sent one after another.
     turns = [_turn(peer, world) for peer in peers if peer.role == "child"]
     colour, first = combine([colour, *costs, *turns], world)
     ranks = np.arange(world, dtype=np.int64)
@@ -137,7 +138,7 @@ def _partners(plans: Sequence[Plan]) -> tuple[list[Groups], list[Peer]]:
 
 
 def _seen(peer: Peer, colour: Ints) -> Ints:
-    """The colour of each rank's peer, -1 where there is none."""
+    """The colour of each rank's peer, -1 for none."""
     ranks = np.arange(len(colour), dtype=np.int64)
     found = peer.values(ranks)
     return np.where(found >= 0, colour[np.maximum(found, 0)], -1)
@@ -155,8 +156,8 @@ def _sets(number: Ints, colour: Ints) -> tuple[Ints, Ints]:
     """The set of colours in each rank's group as a number, and the size of each set.
 
     Args:
-        number: of each rank's group, -1 for ranks in none.
-        colour: of each rank.
+        number: number of each rank's group, -1 for ranks in none.
+        colour: colour of each rank.
     """
     if not colour.any():
         return np.where(number >= 0, 0, -1), np.ones(1, np.int64)

@@ -1,4 +1,4 @@
-"""Whose buffer each value of a block lies in."""
+"""Which buffer each value of a block uses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.work import Role
 
-#: What may write its result over an operand that it reads.
+#: Roles of ops that may overwrite an operand that they read.
 _IN_PLACE = (Role.ALIAS, Role.ELEMENTWISE, Role.UPDATE, Role.OPAQUE)
 
 
@@ -20,7 +20,7 @@ def buffers(
     kept: set[int],
     size: list[int],
 ) -> list[int]:
-    """The value whose buffer each value lies in (itself where it has its own)."""
+    """The value whose buffer each value uses (itself if it has its own)."""
     buffer = list(range(graph.values))
     last = list(last)
     operand_ptr, result_ptr = graph.operand_ptr.tolist(), graph.result_ptr.tolist()
@@ -52,7 +52,7 @@ def buffers(
         elif inside[node]:
             pairs = _in_place_pairs(results, operands, size)
         elif elementwise[node] and kinds[node] == NodeKind.COMPUTE:
-            # An input's buffer is only given up to the output that it is donated to.
+            # Only the output that an input is donated to may take its buffer.
             pairs = [
                 (r, o)
                 for r in results
@@ -80,15 +80,16 @@ def buffers(
 
 
 def constant_nodes(graph: WorkloadGraph) -> list[bool]:
-    """Nodes whose results take no memory: constants that are not written."""
+    """Nodes whose results take no memory: constants that are never written."""
     constant = (graph.role == Role.GENERATE) & (graph.bytes_written == 0)
     found: list[bool] = (constant & (graph.kind == NodeKind.COMPUTE)).tolist()
     return found
 
 
 def _overwrites(graph: WorkloadGraph) -> list[bool]:
-    """PyTorch's ops in place, whose names end with an underscore: the first operands take the
-    results.  A copy does not read what it writes over."""
+    """PyTorch's in-place ops, whose names end with an underscore: the results go into the first
+    operands. A copy does not read what it overwrites.
+    """
     ops = (name.split(".")[:2] for name in graph.tables.ops)
     named = [
         op[0] == "aten" and op[-1].endswith("_") and not op[-1].endswith("copy_") for op in ops
@@ -101,10 +102,10 @@ def _overwrites(graph: WorkloadGraph) -> list[bool]:
 def _in_place_pairs(
     results: Sequence[int], operands: Sequence[int], size: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """Each result of an op in place with the operand whose buffer it takes.
+    """Each result of an in-place op with the operand whose buffer it takes.
 
-    Ops on lists name the operands of one tensor after those of another, the one that is written
-    first; a factor that all share stands once, behind the first one's.
+    Ops on lists have the operands of one tensor after those of another, beginning with the one that
+    is written; a factor that all share occurs once, after the operands of the first tensor.
     """
     if results and operands and len(operands) % len(results) == 0:
         return list(zip(results, operands[:: len(operands) // len(results)], strict=True))

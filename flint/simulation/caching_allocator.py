@@ -1,18 +1,18 @@
-"""PyTorch's caching allocator on a program's allocations: what it reserves of the device.
+"""PyTorch's caching allocator, run on a program's allocations: how much memory it reserves.
 
-The idea: what ``torch.cuda.max_memory_reserved`` says, and what does not fit, is not the bytes that
-are alive but the segments that the allocator has taken from CUDA.  It rounds sizes up, keeps a pool
-for every stream (what one stream has freed is no other one's), takes the smallest free block that
-is large enough, splits it, and joins free neighbours; segments stay.  So the step is run through it
-as PyTorch would: twice, because the optimizer makes its state at the end of the first one, in
-memory that activations have used before.
+The idea: ``torch.cuda.max_memory_reserved``, and whether a step fits, depend not on the bytes that
+are alive but on the segments that the allocator has taken from CUDA.  It rounds sizes up, keeps a
+pool for every stream (memory freed on one stream is not used on another), takes the smallest free
+block that is large enough, splits it, and joins free neighbours; segments stay.  So the step is run
+through it as in PyTorch: twice, because the optimizer creates its state at the end of the first
+step, in memory that activations used before.
 
     usage(allocations).reserved
 
-Where the device is full, segments that are free as a whole go back to CUDA before it gives up.
+If the device is full, completely free segments are returned to CUDA before it gives up.
 
-Constants and rules: c10/cuda/CUDACachingAllocator.cpp (torch 2.13).  Left out: what
-``record_stream`` keeps until another stream is through.
+Constants and rules: c10/cuda/CUDACachingAllocator.cpp (torch 2.13).  Left out: blocks that
+``record_stream`` keeps until another stream has finished.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from flint.mesh.ragged import Ints
 _MIB: Final = 2**20
 #: kMinBlockSize: sizes are multiples of it.
 _BLOCK: Final = 512
-#: kSmallSize: blocks up to this size have pools of their own, with segments of kSmallBuffer.
+#: kSmallSize: blocks up to this size have separate pools, with segments of kSmallBuffer.
 _SMALL, _SMALL_SEGMENT = _MIB, 2 * _MIB
-#: kMinLargeAlloc: smaller ones come from segments of kLargeBuffer; larger ones have segments of
+#: kMinLargeAlloc: smaller blocks come from segments of kLargeBuffer; larger ones have segments of
 #: their own size, rounded up to kRoundLarge.
 _LARGE, _LARGE_SEGMENT, _ROUND = 10 * _MIB, 20 * _MIB, 2 * _MIB
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a step takes of the device.
+    """The memory that a step takes.
 
     Attributes:
-        allocated: the most bytes alive at once, as asked for.
+        allocated: the most bytes alive at once, as requested.
         reserved: the most bytes of all segments.
         host: the most bytes alive at once in the host's memory.
-        retries: how often in a step the device was full, so that segments went back to CUDA.
+        retries: how often per step the device was full, so that segments were returned to CUDA.
     """
 
     allocated: int
@@ -62,12 +62,12 @@ class _Pool:
         small: whether it holds blocks of up to ``_SMALL``.
         expandable: it is one segment that grows, instead of many.
         reserved: bytes of its segments.
-        top: where the next segment begins.
+        top: start of the next segment.
         free: (size, address) of free blocks, sorted: the best fit is the first that is large
             enough.
         sizes: address -> size of free blocks; ``ends``: end of one -> its address.
-        segments: address -> size of each, where there are many.
-        holes: (size, address) of what a segment that grows has given back.
+        segments: address -> size of each, if there are many.
+        holes: (size, address) of what a growing segment has returned.
     """
 
     small: bool
@@ -81,11 +81,11 @@ class _Pool:
     holes: list[tuple[int, int]] = field(default_factory=list)
 
     def allocate(self, size: int) -> tuple[int, int]:
-        """A block of at least so many bytes: address and size."""
+        """A block of at least ``size`` bytes: address and size."""
         return self._split(*(self._best(size) or self._grown(size)), size)
 
     def needs(self, size: int) -> int:
-        """Bytes that must be taken from CUDA for a block of at least so many."""
+        """Bytes that must be taken from CUDA for a block of at least ``size`` bytes."""
         last = self.sizes[self.ends[self.top]] if self.expandable and self.top in self.ends else 0
         at = bisect.bisect_left(self.free, (size, -1))
         if at < len(self.free):
@@ -93,7 +93,7 @@ class _Pool:
         return self._step(size - last) if self.expandable else _segment(size, self.small)
 
     def give_back(self) -> None:
-        """Give what is free as a whole back to CUDA."""
+        """Return completely free segments to CUDA."""
         for size, address in list(self.free):
             if self.segments.get(address) == size:
                 self.reserved -= self._take(address)
@@ -105,7 +105,7 @@ class _Pool:
                     self._unmap(address, low, high)
 
     def _unmap(self, address: int, low: int, high: int) -> None:
-        """Give whole pages, from ``low`` to ``high``, of the free block at an address back."""
+        """Return whole pages, from ``low`` to ``high``, of the free block at an address."""
         end = address + self._take(address)
         self.reserved -= high - low
         if address < low:
@@ -118,12 +118,12 @@ class _Pool:
             bisect.insort(self.holes, (high - low, low))
 
     def _step(self, size: int) -> int:
-        """Bytes in whole pages of a segment that grows."""
+        """Bytes in whole pages of a growing segment."""
         step = _SMALL_SEGMENT if self.small else _LARGE_SEGMENT
         return -(-size // step) * step
 
     def _split(self, address: int, whole: int, size: int) -> tuple[int, int]:
-        """The block that is taken of a free one; what is left of that is free."""
+        """Take a block from a free one; the rest stays free."""
         rest = whole - size
         splits = rest >= _BLOCK if self.small or self.expandable else rest > _SMALL
         if splits:
@@ -132,7 +132,7 @@ class _Pool:
         return address, whole
 
     def release(self, address: int, size: int) -> None:
-        """Give a block back; free neighbours in its segment are joined with it."""
+        """Free a block; free neighbours in its segment are joined with it."""
         following = self.sizes.get(address + size)
         if following is not None:
             self._take(address + size)
@@ -144,8 +144,9 @@ class _Pool:
         self._put(address, size)
 
     def _best(self, size: int) -> tuple[int, int] | None:
-        """The smallest free block that is large enough; the end of a segment that grows counts as
-        larger than any."""
+        """The smallest free block that is large enough; the end of a growing segment counts as
+        larger than any.
+        """
         for whole, address in self.free[bisect.bisect_left(self.free, (size, -1)) :]:
             last = self.expandable and address + whole == self.top
             if not last or self.free[-1] == (whole, address):
@@ -153,7 +154,7 @@ class _Pool:
         return None
 
     def _grown(self, size: int) -> tuple[int, int]:
-        """A new block at the end of the memory that is there."""
+        """A new block at the end of the existing memory."""
         if self.expandable:
             at = bisect.bisect_left(self.holes, (self._step(size), -1))
             if at < len(self.holes):
@@ -163,7 +164,7 @@ class _Pool:
             more = self._step(size - there)
         else:
             there, more = 0, _segment(size, self.small)
-            address = self.top = self.top + _BLOCK  # no neighbour of the segment before
+            address = self.top = self.top + _BLOCK  # not a neighbour of the previous segment
             self.segments[address] = more
         self.top += more
         self.reserved += more
@@ -189,14 +190,14 @@ class _Pool:
 
 
 def _segment(size: int, small: bool) -> int:
-    """Bytes that are taken from CUDA for a block."""
+    """Bytes to take from CUDA for a block."""
     if small:
         return _SMALL_SEGMENT
     return _LARGE_SEGMENT if size < _LARGE else -(-size // _ROUND) * _ROUND
 
 
 class _Allocator:
-    """The pools of all streams, and the blocks that are out."""
+    """The pools of all streams, and the allocated blocks."""
 
     def __init__(self, expandable: bool, limit: int | None) -> None:
         self.pools: dict[tuple[int, bool], _Pool] = {}
@@ -210,7 +211,7 @@ class _Allocator:
         return row in self._out
 
     def allocate(self, row: int, size: int, stream: int) -> None:
-        """Memory for a row."""
+        """Allocate a row's memory."""
         size = max(_BLOCK, -(-size // _BLOCK) * _BLOCK)
         key = stream, size <= _SMALL
         if key not in self.pools:
@@ -229,17 +230,17 @@ class _Allocator:
         return sum(item.reserved for item in self.pools.values())
 
     def release(self, row: int) -> None:
-        """A row's memory is given back."""
+        """Free a row's memory."""
         pool, address, size = self._out.pop(row)
         pool.release(address, size)
 
 
 def usage(allocations: Allocations, limit: int | None = None) -> Usage:
-    """What the steps of a program take of the device, and of the host, on one rank.
+    """The memory of device and host that a program's steps take on one rank.
 
     Args:
-        allocations: of a step.
-        limit: bytes of the device that there are for it; None: as many as it takes.
+        allocations: the allocations of a step.
+        limit: bytes of the device that it may use; None for no limit.
     """
     on_host = allocations.pool == HOST
     size, pool = allocations.size.tolist(), allocations.pool.tolist()
@@ -268,11 +269,13 @@ def usage(allocations: Allocations, limit: int | None = None) -> Usage:
 
 
 def _events(allocations: Allocations, rows: Ints) -> list[tuple[int, bool]]:
-    """(row, whether it begins) of a step, in order: what is freed before an op, then its own."""
+    """(row, whether it begins) of a step, in order: what is freed before an op, then what the op
+    allocates.
+    """
     rows = rows[allocations.born[rows] >= 0]
     born, freed = allocations.born[rows], allocations.freed[rows]
     over = freed != NEVER
-    # What no op has used is freed where it was asked for, after that.
+    # Memory that no op uses is freed right after it was allocated.
     moments = np.concatenate([born * 3 + 1, freed[over] * 3 + 2 * (freed == born)[over]])
     events = [(row, True) for row in rows.tolist()] + [(row, False) for row in rows[over].tolist()]
     return [events[at] for at in np.argsort(moments, kind="stable").tolist()]

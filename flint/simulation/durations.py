@@ -1,7 +1,7 @@
 """Durations: how long each node of an actor takes on a system.
 
-The idea: a compute node takes its kernel's time, a collective that of its group's place in the
-network, a send that of the links to its target.  Time is counted in picoseconds, as whole numbers.
+The idea: a compute node takes its kernel's time, a collective the time for its group's place in the
+network, a send the time of the links to its target.  Time is counted in whole picoseconds.
 
     costs = Costs(Prices(system))
     build_actors(programs, world, costs.ticks, costs=costs.columns)
@@ -26,15 +26,15 @@ from flint.simulation.behaviours import Plan
 
 #: A tick is a picosecond: sums of whole numbers are exact in any order.
 TICKS_PER_SECOND: Final = 10**12
-#: Seconds of a rank's nodes together: 2**63 ticks are nine times as many.
+#: The most seconds of a rank's nodes in total: 2**63 ticks are nine times as many.
 _LONGEST: Final = 1_000_000
 
 
 class Costs:
-    """Ticks and what ranks differ by, on one system.
+    """Ticks, and how ranks differ, on one system.
 
     Args:
-        prices: what things cost there.
+        prices: prices on the system.
     """
 
     def __init__(self, prices: Prices) -> None:
@@ -42,7 +42,7 @@ class Costs:
         self.system = prices.system
 
     def columns(self, plans: Sequence[Plan]) -> list[Ints]:
-        """What makes the same communication slower on one rank than on another."""
+        """Properties that make the same communication slower on one rank than on another."""
         found: dict[int, Ints] = {}
         for item in plans:
             for index in item.used:

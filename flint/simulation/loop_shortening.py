@@ -1,8 +1,8 @@
-"""Long loops and many microbatches simulated by a few of them, with the same result to the tick.
+"""Simulating only a few iterations of long loops or microbatches, with the same result to the tick.
 
-The idea: run the programs with fewer periods of what repeats in them, until the run comes to a
-steady state; what was left out happens there again and again.  A part that comes to no steady state
-is given more periods, in the end all that it has.
+The idea: run the programs with fewer periods of their repeating parts, until the run reaches a
+steady state; the omitted periods would repeat it.  A part that reaches no steady state is given
+more periods, in the end all of them.
 
     short = shorten(programs, together, keep)   # 1000 iterations -> 10
     steady(short.cuts[0], everyone, run(...))   # what to insert, how many times
@@ -23,13 +23,14 @@ from flint.passes.periods import fewer_periods
 from flint.simulation.repeating import Part, Together
 from flint.simulation.steady_state import Cut
 
-#: Periods until a part has come to rest and a state has come again.
+#: Periods until a part is steady and a state has recurred.
 ENOUGH: Final = 8
-#: What is left out is a multiple of this: states come again after 1, 2 or 3 periods, as a rule.
+#: The number of omitted periods is a multiple of this: states usually recur after 1, 2 or 3
+#: periods.
 MULTIPLE: Final = 6
-#: How many times more periods a part is given that has not come to rest.
+#: How many times more periods a part is given if it is not steady.
 MORE: Final = 4
-#: Periods in which a part comes to rest, if it ever does: what is compared grows with their square.
+#: Periods in which a part becomes steady, if it ever does: comparing costs grow with their square.
 MOST: Final = 512
 
 
@@ -39,8 +40,8 @@ class Shortened:
 
     Attributes:
         programs: graphs and the ranks that run them.
-        cuts: of each of the parts that repeat together.
-        left_out: periods of the slowest of them that were taken away.
+        cuts: one for each of the parts that repeat together.
+        left_out: number of removed periods of the slowest part.
     """
 
     programs: list[tuple[WorkloadGraph, Ints]]
@@ -49,20 +50,20 @@ class Shortened:
 
 
 def least(together: Together) -> int:
-    """Periods of the slowest part to begin with."""
+    """Number of periods of the slowest part to begin with."""
     return ENOUGH + max(part.lookahead for part, _ in together)
 
 
 def left_out(together: Together, keep: int, multiple: int = MULTIPLE, more: int = 0) -> int:
-    """Periods of the slowest part to take away, so that ``keep`` or a few more of them are left.
+    """Number of periods of the slowest part to remove, so that ``keep`` or a few more are left.
 
     None where ``keep`` is more than ``MOST`` beyond what may run ahead.
 
     Args:
         together: the parts.
         keep: periods of the slowest part.
-        multiple: of which those that are taken away, with ``more``, are one.
-        more: periods beyond those that there are.
+        multiple: the removed periods plus ``more`` are a multiple of this.
+        more: periods in addition to the existing ones.
     """
     if keep > MOST + max(part.lookahead for part, _ in together):
         return 0
@@ -80,7 +81,7 @@ def shorten(
     Args:
         programs: graphs and the ranks that run them.
         together: the parts that repeat together.
-        left: of each of them, periods of the slowest that are taken away.
+        left: for each of them, removed periods of the slowest part.
     """
     counts: dict[int, dict[Part, int]] = defaultdict(dict)
     for parts, gone in zip(together, left, strict=True):
@@ -107,7 +108,7 @@ def shorten(
 
 
 def _with_counts(graph: WorkloadGraph, counts: dict[Part, int]) -> WorkloadGraph:
-    """The graph with so many periods of its parts."""
+    """The graph with a given number of periods of its parts."""
     loops = list(graph.loops)
     for part in counts:
         if part.loop:

@@ -1,22 +1,22 @@
-"""The machine: runs the nodes of all kinds of ranks against each other, event by event.
+"""The machine: runs the nodes of all kinds of ranks together, event by event.
 
 The idea: an actor stands for all ranks that behave alike.  It has one compute slot and one
 communication slot, or one for each of its communicators; a free slot takes the ready node that
 comes first in issue order.  COLL and SEND take a communication slot, RECV takes none.  A COLL
-begins when every kind of member has issued its own and takes as long as the slowest says; a RECV is
-over when it is issued and its message has arrived.  Time is counted in whole ticks, so that sums
-are exact whatever their order.
+begins when every kind of member has issued its own and takes as long as that of the slowest member;
+a RECV ends when it is issued and its message has arrived.  Time is counted in whole ticks, so that
+sums are exact whatever their order.
 
-COLL and SEND of one rank that run at once share its links equally: with n of them, beyond what the
-links carry at full speed, each takes n times as long, so that nothing is over before the links
-could have carried all of it.  A COLL is as
-slow as on the busiest of its members; what a rank receives is not counted.
+COLL and SEND nodes of one rank that run at the same time share its links equally: with n of them,
+beyond what the links carry at full speed, each takes n times as long, so that nothing ends before
+the links could have carried all of it.  A COLL is as slow as on its busiest member; data that a
+rank receives is not counted.
 
-Of a recorded step, nodes are free: they take no slot, and are neither slowed down nor do they slow
-down.  A free COLL takes as long as the fastest of its members says, which came last.
+Nodes of a recorded step are free: they take no slot, are not slowed down and slow down nothing.  A
+free COLL takes as long as that of its fastest member, which arrived last.
 
-Communication takes memory bandwidth and units from what is computed beside it: while a rank's COLL
-or SEND runs, its kernels advance at that one's speed ``beside``; of several, at the lowest.
+Communication takes memory bandwidth and units from concurrent kernels: while a rank's COLL or SEND
+runs, its kernels advance at that node's speed ``beside``; with several, at the lowest.
 
     actor = Actor(types, ptr, deps, ticks, channel)
     run([actor], members=[1]).end[0]
@@ -51,17 +51,17 @@ class Actor:
 
     Attributes:
         types: ``NodeType`` in issue order, shape [nodes].
-        ptr, deps: CSR over the nodes that come first.
-        ticks: how long each node takes; RECV takes none of its own, shape [nodes].
-        channel: of a COLL the number of its meeting, of a SEND or RECV the number of its message;
-            -1 elsewhere, shape [nodes].
-        slot: which slot each COLL and SEND takes, and each MEM_LOAD and MEM_STORE, which share it
-            with none of these, from 0, shape [nodes]; None: there is one.
-        delay: how long after all that it waits for each node begins; of free COMPs also how long
-            before, as a negative number, shape [nodes]; None: at once.
-        free: nodes that take no slot and share nothing, shape [nodes]; None: all take one.
+        ptr, deps: CSR over the nodes to wait for.
+        ticks: how long each node takes; a RECV itself takes no time, shape [nodes].
+        channel: for a COLL the number of its meeting, for a SEND or RECV the number of its message;
+            else -1, shape [nodes].
+        slot: the slot of each COLL and SEND, and of each MEM_LOAD and MEM_STORE, which have
+            separate slots; from 0, shape [nodes]; None: there is one.
+        delay: how long after its dependencies each node begins; negative for a free COMP that
+            begins before that, shape [nodes]; None: no delays.
+        free: nodes that take no slot and share nothing, shape [nodes]; None: there are none.
         beside: speed of kernels while each COLL or SEND runs, above 0 and at most 1, shape [nodes];
-            None: full.
+            None: full speed.
     """
 
     types: NDArray[np.int8]
@@ -84,9 +84,9 @@ class Run:
 
     Attributes:
         start, end: ticks by actor and node, -1 for nodes that never ran.  A COLL starts when its
-            last member has come, a RECV when it is issued.
-        stuck: (actor, node) that are left, the first of each actor that did not finish.
-        events: how many nodes ended.
+            last member has arrived, a RECV when it is issued.
+        stuck: (actor, node) that did not run: the first of each actor that did not finish.
+        events: number of nodes that ended.
     """
 
     start: tuple[Ints, ...]
@@ -101,12 +101,12 @@ class Run:
 
 
 class _Transfer:
-    """A COLL or SEND that runs.
+    """A running COLL or SEND.
 
     Attributes:
         members: (actor, node) that it runs on.
-        until: when it is over as things stand.
-        sharing: how many communications its links carry at once, where they are most.
+        until: its end at the current speed.
+        sharing: how many communications its busiest links carry at once.
     """
 
     __slots__ = ("members", "sharing", "until")
@@ -116,7 +116,7 @@ class _Transfer:
 
 
 class _State:
-    """One actor while it runs; plain lists, because single elements of arrays are slow."""
+    """One actor while it runs; plain lists, because access to single array elements is slow."""
 
     __slots__ = (
         "above", "arrivals", "below", "beside", "channel", "comm", "comm_busy", "compute",
@@ -147,10 +147,10 @@ class _State:
         self.comm: list[list[int]] = [[] for _ in range(slots)]
         self.compute_busy = False
         self.comm_busy = [False] * slots
-        #: What runs of COLL and SEND, by node.
+        #: Running COLL and SEND nodes.
         self.transfers: dict[int, _Transfer] = {}
         self.beside: list[float] | None = None if actor.beside is None else actor.beside.tolist()
-        #: The kernel that runs, when it is over as things stand, and how fast kernels advance.
+        #: The running kernel, its end at the current speed, and the speed of kernels.
         self.running = -1
         self.until = 0
         self.speed = 1.0
@@ -165,9 +165,9 @@ class _Machine:
         self.events: list[tuple[int, int, int, int]] = []
         self.sequence = 0
         self.now = 0
-        #: (meeting, n-th) -> who has come, with the node that came.
+        #: (meeting, occurrence) -> the members that have arrived, with their nodes.
         self.meetings: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        #: Actors on which the number of communications that run at once has changed.
+        #: Actors whose number of running communications has changed.
         self.crowded: dict[int, None] = {}
         self.arrived: dict[int, int] = {}
         self.expected: dict[int, deque[tuple[int, int]]] = {}
@@ -194,10 +194,10 @@ class _Machine:
                     continue
                 state = self.states[number]
                 if state.end[row] >= 0 or (row == state.running and state.until != now):
-                    continue  # the kernel was slowed down or sped up since
+                    continue  # the kernel was slowed down or sped up in the meantime
                 transfer = state.transfers.get(row)
                 if transfer is not None and transfer.until != now:
-                    continue  # and so was the communication
+                    continue  # as was the communication
                 count += 1
                 touched[number] = None
                 self.finish(number, row)
@@ -261,7 +261,7 @@ class _Machine:
         heapq.heappush(self.events, (self.now + ticks, self.sequence, number, row))
 
     def go(self, number: int, row: int, ticks: int) -> None:
-        """A free node runs; one that begins too early by two clocks is over as much earlier."""
+        """Run a free node; if it begins early because two clocks differ, it also ends early."""
         state = self.states[number]
         early = min(state.delay[row], 0) if state.delay is not None else 0
         self.schedule(number, row, max(ticks + early, 0))
@@ -287,7 +287,7 @@ class _Machine:
                 self.crowded[number] = None
 
     def share(self) -> None:
-        """Slow down, or speed up again, what runs on links that others share since, or no more."""
+        """Slow down or speed up communications whose links are now shared by more or fewer."""
         if not self.crowded:
             return
         running = (self.states[number].transfers.values() for number in self.crowded)
@@ -304,7 +304,7 @@ class _Machine:
         self.crowded.clear()
 
     def slow_down(self, number: int) -> None:
-        """Kernels advance as fast as what communicates now lets them."""
+        """Set the speed of kernels to what the current communications allow."""
         state = self.states[number]
         if state.beside is None:
             return
@@ -334,7 +334,7 @@ class _Machine:
         self.exchange(present)
 
     def exchange(self, members: list[tuple[int, int]]) -> None:
-        """All members of a COLL have come."""
+        """Start a COLL whose members have all arrived."""
         ticks = [self.states[number].ticks[row] for number, row in members]
         number, row = members[0]
         if row not in self.states[number].free:
@@ -393,6 +393,6 @@ def run(actors: Sequence[Actor], members: Sequence[int], lanes: int = 1) -> Run:
     Args:
         actors: the kinds of ranks.
         members: how many actors take part in each meeting.
-        lanes: how many communications a rank's links carry at full speed.
+        lanes: number of communications that a rank's links carry at full speed.
     """
     return _Machine(actors, members, lanes).run()

@@ -1,19 +1,19 @@
 """Memory: the most bytes that are alive at once on a rank, from the lifetimes of values.
 
-The idea: walk the nodes in issue order.  A program's inputs lie in memory throughout; a result
-takes its bytes from its node to its last reader, a program's output to the end.  No bytes of their
-own take: a view, of whatever size, an update or a PyTorch op in place (its operand's), an
-elementwise kernel (that of an operand of its size that is not read later), a carried value of a
-loop (that of its first operand, likewise, unless the loop reads it beside), an output donated by an
-input that is no longer read.  What one of several programs in sequence returns lies in memory until
-nobody holds it.  A kernel that reads its operands more than once (a product, a
-reduction, a transpose) never writes over them, and nothing writes over a constant.  PyTorch's
-gradients stay until the optimizer is through: parameters hold them.  A loop's body adds what one
-iteration needs beyond what enters it.
+The idea: walk the nodes in issue order.  A program's inputs are in memory throughout; a result
+takes its bytes from its node to its last reader, a program's output to the end.  Some values reuse
+a buffer: a view of any size, an update or an in-place PyTorch op (its operand's), an elementwise
+kernel (that of an operand of the same size that is not read later), a carried value of a loop
+(likewise, its first operand's, unless the loop also reads that), and an output whose donated input
+is no longer read.  Values returned by one of several programs in sequence stay in memory until
+nothing refers to them.  A kernel that reads its operands more than once (a product, a reduction, a
+transpose) never writes over them, and nothing writes over a constant.  PyTorch's gradients stay
+until the optimizer has finished, because parameters refer to them.  A loop's body adds what one
+iteration needs in addition to its inputs.
 
     peak_memory(program.graph, program.inputs).bytes
 
-What lies in the host's memory (``flint.passes.host_memory``) takes none of the device's.
+Values in the host's memory (``flint.passes.host_memory``) take no device memory.
 
 Not modelled: fragmentation, the workspace of libraries, communication running ahead of its issue.
 """
@@ -40,11 +40,11 @@ class Memory:
 
     Attributes:
         inputs: the program's inputs, by role.
-        peak: of results, outputs that are not donated included.
-        allocator: what the framework's allocator holds beside them, in blocks that are free.
-        host: in the host's memory, where the program keeps something there.
-        retries: how often in a step PyTorch's allocator finds the device full, and gives free
-            segments back first.
+        peak: results, including outputs that are not donated.
+        allocator: free blocks that the framework's allocator holds in addition.
+        host: values that the program keeps in the host's memory.
+        retries: how often per step PyTorch's allocator finds the device full, and first returns
+            free segments.
     """
 
     inputs: dict[str, int]
@@ -59,7 +59,7 @@ class Memory:
         return sum(self.inputs.values()) + self.peak + self.allocator
 
     def parts(self) -> dict[str, int]:
-        """Bytes on the device by what they are for."""
+        """Bytes on the device by purpose."""
         held = {"free blocks of the allocator": self.allocator} if self.allocator else {}
         return {**self.inputs, "temporaries": self.peak, **held}
 
@@ -91,8 +91,8 @@ def memory_by_node(
 ) -> NDArray[np.int64]:
     """Bytes alive while each node of a program runs, its inputs included, shape [nodes].
 
-    A loop has the bytes of its body's peak.  The maximum is that of ``peak_memory``, whose
-    arguments these are.
+    A loop has the bytes of its body's peak. The maximum is that of ``peak_memory``, which has the
+    same arguments.
     """
     at = placed(graph)
     alive = _alive(graph, *_given(graph, inputs, calls), at)
@@ -108,7 +108,7 @@ def _input_bytes(inputs: Sequence[ProgramInput], at: Placed | None) -> list[int]
 def _given(
     graph: WorkloadGraph, inputs: Sequence[ProgramInput], calls: Sequence[Call]
 ) -> tuple[dict[int, int], set[int]]:
-    """Which values take which values' buffers, and which inputs' buffers stay."""
+    """Which values reuse which values' buffers, and which inputs' buffers stay."""
     if calls:
         return _donated_between(graph, len(inputs), calls)
     donated = {item.donated: number for number, item in enumerate(inputs) if item.donated >= 0}
@@ -122,7 +122,9 @@ def _given(
 def _donated_between(
     graph: WorkloadGraph, inputs: int, calls: Sequence[Call]
 ) -> tuple[dict[int, int], set[int]]:
-    """The same of programs in sequence; where each ends its outputs are read, in their order."""
+    """The same for programs in sequence; at the end of each, its outputs are read in their
+    order.
+    """
     value = {Origin(-1, number): number for number in range(inputs)}
     reused: dict[int, int] = {}
     kept = set(range(inputs))
@@ -148,11 +150,10 @@ def _alive(
 
     Args:
         graph: a block.
-        reused: value -> input, or earlier value, whose buffer it may take if that is not read
-            later.
+        reused: value -> input or earlier value whose buffer it may take if that is not read later.
         kept: inputs that are needed after the block, whose buffers stay.
-        at: where its values lie, if any lie on the host.
-        on_host: of those that do, in place of those on the device.
+        at: where its values are, if any are on the host.
+        on_host: count values on the host instead of those on the device.
     """
     last = _last_readers(graph)
     there = np.zeros(graph.values, np.bool_) if at is None else at.values
@@ -204,7 +205,7 @@ def _of_optimizer(graph: WorkloadGraph) -> NDArray[np.bool_]:
 
 
 def _inside(graph: WorkloadGraph, node: int, at: Placed | None, on_host: bool) -> int:
-    """What a loop needs beyond its operands and results."""
+    """What a loop needs in addition to its operands and results."""
     loop = graph.loops[int(graph.detail[node])]
     if not loop.trip_count:
         return 0

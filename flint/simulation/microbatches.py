@@ -1,10 +1,10 @@
 """Steps of more microbatches than were captured.
 
 The idea: a pipeline's program has every microbatch one after another, and recording 512 of them
-takes hours where 3 per stage tell all.  What a simulation left out of a step it can also put in:
-once the run has come to a steady state, each further microbatch does again what the last one did.
-How many microbatches one period has follows from its matrix products, all of which belong to some
-microbatch; where that is no whole number, or not the same in all programs, nothing is put in.
+takes hours, although 3 per stage show everything.  A simulation can not only omit repeating parts
+but also add them: once the run has reached a steady state, each further microbatch repeats the last
+one. The number of microbatches in a period follows from its matrix products, all of which belong to
+some microbatch; if it is not a whole number, or not the same in all programs, nothing is added.
 
     Microbatches.parse("24:512")        # captured with 24, asked about 512
 """
@@ -26,11 +26,11 @@ from flint.simulation.repeating import Together
 
 @dataclass(frozen=True, slots=True)
 class Microbatches:
-    """How many a step has.
+    """Numbers of microbatches of a step.
 
     Attributes:
         captured: in the programs.
-        wanted: that are asked about.
+        wanted: to be simulated.
     """
 
     captured: int
@@ -38,7 +38,7 @@ class Microbatches:
 
     @classmethod
     def parse(cls, text: str) -> Microbatches:
-        """From "24:512".
+        """Parse "24:512".
 
         Raises:
             UsageError: other text, or fewer than were captured.
@@ -59,7 +59,7 @@ def periods_more(
     together: Sequence[Together],
     asked: Microbatches,
 ) -> list[int]:
-    """Periods that the slowest part of each of ``together`` gets.
+    """Number of periods that the slowest part of each of ``together`` gets.
 
     Raises:
         FlintError: the programs do not repeat microbatch by microbatch.

@@ -1,7 +1,7 @@
-"""Playing a step: every node of every kind of rank, with all loops in full, and when it ran.
+"""Playing a step: a simulation that keeps when every node of every kind of rank ran.
 
-The idea: a simulation adds up, and shortens loops where that is the same; who draws a step, or asks
-what it waited for, needs each start and end.
+The idea: ``simulate`` adds up times, and shortens loops without changing the result; code that
+draws a step, or looks for what it waited for, needs the start and end of each node.
 
     played = play(workload, "dgx-h100")
     played.happened.start[0]            # ticks, of the nodes of the first kind of rank
@@ -28,15 +28,15 @@ from flint.workload.workload import Workload
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Played:
-    """A step that was played.
+    """A played step.
 
     Attributes:
-        system: what it ran on, fitted to the mesh.
-        programs: graph and ranks of each, as it ran.
+        system: the system that it ran on, fitted to the mesh.
+        programs: graph and ranks of each program, as it ran.
         everyone: the kinds of ranks.
         happened: when everything happened.
-        replay: what of it is measured.
-        notes: how the mesh lies on the system.
+        replay: which parts are measured.
+        notes: how the mesh is placed on the system.
     """
 
     system: System
@@ -64,15 +64,14 @@ def play(
     """Run a step in full; arguments as of ``flint.simulation.running.simulate``.
 
     Raises:
-        UsageError: unknown system, granularity, algorithm, pass or order, a mesh that does not map.
-        FlintError: too many nodes, ranks that wait for each other forever (``simulate`` says
-            where).
+        UsageError: unknown system, granularity, algorithm, pass or order, or the mesh does not map.
+        FlintError: too many nodes, or ranks wait for each other forever (``simulate`` says where).
     """
     check_attention(attention)
     on = setting(workload.mesh.size, system, algorithm, kernels, estimator)
     modelled = algorithm is not None or communication_order is not None
     replay = replay_of(workload, communication, host, modelled=modelled)
-    left: dict[str, int] = {}  # ``simulate`` tells it
+    left: dict[str, int] = {}  # ``simulate`` reports it
     fused = attention == FUSED
     written = program_graphs(workload, granularity, fused_attention=fused, left=left)
     graphs = prepare(

@@ -1,7 +1,6 @@
-"""From what was captured to what is simulated: attention, granularity, passes; system and costs.
+"""From a capture to what is simulated: attention, granularity, passes; system and costs.
 
-The idea: a simulation, its timeline and its report must be of one and the same graph, with the same
-times.
+The idea: a simulation, its timeline and its report must use the same graph and the same times.
 
     prepared = prepare(workload, program_graphs(workload, "kernel"), "kernel", passes=())
     prepared.graphs[0]          # of the first program
@@ -41,8 +40,8 @@ class Prepared:
     """Graphs per program, in the workload's order.
 
     Attributes:
-        graphs: at the granularity, after the passes.
-        kernels: the same between kernels, where values live.
+        graphs: at the chosen granularity, after the passes.
+        kernels: the same at kernel granularity, to follow the lifetimes of values.
         idle: passes that changed nothing in any program.
     """
 
@@ -53,14 +52,14 @@ class Prepared:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Setting:
-    """What a workload runs on.
+    """The system that a workload runs on, with its costs.
 
     Attributes:
-        name: of the system.
-        system: fitted to the mesh.
-        costs: of kernels and communications there.
-        fitting: remarks on how the mesh lies on the system.
-        measured: the table of measured kernels, where one was given.
+        name: name of the system.
+        system: the system, fitted to the mesh.
+        costs: costs of kernels and communications.
+        fitting: remarks on how the mesh is placed on the system.
+        measured: the table of measured kernels, if one was given.
     """
 
     name: str
@@ -77,10 +76,10 @@ def setting(
     kernels: Estimator | str | Path | None = None,
     estimator: str = "kernel",
 ) -> Setting:
-    """A system for so many devices, and what things cost there; arguments as of ``simulate``.
+    """A system for a number of devices, with its costs; arguments as of ``simulate``.
 
     Raises:
-        UsageError: unknown system, algorithm or estimator, a mesh that does not map, no such table.
+        UsageError: unknown system, algorithm or estimator, the mesh does not map, or no such table.
     """
     described = system if isinstance(system, System) else load_system(system)
     fitted, notes = fit(described, devices)
@@ -100,17 +99,17 @@ def setting(
 
 
 def order_of(workload: Workload, communication_order: str | None) -> CommunicationOrder:
-    """Among which communications of a rank the order is kept in a simulation.
+    """Which communications of a rank keep their order in a simulation.
 
-    PyTorch runs each process group's communications on a stream of their own (NCCL's), in the
-    order in which they were issued; compiled programs have all of them in one order.
+    PyTorch runs each process group's communications on a separate stream (NCCL's), in the order in
+    which they were issued; compiled programs have all of them in one order.
 
     Args:
-        workload: what runs.
-        communication_order: what was asked for, by name; None: as it really runs.
+        workload: the workload that runs.
+        communication_order: name of the order; None: as in a real run.
 
     Raises:
-        UsageError: there is no such order.
+        UsageError: no such order.
     """
     if communication_order is not None:
         return as_communication_order(communication_order)
@@ -129,17 +128,17 @@ def program_graphs(
 ) -> tuple[WorkloadGraph, ...]:
     """The programs' graphs, op by op: as written, or with attention as the fused kernel.
 
-    Masks that were made for fused attention alone are not made.  A compiled program is what the
-    compiler wrote, and at granularity "op" nothing is fused.
+    Masks that only fused attention needed are dropped.  A compiled program stays as the compiler
+    wrote it, and at granularity "op" nothing is fused.
 
     Args:
-        workload: what runs.
-        granularity: of what is simulated.
-        fused_attention: attention that is spelled out is fused.
-        left: where attention is counted (text -> count) that stays as written.
+        workload: the workload that runs.
+        granularity: granularity of the simulation.
+        fused_attention: whether attention that is written out is fused.
+        left: counts (text -> number) attention that stays as written.
 
     Raises:
-        FlintError: there is such attention, and nowhere to count it.
+        FlintError: there is such attention, and ``left`` is None.
     """
     written = tuple(program.graph for program in workload.programs)
     if not fused_attention or workload.level != Level.PARTITIONED or granularity == "op":
@@ -147,7 +146,7 @@ def program_graphs(
     found = []
     for program in workload.programs:
         graph = program.graph
-        # Of a recorded run is known what ran.
+        # It is known what a recorded run ran.
         fused = graph if program.timing is not None else fuse_attention(graph, left)
         found.append(fused if fused is graph else without_unneeded(fused))
     return tuple(found)
@@ -165,9 +164,9 @@ def prepare(
     """The graphs that are simulated; other arguments as of ``flint.simulation.running.simulate``.
 
     Args:
-        written: of ``program_graphs``.
-        host: where the times of the host's lane come from, of recorded programs.
-        launch_overhead: seconds of a launch, where these are modelled.
+        written: result of ``program_graphs``.
+        host: source of the times of the host's lane, for recorded programs.
+        launch_overhead: seconds of a launch, if launches are modelled.
     """
     if host != Source.NONE:
         each = None if host == Source.MEASURED else round(launch_overhead * 1e9)

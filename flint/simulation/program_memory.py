@@ -1,9 +1,9 @@
-"""The memory of a program: as its framework asked for it, else from the lifetimes of its values.
+"""The memory of a program: as its framework allocated it, else from the lifetimes of its values.
 
-The idea: a recording of PyTorch knows what autograd, FSDP and the allocator really held
-(``flint.simulation.caching_allocator``), a compiled program has its compiler's rules
-(``flint.simulation.memory``).  A program that passes have changed was never recorded: what they
-change about the lifetimes of its values is added to what was.
+The idea: a PyTorch recording shows what autograd, FSDP and the allocator really held
+(``flint.simulation.caching_allocator``), a compiled program follows its compiler's rules
+(``flint.simulation.memory``).  A program that passes have changed was never recorded: their effect
+on the lifetimes of its values is added to what was recorded.
 
     program_memory(program, apply(program.graph, "kernel"), changed=False).bytes
 """
@@ -23,18 +23,20 @@ from flint.workload.programs import Program
 def program_memory(
     program: Program, kernels: WorkloadGraph, accelerator: Accelerator, *, changed: bool
 ) -> Memory:
-    """What a program needs on one rank.
+    """The memory that a program needs on one rank.
 
     Args:
-        program: it.
-        kernels: its graph, kernel by kernel, as it is simulated.
-        accelerator: that it runs on.
-        changed: whether that is another program than what was captured.
+        program: the program.
+        kernels: its graph at kernel granularity, as simulated.
+        accelerator: the device that it runs on.
+        changed: whether passes have changed the captured program.
     """
     found = peak_memory(kernels, program.inputs, program.calls)
     if program.allocations is None:
         return found
-    from flint.simulation.caching_allocator import usage  # few programs were recorded so
+    from flint.simulation.caching_allocator import (
+        usage,
+    )  # only few programs were recorded with allocations
 
     limit = accelerator.memory_bytes - reserve_beside(program, accelerator)
     used = usage(program.allocations, limit)
@@ -42,7 +44,7 @@ def program_memory(
     if changed:
         before = peak_memory(apply(program.graph, "kernel"), program.inputs, program.calls)
         more = found.peak - before.peak
-    # What is named an input is there at the peak, too.
+    # The named inputs are in memory at the peak, too.
     return replace(
         found,
         peak=max(0, used.allocated - sum(found.inputs.values()) + more),
@@ -53,7 +55,9 @@ def program_memory(
 
 
 def reserve_beside(program: Program, accelerator: Accelerator) -> int:
-    """Bytes of a device that the runtime takes beside a program, for its communicators too."""
+    """Bytes of a device that the runtime takes in addition to a program, also for its
+    communicators.
+    """
     known = {
         item.communicator
         for item in program.graph.tables.communications

@@ -1,8 +1,8 @@
 """Recordings: when every node of one rank per program ran in a simulated step.
 
-The idea: a simulation's result adds up; a picture needs each start and end.  The same actors run
-against each other once more, with every loop in full, and what the first rank of each program did
-is kept.
+The idea: a simulation's result has only totals; a picture needs the start and end of each node.
+The same actors run once more, with every loop in full, and the nodes of the first rank of each
+program are kept.
 
     recording = record(workload, "dgx-h100")
     recording.ranks[0].end.max()                    # ticks; the step's end for one program
@@ -36,27 +36,27 @@ HOST_LANE: Final = -1
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RankRecord:
-    """What one rank did.
+    """The nodes that one rank ran.
 
     Attributes:
         program: name of its program.
-        rank: one of its ranks, the first unless another was asked for.
+        rank: one of the program's ranks, by default the first.
         graph: the program at the recording's granularity.
         unrolled: its instances.
         instance: the instance that each node comes from, shape [nodes].
         type: ``NodeType``, shape [nodes].
-        ptr, deps: CSR over the positions of the nodes that come first.
-        channel: of a SEND or RECV the number of its message, shape [nodes].
-        slot: which of the communication streams a COLL or SEND is on, and which of the compute
-            streams a COMP, from 0; ``HOST_LANE`` for the host's nodes, shape [nodes].
-        start, end: ticks from the start of the step (``flint.simulation.durations`` says how long a
-            tick is); a COLL starts when its last member has come, a RECV when it is issued, shape
+        ptr, deps: CSR over the positions of the nodes to wait for.
+        channel: for a SEND or RECV, the number of its message, shape [nodes].
+        slot: the communication stream of a COLL or SEND, or the compute stream of a COMP, from 0;
+            ``HOST_LANE`` for the host's nodes, shape [nodes].
+        start, end: ticks from the start of the step (``flint.simulation.durations`` defines a
+            tick); a COLL starts when its last member has arrived, a RECV when it is issued, shape
             [nodes].
-        first: the first instance of each of the program's own nodes, loops as a whole, and the
-            number of instances, shape [own nodes + 1].
+        first: the first instance of each of the program's own nodes, with loops as a whole,
+            followed by the number of instances, shape [own nodes + 1].
         memory: bytes alive while each of the program's own nodes runs (see
             ``flint.simulation.memory.memory_by_node``), shape [own nodes]; None if not at kernel
-            granularity, for values live between kernels.
+            granularity, because values live between kernels.
     """
 
     program: str
@@ -75,17 +75,18 @@ class RankRecord:
     memory: Ints | None
 
     def memory_over_time(self) -> tuple[Ints, Ints] | None:
-        """Ticks and the bytes alive from then on, in issue order; None where it is not known.
+        """Ticks and the bytes alive from then on, in issue order; None if unknown.
 
-        A loop has the bytes of its fullest moment throughout.  A node counts from when all kernels
-        issued before it are over: what runs ahead of its issue would end a loop's time at once.
+        A loop has its highest number of bytes throughout.  A node counts from when all kernels
+        issued before it have ended: otherwise a node that runs ahead would end a loop's time at
+        once.
         """
         if self.memory is None or not len(self.instance):
             return None
         bounds = np.searchsorted(self.instance, self.first)
         runs = np.flatnonzero(bounds[1:] > bounds[:-1])
         ends = np.maximum.reduceat(np.where(self.computes, self.end, 0), bounds[runs])
-        # What has no node of its own counts with the node before it.
+        # Instances without nodes count with the previous node.
         alive = np.maximum.reduceat(self.memory, np.append(0, runs[1:]))
         return np.append(0, np.maximum.accumulate(ends)[:-1]), alive
 
@@ -107,11 +108,11 @@ class Recording:
     """A recorded step.
 
     Attributes:
-        mesh: the workload's.
-        system: what it ran on, fitted to the mesh.
-        granularity: of the nodes.
-        step: when the last rank of all was done, in ticks.
-        ranks: one per program, in the workload's order; or the one that was asked for.
+        mesh: the workload's mesh.
+        system: the system that it ran on, fitted to the mesh.
+        granularity: granularity of the nodes.
+        step: end of the last rank, in ticks.
+        ranks: one per program, in the workload's order; or the requested one.
     """
 
     mesh: Mesh

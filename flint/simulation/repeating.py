@@ -1,11 +1,11 @@
-"""What repeats in the programs of a workload, and together.
+"""Finding the parts of a workload's programs that repeat, and which of them repeat together.
 
-The idea: a program repeats in its outermost loops and in the periods of what is unrolled.  Where it
-exchanges nothing with other programs, each of these parts is by itself.  Parts of several programs
-that exchange something repeat together: if one has fewer periods the others have fewer too, in such
-numbers that every message still has its receiver and every group all of its members.  That is the
-repetition vector of a synchronous dataflow graph (Lee and Messerschmitt, 1987): rates r with
-``r[a] * messages[a] = r[b] * messages[b]`` for all parts a and b that exchange.
+The idea: a program repeats in its outermost loops and in the periods of unrolled parts.  If it
+exchanges nothing with other programs, each of these parts is independent.  Parts of several
+programs that communicate repeat together: if one has fewer periods, the others have fewer too, so
+that every message still has its receiver and every group all of its members. This is the repetition
+vector of a synchronous dataflow graph (Lee and Messerschmitt, 1987): rates r with ``r[a] *
+messages[a] = r[b] * messages[b]`` for all parts a and b that exchange.
 
     [pipeline] = repeating(programs, world)     # 1F1B: every stage's steady part, all rates are 1
     [(part, rate) for part, rate in pipeline]
@@ -28,23 +28,23 @@ from flint.graph.instance_count import instances_of
 from flint.graph.periods import Periods, periods
 from flint.mesh.groups import Groups
 
-#: Programs of fewer nodes are not searched for periods: all of them are run as quickly.
+#: Programs with fewer nodes are not searched for periods: running all of them is as fast.
 SEARCHED: Final = 20_000
-#: Periods below which a part is run in full.
+#: Parts with fewer periods are run in full.
 FEW: Final = 10
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Part:
-    """What repeats in one program.
+    """A repeating part of a program.
 
     Attributes:
-        program: its number.
-        place: its nodes; a loop is a part of one node, of as many periods as iterations.
-        loop: whether it is one.
-        instances: of one period.
+        program: the program's number.
+        place: its nodes; a loop is a part of one node, with as many periods as iterations.
+        loop: whether it is a loop.
+        instances: number of instances of one period.
         lookahead: iterations of a loop that may overlap.
-        exchanges: on which groups, to and from which ranks -> how often per period.
+        exchanges: groups, or ranks sent to and received from -> how often per period.
     """
 
     program: int
@@ -62,12 +62,12 @@ Together = tuple[tuple[Part, int], ...]
 def repeating(
     programs: Sequence[tuple[WorkloadGraph, Ints]], world: int, searched: int = SEARCHED
 ) -> list[Together]:
-    """What repeats, together with what else.
+    """The parts that repeat, in sets that repeat together.
 
     Args:
         programs: graphs and the ranks that run them.
         world: number of ranks.
-        searched: nodes of all programs from which on they are searched for periods.
+        searched: programs are searched for periods if they have at least this many nodes in total.
     """
     search = sum(len(graph) for graph, _ in programs) >= searched
     parts: list[Part] = []
@@ -80,14 +80,14 @@ def repeating(
 
 
 class _Names:
-    """What the communications of a program are called in ``Part.exchanges``."""
+    """The keys of a program's communications in ``Part.exchanges``."""
 
     def __init__(self, graph: WorkloadGraph) -> None:
         self.table = graph.tables.communications
         self._known: dict[int, tuple[Hashable, ...]] = {}
 
     def count(self, graph: WorkloadGraph, nodes: slice, times: int = 1) -> Counter[Hashable]:
-        """How often the nodes exchange what, with all iterations of their loops."""
+        """How often the nodes take part in each exchange, with all iterations of their loops."""
         found: Counter[Hashable] = Counter()
         for node in (np.flatnonzero(graph.kind[nodes] != NodeKind.COMPUTE) + nodes.start).tolist():
             detail = int(graph.detail[node])
@@ -106,7 +106,7 @@ class _Names:
 
 
 def _exchanges(item: Communication) -> Iterator[Hashable]:
-    """On which groups, and which ways along a permutation."""
+    """The groups, or the directions along a permutation."""
     if item.groups is not None:
         yield "on", item.groups, item.communicator
     elif item.permutation is not None:
@@ -128,10 +128,11 @@ def _loops(number: int, graph: WorkloadGraph, names: _Names) -> Iterator[Part]:
 
 
 def _own_iterations(loop: Loop) -> bool:
-    """Whether every carried value is the same in every iteration, seen from that iteration.
+    """Whether every carried value has the same origin in every iteration, relative to that
+    iteration.
 
-    It is made in the body, passed on unchanged or an invariant.  A value that is another carried
-    one (a swap, a shift register) looks further back the longer the loop runs.
+    It is computed in the body, passed on unchanged or an invariant.  A value that is another
+    carried value (a swap, a shift register) comes from further back the longer the loop runs.
     """
     return all(_made(loop.body, index, loop.carried) for index in range(loop.carried))
 
@@ -144,7 +145,7 @@ def _made(body: WorkloadGraph, index: int, carried: int) -> bool:
 
 
 def _by_a_node(graph: WorkloadGraph, value: int) -> bool:
-    """Whether a compute or communication node makes a value, within loops if need be."""
+    """Whether a compute or communication node, perhaps inside a loop, makes a value."""
     node = int(graph.producer[value])
     if node < 0:
         return False
@@ -157,21 +158,21 @@ def _by_a_node(graph: WorkloadGraph, value: int) -> bool:
 
 
 def _unrolled(number: int, graph: WorkloadGraph, names: _Names) -> Iterator[Part]:
-    """The parts whose periods are written one after another."""
+    """The parts whose periods are unrolled."""
     for place in periods(graph):
         if place.count > FEW:
             exchanges = names.count(graph, slice(place.start, place.start + place.nodes))
             yield Part(number, place, False, place.nodes, 0, exchanges)
 
 
-#: A program and what it exchanges, and the same of its partner.
+#: A program and its exchange, and the same for its partner.
 _Link = tuple[int, Hashable, int, Hashable]
 
 
 def _shared(
     parts: Iterable[Part], programs: Sequence[tuple[WorkloadGraph, Ints]], world: int
 ) -> list[_Link]:
-    """What two programs exchange, as each of them calls it."""
+    """The exchanges between two programs, with the key of each side."""
     if len(programs) == 1:
         return []
     owner = np.zeros(world, np.int64)
@@ -204,8 +205,9 @@ def _members(groups: Groups, owner: Ints) -> Iterator[tuple[int, int]]:
 
 
 def _weight(part: Part) -> tuple[int, int]:
-    """What is kept of two parts of a program that exchange the same: the one that exchanges more,
-    as the steady part of 1F1B does beside the forward passes before it, then the longer one."""
+    """The part to keep of two parts with the same exchanges: the one that exchanges more (the
+    steady part of 1F1B, not the forward passes before it), then the longer one.
+    """
     return len(part.exchanges), part.place.count * part.place.nodes
 
 
@@ -224,7 +226,7 @@ def _joined(parts: list[Part], links: list[_Link]) -> list[Together]:
                 for side in ((one, name), (other, back))
             ]
             if not all(sides):
-                chosen: list[Part] = []  # what it exchanges is outside of the other's parts
+                chosen: list[Part] = []  # its exchanges are outside the other's parts
             else:
                 chosen = [max(side, key=_weight) for side in sides]
             for part in (part for side in sides for part in side if part not in chosen):
@@ -254,7 +256,7 @@ def _joined(parts: list[Part], links: list[_Link]) -> list[Together]:
 
 
 def _rates(first: Part, ratios: Mapping[Part, list[tuple[Part, Fraction]]]) -> dict[Part, Fraction]:
-    """Rates of all parts that are tied to one, whose own is 1."""
+    """Rates of all parts that are tied to one part, which has rate 1."""
     rates = {first: Fraction(1)}
     todo = [first]
     while todo:

@@ -1,9 +1,9 @@
-"""Replay: what of a recorded step keeps its measured time, and what of it is modelled.
+"""Replay: which parts of a recorded step keep their measured time, and which are modelled.
 
-The idea: a recorded kernel ran on a stream of its own accord: it begins when all that it waits for
-is over, beside whatever else runs, and its order on its stream is an edge.  So it takes no slot,
-and nothing slows it down that did not slow it down in the run.  A collective whose time is measured
-is over as soon as its fastest member's was: that member came last, so it did not wait.
+The idea: a recorded kernel begins when everything that it waits for has ended, whatever else runs,
+and its order on its stream is an edge.  So it takes no slot, and is not slowed down further than in
+the run.  A collective with measured time takes as long as that of its fastest member: that member
+arrived last, so it did not wait.
 
     replay = replay_of(workload, communication=None, host="measured", modelled=False)
     replay.measured_communication
@@ -27,12 +27,12 @@ from flint.graph.work import Unit
 from flint.workload.workload import Workload
 
 TICKS_PER_NANOSECOND: Final = 1000
-#: The time of a communication that its rank does not tell.
+#: The time of a communication that its rank did not record.
 UNTOLD: Final = -1
 
 
 class Source(StrEnum):
-    """Where times come from."""
+    """Sources of times."""
 
     MEASURED = "measured"
     MODELLED = "modelled"
@@ -44,8 +44,8 @@ class Replay:
     """What is replayed.
 
     Attributes:
-        recorded: of each program, whether its kernels were recorded with their times.
-        communication, host: where their times come from.
+        recorded: for each program, whether its kernels were recorded with their times.
+        communication, host: the source of their times.
     """
 
     recorded: tuple[bool, ...]
@@ -59,7 +59,7 @@ class Replay:
 
     @property
     def kernels(self) -> Source:
-        """Where the kernels' times come from."""
+        """The source of the kernels' times."""
         return Source.MEASURED if any(self.recorded) else Source.MODELLED
 
 
@@ -70,14 +70,14 @@ NO_REPLAY: Final = Replay((), Source.MODELLED, Source.NONE)
 def replay_of(
     workload: Workload, communication: str | None, host: str | None, *, modelled: bool
 ) -> Replay:
-    """What of a workload is replayed.
+    """Which parts of a workload are replayed.
 
     Args:
-        workload: what runs.
-        communication: "measured" or "modelled"; None: measured where it was, unless ``modelled`` or
-            where some of it was measured among another number of ranks.
-        host: "measured", "modelled" or "none"; None: measured where it was.
-        modelled: whether something was asked for that only modelled communication heeds.
+        workload: the workload that runs.
+        communication: "measured" or "modelled"; None: measured if it was, unless ``modelled`` or if
+            some of it was measured among another number of ranks.
+        host: "measured", "modelled" or "none"; None: measured if it was.
+        modelled: whether an option was given that applies only to modelled communication.
 
     Raises:
         UsageError: other words, or measured times of a workload that has none.
@@ -104,12 +104,12 @@ def replay_of(
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Replayed:
-    """An actor's nodes as they are replayed.
+    """The replayed nodes of an actor.
 
     Attributes:
-        ticks: how long each takes; ``UNTOLD`` of a communication whose rank does not tell.
-        delay: ticks from when all that it waits for is over; None: none has any.
-        free: which take no slot; None: none.
+        ticks: how long each takes; ``UNTOLD`` for a communication that its rank did not record.
+        delay: ticks after all dependencies have ended; None: no delays.
+        free: nodes that take no slot; None: there are none.
     """
 
     ticks: Ints
@@ -125,14 +125,14 @@ def replayed(
     ticks: Ints,
     answered: NDArray[np.bool_],
 ) -> Replayed:
-    """The nodes of an actor, with what is measured in the place of what is modelled.
+    """The nodes of an actor, with measured times in place of modelled ones.
 
     Args:
         replay: what is replayed.
         program: number of its program.
         unrolled, emission: its nodes.
-        ticks: modelled.
-        answered: RECVs whose sender is no recorded rank, shape [nodes].
+        ticks: modelled ticks.
+        answered: RECVs whose sender is not a recorded rank, shape [nodes].
     """
     recorded = program < len(replay.recorded) and replay.recorded[program]
     if not recorded and not replay.measured_communication:
@@ -144,7 +144,9 @@ def replayed(
     free = computes & (spent >= 0) & recorded
     if replay.measured_communication:
         free = free | ~computes
-        untold = ticks if recorded else UNTOLD  # of a recorded rank: another number of ranks
+        untold = (
+            ticks if recorded else UNTOLD
+        )  # on a recorded rank: measured among another number of ranks
         told = np.where(spent >= 0, spent * TICKS_PER_NANOSECOND, untold)
         receives = emission.type == NodeType.RECV
         told = np.where(receives & ~answered, 0, told)

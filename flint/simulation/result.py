@@ -1,7 +1,7 @@
-"""What a simulation says: seconds, bytes and shares, for the workload and for each program.
+"""The result of a simulation: seconds, bytes and shares, for the workload and for each program.
 
 The idea: every rank's time is compute, exposed communication (it communicates and does not compute)
-or idle (it waits for other ranks or for nothing); the three add up to the step.  Numbers of a
+or idle (it waits for other ranks or has nothing to do); the three add up to the step.  Numbers of a
 program are means over its ranks, numbers of the workload means over all ranks that run kernels;
 only memory is the maximum and FLOPs are the sum.
 
@@ -30,10 +30,10 @@ class ClassRow:
             "all_gather over data".
         communicates: whether it is communication.
         count: nodes.
-        seconds: how long they take together.
-        exposed_seconds: while the rank computes nothing (of communication).
+        seconds: their total time.
+        exposed_seconds: for communication, the time in which the rank computes nothing.
         flops: without transcendentals.
-        bytes: read and written by kernels; of communication what a rank puts in.
+        bytes: read and written by kernels; for communication, what a rank contributes.
     """
 
     name: str
@@ -49,19 +49,19 @@ class ClassRow:
 class Figures:
     """Results for a workload and for each of its programs.
 
-    What an engine or a profile does not say is not a number here, and null in JSON.
+    Figures that an engine or a profile does not give are not a number, and null in JSON.
 
     Attributes:
-        step_seconds: from the start to when the last rank is done.
-        compute_seconds: a rank computes.
-        communication_seconds: a rank sends or takes part in a collective.
-        exposed_communication_seconds: of these, while it does not compute.
-        idle_seconds: it does neither.
+        step_seconds: from the start to the end of the last rank.
+        compute_seconds: time in which a rank computes.
+        communication_seconds: time in which a rank sends or takes part in a collective.
+        exposed_communication_seconds: the part of this time in which it does not compute.
+        idle_seconds: time in which it does neither.
         peak_memory_bytes: the most that any rank needs.
-        flops: of all ranks together, without transcendentals.
-        model_flops: of these, matrix products that are not recomputed; what a fused attention
-            kernel computes again inside of its backward pass is not recognised and counts.
-        mfu: model FLOPs against what matrix units could do in the step, each at the peak of its
+        flops: total of all ranks, without transcendentals.
+        model_flops: the matrix products among these that are not recomputed; recomputation inside
+            the backward pass of a fused attention kernel is not recognised and counts.
+        mfu: model FLOPs relative to what matrix units could do in the step, each at the peak of its
             element type: ideal seconds / step seconds.
     """
 
@@ -81,10 +81,10 @@ class ProgramResult:
     """One program.
 
     Attributes:
-        name, ranks, rank_count: which program, and who runs it.
-        figures: means over its ranks; its step ends when its own last rank is done.
-        memory: bytes of inputs by role, "temporaries" at the peak, and of PyTorch what its
-            allocator holds in free blocks.
+        name, ranks, rank_count: the program, and the ranks that run it.
+        figures: means over its ranks; its step ends when its own last rank ends.
+        memory: bytes of inputs by role, "temporaries" at the peak, and for PyTorch the free blocks
+            of its allocator.
         classes: most time first.
         host_memory_bytes: the most that the program keeps in the host's memory.
     """
@@ -103,18 +103,18 @@ class SimulationResult:
     """A simulated step.
 
     Attributes:
-        system, granularity, engine: what was simulated with what.
-        communication_order: among which communications of a rank the order was kept.
-        ranks: how many, and ``behaviours`` of them had to be simulated.
-        kernels, communication, host: where their times come from: "measured" in a recorded run,
-            "modelled"; of the host also "none".
-        memory_bytes: what a device has.
-        reserve_bytes: what the runtime takes of it beside any program: CUDA's context, NCCL's
-            buffers (``flint.cost.reserve``).
-        figures: of the whole workload.
-        programs: of each program.
+        system, granularity, engine: what was simulated, and by which engine.
+        communication_order: which communications of a rank kept their order.
+        ranks: number of ranks; ``behaviours`` of them had to be simulated.
+        kernels, communication, host: the source of their times: "measured" in a recorded run, or
+            "modelled"; for the host also "none".
+        memory_bytes: memory of a device.
+        reserve_bytes: what the runtime takes of it in addition to the program: CUDA's context,
+            NCCL's buffers (``flint.cost.reserve``).
+        figures: figures of the whole workload.
+        programs: results of each program.
         notes: what the reader should know.
-        spread: how far its times can be trusted; None where kernels are measured.
+        spread: range of its times; None if kernels are measured.
     """
 
     system: str
@@ -135,7 +135,7 @@ class SimulationResult:
 
     @property
     def step_seconds(self) -> float:
-        """Seconds from the start to when the last rank is done."""
+        """Seconds from the start to the end of the last rank."""
         return self.figures.step_seconds
 
     @property
@@ -170,13 +170,14 @@ class SimulationResult:
 
     @property
     def fits(self) -> bool | None:
-        """Whether every rank's peak fits into its device beside what the runtime takes; None where
-        the peak is unknown."""
+        """Whether every rank's peak fits into its device together with what the runtime takes; None
+        if the peak is unknown.
+        """
         peak = self.figures.peak_memory_bytes
         return None if math.isnan(peak) else peak + self.reserve_bytes <= self.memory_bytes
 
     def to_json(self) -> dict[str, Any]:
-        """As plain types; the workload's figures stand at the top."""
+        """The result as plain types; the workload's figures are at the top."""
         document = asdict(self, dict_factory=without_unknown)
         document["range"] = document.pop("spread")
         document = {**document.pop("figures"), "fits": self.fits, **document}
@@ -191,7 +192,7 @@ class SimulationResult:
 
 
 def spread_of_step(system: System, figures: Figures, graphs: Iterable[WorkloadGraph]) -> Spread:
-    """How far a modelled step's times on a system can be trusted."""
+    """The range of a modelled step's times on a system."""
     exposed = figures.exposed_communication_seconds
     known = figures.step_seconds > 0 and not math.isnan(exposed)
     share = min(1.0, exposed / figures.step_seconds) if known else 0.0
@@ -206,7 +207,7 @@ _TIMES: Final = (
 
 
 def _ranges(figures: Figures, spread: Spread) -> dict[str, list[float] | None]:
-    """The bounds of each time that is known."""
+    """The bounds of each known time."""
     times = {name: getattr(figures, name) for name in _TIMES}
     return {
         name: None if math.isnan(time) else list(spread.bounds(time))

@@ -1,7 +1,7 @@
 """Simulating a workload: from its graphs and a system to seconds and bytes.
 
 The idea: programs are brought to a granularity as for execution traces, ranks that behave alike
-become one actor, the machine runs all actors against each other, and what happened is added up.
+become one actor, the machine runs all actors together, and the results are added up.
 
     result = simulate(workload, system="dgx-h100")
     result.step_seconds, result.figures.mfu
@@ -61,40 +61,40 @@ def simulate(
     host: str | None = None,
     microbatches: str | None = None,
 ) -> SimulationResult:
-    """How long one step takes.
+    """Simulate one step.
 
     Args:
-        workload: what runs; not at the logical level.
+        workload: the workload that runs; not at the logical level.
         system: the cluster, by name, as a TOML file or loaded.
         granularity: "op", "kernel" or "region", as in execution traces.
         algorithm: how collectives run; by default the cheapest way that the network allows.
         kernels: measured durations as a CSV file (see ``flint.cost.measured``) or as a folder with
             a report of SCALE-Sim (see ``flint.converters.scale_sim``), or any function of a graph
             and a system that gives seconds per node; by default the estimator's.
-        estimator: what times the kernels that were not measured, by name (see
+        estimator: model that times the kernels that were not measured, by name (see
             ``flint.cost.estimators``).
         passes: what-if passes (see ``flint.passes.what_if``), after the granularity's.
-        attention: that a partitioned program spells out: "as-written", op by op, as XLA runs it;
-            "fused", as the kernel that training uses (see ``flint.passes.attention``), but for
-            granularity "op"; by default as written, with a note if fused kernels would change the
-            step by more than 10 %.
+        attention: how to time attention that a partitioned program writes out: "as-written", op by
+            op, as XLA runs it; "fused", as the kernel that training uses (see
+            ``flint.passes.attention``; not at granularity "op"); by default as written, with a note
+            if fused kernels would change the step by more than 10 %.
         communication_order: "rank": a rank issues its communications one after another, as in
             execution traces; "communicator": those of each communicator, which share its links;
-            by default the second for what PyTorch issued, the first for compiled programs.
-        communication: of a recorded step, "measured": communications take as long as they did,
-            and have no order but that of their streams; "modelled": as long as on the system; by
-            default the first, but for an ``algorithm`` or an order that is asked for.
-        host: of a recorded step, "measured": launches and the host's gaps take as long as they did;
-            "modelled": each launch takes the system's launch overhead; "none": the host is never
-            waited for; by default the first.
-        microbatches: "24:512": the step that was captured with 24 microbatches has 512; each
-            further one does what the last one did in the steady state.
+            by default the second for PyTorch's programs, the first for compiled ones.
+        communication: for a recorded step, "measured": communications take as long as in the run,
+            and keep only the order of their streams; "modelled": as long as on the system; by
+            default the first, unless an ``algorithm`` or an order is given.
+        host: for a recorded step, "measured": launches and the host's gaps take as long as in the
+            run; "modelled": each launch takes the system's launch overhead; "none": nothing waits
+            for the host; by default the first.
+        microbatches: "24:512": the step was captured with 24 microbatches but has 512; each further
+            one repeats the last one of the steady state.
 
     Raises:
-        UsageError: unknown system, granularity, algorithm, estimator, pass or order, a program
-            that is not partitioned, a mesh that does not map on the system, measured times of a
+        UsageError: unknown system, granularity, algorithm, estimator, pass or order, a program that
+            is not partitioned, a mesh that does not map to the system, or measured times of a
             workload that has none.
-        FlintError: a graph without any work, ranks that wait for each other forever.
+        FlintError: a graph without any work, or ranks wait for each other forever.
     """
     workload.check_partitioned("simulation needs")
     check_attention(attention)
@@ -141,7 +141,7 @@ def simulate(
     reserve = max(reserve_beside(program, fitted.accelerator) for program in workload.programs)
     elsewhere = _another_device(workload, on.name)
     replayed = replay.kernels == Source.MEASURED
-    if elsewhere and replayed:  # another device's peak says nothing of their times
+    if elsewhere and replayed:  # their times say nothing about another device's peak
         programs = [replace(item, figures=replace(item.figures, mfu=math.nan)) for item in programs]
     figures = whole_figures([program.figures for program in programs], programs)
     attention_notes = _attention(written)
@@ -191,7 +191,7 @@ def simulate(
 
 
 def _attention(graphs: Sequence[WorkloadGraph]) -> list[str]:
-    """What became of attention."""
+    """Notes on attention."""
     made = sum(attention_kernels(graph) for graph in graphs)
     if not made:
         return []
@@ -200,7 +200,7 @@ def _attention(graphs: Sequence[WorkloadGraph]) -> list[str]:
 
 
 def _more_microbatches(asked: Microbatches | None) -> list[str]:
-    """What became of microbatches that were not captured."""
+    """Notes on microbatches that were not captured."""
     if asked is None:
         return []
     return [
@@ -211,7 +211,7 @@ def _more_microbatches(asked: Microbatches | None) -> list[str]:
 
 
 def _without_kernels(programs: Sequence[ProgramResult]) -> list[str]:
-    """Whom the means leave out."""
+    """Notes on ranks that the means leave out."""
     idle = [program for program in programs if not program.figures.compute_seconds > 0]
     if not idle or len(idle) == len(programs):
         return []
@@ -221,7 +221,7 @@ def _without_kernels(programs: Sequence[ProgramResult]) -> list[str]:
 
 
 def _another_device(workload: Workload, system: str) -> list[str]:
-    """Where a profile's devices are not those of the system."""
+    """Notes if a profile's devices are not those of the system."""
     device = str(workload.options.get("device", ""))
     known = system_of_device(device)
     if not device or known == system:
@@ -231,7 +231,7 @@ def _another_device(workload: Workload, system: str) -> list[str]:
 
 
 def _retries(count: int) -> list[str]:
-    """Where memory is so tight that PyTorch's allocator starts again."""
+    """Notes if memory is so tight that PyTorch's allocator must free segments."""
     if not count:
         return []
     return [
@@ -241,7 +241,7 @@ def _retries(count: int) -> list[str]:
 
 
 def _preallocation(workload: Workload, accelerator: Accelerator, peak: float) -> list[str]:
-    """Where JAX must be told to take more of a GPU than it takes by itself."""
+    """Notes if JAX must be configured to take more of a GPU than by default."""
     share = preallocated(accelerator)
     needed = peak / accelerator.memory_bytes
     if workload.order == Order.RECORDED or not share < needed <= 1:
@@ -253,7 +253,7 @@ def _preallocation(workload: Workload, accelerator: Accelerator, peak: float) ->
 
 
 def _remarks(workload: Workload) -> list[str]:
-    """What the reader should know of the programs."""
+    """What the reader should know about the programs."""
     bounds = sum(
         not item.exact
         for program in workload.programs

@@ -1,7 +1,7 @@
-"""Running a workload: what repeats by a few of its periods, the rest by how often it happens.
+"""Running a workload with only a few periods of its repeating parts.
 
-The idea: programs are shortened, run, and the run is asked for a steady state; parts that have none
-are given more periods, until they have one or all of their own.
+The idea: programs are shortened and run, and the run is searched for a steady state; parts without
+one are given more periods, until they have one or run in full.
 
     everyone, happened, repeated = run_shortened(programs, world, costs)
 """
@@ -34,18 +34,18 @@ def run_shortened(
     searched: int = SEARCHED,
     microbatches: Microbatches | None = None,
 ) -> tuple[Actors, Run, list[Repeat]]:
-    """Run a workload, what repeats by a few of its periods where that is the same.
+    """Run a workload, with only a few periods of repeating parts where the result is the same.
 
-    What was recorded with its times has no two periods that are alike, and is run in full.
+    Programs recorded with times have no two equal periods, and are run in full.
 
     Args:
         programs, world, order, replay: as of ``build_actors``.
-        costs: on a system.
-        searched: nodes from which on unrolled programs are searched for what repeats.
-        microbatches: of the step, if more than were captured.
+        costs: costs on a system.
+        searched: unrolled programs are searched for periods if they have at least this many nodes.
+        microbatches: number for the step, if more than were captured.
 
     Raises:
-        FlintError: a step of more microbatches that does not come to a steady state.
+        FlintError: a step with more microbatches reaches no steady state.
 
     Returns:
         The actors, what happened, and which parts of it happen again and again.
@@ -95,10 +95,10 @@ def run_shortened(
 def _check_whole(
     programs: Sequence[tuple[WorkloadGraph, Ints]], parts: Together, left: int, keep: int
 ) -> None:
-    """Refuse loops that come to no steady state and are too long to be simulated in full.
+    """Refuse loops that reach no steady state and are too long to be simulated in full.
 
     Raises:
-        FlintError: which, and how often it runs.
+        FlintError: names the loop and how often it runs.
     """
     for part, rate in parts:
         periods = part.place.count

@@ -1,7 +1,7 @@
-"""Spans of time that overlap, and what part of the time each of them has.
+"""Overlapping spans of time, and the part of the time that each of them gets.
 
-The idea: of what runs at the same time on one rank's links each takes an equal part, so that the
-parts of all add up to the time in which any of them runs.
+The idea: communications that run at the same time on one rank's links share the time equally, so
+that their parts add up to the time in which any of them runs.
 
     parts(np.array([0, 0]), np.array([10, 30]))         # [5, 25]
 """
@@ -30,13 +30,13 @@ def overlap(start: Ints, end: Ints) -> bool:
 
 
 def lanes(start: Ints, end: Ints) -> Ints:
-    """A lane for each span, from 0, so that those of one lane do not overlap, shape [spans].
+    """A lane for each span, from 0, so that spans in one lane do not overlap, shape [spans].
 
     Args:
         start, end: ticks, shape [spans].
     """
     found = np.zeros(len(start), np.int64)
-    free: list[int] = []  # of each lane, from when on
+    free: list[int] = []  # when each lane is free again
     order = np.lexsort((end, start))
     for span, begin, over in zip(
         order.tolist(), start[order].tolist(), end[order].tolist(), strict=True
@@ -50,11 +50,11 @@ def lanes(start: Ints, end: Ints) -> Ints:
 
 
 def parts(start: Ints, end: Ints, covers: Spans | None = None) -> Floats:
-    """Ticks that each span has, an equal part wherever several are, shape [spans].
+    """Ticks that each span gets; where several overlap, an equal part each; shape [spans].
 
     Args:
         start, end: ticks, shape [spans].
-        covers: starts and ends of other spans, where nothing counts.
+        covers: starts and ends of other spans, whose time does not count.
     """
     every = [(start, end), *([covers] if covers is not None else [])]
     cuts = distinct(np.concatenate([side for spans in every for side in spans]))
@@ -71,7 +71,7 @@ def parts(start: Ints, end: Ints, covers: Spans | None = None) -> Floats:
 
 
 def union(start: Ints, end: Ints) -> Spans:
-    """Where any of the spans is, as spans in order that do not touch."""
+    """The union of the spans, as sorted spans that do not touch."""
     cuts = distinct(np.concatenate([start, end]))
     if not len(cuts):
         return cuts, cuts
@@ -80,7 +80,7 @@ def union(start: Ints, end: Ints) -> Spans:
 
 
 def _running(cuts: Ints, spans: Spans) -> Ints:
-    """How many of the spans there are from each cut to the next, shape [cuts]."""
+    """How many of the spans cover the time from each cut to the next, shape [cuts]."""
     change = np.zeros(len(cuts), np.int64)
     np.add.at(change, np.searchsorted(cuts, spans[0]), 1)
     np.add.at(change, np.searchsorted(cuts, spans[1]), -1)

@@ -21,21 +21,21 @@ from flint.simulation.spans import Floats, Spans, overlap, parts, union
 from flint.simulation.steady_state import Repeat
 from flint.workload.workload import Workload
 
-#: Sums below this have room in 64 bits, with a bit to spare for what is not repeated.
+#: Sums below this fit into 64 bits, with a bit to spare for the part that is not repeated.
 _WORD = 2**62
 
 
 class Spent:
-    """What one actor's time went into.
+    """How one actor's time is spent.
 
     Attributes:
         times: how often each node runs, shape [nodes].
         ticks: how long each takes the first time, 0 for RECVs, shape [nodes].
-        spent: ticks of each node, whenever it runs; of communications that run at once each has an
-            equal part, shape [nodes].
+        spent: ticks of each node over all its runs; communications that run at the same time share
+            them equally, shape [nodes].
         compute, communication, exposed_ticks: ticks.
-        exposed: ticks of each node that no kernel covers, whenever it runs; 0 for kernels, shape
-            [nodes].  Of communications that run at once each has an equal part.
+        exposed: ticks of each node that no kernel covers, over all its runs; 0 for kernels, shape
+            [nodes].  Communications that run at the same time share them equally.
     """
 
     def __init__(self, info: ActorInfo, happened: Run, actor: int, repeated: list[Repeat]) -> None:
@@ -53,14 +53,14 @@ class Spent:
         self.spent: NDArray[Any] = self.ticks.astype(exact)
         for item in repeated:
             self.times[item.nodes(actor, end)] += item.times
-            # Not ``ticks`` by ``times``: what crosses the begin of what happens again may have run
-            # more slowly before it than it does each time again.
+            # Not ``ticks`` times ``times``: a node that crosses the start of the repeated part may
+            # have run more slowly before it than in each repetition.
             within = np.clip(end, item.start, item.end) - np.clip(start, item.start, item.end)
             self.spent += item.times * np.where(self.ticks > 0, within, 0).astype(exact)
         self.communication = int(self.spent[self.talks].sum())
         order = np.argsort(start[self.computes], kind="stable")
         begins, ends = start[self.computes][order], end[self.computes][order]
-        if overlap(begins, ends):  # of several streams: each has its part
+        if overlap(begins, ends):  # several streams share the time
             self.spent = self.spent.astype(np.float64)
             self.spent[self.computes] = _parts(
                 start[self.computes], end[self.computes], None, repeated
@@ -92,7 +92,7 @@ class Spent:
             self._share(start, end, repeated)
 
     def _share(self, start: Ints, end: Ints, repeated: list[Repeat]) -> None:
-        """Give each communication its part of the time in which several run."""
+        """Give each communication its share of the time in which several run."""
         talks, kernels = self.talks, (start[self.computes], end[self.computes])
         self.spent = self.spent.astype(np.float64)
         self.spent[talks] = _parts(start[talks], end[talks], None, repeated)
@@ -128,7 +128,7 @@ class Spent:
         number[self.host] = numbers[HOST, False]
         for kind, text in COPIES.items():
             number[emission.type == kind] = numbers[text, False]
-        copies = np.isin(emission.type, list(COPIES))  # what is read is what is written
+        copies = np.isin(emission.type, list(COPIES))  # as much is read as is written
         counted = (emission.type != NodeType.RECV) & ~(self.computes & talks & (self.ticks == 0))
         unstated = np.concatenate([unstated_work(graph) for graph in unrolled.graphs])
         flops = np.where(unstated, UNKNOWN, flops)
@@ -151,7 +151,7 @@ class Spent:
 
 
 def _parts(start: Ints, end: Ints, covers: Spans | None, repeated: list[Repeat]) -> Floats:
-    """``parts`` of everything, with what happens again."""
+    """``parts`` of everything, including what happens again."""
     found = parts(start, end, covers)
     for item in repeated:
         low, high = item.start, item.end
@@ -167,5 +167,5 @@ def _exact(repeated: list[Repeat], nodes: int) -> Any:
     return np.int64 if most * nodes < _WORD else object
 
 
-#: What copies between the device's memory and the host's are called.
+#: Names of copies between the device's memory and the host's.
 COPIES = {NodeType.MEM_STORE: "device to host", NodeType.MEM_LOAD: "host to device"}

@@ -1,19 +1,19 @@
-"""Steady state: where a run stands as it stood before, only some periods further on.
+"""Steady state: when a run is in the same state as before, only some periods further on.
 
-The idea: if the machine stands at time t2 as it stood at t1, only p periods further on in every
-part that repeats, then p more periods before the end would do again what happened from t1 to t2:
-everything later is t2 - t1 later.  That is *checked*, not assumed.  Of every actor is compared
-which node is the first that is not over; of the nodes from there to the last that has begun whether
-they have, how long ago, and how long they still run; and that all nodes from there on have the same
-edges, counted in periods.  Nothing of the last p periods may have begun at t2: what would stand
-behind them could then have begun too.
+The idea: if the machine's state at time t2 is that at t1, only p periods further on in every
+repeating part, then p more periods before the end would repeat what happened from t1 to t2, and
+delay everything later by t2 - t1.  This is *checked*, not assumed.  For every actor, the check
+compares the first node that has not ended; for the nodes from there to the last that has begun,
+whether they have begun, how long ago, and how long they still run; and that all nodes from there on
+have the same edges, counted in periods.  Nothing of the last p periods may have begun at t2,
+because nodes after them could then have begun too.
 
     steady([cut], everyone, run(...))       # Steady: from when to when, over how many periods
 
-What is compared is enough: what is ready follows from what is over, and with one chain of
-communications per slot at most one of them waits there for its partners.  Views of what was there
-before take no time and run ahead as far as there are any; as they hold nothing up, whether they are
-over is left out.
+This comparison is sufficient: which nodes are ready follows from which have ended, and with one
+chain of communications per slot at most one of them waits for its partners.  Views of earlier
+values take no time and run far ahead; as they delay nothing, it is not compared whether they have
+ended.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Cut:
         program: its number.
         first: number of its first instance.
         instances: of one period.
-        periods: that are left.
-        rate: periods that go together with one of the slowest part.
+        periods: number of remaining periods.
+        rate: number of periods per period of the slowest part.
     """
 
     program: int
@@ -56,11 +56,12 @@ class Cut:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Early:
-    """Nodes of an actor that take no time and wait for nothing, whenever they were over.
+    """Nodes of an actor that take no time and wait for nothing, so that it does not matter when
+    they ended.
 
     Attributes:
         all: whether each node is one, shape [nodes].
-        again: those of the periods that happen again.
+        again: the same nodes within the periods that happen again.
     """
 
     all: NDArray[np.bool_]
@@ -72,7 +73,7 @@ class Repeat:
     """What happened in ``start < time <= end`` happens ``times`` more times.
 
     Attributes:
-        early: per actor, what happens again whenever it was over.
+        early: per actor, nodes that happen again regardless of when they ended.
     """
 
     start: int
@@ -85,7 +86,7 @@ class Repeat:
 
         Args:
             actor: its number.
-            ends: when its nodes are over, shape [nodes].
+            ends: when its nodes end, shape [nodes].
         """
         found: NDArray[np.bool_] = (ends > self.start) & (ends <= self.end)
         if self.early:
@@ -96,12 +97,12 @@ class Repeat:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Steady:
-    """A state that came again.
+    """A state that recurred.
 
     Attributes:
-        start, end: when it was there.
-        periods: of the slowest part in between.
-        early: as of ``Repeat``.
+        start, end: when it occurred.
+        periods: periods of the slowest part in between.
+        early: as in ``Repeat``.
     """
 
     start: int
@@ -110,12 +111,14 @@ class Steady:
     early: tuple[Early, ...] = ()
 
     def times(self, left_out: int) -> Repeat:
-        """What happens again if so many periods of the slowest part, a multiple, were left out."""
+        """What happens again if a number of periods of the slowest part, a multiple, were left
+        out.
+        """
         return Repeat(self.start, self.end, left_out // self.periods, self.early)
 
 
 def steady(cuts: Sequence[Cut], everyone: Actors, happened: Run) -> Steady | None:
-    """When the state came again, over the fewest periods and as early as can be.
+    """When the state recurred, after the fewest periods and as early as possible.
 
     Args:
         cuts: the parts that repeat together, at most one of a program.
@@ -133,7 +136,7 @@ def steady(cuts: Sequence[Cut], everyone: Actors, happened: Run) -> Steady | Non
         return None
     slowest = min((view for view in views if view.step), key=lambda view: view.units, default=None)
     if slowest is None:
-        return Steady(0, 0, 1)  # the periods hold nothing that runs
+        return Steady(0, 0, 1)  # nothing in the periods runs
     number = next(i for i, view in enumerate(views) if view is slowest)
     program = everyone.info[number].program
     alike = [v for v, i in zip(views, everyone.info, strict=True) if i.program == program]
@@ -154,7 +157,7 @@ def steady(cuts: Sequence[Cut], everyone: Actors, happened: Run) -> Steady | Non
 
 
 def _digest(*columns: Ints) -> bytes:
-    """What stands for columns: many states are kept, and in some of them much is open."""
+    """A digest of columns: many states are kept, and some of them have many open nodes."""
     found = blake2b(digest_size=16)
     for column in columns:
         found.update(column.tobytes())
@@ -162,8 +165,9 @@ def _digest(*columns: Ints) -> bytes:
 
 
 def _early(actor: Actor, low: int) -> NDArray[np.bool_]:
-    """Kernels from ``low`` on that take no time and wait for nothing but each other and for what
-    stands before ``low``, shape [nodes]."""
+    """Kernels from ``low`` on that take no time and wait only for each other and for nodes before
+    ``low``, shape [nodes].
+    """
     early: NDArray[np.bool_] = (actor.types == NodeType.COMP) & (actor.ticks == 0)
     early[:low] = False
     consumer = row_of_entry(actor.ptr)
@@ -177,12 +181,12 @@ def _early(actor: Actor, low: int) -> NDArray[np.bool_]:
 
 
 class _View:
-    """What one actor does in a part that repeats, if its program has one, and beside it.
+    """What one actor does inside and outside the repeating part, if its program has one.
 
     Attributes:
-        even: whether all periods have as many nodes.
-        step: nodes that go together with one period of the slowest part, 0 for none.
-        units: how many times so many nodes there are.
+        even: whether all periods have the same number of nodes.
+        step: number of nodes per period of the slowest part, 0 for none.
+        units: how many times there are that many nodes.
     """
 
     def __init__(
@@ -200,10 +204,10 @@ class _View:
             self.step = each * cut.rate
             self.units = cut.periods // cut.rate
         self.early = _early(actor, self.low)
-        # When all nodes so far are over, and when the first of those from there on begins.
+        # When all nodes so far have ended, and when the first of the later ones begins.
         self.ended = np.maximum.accumulate(np.where(self.early, -1, end))
         begins = np.where(self.early, _NEVER, start)
-        # What comes behind the part may run ahead of it, once: then it is over all the time.
+        # Nodes after the part may run ahead of it once: then they have ended at all these times.
         behind = np.zeros(len(start), np.bool_)
         behind[self.high :] = self.step > 0
         behind &= ~self.early
@@ -212,19 +216,21 @@ class _View:
         self.begun = np.minimum.accumulate(begins[::-1])[::-1]
 
     def over(self) -> Ints:
-        """When each unit, and all before it, is over, shape [units]."""
+        """When each unit, and all before it, has ended, shape [units]."""
         ends = self.low + self.step * np.arange(1, self.units + 1, dtype=np.int64)
         found: Ints = self.ended[ends - 1]
         return found
 
     def window(self, times: Ints) -> tuple[Ints, Ints]:
-        """The first node that is not over at each time, and the first from which none has begun."""
+        """The first node that has not ended at each time, and the first after which none has
+        begun.
+        """
         low = np.searchsorted(self.ended, times, side="right")
         high = np.searchsorted(self.begun, times, side="right")
         return low, np.maximum(low, high)
 
     def states(self, times: Ints) -> list[Hashable]:
-        """The state at each time, one unit after another; None where it is in no part's middle."""
+        """The state at each time, one unit after another; None if it is not within a part."""
         found: list[Hashable] = []
         low, high = self.window(times)
         begun, over = (np.searchsorted(moments, times, side="right") for moments in self.behind)
@@ -244,16 +250,18 @@ class _View:
         return found
 
     def again(self, period: int) -> Early:
-        """What is early, and that of the last so many units.
+        """The early nodes, and those of the last units.
 
-        The last, because what waits for the period before it is early in the first one too.
+        Of the last units, because nodes that wait for the period before are early in the first one,
+        too.
         """
         begin = self.high - period * self.step
         return Early(self.early, begin + np.flatnonzero(self.early[begin : self.high]))
 
     def regular(self, start: int, end: int, period: int) -> bool:
-        """Whether all nodes not over at ``start`` are as those ``period`` units further on, and
-        none of the last so many units have begun at ``end``."""
+        """Whether all nodes that have not ended at ``start`` are equal to those ``period`` units
+        further on, and none of the last ``period`` units has begun at ``end``.
+        """
         shift = period * self.step
         if not shift:
             return True
@@ -278,7 +286,7 @@ class _View:
         )
 
     def _edges(self, first: int, stop: int, since: int) -> tuple[NDArray[np.int64], ...]:
-        """Who waits for whom of the nodes from ``since`` on, relative to it."""
+        """The edges between the nodes from ``since`` on, relative to it."""
         pointer = self.actor.ptr[first : stop + 1]
         deps = self.actor.deps[pointer[0] : pointer[-1]] - since
         waits = row_of_entry(pointer - pointer[0])

@@ -1,7 +1,7 @@
-"""Element types for which a system states no rate, and how much of the step depends on that.
+"""Element types for which a system lists no rate, and how much of the step depends on that.
 
 The idea: such a product is computed in another type (``computed_as``), which is a guess about the
-backend: whether it casts, and at what rate.  A guess is said, once for each type.
+backend: whether it casts, and at what rate.  Guesses are reported, once for each type.
 
     unlisted_types(graphs, shares, prices, step_seconds)
     # ["A100 lists no rate for f8E4M3FN products: computed as bf16 (312 TFLOP/s); 38% of the step"]
@@ -24,7 +24,7 @@ from flint.graph.work import Unit
 from flint.host.readable import human_flops, percentage
 from flint.mesh.ragged import row_of_entry
 
-#: Vector units compute narrow types in 32 bits: that is how they are built, and no guess.
+#: Vector units compute narrow types in 32 bits: that is how they are built, not a guess.
 _VECTOR_GUESSES = frozenset({"f64", "complex<f64>", "i64", "ui64"})
 #: A smaller share of the step is not worth a line.
 _LEAST = 1e-3
@@ -37,16 +37,16 @@ def unlisted_types(
     """A line for each unit and element type that the system does not list, most time first.
 
     Args:
-        graphs: of the programs, as simulated.
-        shares: of all ranks, that run each program.
-        prices: of kernels.
-        step_seconds: of the whole step.
+        graphs: graphs of the programs, as simulated.
+        shares: share of all ranks that run each program.
+        prices: prices of kernels.
+        step_seconds: seconds of the whole step.
     """
     accelerator = prices.system.accelerator
     spent: dict[tuple[Unit, str, Computed], float] = defaultdict(float)
     for graph, share in zip(graphs, shares, strict=True):
         for block, times in graph.walk():
-            measured = block.measured_by_node()  # those take their own time, at no rate
+            measured = block.measured_by_node()  # those take their own time, independent of a rate
             for (unit, dtype), computed in _guesses(block, accelerator).items():
                 code = DTYPES.index(dtype)
                 items = (block.work_unit == unit) & (block.work_dtype == code)

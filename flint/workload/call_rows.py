@@ -22,14 +22,14 @@ class CallRow:
     """One of the programs, per rank.
 
     Attributes:
-        name: of the jitted function or op.
+        name: name of the jitted function or op.
         file, line: where the step calls it ("" and 0 unknown).
         jitted: False for an op outside of every jit.
         nodes: compute and communication nodes that run, loops unrolled.
         flops: without transcendentals.
         communications, operand_bytes: calls, and bytes of their operands.
-        returned_bytes: of its results.
-        donated_bytes: of its inputs whose buffers its results take.
+        returned_bytes: bytes of its results.
+        donated_bytes: bytes of its inputs whose buffers its results reuse.
         reads: lines at which the host reads a value before the next program is called.
     """
 
@@ -47,7 +47,7 @@ class CallRow:
 
 
 def call_rows(program: Program) -> tuple[CallRow, ...]:
-    """A row per program in sequence; none where there is one alone."""
+    """A row per program in sequence; none for a single program."""
     if not program.calls:
         return ()
     graph = program.graph

@@ -1,6 +1,6 @@
-"""What a compiler says about a program that it has compiled for a target.
+"""A compiler's report about a program that it has compiled for a target.
 
-The idea: memory and cost as the compiler states them, kept beside the graph that is made of its
+The idea: memory and cost as reported by the compiler are kept next to the graph made from its
 output, so that the two can be compared.
 
     workload.compiled.peak_bytes, workload.compiled.flops
@@ -18,15 +18,15 @@ class CompilerReport:
     """The compiler's own figures, per device.
 
     Attributes:
-        target: what was compiled for.
+        target: the target that it was compiled for.
         compiler: distributions and versions that compiled.
         options: the compiler options that the user gave.
-        memory: bytes of memory of a device of the target.
+        memory: bytes of memory of a target device.
         argument_bytes, output_bytes, alias_bytes, temporary_bytes: XLA's memory analysis: inputs,
-            results, results that share an input's buffer, and everything in between; None where the
-            compiler has given up before it.
+            results, results that share an input's buffer, and everything in between; None if the
+            compiler gave up before.
         flops, bytes_accessed, transcendentals: XLA's cost analysis, which counts a loop's body once
-            and nothing for library calls; None where it says nothing.
+            and nothing for library calls; None if it gives no figure.
     """
 
     target: str
@@ -43,7 +43,7 @@ class CompilerReport:
 
     @property
     def needed_bytes(self) -> int | None:
-        """Memory that the program needs on a device, bytes; None where it is unknown."""
+        """Memory that the program needs on a device, in bytes; None if unknown."""
         sizes = (self.argument_bytes, self.output_bytes, self.temporary_bytes, self.alias_bytes)
         if None in sizes:
             return None
@@ -59,7 +59,7 @@ class CompilerReport:
         """The record of ``to_json``.
 
         Raises:
-            KeyError, TypeError, ValueError: not such a document.
+            KeyError, TypeError, ValueError: it is not such a document.
         """
         sizes = ("argument_bytes", "output_bytes", "alias_bytes", "temporary_bytes")
         costs = ("flops", "bytes_accessed", "transcendentals")

@@ -1,14 +1,15 @@
-"""What differs between two workloads: above all, what a backend has made of a partitioned program.
+"""Differences between two workloads: above all, what a backend has changed in a partitioned
+program.
 
-The idea: both sides are counted in the same way, loops unrolled, all ranks added up, and set beside
-each other.  A backend changes collectives in ways that leave one number alone, the **payload**: the
-bytes of the whole tensor that a group works on, as far as one rank sees it.
+The idea: both sides are counted in the same way, with loops unrolled and all ranks added up, and
+compared. A backend changes collectives in ways that preserve one number, the **payload**: the bytes
+of the whole tensor that a group works on, as seen by one rank.
 
     all_gather   its result;  all others   their operands
 
-Combining several into one, splitting one, and starting one early leave the payload of a kind as it
-is; an all-reduce whose result is sliced becomes a reduce-scatter of the same payload, hence the sum
-over both; only what is removed (a common subexpression) or added (a recomputation) changes it.
+Combining several into one, splitting one, and starting one early preserve the payload of a kind; an
+all-reduce whose result is sliced becomes a reduce-scatter of the same payload, hence the sum over
+both; only removing (a common subexpression) or adding (a recomputation) changes it.
 
     found = differences(load("partitioned"), load("optimized"))
     found.collectives[0].before.calls, found.collectives[0].after.calls
@@ -34,10 +35,10 @@ from flint.workload.workload import Workload
 #: Categories of nodes that are kernels.
 _KERNELS = ("compute", "movement")
 
-#: The op name of the second half of something asynchronous; its operands are the first half's.
+#: The op name of the second half of an asynchronous op; its operands are the first half's.
 _DONE = "async_done"
 
-#: Kinds that a backend makes of each other, under one name.
+#: Kinds that a backend turns into each other, under one name.
 _FAMILIES = {"reductions": ("all_reduce", "reduce_scatter")}
 
 
@@ -46,11 +47,11 @@ class Calls:
     """Communications of one kind, over all ranks.
 
     Attributes:
-        calls: how many.
-        tensors: operands of all calls; more than calls where several are combined into one.
-        asynchronous: calls that are started, and awaited later.
+        calls: number of calls.
+        tensors: operands of all calls; more than calls if several are combined into one.
+        asynchronous: calls that are started first and awaited later.
         payload: bytes of the tensors that groups work on (see the module's text).
-        operand_bytes, result_bytes: of all calls.
+        operand_bytes, result_bytes: bytes of all calls.
     """
 
     calls: int = 0
@@ -87,9 +88,9 @@ class Side:
     """One workload's totals, over all ranks.
 
     Attributes:
-        level, order, target: as the workload says; target "" where there is none.
-        ranks: of the mesh.
-        traced: of these, the ranks whose kernels are known.
+        level, order, target: of the workload; target "" if there is none.
+        ranks: number of ranks of the mesh.
+        traced: number of these whose kernels are known.
         kernels: compute and movement nodes at kernel granularity.
         flops, matmul_flops, transcendentals: work.
         bytes_read, bytes_written: memory traffic.
@@ -110,14 +111,14 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """Two workloads beside each other.
+    """Two workloads in comparison.
 
     Attributes:
         before, after: their totals.
         collectives: by kind, each kind that either side has.
-        families: kinds that backends make of each other, added up.
+        families: kinds that backends turn into each other, added up.
         kernels: by name, the largest change first.
-        programs: that the sides run in sequence; empty where both are one program alone.
+        programs: programs that the sides run in sequence; empty if both are a single program.
     """
 
     before: Side
@@ -129,11 +130,11 @@ class Differences:
 
     @property
     def moved(self) -> frozenset[str]:
-        """Programs that both sides run, in another order among these."""
+        """Programs that both sides run, but in another order."""
         return moved(self.programs)
 
     def to_json(self) -> dict[str, Any]:
-        """The record in JSON's types; integers are exact, what is unknown is null."""
+        """The record in JSON's types; integers are exact, unknown values are null."""
         return asdict(self, dict_factory=without_unknown)
 
 
@@ -225,12 +226,12 @@ def _calls(workload: Workload) -> dict[str, Calls]:
 
 
 def payload(item: Communication) -> int:
-    """Bytes of the whole tensor that a group works on, as far as one rank sees it."""
+    """Bytes of the whole tensor that a group works on, as seen by one rank."""
     return item.bytes_out if item.kind == "all_gather" else item.bytes_in
 
 
 def _awaited(graph: WorkloadGraph) -> Ints:
-    """Nodes whose end another node stands for."""
+    """Nodes whose end is another node."""
     names = np.array([name == _DONE for name in graph.tables.ops], dtype=bool)
     done = names[graph.op] & (graph.kind == NodeKind.COMPUTE)
     makers: Ints = graph.producer[graph.operand[done[graph.consumer]]]

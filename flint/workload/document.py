@@ -1,4 +1,4 @@
-"""What ``workload.json`` may say: types, ranges and names, checked while it is decoded.
+"""What ``workload.json`` may contain: types, ranges and names, checked during decoding.
 
 The idea: the classes below are the schema.  Version 2 adds the seal (``flint.workload.sealing``)
 and the version of Flint that wrote the folder; folders of version 1 have neither.
@@ -40,7 +40,7 @@ class MeshOf(Struct):
 
 
 class RanksOf(Struct):
-    """Who runs a program (see ``flint.mesh.ranks``)."""
+    """The ranks that run a program (see ``flint.mesh.ranks``)."""
 
     world: Positive
     period: Positive
@@ -97,14 +97,14 @@ class ProgramOf(Struct):
 
 
 class ReducedOf(Struct):
-    """Of traces that stand for those of more ranks: their mesh, and what they mean."""
+    """For traces that stand for those of more ranks: their mesh, and what they mean."""
 
     mesh: list[Positive]
     meaning: str
 
 
 class TracesOf(Struct):
-    """What the writer of the traces says, as far as it is read again."""
+    """The part of the trace writer's manifest that is read again."""
 
     order: str = ""
     reduced: ReducedOf | None = None
@@ -136,7 +136,7 @@ def decode(data: bytes, path: Path) -> Document:
     """A document.
 
     Raises:
-        FlintError: it is not one, or what it says contradicts itself; the message names the place.
+        FlintError: it is not one, or it contradicts itself; the message names the place.
     """
     try:
         document = msgspec.json.decode(data, type=Document)

@@ -1,6 +1,6 @@
 """The workload folder: everything about a workload on disk, complete or absent.
 
-    out/workload.json              mesh, programs and who runs them, options, checksums
+    out/workload.json mesh, programs and who runs them, options, checksums
     out/programs/main.mlirbc       the module as captured; beside it, as text, main.mlir
     out/programs/main.graph.npz    the graph as analysed (op granularity, issue order)
     out/programs/main.times.npz    of a profile: when its nodes began and were launched
@@ -8,8 +8,8 @@
     out/et/trace.<rank>.et         Chakra execution traces;  out/et/nodes.parquet  what each node is
     out/astra-sim/*                communicator groups, system, network, remote memory
 
-``flint.workload.saving`` writes it, ``flint.workload.loading`` reads it; what both and the commands
-know of it stands here.
+``flint.workload.saving`` writes it, ``flint.workload.loading`` reads it; this module has what both
+and the commands share.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from flint.workload.document import Document
 
 DOCUMENT = "workload.json"
-#: A document beyond this is not ours (bytes).
+#: The largest document that Flint writes (bytes).
 _MAX_DOCUMENT = 2**28
 
 
@@ -38,10 +38,10 @@ def is_workload_folder(folder: Path) -> bool:
 
 
 def check_replaceable(folder: Path) -> None:
-    """That a workload may be saved there: nothing, an empty folder or a workload folder is.
+    """Check that a workload may be saved there: no folder, an empty one or a workload folder.
 
     Raises:
-        UsageError: a file, or a folder with something else in it.
+        UsageError: there is a file, or a folder with another content.
     """
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file: give a folder with -o")
@@ -55,8 +55,8 @@ def traced_system(folder: Path) -> System:
     """The system that the folder's traces were written for; dgx-h100 without traces.
 
     Raises:
-        UsageError: it is a user's own, whose file may be anywhere.
-        FlintError: no workload folder.
+        UsageError: it is a user's own system, whose file may be anywhere.
+        FlintError: not a workload folder.
     """
     document = read_document(folder)
     stated = document.system
@@ -69,7 +69,9 @@ def traced_system(folder: Path) -> System:
 
 
 def chained_by(document: Document | None) -> CommunicationOrder:
-    """How traces chain communications by a folder's document; one chain per rank without traces."""
+    """How traces chain communications, from a folder's document; one chain per rank without
+    traces.
+    """
     order = document.et.order if document is not None and document.et is not None else ""
     by_communicator = order.endswith(f" {CommunicationOrder.COMMUNICATOR}")
     return CommunicationOrder.COMMUNICATOR if by_communicator else CommunicationOrder.RANK
@@ -79,9 +81,9 @@ def read_document(folder: Path) -> Document:
     """The folder's ``workload.json``.
 
     Raises:
-        FlintError: there is none, or it is not ours.
+        FlintError: there is none, or Flint did not write it.
     """
-    from flint.workload.document import decode  # msgspec is of no use to those that only write
+    from flint.workload.document import decode  # code that only writes does not need msgspec
 
     path = folder / DOCUMENT
     try:

@@ -1,15 +1,15 @@
 """What is in a workload: ops, work, collectives, memory, loops, as numbers.
 
-The idea: one pass over each program's columns, block by block; what a block holds is summed exactly
-and multiplied by the loops around it in Python integers, which never overflow.  All numbers are per
+The idea: one pass over each program's columns, block by block; each block is summed exactly and
+multiplied by the loops around it in Python integers, which never overflow.  All numbers are per
 rank of the program, loops unrolled.
 
     summary = summarise(workload)
     summary.programs[0].flops, summary.programs[0].arithmetic_intensity
     json.dumps(summary.to_json())
 
-FLOPs count a multiply-add as 2 and leave out transcendentals, which are counted beside them; bytes
-are those read and written as accessed (both as XLA's cost analysis counts them).
+FLOPs count a multiply-add as 2 and leave out transcendentals, which are counted separately; bytes
+are those read and written as accessed (both as in XLA's cost analysis).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from flint.workload.workload import Workload
 
 
 def summarise(workload: Workload, program: str | None = None) -> Summary:
-    """What the programs of a workload hold.
+    """A summary of the programs of a workload.
 
     Args:
         workload: at any granularity; ``ops`` counts StableHLO ops, ``nodes`` what they became.
@@ -64,7 +64,7 @@ def summarise(workload: Workload, program: str | None = None) -> Summary:
 
 
 def at_granularity(workload: Workload, granularity: str | None) -> Workload:
-    """The workload as its execution traces at ``granularity`` hold it.
+    """The workload at ``granularity``, as in its execution traces.
 
     Args:
         workload: at op granularity.

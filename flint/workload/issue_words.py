@@ -1,11 +1,11 @@
-"""What programs issue, in order and with all iterations, without writing the iterations down.
+"""What programs issue, in order and with all iterations, without listing the iterations.
 
 The idea: the communications of a program on one communicator, or the messages of one permutation,
 are a word; a loop repeats the word of its body.  Two words are equal if their lengths, the sums of
 their bytes and their digests are: a digest is the word read as a number in a large base, modulo a
-prime of 127 bits, so that joining two words and repeating one are arithmetic, and its cost grows
-with the digits of a trip count.  That different words of less than 10**18 symbols agree in it is an
-accident of one in 10**20.
+prime of 127 bits, so that joining two words and repeating one are arithmetic, and the cost grows
+with the digits of a trip count. Different words of less than 10**18 symbols have the same digest
+with a probability of 1e-20.
 
     first, second = issued([program.graph, other.graph])
     first.on(3) == second.on(3)
@@ -32,9 +32,9 @@ class Word:
     """Symbols in order.
 
     Attributes:
-        length: how many.
-        bytes: of all.
-        digest: of them in order.
+        length: number of symbols.
+        bytes: their total bytes.
+        digest: digest of the symbols in order.
     """
 
     length: int = 0
@@ -67,7 +67,7 @@ class Issued:
     words: Mapping[Hashable, Word] = field(default_factory=dict)
 
     def on(self, communicator: int) -> Word:
-        """What it issues on a communicator: kinds and sizes."""
+        """What the program issues on a communicator: kinds and sizes."""
         return self.words.get(communicator, EMPTY)
 
     def sent(self, permutation: Any) -> Word:
@@ -80,7 +80,7 @@ class Issued:
 
     @property
     def permutations(self) -> set[Any]:
-        """Those of its messages."""
+        """The permutations of its messages."""
         return {key[1] for key in self.words if isinstance(key, tuple)}
 
 
@@ -111,7 +111,7 @@ def _words(graph: WorkloadGraph, symbols: dict[Hashable, int]) -> dict[Hashable,
 
 
 def _letters(item: Communication, symbols: dict[Hashable, int]) -> list[tuple[Hashable, Word]]:
-    """What one communication adds to which words."""
+    """The symbol that a communication adds to each word."""
 
     def letter(*what: Hashable, size: int) -> Word:
         return Word(1, size, symbols.setdefault(what, len(symbols) + 1))

@@ -1,4 +1,4 @@
-"""Loading: the workload of a folder that ``flint.workload.saving`` has written.
+"""Loading: reading a workload from a folder that ``flint.workload.saving`` has written.
 
 The idea: ``workload.json`` is decoded by its schema (``flint.workload.document``), and the files
 that it names are compared with its seal before they are read.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from flint.workload.compiler_report import CompilerReport
 
 
-#: No file of a folder is longer.
+#: The largest file of a folder.
 _MAX_BYTES = 16 << 30
 
 
@@ -40,11 +40,11 @@ def load(folder: str | Path, note: Callable[[str], None] | None = None) -> Workl
     """The workload of a folder that ``save`` has written.
 
     Args:
-        folder: where.
-        note: called with what a reader should know of a folder that an earlier version wrote.
+        folder: the folder.
+        note: called with remarks about a folder that an earlier version wrote.
 
     Raises:
-        FlintError: not such a folder, one that contradicts itself, or a file in it has changed.
+        FlintError: it is not such a folder, contradicts itself, or a file in it has changed.
     """
     folder = Path(folder)
     document = read_document(folder)

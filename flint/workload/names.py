@@ -1,4 +1,4 @@
-"""Names of files in a workload folder, and of programs: none leads out of it.
+"""Names of files in a workload folder, and of programs: none leads out of the folder.
 
 program_file("main", module_suffix("step.mlirbc"))      # programs/main.mlirbc
 """
@@ -9,32 +9,32 @@ import re
 
 from flint.errors import FlintError
 
-#: What a program may be called: a plain file name in any file system.
+#: A valid program name: a plain file name in any file system.
 NAME = r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}"
-#: What the files of modules end with; a longer one first.
+#: Suffixes of module files, longer ones first.
 _SUFFIXES = (
     ".mlirbc.gz", ".mlir.gz", ".hlo.pb.gz", ".hlo.gz", ".mlirbc", ".mlir", ".hlo.pb", ".hlo",
 )  # fmt: skip
-#: The end of a module file whose own says nothing.
+#: The suffix of a module file with an unknown one.
 _OTHER = ".module"
-#: When the nodes of a recorded program began; what it asked its allocator for.
+#: Suffixes of the times and of the allocations of a recorded program.
 TIMES, ALLOCATIONS = ".times.npz", ".memory.npz"
 
 
 def module_suffix(filename: str) -> str:
-    """What a module's file ends with in a workload folder: a known suffix, never a stated one."""
+    """The suffix of a module's file in a workload folder: one of the known ones."""
     return next((suffix for suffix in _SUFFIXES if filename.endswith(suffix)), _OTHER)
 
 
 def program_file(program: str, suffix: str) -> str:
-    """Where a program's file stands in a workload folder; nothing else names such files.
+    """The path of a program's file in a workload folder; all such paths are made here.
 
     Args:
         program: the program's name, which may come from a file.
         suffix: ``.graph.npz``, ``TIMES``, ``ALLOCATIONS``, or as ``module_suffix`` gives it.
 
     Raises:
-        FlintError: a name that is none: it could lead out of the folder.
+        FlintError: an invalid name, which could lead out of the folder.
     """
     if not re.fullmatch(NAME, program):
         raise FlintError(

@@ -1,9 +1,9 @@
-"""Do the programs of a workload fit together?
+"""Checking that the programs of a workload fit together.
 
-The idea: whatever one rank sends another must receive, and the members of a group must issue the
-same collectives in the same order; else a rank waits forever.  Within one program that is so by
-construction of groups and permutations; between programs it is compared, program by program and
-never rank by rank, and with loops as they are (``issue_words.py``).
+The idea: every message sent must be received, and the members of a group must issue the same
+collectives in the same order; else a rank waits forever. Within one program this follows from the
+construction of groups and permutations; between programs it is compared, program by program, never
+rank by rank, and without unrolling loops (``issue_words.py``).
 
     verify_pairing(workload)      # FlintError: programs main_0 and main_1 share communicator 3 ...
 """
@@ -28,7 +28,7 @@ def verify_pairing(workload: Workload) -> None:
     """Check collectives and point-to-point exchanges over all programs.
 
     Raises:
-        FlintError: two programs that would wait for each other, and over what.
+        FlintError: two programs would wait for each other; names the reason.
     """
     sequences = issued([program.graph for program in workload.programs])
     once = pattern([program.ranks for program in workload.programs])
@@ -63,7 +63,7 @@ def _verify_groups(workload: Workload, sequences: list[Issued], owner: NDArray[n
 def _verify_exchanges(
     workload: Workload, sequences: list[Issued], owner: NDArray[np.int64]
 ) -> None:
-    """Every message of a permutation that one program sends, the other one receives."""
+    """Check that each program receives the messages of a permutation that the other one sends."""
     peers = {peer for sequence in sequences for peer in sequence.permutations}
     for permutation in peers:
         sources = np.flatnonzero(permutation.target >= 0)

@@ -1,8 +1,8 @@
-"""The programs that two workloads run in sequence, beside each other.
+"""Comparing the programs that two workloads run in sequence.
 
-The idea: programs of one name are the same call of a step (the second call of ``gradient`` is
-``gradient_2``); one that only one side has is new or gone.  A workload that is one program alone
-has it under its own name, so that a step that was split in two shows as such.
+The idea: programs with the same name are the same call of a step (the second call of ``gradient``
+is ``gradient_2``); a program that only one side has is new or gone. A workload that is a single
+program has it under its own name, so that a step that was split in two shows as such.
 
     program_differences(before, after)[0].name, ...[0].after
 """
@@ -20,10 +20,10 @@ class ProgramTotals:
     """One program of a sequence, over all ranks that run it.
 
     Attributes:
-        place: in the sequence, from 0.
-        ranks: that run it.
+        place: position in the sequence, from 0.
+        ranks: number of ranks that run it.
         nodes: kernels and communications, loops unrolled.
-        flops: without transcendentals; not a number where a rank's are unknown.
+        flops: without transcendentals; not a number if a rank's are unknown.
         communications, operand_bytes: calls, and bytes of their operands.
     """
 
@@ -37,7 +37,7 @@ class ProgramTotals:
 
 @dataclass(frozen=True, slots=True)
 class ProgramDifference:
-    """A program on both sides; None where a side does not run it."""
+    """A program on both sides; None if a side does not run it."""
 
     name: str
     before: ProgramTotals | None
@@ -45,13 +45,13 @@ class ProgramDifference:
 
 
 def program_differences(before: Summary, after: Summary) -> tuple[ProgramDifference, ...]:
-    """Programs in the order in which they run, those that only ``before`` runs in their place.
+    """Programs in the order in which they run; those that only ``before`` runs keep their position.
 
     Args:
-        before, after: of workloads at kernel granularity.
+        before, after: workloads at kernel granularity.
 
     Returns:
-        Nothing where neither side runs programs in sequence.
+        Nothing if neither side runs programs in sequence.
     """
     if not any(program.calls for side in (before, after) for program in side.programs):
         return ()
@@ -61,7 +61,7 @@ def program_differences(before: Summary, after: Summary) -> tuple[ProgramDiffere
 
 
 def moved(rows: Sequence[ProgramDifference]) -> frozenset[str]:
-    """Programs that both sides run, whose place among these is another one."""
+    """Programs that both sides run, but in another position among these."""
     places = [
         (row.before.place, row.after.place, row.name) for row in rows if row.before and row.after
     ]

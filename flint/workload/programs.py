@@ -1,4 +1,4 @@
-"""What a workload is made of: programs, the level they are at and where their order is from.
+"""The parts of a workload: programs, their level and the origin of their order.
 
 programs = with_communicators((Program("main", graph, all_ranks(8), inputs),))
 """
@@ -43,7 +43,7 @@ class ProgramInput:
     Attributes:
         type: its tensor type on one rank.
         role: "parameter", "optimizer state", "batch", "cache" (of an inference step) or "constant";
-            "unknown" where the source does not say.
+            "unknown" if the source does not show it.
         name: the source's name for it ("" unknown).
         donated: the output that reuses its buffer, -1 for none.
         sharding: the sharding as the module writes it ("" unknown).
@@ -56,17 +56,17 @@ class ProgramInput:
     sharding: str = ""
 
 
-#: How the names of programs begin that stand for ranks without a trace.
+#: Prefix of the names of programs that stand for ranks without a trace.
 UNTRACED: Final = "untraced"
 
 
 @dataclass(frozen=True, slots=True)
 class HostRead:
-    """A value that the host reads before it goes on.
+    """A value that the host reads before it continues.
 
     Attributes:
         value: where the value comes from.
-        file, line: of the user's code that reads it ("" and 0 unknown).
+        file, line: the line of the user's code that reads it ("" and 0 if unknown).
     """
 
     value: Origin
@@ -76,18 +76,18 @@ class HostRead:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One of the compiled programs that a step calls one after another.
+    """One of the compiled programs that a step calls in sequence.
 
     Attributes:
         name: distinct within the program.
-        inputs: its own, donated to its own outputs.
+        inputs: its inputs, donated to its own outputs.
         operands: where each input comes from, shape [inputs].
-        outputs: how many values it returns.
-        reads: what the host reads before the next one is called.
-        file, line: of the user's code that calls it ("" and 0 unknown).
-        jitted: whether it is a jitted function, not an op that ran outside of one.
-        module: as of ``Program``.
-        listing: as of ``Program``.
+        outputs: number of values that it returns.
+        reads: values that the host reads before the next program is called.
+        file, line: the line of the user's code that calls it ("" and 0 if unknown).
+        jitted: whether it is a jitted function, not an op outside of one.
+        module: as in ``Program``.
+        listing: as in ``Program``.
     """
 
     name: str
@@ -109,16 +109,16 @@ class Program:
     Attributes:
         name: distinct within the workload.
         graph: at op granularity, in issue order.
-        ranks: who runs it.
+        ranks: the ranks that run it.
         inputs: one entry per graph input.
         module: the module as captured, with its file suffix; None when there is none.
         listing: the same module for people to read, with its file suffix; None when there is none.
-        calls: the compiled programs that it runs one after another, as ``flint.passes.in_sequence``
-            has joined their graphs; none where it is one compiled program.
-        timing: when its nodes began in the run that it was recorded from; None where it was not, or
-            where a profile does not tell.
-        allocations: the memory that it asked its framework's allocator for, in ops as captured;
-            None where the source does not say.
+        calls: the compiled programs that it runs in sequence, whose graphs
+            ``flint.passes.in_sequence`` has joined; empty if it is a single compiled program.
+        timing: when its nodes began in the recorded run; None if it was not recorded, or a profile
+            does not show it.
+        allocations: the memory that it took from its framework's allocator, in ops as captured;
+            None if the source does not show it.
     """
 
     name: str
@@ -133,7 +133,7 @@ class Program:
 
     @property
     def traced(self) -> bool:
-        """False for a stand-in of ranks without a trace: it says nothing of their work."""
+        """False for a stand-in for ranks without a trace, whose work is unknown."""
         return not self.name.startswith(UNTRACED)
 
     def __repr__(self) -> str:
@@ -141,7 +141,8 @@ class Program:
 
 
 def verify_calls(program: Program) -> None:
-    """Check that a program's calls are those that its graph joins, each fed by earlier ones.
+    """Check that a program's calls are those that its graph joins, each with inputs from earlier
+    ones.
 
     Raises:
         FlintError: they are not.
@@ -170,7 +171,7 @@ def verify_calls(program: Program) -> None:
 
 
 def with_communicators(programs: tuple[Program, ...]) -> tuple[Program, ...]:
-    """The programs with communicator ids given out over all of them, in order of first use."""
+    """The programs with communicator ids, assigned over all of them in order of first use."""
     ids: dict[tuple[object, str], int] = {}
 
     def numbered(item: Communication) -> Communication:

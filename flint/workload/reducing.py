@@ -1,11 +1,11 @@
 """Reducing: a few ranks that stand for all of a workload, for simulators that cannot run all.
 
-The idea: along an axis on which all ranks do the same, a ring of n ranks is a ring of k whose links
-are so much slower (``flint.converters.chakra.astra_sim.files``) that it takes as long.  The ranks
-kept run their programs as they are, with the same kernels; a collective along a shortened axis has
-k members and the whole buffer that it had, so that of an all-gather each member puts in n/k times
-as much.  What is not a ring over whole axes (messages, all-to-alls, parts of an axis) does not keep
-its time, and an axis that has such is not shortened.
+The idea: along an axis on which all ranks do the same, a ring of n ranks can be replaced by a ring
+of k ranks with slower links (``flint.converters.chakra.astra_sim.files``) that takes as long. The
+kept ranks run their programs unchanged, with the same kernels; a collective along a shortened axis
+has k members and the same whole buffer, so that in an all-gather each member contributes n/k times
+as much. Communications that are not rings over whole axes (messages, all-to-alls, parts of an axis)
+would not keep their time, and an axis with such communications is not shortened.
 
     reduced = reduce_ranks(workload, 16)
     reduced.axes                   # {"data": (64, 2)}: 2 of 64 ranks along data
@@ -34,7 +34,7 @@ from flint.workload.programs import Program
 if TYPE_CHECKING:
     from flint.workload.workload import Workload
 
-#: Kinds whose rings over fewer ranks can take as long.
+#: Kinds whose rings over fewer ranks can take the same time.
 _RINGS: Final = frozenset({"all_reduce", "all_gather", "reduce_scatter"})
 
 
@@ -43,11 +43,11 @@ class Reduced:
     """A workload of some ranks that stand for all.
 
     Attributes:
-        workload: theirs, on the shortened mesh.
+        workload: their workload, on the shortened mesh.
         mesh: the whole mesh.
         axes: each shortened axis -> its length, and how many ranks of it are kept.
-        kept: the whole mesh's number of each rank kept, shape [kept].
-        stands_for: of each rank of the whole mesh the rank that stands for it, shape [ranks].
+        kept: each kept rank's number in the whole mesh, shape [kept].
+        stands_for: for each rank of the whole mesh, the rank that stands for it, shape [ranks].
     """
 
     workload: Workload
@@ -57,7 +57,7 @@ class Reduced:
     stands_for: Ints
 
     def to_json(self) -> dict[str, Any]:
-        """What the manifest says."""
+        """The reduction as the manifest describes it."""
         return {
             "ranks": self.mesh.size,
             "kept": self.workload.mesh.size,
@@ -68,7 +68,7 @@ class Reduced:
 
     @property
     def meaning(self) -> str:
-        """What the set stands for, in one sentence."""
+        """One sentence about what the set stands for."""
         short = ", ".join(
             f"{few} of {many} along {axis}" for axis, (many, few) in self.axes.items()
         )
@@ -87,11 +87,11 @@ class Reduced:
 def reduce_ranks(workload: Workload, most: int) -> Reduced:
     """Keep at most ``most`` ranks.
 
-    The longest axis that can be shortened is, by its smallest factor, until that is enough.
+    The longest axis that can be shortened is divided by its smallest factor, until that is enough.
 
     Raises:
-        UsageError: fewer than 2, or the axes that can be shortened do not make it that few; the
-            text says what keeps the others.
+        UsageError: fewer than 2, or shortening axes cannot make it that few; the text says what
+            prevents it.
     """
     mesh = workload.mesh
     if most < 2:
@@ -116,7 +116,7 @@ def reduce_ranks(workload: Workload, most: int) -> Reduced:
 
 
 def stands_for(mesh: Mesh, lengths: Sequence[int]) -> Ints:
-    """The rank kept that stands for each rank of the mesh, shape [ranks].
+    """The kept rank that stands for each rank of the mesh, shape [ranks].
 
     Args:
         mesh: all ranks.
@@ -166,7 +166,7 @@ def _reduced(workload: Workload, lengths: tuple[int, ...]) -> Reduced:
 
 
 def _of_few(item: Communication, kept: Ints, of_kept: Ints) -> Communication:
-    """A communication among the ranks kept."""
+    """A communication among the kept ranks."""
     if item.permutation is not None:
         target = item.permutation.target[kept]
         pairs = np.stack([np.arange(len(kept)), np.where(target >= 0, of_kept[target], -1)], 1)
@@ -192,7 +192,7 @@ def _of_few(item: Communication, kept: Ints, of_kept: Ints) -> Communication:
 
 
 def _obstacle(workload: Workload, axis: int) -> str:
-    """What keeps an axis from being shortened; "" if nothing does."""
+    """What prevents an axis from being shortened; "" if nothing does."""
     mesh = workload.mesh
     owner = np.empty(mesh.size, np.int64)
     for number, program in enumerate(workload.programs):
@@ -234,7 +234,7 @@ def _same_along(values: Ints, mesh: Mesh, axis: int) -> bool:
 
 
 def _apart(number: Ints, mesh: Mesh, axis: int) -> bool:
-    """Whether no group has ranks of two places on the axis, and the groups of each are alike."""
+    """Whether no group has ranks at two places on the axis, and all places have the same groups."""
     grid = np.moveaxis(number.reshape(mesh.shape), axis, 0).reshape(mesh.shape[axis], -1)
     forms = set()
     seen: set[int] = set()
@@ -253,8 +253,8 @@ def _apart(number: Ints, mesh: Mesh, axis: int) -> bool:
 def _not_last(item: Communication, groups: Groups, mesh: Mesh, axis: int) -> str:
     """Why a simulator passes more after this axis; "" if the axis is the last of whole dims.
 
-    It passes a group's dims one after another: the next one has what the one below has left, so
-    that only the last may be shorter.
+    It passes a group's dims one after another: each has what the one below has left, so that only
+    the last may be shorter.
     """
     dims = network_dims(mesh)
     mask = dims.mask(groups)

@@ -1,7 +1,7 @@
 """Saving: a workload becomes a folder, complete or absent.
 
-The idea: a folder is written beside its final place and renamed when it is whole, so that a full
-disk or Ctrl-C leaves nothing half-written.  ``flint.workload.folder`` says what is in it.
+The idea: a folder is written next to its final place and renamed when it is complete, so that a
+full disk or Ctrl-C leaves nothing half-written.  ``flint.workload.folder`` lists its content.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Saved:
     """What was written.
 
     Attributes:
-        folder: where.
+        folder: the folder.
         granularity: op, kernel, xla or region.
         system: name of the system that durations are for.
-        without: what was left out of it (see ``flint.cost.simplified``).
+        without: parts that were left out of it (see ``flint.cost.simplified``).
         ranks: number of ranks with a trace.
         partial: whether ranks are missing, so that no simulator can run the folder.
-        manifest: what the ET writer says of its files (JSON form).
+        manifest: the ET writer's description of its files (JSON form).
     """
 
     folder: Path
@@ -74,28 +74,28 @@ def save(
 
     Args:
         workload: what to write.
-        folder: where; a workload folder that is there is replaced, anything else is left alone.
+        folder: where to write; an existing workload folder is replaced, anything else is left
+            alone.
         system: name or TOML file of the cluster that durations are computed for.
         ranks: the ranks that get a trace: numbers, ``"all"``, ``"0-7"`` or ``"0,3,8-11"``.
         granularity: ``"op"``, ``"kernel"`` or ``"region"``.
-        passes: what-if passes that the traces are written after; the programs stay as they are.
+        passes: what-if passes that are applied to the traces; the programs stay unchanged.
         communication_order: ``"rank"``: a rank issues its communications one after another, as
             consumers with one communication stream need it; ``"communicator"``: those of each
             communicator, for consumers with a stream for each.
         unordered_starts: leave compute nodes that wait for nothing without dependencies; by default
-            each waits for the one of them before it, which changes no time and keeps consumers
-            fast.
-        reduce_ranks: write traces of at most so many ranks that stand for all (see
+            each waits for the previous one, which changes no time and keeps consumers fast.
+        reduce_ranks: write traces of at most this many ranks, which stand for all (see
             ``flint.workload.reducing``).
         annotate: put op, layer, source, dtype and shapes into every ET node.
         announce: called with (bytes, traces) before the first trace is written.
-        expect: called before with what ASTRA-sim will need for the traces of all ranks (see
+        expect: called before that with what ASTRA-sim will need for the traces of all ranks (see
             ``flint.converters.chakra.astra_sim.forecast``).
         progress: called with (ranks written, ranks to write).
 
     Raises:
-        UsageError: unknown system, granularity or communication order, ranks outside the mesh, a
-            folder in the way, the logical level (it has no ETs).
+        UsageError: unknown system, granularity or communication order, ranks outside the mesh,
+            another folder in its place, or the logical level (it has no ETs).
         FlintError: the disk is too small or fails.
     """
     workload.check_partitioned("execution traces need")
@@ -104,7 +104,7 @@ def save(
         raise UsageError("Flint chooses the ranks that stand for all: leave --ranks out")
     graphs = [apply(program.graph, granularity) for program in workload.programs]
     passes = tuple(passes)
-    if passes:  # few want any, and their modules take a moment
+    if passes:  # rarely used, and their modules take time to import
         from flint.passes.what_if import parse_passes, transform
 
         what_if = parse_passes(passes)
@@ -150,10 +150,10 @@ def save(
 
 
 def save_programs(workload: Workload, folder: Path) -> None:
-    """Write a workload folder without traces; what there is can be loaded and inspected.
+    """Write a workload folder without traces, which can be loaded and inspected.
 
     Raises:
-        UsageError: a folder in the way.
+        UsageError: another folder is in its place.
         FlintError: the disk is too small or fails.
     """
     check_replaceable(folder)

@@ -1,11 +1,11 @@
-"""The seal of a workload folder: size and checksum of every file, as ``workload.json`` has them.
+"""The seal of a workload folder: size and checksum of every file, kept in ``workload.json``.
 
-The idea: files that are alike (the traces of many ranks) have one entry with their ranks.
+The idea: identical files (the traces of many ranks) share one entry with their ranks.
 
     files   {"programs/main.graph.npz": "18231:0c4f...", ...}
     traces  {"2231:8b01...": "0-7,16-23", ...}
 
-What reads a file of the folder compares it (``check_file``); ``flint check`` compares them all.
+Code that reads a file of the folder checks it (``check_file``); ``flint check`` checks all of them.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ TRACE = "et/trace.{}.et"
 _TRACE = re.compile(r"et/.+\.et")
 _CHANGED = "has changed since Flint wrote it"
 _MISSING = "is missing"
-#: Missing traces that have a line each; of more there is one line.
+#: The most missing traces that get one line each; more share one line.
 _MANY = 1000
 
 
 def entry(size: int, total: int) -> str:
-    """How the seal states a file's size and checksum."""
+    """A file's size and checksum in the form of the seal."""
     return f"{size}:{total:016x}"
 
 
@@ -45,7 +45,7 @@ def entry_of(data: bytes) -> str:
 
 
 def files_of(folder: Path) -> dict[str, str]:
-    """The entries of all files of a folder but its traces, by name."""
+    """The entries of all files of a folder except its traces, by name."""
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.*"))
     return {
         name: entry_of((folder / name).read_bytes())
@@ -70,10 +70,10 @@ def _runs(text: str) -> Iterator[range]:
 
 
 def check_file(folder: Path, name: str, data: bytes, files: Mapping[str, str] | None) -> None:
-    """Compare what was read with the seal; a folder without one is not compared.
+    """Compare a file's content with the seal; a folder without a seal is not compared.
 
     Raises:
-        FlintError: it is another file than the one that was written.
+        FlintError: the file has changed since it was written.
     """
     if files is not None and files.get(name) != entry_of(data):
         raise FlintError(f"{folder / name}: {_CHANGED}: capture or convert again")
@@ -82,11 +82,11 @@ def check_file(folder: Path, name: str, data: bytes, files: Mapping[str, str] | 
 def broken(
     folder: Path, files: Mapping[str, str], traces: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
-    """Files of a folder that are not as its seal says: name, and what is wrong."""
-    sums: dict[tuple[int, int], str] = {}  # of files that have several names
+    """Files of a folder that do not match its seal: name, and what is wrong."""
+    sums: dict[tuple[int, int], str] = {}  # for files with several names
     there = sorted(path.name for path in (folder / "et").glob("trace.*.et"))
     written = sum(len(run) for text in traces.values() for run in _runs(text))
-    lost = written > len(there) + _MANY  # it may be a number that no folder has files for
+    lost = written > len(there) + _MANY  # it may be larger than the number of files in any folder
     if lost:
         yield "et", f"has {len(there):,} traces, but Flint wrote {written:,}"
     for name, stated in _stated(files, {} if lost else traces):

@@ -1,8 +1,8 @@
-"""The rows of a summary: what ``flint.workload.inspection.summarise`` finds in a workload.
+"""The records of a summary, which ``flint.workload.inspection.summarise`` makes from a workload.
 
-The idea: plain frozen records of exact integers, one class per table, so that a report prints them,
-a test compares them and JSON holds them without any loss.  Everything is per rank of its program,
-for one run of it, loops unrolled.  Bytes are bytes, FLOPs are FLOPs; nothing is scaled.
+The idea: plain frozen records of exact integers, one class per table, so that reports can print
+them, tests can compare them and JSON can store them without loss.  Everything is per rank of its
+program, for one run of it, loops unrolled.  Bytes are bytes, FLOPs are FLOPs; nothing is scaled.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ProgramSummary:
 
     Attributes:
         name: the program.
-        ranks, rank_count: who runs it.
+        ranks, rank_count: the ranks that run it.
         stored_nodes: nodes as stored, loop bodies once.
         nodes: compute and communication nodes that run.
         stablehlo_ops: ops that they stand for.
@@ -41,13 +41,13 @@ class ProgramSummary:
         bytes_read, bytes_written: memory traffic.
         bytes_aliased: bytes of results that share an operand's buffer and are not moved.
         ops: largest share of FLOPs or of memory traffic first.
-        gemms, layers: sorted by FLOPs; layers and phases are empty where the source names none.
+        gemms, layers: sorted by FLOPs; layers and phases are empty if the source names none.
         collectives: most bytes first.
         collectives_by_kind: the same added up, sorted by kind.
         inputs, output_count, output_bytes: what goes in and comes out.
-        loops: in program order, those that never run left out.
-        traced: False for ranks of which there is no trace: their work is unknown.
-        calls: the programs that it runs in sequence; empty where it is one alone.
+        loops: in program order, without those that never run.
+        traced: False for ranks without a trace, whose work is unknown.
+        calls: the programs that it runs in sequence; empty for a single program.
     """
 
     name: str
@@ -91,7 +91,7 @@ class ProgramSummary:
 
     @property
     def arithmetic_intensity(self) -> float | None:
-        """FLOPs per byte read or written; None when nothing is moved."""
+        """FLOPs per byte read or written; None if nothing is moved."""
         return self.flops / self.traffic if self.traffic else None
 
     @property
@@ -133,11 +133,11 @@ class Summary:
 
     Attributes:
         mesh: the device grid.
-        level, order: how far compiled, and where the issue order comes from.
+        level, order: the compilation level, and the origin of the issue order.
         input: name and SHA-256 of what it was made from.
         programs: one per distinct behaviour.
         warnings: text -> count.
-        compiled: what the compiler says of the program, where one has compiled it for a target.
+        compiled: the compiler's report, if the program was compiled for a target.
     """
 
     mesh: Mesh

@@ -27,11 +27,11 @@ class OpRow:
         stablehlo_ops: ops that these nodes stand for.
         work: FLOPs and transcendentals by unit and element type.
         bytes_read, bytes_written: memory traffic; 0 for communications.
-        measured: nanoseconds that they took in a measured run; None where nothing was measured.
-        work_stated: False where ``work`` is unknown.
-        does: of a compiled fusion what it does: "reduction", "transpose" ...; else empty.
+        measured: nanoseconds that they took in a measured run; None if nothing was measured.
+        work_stated: False if ``work`` is unknown.
+        does: what a compiled fusion does: "reduction", "transpose" ...; else empty.
 
-    What is unknown is not a number, and null in JSON.
+    Unknown figures are not a number, and null in JSON.
     """
 
     op: str
@@ -79,16 +79,16 @@ class CollectiveRow:
     """All communications of one kind among the same partners.
 
     Attributes:
-        kind, reduction: StableHLO op name and what it reduces with.
+        kind, reduction: StableHLO op name and the reducing op.
         group: the partners in the mesh's axes (see ``flint.mesh.group_names``).
         group_size: ranks per group, None for point to point.
         dtype: element type; several joined by ``+``.
-        origin: what a recognised collective was written as ("all_reduce"), "" as it stands.
-        process_group: the framework's name for the group, "" where it has none.
+        origin: what a recognised collective was written as ("all_reduce"), "" if as it is.
+        process_group: the framework's name for the group, "" if it has none.
         count: calls; ``once`` of them outside loops and ``in_loops`` inside.
-        operand_bytes, result_bytes: of all calls.
+        operand_bytes, result_bytes: bytes of all calls.
         smallest, largest: operand bytes of one call.
-        exact: False where sizes depend on data and are upper bounds.
+        exact: False if sizes depend on data and are upper bounds.
     """
 
     kind: str
@@ -120,7 +120,7 @@ class KindRow:
 
 @dataclass(frozen=True, slots=True)
 class InputRow:
-    """The program's inputs of one role, and how many of them (and bytes) outputs take over."""
+    """The program's inputs of one role, and how many of them (and bytes) outputs reuse."""
 
     role: str
     count: int
@@ -140,7 +140,7 @@ class LoopRow:
         trip_count, known_by: iterations each time, and how that is known.
         lookahead: iterations that may overlap, None for no limit.
         carried: values carried from iteration to iteration.
-        nodes, communications, flops: of one iteration, loops inside unrolled.
+        nodes, communications, flops: of one iteration, with inner loops unrolled.
         layer, file, line: where it comes from ("" and 0 unknown).
     """
 

@@ -1,9 +1,9 @@
 """Collectives whose members move different amounts.
 
-The idea: a group's members meet in one collective even where one has more rows than another, and
-consumers of traces want one size of it on all of them.  So every program keeps its own bytes, and
-gets the largest size among those it meets.  Members are found program by program: what a program's
-groups share with another program counts for all of its ranks, also those that never meet it.
+The idea: a group's members meet in one collective even if one has more rows than another, and
+consumers of traces need the same size on all of them. So every program keeps its own bytes, and
+also gets the largest size among the members. Members are found program by program: groups that a
+program shares with another one count for all of its ranks, also for those that never meet it.
 
     with_largest_sizes(programs, 8)     # all_to_all of 4 and 8 KB: both largest_bytes 8192
 """
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from flint.workload.programs import Program
 
 
-#: Kind -> the bytes that count.  An exchange lasts until the member that gets most has it, too; a
-#: gather's size is what a member puts in.  A reduce-scatter's members put in the same in any case.
+#: Kind -> the bytes that count. An exchange lasts until the member that receives most has finished,
+#: too; a gather's size is what a member contributes. All members of a reduce-scatter contribute the
+#: same amount in any case.
 _NEEDED: Final[dict[str, Callable[[Communication], int]]] = {
     "all_gather": lambda item: item.bytes_in,
     "all_to_all": lambda item: max(item.bytes_in, item.bytes_out),
@@ -34,14 +35,14 @@ _NEEDED: Final[dict[str, Callable[[Communication], int]]] = {
 
 
 class _Issued(NamedTuple):
-    """A communication where it is issued: its node in a program's graph."""
+    """A communication and the node of a program's graph that issues it."""
 
     node: int
     item: Communication
 
 
 def uneven_remarks(programs: tuple[Program, ...]) -> dict[str, int]:
-    """Remarks for the user: a text -> the number of collectives, over all programs."""
+    """Remarks for the user: text -> number of collectives, over all programs."""
     count = 0
     for program in programs:
         table = program.graph.tables.communications
@@ -56,13 +57,13 @@ def uneven_remarks(programs: tuple[Program, ...]) -> dict[str, int]:
 
 
 def with_largest_sizes(programs: tuple[Program, ...], world: int) -> tuple[Program, ...]:
-    """The programs, with ``largest_bytes`` where members of a collective move different amounts.
+    """The programs, with ``largest_bytes`` set if members of a collective move different amounts.
 
-    Collectives are matched in issue order, communicator by communicator.  Where two programs issue
-    other kinds, or within loops, nothing is changed: ``verify_pairing`` compares them.
+    Collectives are matched in issue order, communicator by communicator. If two programs issue
+    different kinds, or within loops, nothing is changed: ``verify_pairing`` compares them.
 
     Args:
-        programs: with communicator ids; together they have every rank once.
+        programs: programs with communicator ids, which together cover every rank once.
         world: number of ranks.
     """
     if len(programs) < 2:
@@ -127,7 +128,7 @@ def _runs(values: Ints) -> Iterator[tuple[int, int]]:
 
 
 def _matched(sequences: Sequence[list[_Issued]]) -> Iterator[tuple[_Issued, ...]]:
-    """The uneven collectives, each as its members issue it."""
+    """The uneven collectives, each with the nodes of its members."""
     kinds = [[issued.item.kind for issued in sequence] for sequence in sequences]
     if any(other != kinds[0] for other in kinds[1:]):
         return
@@ -136,7 +137,7 @@ def _matched(sequences: Sequence[list[_Issued]]) -> Iterator[tuple[_Issued, ...]
         put_in = {item.bytes_in for _, item in meeting}
         got = {item.bytes_out for _, item in meeting}
         if kind == "all_gather" and len(got) > 1:
-            continue  # no gather: all members end with the same
+            continue  # not for gathers: all members end with the same amount
         if kind in _NEEDED and (len(put_in) > 1 or len(got) > 1):
             yield meeting
 

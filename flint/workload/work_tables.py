@@ -1,7 +1,8 @@
-"""Work by op, by GEMM size, by phase and by layer: the tables of a summary that add up columns.
+"""Work by op, by GEMM size, by phase and by layer: the tables of a summary that are sums of
+columns.
 
 The idea: each table is one grouping key per node; a block's columns are summed by that key and
-multiplied by how often the block runs.  Loops count by what is inside them.
+multiplied by how often the block runs.  A loop counts as the sum of its content.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ COLUMNS = (
 
 
 def is_plain(graph: WorkloadGraph) -> NDArray[np.bool_]:
-    """Which nodes compute or communicate themselves, shape [nodes]."""
+    """Which nodes themselves compute or communicate, shape [nodes]."""
     return graph.kind < NodeKind.LOOP
 
 
@@ -53,7 +54,8 @@ def op_rows(every: list[ProgramBlock], names: list[tuple[str, str]]) -> tuple[Op
             op, pair = divmod(code, pairs)
             work[op][divmod(pair, len(DTYPES))] += block.times * flops
         for op, role in np.unique(np.stack([graph.op, graph.role])[:, plain], axis=1).T.tolist():
-            # Some uses of an op may be views (a transpose of size-1 dims); the rest names it.
+            # Some uses of an op may be views (a transpose of size-1 dims); the others decide its
+            # category.
             if category.get(op, "free") == "free":
                 category[op] = Role(role).category
     rows = [
@@ -124,7 +126,7 @@ def gemm_rows(every: list[ProgramBlock]) -> tuple[GemmRow, ...]:
 
 
 def phase_rows(every: list[ProgramBlock]) -> tuple[PhaseRow, ...]:
-    """Work and communication by phase; empty where no node knows its phase."""
+    """Work and communication by phase; empty if no node has a phase."""
     if not every:
         return ()
     table = every[0].graph.tables
@@ -156,7 +158,7 @@ def phase_rows(every: list[ProgramBlock]) -> tuple[PhaseRow, ...]:
 
 
 def layer_rows(every: list[ProgramBlock]) -> tuple[LayerRow, ...]:
-    """Work by layer path, most FLOPs first; empty where no node knows its layer."""
+    """Work by layer path, most FLOPs first; empty if no node has a layer."""
     if not every:
         return ()
     names: dict[str, int] = {}
@@ -181,7 +183,7 @@ def layer_rows(every: list[ProgramBlock]) -> tuple[LayerRow, ...]:
 
 
 def _stated(row: Counter[str], *names: str, unless: str) -> float:
-    """The sum of some columns; unknown where some node of the row does not state them."""
+    """The sum of some columns; unknown if they are unknown for a node of the row."""
     return UNKNOWN if row[unless] else sum(row[name] for name in names)
 
 

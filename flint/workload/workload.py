@@ -1,7 +1,8 @@
 """The workload: what a capture or a conversion returns.
 
 The idea: a workload is a mesh, one program per distinct behaviour, and which ranks run which.  Its
-graphs are at op granularity, in issue order; passes make kernels or regions of them on the way out.
+graphs are at op granularity, in issue order; passes turn them into kernels or regions on the way
+out.
 
     workload = flint.convert("model.mlirbc", mesh=(64, 8), axes=("data", "model"))
     workload.programs[0].graph[0]
@@ -43,10 +44,10 @@ class Workload:
         programs: one per distinct behaviour.
         level: logical, partitioned or optimized.
         order: modelled, compiled or recorded.
-        options: what was chosen on the way, for the record.
+        options: the choices that were made, for the record.
         input: name and SHA-256 of what was converted or captured.
         warnings: text -> count.
-        compiled: what the compiler says of the program, where one has compiled it for a target.
+        compiled: the compiler's report, if the program was compiled for a target.
     """
 
     mesh: Mesh
@@ -88,10 +89,10 @@ class Workload:
         return tuple(found[number] for number in sorted(found) if number >= 0)
 
     def verify(self) -> None:
-        """Check every graph, that programs share out the ranks, and that communications pair.
+        """Check every graph, that every rank has one program, and that communications pair up.
 
         Raises:
-            FlintError: what does not hold, and where.
+            FlintError: a check failed; the message says which and where.
         """
         once = pattern([program.ranks for program in self.programs])
         owned = np.zeros(len(once), dtype=np.int64)
@@ -118,7 +119,7 @@ class Workload:
         return save(self, Path(folder), **options)
 
     def check_partitioned(self, needs: str) -> None:
-        """Refuse the logical level, for what ``needs`` a program of each rank.
+        """Refuse the logical level on behalf of ``needs``, which needs a program per rank.
 
         Raises:
             UsageError: the program is not partitioned.
@@ -137,15 +138,15 @@ class Workload:
 
     @property
     def usual_system(self) -> str:
-        """The system that a profile's devices are of; dgx-h100 where that is not known."""
+        """The system with a profile's devices; dgx-h100 if that is unknown."""
         return system_of_device(str(self.options.get("device", ""))) or "dgx-h100"
 
     def simulate(
         self, system: str | System | None = None, *, engine: str = "embedded", **options: Any
     ) -> SimulationResult:
-        """How long a step takes, by the engine of that name.
+        """Simulate a step with the engine of that name.
 
-        Without a system it is the one of the profile's devices, or dgx-h100.  The options are those
+        The default system is the one with the profile's devices, or dgx-h100. The options are those
         of ``flint.simulation.running.simulate`` and, for "astra-sim", of
         ``flint.converters.chakra.astra_sim.engine.simulate``.
         """
@@ -172,7 +173,7 @@ class Workload:
     def write_scale_sim(
         self, folder: str | Path, system: str | System, granularity: str = "kernel"
     ) -> int:
-        """Its products as SCALE-Sim's files (see ``flint.converters.scale_sim.write``)."""
+        """Write its products as SCALE-Sim's files (see ``flint.converters.scale_sim.write``)."""
         write: Callable[..., int] = registry.converter("scale-sim")
         return write(self, Path(folder), system, granularity)
 
