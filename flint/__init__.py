@@ -1,7 +1,7 @@
 """Flint: model code or saved StableHLO in, exact per-rank workload graphs and execution traces out.
 
-The idea: everything public is named here and nowhere else, and nothing is imported before it is
-used, so that `import flint` costs next to nothing and brings neither jax nor torch along.
+The idea: everything public is named here and only here, and nothing is imported before it is used,
+so that `import flint` costs almost nothing and imports neither jax nor torch.
 
     import flint
 
@@ -15,7 +15,7 @@ takes a module with a version from 0.6 to 0.10 for python-flint. The version of 
 
 import os.path as _path
 
-# What type checkers take for true; `typing` itself takes longer to import than all of this.
+# True for type checkers; importing `typing` itself takes longer than all of this.
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
@@ -57,9 +57,9 @@ _HOME = {
     "step": "flint.launching.marks",
 }
 
-# In the repository frontends/, converters/ and models/ lie beside this folder and not in it.
+# In the repository frontends/, converters/ and models/ are next to this folder, not in it.
 # An installation maps them to flint.frontends etc.; but Python started in the repository root finds
-# this folder before any installation and would then look for the three inside it, in vain.
+# this folder before any installation and would look for the three inside it, in vain.
 # So a source checkout also searches its own root. An installed wheel has them inside: no effect.
 _beside = _path.dirname(_path.dirname(_path.abspath(__file__)))
 if not _path.isdir(_path.join(_path.dirname(__file__), "converters")) and _path.isfile(
@@ -67,7 +67,7 @@ if not _path.isdir(_path.join(_path.dirname(__file__), "converters")) and _path.
 ):
     __path__.append(_beside)
 
-# Hidden from type checkers, to whom a module `__getattr__` says that every name exists.
+# Hidden from type checkers, for which a module `__getattr__` means that every name exists.
 if not TYPE_CHECKING:
 
     def __getattr__(name):

@@ -3,8 +3,8 @@
 import os
 import sys
 
-#: Modules that leave something behind which they end at exit: Ray its processes, as far as they
-#: have been started; Matplotlib a temporary folder where the user's own cannot be written.
+#: Modules that must clean up at exit: Ray its processes, if any were started; Matplotlib a
+#: temporary folder, if the user's own cannot be written.
 _UNFINISHED = frozenset(("ray", "matplotlib"))
 
 
@@ -19,15 +19,16 @@ def main() -> None:
             _end(status, said)
         except KeyboardInterrupt:
             ended, why = _interrupted()
-            if status != ended:  # else it has been said
+            if status != ended:  # otherwise it has been reported
                 status, said = ended, why
 
 
 def _run() -> int:
-    try:  # imports take a moment: they are in here
+    try:  # imports take a moment, so they are inside
         import gc
 
-        # What imports and readers make lives to the end: to look for garbage often finds none.
+        # Objects from imports and readers live to the end, so collecting garbage often would find
+        # none.
         gc.set_threshold(200_000)
         from flint.host import interrupts
 
@@ -41,7 +42,7 @@ def _run() -> int:
 
 
 def _interrupted() -> tuple[int, str]:
-    """The exit status and what to say; ``flint.cli`` says so itself while it runs."""
+    """The exit status and a message; while ``flint.cli`` runs, it reports this itself."""
     ending = getattr(sys.modules.get("flint.host.interrupts"), "ending", None)
     status, why = ending() if ending is not None else (130, "interrupted")
     return status, f"flint: {why}\n"
@@ -52,7 +53,7 @@ def _end(status: int, said: str) -> None:
     import contextlib
     import signal
 
-    # What is left is done in no time, unless a reader of our output keeps us waiting.
+    # The rest takes no time, unless a reader of the output keeps it waiting.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
@@ -65,8 +66,8 @@ def _end(status: int, said: str) -> None:
         with contextlib.suppress(OSError):
             stream.write(text)
             stream.flush()
-    # Nothing is left to be done, and taking things down in order costs every command 30 ms, and
-    # minutes where a step has started thousands of host devices.
+    # Nothing is left to do, and an orderly shutdown costs every command 30 ms, and minutes if a
+    # step has started thousands of host devices.
     os._exit(status)
 
 

@@ -1,8 +1,8 @@
 """The errors that Flint raises on purpose.
 
-The idea: whatever a user can cause (a wrong file, a mesh that does not divide, a full disk) ends in
-one of two exceptions whose text is one line: what, where, what to do.  The command line prints that
-line and exits with the class's status; anything else that escapes is a bug and says so.
+The idea: every error that a user can cause (a wrong file, a mesh that does not divide, a full disk)
+is one of two exceptions whose text is one line: what, where, what to do.  The command line prints
+that line and exits with the class's status; any other exception is a bug and is reported as one.
 
     raise FlintError("no trip count for the loop at model.py:31: give --trip-count N")
 """

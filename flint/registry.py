@@ -1,9 +1,9 @@
-"""Frontends and converters by name: how the core reaches what it must not import.
+"""Frontends and converters by name: how the core uses modules that it must not import.
 
-The idea: Flint's own stand in a literal table, name -> "module:attribute", and are imported when
-they are asked for. Only for a name that is not in the table are the environment's entry points
-read, where other distributions offer theirs under the groups `flint.frontends`, `flint.converters`
-and `flint.engines`.
+The idea: Flint's own are in a literal table, name -> "module:attribute", and are imported on
+request. Only for a name that is not in the table are the environment's entry points read, where
+other distributions offer theirs under the groups `flint.frontends`, `flint.converters` and
+`flint.engines`.
 
     write = converter("chakra")     # flint.converters.chakra.write.writer.write
 
@@ -27,10 +27,10 @@ FRONTENDS: Mapping[str, str] = {
     "torch": "flint.frontends.torch.capturing:capture",
 }
 
-#: What compiles a saved program for a target (see ``flint.capturing.saved_files``).
+#: Functions that compile a saved program for a target (see ``flint.capturing.saved_files``).
 SAVED_COMPILER = "flint.frontends.jax.saved_programs:compiled"
 
-#: Capturing frontend -> the packages whose types its arguments are made of.
+#: Capturing frontend -> the packages of its arguments' types.
 FRAMEWORKS: Mapping[str, frozenset[str]] = {
     "jax": frozenset({"jax", "jaxlib", "flax", "optax", "equinox"}),
     "torch": frozenset({"torch"}),
@@ -42,7 +42,7 @@ PROGRAMS: Mapping[str, str] = {
     "torch": "flint.frontends.torch.programs.hooks",
 }
 
-#: What starts programs -> what reads its command line.
+#: Launcher -> parser of its command line.
 LAUNCHERS: Mapping[str, str] = {
     "torchrun": "flint.frontends.torch.programs.launchers:torchrun",
     "torch.distributed.launch": "flint.frontends.torch.programs.launchers:torch_launch",
@@ -57,20 +57,20 @@ LAUNCHER_MODULES: Mapping[str, str] = {
     "deepspeed.launcher.runner": "deepspeed",
 }
 
-#: Frameworks that have not all levels -> those that they have.
+#: Frameworks without some levels -> the levels that they have.
 LEVELS: Mapping[str, tuple[str, ...]] = {"torch": ("partitioned", "optimized")}
 
-#: Frameworks that bring their compiler -> platforms that it compiles for.  It compiles what the
-#: program says, and nothing more has to be installed.
+#: Frameworks that include their compiler -> platforms that it compiles for.  It compiles the parts
+#: that the program marks, and nothing more has to be installed.
 OWN_COMPILERS: Mapping[str, tuple[str, ...]] = {"torch": ("cuda",)}
 
 #: Called with the number of devices before a user's file is imported; must import no framework.
 PREPARATIONS: tuple[str, ...] = ("flint.frontends.jax.lower.host_devices:prepare",)
 
-#: What the capturing frontends' compilers can compile for; must import no framework.
+#: Targets of the capturing frontends' compilers; must import no framework.
 TARGETS: tuple[str, ...] = ("flint.frontends.jax.targets.table:targets",)
 
-#: Modules that run in processes of their own and whose imports can be shared -> their frontend.
+#: Modules that run in separate processes and whose imports can be shared -> their frontend.
 SPARES: Mapping[str, str] = {
     "flint.frontends.jax.partition.child": "jax",
     "flint.frontends.saved.child": "saved",
@@ -81,10 +81,10 @@ SPARES: Mapping[str, str] = {
     "torch.utils.backend_registration": "torch",
 }
 
-#: The framework of a step that no argument's type decides.
+#: The framework of a step if no argument's type shows it.
 DEFAULT_FRAMEWORK = "jax"
 
-#: Containers are looked through this deep, and this many values of them.
+#: The deepest level of containers that is searched, and the most values.
 _LOOKED_AT = 4096
 
 CONVERTERS: Mapping[str, str] = {
@@ -123,7 +123,7 @@ MICROBENCHMARKS: Mapping[str, str] = {
     "torch": "flint.frontends.torch.microbench",
 }
 
-#: What simulates a workload (see ``Workload.simulate``).
+#: Engines that simulate a workload (see ``Workload.simulate``).
 ENGINES: Mapping[str, str] = {
     "embedded": "flint.simulation.running:simulate",
     "astra-sim": "flint.converters.chakra.astra_sim.engine:simulate",
@@ -134,8 +134,8 @@ def frontend(name: str) -> Any:
     """The frontend of that name: Flint's own, or one that an installed distribution offers.
 
     Raises:
-        UsageError: there is none; the message lists the names that there are.
-        FlintError: it is offered but cannot be loaded, or by two distributions.
+        UsageError: there is none; the message lists the existing names.
+        FlintError: it is offered but cannot be loaded, or two distributions offer it.
     """
     return _find(name, "frontend", FRONTENDS)
 
@@ -156,7 +156,7 @@ def program_hooks(framework: str) -> Any:
 
 
 def launcher(name: str) -> Any:
-    """What reads the command line of a program's launcher."""
+    """The parser of a launcher's command line."""
     return _attribute(LAUNCHERS[name])
 
 
@@ -166,25 +166,25 @@ def microbenchmarks(name: str) -> Any:
 
 
 def prepare(devices: int | None) -> None:
-    """Have the capturing frontends prepare the process for user code for that many devices."""
+    """Let the capturing frontends prepare the process for user code with that many devices."""
     for target in PREPARATIONS:
         _attribute(target)(devices)
 
 
 def saved_compiler() -> Any:
-    """What compiles a saved program for a target."""
+    """The function that compiles a saved program for a target."""
     return _attribute(SAVED_COMPILER)
 
 
 def targets() -> list[Any]:
-    """Per frontend that compiles, what it can compile for (see ``flint.capturing.targets``)."""
+    """The targets of each compiling frontend (see ``flint.capturing.targets``)."""
     return [_attribute(target)() for target in TARGETS]
 
 
 def framework_of(arguments: object) -> str | None:
-    """The capturing frontend whose types are found in arguments; None where there is none.
+    """The capturing frontend whose types are found in arguments; None if there is none.
 
-    Tuples, lists, dicts and the attributes of dataclasses are looked through.
+    Tuples, lists, dicts and the attributes of dataclasses are searched.
     """
     pending, looked_at = [arguments], 0
     while pending and looked_at < _LOOKED_AT:
@@ -204,7 +204,7 @@ def framework_of(arguments: object) -> str | None:
 
 
 def _attribute(target: str) -> Any:
-    """What "module:attribute" names."""
+    """The object named by "module:attribute"."""
     module, _, attribute = target.partition(":")
     return getattr(import_module(module), attribute)
 
@@ -217,10 +217,12 @@ def _find(name: str, kind: str, ours: Mapping[str, str]) -> Any:
 
 
 def _find_entry_point(name: str, kind: str, ours: Mapping[str, str]) -> Any:
-    from importlib import metadata  # a twentieth of a command's start, and few have plugins
+    from importlib import (
+        metadata,
+    )  # takes a twentieth of a command's start, and few users have plugins
 
     offered = metadata.entry_points(group=f"flint.{kind}s")
-    # The same distribution can be met twice on sys.path (an editable copy and an installed one).
+    # The same distribution can be on sys.path twice (an editable copy and an installed one).
     targets = {point.value: point for point in offered if point.name == name}
     if not targets:
         known = ", ".join(sorted({*ours, *offered.names}))

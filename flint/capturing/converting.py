@@ -1,7 +1,7 @@
 """Records in, a workload out.
 
-The idea: a frontend makes records, the walker makes the graph of them, passes compute the issue
-order and split ranks that behave differently.  Nothing here knows a file format.
+The idea: a frontend makes records, the walker turns them into a graph, passes compute the issue
+order and split ranks that behave differently.  Nothing here depends on a file format.
 
     workload = workload_of(walk(module), module, options=WalkOptions(), source={})
 """
@@ -48,7 +48,7 @@ def walk_options(
     fuse: bool = False,
     routing: Any = None,
 ) -> WalkOptions:
-    """The walk's options in the words of ``flint.convert``, which explains them."""
+    """The walk's options with the names of ``flint.convert``, which documents them."""
     return WalkOptions(
         trip_counts=_by_name(trip_count),
         branches=_by_name(branch),
@@ -80,7 +80,7 @@ def workload_of(
         source: name and hash of the input.
         saved: the module's bytes and file suffix, kept with the first program.
         listing: the same for people to read.
-        inputs: what is known of the entry's parameters; default: what the module says.
+        inputs: what is known about the entry's parameters; by default, what the module says.
     """
     return assembled(
         replace(walked, graph=in_order(module, walked.graph)),
@@ -115,12 +115,12 @@ def assembled(
         walked: the graph.
         module: the records that it, or the first part of it, came from.
         options, source, inputs, saved, listing: as of ``workload_of``.
-        calls: the programs in sequence whose graphs it joins; none where it is one program's.
+        calls: the programs in sequence whose graphs it joins; empty for a single program.
     """
     world = walked.world
     recorded = bool(module.issues)
     graph = walked.graph if recorded else mark_optimizer(walked.graph)
-    # Split when ordered: programs of one module must issue what they share in one order.
+    # Split after ordering: programs of one module must issue shared communications in one order.
     splits = split_by_rank(graph, world.partitions, world.replicas, world.copies)
     programs = tuple(
         Program(
@@ -192,12 +192,12 @@ def workload_of_parts(
     """The workload of several recorded modules, verified over all of them.
 
     Args:
-        parts: one per distinct behaviour; together they have every rank once.
+        parts: one per distinct behaviour; together they cover every rank once.
         mesh: the device grid.
         options: the walk's options, for the record.
         source: name and hash of the input.
-        warnings: what capturing noticed, text -> count.
-        level: how far a compiler has taken the programs.
+        warnings: remarks made during capturing, text -> count.
+        level: the compilation level of the programs.
     """
     inputs = [program_inputs(part.module, part.walked.graph) for part in parts]
     programs = tuple(
@@ -228,14 +228,14 @@ def workload_of_parts(
 
 
 def _allocations(module: Module, options: WalkOptions) -> Allocations | None:
-    """What a program asks its allocator for: as recorded, or as a compiler would that opens it."""
+    """A program's allocations: as recorded, or as of a compiler that opens the kernels."""
     if module.allocations is None or not options.fuse:
         return module.allocations
     return module.allocations.until_last_use()
 
 
 def _remarks(walked: Walked) -> dict[str, int]:
-    """What a user should know about the whole."""
+    """What a user should know about the workload as a whole."""
     if walked.world.copies > 1:
         text = (
             f"the program is for {walked.world.devices} devices; the mesh contains {{}} copies "
@@ -252,7 +252,7 @@ def program_inputs(module: Module, graph: WorkloadGraph) -> tuple[ProgramInput, 
 
     Args:
         module: op records.
-        graph: of the module: what a rank holds of each parameter and output.
+        graph: the module's graph, which has each rank's part of parameters and outputs.
     """
     donated = donations(module.donated, module.donors, graph)
 

@@ -1,7 +1,7 @@
 """Capturing model code: a training step in, a workload out.
 
-The idea: ``@flint.capture`` leaves the user's function as it is and adds two methods to it.  A
-``Capture`` says what to capture (function, mesh, where the arguments come from); the framework's
+The idea: ``@flint.capture`` keeps the user's function unchanged and adds two methods to it.  A
+``Capture`` describes what to capture (function, mesh, source of the arguments); the framework's
 frontend, found through the registry, does it.
 
     @flint.capture(mesh=(64, 8), axes=("data", "model"), setup=abstract_state)
@@ -36,8 +36,8 @@ from flint.workload.workload import Workload
 class Capture:
     """A training step that can be captured; otherwise the user's function.
 
-    Calls and attributes go to the function.  A decorated function pickles by its name, as the
-    function itself would.
+    Calls and attributes go to the function.  A decorated function is pickled by name, like the
+    function itself.
 
     Attributes:
         __wrapped__: the user's function.
@@ -62,12 +62,14 @@ class Capture:
         return self.__wrapped__(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("__wrapped__", "_flint"):  # not yet there: while being copied or unpickled
+        if name in ("__wrapped__", "_flint"):  # not set yet: while being copied or unpickled
             raise AttributeError(name)
         return getattr(self.__wrapped__, name)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
-        """A decorated method is the user's method; the class attribute is the capture."""
+        """On an instance, a decorated method is the user's method; on the class, it is the
+        capture.
+        """
         return self if instance is None else functools.partial(self.__wrapped__, instance)
 
     def __repr__(self) -> str:
@@ -89,7 +91,7 @@ class Capture:
 
         Args:
             mesh: devices per axis.
-            axes: names of the axes; default: as before, where there are as many.
+            axes: names of the axes; default: as before, if the number of axes is the same.
         """
         shape, names = _grid(mesh, axes)
         _, before, setup, framework, settings = self._flint
@@ -114,7 +116,7 @@ class Capture:
         return Capture(self.__wrapped__, shape, axes, setup, framework, settings)
 
     def of(self, function: Callable[..., Any]) -> Capture:
-        """The same request for another form of the function, for instance a jitted one."""
+        """The same request for another form of the function, such as a jitted one."""
         return Capture(function, *self._flint)
 
     def capture(
@@ -128,18 +130,18 @@ class Capture:
 
         Args:
             args: the step's arguments, real or abstract; without any, ``setup(mesh)`` makes them.
-            level: "partitioned" or, where the framework has them, "logical" and "optimized";
-                "auto": optimized where the target can be compiled for here, else partitioned.
-            target: what the compiler compiles for (``flint targets``); the optimized level's, and
-                of auto, which takes h100 without one.
-            options: the words of ``flint.convert`` (``{"trip_count": 10}``); ``time_limit``
+            level: "partitioned" or, if the framework has them, "logical" and "optimized"; "auto":
+                optimized if the compiler for the target is installed, else partitioned.
+            target: what the compiler compiles for (``flint targets``); only for the optimized level
+                and auto, whose default is h100.
+            options: options of ``flint.convert`` (``{"trip_count": 10}``); ``time_limit``
                 (seconds), ``memory_limit`` (bytes) of the compiler's process; at the optimized
                 level ``compiler_options``, XLA's flags by name; for PyTorch ``audit``, how many
-                ranks chosen at random are compared with what their program says.
+                ranks chosen at random are compared with their programs.
 
         Raises:
-            UsageError: a mesh that does not fit, an unknown level, target or option, a target that
-                cannot be compiled for here, no arguments.
+            UsageError: a mesh that does not fit, an unknown level, target or option, a target whose
+                compiler is not installed, or no arguments.
             FlintError: the step cannot be traced, partitioned or analysed; the text says where.
         """
         shape, axes, setup, framework, settings = self._flint
@@ -162,7 +164,7 @@ class Capture:
             options=chosen,
         )
         if request.arguments is None and setup is None:
-            # A step without parameters needs no arguments; the frontend says when others do.
+            # A step without parameters needs no arguments; for others, the frontend reports that.
             request = replace(request, arguments=((), {}))
         stage(f"capturing {request.name} for {counted(math.prod(shape), 'device')}")
         frontend: Callable[[Request], Workload] = registry.frontend(name)
@@ -175,7 +177,7 @@ class Capture:
         target: str,
         options: CaptureOptions | Mapping[str, Any] | None,
     ) -> Workload:
-        """The step at the optimized level where that can be, else at the partitioned one."""
+        """The step at the optimized level if possible, else at the partitioned one."""
         why = targets.obstacle(target, math.prod(self.shape), framework)
         if not why:
             try:
@@ -189,7 +191,7 @@ class Capture:
 
 
 def _by_code(*functions: Callable[..., Any] | None) -> str:
-    """The framework that setup or step are written in, the first that tells."""
+    """The framework that setup or step is written in, whichever shows it first."""
     for function in functions:
         found = uses(function, registry.FRAMEWORKS)
         if len(found) == 1:
@@ -221,18 +223,18 @@ def capture(
         setup: called with the mesh, returns the step's positional arguments or ``(args, kwargs)``.
             JAX: gets a ``jax.sharding.AbstractMesh``; arguments may be abstract.
         framework: the frontend's name; default: by the type of the arguments or of setup's result.
-        settings: the framework's own.  JAX: keywords of ``jax.jit`` for a function that is not
-            jitted yet (``in_shardings``, ``out_shardings``, ``donate_argnums``,
+        settings: the framework's own settings.  JAX: keywords of ``jax.jit`` for a function that is
+            not jitted yet (``in_shardings``, ``out_shardings``, ``donate_argnums``,
             ``static_argnums`` ...; PartitionSpecs allowed), and ``axis_types``.  PyTorch:
-            ``local_world_size``, ranks per host (default 8), and ``routing``, which tokens a
-            mixture's router sends where: "balanced" (the default), "zipf:1.2" or the experts'
-            relative loads (for all frameworks an option of the capture, too).
+            ``local_world_size``, ranks per host (default 8), and ``routing``, how a mixture's
+            router distributes tokens: "balanced" (the default), "zipf:1.2" or the experts' relative
+            loads (for all frameworks also an option of the capture).
 
     Returns:
         A ``Capture``, or a decorator that makes one.
 
     Raises:
-        UsageError: a mesh and axes that do not fit each other.
+        UsageError: mesh and axes do not fit each other.
     """
     shape, names = _grid(mesh, axes)
 
@@ -258,7 +260,7 @@ def _grid(
     except (TypeError, ValueError):
         raise UsageError(f"mesh={mesh!r}: expected sizes such as (64, 8)") from None
     names = tuple(axes) if axes else None
-    Mesh(shape, names or ())  # says what is wrong with them
+    Mesh(shape, names or ())  # reports what is wrong with them
     return shape, names
 
 
@@ -271,7 +273,7 @@ def _level(level: str, framework: str) -> Level:
 
 
 def _target(level: Level, target: str | None, options: CaptureOptions) -> str | None:
-    """The full name of the target, where the level has one."""
+    """The full name of the target, if the level has one."""
     if level is Level.OPTIMIZED:
         if target is None:
             raise UsageError(targets.NO_TARGET.format(targets.listed()))

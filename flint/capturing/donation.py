@@ -1,6 +1,6 @@
 """Which output takes the buffer of a donated parameter.
 
-The idea: a module either says so (``tf.aliasing_output``) or leaves it to the compiler
+The idea: a module either states it (``tf.aliasing_output``) or leaves it to the compiler
 (``jax.buffer_donor``, where the partitioner may still change sizes).  Then XLA pairs
 donors with outputs of exactly their size, both in order of their numbers
 (``OptimizeInputOutputBufferAlias``).
@@ -23,7 +23,7 @@ def donations(
     Args:
         stated: the pairs that the module states.
         donors: parameters whose buffers any output may take.
-        graph: the program, with types as a device holds them.
+        graph: the program, with the types of a device's part.
     """
     chosen = dict(stated)
     size = graph.value_bytes

@@ -1,8 +1,8 @@
 """Which framework a step is written in, by what its code uses.
 
 The idea: before a step runs the types of its arguments are unknown, but its code names what
-it calls.  The names that a function uses are looked up where the function would find them; whose
-modules they belong to shows the framework.  What a file merely imports does not count.
+it calls.  The names that a function uses are looked up where the function would find them; the
+modules that they belong to show the framework.  Imports that the code does not use do not count.
 
     uses(train_step, {"jax": {"jax"}, "torch": {"torch"}})      # {"torch"}
 """
@@ -16,16 +16,17 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from types import CodeType, FunctionType
 from typing import Any
 
-#: So many functions and classes of the user's are looked through.
+#: The most functions and classes of the user's that are examined.
 _LOOKED_AT = 256
 
 
 def uses(function: Callable[..., Any] | None, packages: Mapping[str, Collection[str]]) -> set[str]:
-    """The frameworks whose objects a function and the user's functions below it name.
+    """The frameworks whose objects are used by a function and by the user's functions that it
+    calls.
 
     Args:
         function: a step or its setup; None for none.
-        packages: framework -> top-level packages of it.
+        packages: framework -> its top-level packages.
     """
     found: set[str] = set()
     pending: list[Any] = [] if function is None else [function]
@@ -50,7 +51,7 @@ def uses(function: Callable[..., Any] | None, packages: Mapping[str, Collection[
 
 
 def _plain(item: Any) -> Any:
-    """What partials, bound methods and decorated functions stand for."""
+    """The function behind a partial, a bound method or a decorated function."""
     for _ in range(16):
         if isinstance(item, functools.partial):
             item = item.func
@@ -73,7 +74,9 @@ def _root(item: Any) -> str:
 
 
 def _named(function: FunctionType) -> Iterator[Any]:
-    """What a function's code refers to: globals, captured variables, annotations, imports."""
+    """The objects that a function's code refers to: globals, captured variables, annotations,
+    imports.
+    """
     for name, imported in _names(function.__code__):
         if imported:
             yield name
@@ -93,7 +96,7 @@ def _named(function: FunctionType) -> Iterator[Any]:
 
 
 def _names(code: CodeType) -> Iterator[tuple[str, bool]]:
-    """Names that code looks up outside of itself, and whether it imports them."""
+    """Names that code looks up outside itself, and whether it imports them."""
     for instruction in dis.get_instructions(code):
         if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
             yield str(instruction.argval), False

@@ -1,4 +1,4 @@
-"""What a frontend is asked for: a step, a mesh, where the arguments come from, and choices."""
+"""The request to a frontend: a step, a mesh, the source of the arguments, and options."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureOptions:
-    """Choices of one capture.
+    """Options of one capture.
 
     Attributes:
-        walk: choices of the walk from the program to the graph.
+        walk: options of the walk from the program to the graph.
         time_limit: seconds that the compiler's process may take.
         memory_limit: bytes that it may occupy.
         compiler_options: the compiler's own (XLA's flags), name -> value; optimized level only.
-        audit: ranks chosen at random that are recorded and compared with what their class says;
-            None: as many as cost less than a fifth of the capture. PyTorch only: one JAX program
-            is every rank's.
-        read_seconds: of a step that is several programs in sequence: from a program's end until
+        audit: number of ranks, chosen at random, that are recorded and compared with their class;
+            None: as many as cost less than a fifth of the capture. PyTorch only: in JAX, all ranks
+            run one program.
+        read_seconds: for a step of several programs in sequence: time from a program's end until
             the host, which reads a value of it, starts the next one.
     """
 
@@ -51,18 +51,18 @@ class CaptureOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a frontend is asked for.
+    """The request to a frontend.
 
     Attributes:
         function: the user's step.
         shape: devices per mesh axis.
-        axes: names of the axes; None: those that the arguments' shardings name.
+        axes: names of the axes; None: those in the arguments' shardings.
         setup: makes the arguments for a mesh; None when ``arguments`` are given.
         arguments: the step's arguments; None when ``setup`` makes them.
-        settings: the decorator's further keywords, which are the framework's own.
-        level: how far the compiler shall go.
-        target: what it shall compile for; None at levels that have no target.
-        options: limits, and choices of the walk.
+        settings: the decorator's further keywords, which are specific to the framework.
+        level: how far to compile.
+        target: what to compile for; None at levels without a target.
+        options: limits, and options of the walk.
     """
 
     function: Callable[..., Any]
@@ -77,16 +77,15 @@ class Request:
 
     @property
     def name(self) -> str:
-        """What messages call the step."""
+        """The step's name in messages."""
         return str(getattr(self.function, "__name__", None) or type(self.function).__name__)
 
 
 def capture_options(options: CaptureOptions | Mapping[str, Any] | None) -> CaptureOptions:
-    """Options in the words of ``Capture.capture``.
+    """Options with the names of ``Capture.capture``.
 
     Raises:
-        UsageError: an unknown option, a limit that is no positive number, or an audit of fewer
-            than no ranks.
+        UsageError: an unknown option, a limit that is not a positive number, or a negative audit.
     """
     if isinstance(options, CaptureOptions):
         return options

@@ -1,7 +1,7 @@
 """Converting saved programs: a file in, a workload out.
 
-The idea: the file's content is taken once, and a frontend's process reads it into records; what
-makes a workload of those is imported meanwhile.
+The idea: the file's content is read once, and a frontend's process parses it into records;
+meanwhile this process imports the modules that turn records into a workload.
 
     workload = convert("model.mlirbc", mesh=(64, 8), axes=("data", "model"))
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from flint.stablehlo.walker import Walked
     from flint.workload.workload import Workload
 
-#: What to do about a large file.
+#: Advice about a large file.
 _LARGER = ", a quarter of the memory limit of its reader: raise --memory-limit (in GiB)"
 
 
@@ -69,27 +69,27 @@ def convert(
             when all of their operands do.
         strict: unknown ops and custom calls are errors.
         loop_lookahead: loop iterations that may overlap; None for no limit.
-        fuse: open composites (PyTorch's kernels) as a compiler would, within the recorded order;
-            False keeps each a kernel.
-        routing: what decides the sizes of ragged exchanges that are data of a router's: "balanced",
-            "zipf:1.2" (of 64 experts: "zipf:1.2/64"), a file of the experts' loads, or the loads.
-            Default: they are counted at their bounds.
-        entry: function to start from, where a module has several and no ``@main``.
-        replicas: the mesh may be larger than the module is for: it runs independent copies of the
+        fuse: open composites (PyTorch's kernels) like a compiler, within the recorded order; False
+            keeps each as one kernel.
+        routing: how a router distributes tokens, which decides the sizes of ragged exchanges:
+            "balanced", "zipf:1.2" (for 64 experts: "zipf:1.2/64"), a file of the experts' loads, or
+            the loads. Default: they are counted at their bounds.
+        entry: function to start from, if a module has several and no ``@main``.
+        replicas: allow a mesh that is larger than the module's: it runs independent copies of the
             program, which do not communicate with each other.
-        trusted: parse the file in this process.  By default another one does, because a file that
-            no compiler wrote may end the process that parses it.
-        memory_limit: bytes of memory that the process may take that reads the file; a file of more
-            than a quarter of them, packed or unpacked, is refused.
-        level: "optimized" has XLA's compiler for ``target`` compile the program first, with the
-            shardings that it is annotated with or, where it is per device, as it is; "auto" does so
-            where that can be done here. Default: as saved.
+        trusted: parse the file in this process. By default another process does it, because a file
+            that no compiler wrote may crash the process that parses it.
+        memory_limit: bytes of memory that the reading process may take; a file larger than a
+            quarter of that, packed or unpacked, is refused.
+        level: "optimized": XLA's compiler for ``target`` compiles the program first, with its
+            sharding annotations or, if it is a per-device program, as it is; "auto": the same, if
+            that compiler is installed. Default: as saved.
         target: what the compiler compiles for (``flint targets``).
-        compiler_options: XLA's flags by name; of the optimized level.
+        compiler_options: XLA's flags by name; only for the optimized level.
 
     Raises:
-        UsageError: a mesh that does not fit, options that make no sense, a program that is compiled
-            already or cannot be.
+        UsageError: a mesh that does not fit, options that make no sense, or a program that is
+            already compiled or cannot be.
         FlintError: the file cannot be read, compiled or converted; the text says what and where.
     """
     wanted = SavedLevel(level=level, target=target, options=compiler_options or {})
@@ -98,7 +98,7 @@ def convert(
     grid = _mesh(mesh, axes)
     begin: Callable[..., AbstractContextManager[Callable[[], Module]]] = registry.frontend("saved")
     with begin(content, entry, trusted=trusted, memory_limit=memory_limit) as records:
-        # To import these takes as long as the start of the process that reads.
+        # Importing these takes as long as starting the reading process.
         from flint.capturing.converting import walk_options, workload_of
         from flint.stablehlo.walker import walk
 

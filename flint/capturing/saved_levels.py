@@ -1,4 +1,4 @@
-"""At which level a saved program is converted: as saved, or as a backend's compiler makes it.
+"""The level at which a saved program is converted: as saved, or compiled by a backend's compiler.
 
 The idea: compiling replaces the records, and the bytes that are kept with the workload; everything
 after that is the same.
@@ -30,12 +30,12 @@ _LEVELS = (_OPTIMIZED, targets.AUTO)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedLevel:
-    """What is wanted of a saved program.
+    """How a saved program is to be converted.
 
     Attributes:
         level: "optimized", "auto", or None: as saved.
-        target: what to compile for; None: auto takes the usual one.
-        options: the compiler's own, name -> value.
+        target: what to compile for; None: auto takes the default.
+        options: options of the compiler, name -> value.
     """
 
     level: str | None = None
@@ -43,7 +43,7 @@ class SavedLevel:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def check(self, *, entry: str | None, replicas: bool) -> None:
-        """That what is wanted makes sense.
+        """Check that the request makes sense.
 
         Args:
             entry: function to start from.
@@ -74,10 +74,10 @@ class Taken:
 
     Attributes:
         module: its records.
-        mesh: the mesh that was given, or that of the program before it was compiled.
-        saved: bytes that are kept and their file suffix.
+        mesh: the given mesh, or that of the program before compilation.
+        saved: the kept bytes and their file suffix.
         listing: the same for people to read.
-        compiled: the compiler's report, where one has compiled it.
+        compiled: the compiler's report, if it was compiled.
     """
 
     module: Module
@@ -88,16 +88,16 @@ class Taken:
 
 
 def at_level(content: Content, module: Module, mesh: Mesh | None, wanted: SavedLevel) -> Taken:
-    """A program as saved, or as it is compiled.
+    """A program as saved, or compiled.
 
     Args:
-        content: of the file.
+        content: content of the file.
         module: its records.
-        mesh: what the user has given.
+        mesh: the mesh that the user gave.
         wanted: the level; checked.
 
     Raises:
-        UsageError: it is compiled already, PyTorch's, or an option is wrong.
+        UsageError: it is already compiled, comes from PyTorch, or an option is wrong.
         FlintError: the compiler fails, and the level is not auto.
     """
     from flint.stablehlo.collectives.devices import mesh_of, world_of

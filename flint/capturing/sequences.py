@@ -1,8 +1,8 @@
-"""The workload of a step that calls several compiled programs, one after another.
+"""The workload of a step that calls several compiled programs in sequence.
 
-The idea: each program is walked and put into issue order on its own, as it is compiled and run.
-``flint.passes.in_sequence`` joins them into one graph, so that everything that reads a workload
-reads this one; the calls stay beside it for display and for buffers that are donated.
+The idea: each program is walked and put into issue order separately, as it is compiled and run.
+``flint.passes.in_sequence`` joins them into one graph, so that all readers of a workload can read
+it; the calls are kept for display and for donated buffers.
 
     workload_of_calls(calls, step_inputs, outputs, options=options, source=source, warnings={})
 """
@@ -27,10 +27,10 @@ class CalledModule:
     """A call, with the module that it runs.
 
     Attributes:
-        call: what is known of it.
+        call: what is known about it.
         walked: its module's graph.
         module: the records.
-        held: what, besides its outputs, is in memory until it ends.
+        held: values in addition to its outputs that are in memory until it ends.
     """
 
     call: Call
@@ -53,7 +53,7 @@ def workload_of_calls(
 
     Args:
         calls: in order.
-        inputs: of the step; ``donated`` is what no call takes, and is found here.
+        inputs: the step's inputs; ``donated`` is found here, where no call takes the buffer.
         outputs: what the step returns.
         options: the walk's options, for the record.
         read_seconds: from a program's end until the host, which reads a value of it, starts the

@@ -1,7 +1,7 @@
 """``FILE.py:FUNCTION``: the training step in a user's file.
 
-The idea: the file is imported as ``python FILE.py`` would find it, with its own folder first on the
-path, but not as ``__main__``.  Whatever goes wrong in it is one line with the user's own line.
+The idea: the file is imported as ``python FILE.py`` would, with its own folder first on the path,
+but not as ``__main__``.  Any error in it becomes one line that names the user's line.
 
     step = load_step("train.py:train_step")         # a function, or what @flint.capture made of it
 """
@@ -19,18 +19,18 @@ from flint.capturing.decorator import Capture
 from flint.capturing.user_frames import one_line, short_path, user_frame
 from flint.errors import FlintError, UsageError
 
-#: Names that an error lists.
+#: The number of names that an error lists.
 _LISTED = 12
 
 
 def load_step(target: str) -> tuple[Any, ModuleType]:
     """The object that ``FILE.py:FUNCTION`` names, and its module.
 
-    A dotted name goes through classes.  A jitted ``Capture`` comes back as a capture of the jitted
-    function.
+    A dotted name is resolved through classes.  A jitted ``Capture`` is returned as a capture of the
+    jitted function.
 
     Raises:
-        UsageError: no such file or function; the text lists the functions that there are.
+        UsageError: no such file or function; the text lists the existing functions.
         FlintError: the file cannot be imported.
     """
     file, colon, name = target.rpartition(":")
@@ -59,7 +59,7 @@ def find(module: ModuleType, name: str, otherwise: str) -> Any:
     """The object of that (dotted) name in a user's module.
 
     Raises:
-        UsageError: there is none; the text begins with ``otherwise``.
+        UsageError: no such object; the text begins with ``otherwise``.
     """
     found: Any = module
     for part in name.split("."):
@@ -95,7 +95,7 @@ def _import(path: Path) -> ModuleType:
 
 
 def _there_are(module: ModuleType) -> str:
-    """What a user could have meant: functions defined in the file, captured ones first."""
+    """The functions that a user may have meant: those defined in the file, captured ones first."""
     captured, others = [], []
     for name, value in vars(module).items():
         if isinstance(value, Capture):

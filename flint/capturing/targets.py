@@ -1,7 +1,7 @@
-"""What the compilers can compile for: names, and what is missing here.
+"""Compilation targets: their names, and what must be installed.
 
-The idea: frontends know their compilers' targets; the core asks them through the registry and
-knows a target by its name and a few facts.
+The idea: frontends know their compilers' targets; the core gets them through the registry, with a
+name and a few facts each.
 
     target("h100").missing      # "" or what to install
 """
@@ -17,29 +17,29 @@ from flint.errors import UsageError
 if TYPE_CHECKING:
     from flint.cost.hardware import System
 
-#: The level that is the compiler's where it can be, and else the partitioner's.
+#: The level that is optimized if possible, else partitioned.
 AUTO: Final = "auto"
-#: What its warning says where it is the partitioner's.
+#: Its warning if it is partitioned.
 NOT_COMPILED: Final = "level auto: partitioned, because {}"
-#: What it compiles for where nothing says for what.
+#: Its default target.
 USUAL: Final = "h100"
-#: What a missing target is refused with.
+#: The error about a missing target.
 NO_TARGET: Final = "level optimized needs a target (--target); choose from: {}"
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Something that a compiler compiles for.
+    """A compilation target.
 
     Attributes:
         name: as on the command line.
-        device: what one device is.
+        device: name of the device.
         platform: the compiler's platform, "cuda" or "tpu".
         memory: bytes of memory of one device.
-        accelerator: the device, as systems are described.
-        system: the system of such devices that durations are computed for by default.
-        largest: devices of the largest mesh; None for any number.
-        missing: what has to be installed to compile for it, "" when nothing.
+        accelerator: the device's name in system descriptions.
+        system: the system with such devices that durations are computed for by default.
+        largest: number of devices of the largest mesh; None for any number.
+        missing: what must be installed to compile for it; "" if nothing.
     """
 
     name: str
@@ -67,14 +67,14 @@ def listed() -> str:
 
 
 def target_of_system(system: str | System) -> Target | None:
-    """The target whose devices a system has; None where there is none.
+    """The target for a system's devices; None if there is none.
 
-    Of several (40 GB and 80 GB) the one whose memory is nearest.
+    If there are several (40 GB and 80 GB), the one with the nearest memory size.
 
     Raises:
         UsageError: no such system.
     """
-    # Few captures ask for a system's target.
+    # Few captures need a system's target.
     from flint.cost.accelerators import accelerator_called
     from flint.cost.systems import load_system
 
@@ -85,10 +85,10 @@ def target_of_system(system: str | System) -> Target | None:
 
 
 def target(name: str) -> Target:
-    """The target of that name, for which XLA compiles here.
+    """The target of that name, whose compiler is installed.
 
     Raises:
-        UsageError: as ``named``, or what has to be installed.
+        UsageError: as ``named``, or something must be installed.
     """
     found = named(name)
     if found.missing:
@@ -100,7 +100,7 @@ def named(name: str) -> Target:
     """The target of that name; ``v5p`` is short for ``tpu-v5p``.
 
     Raises:
-        UsageError: an unknown name (the text lists the known).
+        UsageError: an unknown name (the text lists the known ones).
     """
     known = {item.name: item for item in targets()}
     found = known.get(name) or known.get(f"tpu-{name}")
@@ -110,12 +110,12 @@ def named(name: str) -> Target:
 
 
 def obstacle(name: str, devices: int, framework: str = registry.DEFAULT_FRAMEWORK) -> str:
-    """Why a mesh of so many devices cannot be compiled for a target here; "" where it can.
+    """Why a mesh of that size cannot be compiled for a target here; "" if it can.
 
     Args:
-        name: of the target.
-        devices: of the mesh.
-        framework: whose compiler it is.
+        name: name of the target.
+        devices: number of devices of the mesh.
+        framework: the framework of the compiler.
 
     Raises:
         UsageError: an unknown name.

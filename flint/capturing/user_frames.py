@@ -1,8 +1,8 @@
 """Where an exception came from.
 
-The idea: a traceback ends deep in a framework.  The line to show is the innermost one that is
-neither a framework's, nor Python's, nor ours.  Where that is in a library, the user's own line that
-led there is shown beside it.
+The idea: a traceback ends deep in a framework.  The line to show is the innermost one that does not
+belong to a framework, to Python or to Flint.  If it is in a library, the user's line that led there
+is shown as well.
 
     user_frame(error)        # "train.py:31", "optax/_src/base.py:40, called at train.py:31", ""
 """
@@ -20,28 +20,28 @@ from types import FrameType
 from flint.host.readable import counted
 
 _STDLIB = sysconfig.get_path("stdlib")
-#: Where packages lie: this environment's, and others' that it looks into.
+#: Folders of packages: those of this environment, and of others that it uses.
 _PACKAGES = (
     *(sysconfig.get_path(name) for name in ("purelib", "platlib")),
     *(path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages")),
 )
 _INSTALLED = tuple(f"{folder}{os.sep}" for folder in dict.fromkeys(_PACKAGES))
-#: Packages that a line never stands in for: what they were given was wrong, not they.
+#: Packages whose lines are never shown: their arguments were wrong, not they.
 _FRAMEWORKS = ("jax", "jaxlib", "numpy", "scipy", "torch")
 _HERE = Path(__file__).parents[1]
 _OURS = (f"{_HERE}{os.sep}", f"{_HERE.parent / 'frontends'}{os.sep}")
-#: What no user has written, wherever packages lie.
+#: Code that users have not written, in any folder.
 _NOBODYS = (*_OURS, f"{_STDLIB}{os.sep}", "<")
-#: Lines that a sentence names.
+#: The number of lines that a sentence names.
 _NAMED = 3
-#: What JAX attaches to an error in code that it has transformed: where that code came from.
+#: The attribute in which JAX stores the origin of transformed code that raised an error.
 _BEFORE = "JaxStackTraceBeforeTransformation"
 
 
 def user_frame(error: BaseException) -> str:
     """``file:line`` that raised an error, in the user's code or in a library that it calls.
 
-    A syntax error is where it stands in the text.  "" where no such line took part.
+    A syntax error is reported at its place in the text.  "" if no such line was involved.
     """
     if isinstance(error, SyntaxError) and error.filename:
         return f"{short_path(error.filename)}:{error.lineno}"
@@ -54,9 +54,9 @@ def user_frame(error: BaseException) -> str:
 
 
 def running_line(frame: FrameType | None = None) -> tuple[str, int]:
-    """File and line of the innermost such frame that runs now, from ``frame`` outwards.
+    """File and line of the innermost such running frame, from ``frame`` outwards.
 
-    ("", 0) where there is none.
+    ("", 0) if there is none.
     """
     frame = running_frame(frame or sys._getframe(1))
     return ("", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
@@ -70,7 +70,7 @@ def running_frame(frame: FrameType | None) -> FrameType | None:
 
 
 def own_line() -> str:
-    """``file:line`` of the innermost frame that is the program's own; "" where there is none."""
+    """``file:line`` of the program's innermost own frame; "" if there is none."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not is_programs(frame.f_code.co_filename):
         frame = frame.f_back
@@ -78,14 +78,15 @@ def own_line() -> str:
 
 
 def is_programs(file: str) -> bool:
-    """Whether a file is the program's own: not installed, not Python's, not ours."""
+    """Whether a file belongs to the program: not installed, not Python's, not Flint's."""
     return not (file.startswith(_INSTALLED) or is_silent(file))
 
 
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:
-    """From the outermost to the innermost.
+    """The frames from the outermost to the innermost.
 
-    Where a framework has raised it over code that JAX has transformed, on to where that came from.
+    If a framework raised the error for code that JAX has transformed, they continue to that code's
+    origin.
     """
     frames = list(traceback.extract_tb(error.__traceback__))
     cause = error.__cause__
@@ -95,16 +96,16 @@ def _frames(error: BaseException) -> list[traceback.FrameSummary]:
 
 
 def is_silent(file: str) -> bool:
-    """Whether a file is a framework's, Python's or ours: no place to name."""
+    """Whether a file belongs to a framework, Python or Flint, so that it is not shown."""
     for folder in _INSTALLED:
         if file.startswith(folder):
             return file.removeprefix(folder).partition(os.sep)[0] in _FRAMEWORKS
-    # This is asked for every recorded op: what is loaded is looked at last.
+    # Called for every recorded op: the slow check of loaded modules comes last.
     return file.startswith(_NOBODYS) or file.startswith(_loaded())
 
 
 def _loaded() -> tuple[str, ...]:
-    """Folders of the frameworks that are imported, wherever ``sys.path`` has had them."""
+    """Folders of the imported frameworks, from any entry of ``sys.path``."""
     files = (getattr(sys.modules.get(name), "__file__", None) for name in _FRAMEWORKS)
     packages = (os.path.split(file) for file in files if isinstance(file, str))
     return tuple(f"{folder}{os.sep}" for folder, file in packages if file == "__init__.py")
@@ -132,6 +133,6 @@ def named_lines(lines: Iterable[str]) -> str:
 
 
 def short_path(path: str) -> str:
-    """A path relative to the working folder where it lies inside, else as it is."""
+    """A path relative to the working folder if it is inside, else unchanged."""
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative

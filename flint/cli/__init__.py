@@ -25,12 +25,12 @@ from flint.host import interrupts
 from flint.host.environment import DISTRIBUTION, import_numpy, installed_version, refuse_namesake
 from flint.host.temporary import of_no_file
 
-#: What typer makes of Ctrl-C in a command.
+#: The exit status that typer gives a command after Ctrl-C.
 _INTERRUPTED = 130
 
 _HELP = "Turn model code and saved StableHLO/HLO into per-rank workload graphs and Chakra traces."
 
-#: Below the list of commands; the mark keeps its lines as they are.
+#: Shown below the list of commands; the mark stops typer from joining its lines.
 _FIRST_STEPS = """\b
 First steps:
   flint capture train.py:step --mesh 64,8 -o out/
@@ -39,8 +39,8 @@ First steps:
   flint inspect out/
   flint simulate out/ --system dgx-h100"""
 
-#: Every command and what it does, in the order of ``flint --help``; the function ``NAME_command``
-#: of the module NAME of this package each.
+#: Every command and what it does, in the order of ``flint --help``.  Command NAME is the function
+#: ``NAME_command`` of the module NAME of this package.
 COMMANDS = {
     "capture": "Turn model code into a workload folder with execution traces.",
     "run": "Run a training program up to its step, and capture the step.",
@@ -65,7 +65,7 @@ _WRITING = frozenset({"convert"})
 
 
 def application(commands: Iterable[str] = COMMANDS) -> typer.Typer:
-    """The command line with some of its commands; the imports of the others are saved."""
+    """The command line with some of its commands, which saves the imports of the others."""
     app = typer.Typer(
         name="flint",
         help=_HELP,
@@ -99,12 +99,12 @@ def _options(
     del debug  # read from the arguments by ``main``, which must know it before parsing can fail
 
 
-#: Options whose value may be left out, and the value that they then have; typer needs one.
+#: Options whose value may be left out, and the value that they then get; typer needs one.
 _ALONE = {("sweep", "--ray"): "local"}
 
 
 def _with_values(arguments: list[str]) -> list[str]:
-    """The arguments with the values that were left out."""
+    """The arguments, with values filled in where they were left out."""
     command = arguments[0]
     found: list[str] = []
     for argument, following in zip(arguments, [*arguments[1:], "-"], strict=True):
@@ -116,7 +116,9 @@ def _with_values(arguments: list[str]) -> list[str]:
 
 
 def _open_standard_streams() -> None:
-    """Point closed standard streams nowhere: the next file opened would take the place of one."""
+    """Point closed standard streams at the null device: else the next opened file would take their
+    number.
+    """
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         continue
     os.close(number)
@@ -126,8 +128,8 @@ def _open_standard_streams() -> None:
 
 
 def _buffer_standard_output() -> None:
-    """Have what the disk has no room for raise: unbuffered (``PYTHONUNBUFFERED``), Python drops the
-    rest of what was written in part.
+    """Make writes to a full disk raise: unbuffered (``PYTHONUNBUFFERED``), Python drops the rest of
+    a partial write.
     """
     out = sys.stdout
     if isinstance(getattr(out, "buffer", None), io.RawIOBase):
@@ -146,7 +148,7 @@ def main(arguments: list[str] | None = None) -> None:
     end = arguments.index("--") if "--" in arguments else len(arguments)
     own, others = arguments[:end], arguments[end:]
     debug = "--debug" in own
-    # At any place in the line: it is an option of every command.
+    # Anywhere in the line: it is an option of every command.
     arguments = [argument for argument in own if argument != "--debug"] + others
     sys.exit(_run(arguments, debug))
 
@@ -185,13 +187,13 @@ def _run(arguments: list[str], debug: bool) -> int:
     except Exception as error:
         return _interrupted(debug) if interrupts.heard() else _failed(error, debug)
     except SystemExit as error:  # Flint raises exceptions of other kinds
-        if isinstance(error.__context__, BrokenPipeError):  # what typer makes of it
+        if isinstance(error.__context__, BrokenPipeError):  # typer turns it into this
             return _reader_gone()
         return _say(f"the step's own code exited the process (SystemExit: {error})", 1, debug)
 
 
 def _failed(failure: Exception, debug: bool) -> int:
-    """One line for what went wrong; the exit status."""
+    """Print one line about what went wrong; returns the exit status."""
     try:
         raise failure
     except typer.TyperException as error:
@@ -229,7 +231,7 @@ def _interrupted(debug: bool) -> int:
 
 
 def _reader_gone() -> int:
-    """The reader of stdout is gone: write nothing more, and flush nothing at exit."""
+    """Nobody reads stdout any more: write nothing more, and flush nothing at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 1
 

@@ -101,7 +101,7 @@ def calibrate_command(
 
 
 def _read(path: Path, memory_limit: int) -> tuple[list[MeasuredKernel], int]:
-    """The kernels of a file, and how many of a profile say too little."""
+    """The kernels of a file, and how many kernels of a profile lack shapes."""
     if path.suffix == ".csv":
         return read_kernels(path), 0
     saved = path.is_dir() and (path / DOCUMENT).is_file()

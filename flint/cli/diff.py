@@ -129,7 +129,7 @@ def what_happened(before: Calls, after: Calls, ranks_before: int, ranks_after: i
 
 
 def _count(number: int, ranks: int) -> str:
-    """A number over some ranks, per rank."""
+    """A total over some ranks, per rank."""
     whole, rest = divmod(number, max(ranks, 1))
     return f"{number / ranks:,.2f}" if rest else f"{whole:,}"
 
@@ -155,5 +155,5 @@ def _totals(found: Differences) -> list[Sequence[str]]:
 
 
 def _change(old: float, new: float) -> str:
-    """A change of a total, where both are known and there is one."""
+    """The change of a total; empty if there is none or a total is unknown."""
     return "-" if not old or math.isnan(old + new) else f"{(new - old) / old:+.1%}"

@@ -16,7 +16,7 @@ from flint.cli.refusals import refuse
 
 #: Environment variable that names ASTRA-sim's binary.
 ASTRA_SIM_VARIABLE = "FLINT_ASTRA_SIM"
-#: Both engines side by side, with the same links; no engine of its own.
+#: Both engines side by side, with the same links; not itself an engine.
 BOTH = "both"
 
 EngineOption = Annotated[

@@ -1,16 +1,15 @@
 """A process that has everything imported and forks itself for each ``flint`` command.
 
-The idea: most of a small capture or simulation is starting Python and importing.  This process
-does it once, runs none of the user's code and makes no client of any compiler; each command is a
-fork of it, a process of its own with a process group of its own, as if it had been started alone.
+The idea: most of a small capture or simulation is starting Python and importing.  This process does
+it once, runs none of the user's code and creates no compiler client; each command is a fork of it,
+with its own process group, as if it had been started alone.
 
     python -m flint.cli.forks
 
-``flint.sweeps.processes`` starts it.  It reads one JSON object per line: ``{"modules": ["jax"]}``,
-which it then imports, too, and
-``{"number": 1, "arguments": [...], "output": FILE, "messages": FILE}``, which it answers with
-``{"number": 1, "process": 4711}`` and at the end ``{"number": 1, "status": 0}``.  At the end of its
-input it kills what still runs.
+``flint.sweeps.processes`` starts it.  It reads one JSON object per line: ``{"modules": ["jax"]}``
+makes it import these modules, too; ``{"number": 1, "arguments": [...], "output": FILE, "messages":
+FILE}`` starts a command, and the answers are ``{"number": 1, "process": 4711}`` and at the end
+``{"number": 1, "status": 0}``.  At the end of its input it kills the commands that still run.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ _ALWAYS = (
 
 def serve() -> None:
     """Import, then fork for every request until the input ends."""
-    gc.disable()  # what is imported stays; a fork enables it
+    gc.disable()  # imported modules stay; a fork enables collection again
     _import_flint()
     answers = os.dup(1)
-    os.dup2(2, 1)  # whatever else prints must not look like an answer
+    os.dup2(2, 1)  # other output must not look like an answer
     interrupts.default_handlers()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the end of the input ends this process
     running: dict[int, int] = {}
@@ -58,7 +57,7 @@ def serve() -> None:
             running[process] = request["number"]
             _reap(running, answers)  # it may have ended before it was entered
     _end(running)
-    os._exit(0)  # taking down what is imported takes longer than all else at the end
+    os._exit(0)  # unloading the imported modules would take longer than everything else at the end
 
 
 def _import_flint() -> None:
@@ -68,7 +67,7 @@ def _import_flint() -> None:
         import_module(name)
     for name in ("chakra", "chakra-nodes"):
         registry.converter(name)
-    # The command line imports what it needs when it is first asked for something.
+    # The command line imports what it needs on first use.
     with contextlib.redirect_stdout(io.StringIO()):
         _run(["targets", "--json"])
 
@@ -77,7 +76,7 @@ def _import(modules: list[str]) -> None:
     for name in modules:
         with contextlib.suppress(Exception):  # the command that needs it will say what is wrong
             import_module(name)
-    gc.freeze()  # no fork looks through what is there
+    gc.freeze()  # forks do not scan the objects that exist already
 
 
 def _fork(request: dict[str, Any], answers: int) -> int:
@@ -123,9 +122,9 @@ def _run(arguments: list[str]) -> int:
 
 
 def _reap(running: dict[int, int], answers: int) -> None:
-    """Answer for the commands that have ended; a signal may call it while it runs."""
+    """Answer for the commands that have ended; a signal handler may call this while it runs."""
     for process in list(running):
-        with contextlib.suppress(ChildProcessError):  # the other call had it
+        with contextlib.suppress(ChildProcessError):  # the other call answered for it
             ended, status = os.waitpid(process, os.WNOHANG)
             if ended:
                 code = os.waitstatus_to_exitcode(status)
@@ -133,7 +132,7 @@ def _reap(running: dict[int, int], answers: int) -> None:
 
 
 def _answer(answers: int, document: dict[str, Any]) -> None:
-    # Nobody may read any more: the end of the input comes next.
+    # Perhaps nobody reads any more: then the input ends next.
     with contextlib.suppress(BrokenPipeError):
         os.write(answers, json.dumps(document).encode() + b"\n")
 

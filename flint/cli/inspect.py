@@ -185,5 +185,5 @@ def _node_tables(workload: Workload, program: str | None, top: int | None) -> li
 
 
 def _system_of(path: Path) -> str | System:
-    """What the folder's traces are for; of a file the default."""
+    """The system of the folder's traces; for a file, the default system."""
     return traced_system(path) if path.is_dir() else DEFAULT_SYSTEM

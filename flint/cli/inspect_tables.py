@@ -1,7 +1,7 @@
 """A summary as tables for people.
 
-The idea: each table is its columns and one function from row to cells; numbers are shown in units
-that a person reads (binary for bytes, decimal for FLOPs), exact ones are in ``--json``.
+The idea: each table is its columns and one function from row to cells; numbers are shown in
+readable units (binary for bytes, decimal for FLOPs); ``--json`` has exact ones.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from flint.workload.summary_rows import (
     WorkRow,
 )
 
-#: Kinds of work that an op's row names.
+#: The most kinds of work in an op's row.
 _KINDS = 3
 
 
@@ -151,7 +151,7 @@ def _cut(
     return Table(title, columns, [cells(row) for row in rows[:top]], max(0, len(rows) - top))
 
 
-#: Programs in sequence that are shown at least: their order is what they are shown for.
+#: At least this many programs in sequence are shown, because their order matters.
 _LISTED = 20
 _CALLS = (
     "program", ">nodes", ">FLOPs", ">communications", ">operands", "?>returns", "?>donated",
@@ -182,7 +182,7 @@ def _op(row: OpRow, flops: float, moved: float) -> Sequence[str]:
     )  # fmt: skip
 
 
-#: Of ops that were measured.
+#: Columns for measured ops.
 _TIMED = ("op", "?category", ">count", ">time", ">share", "?>FLOPs", "?>read", "?work")
 
 

@@ -1,4 +1,4 @@
-"""Options that several commands have together: one object, whatever the command.
+"""Groups of options that several commands share, each as one object.
 
 The idea: a command takes a parameter whose type is a dataclass, and ``with_options`` shows each of
 its fields as an option of the command line, with the help and the default that the field has.
@@ -28,7 +28,7 @@ from flint.cli.options import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceOptions:
-    """What is written of a workload, as the command line gives it."""
+    """Which traces to write for a workload, as given on the command line."""
 
     without: WithoutOption = None
     ranks: RanksOption = "all"
@@ -40,7 +40,7 @@ class TraceOptions:
 
 
 def given(options: Any) -> dict[str, bool]:
-    """Option -> whether its value differs from the default, of a group."""
+    """For each option of a group: whether its value differs from the default."""
     return {
         f"--{item.name.replace('_', '-')}": getattr(options, item.name) not in (item.default, [])
         for item in fields(options)
@@ -48,7 +48,7 @@ def given(options: Any) -> dict[str, bool]:
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """A command with one option per field in place of each of its parameters that are groups."""
+    """The command with each parameter that is a group replaced by one option per field."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
     parameters: list[Parameter] = []

@@ -20,7 +20,7 @@ DEFAULT_SYSTEM: Final = "dgx-h100"
 
 
 def existing(path: Path) -> Path:
-    """A path of the command line that must exist.
+    """Check that a path from the command line exists.
 
     Raises:
         UsageError: nothing is there.
@@ -31,7 +31,7 @@ def existing(path: Path) -> Path:
 
 
 def a_folder(path: Path) -> Path:
-    """A path of the command line that must be a folder."""
+    """Check that a path from the command line is a folder."""
     if existing(path).is_file():
         raise UsageError(
             f"{path} is a file, not a workload folder; flint convert makes a folder from a saved "
@@ -41,7 +41,7 @@ def a_folder(path: Path) -> Path:
 
 
 def replaceable(path: Path | None) -> Path | None:
-    """A path that a workload folder can be written to."""
+    """Check that a workload folder can be written to a path."""
     from flint.workload.folder import check_replaceable
 
     if path is not None:
@@ -50,7 +50,7 @@ def replaceable(path: Path | None) -> Path | None:
 
 
 def a_system(name: str | None) -> str | None:
-    """A system that there is."""
+    """Check that a system exists."""
     from flint.cost.systems import load_system
 
     if name is not None:
@@ -66,7 +66,7 @@ def parts(texts: list[str] | None) -> list[str] | None:
 
 
 def a_granularity(name: str) -> str:
-    """A granularity that there is."""
+    """Check that a granularity exists."""
     from flint.passes import check_granularity
 
     check_granularity(name)
@@ -74,7 +74,7 @@ def a_granularity(name: str) -> str:
 
 
 def an_order(name: str) -> str:
-    """An order of communication that there is."""
+    """Check that an order of communication exists."""
     from flint.execution.chains import as_communication_order
 
     return as_communication_order(name)
@@ -85,7 +85,7 @@ _MOST = 1e9
 
 
 def positive(parameter: typer.CallbackParam, value: float | None) -> float | None:
-    """A limit that is a number above 0, and one that a machine can count to.
+    """Check that a limit is above 0 and small enough for a machine to count to.
 
     Raises:
         UsageError: it is not.
@@ -101,7 +101,7 @@ def simplified(system: str | System, parts: list[str] | None) -> str | System:
     """A system without the parts that ``--without`` names.
 
     Raises:
-        UsageError: there is no such system, or no such part.
+        UsageError: no such system or part.
     """
     if not parts:
         return system
@@ -115,7 +115,7 @@ def xla_options(entries: list[str] | None) -> dict[str, str]:
     """``["xla_flag=true"]`` as ``{"xla_flag": "true"}``.
 
     Raises:
-        UsageError: not NAME=VALUE, or a name twice.
+        UsageError: not NAME=VALUE, or a name is given twice.
     """
     chosen: dict[str, str] = {}
     for entry in entries or ():
@@ -135,7 +135,7 @@ def level_and_target(
 
     Args:
         level, target, system: as given.
-        otherwise: the level where no target has devices of that system.
+        otherwise: the level if no target has devices of that system.
 
     Raises:
         UsageError: no such system.

@@ -1,7 +1,7 @@
-"""Pipes and devices on the command line: what comes from them comes once.
+"""Pipes and devices on the command line, which can be read only once.
 
-The idea: a file is opened as often as that is convenient, a pipe is read to its end by the first
-who opens it.  So its content is taken at once; who needs a file gets a copy of it.
+The idea: a file can be opened again and again; a pipe is used up by the first reader. So its
+content is read at once, and code that needs a file gets a copy.
 
     sources = [taken(Path("/dev/stdin"))]
     with as_files(sources) as paths: ...
@@ -23,11 +23,11 @@ def reader_bytes(memory_limit: float | None) -> int:
 
 
 def taken(path: Path, memory_limit: int) -> Path | Content:
-    """The path of a file or folder as it is; of anything else the content.
+    """The path of a file or folder, unchanged; the content of anything else.
 
     Args:
-        path: of the command line.
-        memory_limit: bytes that the process may take that reads it.
+        path: from the command line.
+        memory_limit: bytes of memory that the reading process may take.
 
     Raises:
         FlintError: it cannot be read, or is larger than a quarter of the limit.
@@ -41,7 +41,7 @@ def taken(path: Path, memory_limit: int) -> Path | Content:
 
 @contextmanager
 def as_files(sources: Sequence[Path | Content]) -> Iterator[list[Path]]:
-    """Paths of sources; of contents, those of copies, each of the same name as its source."""
+    """Paths of sources; contents are copied to files with the names of their sources."""
     with ExitStack() as temporary:
         paths = []
         for source in sources:

@@ -1,4 +1,4 @@
-"""What a user decides about a program that is converted: one object, whatever the command.
+"""What a user decides about a program to be converted, as one object for all commands.
 
 @with_options
 def convert_command(file: Path, *, options: ProgramOptions, entry: EntryOption = None) -> None:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramOptions:
-    """Decisions about loops, branches and ops, as the command line gives them."""
+    """Decisions about loops, branches and ops, as given on the command line."""
 
     trip_count: TripCountOption = None
     branch: BranchOption = None
@@ -75,10 +75,10 @@ class ProgramOptions:
     ] = None
 
     def decisions(self) -> dict[str, Any]:
-        """Arguments of ``flint.convert`` and of a capture.
+        """The arguments for ``flint.convert`` and for a capture.
 
         Raises:
-            UsageError: a value that is not a number, a name twice.
+            UsageError: a value is not a number, or a name is given twice.
         """
         return {
             "trip_count": by_name("--trip-count", self.trip_count),
@@ -103,9 +103,9 @@ def convert_file(
     memory_limit: int,
     **level: Any,
 ) -> Workload:
-    """``flint.convert`` with the command line's words; the limit in bytes.
+    """Call ``flint.convert`` with options of the command line; the limit is in bytes.
 
-    ``level`` are its arguments of that name and of the compiler.
+    ``level`` has its arguments for the level and the compiler.
     """
     from flint.capturing.saved_files import convert
 

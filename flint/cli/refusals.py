@@ -14,12 +14,12 @@ def refuse(options: Mapping[str, object], why: str) -> None:
     """Refuse options that were given.
 
     Args:
-        options: name -> value, or whether it differs from the default; what is false, None or empty
-            was not given.
+        options: name -> value, or whether it differs from the default; an option that is false,
+            None or empty was not given.
         why: what the options are for; ends the sentence.
 
     Raises:
-        UsageError: one was given; the text names all of them.
+        UsageError: at least one was given; the text names all that were.
     """
     given = [name for name, value in options.items() if value]
     if given:

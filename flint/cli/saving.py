@@ -15,18 +15,18 @@ from flint.cost.hardware import System
 from flint.host.readable import counted, human_bytes
 from flint.workload.workload import Workload
 
-#: Traces of at least so many bytes are announced.
+#: Traces of at least this many bytes are announced.
 _MUCH = 1 << 30
 
 
 def announce(size: int, traces: int) -> None:
-    """Announce on stderr that many bytes will be written."""
+    """Announce on stderr how much will be written, if it is much."""
     if size >= _MUCH:
         sys.stderr.write(f"flint: writing {traces:,} traces, {human_bytes(size)}\n")
 
 
 def expect(forecast: Any) -> None:
-    """Say on stderr what ASTRA-sim will need for traces that take it long."""
+    """Print on stderr what ASTRA-sim will need for traces that take it long."""
     if forecast.much:
         minutes = forecast.seconds / 60
         sys.stderr.write(

@@ -1,4 +1,4 @@
-"""What several commands do: print JSON, warnings and progress."""
+"""Shared by several commands: printing JSON, warnings and progress."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def print_warnings(warnings: dict[str, int]) -> None:
 
 
 def loaded(folder: Path) -> Workload:
-    """The workload of a folder; what is to be said of it goes to stderr."""
+    """The workload of a folder; notes about it go to stderr."""
     from flint.workload.loading import load
 
     def note(text: str) -> None:
@@ -40,7 +40,7 @@ def loaded(folder: Path) -> Workload:
 
 @contextmanager
 def results_only_on_stdout() -> Iterator[None]:
-    """Send stdout to stderr meanwhile, for child processes and C libraries too.
+    """Send stdout to stderr inside this context, also for child processes and C libraries.
 
     What the user's code prints is not a result of the command.
     """
@@ -52,16 +52,17 @@ def results_only_on_stdout() -> Iterator[None]:
             yield
     finally:
         if sys.__stdout__ is not None:
-            sys.__stdout__.flush()  # for code that has kept the stream itself
+            sys.__stdout__.flush()  # for code that kept a reference to the stream
         os.dup2(kept, 1)
         os.close(kept)
 
 
 @contextmanager
 def stages_shown() -> Iterator[None]:
-    """Meanwhile show the current stage in one line on a terminal's stderr; a pipe gets nothing.
+    """Show the current stage in one line on a terminal's stderr inside this context; a pipe gets
+    nothing.
 
-    No thread draws it, because the work forks processes.
+    No thread is used to draw it, because the work forks processes.
     """
     if not sys.stderr.isatty():
         yield

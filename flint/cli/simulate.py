@@ -213,10 +213,10 @@ def simulate_command(
 
 
 def _refuse_one_for_two(files: Mapping[str, Path | None]) -> None:
-    """Refuse one file for two pictures, by whatever path or link.
+    """Refuse to write two pictures to one file, also through different paths or links.
 
     Raises:
-        UsageError: so it is.
+        UsageError: two options name the same file.
     """
     taken: dict[str, str] = {}
     for option, path in files.items():
@@ -227,10 +227,10 @@ def _refuse_one_for_two(files: Mapping[str, Path | None]) -> None:
 
 
 def _refuse_fused(workload: Workload, granularity: str | None) -> None:
-    """Refuse ``--attention fused`` where no attention is fused.
+    """Refuse ``--attention fused`` if it has no effect.
 
     Raises:
-        UsageError: so it is.
+        UsageError: it has no effect.
     """
     if workload.level == Level.OPTIMIZED:
         raise UsageError(

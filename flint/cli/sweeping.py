@@ -30,10 +30,10 @@ def carry_out(
     """Run a sweep and write its results.
 
     Args:
-        sweep: what.
-        output: its folder, or a file beside it.
+        sweep: what to run.
+        output: its folder, or a file next to it.
         kept: the file of the folder that ``output`` copies; None for a folder.
-        processes: what runs its commands on this machine; None: a Ray cluster does.
+        processes: run its commands on this machine; None if a Ray cluster does.
         jobs, ray, fresh: as ``running.run``.
         json_output: print the results as JSON.
 
@@ -51,7 +51,7 @@ def carry_out(
     if good and not drawn:
         sys.stderr.write("flint: no sweep.png, because matplotlib cannot be imported\n")
     if not drawn:
-        image.unlink(missing_ok=True)  # an earlier run's, of other points
+        image.unlink(missing_ok=True)  # left by an earlier run with other points
     page.write(sweep, results, folder / "sweep.html", image if drawn else None)
     if kept is not None and (folder / kept).is_file():
         with replacing(output) as partial:
@@ -105,7 +105,7 @@ def _run(
 
 
 def _varying(results: list[rows.Row]) -> tuple[str, ...]:
-    """Mesh and system, and what else differs between points."""
+    """Mesh and system, and the other columns that differ between points."""
     return tuple(
         name
         for name in ("step", "mesh", "system", "pass")
@@ -138,7 +138,7 @@ def _table(good: list[rows.Row], varying: tuple[str, ...]) -> Table:
 
 
 def _failures(failed: list[rows.Row], varying: tuple[str, ...]) -> Table:
-    """One line per step, mesh and reason, whatever systems and passes it is on."""
+    """One line per step, mesh and reason, for all systems and passes."""
     together: dict[tuple[str, str, str], list[rows.Row]] = {}
     for row in failed:
         together.setdefault((row["step"], row["mesh"], row["error"]), []).append(row)

@@ -1,4 +1,4 @@
-"""``flint systems``: the clusters that come along, each figure with its source."""
+"""``flint systems``: the clusters that Flint knows, each figure with its source."""
 
 from __future__ import annotations
 

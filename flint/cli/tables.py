@@ -1,8 +1,8 @@
 """Tables on standard output: by rich on a terminal, plain columns in a pipe.
 
-The idea: what does not fit a terminal loses columns that say they may be left out, names them below
-the table, and is never cut in the middle of a cell; a pipe gets everything.  Cells may hold text
-from the input, which is shown without control characters and is never taken for markup.
+The idea: a table that is too wide for a terminal loses its optional columns, which are named below
+it; cells are never cut.  A pipe gets everything.  Cells may hold text from the input, which is
+shown without control characters and is never taken for markup.
 
     Printer(sys.stdout).table(Table("loops", ("node", ">iterations"), [("12", "32")]))
 """
@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Literal, TextIO
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
-#: A pipe has no width: lines are as long as their text.
+#: The width of a pipe: lines are as long as their text.
 _NO_WIDTH = 10_000
-#: Columns between two columns, at most.
+#: The most blanks between two columns.
 _GAP = 3
 
 Cells = Sequence[str]
@@ -30,8 +30,8 @@ class Table:
 
     Attributes:
         title: what it lists.
-        columns: headings; ``?`` in front is a column that may be left out where there is too little
-            width, ``>`` one of numbers, aligned right.
+        columns: headings; ``?`` in front marks a column that may be left out if the table is too
+            wide, ``>`` a column of numbers, which is aligned right.
         rows: cells.
         hidden: rows that are left out.
     """
@@ -43,7 +43,7 @@ class Table:
 
 
 class Printer:
-    """Tables with rules and bold headings on a terminal; in a pipe the same without them."""
+    """Prints tables, on a terminal with rules and bold headings, in a pipe without."""
 
     def __init__(self, out: TextIO) -> None:
         self.out = out
@@ -51,11 +51,11 @@ class Printer:
         self.width = shutil.get_terminal_size().columns if self.terminal else _NO_WIDTH
 
     def line(self, text: str) -> None:
-        """One line."""
+        """Print one line."""
         self.out.write(_clean(text) + "\n")
 
     def table(self, table: Table) -> None:
-        """A table under its title, after an empty line."""
+        """Print a table under its title, after an empty line."""
         kept = self._fitting(table)
         headings = [table.columns[number].removeprefix("?") for number in kept]
         rows = [[_clean(row[number]) for number in kept] for row in table.rows]
@@ -79,7 +79,7 @@ class Printer:
         from rich.console import Console
         from rich.table import Table as RichTable
 
-        # What does not fit although columns were left out is wrapped by the terminal, not cut.
+        # If it is still too wide without optional columns, the terminal wraps it; nothing is cut.
         console = Console(
             file=self.out, markup=False, highlight=False, emoji=False, force_terminal=True,
             width=_NO_WIDTH,
@@ -108,7 +108,7 @@ class Printer:
 
 
 def _plain(headings: Cells, rows: Sequence[Cells]) -> list[str]:
-    """The lines of a table in a pipe; rich, which they do without, takes 40 ms to import."""
+    """The lines of a table in a pipe, made without rich, which takes 40 ms to import."""
     lines = [[heading.removeprefix(">") for heading in headings], *rows]
     widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
     found = []
@@ -123,7 +123,7 @@ def _plain(headings: Cells, rows: Sequence[Cells]) -> list[str]:
 
 
 def _width(text: str) -> int:
-    """The columns that a text takes: some characters take two, or none."""
+    """The number of columns that a text takes: some characters take two, or none."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len

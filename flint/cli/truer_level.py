@@ -1,8 +1,8 @@
-"""Where a simulation would be truer: the program as the system's own compiler makes it.
+"""When a simulation could be more accurate: the program as compiled for the system.
 
-The idea: kernel granularity joins ops by rules, and XLA's compiler for the system's devices decides
-itself, without a device.  Where it is installed, and the program is one that it compiles, a note
-says so, with the option that does it.
+The idea: kernel granularity joins ops by rules, but XLA's compiler for the system's devices, which
+needs no device, decides exactly.  If it is installed and can compile the program, a note names the
+option that uses it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from flint.workload.workload import Workload
 
 
 def truer_level(workload: Workload, system: str | System) -> tuple[str, ...]:
-    """A note where XLA's compiler for a system can be had for a program; else nothing.
+    """A note if XLA's compiler for the system is installed and fits the program; else nothing.
 
     Args:
         workload: what is simulated.
-        system: on what.
+        system: the system that it runs on.
     """
     if workload.level != Level.PARTITIONED or workload.order != Order.MODELLED:
         return ()

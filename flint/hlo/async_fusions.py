@@ -1,17 +1,18 @@
-"""Collectives that a TPU backend has fused: one collective, whatever it is spread over.
+"""Collectives that a TPU backend has fused: each is one collective, even if spread over several
+fusions.
 
-The idea: XLA's TPU backend writes an asynchronous collective as fusions.  The first holds the
-collective and ``AsyncCollectiveStart``; kernels that run meanwhile carry it along and repeat it
-inside ("async collective fusions"); the last one ends in ``AsyncCollectiveDone``.  It travels once:
-the first becomes the collective, the kernels become what they compute, the last one the end.  An
-all-reduce fused with the slices of its results is a reduce-scatter.
+The idea: XLA's TPU backend writes an asynchronous collective as fusions.  The first contains the
+collective and ``AsyncCollectiveStart``; kernels that run in the meantime pass it along and repeat
+it inside ("async collective fusions"); the last one ends in ``AsyncCollectiveDone``.  The data is
+sent only once: the first fusion becomes the collective, the kernels become what they compute, the
+last one the end.  An all-reduce fused with the slices of its results is a reduce-scatter.
 
     start  = fusion(x) { ROOT AsyncCollectiveStart(all-gather(p0)) }   -> all_gather x
     kernel = fusion(start..., a, b) { (dot(p2, p3), p0, all-gather(p0)) }  -> fusion a, b
     done   = fusion(kernel...) { ROOT AsyncCollectiveDone(p0, p1, all-gather(p0)) } -> async_done
 
 Each function gives the records and the fusion's results, or None for any other fusion;
-a fusion that holds a collective in another form is opened by the walker.
+a fusion that contains a collective in another form is opened by the walker.
 """
 
 from __future__ import annotations
@@ -20,25 +21,25 @@ from flint.stablehlo.read.records import Block, Op
 
 START, DONE = "AsyncCollectiveStart", "AsyncCollectiveDone"
 
-#: The record of what an asynchronous pair passes on besides data; it has no operands.
+#: The record for the context that an asynchronous pair passes on besides data; it has no operands.
 CONTEXT = "create_token"
 
 _COLLECTIVES = frozenset(
     ("all_gather", "all_reduce", "all_to_all", "collective_permute", "reduce_scatter")
 )
 
-#: Records, and the value of each of the fusion's results (None: a result of its own).
+#: Records, and the value of each of the fusion's results (None: the fusion's own result).
 Found = tuple[list[Op], dict[int, int]]
 
 
 def fused_collective(op: Op) -> Found | None:
-    """What a fusion that holds one collective stands for.
+    """The records that replace a fusion with one collective.
 
     Args:
         op: the fusion's record, with its one region and ``aliases``.
 
     Returns:
-        Records in its place, and result number -> value that this result is instead of its own.
+        The records, and result number -> value that replaces this result.
     """
     [body] = op.regions
     held = [inner for inner in body.ops if inner.name in _COLLECTIVES]
@@ -81,7 +82,7 @@ def _done(op: Op) -> Found | None:
 
 
 def _carried(op: Op, body: Block, collective: Op) -> Found | None:
-    """A kernel beside a collective: everything of the collective's only passes through."""
+    """A kernel concurrent with a collective, whose values only pass through it."""
     aliases = dict(op.attr("aliases", ()))
     passed: dict[int, int] = {}
     for number, value in enumerate(body.yields):
@@ -119,7 +120,7 @@ def _carried(op: Op, body: Block, collective: Op) -> Found | None:
 
 
 def _reduce_scatter(op: Op, body: Block, collective: Op) -> Found | None:
-    """An all-reduce of which every result is used by the one slice that the fusion gives."""
+    """An all-reduce each of whose results is only used by the slice that the fusion returns."""
     outside = dict(zip(body.args, op.operands, strict=True))
     if collective.name != "all_reduce" or not all(v in outside for v in collective.operands):
         return None

@@ -1,7 +1,7 @@
 """Halves of asynchronous operations: starts, updates, dones, sends and receives.
 
 The idea: the first half of an asynchronous pair becomes the operation itself and the second half an
-``async_done``, the moment at which the result may be used.  The tuple that XLA hands from one to
+``async_done``, the moment at which the result may be used.  The tuple that XLA passes from one to
 the other (operands, result, contexts) is a tree of value ids, which a loop may carry.
 
     s = all-gather-start(x);  d = all-gather-done(s)
@@ -101,8 +101,8 @@ def _done(place: int | None) -> Handler:
     """A second half: the moment at which the result may be used.
 
     Args:
-        place: where the result stands in the tuple of the first half, which a loop may have
-            carried here; None where the whole is the result.
+        place: position of the result in the tuple of the first half, which a loop may have carried
+            here; None if the whole tuple is the result.
     """
 
     def handler(reading: Reading, instruction: Any, scope: Scope) -> None:
@@ -149,7 +149,7 @@ def _recv(reading: Reading, instruction: Any, scope: Scope) -> None:
 
 
 def _exchanged(*places: int) -> Handler:
-    """The end of a send or receive: parts of the tuple that the beginning made."""
+    """The end of a send or receive: parts of the tuple from its start."""
 
     def handler(reading: Reading, instruction: Any, scope: Scope) -> None:
         tree = scope.tree(instruction.operand_ids[0])

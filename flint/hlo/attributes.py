@@ -1,8 +1,8 @@
 """Attribute decoders: fields of an HLO instruction -> the plain Python that rules read.
 
 The idea: one decoder per kind of instruction; the names and forms on the right-hand side are those
-of the table in ``stablehlo/records.py``.  What is a submessage in XLA's schema arrives serialised,
-so equal attributes are decoded once per module and shared (records treat them as read-only).
+of the table in ``stablehlo/records.py``.  Submessages of XLA's schema arrive serialised, so equal
+attributes are decoded once per module and shared (records treat them as read-only).
 """
 
 from __future__ import annotations
@@ -153,12 +153,12 @@ def slice_limits(instruction: Any, context: Context) -> dict[str, Any]:
 
 
 def dynamic_slice(instruction: Any, context: Context) -> dict[str, Any]:
-    """How much is taken per dim."""
+    """Slice size per dim."""
     return _shared(context, sizes=tuple(instruction.dynamic_slice_sizes))
 
 
 def gather(instruction: Any, context: Context) -> dict[str, Any]:
-    """What the dims of the operands and the result mean, and the size of a window."""
+    """The roles of the dims of operands and result, and the size of a window."""
     numbers = _GATHER(instruction, context) or {}
     return numbers | {"slice_sizes": tuple(instruction.gather_slice_sizes)}
 
@@ -188,7 +188,7 @@ def made(_instruction: Any, _context: Context) -> dict[str, Any]:
 
 
 def backend_config(instruction: Any, context: Context) -> str:
-    """The backend's configuration as text, wherever the writer put it."""
+    """The backend's configuration as text, from whichever field the writer used."""
     data: bytes = instruction.backend_config
     if not data and instruction.backend_config_payload:
         payload = pb.Payload.FromString(instruction.backend_config_payload)
@@ -202,7 +202,7 @@ def frontend_attributes(instruction: Any) -> dict[str, str]:
 
 
 def while_loop(instruction: Any, context: Context) -> dict[str, Any] | None:
-    """The trip count, where a pass has proved it and written it down."""
+    """The trip count, if a pass has proved and recorded it."""
     text = backend_config(instruction, context)
     if "known_trip_count" not in text:
         return None

@@ -1,7 +1,7 @@
 """Attribute decoders of collectives and of point-to-point exchanges.
 
-Groups are decoded once per distinct content (``groups.py`` has their forms); the
-channel and ``use_global_device_ids`` together determine what kind of ids they hold.
+Groups are decoded once per distinct content (``groups.py`` has their forms); the channel and
+``use_global_device_ids`` together determine the kind of their ids.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from flint.stablehlo.read.records import ReplicaGroups
 
 
 def replica_groups(instruction: Any, context: Context) -> ReplicaGroups:
-    """Replica groups in whichever field the writer used, each content decoded once."""
+    """Replica groups from whichever field the writer used; each distinct content is decoded
+    once.
+    """
     known = context.groups
     for form, (field, decode) in enumerate(_GROUP_FIELDS):
         data = getattr(instruction, field)
@@ -70,7 +72,7 @@ def point_to_point(instruction: Any, _context: Context) -> dict[str, Any]:
     """Source-target pairs and channel."""
     decoded = channel(instruction)
     pairs = [(pair.source, pair.target) for pair in instruction.source_target_pairs]
-    # A permutation may have none: no rank sends, all have zeros.
+    # A permutation may be empty: no rank sends, and all results are zeros.
     if pairs or instruction.opcode.startswith("collective-permute"):
         decoded["pairs"] = np.array(pairs, dtype=np.int64).reshape(-1, 2)
     return decoded

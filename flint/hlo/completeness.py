@@ -1,10 +1,10 @@
-"""Whether a module is complete: what a file cut between two of its fields lacks.
+"""Whether a module is complete: detecting files that are cut between two fields.
 
 The idea: protobuf cannot see a cut that falls between fields, and XLA writes a module's fields in
 the order of their numbers (``HloModule::ToProto``): computations, then schedule, aliases, the
 partitioner's shardings, devices, stack frames, frontend attributes, payloads.  So a field that XLA
-writes into every module proves that all earlier ones are there; without it, what is there must not
-refer to what is not.
+writes into every module proves that all earlier ones are present; without it, present fields must
+not refer to missing ones.
 
     lost(proto, metadata)           # "its table of stack frames, which instructions refer to"
     remarks(proto)                  # ["no schedule in the file: ..."]
@@ -31,7 +31,7 @@ UNENDED = (
 
 
 def lost(proto: pb.HloModuleProto, metadata: Iterable[bytes]) -> str | None:
-    """What a module provably lacks; None where nothing is.
+    """What a module provably lacks; None if nothing.
 
     Args:
         proto: the module.
@@ -52,7 +52,7 @@ def lost(proto: pb.HloModuleProto, metadata: Iterable[bytes]) -> str | None:
 
 
 def remarks(proto: pb.HloModuleProto) -> list[str]:
-    """What may be missing, or is missing and can be done without."""
+    """Remarks on what may be missing, or is missing but not essential."""
     texts = []
     if _compiled(proto) and not proto.HasField("schedule"):
         texts.append(UNSCHEDULED)
@@ -71,7 +71,7 @@ def remarks(proto: pb.HloModuleProto) -> list[str]:
 def _compiled(proto: pb.HloModuleProto) -> bool:
     """Whether a backend has compiled it and XLA wrote the file: both leave marks.
 
-    What XlaBuilder writes has neither fusions nor a schedule; modules by other hands have no
+    Modules from XlaBuilder have neither fusions nor a schedule; modules from other writers have no
     program shape.
     """
     if not proto.HasField("host_program_shape"):

@@ -46,7 +46,7 @@ def donors(listed: pb.HloBufferDonorProto, parameters: Sequence[Tree]) -> frozen
 
 
 def _positions(tree: Tree) -> dict[tuple[int, ...], int]:
-    """Path into the tree -> flattened position of the leaf there, or of the first one below."""
+    """Path into the tree -> flattened position of that leaf, or of the first leaf below it."""
     positions: dict[tuple[int, ...], int] = {}
     leaves = 0
 
@@ -66,7 +66,7 @@ def _positions(tree: Tree) -> dict[tuple[int, ...], int]:
 def parameter_shardings(
     proto: pb.HloModuleProto, written: Sequence[Any], parameters: Sequence[Tree]
 ) -> tuple[str, ...]:
-    """XLA's sharding text per flattened entry parameter, "" where none is stated.
+    """XLA's sharding text per flattened entry parameter, "" if none is stated.
 
     Args:
         proto: the module.
@@ -89,7 +89,7 @@ def parameter_shardings(
 
 
 def output_shardings(proto: pb.HloModuleProto, root: Tree) -> tuple[str, ...]:
-    """XLA's sharding text per flattened entry output; empty when the module states none."""
+    """XLA's sharding text per flattened entry output; empty if the module states none."""
     if not proto.HasField("spmd_output_sharding"):
         return ()
     return tuple(_per_leaf(proto.spmd_output_sharding, len(flatten(root))))

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from flint.hlo import hlo_pb2 as pb
 from flint.stablehlo.read.records import ReplicaGroups
 
-#: More devices than a group may name; what exceeds it is a damaged file.
+#: The most devices in groups; a file with more is damaged.
 MAX_DEVICES = 2**26
 
 
@@ -78,7 +78,7 @@ def groups_of_mesh(data: bytes) -> ReplicaGroups:
     """Groups of a ``MeshAxesReplicaGroupListProto``.
 
     Raises:
-        ValueError: an axis that the mesh has not, a sub-axis that does not divide, a device order
+        ValueError: an axis that the mesh lacks, a sub-axis that does not divide, or a device order
             of another size than the mesh.
     """
     proto = pb.MeshAxesReplicaGroupListProto.FromString(data)

@@ -1,8 +1,8 @@
 """HLO literals -> constant values.
 
-Kept are the values that an analysis can need: integers and booleans up to ``MAX_CONSTANT_ELEMENTS``
-(trip counts, rank tables, indices) and single floats.  A literal whose elements are all the same is
-a 0-d array, as a splat is in MLIR.
+Only values that an analysis can need are kept: integers and booleans up to
+``MAX_CONSTANT_ELEMENTS`` (trip counts, rank tables, indices) and single floats.  A literal whose
+elements are all the same is a 0-d array, as a splat is in MLIR.
 
     constant s32[4] {7, 7, 7, 7}  ->  np.array(7)
 """
@@ -41,7 +41,7 @@ def constant_value(literal: bytes) -> NDArray[Any] | None:
 
     Returns:
         int64 array of the literal's shape (0-d if all elements are equal), a 0-d float array, or
-        None when the value is not kept or the literal holds fewer elements than its shape has.
+        None if the value is not kept or the literal has fewer elements than its shape.
     """
     proto = pb.LiteralProto.FromString(literal)
     dtype = ELEMENT_TYPES.get(proto.shape.element_type, "")

@@ -1,8 +1,8 @@
 """Instruction metadata -> where an op comes from, looked up only when needed.
 
 The idea: metadata stays serialised while a module is read; each distinct one gets a small number
-and is parsed when that number is looked up.  The source line stands in the metadata itself or,
-in newer modules, in the module's table of stack frames.
+and is parsed when that number is looked up.  The source line is in the metadata itself or, in newer
+modules, in the module's table of stack frames.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Locations:
     """Distinct metadata of a module; callable as ``Module.location``.
 
     Attributes:
-        numbers: serialised metadata -> number (its place in the order of first appearance).
+        numbers: serialised metadata -> number (in order of first appearance).
     """
 
     __slots__ = ("_frames", "_known", "_lines", "_payloads", "_serialised", "numbers")
@@ -38,7 +38,7 @@ class Locations:
         self._lines: dict[int, tuple[str, int]] = {}
 
     def __call__(self, number: object) -> SourceInfo:
-        """The place that ``Op.loc`` stands for; an instruction's name stands for itself."""
+        """The place that ``Op.loc`` refers to; an instruction's name refers to itself."""
         if not isinstance(number, int):
             return SourceInfo(number) if isinstance(number, str) else _NOWHERE
         found = self._known.get(number)

@@ -1,7 +1,7 @@
 """Attribute dictionaries that HLO carries as MLIR text.
 
 Custom calls of the typed interface and composites keep their attributes in MLIR's notation.  Flat
-ones with numbers, strings and booleans are read here; anything else stays text.
+dictionaries with numbers, strings and booleans are read here; anything else stays text.
 
     flat_dictionary('{uplo = 76 : ui8, name = "x"}')  ->  {"uplo": 76, "name": "x"}
 """
@@ -21,7 +21,7 @@ _ENTRY = re.compile(
 
 
 def flat_dictionary(text: str) -> dict[str, int | float | bool | str] | None:
-    """The dictionary that ``text`` is; None when it is not a flat dictionary."""
+    """``text`` as a dictionary; None if it is not a flat dictionary."""
     inner = text.strip()
     if not (inner.startswith("{") and inner.endswith("}")):
         return None

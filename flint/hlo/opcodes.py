@@ -44,7 +44,7 @@ _SAME_WORDS = (
     "sine", "sqrt", "subtract", "tan", "tanh", "triangular-solve", "xor",
 )  # fmt: skip
 
-#: Without an op in StableHLO itself: XLA's conversion leaves them in the mhlo dialect.
+#: Opcodes without a StableHLO op: XLA's conversion leaves them in the mhlo dialect.
 _MHLO = ("acos", "acosh", "asin", "asinh", "atanh", "cosh", "erf", "mulhi", "sinh")
 
 _RENAMED = {
@@ -98,8 +98,7 @@ ROWS: dict[str, Row] = {
 }
 
 
-#: The rows of an optimised module: what a backend has left of copies, and of reshapes that it could
-#: not make bitcasts, are kernels.
+#: Rows for an optimised module: remaining copies, and reshapes that are not bitcasts, are kernels.
 OPTIMIZED_ROWS: dict[str, Row] = ROWS | {
     "copy": Row("mhlo.copy", read.made),
     "reshape": Row("mhlo.copy", read.made),

@@ -25,14 +25,14 @@ from flint.hlo.shapes import Tree, flatten
 from flint.host.collection import uncollected
 from flint.stablehlo.read.records import Module
 
-#: Opcode -> what reads such instructions; the others have a row in ``opcodes.py``.
+#: Opcode -> reader of such instructions; the others have a row in ``opcodes.py``.
 HANDLERS: dict[str, Handler] = structure.HANDLERS | asynchronous.HANDLERS
 
-#: How XLA's partitioner renames what it has partitioned, the entry computation too: the only mark
-#: that HLO text keeps.
+#: The suffix that XLA's partitioner gives to partitioned computations: the only mark of
+#: partitioning that HLO text keeps.
 _PARTITIONED = "_spmd"
 
-#: Characters of an error message.
+#: The most characters of an error message.
 MAX_MESSAGE = 500
 
 
@@ -45,7 +45,7 @@ def read_hlo(data: bytes, name: str = "<module>") -> Module:
         name: file name for errors.
 
     Raises:
-        FlintError: not such a proto, cut off, or in contradiction with itself.
+        FlintError: not such a proto, cut off, or inconsistent.
     """
     try:
         proto = parse_module(data)
@@ -106,7 +106,7 @@ def _module(proto: pb.HloModuleProto, name: str) -> Module:
 
 def _input_names(reading: Reading, written: list[Any], parameters: list[Tree]) -> tuple[str, ...]:
     places = {item.parameter_number: reading.location(item) for item in written}
-    # All have their numbers before the first is looked up, which lists them.
+    # All numbers must be assigned before the first lookup, which lists them.
     names = [reading.locations(places[number]).name for number in range(len(parameters))]
     return tuple(
         [

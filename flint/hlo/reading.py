@@ -1,9 +1,9 @@
 """The state of one reading of an HLO proto, and the pass over the instructions of a computation.
 
 The idea: an instruction whose opcode has a row (``opcodes.py``) becomes one record.  The others
-(tuples, control flow, halves of asynchronous operations) have handlers, which are passed in and not
-imported.  What the schema nests (shapes, metadata, groups) arrives serialised and
-is parsed once per distinct content.  A scheduled module is read in the order of its schedule.
+(tuples, control flow, halves of asynchronous operations) have handlers, which are passed in, not
+imported.  Nested messages (shapes, metadata, groups) arrive serialised and are parsed once per
+distinct content.  A scheduled module is read in the order of its schedule.
 
     reading = Reading(proto, "step.hlo.pb", HANDLERS)
     main = reading.entry(proto.entry_computation_id, Scope())
@@ -26,7 +26,7 @@ from flint.hlo.scope import Scope
 from flint.hlo.shapes import Tree, TypeTable, flatten
 from flint.stablehlo.read.records import Block, Op
 
-#: Computations within computations; real modules stay below 30.
+#: The deepest nesting of computations; real modules stay below 30.
 MAX_DEPTH = 100
 
 
@@ -41,7 +41,7 @@ class Reading:
         scheduled: the module has a schedule.
         optimized: a backend has compiled it: its fusions and copies are kernels.
         partitions, replicas: as the module states them.
-        context: what the decoders of attributes share.
+        context: state shared by the decoders of attributes.
         locations: where instructions come from.
     """
 
@@ -165,7 +165,7 @@ class Reading:
         return op
 
     def location(self, instruction: Any) -> int | str:
-        """What ``Module.location`` understands: a number, or a name where there is no metadata."""
+        """The argument for ``Module.location``: a number, or a name if there is no metadata."""
         numbers = self.locations.numbers
         if not instruction.metadata:
             return str(instruction.name)
@@ -267,7 +267,7 @@ class Reading:
 
 
 def root_id(computation: Any) -> int:
-    """The id of the instruction whose value a computation yields; 0 where it has none."""
+    """The id of the instruction whose value a computation yields; 0 if there is none."""
     if computation.root_id:
         return int(computation.root_id)
     return int(computation.instructions[-1].id) if computation.instructions else 0

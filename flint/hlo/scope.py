@@ -19,7 +19,7 @@ class Scope:
         trees: instruction id -> tuple of value ids, for tuple-shaped instructions.
         started: instruction id -> the result that an asynchronous first half promises.
         parameters: parameter number -> its values.
-        bound: what the parameters stand for; None when they are the block's own arguments.
+        bound: the values of the parameters; None if they are the block's own arguments.
         ops: the records so far.
         contexts: those of ``ops`` that are only contexts of asynchronous operations.
     """
@@ -36,7 +36,7 @@ class Scope:
         self.contexts: list[Op] = []
 
     def bind(self, instruction: int, tree: Tree) -> None:
-        """Say what an instruction's value is."""
+        """Set an instruction's value."""
         if isinstance(tree, int):
             self.values[instruction] = tree
         else:
@@ -57,11 +57,11 @@ class Scope:
         return found
 
     def flat(self, instructions: Any) -> list[int]:
-        """The values of several instructions, tuples taken apart."""
+        """The values of several instructions, with tuples flattened."""
         return [value for number in instructions for value in flatten(self.tree(number))]
 
     def drop_unused_contexts(self, yields: list[int]) -> None:
-        """Forget contexts that nothing but the second half would use."""
+        """Remove contexts that only the second half would use."""
         if self.contexts:
             used = {value for op in self.ops for value in op.operands}.union(yields)
             unused = {id(op) for op in self.contexts if used.isdisjoint(op.results)}

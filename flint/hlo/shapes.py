@@ -18,7 +18,7 @@ from flint.graph.tensor_types import TOKEN, TensorType, tensor_type
 from flint.hlo import hlo_pb2 as pb
 from flint.stablehlo.read.records import BOUNDED, UNBOUNDED
 
-#: A type index or value id, or a tuple of such: what an HLO tuple shape or value looks like here.
+#: A type index or value id, or a nested tuple of them: the form of an HLO tuple shape or value.
 Tree: TypeAlias = "int | tuple[Any, ...]"
 
 #: XLA's PrimitiveType numbers -> element type.
@@ -33,7 +33,7 @@ ELEMENT_TYPES: dict[int, str] = {
 _TUPLE, _OPAQUE, _TOKEN, _BUFFER = 13, 14, 17, 34
 _ONE_BIT = {30: "s1", 31: "u1"}
 
-#: More dims and bytes than any tensor has; what exceeds them is a damaged file.
+#: The most dims and bytes of a tensor; a file with more is damaged.
 MAX_RANK = 256
 MAX_TYPE_BYTES = 2**56
 
@@ -122,7 +122,7 @@ def flatten(tree: Tree) -> list[int]:
 
 
 def same_structure(one: Tree, other: Tree) -> bool:
-    """Whether two trees have leaves at the same places (leaves themselves may differ)."""
+    """Whether two trees have leaves at the same positions (the leaves may differ)."""
     if isinstance(one, int) or isinstance(other, int):
         return isinstance(one, int) and isinstance(other, int)
     return len(one) == len(other) and all(map(same_structure, one, other))
@@ -132,7 +132,7 @@ def arrange(values: tuple[int, ...], shape: Tree) -> Tree:
     """Values in the form of a tree of types.
 
     Raises:
-        ValueError: another number of values than the tree has leaves.
+        ValueError: the numbers of values and leaves differ.
     """
     remaining = list(reversed(values))
 

@@ -1,9 +1,9 @@
 """Instructions that are more than one record: tuples and control flow.
 
-The idea: HLO carries several values as one tuple; records name every value.  So tuples live only
-while reading, as trees of value ids: building and taking apart a tuple rearranges ids and leaves no
-record, a ``while`` over a tuple of N becomes a ``while`` with N operands and results, a branch's
-parameter is replaced by what it is called with.
+The idea: HLO carries several values as one tuple; records name every value.  So tuples exist only
+during reading, as trees of value ids: making and taking apart a tuple rearranges ids and leaves no
+record, a ``while`` over a tuple of N becomes a ``while`` with N operands and results, and a
+branch's parameter is replaced by its argument.
 
     t = tuple(a, b);  w = while(t);  g = get-tuple-element(w), index=1
     -> Op("while", (a, b), (w0, w1), regions=(condition, body)); g is w1
@@ -39,12 +39,12 @@ def _tuple(reading: Reading, instruction: Any, scope: Scope) -> None:
     # The written shape bounds the tree: tuples of tuples could otherwise grow without limit.
     if not same_structure(tree, reading.types.tree(instruction.shape)):
         raise ValueError("the operands do not match the tuple's shape")
-    # The types that are written there nobody reads: its elements have those of their operands.
+    # Its written types are not used: its elements have the types of their operands.
     scope.bind(instruction.id, tree)
 
 
 def _pass_on(reading: Reading, instruction: Any, scope: Scope, tree: Tree) -> None:
-    """Bind values that are there already, if they are of the types that the shape says."""
+    """Bind existing values, if they have the types of the shape."""
     types, kind = reading.types.types, reading.value_type
     written = flatten(reading.types.tree(instruction.shape))
     given = flatten(tree)

@@ -1,10 +1,10 @@
 """HLO text -> HLO proto, by XLA's own parser.
 
-The one door to ``jaxlib._hlo``, which is private; known to work: jaxlib 0.10.2.  XLA may stop the
-whole process on text that it does not like: what is not trusted is parsed in a process of its own.
-A proto lacks the number of partitions that the text's header states; it is added.
-Where a text leaves out a constant (``constant({...})``, as XLA's dumps do from eleven elements on),
-the parser makes zeros of it; these constants lose their literal, so that no value is made up.
+The only user of ``jaxlib._hlo``, which is private; known to work: jaxlib 0.10.2.  XLA may abort the
+whole process on invalid text: untrusted text is parsed in a separate process. A proto lacks the
+number of partitions that the text's header states; it is added. If a text leaves out a constant
+(``constant({...})``, as in XLA's dumps from eleven elements on), the parser replaces it with zeros;
+these constants lose their literal, so that no value is made up.
 
     proto = proto_of_text(open("step.hlo").read().encode(), "step.hlo")
     read_hlo(proto, "step.hlo")
@@ -48,7 +48,7 @@ def proto_of_text(text: bytes, name: str = "<module>") -> bytes:
         ) from error
     try:
         parsed = hlo_module_from_text(text.decode("utf-8"))
-    except Exception as error:  # UnicodeDecodeError, and whatever jaxlib raises
+    except Exception as error:  # UnicodeDecodeError, or any error of jaxlib
         raise FlintError(f"{name}: not valid HLO text: {_reason(str(error))}") from error
     module = pb.HloModuleProto.FromString(parsed.as_serialized_hlo_module_proto())
     _state_counts(module, text)
@@ -57,7 +57,7 @@ def proto_of_text(text: bytes, name: str = "<module>") -> bytes:
 
 
 def _reason(message: str) -> str:
-    """The line with place and cause of the error, else the first that is not empty."""
+    """The line with place and cause of the error, else the first nonempty line."""
     lines = [line.strip() for line in message.splitlines()]
     telling = [line for line in lines if " error: " in line] or [line for line in lines if line]
     return re.sub(r"^(?:was parsing |[A-Z_]+: )", "", telling[0])[:300] if telling else "no message"
@@ -78,7 +78,7 @@ def _state_counts(module: pb.HloModuleProto, text: bytes) -> None:
 
 
 def _drop_made_up(module: pb.HloModuleProto, text: bytes) -> None:
-    """Take away the zeros that the parser puts in the place of constants that are left out."""
+    """Remove the zeros that the parser puts in place of omitted constants."""
     names = {name.decode() for name in _LEFT_OUT.findall(text)}
     if not names:
         return

@@ -1,1 +1,1 @@
-"""This machine: processes, signals, files that are whole or absent, units for people."""
+"""This machine: processes, signals, files that are complete or absent, readable units."""

@@ -1,11 +1,11 @@
-"""Checksums of files: 64 bits that tell damage and edits, at little cost for files that are alike.
+"""Checksums of files: 64 bits that show damage and edits, cheap for similar files.
 
 The idea: a weighted sum of the file's 32-bit words, modulo 2^64, with odd pseudo-random weights
 (multilinear hashing: Lemire and Kaser, "Strongly universal string hashing is fast", 2014).  A
 change of one word always changes the sum, others with a probability of 1 - 2^-40 or more.  As it is
-linear, the sum of a file that differs from another in some bytes follows from these alone: traces
-of many ranks are such files.  It is no protection against forgery: whoever can change a file of a
-folder can change what the folder says of it.
+linear, the sum of a file that differs from another in some bytes follows from these bytes alone:
+traces of many ranks are such files.  It does not protect against forgery: someone who can change a
+file of a folder can also change its entry in the folder.
 
     checksum(b"...")
     checksum(b"..a") + coefficients([2]) * (ord("b") - ord("a")) == checksum(b"..b")  # mod 2^64
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 Words = NDArray[np.uint64]
 
-#: Words that share a table of weights, which stays in a processor's cache.
+#: Number of words that share a table of weights, which stays in a processor's cache.
 _BLOCK = 1 << 15
 
 
@@ -35,12 +35,12 @@ _WEIGHTS = _random(np.arange(_BLOCK, dtype=np.uint64))
 
 
 def _of_blocks(numbers: Words) -> Words:
-    """What the sum of each block is multiplied with."""
+    """The factor for the sum of each block."""
     return _random(numbers + np.uint64(_BLOCK))
 
 
 def checksum(data: bytes | memoryview | NDArray[np.uint8]) -> int:
-    """The sum of a file's content; its length is not part of it."""
+    """The sum of a file's content; the length is not part of it."""
     content = np.frombuffer(data, np.uint8)
     whole = len(content) // 4
     words = content[: 4 * whole].view("<u4")
@@ -55,7 +55,7 @@ def checksum(data: bytes | memoryview | NDArray[np.uint8]) -> int:
 
 
 def coefficients(positions: NDArray[np.int64]) -> Words:
-    """What one more in the byte at each position adds to the sum, modulo 2^64."""
+    """How much the sum grows, modulo 2^64, if the byte at each position grows by one."""
     places = np.asarray(positions, np.uint64)
     block, word = np.divmod(places // np.uint64(4), np.uint64(_BLOCK))
     found: Words = _WEIGHTS[word] * _of_blocks(block) << np.uint64(8) * (places % np.uint64(4))

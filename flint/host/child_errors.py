@@ -1,10 +1,10 @@
-"""What a child process raised, raised again in its parent.
+"""Errors of a child process, raised again in its parent.
 
-The idea: a child leaves one small file in a folder that both know.  The parent raises the same
-line, of the same of Flint's classes; the child's traceback is its cause, which ``--debug`` shows.
+The idea: a child leaves one small file in a folder that both know.  The parent raises the same line
+with the same Flint class; the child's traceback is its cause, which ``--debug`` shows.
 
     leave(error, folder, "the capture")       # in the child
-    raise_left(folder)                        # in the parent: returns where nothing was left
+    raise_left(folder)                        # in the parent: returns if nothing was left
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from flint.errors import FlintError, UsageError
 
 _FILE = "error.json"
-#: Characters of a message that is not Flint's own.
+#: The most characters of a message that is not Flint's own.
 _MOST = 400
 
 
@@ -25,12 +25,12 @@ class ChildError(Exception):
 
 
 def leave(error: BaseException, folder: Path, what: str) -> None:
-    """Write down what went wrong, for the parent.
+    """Record an error for the parent.
 
     Args:
-        error: that was raised.
-        folder: that the parent looks into.
-        what: the child did, for errors that are not Flint's own: "the capture".
+        error: the raised error.
+        folder: the folder that the parent reads.
+        what: what the child did, for errors that are not Flint's own: "the capture".
     """
     kind = "usage" if isinstance(error, UsageError) else "failure"
     text = str(error)
@@ -41,14 +41,14 @@ def leave(error: BaseException, folder: Path, what: str) -> None:
 
 
 def raise_left(folder: Path, words: str = "") -> None:
-    """Raise what a child that has ended left, if it left anything.
+    """Raise the error that an ended child left, if it left one.
 
     Args:
-        folder: that the child left it in.
-        words: shown after its traceback.
+        folder: the folder in which the child left it.
+        words: text to show after its traceback.
 
     Raises:
-        UsageError, FlintError: that.
+        UsageError, FlintError: the child's error.
     """
     left = folder / _FILE
     if not left.is_file():

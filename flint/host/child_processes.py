@@ -1,7 +1,7 @@
-"""Child processes: what they may take, how they died, and that none outlives its parent.
+"""Child processes: their limits, how they died, and that none outlives its parent.
 
-The idea: what may abort, hang or eat the machine's memory runs in a child process.  Whoever starts
-one looks at it from time to time and says in one line why there is no result.
+The idea: code that may abort, hang or use up the machine's memory runs in a child process.  The
+parent checks it from time to time and reports in one line why there is no result.
 
     limits = Limits(seconds=600, memory=2**34)
     limits.check(process, time.monotonic() - began, "the capture of rank 3")
@@ -25,13 +25,13 @@ from flint.errors import FlintError
 
 #: From <sys/prctl.h>: the signal that a process gets when its parent ends.
 _PR_SET_PDEATHSIG = 1
-#: From there, too: orphans among a process's descendants become its children.
+#: Also from there: orphans among a process's descendants become its children.
 _PR_SET_CHILD_SUBREAPER = 36
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a child may take.
+    """Limits of a child.
 
     Attributes:
         seconds: from the request to the result.
@@ -45,17 +45,17 @@ class Limits:
         self, process: int, seconds: float, what: str, subject: str = "", *, faster: str = "",
         smaller: str = "",
     ) -> None:  # fmt: skip
-        """Refuse to go on beyond a limit.
+        """Refuse to continue beyond a limit.
 
         Args:
-            process: its number.
-            seconds: that it has run.
+            process: its process id.
+            seconds: how long it has run.
             what: what runs in it, for the message.
             subject: " for what", or nothing.
-            faster, smaller: ", or what else to do" beside raising the limit.
+            faster, smaller: ", or what else to do" instead of raising the limit.
 
         Raises:
-            FlintError: which limit.
+            FlintError: a limit was exceeded.
         """
         if seconds > self.seconds:
             raise FlintError(
@@ -71,7 +71,7 @@ class Limits:
 
 
 def resident_bytes(process: int) -> int:
-    """Resident set of a process, bytes; 0 where the system has no /proc."""
+    """Resident set of a process, in bytes; 0 if the system has no /proc."""
     try:
         pages = Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1]
     except (OSError, IndexError):
@@ -80,13 +80,13 @@ def resident_bytes(process: int) -> int:
 
 
 def data_bytes() -> int:
-    """What this process has of the memory that ``RLIMIT_DATA`` bounds, used or not (Linux)."""
+    """This process's amount of the memory that ``RLIMIT_DATA`` bounds, used or not (Linux)."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmData:"))
 
 
 def death(status: int) -> str:
-    """How a process died whose status is negative, as a phrase that follows its name."""
+    """How a process with a negative status died, as a phrase that follows its name."""
     if -status == signal.SIGKILL:
         return "died of SIGKILL, most likely because the machine ran out of memory"
     return f"died of {signal_name(-status)}"
@@ -101,11 +101,11 @@ def signal_name(number: int) -> str:
 
 
 def restrict(seconds: int, memory: int) -> None:
-    """Called in a child: bound what it may take from now on, for good.
+    """Called in a child: set permanent limits from now on.
 
     Args:
-        seconds: of processor time; then the system ends it by SIGXCPU.
-        memory: bytes that it may allocate, and that a file of its may have.
+        seconds: processor time, after which the system ends it by SIGXCPU.
+        memory: bytes that it may allocate, and that a file that it writes may have.
     """
     _bound(resource.RLIMIT_CPU, seconds, seconds + 1)
     _bound(resource.RLIMIT_DATA, memory, memory)
@@ -121,10 +121,10 @@ def _bound(kind: int, soft: int, hard: int) -> None:
 
 
 def end_with_parent(parent: int | None = None) -> None:
-    """Called in a child: Linux kills it when its parent ends; elsewhere it would go on.
+    """Called in a child: makes Linux kill it when its parent ends; elsewhere it would continue.
 
     Args:
-        parent: its number, where it is known: if that one has ended already, the child ends now.
+        parent: the parent's process id, if known: if it has already ended, the child ends now.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -141,8 +141,8 @@ def adopt_orphans(adopt: bool) -> None:
 def fork() -> int:
     """``os.fork``, for children that compute; without its warning about threads.
 
-    Numerical libraries make their threads again.  What was garbage in the parent is never collected
-    in the child: to end a client of XLA there, say, is to wait for threads that it does not have.
+    Numerical libraries recreate their threads.  Garbage of the parent is never collected in the
+    child: ending an XLA client there, for example, would wait for threads that it does not have.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -153,7 +153,7 @@ def fork() -> int:
 
 
 def kill_group(process: int) -> None:
-    """Kill a process that leads a group, with all that it has started."""
+    """Kill a process that leads a group, with all processes that it has started."""
     for kill in (os.killpg, os.kill):  # it may not lead its group yet
         with contextlib.suppress(ProcessLookupError, PermissionError):
             kill(process, signal.SIGKILL)

@@ -1,8 +1,8 @@
 """Pausing Python's cycle collector while something large is built.
 
 The idea: reading a module makes hundreds of thousands of small objects that all stay and hold no
-cycles.  The collector looks through all of them again and again as their number grows, and finds
-nothing; paused, the same work takes a sixth less time.
+cycles.  The collector scans all of them again and again as their number grows, and finds nothing;
+with the collector paused, the same work takes a sixth less time.
 
     @uncollected
     def read(...): ...

@@ -17,10 +17,10 @@ def csv_lines(path: Path, what: str) -> list[list[str]]:
 
     Args:
         path: the file, or a pipe, whose size is unknown.
-        what: it is to be, in words.
+        what: description of the file.
 
     Raises:
-        UsageError: no such file, a larger one, or no text.
+        UsageError: no such file, too large, or not text.
     """
     try:
         with path.open("rb") as file:

@@ -1,7 +1,7 @@
 """What the Python environment must have, and what it must not have.
 
-The idea: a missing extra, an untried version of a library whose private API is used, or another
-distribution that owns the name `flint` each end in one line that names what to install, instead of
+The idea: a missing extra, an untested version of a library whose private API is used, or another
+distribution with the name `flint` each lead to one line that names what to install, instead of
 another library's ImportError.
 
     torch = require("torch", "torch", "capturing a PyTorch step")
@@ -35,10 +35,10 @@ _CLAUSE = re.compile(r"\s*(>=|<=|==|>|<)\s*(\d+(?:\.\d+)*)\s*")
 
 
 def refuse_namesake() -> None:
-    """Refuse to run beside python-flint, whose package is called `flint` too.
+    """Refuse to run together with python-flint, whose package is also called `flint`.
 
-    Files of the two would lie in one folder, and the order of
-    installation decides which `flint/__init__.py` is imported.
+    Files of the two would be in one folder, and the order of installation decides which
+    `flint/__init__.py` is imported.
 
     Raises:
         UsageError: `python-flint` is installed in this environment.
@@ -52,10 +52,10 @@ def refuse_namesake() -> None:
 
 
 def import_numpy() -> None:
-    """Import numpy without threads for its linear algebra, unless the user says how many.
+    """Import numpy without threads for its linear algebra, unless the user sets their number.
 
-    Nothing here multiplies matrices; started threads spin for work, which costs every command some
-    50 ms, and a sweep's processes the cores that they share.
+    Nothing here multiplies matrices; idle threads spin, which costs every command some 50 ms, and
+    takes cores from a sweep's processes.
     """
     if "numpy" in sys.modules or _BLAS_THREADS in os.environ:
         return
@@ -76,7 +76,7 @@ def require(extra: str, module: str, purpose: str) -> ModuleType:
 
     Raises:
         UsageError: the module's distribution is not installed.
-        FlintError: it is installed and fails to import.
+        FlintError: it is installed but fails to import.
     """
     try:
         return import_module(module)
@@ -97,13 +97,13 @@ def installing(extra: str) -> str:
 
 
 def check_version(distribution: str, known_to_work: str) -> None:
-    """Refuse a version of a library whose private API has not been tried.
+    """Refuse an untested version of a library whose private API is used.
 
     Args:
         distribution: the name that pip knows, for instance "jaxlib".
         known_to_work: clauses of `>= <= == > <` and a release, for instance ">=0.10.2,<0.11".
-            Release numbers are compared number by number, 0.11 equals 0.11.0; what follows them
-            (rc1, .dev3, +cpu) is not looked at, so that 0.11.0rc1 counts as 0.11.
+            Release numbers are compared number by number, 0.11 equals 0.11.0; suffixes (rc1, .dev3,
+            +cpu) are ignored, so that 0.11.0rc1 counts as 0.11.
 
     Raises:
         FlintError: another version is installed, or none.
@@ -134,11 +134,11 @@ def satisfies(version: str, clauses: str) -> bool:
 
 
 def installed_version(distribution: str) -> str | None:
-    """The version of an installed distribution, None when it is not installed.
+    """The version of an installed distribution; None if it is not installed.
 
-    The folders that installers leave beside packages are named ``NAME-VERSION.dist-info`` (the
-    specification "Recording installed projects"); what else there may be is left to the standard
-    library, whose module costs every command a twentieth of its start.
+    Installers leave folders ``NAME-VERSION.dist-info`` next to packages (the specification
+    "Recording installed projects"); other cases are left to the standard library, whose module
+    costs every command a twentieth of its start-up time.
     """
     wanted = _normalized(distribution)
     for place in sys.path:

@@ -1,7 +1,7 @@
-"""Calls when a package is imported: who a program is for is known by what it imports.
+"""Callbacks on the import of a package: a program's imports show its framework.
 
-The idea: nothing of a framework is imported before the program does.  When it does, its module is
-made as always, and before the program gets it, a function of ours runs.
+The idea: a framework is not imported before the program imports it.  When that happens, its module
+is created as usual, and before the program gets it, a function of ours runs.
 
     with after_import({"torch": begin}): runpy.run_path("train.py")
 """
@@ -22,9 +22,9 @@ Then = Callable[[], None]
 
 @contextmanager
 def after_import(calls: Mapping[str, Then]) -> Iterator[None]:
-    """Within it each function is called once, after its package is imported.
+    """Inside this context each function is called once, after its package is imported.
 
-    Where a package is imported already, its function is called at once.
+    If a package is already imported, its function is called at once.
     """
     finder = watch_imports(calls)
     try:
@@ -44,7 +44,7 @@ def watch_imports(calls: Mapping[str, Then]) -> MetaPathFinder:
 
 
 class _Finder(MetaPathFinder):
-    """Finds what the others find, and has the function called after it is made."""
+    """Finds the same modules as other finders, and calls the function after a module is created."""
 
     def __init__(self, waiting: dict[str, Then]) -> None:
         self._waiting = waiting
@@ -55,7 +55,7 @@ class _Finder(MetaPathFinder):
         path: Sequence[str] | None = None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        """As any finder; None for what nobody waits for."""
+        """As any finder; None for modules without a callback."""
         then = self._waiting.pop(fullname, None)
         if then is None:
             return None

@@ -1,10 +1,10 @@
-"""Ctrl-C, SIGTERM and SIGHUP end the work: children first, and what is half-written goes with it.
+"""Ctrl-C, SIGTERM and SIGHUP end the work: children first, and half-written files are removed.
 
-The idea: all three raise ``KeyboardInterrupt``, so that whatever cleans up after Ctrl-C does so for
-a batch system, ``docker stop`` and a closed terminal.  Python drops what callbacks of its garbage
-collector, weak references and finalizers raise, and extension modules in C++ may crash when
-something is raised while they are loaded.  A signal that comes there is raised again, until it ends
-the work.
+The idea: all three raise ``KeyboardInterrupt``, so that code that cleans up after Ctrl-C also does
+so for a batch system, ``docker stop`` and a closed terminal.  Python drops exceptions from
+callbacks of its garbage collector, weak references and finalizers, and C++ extension modules may
+crash if an exception is raised while they are loaded.  A signal that arrives there is raised again,
+until it ends the work.
 
     install_handler()
     ...
@@ -28,13 +28,13 @@ _LOADING = frozenset(
 )
 #: Seconds between attempts.
 _AGAIN = 0.05
-#: Signals of those who end a process besides Ctrl-C.
+#: Signals that end a process, other than Ctrl-C.
 ENDING = (signal.SIGTERM, signal.SIGHUP)
-#: A process may get them twice, by its own number and by its group's (``timeout``): for so many
-#: seconds the second one does not disturb what the first one has begun.
+#: A process may get them twice, through its own id and its group's (``timeout``): for this many
+#: seconds a second one does not interrupt the work that the first one has begun.
 _SAME = 5.0
 
-#: Handlers of a process that nobody has given others.
+#: The default handlers of a process.
 _DEFAULT = (signal.default_int_handler, signal.SIG_DFL)
 
 _ended_by: int = signal.SIGINT
@@ -42,20 +42,23 @@ _heard = False
 
 
 def ending() -> tuple[int, str]:
-    """The exit status of interrupted work (128 and the signal's number, as shells have it), why."""
+    """The exit status of interrupted work (128 plus the signal's number, as in shells), and the
+    reason.
+    """
     if _ended_by == signal.SIGINT:
         return 128 + _ended_by, "interrupted"
     return 128 + _ended_by, f"ended by {signal.Signals(_ended_by).name}"
 
 
 def heard() -> bool:
-    """Whether the work was told to end since ``install_handler``: extension modules make errors of
-    their own of what is raised in them, and what fails then has not failed by itself."""
+    """Whether a signal to end has come since ``install_handler``: extension modules turn exceptions
+    raised inside them into their own errors, and such a failure is due to the signal.
+    """
     return _heard
 
 
 def default_handlers() -> None:
-    """In a child that has the handlers of its parent: signals do what they do by default."""
+    """In a child that has inherited the handlers of its parent: restore the default handlers."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -65,8 +68,8 @@ def default_handlers() -> None:
 def install_handler() -> None:
     """From now on raise Ctrl-C again where it was lost, and later where it would do harm.
 
-    SIGTERM and SIGHUP are raised as it is.  What is ignored (``nohup``) or has a handler already
-    stays so; does nothing outside of the main thread.
+    SIGTERM and SIGHUP are raised in the same way.  Ignored signals (``nohup``) and existing
+    handlers are kept; does nothing outside the main thread.
     """
     global _heard
     _heard = False

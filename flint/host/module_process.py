@@ -1,9 +1,9 @@
-"""A module in a child process, from the parent's side: limits, and how it ended, in one line.
+"""A module in a child process, as seen by the parent: limits, and how it ended, in one line.
 
-The idea: compilers and parsers can abort, hang or eat the machine's memory, so they run where they
-can be stopped.  The child may be started before there is work for it, so that its start costs
-nothing; it gets a request as a file and a line on its stdin as the signal to begin.  What it has
-made is judged by the files in its folder.
+The idea: compilers and parsers can abort, hang or use up the machine's memory, so they run where
+they can be stopped.  The child may be started before there is work for it, so that its start costs
+no time; it gets a request as a file and a line on its stdin as the signal to begin.  Its result is
+the files in its folder.
 
     with ModuleProcess("flint.frontends.jax.partition.child", ["cpu", "512"],
                        "XLA's partitioner", "512 devices", limits) as child:
@@ -32,28 +32,27 @@ from flint.host.child_processes import Limits, death, resident_bytes
 from flint.host.requests import REASON, is_through, send
 from flint.host.temporary import full, make_temporary_folder, no_temporary_files
 
-#: Seconds between looks at a child: the first, and the longest.
+#: Seconds between checks of a child: the first, and the longest.
 _FIRST_LOOK, _LONGEST_LOOK = 0.001, 0.02
-#: Seconds in which a child is through with what has a result already, or is not waited for: about
-#: what another one costs.
+#: Seconds to wait for a child that already has a result: about the cost of starting another one.
 _REST = 1.0
-#: What the last line of a process that gives up may contain, the most telling first.
+#: Patterns in the last line of a failing process, the most informative first.
 _LAST_WORDS = ("reason:", "Check failed", "bad_alloc", "LLVM ERROR", "FATAL", "Error:", "what():")
 _MAX_REASON = 400
 
 
 class ModuleProcess:
-    """A Python module that runs in a process of its own and waits for requests.
+    """A Python module that runs in a separate process and waits for requests.
 
     Args:
         module: run as ``python -m module ARGUMENTS FOLDER``.
-        arguments: the first ones; the scratch folder follows.
+        arguments: the first arguments; the scratch folder follows.
         what: what runs in it, for messages ("XLA's partitioner").
-        subject: what it works for ("512 devices"), "" where ``what`` says it.
-        limits: what it may take.
-        environment: variables beyond the parent's.
-        attend: called with the folder while it works, to answer what it asks there.
-        advice: what else to do where it goes over a limit (", or keep repeated layers in a scan").
+        subject: what it works for ("512 devices"), "" if ``what`` includes it.
+        limits: its limits.
+        environment: variables in addition to the parent's.
+        attend: called with the folder while it works, to answer its questions there.
+        advice: what else to do if it exceeds a limit (", or keep repeated layers in a scan").
 
     Attributes:
         place: folder of the request that was begun last.
@@ -120,7 +119,7 @@ class ModuleProcess:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def begin(self, words: Mapping[str, Any], data: bytes) -> None:
-        """Hand a request over; the time limit runs from here."""
+        """Send a request; the time limit starts here."""
         self._requests += 1
         self.place = self.folder / str(self._requests)
         self._said = self._words.stat().st_size if self._words.exists() else 0
@@ -132,7 +131,7 @@ class ModuleProcess:
         self._began = time.monotonic()
 
     def ended(self) -> bool:
-        """Whether the process is through; waits a moment for it, and answers what it asks."""
+        """Whether the process has finished; waits a moment for it, and answers its questions."""
         if self._attend is not None:
             self._attend(self.folder)
         if is_through(self.place) or self.process.poll() is not None:
@@ -142,7 +141,7 @@ class ModuleProcess:
         return False
 
     def waits(self) -> bool:
-        """Whether it can take another request: it is through, and has not grown too large."""
+        """Whether it can take another request: it has finished, and has not grown too large."""
         until = time.monotonic() + _REST
         while self._requests and not is_through(self.place):
             if self.process.poll() is not None or time.monotonic() > until:
@@ -151,10 +150,10 @@ class ModuleProcess:
         return resident_bytes(self.process.pid) < self.limits.memory // 2
 
     def check_limits(self) -> None:
-        """Refuse to go on beyond a limit.
+        """Refuse to continue beyond a limit.
 
         Raises:
-            FlintError: which limit.
+            FlintError: a limit was exceeded.
         """
         self.limits.check(
             self.process.pid, time.monotonic() - self._began, self.what, self.subject,
@@ -162,7 +161,7 @@ class ModuleProcess:
         )  # fmt: skip
 
     def log(self) -> str:
-        """What the process has written on stderr since it has had its last request."""
+        """What the process has written to stderr since its last request."""
         with self._words.open("rb") as words:
             words.seek(self._said)
             return words.read().decode("utf-8", errors="replace")
@@ -174,7 +173,7 @@ class ModuleProcess:
         return FlintError(f"{self.what} failed{self.subject}: {self.reason()}")
 
     def reason(self) -> str:
-        """Why a request has had no result, in one line."""
+        """Why a request has no result, in one line."""
         status = self.process.poll()
         lines = [" ".join(line.split()) for line in self.log().splitlines() if line.strip()]
         last = next(

@@ -1,9 +1,9 @@
-"""Names that say which process owns a file, so that what a killed one has left is removed.
+"""Names that show which process owns a file, so that files of killed processes are removed.
 
-The idea: what is not finished yet has a name with the machine, the number and the start time of the
-process that works on it.  A process that writes to the same place later removes what belongs to one
-that is gone.  Another machine's processes (a file system that several share) cannot be looked up:
-what they have left goes when it is a week old.
+The idea: an unfinished file has a name with the machine, the id and the start time of the process
+that works on it.  A process that later writes to the same place removes files of processes that no
+longer exist.  Another machine's processes (on a shared file system) cannot be looked up: their
+files are removed when they are a week old.
 
     partial = folder / f".out.{mark()}.partial"
     remove_left(folder)        # what killed processes have left there
@@ -21,24 +21,24 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-#: What is left of another machine's process is removed when it is so old (seconds).
+#: Files of another machine's processes are removed at this age (seconds).
 OLDEST = 7 * 24 * 3600.0
 
 _MARK = r"flint-([0-9a-f]{8})-(\d{1,10})-(\d{1,20})-\d{1,10}"
-#: How names with a mark may go on: unfinished files and folders, replaced ones, temporary folders.
+#: How names continue after a mark: unfinished files and folders, replaced ones, temporary folders.
 _NAME = re.compile(rf"(?:\..*\.)?{_MARK}\.(?:partial|old|scratch)", re.DOTALL)
 _numbers = itertools.count(1)
 _looked_at: set[str] = set()
 
 
 def mark() -> str:
-    """A text that is part of no other name: this process, and a number."""
+    """A unique part of a name: this process, and a number."""
     process = os.getpid()
     return f"flint-{_machine()}-{process}-{_start(process) or 0}-{next(_numbers)}"
 
 
 def is_left(path: Path) -> bool:
-    """Whether a process that is gone has left this."""
+    """Whether this file was left by a process that no longer exists."""
     found = _NAME.fullmatch(path.name)
     if found is None:
         return False
@@ -52,7 +52,9 @@ def is_left(path: Path) -> bool:
 
 
 def remove_left_once(folder: Path) -> None:
-    """``remove_left`` where this process has not looked: some write thousands of files to one."""
+    """``remove_left`` once per folder and process: some processes write thousands of files to
+    one.
+    """
     place = str(folder)
     if place not in _looked_at:
         _looked_at.add(place)
@@ -60,7 +62,7 @@ def remove_left_once(folder: Path) -> None:
 
 
 def remove_left(folder: Path) -> None:
-    """Remove what processes that are gone have left in a folder."""
+    """Remove files in a folder that were left by processes that no longer exist."""
     with suppress(OSError), os.scandir(folder) as entries:
         for path in [Path(entry.path) for entry in entries if _NAME.fullmatch(entry.name)]:
             if is_left(path):
@@ -78,7 +80,7 @@ def remove(path: Path) -> None:
 
 @cache
 def _machine() -> str:
-    """What tells this machine, and this container on it, from others."""
+    """An identifier of this machine, and of this container on it."""
     try:
         processes = os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -88,7 +90,7 @@ def _machine() -> str:
 
 
 def _start(process: int) -> int | None:
-    """When a process began, in ticks since the system did; None where that is not known."""
+    """When a process began, in ticks since boot; None if unknown."""
     try:
         text = Path(f"/proc/{process}/stat").read_text(errors="replace")
         return int(text.rpartition(")")[2].split()[19])  # proc(5): field 22
@@ -97,7 +99,7 @@ def _start(process: int) -> int | None:
 
 
 def _runs(process: int, start: int) -> bool:
-    """Whether that process runs: another may have its number by now."""
+    """Whether that process still runs: another may have its id by now."""
     began = _start(process)
     if began is not None:
         return began == start
@@ -107,4 +109,4 @@ def _runs(process: int, start: int) -> bool:
         return False
     except OSError:
         return True
-    return not start  # it could be seen when it began and cannot be now: another one
+    return not start  # its start was visible then and is not now: another process

@@ -1,8 +1,8 @@
-"""What is read of files that nobody vouches for: once, piece by piece, with a bound.
+"""Reading untrusted files: once, piece by piece, with a limit.
 
-The idea: a file may be endless (a device), a pipe that gives its content once, larger than it looks
-(gzip, sparse files).  So reading counts what has really come, and what comes of unpacking it is
-bounded by a number of bytes and by its ratio to what is packed.
+The idea: a file may be endless (a device), readable only once (a pipe), or larger than it looks
+(gzip, sparse files).  So reading counts the bytes that were really read, and unpacked content is
+limited by a number of bytes and by its ratio to the packed size.
 
     content = read_once(Path("/dev/stdin"), 1 << 28);  content.data, content.sha256
     data = read_bytes(Path("trace.json.gz"), 1 << 30)
@@ -24,21 +24,21 @@ from typing import IO
 
 from flint.errors import FlintError
 
-#: What the process that reads a file may take by default (bytes).
+#: Default memory limit of the process that reads a file (bytes).
 MEMORY_LIMIT = 512 << 20
 
-#: Bytes that are unpacked at once: memory of larger blocks goes back to the system and comes again
-#: page by page, for longer than it takes to decode them.
+#: Bytes that are unpacked at once: larger blocks of memory would be returned to the system and
+#: mapped again page by page, which takes longer than decoding them.
 _PIECE = 1 << 17
 _GZIP_MAGIC = b"\x1f\x8b"
-#: So much may come of any packed file; of more, at most so many bytes of each packed one.  Traces
+#: Any packed file may unpack to the first size; beyond it, the second is the largest ratio. Traces
 #: and modules shrink to a tenth or a thirtieth.
 _HARMLESS, _MAX_RATIO = 64 << 20, 250
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a file held when it was read, the only time that it is.
+    """The content of a file, which is read only once.
 
     Attributes:
         path: where it was read.
@@ -50,18 +50,18 @@ class Content:
 
     @property
     def sha256(self) -> str:
-        """The hash of what was read, in hexadecimal digits."""
+        """The hash of the content, in hexadecimal digits."""
         import hashlib  # takes 4 ms; a saved folder has checksums
 
         return hashlib.sha256(self.data).hexdigest()
 
 
 def check_plain(path: Path, state: os.stat_result) -> None:
-    """Refuse a pipe or device that is found in a folder: nobody has asked to wait for it.
+    """Refuse a pipe or device in a folder, because reading it could wait forever.
 
     Args:
-        path: of the file, for the error.
-        state: what the system says of it.
+        path: the file's path, for the error.
+        state: its state from the system.
 
     Raises:
         FlintError: it is one.
@@ -71,7 +71,7 @@ def check_plain(path: Path, state: os.stat_result) -> None:
 
 
 def check_all_plain(paths: Iterable[Path]) -> None:
-    """``check_plain`` for files of a folder, which must be there, too."""
+    """``check_plain`` for files of a folder, which must also exist."""
     for path in paths:
         try:
             check_plain(path, path.stat())
@@ -80,11 +80,11 @@ def check_all_plain(paths: Iterable[Path]) -> None:
 
 
 def read_once(path: Path, limit: int, advice: str = "") -> Content:
-    """A file, device or pipe, to its end and as it is.
+    """The unchanged content of a file, device or pipe, to its end.
 
     Args:
-        path: of the file.
-        limit: bytes beyond which it is refused; so many are never read of a larger one.
+        path: path of the file.
+        limit: a larger file is refused, and not read much further.
         advice: what to do then, as the end of a sentence.
 
     Raises:
@@ -95,7 +95,7 @@ def read_once(path: Path, limit: int, advice: str = "") -> Content:
     try:
         with path.open("rb", buffering=0) as file:
             size = _plain_size(file, path)
-            # One byte more than there should be: the file may grow.
+            # One byte more than expected: the file may grow.
             while size <= limit and have <= limit:
                 part = file.read(min(max(size + 1 - have, _PIECE), limit + 1 - have))
                 if not part:
@@ -109,7 +109,7 @@ def read_once(path: Path, limit: int, advice: str = "") -> Content:
 
 def read_bytes(path: Path, limit: int) -> bytes:
     """A file's content, unpacked if it is gzip (raises as ``pieces``)."""
-    # One piece is not copied when it is joined.
+    # A single piece is not copied by joining.
     return b"".join(pieces(path, limit, whole=True))
 
 
@@ -117,13 +117,13 @@ def pieces(path: Path, limit: int, *, whole: bool = False) -> Iterator[bytes]:
     """A file's content piece by piece, unpacked if it is gzip.
 
     Args:
-        path: of the file.
-        limit: bytes beyond which it is refused.
-        whole: a plain file is one piece.
+        path: path of the file.
+        limit: a larger content is refused, in bytes.
+        whole: return a plain file as one piece.
 
     Raises:
-        FlintError: it cannot be read, is damaged, has more bytes than the limit, or becomes so much
-            larger by unpacking that it must be made for that.
+        FlintError: it cannot be read, is damaged, has more bytes than the limit, or unpacks to so
+            much more that it must be an attack.
     """
     try:
         with path.open("rb") as file:
@@ -138,7 +138,7 @@ def pieces(path: Path, limit: int, *, whole: bool = False) -> Iterator[bytes]:
 
 
 def packed_pieces(path: Path, limit: int) -> Iterator[bytes]:
-    """A file's content piece by piece as it is, packed or not (raises as ``pieces``)."""
+    """A file's unchanged content piece by piece, packed or not (raises as ``pieces``)."""
     try:
         with path.open("rb") as file:
             _check_size(str(path), _plain_size(file, path), limit)
@@ -148,7 +148,7 @@ def packed_pieces(path: Path, limit: int) -> Iterator[bytes]:
 
 
 def _plain_pieces(file: IO[bytes], path: Path, limit: int, size: int) -> Iterator[bytes]:
-    """What is in an open file; the first piece has ``size`` bytes, if it has so many."""
+    """The content of an open file; the first piece has ``size`` bytes, if there are that many."""
     read = 0
     while piece := file.read(max(_PIECE, size - read)):
         read += len(piece)
@@ -161,12 +161,12 @@ def unpacked(data: bytes, name: str, limit: int, advice: str = "") -> bytes:
 
     Args:
         data: the packed bytes.
-        name: what errors call it.
-        limit: bytes of content beyond which it is refused.
+        name: its name in errors.
+        limit: a larger content is refused, in bytes.
         advice: what to do then, as the end of a sentence.
 
     Raises:
-        FlintError: damaged or cut off, more than ``limit``, or a ratio that no honest data has.
+        FlintError: damaged or cut off, more than ``limit``, or an implausible ratio.
     """
     return b"".join(_unpacked_pieces(io.BytesIO(data), name, limit, advice))
 
@@ -187,16 +187,16 @@ def _unpacked_pieces(packed: IO[bytes], name: str, limit: int, advice: str = "")
 
 
 def check_ratio(name: str, packed: int, size: int, what: str) -> None:
-    """Refuse what becomes so much larger by unpacking that it must be made for that.
+    """Refuse content that unpacks to so much more that it must be an attack.
 
     Args:
-        name: what errors call it.
+        name: its name in errors.
         packed: bytes that were read.
-        size: bytes that came of them, or will.
+        size: bytes that they unpack to.
         what: what was packed, for the error.
 
     Raises:
-        FlintError: more came than of any honest file.
+        FlintError: an implausible ratio.
     """
     if size > max(_HARMLESS, _MAX_RATIO * packed):
         raise FlintError(
@@ -206,7 +206,7 @@ def check_ratio(name: str, packed: int, size: int, what: str) -> None:
 
 
 class _Counted:
-    """A file and how much was read of it, which a pipe does not tell."""
+    """A file that counts how much was read, which a pipe does not."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.file = file
@@ -218,7 +218,7 @@ class _Counted:
         return data
 
     def seek(self, place: int) -> None:
-        """Never called while it is read to its end; the library's type wants it."""
+        """Never called while it is read to its end, but required by the library's type."""
         raise io.UnsupportedOperation(f"seek to {place}")
 
 
@@ -228,7 +228,7 @@ def _check_size(name: str, size: int, limit: int, how: str = "") -> None:
 
 
 def _plain_size(file: IO[bytes] | io.FileIO, path: Path) -> int:
-    """Bytes of a plain file that has just been opened; 0 of what is none.
+    """Bytes of a plain file that has just been opened; 0 for anything else.
 
     Raises:
         FlintError: nearly all of it is holes.
@@ -247,7 +247,7 @@ def _plain_size(file: IO[bytes] | io.FileIO, path: Path) -> int:
 
 
 def _bytes_there(descriptor: int, size: int) -> int:
-    """Bytes of a file that are no holes, counted until they are enough for its size."""
+    """Bytes of a file that are not holes, counted until they are enough for its size."""
     there = end = 0
     try:
         while end < size and there * _MAX_RATIO < size:
@@ -255,7 +255,7 @@ def _bytes_there(descriptor: int, size: int) -> int:
             end = os.lseek(descriptor, begin, os.SEEK_HOLE)
             there += end - begin
     except OSError as error:
-        if error.errno != errno.ENXIO:  # no more data; else a system that does not tell
+        if error.errno != errno.ENXIO:  # no more data; otherwise the system cannot tell
             there = size
     os.lseek(descriptor, 0, os.SEEK_SET)
     return there

@@ -1,8 +1,8 @@
-"""HTML pages that need no other file: the document and its parts, with one style.
+"""Self-contained HTML pages: the document and its parts, with one style.
 
-The idea: ``pages.html`` has a Jinja macro for each part, and Jinja escapes every value.  Only what
-is ``Markup`` already, which the functions here return, stands as it is.  Pages have no script and
-refer to nothing, and they say so to the browser in a content security policy.
+The idea: ``pages.html`` has a Jinja macro for each part, and Jinja escapes every value except
+``Markup``, which the functions here return.  Pages have no scripts and no external references, and
+declare this to the browser in a content security policy.
 
     page("step", [heading("a & b"), table(("op", ">time"), [("dot", "3 us")])])
 """
@@ -20,20 +20,20 @@ from typing import Any, Final
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-#: Colours that people with colour deficiencies can tell apart: Okabe and Ito, "Color Universal
+#: Colours that people with colour deficiencies can distinguish: Okabe and Ito, "Color Universal
 #: Design" (2008), without yellow and black.
 COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#777777")
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell of a table that is more than its value.
+    """A cell of a table with more than a value.
 
     Attributes:
         value: what it shows.
         kind: its CSS classes; "" for those of its column.
         title: shown when the mouse is on it.
-        span: over how many columns it reaches.
+        span: number of columns that it spans.
     """
 
     value: object
@@ -55,7 +55,7 @@ def _made(macro: str, *values: object) -> Markup:
 
 
 def page(title: str, parts: Iterable[str]) -> str:
-    """A whole document.  Parts that are not ``Markup`` are escaped."""
+    """A complete document.  Parts that are not ``Markup`` are escaped."""
     return str(_made("page", title, list(parts))) + "\n"
 
 
@@ -85,8 +85,8 @@ def table(
     """A table.
 
     Args:
-        columns: names; one that starts with ``>`` holds numbers; ``?`` in front (of what terminals
-            may leave out) means nothing here.
+        columns: names; one that starts with ``>`` has numbers; ``?`` in front (for columns that
+            terminals may leave out) has no effect here.
         rows: values or ``Cell``s, one for each column.
         kinds: a CSS class for each row, "best", "bad" or ""; by default none has one.
     """
@@ -106,7 +106,7 @@ def table(
 
 
 def bar(parts: Sequence[tuple[str, float, str]], whole: float) -> Markup:
-    """One bar with a key below: (name, size, how the size reads) out of ``whole``."""
+    """One bar with a key below: (name, size, size as text) out of ``whole``."""
     drawn = [
         (f"{name}: {shown}", f"{100 * size / whole if whole else 0:.3f}", colour)
         for (name, size, shown), colour in zip(parts, cycle(COLOURS), strict=False)

@@ -1,7 +1,7 @@
-"""Quantities for people: bytes, FLOPs, seconds and parts of a whole, the same on screen and pages.
+"""Readable quantities: bytes, FLOPs, seconds and percentages, the same on screen and on pages.
 
-The idea: four digits at most and the unit that fits; JSON, CSV and Parquet have the plain numbers.
-What is not a number is unknown, and that is the word.
+The idea: at most four digits and a suitable unit; JSON, CSV and Parquet have the plain numbers.
+Values that are not numbers are shown as "unknown".
 
     human_bytes(3 * 2**30), human_flops(3.411e16), human_seconds(0.263)   # 3.0 GiB, 34.1 PFLOP, ...
 """
@@ -55,7 +55,7 @@ def _unit(largest: float, units: Sequence[tuple[float, str]]) -> tuple[float, st
 
 
 def human_seconds(number: float) -> str:
-    """Seconds in the unit that fits."""
+    """Seconds in a suitable unit."""
     if math.isnan(number):
         return UNKNOWN
     for size, unit in _SECONDS[:3]:
@@ -65,12 +65,12 @@ def human_seconds(number: float) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """How many of what; the noun takes an s."""
+    """A number and a noun; the plural is formed with s."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def percentage(part: float, whole: float) -> str:
-    """A part of a whole; ``-`` where there is no whole."""
+    """A part of a whole in percent; ``-`` if there is no whole."""
     if math.isnan(part) or math.isnan(whole):
         return UNKNOWN
     return f"{100 * part / whole:.1f}%" if whole else "-"

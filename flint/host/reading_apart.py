@@ -1,7 +1,7 @@
-"""What reads a file with another's native code, in a process of its own.
+"""Reading a file with third-party native code in a separate process.
 
-The idea: native code may end its process where memory is refused, or on a damaged file.  A fork has
-all that was imported and hands bytes back as a file; its death is one line.
+The idea: native code may crash if memory is refused, or on a damaged file.  A fork has everything
+imported and returns bytes as a file; if it dies, that is reported in one line.
 
     events = decode(apart(lambda: encode(events_in(data)), Path("host.xplane.pb")))
 """
@@ -23,19 +23,19 @@ from flint.host.reading_memory import allowed_bytes, bounded, says_no_memory, to
 from flint.host.temporary import full, no_temporary_files, temporary_folder
 
 _RESULT, _WORDS = "result", "stderr"
-#: Exit status of a process that has not even the memory to say so.
+#: Exit status of a process that lacks the memory to report an error.
 _NO_MEMORY = 3
 
 
 def apart(read: Callable[[], bytes], path: Path) -> bytes:
-    """``read()`` in a fork (Linux; here elsewhere), with the memory that a reading may take.
+    """``read()`` in a fork (on Linux; elsewhere in this process), with the memory limit of readers.
 
     Args:
-        read: gives what the parent wants of the file.
-        path: of the file, for messages.
+        read: returns what the parent needs from the file.
+        path: the file's path, for messages.
 
     Raises:
-        UsageError, FlintError: what ``read`` raised, or its process died.
+        UsageError, FlintError: ``read`` raised it, or its process died.
     """
     if sys.platform != "linux":
         return read()
@@ -75,7 +75,7 @@ def _be_reader(read: Callable[[], bytes], path: Path, folder: Path, parent: int)
 
 
 def _taken(path: Path, folder: Path, status: int) -> bytes:
-    """What a process that has ended hands over."""
+    """The result of a process that has ended."""
     if status == 0:
         return (folder / _RESULT).read_bytes()
     if (error := full(folder)) is not None:

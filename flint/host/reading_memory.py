@@ -1,16 +1,16 @@
-"""What a reader in this process may take: as much memory as the user allows, and no more.
+"""The memory limit of a reader in this process.
 
-The idea: sizes in a file can be checked, but not what its content becomes in memory.  So a thread
-looks at what the process has while a file is read (Linux; elsewhere nothing does) and raises a
-MemoryError in the reader where that is beyond the limit, which ends in one line.  The system
-refuses what comes in one piece, ``SLACK`` beyond it and not at it: at such a wall glibc looks for
-another arena at each allocation, and a reader that should end goes on, 500 times more slowly.
-The limit is the whole process's: what it has before a file is read comes on top.
+The idea: sizes in a file can be checked, but not how much memory its content takes.  So a thread
+watches the process's memory while a file is read (only on Linux) and raises a MemoryError in the
+reader beyond the limit, which is reported in one line.  Large single allocations are refused by the
+system, at ``SLACK`` beyond the limit and not at the limit: at such a limit glibc would look for
+another arena at each allocation, and a reader that should end would continue, 500 times more
+slowly. The limit applies to the whole process, in addition to what it has before a file is read.
 
     with allowed(2 << 30):
         with bounded(Path("trace.json.gz")):
-            ...                             # reads it, with 2 GiB more than there is in use now
-            check_room(16 << 20)            # there are 16 MiB more, or MemoryError
+            ...                             # reads it, with 2 GiB more than is in use now
+            check_room(16 << 20)            # 16 MiB more are available, or MemoryError
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from flint.errors import FlintError
 from flint.host.child_processes import data_bytes
 from flint.host.packed_files import MEMORY_LIMIT
 
-#: Bytes beyond the limit from which on the system refuses.
+#: Bytes beyond the limit at which the system refuses.
 SLACK = 128 << 20
-#: Seconds from one look at what the process has to the next: readers take 20 MB in this time.
+#: Seconds between checks of the process's memory: readers take 20 MB in this time.
 _INTERVAL = 0.02
-#: What to do then.
+#: Advice if the limit is exceeded.
 RAISE = "raise the limit (--memory-limit, in GiB) if you trust the file"
-#: Of what a process says when it gets no more memory.
+#: Parts of the messages of processes that get no more memory.
 _NO_MEMORY = (
     "bad_alloc", "MemoryError", "out of memory", "annot allocate memory", "malloc() failed",
     "strdup() failed",
@@ -42,29 +42,29 @@ _NO_MEMORY = (
 
 _allowed: ContextVar[int | None] = ContextVar("allowed", default=MEMORY_LIMIT)
 _lock = threading.Lock()
-#: The limits of the readings that go on, and the one that the process had before them (bytes).
+#: The limits of current readings, and the process's limit before them (bytes).
 _limits: list[int] = []
 _before: tuple[int, int] = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
 
 def too_large(limit: int) -> str:
-    """What is said of a file whose reader goes over its limit (bytes)."""
+    """The message about a file whose reader exceeds its limit (bytes)."""
     return f"reading it takes more than {limit / 2**30:g} GiB of memory: {RAISE}"
 
 
 def says_no_memory(words: str) -> bool:
-    """Whether the last words of a process are that it got no more memory."""
+    """Whether a process's last output says that it got no more memory."""
     return any(said in words for said in _NO_MEMORY)
 
 
 def allowed_bytes() -> int | None:
-    """What a reading may take, bytes; None for any number."""
+    """The limit of a reading, in bytes; None for no limit."""
     return _allowed.get()
 
 
 @contextmanager
 def allowed(limit: int | None) -> Iterator[None]:
-    """Readings in the block may take so many bytes each; None: any number."""
+    """Set the limit of readings in the block, in bytes each; None for no limit."""
     token = _allowed.set(limit)
     try:
         yield
@@ -74,10 +74,10 @@ def allowed(limit: int | None) -> Iterator[None]:
 
 @contextmanager
 def bounded(path: object) -> Iterator[None]:
-    """Refuse to take more memory for what is read in the block than is allowed.
+    """Refuse to take more memory for a reading in the block than is allowed.
 
     Args:
-        path: what is read, for the message.
+        path: the file that is read, for the message.
 
     Raises:
         FlintError: it takes more.
@@ -90,7 +90,7 @@ def bounded(path: object) -> Iterator[None]:
     watch = threading.Thread(
         target=_watch, args=(threading.get_ident(), done), name="memory of a reader", daemon=True
     )
-    watch.start()  # its stack counts as what the process has
+    watch.start()  # its stack counts as the process's memory
     highest = data_bytes() + limit
     _change(_limits.append, highest)
     try:
@@ -108,13 +108,13 @@ def bounded(path: object) -> Iterator[None]:
 
 
 def _check() -> None:
-    """Of several readings at once, in threads, the highest limit holds."""
+    """If several readings run in threads, the highest limit applies."""
     if data_bytes() > max(_limits, default=sys.maxsize):
         raise MemoryError
 
 
 def _watch(reader: int, done: threading.Event) -> None:
-    """Raise a MemoryError in a thread as soon as the process has more than it may, until done."""
+    """Raise a MemoryError in a thread as soon as the process exceeds its limit, until done."""
     while not done.wait(_INTERVAL):
         try:
             _check()
@@ -130,17 +130,17 @@ def _raise_in(thread: int, error: type[Exception]) -> None:
 
 
 def _deliver() -> None:
-    """A call: where what was raised in this thread is raised at the latest.
+    """A call, at which a pending exception of this thread is raised at the latest.
 
-    To take it back (NULL for the error) leaves CPython 3.11 at it forever, and makes it hang where
-    a profiler is set.
+    Cancelling it (NULL for the error) leaves CPython 3.11 in a permanent state of checking, and
+    makes it hang if a profiler is set.
     """
 
 
 def check_room(size: int) -> None:
-    """Refuse what needs so many bytes where they are not to be had; none of them is touched.
+    """Check that this many bytes can be allocated; none of them is touched.
 
-    For native decoders that write to what they were not given: msgspec 0.22 does for strings.
+    For native decoders that do not check allocations: msgspec 0.22 does not for strings.
 
     Raises:
         MemoryError: the system refuses them.

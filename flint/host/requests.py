@@ -1,8 +1,8 @@
-"""What a parent hands to a process that waits for work, and how that process says why it gives up.
+"""Requests from a parent to a process that waits for work, and the form of that process's errors.
 
-The idea: this much both sides share.  A process takes one request after another: each is a few
-words and some bytes and has a folder of its own in the process's, for its results too; a line on
-the process's stdin names it.
+The idea: this module is shared by both sides.  A process takes one request after another: each is a
+few words and some bytes and has its own subfolder, also for its results; a line on the process's
+stdin names it.
 
     send(folder / "1", {"name": "model.mlirbc"}, data)      # parent; then the line "1"
     for place, words, data in requests(folder):             # child, until its stdin ends
@@ -16,17 +16,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-#: What a child puts before the reason why it gives up.
+#: The mark before the reason for a child's failure.
 REASON = "reason: "
 
 #: Name of the file with a request: one line of JSON, then the bytes.
 _FILE = "request"
-#: Name of the file that a child leaves when it is through with one.
+#: Name of the file that a child leaves when it has finished a request.
 _THROUGH = "through"
 
 
 def send(place: Path, words: Mapping[str, Any], data: bytes) -> None:
-    """Write a request down, in a new folder."""
+    """Write a request to a new folder."""
     place.mkdir()
     with (place / _FILE).open("wb") as file:
         file.write(json.dumps(words).encode() + b"\n")
@@ -34,7 +34,9 @@ def send(place: Path, words: Mapping[str, Any], data: bytes) -> None:
 
 
 def requests(folder: Path) -> Iterator[tuple[Path, dict[str, Any], bytes]]:
-    """Requests as they come, each with its folder; the child is through when it asks for more."""
+    """Requests as they come, each with its folder; asking for the next one means that the child has
+    finished.
+    """
     with open(0, "rb", closefd=False) as lines:
         for line in lines:
             place = folder / line.decode().strip()
@@ -46,5 +48,5 @@ def requests(folder: Path) -> Iterator[tuple[Path, dict[str, Any], bytes]]:
 
 
 def is_through(place: Path) -> bool:
-    """Whether the child is through with a request, with a result or without."""
+    """Whether the child has finished a request, with or without a result."""
     return (place / _THROUGH).exists()

@@ -1,7 +1,7 @@
-"""The same work on several things at once, each in a forked process.
+"""The same work on several items in parallel, each in a forked process.
 
-The idea: what one does with a file needs nothing of the others.  A fork has everything imported and
-hands back its result.  Results come in the order of the things, whatever ends first.
+The idea: work on one file does not depend on the others.  A fork has everything imported and
+returns its result.  Results come in the order of the items.
 
     for result in side_by_side(read, files, jobs=2):
         ...
@@ -24,14 +24,14 @@ Result = TypeVar("Result")
 
 
 def processors() -> int:
-    """How many processors this process may use."""
+    """Number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def free_memory() -> int | None:
-    """Bytes that new processes may take without swapping; None where the system does not say."""
+    """Bytes that new processes may take without swapping; None if the system does not report it."""
     try:
         for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):
@@ -44,7 +44,7 @@ def free_memory() -> int | None:
 def side_by_side(
     work: Callable[[Item], Result], items: Sequence[Item], jobs: int
 ) -> Iterator[Result]:
-    """``map(work, items)``; in forked processes where the system has them and ``jobs`` is above 1.
+    """``map(work, items)``, in forked processes if the system has them and ``jobs`` is above 1.
 
     Args:
         work: a function of a module, or a ``functools.partial`` of one.
@@ -57,7 +57,7 @@ def side_by_side(
     if jobs < 2 or len(items) < 2:
         yield from map(work, items)
         return
-    # What most commands do without: a fiftieth of their start.
+    # Most commands do not need it, and it takes a fiftieth of their start-up time.
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool

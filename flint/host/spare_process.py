@@ -1,9 +1,9 @@
-"""A process that stands ready to run a module: what it imports is imported already.
+"""A spare process that is ready to run a module, with its imports already done.
 
-The idea: a compiler's process (``flint.host.module_process``) is a new Python, which
-imports for longer than it compiles a small program.  Where many commands are forks of one process
-that has imported everything (``flint.cli.forks``), each also forks a spare one before it runs
-anything of the user's: a copy without threads or clients, which later becomes the compiler's.
+The idea: a compiler's process (``flint.host.module_process``) is a new Python, which takes longer
+to import than to compile a small program.  If many commands are forks of one process that has
+imported everything (``flint.cli.forks``), each also forks a spare one before it runs any user code:
+a copy without threads or clients, which later becomes the compiler's process.
 
     prepare()                                   # early, before anything has threads
     process = take("module", [...], variables, stderr) or subprocess.Popen(...)
@@ -28,10 +28,10 @@ from typing import IO
 from flint import registry
 from flint.host.child_processes import data_bytes, end_with_parent, fork, resident_bytes
 
-#: Seconds between looks whether it has ended, at most.
+#: The most seconds between checks whether it has ended.
 _LONGEST_LOOK = 0.02
-#: A process that has imported numpy and what every command needs has 40 MiB, and twice as much that
-#: it may write to (bytes).  pyarrow alone has a GiB of that, most of it never used.
+#: Limits (bytes): a process that has imported numpy and what every command needs has 40 MiB, and
+#: twice as much writable memory.  pyarrow alone has a GiB of that, mostly unused.
 _SMALL, _SMALL_DATA = 96 << 20, 160 << 20
 
 
@@ -49,7 +49,7 @@ class Spare:
         self._status: int | None = None
 
     def run(self, order: Mapping[str, object]) -> None:
-        """Say what it is to become."""
+        """Send its order."""
         with open(self._control, "wb") as control:
             control.write(json.dumps(order).encode())
 
@@ -86,7 +86,7 @@ class Spare:
                 os.kill(self.pid, signal.SIGKILL)
 
 
-#: What ``take`` and starting one both give.
+#: The common type of spare and newly started processes.
 Process = subprocess.Popen[bytes] | Spare
 
 _spare: Spare | None = None
@@ -113,10 +113,10 @@ def prepare() -> None:
 
 
 def prepare_if_small() -> None:
-    """``prepare`` where a copy is as good as a new process, and spares its imports.
+    """``prepare`` if a copy is as good as a new process and saves its imports.
 
-    That is where this process has no threads, whose locks the copy would have forever, and is
-    small: what it holds would count against the limits of the copy.
+    That is, if this process has no threads, whose locks the copy would hold forever, and is small,
+    because its memory would count against the limits of the copy.
     """
     if _spare is not None or sys.platform != "linux":
         return
@@ -129,12 +129,12 @@ def prepare_if_small() -> None:
 def take(
     module: str, arguments: Sequence[str], variables: Mapping[str, str], messages: Path
 ) -> Spare | None:
-    """The process that stands ready, as ``python -m module ARGUMENTS``; None where there is none.
+    """The spare process, as ``python -m module ARGUMENTS``; None if there is none.
 
     Args:
         module: one of ``registry.SPARES``.
         arguments: its command line.
-        variables: its whole environment.
+        variables: its complete environment.
         messages: the file that its standard error goes to; standard output goes nowhere.
     """
     global _spare
@@ -150,7 +150,7 @@ def take(
 
 
 def _become(order: int, entry: int, parent: int) -> int:
-    """Wait for the order and carry it out; the status to end with."""
+    """Wait for the order and carry it out; returns the exit status."""
     end_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with open(order, "rb") as control:

@@ -1,10 +1,10 @@
-"""What Flint is doing, for a user who waits at a terminal.
+"""Progress messages for a user who waits at a terminal.
 
-The idea: work that may take minutes reports what it is about to do.  The command line listens where
-stderr is a terminal; otherwise the reports go nowhere.
+The idea: work that may take minutes reports its next stage.  The command line listens if stderr is
+a terminal; otherwise the reports are dropped.
 
     with heard_by(print):
-        stage("recording rank 3")       # prints it; outside of the block nothing happens
+        stage("recording rank 3")       # prints it; outside the block nothing happens
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _listener: ContextVar[Callable[[str], None] | None] = ContextVar("listener", def
 
 
 def stage(text: str) -> None:
-    """Say what is being done from now on."""
+    """Report the current stage."""
     listener = _listener.get()
     if listener is not None:
         listener(text)
@@ -25,7 +25,7 @@ def stage(text: str) -> None:
 
 @contextmanager
 def heard_by(listener: Callable[[str], None] | None) -> Iterator[None]:
-    """Meanwhile ``listener``, if there is one, is called with each stage."""
+    """Inside this context, ``listener``, if there is one, is called with each stage."""
     before = _listener.set(listener)
     try:
         yield

@@ -1,12 +1,12 @@
 """Tasks in forked children with limits: several ranks at a time.
 
-The idea: a capture changes torch's state everywhere (devices, process groups, shims), so it runs in
-a copy of the user's process, which has the user's functions without asking for their files.  A
-child leaves its result in files of a folder; what it raises, and how it dies, become one line.
+The idea: a capture changes much of torch's state (devices, process groups, shims), so it runs in a
+copy of the user's process, which has the user's functions without importing their files.  A child
+leaves its result as files in a folder; its errors, and how it dies, become one line.
 
     folders = run_all(work, [0, 511], folder, limits)     # work(task, its folder) in a child each
 
-Who starts the children is another matter: ``run_each`` has a template (``template.py``) do it, too.
+The children may also be started by a template (``template.py``): see ``run_each``.
 """
 
 from __future__ import annotations
@@ -26,24 +26,26 @@ from flint.host.child_processes import Limits, death, end_with_parent, fork
 from flint.host.temporary import full, no_temporary_files
 
 _POLL = 0.02
-#: Characters of a child's output that ``--debug`` shows.
+#: The most characters of a child's output that ``--debug`` shows.
 _MOST_WORDS = 4000
 
-#: Where a child's parent says what it has to say; the child's own stderr is a file.
+#: The parent's stderr; a child's own stderr is a file.
 _parents_stderr = 2
 
-#: What a child does: a task and the folder for its result.
+#: The work of a child, from a task and the folder for its result.
 Work = Callable[[int, Path], None]
 
 
 class Starter(Protocol):
-    """Starts children and knows how they end."""
+    """Starts children and reports how they end."""
 
     def start(self, task: int, folder: Path) -> int:
-        """Start a child for a task, which leaves its result in the folder: its process."""
+        """Start a child for a task, which leaves its result in the folder; returns its process
+        id.
+        """
 
     def ended(self, process: int) -> int | None:
-        """How it has ended, as ``os.waitpid`` says; None while it runs."""
+        """Its status, as from ``os.waitpid``; None while it runs."""
 
     def kill(self, process: int) -> None:
         """End it now."""
@@ -79,14 +81,14 @@ def run_all(
         work: called in the child; must leave its result in the folder.
         tasks: ranks.
         folder: for the folders of the tasks.
-        limits: of each child.
-        jobs: children at a time; default: processors.
+        limits: limits of each child.
+        jobs: children at a time; default: number of processors.
 
     Returns:
         The folder of each task.
 
     Raises:
-        UsageError, FlintError: what a child raised, or how it died; the others are stopped.
+        UsageError, FlintError: a child raised it, or died; the others are stopped.
     """
     return run_each(Forks(work), tasks, folder, limits, jobs)
 
@@ -94,7 +96,7 @@ def run_all(
 def run_each(
     starter: Starter, tasks: Sequence[int], folder: Path, limits: Limits, jobs: int | None = None
 ) -> dict[int, Path]:
-    """``run_all`` with children that another one starts."""
+    """``run_all`` with children from another starter."""
     if not hasattr(os, "fork"):
         raise FlintError("capturing PyTorch needs a system that can fork (Linux, macOS)")
     jobs = jobs or os.cpu_count() or 1
@@ -125,7 +127,7 @@ def run_each(
 
 
 def tell(line: str) -> None:
-    """In a child: say a line where its parent says its own."""
+    """In a child: print a line to its parent's stderr."""
     start = "\r\x1b[K" if os.isatty(_parents_stderr) else ""
     os.write(_parents_stderr, f"{start}flint: {line}\n".encode())
 
@@ -137,7 +139,7 @@ def _fork(work: Work, task: int, folder: Path) -> int:
     process = fork()
     if process:
         return process
-    # From here on in the child; it must not come back.
+    # From here on in the child, which must not return.
     global _parents_stderr
     status = 1
     try:
@@ -156,14 +158,14 @@ def _fork(work: Work, task: int, folder: Path) -> int:
 
 
 def say_into(folder: Path) -> None:
-    """In a child: what it says goes into its folder, where its error is looked for."""
+    """In a child: send its output to its folder, where the parent looks for errors."""
     words = os.open(folder / "stderr", os.O_WRONLY | os.O_CREAT)
     os.dup2(words, 2)
     os.close(words)
 
 
 def _raise_from(status: int, task: int, folder: Path) -> None:
-    """Raise what a child that has ended left, if it failed."""
+    """Raise the error that an ended child left, if it failed."""
     if os.WIFSIGNALED(status):
         how = death(-os.WTERMSIG(status))
         raise FlintError(f"the capture of rank {task:,} {how}{_said(folder)}")

@@ -1,8 +1,8 @@
-"""A process that is copied on request: what it has done until then is done once for all copies.
+"""A process that is copied on request, so that its earlier work is done once for all copies.
 
-The idea: at some moment of its work a process leaves a copy of itself behind, the template.  Who
-started the process asks the template for more copies.  Each comes out where the template was left,
-with a task and a folder, and goes on from there.
+The idea: at some point a process leaves a copy of itself behind, the template.  The parent asks the
+template for more copies.  Each starts where the template was left, with a task and a folder, and
+continues from there.
 
     with Template() as template:
         run_all(work, [0], folder, limits)       # in it: came = template.leave()
@@ -30,10 +30,10 @@ _POLL = 0.02
 
 
 class Template:
-    """A template as the one who asks it has it; a ``Starter`` of tasks."""
+    """The parent's handle of a template; a ``Starter`` of tasks."""
 
     def __init__(self) -> None:
-        """Nothing is left behind yet: a process that is forked from now on may do so."""
+        """No template yet: a process forked from now on may leave one."""
         requests, asking = os.pipe()
         answers, telling = os.pipe()
         self._requests, self._answers = os.fdopen(requests, "rb"), os.fdopen(answers, "rb")
@@ -49,7 +49,7 @@ class Template:
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
-        """The template ends, and all of its copies."""
+        """End the template and all of its copies."""
         there = self.is_there()
         self.discard()
         if there:
@@ -59,15 +59,15 @@ class Template:
         adopt_orphans(False)
 
     def discard(self) -> None:
-        """Ask, or leave behind, nothing from now on."""
+        """From now on neither ask for copies nor leave a template."""
         for pipe in (self._requests, self._answers, self._asking, self._telling):
             with contextlib.suppress(OSError):
                 pipe.close()
 
-    # who asks
+    # the asking side
 
     def is_there(self) -> bool:
-        """Whether a process that has ended since has left its template behind."""
+        """Whether a process that has ended left its template behind."""
         if not self._telling.closed:
             self._telling.close()
             with contextlib.suppress(FlintError):
@@ -85,7 +85,7 @@ class Template:
             self._ended[process] = status
 
     def ended(self, process: int) -> int | None:
-        """What the template has said of it."""
+        """The status that the template has reported for it."""
         while process not in self._ended and select.select([self._answers], [], [], 0)[0]:
             other, status = self._answer()
             self._ended[other] = status or 0
@@ -102,7 +102,7 @@ class Template:
         Raises:
             FlintError: the template has died.
         """
-        # Unbuffered: ``select`` says whether there is more.
+        # Unbuffered, so that ``select`` shows whether there is more.
         line = b""
         while not line.endswith(b"\n"):
             part = os.read(self._answers.fileno(), 1)

@@ -16,19 +16,19 @@ from pathlib import Path
 from flint.errors import FlintError
 from flint.host.owners import mark, remove_left_once
 
-#: With less than this left, what fails beside temporary files failed for want of room (bytes).
+#: If less than this is free, a failure to write temporary files is due to a full disk (bytes).
 _ROOM = 1 << 16
 _made: list[Path] = []
 
 
 def make_temporary_folder(within: Path | None = None) -> Path:
-    """A new folder that nobody else can read; the caller removes it.
+    """A new folder that no other user can read; the caller removes it.
 
     Args:
-        within: where; the system's place for temporary files by default.
+        within: parent folder; by default the system's folder for temporary files.
 
     Raises:
-        FlintError: there is no place for one.
+        FlintError: it cannot be made.
     """
     try:
         if within is None:
@@ -70,7 +70,7 @@ def no_temporary_files(error: OSError) -> str:
 
 
 def of_no_file(error: OSError) -> str:
-    """One line for an error that names no file: temporary files' or the standard output's."""
+    """One line for an error that names no file: of temporary files or standard output."""
     is_full = error.errno == errno.ENOSPC
     if is_full and full(Path(_place())) is not None:
         return no_temporary_files(error)
@@ -85,7 +85,7 @@ def _place() -> str:
 
 
 def full(folder: Path) -> OSError | None:
-    """The error of a disk on which there is no room for more temporary files; None with room."""
+    """The error if the disk has no room for more temporary files; None if it has."""
     with suppress(OSError):
         if shutil.disk_usage(folder).free < _ROOM:
             return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

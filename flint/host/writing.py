@@ -1,11 +1,11 @@
-"""Files and folders that are whole or absent.
+"""Files and folders that are complete or absent.
 
-The idea: a file is written beside its final place and renamed when it is complete, so that a full
-disk, an error or a signal leaves neither half a file nor the old one damaged; what SIGKILL leaves
-beside it, the next process that writes there removes (``flint.host.owners``).  A symbolic link that
-the user names keeps pointing to its file, which is the one replaced; what is no file
-(``/dev/null``, a pipe) is written to and stays what it is.  Below a folder that the user names no
-link is followed: ``replacing_in`` writes there and nowhere else.
+The idea: a file is written next to its final place and renamed when it is complete, so that a full
+disk, an error or a signal leaves neither half a file nor the old one damaged; files left by SIGKILL
+are removed by the next process that writes there (``flint.host.owners``).  A symbolic link that the
+user names keeps pointing to its file, which is replaced; devices and pipes (``/dev/null``) are
+written to directly.  Below a folder that the user names, no link is followed: ``replacing_in``
+writes only there.
 
     with replacing(Path("graph.dot")) as partial:
         partial.write_text("digraph {}")
@@ -23,21 +23,21 @@ from pathlib import Path
 from flint.errors import FlintError, UsageError
 from flint.host.owners import mark, remove, remove_left_once
 
-#: From <linux/fs.h>, renameat2: two names change places at once.
+#: From <linux/fs.h>, renameat2: exchanges two names atomically.
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
-#: Characters of a name that the name beside it repeats: names have at most 255 bytes.
+#: Characters of a name that its temporary name repeats: names have at most 255 bytes.
 _REPEATED = 40
 
-#: What tells a folder from another one in its place: its number and the time of its last change.
+#: Identifies a folder: its inode and the time of its last change.
 _Identity = tuple[int, int, int]
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A path to write to: one beside ``path`` whose file takes its place when the block ends well.
+    """A path to write to, next to ``path``, which it replaces when the block ends without an error.
 
-    Where ``path`` is a device or a pipe it is ``path`` itself.
+    If ``path`` is a device or a pipe, it is ``path`` itself.
 
     Raises:
         UsageError: ``path`` is a folder, or its own folder does not exist.
@@ -74,7 +74,7 @@ def replacing_in(folder: Path, name: str) -> Iterator[Path]:
 
 
 def inside(folder: Path, name: str) -> Path:
-    """The path of something below a folder, whatever its name says and whatever lies there.
+    """The path of something below a folder, checked against its name and existing links.
 
     Raises:
         UsageError: it would be somewhere else: by its name, or by a link on the way.
@@ -95,7 +95,7 @@ def _check_name(path: Path) -> None:
 
 @contextmanager
 def _told(path: Path) -> Iterator[None]:
-    """What fails is one line."""
+    """Turn failures into one line."""
     try:
         yield
     except OSError as error:
@@ -109,7 +109,7 @@ def _beside(path: Path) -> Iterator[Path]:
     remove_left_once(path.parent)
     partial = _unfinished(path, "partial")
     try:
-        # Not through a link that somebody else has put there.
+        # Not through a link that someone else has put there.
         os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
         yield partial
         partial.replace(path)
@@ -119,13 +119,13 @@ def _beside(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def replacing_folder(folder: Path) -> Iterator[Path]:
-    """A new folder beside ``folder`` that takes its place when the block ends well.
+    """A new folder next to ``folder``, which it replaces when the block ends without an error.
 
-    Of several processes or threads that replace one folder at a time the first to end has it; the
-    others say so and change nothing.
+    If several processes or threads replace one folder at the same time, the first to end succeeds;
+    the others report it and change nothing.
 
     Raises:
-        FlintError: it cannot be written, or another one has written it meanwhile.
+        FlintError: it cannot be written, or another process has written it in the meantime.
     """
     _check_name(folder)
     with _told(folder):
@@ -176,7 +176,7 @@ def _take_place(partial: Path, folder: Path, before: _Identity | None) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Have two folders change places at once; False where the system cannot."""
+    """Exchange two folders atomically; False if the system cannot."""
     import ctypes  # only where a folder is replaced
 
     try:
@@ -193,7 +193,7 @@ def _move_away_and_take_place(partial: Path, folder: Path) -> None:
     try:
         partial.rename(folder)
     except BaseException:
-        with suppress(OSError):  # another one is there already
+        with suppress(OSError):  # another folder is already there
             old.rename(folder)
         raise
     finally:
@@ -202,7 +202,7 @@ def _move_away_and_take_place(partial: Path, folder: Path) -> None:
 
 
 def _is_stream(path: Path) -> bool:
-    """Whether something is there that is no regular file: a rename would remove it."""
+    """Whether something other than a regular file is there, which a rename would remove."""
     try:
         return not stat.S_ISREG(path.stat().st_mode)
     except (FileNotFoundError, NotADirectoryError):

@@ -1,1 +1,1 @@
-"""Whole training programs: launched as their users launch them, captured where they train."""
+"""Whole training programs: launched as usual, and captured at their training step."""

@@ -1,4 +1,5 @@
-"""From a request to a workload: the program runs in a child, its framework's hooks do the rest.
+"""From a request to a workload: the program runs in a child process, and its framework's hooks do
+the rest.
 
 workload = capture(ProgramRequest(program=program, cluster=cluster))
 """
@@ -41,14 +42,14 @@ def capture(request: ProgramRequest) -> Workload:
 
 
 def steps(request: ProgramRequest) -> list[SeenStep]:
-    """The steps that a program was seen to repeat; raises as ``capture``."""
+    """The repeated steps that were seen in a program; raises as ``capture``."""
     with temporary_folder() as folder:
         _, seen, again = read_found(_run(request, folder, None))
     return seen if again is None else steps(replace(request, step=again))
 
 
 def _run(request: ProgramRequest, folder: Path, template: Template | None) -> Path:
-    """Run the program once, as rank 0; the folder that its child left."""
+    """Run the program once, as rank 0; returns the folder that its child process left."""
     stage(f"running {request.program.name}")
     first = folder / "first"
     first.mkdir()

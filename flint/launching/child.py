@@ -1,8 +1,8 @@
 """In a child process: the program runs, watched by the hooks of the frameworks that it imports.
 
-The idea: a step that is found ends the process.  Everything else that a program can do (it ends,
-fails, leaves, waits for input, takes too long) is one line that names the program's line.  Where
-the process is copied while the program runs (``own.py``), all this is so in the copy, too.
+The idea: the process ends when the step is found.  Everything else that a program can do (end,
+fail, exit, wait for input, take too long) is reported in one line that names the program's line. If
+the process is copied while the program runs (``own.py``), the same applies to the copy.
 
     run_all(functools.partial(be_program, request), [0], folder, limits)
 """
@@ -42,9 +42,9 @@ from flint.launching.running import run
 from flint.launching.stand_ins import data_sets, files, missing, tokenizers
 from flint.launching.waiting import watch
 
-#: Seconds that the child's parent waits longer than the child, which says where the program is.
+#: Extra seconds that the parent waits, so that the child can report where the program is.
 _LONGER = 30.0
-#: Of what a program was told, what is named where its time is over, or it has ended.
+#: The number of assumed values that are named if a program ends or exceeds its time.
 _MOST_TOLD = 2
 
 _ADVICE: Mapping[type[BaseException], str] = {
@@ -61,13 +61,13 @@ def be_program(
     """Run the program until a step is found.
 
     Args:
-        request: what is asked for.
-        rank: that the process is.
-        folder: for what it leaves.
-        template: is left behind for other ranks, if the program's framework has them.
+        request: the request.
+        rank: rank of the process.
+        folder: for files that it leaves.
+        template: kept for other ranks, if the program's framework needs them.
 
     Raises:
-        UsageError: it has other steps than the one that is asked for.
+        UsageError: it does not have the requested step.
         FlintError: it ended otherwise.
     """
     own = Own(rank, folder)
@@ -110,13 +110,13 @@ def _be_program(request: ProgramRequest, own: Own, template: Template | None) ->
                 ended = f"left{at} ({one_line(stopped)})"
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # some libraries' errors are no Exceptions
+        except BaseException as error:  # some libraries' errors are not Exceptions
             _raise(request, begun, error)
     _report_end(request, begun, ended, own.folder)
 
 
 def limits_of(request: ProgramRequest) -> Limits:
-    """What the parent lets such a process take."""
+    """The parent's limits for such a process."""
     return Limits(request.options.time_limit + _LONGER, request.options.memory_limit)
 
 
@@ -165,7 +165,7 @@ def _report_end(
 
 
 def _told(begun: Mapping[str, Hooks], often: bool = False) -> list[str]:
-    """What the program was told that nobody knows, and how often: as it came, or by that."""
+    """The values that were assumed for the program, with counts: in order, or by count."""
     told = Counter(dict(noted))  # other threads go on
     for hook in begun.values():
         told.update(hook.assumed())
@@ -179,7 +179,7 @@ def _elsewhere() -> str:
 
 
 def _without_input(own: Own) -> None:
-    """Nothing to read, and what the program prints goes where its errors go."""
+    """Make stdin empty, and send what the program prints to stderr."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
@@ -193,7 +193,7 @@ def _without_input(own: Own) -> None:
 
 
 def _name_exits(request: ProgramRequest, own: Own) -> None:
-    """Say where the program leaves at once (``os._exit``), which raises nothing."""
+    """Report where the program exits at once (``os._exit``), which raises nothing."""
     plain = os._exit
 
     def leaving(status: int) -> NoReturn:
@@ -208,7 +208,7 @@ def _name_exits(request: ProgramRequest, own: Own) -> None:
 
 
 def _limit_time(request: ProgramRequest, own: Own, begun: Mapping[str, Hooks]) -> None:
-    """Say where the program is when its time is over, which nobody outside can see."""
+    """Report where the program is when its time is over, which cannot be seen from outside."""
 
     def over(frame: FrameType | None) -> None:
         file, line = running_line(frame)

@@ -1,8 +1,8 @@
-"""``int(os.environ["RANK"])``: a text that knows what it is on every rank stays known as a number.
+"""``int(os.environ["RANK"])``: a text with a known value on every rank stays known as a number.
 
-The idea: ``int()`` makes a plain number of anything, so that what is asked of it afterwards is not
-seen.  In modules whose source speaks of ranks, calls of ``int`` become calls of a function that
-asks its argument first; everything else in them, line numbers included, stays.
+The idea: ``int()`` returns a plain number, whose later uses cannot be observed.  In modules whose
+source mentions ranks, calls of ``int`` become calls of a function that lets its argument convert
+itself; everything else in them, line numbers included, stays unchanged.
 
     followed_code(b"rank = int(os.environ['RANK'])", "train.py")
 """
@@ -22,7 +22,7 @@ from typing import Any
 #: What a source must contain to be changed.
 _SPEAKS_OF = (b"RANK", b"int(")
 _FUNCTION = "__flint_int__"
-#: A value's own way to become a number.
+#: Method with which a value converts itself to a number.
 METHOD = "followed_int"
 
 
@@ -33,7 +33,7 @@ def _number(*args: Any, **kwargs: Any) -> Any:
 
 
 def followed_code(source: bytes, path: str) -> CodeType:
-    """A module's code, in which numbers made of texts are followed."""
+    """A module's code, with conversions from text to numbers followed."""
     if not all(word in source for word in _SPEAKS_OF):
         return _compiled(source, path)
     tree = ast.parse(source, path)
@@ -48,7 +48,7 @@ def followed_code(source: bytes, path: str) -> CodeType:
 
 @contextmanager
 def followed_imports() -> Iterator[None]:
-    """Within it, modules are imported with such code."""
+    """Inside this context, modules are imported with such code."""
     vars(builtins)[_FUNCTION] = _number
     finder = _Finder()
     place = next((at for at, item in enumerate(sys.meta_path) if item is PathFinder), 0)
@@ -69,14 +69,14 @@ def _compiled(source: bytes | ast.Module, path: str) -> CodeType:
 
 
 class _Loader(SourceFileLoader):
-    """A loader of a source that speaks of ranks; its compiled files are not used."""
+    """A loader for sources that mention ranks; their compiled files are not used."""
 
     def get_code(self, fullname: str) -> CodeType | None:
         return followed_code(self.get_data(self.path), self.path)
 
 
 class _Finder(MetaPathFinder):
-    """Finds what Python's own finder finds."""
+    """Finds the same modules as Python's own finder."""
 
     def find_spec(
         self,
@@ -93,5 +93,5 @@ class _Finder(MetaPathFinder):
 
 
 def _is_frameworks(name: str) -> bool:
-    """Whether a module gets ranks as they are."""
+    """Whether a module gets plain ranks."""
     return name.partition(".")[0] in ("torch", "jax", "flint", "numpy")

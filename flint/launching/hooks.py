@@ -1,10 +1,10 @@
-"""What a framework does for a program that uses it: the table, and what stands in it.
+"""A framework's hooks for programs that use it: the table and the interface.
 
-The idea: a module per framework, found by the registry, with the functions below.  It imports
-nothing of its framework when it is imported itself.  One process, the program's, runs ``prepare``
-before the program starts and ``begin`` when the program has imported the framework.  When the step
-is found, the hooks write what they need into the folder and call ``found``, which ends the process;
-``workload`` then runs in the process of the command.
+The idea: one module per framework, found by the registry, has the functions below.  Importing it
+does not import the framework.  One process, the program's, runs ``prepare`` before the program
+starts and ``begin`` when the program has imported the framework.  When the step is found, the hooks
+write what they need into the folder and call ``found``, which ends the process; ``workload`` then
+runs in the command's process.
 
     # frontends/jax/programs/hooks.py
     def begin(request, own): ...    # watch for the step; at its end: found(own.folder, "jax")
@@ -35,47 +35,47 @@ class Hooks(Protocol):
     """A framework's module."""
 
     def prepare(self, request: ProgramRequest, own: Own, template: Template | None) -> None:
-        """In the program's process, before it starts: what must be set before an import.
+        """In the program's process, before it starts: set what must be set before an import.
 
-        Where other ranks may be recorded, too, the template is left for them.
+        If other ranks may be recorded, too, the template is kept for them.
         """
 
     def begin(self, request: ProgramRequest, own: Own) -> None:
-        """In the program's process, when the framework has been imported: watch for the step."""
+        """In the program's process, after the framework was imported: watch for the step."""
 
     def seen(self) -> Sequence[SeenStep]:
         """In the program's process, when it has ended: the steps that were seen.
 
-        A step that is only now known to be the one is left now.
+        If only now the right step is known, it is written now.
         """
 
     def assumed(self) -> Mapping[str, int]:
-        """In the program's process: what it was told of values that nobody knows, text -> count."""
+        """In the program's process: the assumed values, text -> count."""
 
     def cause(self, error: BaseException) -> BaseException:
-        """In the program's process: what an error of the program's really is."""
+        """In the program's process: the real cause of a program's error."""
 
     def workload(
         self, request: ProgramRequest, folder: Path, place: Path, template: Template
     ) -> Workload:
-        """In the command's process: the workload of what ``begin`` left in the folder.
+        """In the command's process: the workload from the files that ``begin`` left in the folder.
 
         ``place`` is a folder for the folders of further processes, which the template starts if it
-        has been left.
+        was kept.
         """
 
 
 def hooks() -> dict[str, Hooks]:
-    """Every framework's hooks, by the package whose import begins them."""
+    """Every framework's hooks, by the package whose import starts them."""
     return {name: registry.program_hooks(name) for name in registry.PROGRAMS}
 
 
 def found(
     folder: Path, framework: str, steps: Sequence[SeenStep] = (), again: StepChoice | None = None
 ) -> NoReturn:
-    """Leave word that the step, or the list of steps, has been found; end the process.
+    """Record that the step, or the list of steps, has been found, and end the process.
 
-    Where the program must run again for the step, that is the one to look for then.
+    If the program must run again for the step, ``again`` is the step to look for then.
     """
     document = {
         "framework": framework,
@@ -83,7 +83,7 @@ def found(
         "again": again and asdict(again),
     }
     (folder / _FOUND).write_text(json.dumps(document), encoding="utf-8")
-    for worker in multiprocessing.active_children():  # of data loaders
+    for worker in multiprocessing.active_children():  # those of data loaders
         worker.kill()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -91,10 +91,11 @@ def found(
 
 
 def read_found(folder: Path) -> tuple[str, list[SeenStep], StepChoice | None]:
-    """The framework whose hooks found the step, the steps that were seen, what to run again for.
+    """The framework whose hooks found the step, the steps that were seen, and the step to run again
+    for.
 
     Raises:
-        FlintError: the process has ended without leaving word.
+        FlintError: the process has ended without a record.
     """
     left = folder / _FOUND
     if not left.exists():

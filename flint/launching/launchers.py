@@ -1,7 +1,8 @@
 """Command lines of programs: ``torchrun train.py``, ``python -m pkg``, ``train.py`` alone.
 
-The idea: a launcher is known by its word or, after ``python -m``, by its module.  What only a
-framework knows (torchrun's own options) is left to that framework's parser, found by the registry.
+The idea: a launcher is recognised by its command or, after ``python -m``, by its module.  Options
+that only a framework knows (torchrun's) are parsed by that framework's parser, found by the
+registry.
 
     parse(["python", "-m", "maxtext.train", "base.yml"])     # Program(target="maxtext.train", ...)
 """
@@ -17,16 +18,16 @@ from flint import registry
 from flint.errors import UsageError
 from flint.launching.program import Program
 
-#: Options of Python that take a value in a word of their own.
+#: Options of Python whose value is a separate word.
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 _PYTHON = re.compile(r"python(\d+(\.\d+)?)?$")
 
 
 def parse(words: Sequence[str]) -> Program:
-    """A program's command line.
+    """Parse a program's command line.
 
     Raises:
-        UsageError: no program in it, or none that is written in Python.
+        UsageError: no program in it, or not a Python program.
     """
     if not words:
         raise UsageError("no program: give its command line after --")
@@ -66,7 +67,7 @@ def _file(path: str, arguments: Sequence[str]) -> Program:
 
 
 def _script(word: str, arguments: Sequence[str]) -> Program:
-    """A command that an installed package brings: a Python file without the ending."""
+    """A command of an installed package: a Python file without the suffix."""
     path = shutil.which(word)
     if path is None:
         raise UsageError(f"{word}: no such command; give the program's command line after --")

@@ -1,4 +1,4 @@
-"""Level auto: the framework decides, and only the running program says which that is.
+"""Level auto: it depends on the framework, which is known only once the program runs.
 
 request, why = settled(request, "jax")      # why it is not compiled, "" where it is
 """
@@ -12,7 +12,7 @@ from flint.launching.program import ProgramRequest
 
 
 def settled(request: ProgramRequest, framework: str) -> tuple[ProgramRequest, str]:
-    """The request without its target where level auto cannot compile for it, and why not.
+    """The request, without its target if level auto cannot compile for it, and the reason.
 
     Raises:
         UsageError: an unknown target.

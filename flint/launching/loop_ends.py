@@ -1,9 +1,9 @@
-"""Which answer to a question makes a program's loop go on.
+"""Which answer to a condition makes a program's loop continue.
 
-The idea: a program that asks whether a value is true jumps by the answer, and its compiled code
-says where to.  The innermost loop around such a jump is what leads back to its first instruction;
-the answer that stays within it makes it go on.  Python compiles a loop's condition twice, before
-the loop and at its end: both stand at the same place in the source.
+The idea: a program that tests whether a value is true jumps by the answer, and its bytecode shows
+where to.  The innermost loop around such a jump consists of the instructions that lead back to its
+head; the answer that stays within it makes the loop continue.  Python compiles a loop's condition
+twice, before the loop and at its end: both have the same place in the source.
 
     while loss > 1e-3:                  # staying(frame) while it is asked: True
         ...
@@ -19,17 +19,17 @@ import functools
 import itertools
 from types import CodeType, FrameType
 
-#: Calls that may lie between a question and the loop that its answer ends: ``if converged():``.
+#: Calls that may be between a test and the loop that its answer ends: ``if converged():``.
 _DEEP = 4
-#: Instructions that hand a value on to the next one.
+#: Instructions that pass a value on to the next one.
 _HANDED_ON = frozenset(("CACHE", "NOP", "COPY", "TO_BOOL", "EXTENDED_ARG", "PRECALL", "SWAP"))
 _ENDS = frozenset(("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE"))
 
 
 def staying(frame: FrameType | None) -> bool | None:
-    """The answer by which a loop goes on, to the question that a frame asks at the moment.
+    """The answer to a frame's current test that makes a loop continue.
 
-    None: no loop ends by it.
+    None: no loop depends on it.
     """
     is_negated = False
     for _ in range(_DEEP):
@@ -54,7 +54,7 @@ def _code(code: CodeType) -> _Code:
 
 
 class _Code:
-    """A function's instructions, and which follow each."""
+    """A function's instructions, and the successors of each."""
 
     def __init__(self, code: CodeType) -> None:
         """Read a function's code."""
@@ -70,11 +70,12 @@ class _Code:
         self._bodies = sorted((self._body(head, last) for head, last in lasts.items()), key=len)
 
     def jump_after(self, offset: int) -> tuple[int, bool] | None:
-        """The jump by the value that the instruction at an offset makes, or jumps by itself.
+        """The jump that depends on the value of the instruction at an offset, or is that
+        instruction.
 
         Returns:
-            Its number, -1 where the value is returned, and whether it is negated before; None:
-            the value goes elsewhere.
+            Its number, -1 if the value is returned, and whether it is negated before; None if the
+            value is used in another way.
         """
         n = bisect.bisect_right(self._offsets, offset) - 1  # a call is at its cache while it runs
         is_turned = False
@@ -98,7 +99,7 @@ class _Code:
         return None
 
     def stays(self, jump: int) -> bool | None:
-        """Whether a jump's loop goes on where it is asked about what is true, or false."""
+        """Whether a jump's loop continues if the tested value is true, or false."""
         where = self._place(jump)
         for body in self._bodies:
             for n in sorted(body):
@@ -109,12 +110,12 @@ class _Code:
         return None
 
     def _answers(self, n: int) -> list[tuple[int, bool]]:
-        """Where a jump leads to, and by which answer."""
+        """Where a jump leads, and for which answer."""
         jumps_if = "TRUE" in self._all[n].opname
         return [(self._at[self._all[n].argval], jumps_if), (n + 1, not jumps_if)]
 
     def _place(self, jump: int) -> tuple[object, object]:
-        """Where a jump stands in the source: what it asks about, and it itself."""
+        """A jump's places in the source: that of its condition and its own."""
         return self._all[jump - 1].positions, self._all[jump].positions
 
     def _jumps(self, n: int) -> bool:
@@ -122,7 +123,7 @@ class _Code:
         return "JUMP" in name and ("TRUE" in name or "FALSE" in name)
 
     def _read_after(self, n: int) -> int:
-        """Where a name is read for a jump that this instruction stores; -1: nowhere."""
+        """Where a name that this instruction stores is read for a jump; -1: nowhere."""
         name, count = self._all[n].argval, len(self._all)
         for at in itertools.chain(range(n + 1, count - 1), range(n)):
             item, after = self._all[at], self._all[at + 1].opname
@@ -142,7 +143,7 @@ class _Code:
         return found
 
     def _body(self, head: int, lasts: list[int]) -> frozenset[int]:
-        """Instructions of the loop to whose head these lead back."""
+        """Instructions of the loop whose head these lead back to."""
         before: dict[int, list[int]] = {}
         for n, after in enumerate(self._next):
             for follows in after:

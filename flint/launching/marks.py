@@ -1,6 +1,6 @@
-"""``flint.step()``: a program's own word for where its steps end.
+"""``flint.step()``: a program marks where its steps end.
 
-The idea: ``flint run`` finds steps by itself.  A program that has another idea of its step calls
+The idea: ``flint run`` finds steps automatically.  A program whose step is something else calls
 this at the end of each; without ``flint run`` it does nothing.
 
     for batch in batches:
@@ -19,12 +19,12 @@ def step(name: str = "step") -> None:
     """Mark the end of a step.
 
     Args:
-        name: what ``--step`` calls it.
+        name: the step's name for ``--step``.
     """
     for listener in _listeners:
         listener(name)
 
 
 def listen(listener: Callable[[str], None]) -> None:
-    """Have a function called with the name of each mark."""
+    """Register a function that is called with the name of each mark."""
     _listeners.append(listener)

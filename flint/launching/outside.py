@@ -1,8 +1,8 @@
-"""What a program may not do in a capture: reach other machines.
+"""Keeping a captured program from reaching other machines.
 
-The idea: a program asks hubs for files, and trackers of experiments for a place to write.  A
-connection beyond this machine is refused as a machine without a network refuses it, which such
-code is made for; each refusal is counted with the program's line.
+The idea: programs download files from hubs and write to experiment trackers.  A connection to
+another machine fails as on a machine without a network, which such code can handle; each refusal is
+counted with the program's line.
 
     with kept_inside(allow=frozenset()): socket.create_connection(("hub.example", 443))   # OSError
 """
@@ -20,17 +20,17 @@ from typing import Any
 
 from flint.capturing.user_frames import running_line, short_path
 
-#: What a program assumed or was refused, text -> count; hooks add it to their warnings.
+#: What was assumed or refused for a program, text -> count; hooks add it to their warnings.
 noted: Counter[str] = Counter()
 
-#: Variables by which libraries are told, by their own documentation, that there is no network.
+#: Variables that tell libraries, according to their documentation, that there is no network.
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled"}
 _HERE = frozenset(("localhost", "", socket.gethostname()))
 
 
 @contextmanager
 def kept_inside(allow: Collection[str]) -> Iterator[None]:
-    """Refuse connections to other machines meanwhile, unless they are allowed."""
+    """Refuse connections to other machines inside this context, unless they are allowed."""
     if "network" in allow:
         yield
         return
@@ -61,7 +61,7 @@ def kept_inside(allow: Collection[str]) -> Iterator[None]:
 
 
 def _is_here(address: Any) -> bool:
-    """Whether an address is this machine's; a path is that of a local socket."""
+    """Whether an address belongs to this machine; a path is a local socket."""
     if not isinstance(address, tuple):
         return True
     host = address[0].decode() if isinstance(address[0], bytes) else address[0]

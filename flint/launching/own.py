@@ -1,8 +1,8 @@
-"""Which rank a program's process is, and the moment at which the program asks.
+"""The rank of a program's process, and the moment when the program asks for it.
 
-The idea: until a program asks, all of its ranks do the same, so a process may be copied then and
-each copy be another rank.  Starting a thread or a process is the last moment for it, too: copies
-would not have what it does.
+The idea: until a program asks for its rank, all ranks do the same, so the process can be copied at
+that moment and each copy can become another rank.  Starting a thread or a process is also the last
+moment for it: copies would not have that thread.
 
     own = Own(0, folder)
     own.at_first_question(become)       # once, before the answer
@@ -26,20 +26,20 @@ from flint.launching.followed import METHOD
 
 
 class Own:
-    """Whose process this is, as long as it lives.
+    """The identity of this process.
 
     Attributes:
-        rank: which one it is.
-        folder: for what it leaves.
-        process: its number.
+        rank: its rank.
+        folder: for files that it leaves.
+        process: its process id.
         is_copy: it was copied while the program ran.
-        fail: leaves an error that ends the process.
-        has_own_threads: it has started threads of a library's that no copy would have.
-        told: variables that say the rank and have not been looked at, as long as they are held.
+        fail: records an error and ends the process.
+        has_own_threads: it has started library threads that a copy would not have.
+        told: variables with the rank that have not been read, while something refers to them.
     """
 
     def __init__(self, rank: int, folder: Path) -> None:
-        """The process that the program is started in."""
+        """The process that starts the program."""
         self.rank, self.folder, self.process = rank, folder, os.getpid()
         self.is_copy = self.has_own_threads = False
         self.fail: Callable[[BaseException], None] = self._leave
@@ -53,21 +53,21 @@ class Own:
         self._waiting.append(then)
 
     def in_copies(self, then: Callable[[], None]) -> None:
-        """Call this in each copy: what a process does not leave to those that are forked of it."""
+        """Call this in each copy, to redo what a fork does not inherit."""
         self._woken.append(then)
 
     def asked(self) -> None:
-        """The program asks, or does what a copy would not have."""
+        """The program asks for its rank, or does something that copies would not have."""
         while self._waiting:
             self._waiting.pop()()
 
     def ask(self) -> int:
-        """The rank, asked for in the program's name."""
+        """The rank, on behalf of the program."""
         self.asked()
         return self.rank
 
     def become(self, rank: int, folder: Path) -> None:
-        """In a copy: be that rank."""
+        """In a copy: become that rank."""
         self.rank, self.folder, self.process, self.is_copy = rank, folder, os.getpid(), True
         for then in self._woken:
             then()
@@ -76,9 +76,9 @@ class Own:
         leave(error, self.folder, "the capture")
 
     def can_be_copied(self) -> bool:
-        """Whether copies can go on by themselves: no threads, no files with a common position.
+        """Whether copies can continue independently: no threads, no files with a shared position.
 
-        And nobody holds a variable that says another rank in them.
+        Also, no variable with this process's rank may be in use.
         """
         is_told = any(text() is not None for text in self.told)
         alone = threading.active_count() == 1 and not _named_threads()
@@ -91,10 +91,10 @@ class Own:
 
 
 def _named_threads() -> set[str]:
-    """Names of threads that a library named for work of its own; none without /proc.
+    """Names of threads that a library named for its own work; none without /proc.
 
-    A copy of autograd's refuses every backward pass.  OpenBLAS makes its threads again in a copy:
-    they bear the name of the process.
+    A copy of autograd's threads refuses every backward pass.  OpenBLAS recreates its threads in a
+    copy: they have the name of the process.
     """
     place = Path("/proc/self/task")
     found = {}
@@ -105,7 +105,7 @@ def _named_threads() -> set[str]:
 
 
 def _files() -> set[tuple[int, str]]:
-    """Files and sockets that are open beside 0 to 2: (number, name); none without /proc."""
+    """Open files and sockets except 0 to 2: (number, name); none without /proc."""
     found = set()
     place = Path("/proc/self/fd")
     for item in place.iterdir() if place.is_dir() else ():
@@ -119,15 +119,15 @@ def _files() -> set[tuple[int, str]]:
 
 
 def watch_variables(names: Collection[str], own: Own) -> None:
-    """Reading one of these variables is a question; for as long as this process lives.
+    """From now on, reading one of these variables counts as asking for the rank.
 
-    Going over all variables is none, libraries do that for names of their own: what is met on the
-    way asks when it is looked at.
+    Iterating over all variables does not, because libraries do that to find their own names: such a
+    value asks when it is used.
     """
     kind: Any = type(os.environ)
     read, go_over = kind.__getitem__, kind.__iter__
-    every: list[str] = []  # as somebody goes, or has gone, over them
-    done = 0  # of them, how many have been read one by one since
+    every: list[str] = []  # during or after an iteration over them
+    done = 0  # how many of them have been read individually since
 
     def text_of(name: str) -> Any:
         own.asked()
@@ -158,7 +158,7 @@ def watch_variables(names: Collection[str], own: Own) -> None:
 
 
 class _AskingText(str):
-    """A variable that asks when it is looked at, and is from then on what is answered."""
+    """A variable that asks for the rank when it is used, and then has the answered value."""
 
     real: Callable[[], Any]
 
@@ -166,7 +166,7 @@ class _AskingText(str):
         return int(self.real())
 
     def followed_int(self) -> int:
-        """As that of the variable, where numbers are followed."""
+        """As that of the variable, if numbers are followed."""
         real = self.real()
         followed: Callable[[], int] | None = getattr(real, METHOD, None)
         return int(real) if followed is None else followed()
@@ -179,7 +179,7 @@ def _looking(name: str) -> Any:
     return look
 
 
-#: What is done to any object that does not look at it.
+#: Operations that do not use an object's value.
 _BLIND = {*vars(object), "__new__", "__getnewargs__"} - {
     "__eq__", "__ne__", "__hash__", "__str__", "__repr__", "__format__", "__lt__", "__le__",
     "__gt__", "__ge__", "__reduce__", "__reduce_ex__",

@@ -1,8 +1,8 @@
-"""Processes that a program starts: what runs in them is not seen, and may be its step.
+"""Processes that a program starts: their work is not seen, and may be its step.
 
-The idea: starting one is no error, data loaders do it.  It is remembered with the program's line,
-and said when the program has ended without a step.  Before the first, and before the first thread,
-somebody is told.
+The idea: starting one is not an error, because data loaders do it.  It is remembered with the
+program's line, and reported if the program ends without a step.  Before the first process or
+thread, a callback is called.
 
     watch(own.asked)
     started                  # {"train.py:12": None} after os.fork() there
@@ -23,12 +23,12 @@ from typing import Any
 from flint.capturing.user_frames import running_line, short_path
 from flint.host.child_processes import fork
 
-#: The program's lines that have started a process, in their order.
+#: The program's lines that have started a process, in order.
 started: dict[str, None] = {}
 
-#: What starts a process, and a thread.  Audit hooks would hear of the first, and of every frame
-#: that is looked at: a second or two of each program's time.  A pool starts its threads under a
-#: lock that a fork waits for, so it is asked before.
+#: Functions that start a process or a thread.  Audit hooks would report processes, too, but also
+#: every inspected frame, which costs a second or two per program.  A pool starts its threads under
+#: a lock that a fork waits for, so the callback comes earlier.
 _PROCESSES: tuple[tuple[Any, str], ...] = (
     (os, "fork"), (os, "forkpty"), (os, "posix_spawn"), (os, "posix_spawnp"),
     (subprocess.Popen, "__init__"), (multiprocessing.process.BaseProcess, "start"),
@@ -39,7 +39,7 @@ _THREADS: tuple[tuple[Any, str], ...] = (
 
 
 def watch(before: Callable[[], None]) -> None:
-    """Remember such lines from now on; for as long as this process lives.
+    """Remember such lines from now on.
 
     Args:
         before: called before a process or a thread is started.

@@ -1,7 +1,7 @@
-"""A program as it would be started: what its command line says, and the cluster that it sees.
+"""A program to be started: its command line, and the cluster that it sees.
 
-The idea: everything here is a description.  Who runs a program, and where its step is found, is for
-others (``running.py``, and each framework's hooks).
+The idea: everything here is a description.  Running a program and finding its step is done
+elsewhere (``running.py``, and each framework's hooks).
 
     program = parse(["torchrun", "--nproc-per-node=8", "train.py", "--lr=3e-4"])
     cluster = cluster_of(program, world=512, per_node=8)
@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from flint.capturing.request import CaptureOptions
 from flint.errors import UsageError
 
-#: Ranks per host where neither the user nor the launcher says.
+#: Default number of ranks per host.
 PER_NODE = 8
-#: Devices whose hosts have another number of them.
+#: Devices with another number per host.
 _OTHER_HOSTS = {"gb200": 4, "tpu-v4": 4, "tpu-v5e": 4, "tpu-v5p": 4, "tpu-v6e": 4}
 
 #: What ``--allow`` can name.
@@ -31,12 +31,12 @@ class Program:
     Attributes:
         target: path of its file, or dotted name of its module.
         is_module: started as ``python -m target``.
-        arguments: its own.
-        environment: variables that its launcher sets beside those of ranks.
-        per_node: processes on each host, if its launcher says so.
-        nodes: hosts, if its launcher says so.
+        arguments: the program's own arguments.
+        environment: variables that its launcher sets, except those of ranks.
+        per_node: processes on each host, if its launcher sets it.
+        nodes: number of hosts, if its launcher sets it.
         local_rank_option: its launcher puts this option, ``=`` and the process's number on its host
-            before its arguments; empty: none.
+            before its arguments; empty if it does not.
     """
 
     target: str
@@ -49,7 +49,7 @@ class Program:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The program's name in messages."""
         return f"-m {self.target}" if self.is_module else self.target
 
 
@@ -60,9 +60,8 @@ class Cluster:
     Attributes:
         world: ranks, one per device.
         per_node: ranks on each host.
-        device: accelerator, as ``flint.cost.accelerators`` names it; None: the
-            framework's usual one.
-        slices: of TPUs, or other domains of a fast network.
+        device: accelerator, as named in ``flint.cost.accelerators``; None: the framework's default.
+        slices: number of slices of TPUs, or of other domains of a fast network.
     """
 
     world: int
@@ -81,11 +80,11 @@ class StepChoice:
     """Which step is captured.
 
     Attributes:
-        name: as ``--list-steps`` shows it; None: the first that repeats.
-        number: which time that it runs, from 1; 2 by default: the first time makes what is made
-            once.
-        mark: what a framework knows its ends by, where it took a run of the program to find out.
-        values: what the program is told of values that nobody knows, where the usual ones ended it
+        name: as shown by ``--list-steps``; None: the first that repeats.
+        number: which run of the step, from 1; 2 by default, because the first run includes one-time
+            work.
+        mark: how a framework recognises its end, if finding that took a run of the program.
+        values: which values are assumed for unknown ones, if the default ones ended the program
             (``unknown.py``).
     """
 
@@ -100,10 +99,10 @@ class SeenStep:
     """A piece of a program that was seen to repeat, or might.
 
     Attributes:
-        name: what ``--step`` calls it.
+        name: its name for ``--step``.
         count: how often it was seen.
         place: the program's line.
-        what: it is, in words.
+        what: a description.
     """
 
     name: str
@@ -114,17 +113,17 @@ class SeenStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramRequest:
-    """What is asked of a framework's hooks.
+    """A request to a framework's hooks.
 
     Attributes:
-        program, cluster, step: see there.
-        lists_steps: say which steps there are, and capture none.
-        allow: what the program may do for real, of ``ALLOWED``.
-        fake_data: data that is not there is made up.
-        options: limits, and choices of the walk.
-        target: what the step is compiled for where the framework has the optimized level; None:
-            the partitioned level.
-        automatic: level auto: only where the framework's compiler is here.
+        program, cluster, step: see these classes.
+        lists_steps: list the steps, and capture none.
+        allow: real actions that the program may take, from ``ALLOWED``.
+        fake_data: make up missing data.
+        options: limits, and options of the walk.
+        target: what the step is compiled for if the framework has the optimized level; None: the
+            partitioned level.
+        automatic: level auto: only if the framework's compiler is installed.
     """
 
     program: Program
@@ -150,7 +149,7 @@ def cluster_of(
     """The cluster that the command line and a program's launcher describe.
 
     Raises:
-        UsageError: they contradict each other, or do not say how many ranks there are.
+        UsageError: they contradict each other, or do not give the number of ranks.
     """
     if world is None:
         if program.per_node is None:

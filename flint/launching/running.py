@@ -19,8 +19,8 @@ from flint.launching.program import Program
 class LocalRankWord(str):
     """``--local_rank=N``, as some launchers start their programs.
 
-    Copies of a process become other ranks after it was made, so what splits it at ``=``, as parsers
-    do, gets the number that the environment says then.
+    Copies of the process become other ranks later, so a parser that splits it at ``=`` gets the
+    number that is in the environment at that time.
     """
 
     def __new__(cls, option: str) -> LocalRankWord:
@@ -35,7 +35,7 @@ class LocalRankWord(str):
 
 
 def run(program: Program) -> None:
-    """Run a program as ``__main__``.  What it raises, SystemExit included, comes out of here."""
+    """Run a program as ``__main__``.  Its exceptions, SystemExit included, are passed on."""
     os.environ.update(program.environment)
     first = [LocalRankWord(program.local_rank_option)] if program.local_rank_option else []
     sys.argv = [program.target, *first, *program.arguments]

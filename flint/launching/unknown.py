@@ -1,9 +1,9 @@
-"""What a program is told of values that nobody knows: floats, and answers to questions.
+"""Values that are assumed for unknown ones: floats, and answers to conditions.
 
 The idea: every unknown float is 1.0 and every unknown bool False.  A training that ends by a
-tolerance (``while abs(loss - before) > 1e-6``) then ends at once.  A program that has ended before
-its step, and was told such values, runs again with other ones: floats that fall from read to read,
-as a loss does, and loops that go on as long as their rounds train.
+tolerance (``while abs(loss - before) > 1e-6``) then ends at once.  If a program read such values
+and ended before its step, it runs again with other values: floats that fall from read to read, like
+a loss, and loops that continue as long as their iterations train.
 
     unknown = Unknown(values=1)
     unknown.number("train.py:7"), unknown.number("train.py:7")       # 0.45, 0.35
@@ -19,20 +19,20 @@ from types import CodeType, FrameType
 from flint.launching.loop_ends import staying
 from flint.launching.program import StepChoice
 
-#: What floats begin below, run for run: small, as accuracies at first, and large, as first losses.
+#: Upper bound of floats in each run: small, like early accuracies, then large, like early losses.
 _SCALES = (0.0, 0.5, 1000.0)
-#: So often a line's floats fall, and a loop goes on, before they are as in the first run.
+#: How often a line's floats fall, and a loop continues, before they behave as in the first run.
 _MOST = 50
 
 
 @dataclass(slots=True)
 class Unknown:
-    """What one run of a program is told.
+    """The assumed values of one run of a program.
 
     Attributes:
-        values: which values, 0 at first; as in ``StepChoice``.
-        trained: how often something was trained so far.
-        is_read: a program was told a value.
+        values: which set of values, 0 at first; as in ``StepChoice``.
+        trained: number of training steps so far.
+        is_read: whether the program has read such a value.
     """
 
     values: int = 0
@@ -43,12 +43,14 @@ class Unknown:
 
     @property
     def words(self) -> str:
-        """What floats are."""
+        """The assumed floats, as text."""
         scale = _SCALES[self.values]
         return f"fall from {0.9 * scale:g} to {0.5 * scale:g}" if scale else "be 1.0"
 
     def number(self, place: str) -> float:
-        """A float that is read at a place of the program; no two places read the same."""
+        """A float that is read at a place of the program; different places read different
+        values.
+        """
         self.is_read = True
         count, own = self._read.get(place, (0, len(self._read)))
         self._read[place] = count + 1, own
@@ -57,9 +59,9 @@ class Unknown:
         return _SCALES[self.values] * (0.5 + 0.4 * math.pow(0.5, count + own / math.pi % 1))
 
     def goes_on(self, frame: FrameType | None) -> bool | None:
-        """The answer by which a loop goes on to what a frame asks; None: there is no such answer.
+        """The answer to a frame's test that makes its loop continue; None if there is none.
 
-        A round that trains nothing waits for something, which has then happened.
+        A loop that trains nothing waits for something, which is then assumed to have happened.
         """
         self.is_read = True
         answer = staying(frame) if self.values else None
@@ -71,6 +73,8 @@ class Unknown:
         return answer if trained != self.trained and rounds < _MOST else None
 
     def again(self, choice: StepChoice) -> StepChoice | None:
-        """What to look for with other values, where those may have ended the program."""
+        """The step to look for with other values, if the assumed values may have ended the
+        program.
+        """
         more = self.values + 1
         return replace(choice, values=more) if self.is_read and more < len(_SCALES) else None

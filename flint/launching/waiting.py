@@ -1,8 +1,8 @@
-"""A program that makes no progress: said when it has waited for a minute, with its line.
+"""Reporting a program that makes no progress for a minute, with its line.
 
-The idea: what waits for a peer, a lock or a file that never comes takes no processor time, nor does
-anything that it has started.  That is no proof that it never goes on, so that it is said, and the
-time limit ends it.
+The idea: a program that waits for a peer, a lock or a file that never comes uses no processor time,
+nor do its child processes.  That does not prove that it will never continue, so it is only
+reported, and the time limit ends it.
 
     watch("train.py", 1800, over)      # a thread, for as long as the process lives
 """
@@ -22,10 +22,10 @@ from types import FrameType
 from flint.capturing.user_frames import running_line, short_path
 from flint.host.tasks import tell
 
-#: Seconds without progress until it is said, and between two looks.
+#: Seconds without progress before a report, and seconds between two checks.
 _QUIET, _LOOKS = 60.0, 5.0
-#: More of one processor than this share is progress, threads that poll take less; and how many
-#: seconds more than that, since the system counts in ticks.
+#: Using more than this share of one processor is progress, because polling threads use less; and
+#: extra seconds, because the system counts in ticks.
 _IDLE, _TICKS = 0.01, 0.02
 #: States of processes that run, or read a disk.
 _BUSY = "RD"
@@ -33,15 +33,15 @@ _PROCESSES = Path("/proc")
 
 
 def watch(name: str, time_limit: float, over: Callable[[FrameType | None], None]) -> None:
-    """Say so whenever this process, and what it starts, makes no progress.
+    """Report whenever this process and its children make no progress.
 
     Args:
-        name: of the program.
+        name: name of the program.
         time_limit: seconds after which it is ended.
-        over: ends it, where it waits in code that hears no signals; given what its first thread
-            runs.
+        over: ends it if it waits in code that handles no signals; called with the frame of its
+            first thread.
     """
-    # None of ``threading``'s, which are the program's: with those it could not be copied.
+    # Not a ``threading`` thread, which would count as the program's: it could then not be copied.
     _thread.start_new_thread(_look, (name, time_limit, over))
 
 
@@ -68,7 +68,7 @@ def _look(name: str, time_limit: float, over: Callable[[FrameType | None], None]
 
 @dataclass(slots=True)
 class Progress:
-    """Whether processes have made any, look by look.
+    """Whether processes make progress, check by check.
 
     Attributes:
         quiet: seconds without any after which they have stopped.
@@ -80,7 +80,7 @@ class Progress:
     _since: float = 0.0
 
     def stopped(self, now: float, seconds: float, busy: bool) -> bool:
-        """Whether there was none for so long.
+        """Whether there has been no progress for that long.
 
         Args:
             now: time, seconds.
@@ -95,15 +95,15 @@ class Progress:
 
 
 def processor_time(process: int) -> tuple[float, bool] | None:
-    """Seconds that a process and what it has started have taken, and whether one of them is busy.
+    """Processor seconds of a process and its children, and whether one of them is busy.
 
-    None where the system has no /proc.
+    None if the system has no /proc.
     """
     every = dict(_processes())
     if process not in every:
         return None
     family = {process}
-    for number in sorted(every):  # most start with a greater number than who has started them
+    for number in sorted(every):  # most processes have a greater number than their parent
         if every[number][0] in family:
             family.add(number)
     own = [every[number] for number in family]

@@ -1,8 +1,8 @@
-"""Groups and permutations in words: the mesh's axes where they run along axes.
+"""Names of groups and permutations: the mesh's axes, if they run along axes.
 
 The idea: a person thinks of "all-gather over data", not of 64 groups of 8 device ids.  Whole axes
-are named and joined by ``+``, parts of an axis are written as Shardy writes sub-axes
-(``model:(2)4`` is size 4 after a leading part of 2), and only what is neither is counted.
+are named and joined by ``+``, parts of an axis are written like Shardy's sub-axes (``model:(2)4``
+is size 4 after a leading part of 2), and only other groups are counted.
 
     >>> mesh = Mesh((64, 8), ("data", "model"))
     >>> group_name(StridedGroups(512, ((64, 8),)), mesh)
@@ -44,7 +44,7 @@ def permutation_name(permutation: Permutation, mesh: Mesh) -> str:
 
 
 def _one_step(permutation: Permutation, mesh: Mesh) -> str | None:
-    """From one place of an axis to another, everywhere along the other axes: a pipeline's hop."""
+    """From one place of an axis to another, for all places of the other axes: a pipeline's hop."""
     sources = np.flatnonzero(permutation.target >= 0)
     moves = np.unique(permutation.target[sources] - sources)
     for axis, size, stride in zip(mesh.axes, mesh.shape, mesh.strides, strict=True):
@@ -73,7 +73,7 @@ def _part(size: int, stride: int, mesh: Mesh) -> str:
 
 
 def axes_of(groups: Groups, mesh: Mesh) -> tuple[str, ...] | None:
-    """The mesh axes that ``groups`` run along, or None when they are no whole axes."""
+    """The mesh axes that ``groups`` run along; None if they are not whole axes."""
     if not isinstance(groups, StridedGroups) or groups.world != mesh.size:
         return None
     spanned = _unit_pairs(groups.dims, mesh)
@@ -81,7 +81,7 @@ def axes_of(groups: Groups, mesh: Mesh) -> tuple[str, ...] | None:
 
 
 def _unit_pairs(dims: tuple[tuple[int, int], ...], mesh: Mesh) -> list[int] | None:
-    """Mesh axes that make up ``dims``, in member order; None when one is only part of an axis."""
+    """Mesh axes that make up ``dims``, in member order; None if one is only part of an axis."""
     found: list[int] = []
     for size, stride in dims:
         inner: list[int] = []

@@ -2,9 +2,9 @@
 
 The idea: the replica groups of real programs are almost always "all devices that differ only along
 these mesh axes".  Such a partition of ``world`` ranks is a few (size, stride) pairs: a group's
-members are ``base + sum(i * stride)``, in row-major order of the pairs.  This one form covers mesh
+members are ``base + sum(i * stride)``, in row-major order of the pairs.  This form covers mesh
 axes, sub-axes and every reshape-transpose of an iota, needs a few bytes for a million ranks, and
-two partitions are equal exactly when their canonical pairs are.  Only what does not fit keeps a
+two partitions are equal exactly when their canonical pairs are.  Only groups of another form keep a
 table.
 
     >>> StridedGroups(512, ((64, 8),)).members(3)[:3]      # along "data" of a (64, 8) mesh
@@ -92,7 +92,7 @@ class StridedGroups:
         return self.complement().offsets()[:, None] + self.offsets()[None, :]
 
     def complement(self) -> StridedGroups:
-        """The partition along everything that this one leaves out."""
+        """The partition along all dims that this one leaves out."""
         rest = []
         below = 1
         for size, stride in sorted(self.dims, key=lambda pair: pair[1]):
@@ -146,16 +146,16 @@ class TableGroups:
         return number, position
 
     def number(self, ranks: Ranks) -> Ranks:
-        """Index of each rank's group, -1 for a rank that is in none."""
+        """Index of each rank's group, -1 for a rank in none."""
         return self._place[0][ranks]
 
     def position(self, ranks: Ranks) -> Ranks:
-        """Each rank's index within its group, -1 for a rank that is in none."""
+        """Each rank's index within its group, -1 for a rank in none."""
         return self._place[1][ranks]
 
     def group_size(self, ranks: Ranks) -> Ranks:
-        """Size of each rank's group, 0 for a rank that is in none."""
-        # One size more, for number -1: a rank that is in none.
+        """Size of each rank's group, 0 for a rank in none."""
+        # One size more, for number -1: a rank in none.
         sizes: Ranks = np.append((self.rows >= 0).sum(axis=1), 0)
         return sizes[self.number(ranks)]
 
@@ -212,8 +212,8 @@ def from_iota(
 ) -> Groups:
     """Groups from HLO's ``[groups, size] <= [reshape] T(transpose)``.
 
-    The last dims of the transposed iota that multiply to ``size`` are the members; a dim that lies
-    across the boundary is split.
+    The last dims of the transposed iota that multiply to ``size`` are the members; a dim across the
+    boundary is split.
 
     Raises:
         FlintError: sizes that do not multiply to the same number of ranks.
@@ -238,7 +238,7 @@ def from_iota(
 
 
 def from_table(world: int, rows: Ranks) -> Groups:
-    """Groups from a dense table, interned as strides where they fit.
+    """Groups from a dense table, interned as strides if they fit.
 
     Args:
         world: number of ranks.

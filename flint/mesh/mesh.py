@@ -16,9 +16,9 @@ from typing import Final
 
 from flint.errors import UsageError
 
-#: What has a number for each rank takes 128 MiB then.
+#: An array with a number for each rank then takes 128 MiB.
 MAX_RANKS: Final = 1 << 24
-#: More axes than so many ranks can have, but for those of one device.
+#: More axes than that many ranks can have, except axes of one device.
 MAX_AXES = 64
 
 
@@ -84,7 +84,7 @@ def parse_mesh(text: str, axes: str | None = None) -> Mesh:
         UsageError: not a list of positive integers, or names that do not match.
     """
     try:
-        # A comma behind the last size is Python's; any other gap is a size that is missing.
+        # A comma after the last size is allowed, as in Python; any other gap is a missing size.
         sizes = text.strip().removesuffix(",").replace("x", ",").split(",")
         shape = tuple(int(part) for part in sizes)
     except ValueError:

@@ -19,7 +19,7 @@ from flint.mesh.groups import Groups, StridedGroups
 from flint.mesh.mesh import Mesh
 
 MAX_DIMS: Final = 4
-"""More dims than this are not simulated right by the simulators that people use."""
+"""Common simulators do not simulate more dims than this correctly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class NetworkDims:
         return math.prod(self.npus_count)
 
     def mask(self, groups: Groups) -> tuple[bool, ...] | None:
-        """Which dims the members of ``groups`` differ along; None when it is not whole dims."""
+        """Which dims the members of ``groups`` differ along; None if they are not whole dims."""
         if not isinstance(groups, StridedGroups) or groups.world != self.world:
             return None
         found = [False] * len(self.npus_count)

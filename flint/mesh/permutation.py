@@ -1,9 +1,8 @@
-"""Who sends to whom in a collective-permute.
+"""Sources and targets of a collective-permute.
 
 The idea: a list of (source, target) pairs is read once, vectorised, into two arrays, and named by
-the mesh axis shift that produces it where there is one: a ring over an axis of a million-device
-mesh is (size, stride, delta, wrap), which is what a report shows and what two equal permutes
-share.
+the mesh axis shift that produces it, if there is one: a ring over an axis of a million-device mesh
+is (size, stride, delta, wrap), which reports show and equal permutes share.
 
     >>> ring = permutation(8, np.array([[i, (i + 1) % 8] for i in range(8)]))
     >>> ring.shift
@@ -48,7 +47,7 @@ class Permutation:
         world: number of ranks.
         target: rank -> the rank it sends to, -1 for none, shape [world].
         source: rank -> the rank it receives from, -1 for none, shape [world].
-        shift: the axis shift that says the same, if there is one.
+        shift: the equivalent axis shift, if there is one.
     """
 
     world: int
@@ -89,9 +88,9 @@ def permutation(world: int, pairs: Ranks) -> Permutation:
 def _shift_of(world: int, target: Ranks) -> Shift | None:
     """The shift that gives ``target``, found from its moves and then compared with all of it.
 
-    Along an axis that spans ``size * stride`` ranks everybody moves by ``delta * stride``, and
-    those who wrap around by a span less. One span and move have several (stride, delta), all of
-    them the same function: the largest stride is taken.
+    Along an axis that spans ``size * stride`` ranks, every rank moves by ``delta * stride``, and
+    those that wrap around by a span less.  Several (stride, delta) have the same span and move and
+    are the same function: the largest stride is taken.
     """
     ranks = np.arange(world, dtype=np.int64)
     sends = target >= 0
@@ -111,9 +110,9 @@ def _shift_of(world: int, target: Ranks) -> Shift | None:
 
 
 def _chain_span(sends: NDArray[np.bool_], move: int) -> int:
-    """The ranks that an open chain's axis would span, from who sends nothing.
+    """The ranks that an open chain's axis would span, from the ranks that send nothing.
 
-    Of every span the last ``move`` ranks have no partner; the first ones if ``move`` is negative.
+    In every span, the last ``move`` ranks have no partner; the first ones if ``move`` is negative.
     """
     if move > 0:
         return int(np.argmin(sends)) + move

@@ -29,7 +29,7 @@ def pointer(counts: Ints) -> Ints:
 
 
 def row_of_entry(ptr: Ints) -> Ints:
-    """The row that each entry of a CSR table stands in, shape [entries]."""
+    """The row of each entry of a CSR table, shape [entries]."""
     return np.repeat(np.arange(len(ptr) - 1, dtype=np.int64), np.diff(ptr))
 
 

@@ -74,7 +74,7 @@ def all_ranks(world: int) -> RankSet:
 
 
 def pattern(sets: Sequence[RankSet]) -> Ranks:
-    """The ranks from 0 on after which the pattern of all these sets repeats, shape [period]."""
+    """The first ranks, after which the pattern of all these sets repeats, shape [period]."""
     return np.arange(math.lcm(*(item.period for item in sets)), dtype=np.int64)
 
 
@@ -99,7 +99,7 @@ def _divisors(number: int) -> list[int]:
 
 
 def chosen_ranks(ranks: str | Iterable[int], world: int) -> Ranks:
-    """Ranks by number, or as the command line has them: ``all``, ``0-7`` or ``0,3,8-11``.
+    """Ranks given as numbers, or as on the command line: ``all``, ``0-7`` or ``0,3,8-11``.
 
     Raises:
         UsageError: no such ranks.

@@ -1,1 +1,1 @@
-"""What a profiler saw: columns of ops, which file is what, steps, clocks."""
+"""What a profiler recorded: columns of ops, kinds of files, steps, clocks."""

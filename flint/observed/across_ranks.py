@@ -1,11 +1,11 @@
 """Groups of collectives that no trace names, from several ranks' traces together.
 
 The idea: members of a communicator run the same collectives on it in the same order, none leaves
-one before the last has come, and all leave nearly together.  So what a rank runs one after another
-on one stream (on a host: of one kind and size) is looked for in the other ranks' traces.  Of the
-groups that the traces list, or of the rows of a regular grid where they list none, the largest is
-taken whose members' times overlap in every collective, unless those of a smaller one leave much
-closer together.  Where several are as good, none is taken.
+one before the last has arrived, and all leave at nearly the same time.  So the sequence that a rank
+runs on one stream (on a host: of one kind and size) is searched for in the other ranks' traces.
+Among the groups that the traces list, or the rows of a regular grid if they list none, the largest
+whose members' times overlap in every collective is taken, unless the members of a smaller one leave
+much closer together.  If several are equally good, none is taken.
 
     groups = groups_across({0: [Untold(...)], 1: [Untold(...)]}, known, world=8)
     groups[0][17]       # ranks of unit 17 of rank 0
@@ -25,31 +25,31 @@ from numpy.typing import NDArray
 from flint.mesh.ragged import Ints
 
 Group: TypeAlias = tuple[int, ...]
-#: Nanoseconds by which times of one machine may be wrong: profilers fit devices' clocks to hosts'.
+#: Possible error of times on one machine, in nanoseconds: profilers fit devices' clocks to hosts'.
 BLUR = 20_000
-#: Nanoseconds below which no spread is closer than another.
+#: Spreads below this many nanoseconds count as equal.
 _SHARP = 5_000
-#: So much closer together must the members of a group leave than those of another as large.
+#: How much closer together the members of a group must leave than those of another of equal size.
 _CLEARLY = 2
-#: So much closer than those of a larger group, as far as that is not a matter of their number.
+#: How much closer than those of a larger group, corrected for their number.
 _MUCH = 3
-#: Collectives from which the difference of two clocks is concluded, and the size of a group of
-#: which others that fit are parts: so many overlap by chance nowhere.
+#: Number of collectives needed to infer the difference of two clocks, and to prefer a group over
+#: others that are parts of it: that many do not overlap by chance.
 ENOUGH = 4
-#: More ranks than grids are tried for.
+#: The most ranks for which grids are tried.
 _MOST = 1 << 16
 
 
 class Untold(NamedTuple):
-    """A collective whose group its own trace does not tell.
+    """A collective whose group its own trace does not record.
 
     Attributes:
         unit: its number in its rank's step.
         kind: StableHLO op name.
-        size: bytes that each member puts in; -1 unknown, or not the same on all.
-        members: ranks in the group; -1 unknown.
+        size: bytes that each member contributes; -1 if unknown or not equal.
+        members: number of ranks in the group; -1 if unknown.
         lane: the stream; -1 on a host.
-        start, end: nanoseconds; the end is -1 where it is not known.
+        start, end: nanoseconds; the end is -1 if unknown.
     """
 
     unit: int
@@ -61,7 +61,8 @@ class Untold(NamedTuple):
     end: int
 
 
-#: What is the same on all members: number of members, kinds and sizes, the how many-th such run.
+#: Properties that are equal on all members: number of members, kinds and sizes, and the number of
+#: such runs before.
 _Key: TypeAlias = tuple[int, tuple[tuple[str, int], ...], int]
 
 
@@ -76,11 +77,11 @@ class _Run(NamedTuple):
 def groups_across(
     ranks: Mapping[int, Sequence[Untold]], known: Mapping[int, frozenset[Group]], world: int | None
 ) -> dict[int, dict[int, Group]]:
-    """Groups by rank and unit, of those collectives whose group follows.
+    """Groups by rank and unit, for the collectives whose group can be inferred.
 
     Args:
-        ranks: of each traced rank its collectives without a group, in order of issue.
-        known: of each traced rank the groups of two and more that it is known to be in.
+        ranks: for each traced rank, its collectives without a group, in order of issue.
+        known: for each traced rank, the groups of two or more that it is known to be in.
         world: number of ranks of the run.
     """
     found: dict[int, dict[int, Group]] = {rank: {} for rank in ranks}
@@ -90,7 +91,7 @@ def groups_across(
             alike[key][rank] = run
     for (members, _, _), runs in alike.items():
         chosen = _Choice(runs, members, set(ranks), known, world).groups()
-        if not chosen and len(runs) > 1:  # on machines with clocks of their own, perhaps
+        if not chosen and len(runs) > 1:  # perhaps on machines with different clocks
             chosen = _Choice(_on_one_clock(runs), members, set(ranks), known, world).groups()
         for rank, group in chosen.items():
             found[rank].update(dict.fromkeys(runs[rank].units, group))
@@ -98,7 +99,7 @@ def groups_across(
 
 
 def _runs(items: Sequence[Untold]) -> Iterator[tuple[_Key, _Run]]:
-    """Runs of one rank, each under what is the same of it on all members."""
+    """Runs of one rank, by the properties that are equal on all members."""
     lanes: dict[tuple[int, int, str, int], list[Untold]] = defaultdict(list)
     for item in items:
         by = ("", -1) if item.lane >= 0 else (item.kind, item.size)
@@ -131,11 +132,11 @@ def _on_one_clock(runs: Mapping[int, _Run]) -> dict[int, _Run]:
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """Which group it is that some ranks run the same collectives in.
+    """Search for the group in which some ranks run the same collectives.
 
     Attributes:
-        runs: of each of these ranks.
-        members: number of ranks in each group; -1 unknown.
+        runs: the runs of each of these ranks.
+        members: number of ranks in each group; -1 if unknown.
         traced, known, world: as for ``groups_across``.
     """
 
@@ -146,14 +147,14 @@ class _Choice:
     world: int | None
 
     def groups(self) -> dict[int, Group]:
-        """The group of each rank; {} where nothing fits, or several groups fit as well."""
+        """The group of each rank; {} if nothing fits, or several groups fit equally well."""
         if len(self.runs) < 2:
             return {}
         listed = {rank: self.known.get(rank, frozenset()) for rank in self.runs}
         if any(listed.values()):
             own = {rank: self._best([(group,) for group in some]) for rank, some in listed.items()}
             found = {rank: choice[0] for rank, choice in own.items() if choice is not None}
-            # All members that were traced must have come to the same.
+            # All traced members must have found the same group.
             return {
                 rank: group
                 for rank, group in found.items()
@@ -163,10 +164,10 @@ class _Choice:
         return {rank: row for row in rows or () for rank in row if rank in self.runs}
 
     def _best(self, candidates: Sequence[tuple[Group, ...]]) -> tuple[Group, ...] | None:
-        """Of the candidates the one whose members meet, and leave together.
+        """The candidate whose members meet, and leave together.
 
-        The largest groups are taken unless smaller ones leave so much closer together that what
-        the others have in common is only the time of day.  Few collectives do not tell.
+        The largest groups are taken unless smaller ones leave so much closer together that the
+        others coincide only roughly in time.  A few collectives are not enough.
         """
         fitting: dict[int, list[tuple[float, tuple[Group, ...]]]] = defaultdict(list)
         for groups in candidates:
@@ -188,11 +189,12 @@ class _Choice:
         return None if found is None else found[1]
 
     def _apart(self, groups: tuple[Group, ...]) -> float | None:
-        """Nanoseconds by which the members' leaving spreads, as a median of standard deviations.
+        """Spread of the times when members leave, in nanoseconds, as a median of standard
+        deviations.
 
         Returns:
-            -1 where a rank has no traced partner; None where a partner ran something else, one
-            left a collective before another came, or no times are known.
+            -1 if a rank has no traced partner; None if a partner ran something else, one left a
+            collective before another arrived, or no times are known.
         """
         found: list[NDArray[np.float64]] = []
         alone = False
@@ -218,7 +220,7 @@ class _Choice:
 
 
 def _expected_range(count: int) -> float:
-    """Standard deviations between the first and the last of so many, as they are spread normally.
+    """Expected distance between the first and the last of n normal values, in standard deviations.
 
     1.13 of two, 2.06 of four, 2.85 of eight, 4.74 of 64 (the d2 of quality control), within 4%.
     """

@@ -1,8 +1,8 @@
-"""Traces in archives: tar, packed or not, and zip, as clusters hand them over.
+"""Traces in archives: tar, compressed or not, and zip, as downloaded from clusters.
 
-The idea: an archive stands for the folder that it was made of.  Its traces are unpacked beside each
-other into one folder, whatever folders they were in; everything else in it stays packed.  What
-comes out is bounded like the content of any packed file.
+The idea: an archive is treated like the folder that it was made from.  Its traces are unpacked into
+one folder, whatever folders they were in; other files stay packed.  The unpacked size is limited as
+for any packed file.
 
     unpack(Path("profiles.tar.gz"), folder)
 """
@@ -23,18 +23,18 @@ from flint.errors import FlintError
 from flint.host.packed_files import check_ratio, pieces
 from flint.observed.reading import ZIP
 
-#: More bytes than the traces of one archive may have.
+#: The most bytes of the traces of one archive.
 _MAX_BYTES = 8 << 30
-#: More members than an archive may have.
+#: The most members of an archive.
 _MAX_MEMBERS = 100_000
-#: Bytes of a zip archive's list of members; `zipfile` takes all of it into memory.
+#: The most bytes of a zip archive's list of members; `zipfile` reads all of it into memory.
 _MAX_DIRECTORY = 16 << 20
 _PIECE = 1 << 20
-#: Bytes of a tar's header that has more than a name; `tarfile` takes all of it into memory.
+#: The most bytes of an extended tar header; `tarfile` reads all of it into memory.
 _MAX_HEADER = 1 << 20
-#: Types of such headers: names and attributes of the next member or of all, in pax and GNU forms.
+#: Types of such headers: names and attributes of the next or of all members, in pax and GNU form.
 _NAMES = (b"x", b"g", b"X", b"L", b"K")
-#: What `zipfile` and `tarfile` raise about damaged archives, beside their own.
+#: Exceptions of `zipfile` and `tarfile` about damaged archives, in addition to their own.
 _DAMAGED = (lzma.LZMAError, struct.error, zlib.error, EOFError, ValueError)
 _TRACES = (".json", ".json.gz", ".et", ".et.gz", ".xplane.pb", ".sqlite")
 
@@ -43,8 +43,8 @@ def unpack(path: Path, folder: Path) -> None:
     """Unpack the traces of an archive.
 
     Args:
-        path: of the archive.
-        folder: a new one, where its traces go.
+        path: path of the archive.
+        folder: a new folder for its traces.
 
     Raises:
         FlintError: the archive is damaged, has no trace in it, or becomes too large.
@@ -74,23 +74,25 @@ def unpack(path: Path, folder: Path) -> None:
 
 
 class _Header(tarfile.TarInfo):
-    """A member's header, of a bounded size."""
+    """A member's header with a limited size."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        """The header in these bytes; one that only has names says how long they are."""
+        """The header in these bytes, with the length of extended ones checked."""
         found = super().frombuf(buf, encoding, errors)
         if found.type in _NAMES and found.size > _MAX_HEADER:
             raise tarfile.ReadError(f"a header of {found.size:,} bytes")
         return found
 
     def _proc_gnusparse_10(self, *_: object) -> None:
-        """Of a sparse file's map, read in quadratic time: such files are no traces."""
+        """Refuse a sparse file's map, which is read in quadratic time: such files are not
+        traces.
+        """
         raise tarfile.ReadError("a sparse file in it")
 
 
 def _name(member: str, taken: set[str]) -> str:
-    """A plain file name; those of another folder of the same name are preceded by the folder's."""
+    """A plain file name, preceded by the folder's name if another folder has the same name."""
     parts = [part for part in PurePosixPath(member).parts if part not in ("/", "..")]
     name = parts[-1] if parts else ""
     while name in taken and len(parts) > 1:
@@ -102,7 +104,7 @@ def _name(member: str, taken: set[str]) -> str:
 
 
 def _members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    """Name and content of each plain file, one after the other."""
+    """Name and content of each plain file, in order."""
     with path.open("rb") as file:
         if file.read(len(ZIP)) == ZIP:
             yield from _of_zip(path)
@@ -139,10 +141,10 @@ def _of_zip(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
 
 
 class _ZipFile(io.FileIO):
-    """A zip archive's file, of which only the list of members is read in one large piece."""
+    """A zip archive's file; only the list of members is read in one large piece."""
 
     def read(self, size: int | None = -1) -> Any:
-        """So many bytes; of a list that is too long, none."""
+        """Read bytes; none if the list is too long."""
         if size is not None and size > _MAX_DIRECTORY:
             raise zipfile.BadZipFile(f"a list of members of {size:,} bytes")
         return super().read(size)

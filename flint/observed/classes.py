@@ -1,8 +1,8 @@
-"""Classes of ops, and which class an op of PyTorch, of StableHLO or of HLO belongs to.
+"""Classes of ops, and the class of an op of PyTorch, StableHLO or HLO.
 
-The idea: a comparison is made class by class, and a class says how much a difference weighs.  Of
-collectives, GEMMs, convolutions and attention every single one must be accounted for; element-wise
-work, reductions and copies are what compilers fuse and libraries split.
+The idea: ops are compared class by class, and the class decides how important a difference is.
+Every collective, GEMM, convolution and attention must be accounted for; element-wise work,
+reductions and copies may be fused by compilers and split by libraries.
 
     aten_class("aten::addmm")        # OpClass.GEMM
     hlo_class("all-reduce-start")    # OpClass.ALL_REDUCE
@@ -17,7 +17,7 @@ from flint.graph.work import Role
 
 
 class OpClass(StrEnum):
-    """What a comparison counts together."""
+    """Classes that a comparison counts."""
 
     GEMM = "GEMM"
     CONVOLUTION = "convolution"
@@ -26,7 +26,7 @@ class OpClass(StrEnum):
     REDUCTION = "reduction"
     COPY = "copy"
     OTHER = "other"
-    FREE = "free"  # no kernel of its own: views, allocations, bookkeeping of the profiler
+    FREE = "free"  # no separate kernel: views, allocations, bookkeeping of the profiler
     ALL_REDUCE = "all-reduce"
     ALL_GATHER = "all-gather"
     REDUCE_SCATTER = "reduce-scatter"
@@ -44,7 +44,7 @@ class OpClass(StrEnum):
 
     @property
     def weight(self) -> int:
-        """An op is one with what it calls if that weighs less: a sum fills, a cast copies."""
+        """Weight: an op includes lighter ops that it calls: a sum fills, a cast copies."""
         return _WEIGHTS.get(self, 4)
 
     @property
@@ -89,7 +89,7 @@ _C10D: dict[str, OpClass] = {
     "allreduce": OpClass.ALL_REDUCE,
     "allreducecoalesced": OpClass.ALL_REDUCE,
     "allreducesparse": OpClass.ALL_REDUCE,
-    "reduce": OpClass.ALL_REDUCE,  # which StableHLO has in its place
+    "reduce": OpClass.ALL_REDUCE,  # StableHLO's counterpart
     "reduceoop": OpClass.ALL_REDUCE,
     "allgather": OpClass.ALL_GATHER,
     "allgatherbase": OpClass.ALL_GATHER,
@@ -115,7 +115,7 @@ _C10D: dict[str, OpClass] = {
 
 
 def c10d_class(name: str) -> OpClass | None:
-    """The class of a collective as PyTorch names it; None of a barrier, a wait and other names."""
+    """The class of a collective by PyTorch's name; None for a barrier, a wait and other names."""
     return _C10D.get(name.replace("_", "").lower())
 
 
@@ -150,7 +150,7 @@ _FREE = _names(
     "detach alias split split_with_sizes chunk unbind unflatten flatten_dense_tensors lift_fresh "
     "unflatten_dense_tensors result_type is_same_size item _local_scalar_dense set resize "
     "is_nonzero resolve_conj resolve_neg view_as to lift record_stream is_pinned "
-    # Which call others, but for dropouts that drop nothing and questions.
+    # Ops that call others, and dropouts that drop nothing, and queries.
     "dropout feature_dropout alpha_dropout feature_alpha_dropout cudnn_is_acceptable is_complex "
     "is_floating_point"
 )
@@ -170,9 +170,9 @@ _ELEMENTWISE = _names(
     "mse_loss_backward smooth_l1_loss_backward huber_loss_backward binary_cross_entropy_backward "
     "_fused_adamw _fused_adam _fused_sgd"
 )
-#: Begins a library's op for a recurrent layer in one direction, and the one for its gradients.
+#: Prefix of a library's op for a recurrent layer in one direction, and of that for its gradients.
 RECURRENT_LIBRARY = "mkldnn_rnn_layer"
-#: Begins a kernel of Inductor's in C++, which profilers name where it is asked to
+#: Prefix of Inductor's C++ kernels, which profilers name if that is enabled
 #: (``torch._inductor.config.cpp.enable_kernel_profile``).
 _FUSED_IN_CPP = re.compile(r"(graph_\d+_)?(kernel_)?cpp_fused_")
 _ATTENTION = re.compile(r"^_?(scaled_dot_product|flash|efficient|cudnn|flex)_?.*attention")
@@ -182,7 +182,7 @@ _CONVOLUTION = re.compile(r"conv(olution|\dd|_transpose)")
 def base_name(name: str) -> str:
     """``aten::add_`` and ``aten.add.out`` both as ``add``: no namespace, overload or in-place mark.
 
-    An op that works in place is the same kernel with another place for its result.
+    An in-place op is the same kernel with another place for its result.
     """
     head = name.rsplit("::", 1)[-1] if "::" in name else name
     if "::" not in name and "." in name:

@@ -1,13 +1,13 @@
-"""Clocks of the ranks, from the collectives in which they meet.
+"""Differences of the ranks' clocks, from the collectives in which they meet.
 
-The idea: no member leaves a collective before the last has come, so on one clock all members'
+The idea: no member leaves a collective before the last has arrived, so on one clock all members'
 intervals have a moment in common.  For ranks a and b that bounds how far b's clock is ahead of a's,
 
     start_b - end_a <= ahead <= end_b - start_a        for every collective of both,
 
-and since members leave nearly together, the median of end_b - end_a estimates it.  Where nothing
-lies within the bounds of all collectives, the traces are of different runs or the clocks drift, and
-then nothing is concluded from times across ranks.
+and since members leave nearly together, the median of end_b - end_a estimates it.  If no value is
+within the bounds of all collectives, the traces are from different runs or the clocks drift, and
+then times are not compared across ranks.
 
     Meetings().add(rank, key, start, end, duration)
 """
@@ -21,10 +21,10 @@ from typing import NamedTuple, TypeAlias
 
 from flint.observed.classes import OpClass
 
-#: What is the same of a collective on all of its ranks: its class, its group, the how many-th.
+#: Identifies a collective on all of its ranks: its class, its group and its number.
 Key: TypeAlias = tuple[OpClass, tuple[int, ...], int]
-#: Nanoseconds by which timestamps of one clock may be wrong: devices' clocks are fitted to the
-#: host's by the profiler.
+#: Possible error of timestamps on one clock, in nanoseconds: the profiler fits devices' clocks to
+#: the host's.
 _BLUR = 20_000
 
 
@@ -41,10 +41,10 @@ class Clock:
     """A rank's clock against that of the lowest rank that it can be compared with.
 
     Attributes:
-        rank, reference: whose, against whose.
-        ahead: estimated seconds; 0 where the clocks may agree.
-        least, most: bounds of it, seconds.
-        collectives: how many it was concluded from.
+        rank, reference: the rank, and the rank that it is compared with.
+        ahead: estimated seconds; 0 if the clocks may agree.
+        least, most: its bounds, in seconds.
+        collectives: number of collectives that it was inferred from.
         agree: whether one number fits all of them.
     """
 
@@ -59,12 +59,12 @@ class Clock:
 
 @dataclass(slots=True)
 class Meetings:
-    """Collectives by what is the same on all of their ranks."""
+    """Collectives, identified across ranks."""
 
     found: dict[Key, dict[int, Presence]] = field(default_factory=lambda: defaultdict(dict))
 
     def add(self, rank: int, key: Key, presence: Presence) -> None:
-        """A rank took part."""
+        """Add a rank's participation."""
         self.found[key][rank] = presence
 
     def waiting(self) -> dict[Key, dict[int, int]]:

@@ -1,8 +1,7 @@
-"""Device events of a trace as its file lists them: every step, every stream, and nothing inferred.
+"""Device events of a trace as listed in its file: all steps and streams, nothing inferred.
 
-The idea: what becomes a workload is one step, linked.  Those who count a whole trace, as other
-tools do, need its events as they stand, with the call that launched each and the marks of the
-steps.
+The idea: a workload is made from one step, with links resolved.  Code that counts a whole trace,
+like other tools, needs the unchanged events, with the call that launched each and the step marks.
 
     events = registry.converter("kineto-device-events")(Path("rank0.json.gz"))
     events.duration[events.kernel].sum()        # nanoseconds of all kernels, copies and fills
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 from flint.mesh.ragged import Ints
 
-#: In the place of a time or a number that an event does not have.
+#: Replaces a time or a number that an event does not have.
 UNTOLD: Final = -1
 
 
@@ -28,17 +27,17 @@ class DeviceEvents:
 
     Attributes:
         path: the file.
-        rank: whose it is; None where the file does not say.
-        names: what ``name`` points into.
+        rank: its rank; None if the file does not name it.
+        names: the strings that ``name`` indexes.
         name: shape [events].
         start, duration: nanoseconds, shape [events].
-        stream: as the profiler numbers them, shape [events].
-        launched: nanosecond at which the host made the call that launched it, ``UNTOLD`` where the
-            file has no such call, shape [events].
+        stream: the profiler's number, shape [events].
+        launched: nanosecond of the host call that launched it, ``UNTOLD`` if the file has no such
+            call, shape [events].
         kernel: kernels, copies and fills; the others are marks and synchronisation, shape [events].
         correlated: whether it names a call, shape [events].
-        marks: nanosecond at which each mark of a step begins, whatever timeline it is on.
-        steps: how many steps the marks name.
+        marks: nanosecond at which each step mark begins, on any timeline.
+        steps: number of steps that the marks name.
         fractional: whether the file has fractions of microseconds.
     """
 

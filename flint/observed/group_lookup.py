@@ -1,4 +1,4 @@
-"""What a trace has of an op outside of its own row: the op around it, the kernels of others.
+"""Facts about an op outside its own row: in the enclosing op, or in other ops' kernels.
 
 The idea: profilers record a collective at several levels, and only one of them may name the group,
 the reduction or the element type; a kernel may be launched for several collectives at once, or by
@@ -20,12 +20,12 @@ from flint.observed.columns import Observed, OpFacts
 
 TOGETHER = "collectives issued as one batch, whose kernel was not launched by a single op"
 
-#: So many ops around a collective are looked at.
+#: The most enclosing ops of a collective that are examined.
 _DEPTH = 8
 
 
 def with_outer_facts(trace: Observed, rows: Ints) -> list[OpFacts]:
-    """Facts of some rows; of a collective also what only an op around it names."""
+    """Facts of some rows; for a collective, also those that only an enclosing op records."""
     found = []
     known: dict[tuple[OpFacts, OpFacts], OpFacts] = {}
     for row, number in zip(rows.tolist(), trace.op[rows].tolist(), strict=True):
@@ -42,7 +42,7 @@ def with_outer_facts(trace: Observed, rows: Ints) -> list[OpFacts]:
 
 
 def _completed(facts: OpFacts, outer: OpFacts) -> OpFacts:
-    """A collective with what the op that calls it says more."""
+    """A collective with the additional facts of the op that calls it."""
     if facts.parts is None and outer.parts is not None:
         facts = replace(facts, operands=outer.operands, parts=outer.parts)
     return replace(
@@ -54,7 +54,9 @@ def _completed(facts: OpFacts, outer: OpFacts) -> OpFacts:
 
 
 def _calls(outer: OpFacts, facts: OpFacts) -> bool:
-    """Whether an op is what a collective around it calls: the same kind on as many elements."""
+    """Whether an op is called by an enclosing collective: the same kind on the same number of
+    elements.
+    """
     return outer.kind == facts.kind and outer.elements == facts.elements
 
 
@@ -82,7 +84,7 @@ def without_kernel(trace: Observed, rows: Ints) -> list[int]:
 
 
 def launched_together(trace: Observed, rows: Ints) -> list[int]:
-    """Positions of kernels that are of collectives, and of no op."""
+    """Positions of kernels of collectives that belong to no op."""
     return [
         place
         for place, row in enumerate(rows.tolist())
@@ -94,7 +96,7 @@ def launched_together(trace: Observed, rows: Ints) -> list[int]:
 
 
 def _around(trace: Observed, row: int) -> list[int]:
-    """A row and those around it, the innermost first."""
+    """A row and the enclosing ones, the innermost first."""
     found: list[int] = []
     while row >= 0 and len(found) < _DEPTH:
         found.append(row)

@@ -10,7 +10,7 @@ from flint.observed.columns import OpFacts
 
 
 def described(facts: OpFacts) -> str:
-    """An op in words: its name, and its sizes as far as they are known."""
+    """An op as text: its name, and its sizes as far as they are known."""
     text = facts.name
     if facts.gemms:
         text += " " + ", ".join(f"{b}x{m}x{n}x{k}" for b, m, n, k in facts.gemms[:3])

@@ -1,4 +1,4 @@
-"""Which compiled programs every rank ran, in order: what a profile of several programs tells.
+"""Which compiled programs every rank ran, in order, from a profile of several programs.
 
 runs.by_rank[0][3].name                 # "jit_momentum", the fourth program that rank 0 ran
 """

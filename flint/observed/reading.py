@@ -1,4 +1,4 @@
-"""Which reader a post-execution trace is for, by what is in the file and not by its name.
+"""The reader for a post-execution trace, chosen by the file's content, not its name.
 
 read_trace(Path("profile/"))        # the converter "xplane"
 """
@@ -18,14 +18,14 @@ from flint.observed.columns import Observed
 from flint.observed.program_runs import ProgramRuns
 
 _HEAD = 1 << 16
-#: Files of a folder that are taken for traces of ranks.
+#: Files of a folder that count as traces of ranks.
 _ENDINGS = (".json", ".json.gz", ".et", ".et.gz", ".sqlite")
 _SQLITE = b"SQLite format 3\0"
 ZIP = b"PK\x03\x04"
 _TAR, _TAR_AT = b"ustar", 257
-#: Tables of groups beside Chakra traces.
+#: Tables of groups next to Chakra traces.
 _NO_TRACES = ("comm_group.json", "comm_groups.json")
-#: One of these stands at the beginning of a Kineto trace; lists of process groups may be long.
+#: A Kineto trace begins with one of these; lists of process groups may be long.
 _KINETO = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"', b'"ph"')
 
 _IN_SEQUENCE = "the capture is several programs in sequence; give a JAX profile"
@@ -36,12 +36,12 @@ def read_trace(path: Path, program: tuple[str, int] | None = None) -> Observed:
 
     Args:
         path: the trace.
-        program: of a JAX profile, the program to read: its name, and how many others of that name
+        program: for a JAX profile, the program to read: its name, and how many others of that name
             ran before it.
 
     Raises:
         UsageError: there is no such file.
-        FlintError: it is of no form that we know, or its reader says what is wrong.
+        FlintError: its format is unknown, or its reader reports an error.
     """
     if not path.exists():
         raise UsageError(f"{path}: no such file or folder")
@@ -67,7 +67,7 @@ def read_runs(path: Path, program: tuple[str, int]) -> ProgramRuns:
 
 
 def _is_archive(head: bytes) -> bool:
-    """Whether a file is one, by its first bytes, unpacked if they are gzip."""
+    """Whether a file is an SQLite database, by its first bytes, unpacked if they are gzip."""
     return head.startswith(ZIP) or head[_TAR_AT : _TAR_AT + len(_TAR)] == _TAR
 
 
@@ -81,7 +81,7 @@ def begins_archive(path: Path) -> bool:
 
 
 def expanded(paths: Sequence[Path]) -> list[Path]:
-    """Traces of ranks in the place of a folder that holds such; JAX profile folders stay.
+    """Traces of ranks in place of a folder that contains them; JAX profile folders stay.
 
     Raises:
         UsageError: there is no such file or folder.
@@ -110,7 +110,7 @@ def expanded(paths: Sequence[Path]) -> list[Path]:
 
 
 def is_jax_profile(path: Path) -> bool:
-    """Whether it is a profile of JAX, which has the programs that ran: its folder, or a file."""
+    """Whether it is a JAX profile, which contains the executed programs: its folder, or a file."""
     if path.is_dir():
         return any(path.glob("**/*.xplane.pb"))
     return path.name.endswith(".xplane.pb")
@@ -140,7 +140,7 @@ def form_of(path: Path) -> str:
     """The converter that reads a trace, by its content.
 
     Raises:
-        FlintError: it is no trace that is known, or cannot be read.
+        FlintError: it is not a known kind of trace, or cannot be read.
     """
     if path.is_dir():
         return "xplane-ops"

@@ -11,7 +11,7 @@ from flint.errors import FlintError
 from flint.mesh.ragged import Ints
 from flint.observed.columns import Observed, OpFacts
 
-#: More rows than a trace may have.
+#: The most rows of a trace.
 MAX_ROWS = 50_000_000
 #: Columns of ``Observed``, in the order of ``ObservedRows.add``.
 COLUMNS = ("op", "rank", "step", "start", "duration", "end", "stream", "parent", "launches")
@@ -54,7 +54,7 @@ class ObservedRows:
         number = len(self._op)
         self._check(1)
         self._op.append(self.number_of(facts))
-        # One after the other: in a loop they take twice as long.
+        # Written out, because a loop takes twice as long.
         self._rank(rank)
         self._step(step)
         self._start(start)
@@ -66,7 +66,7 @@ class ObservedRows:
         return number
 
     def number_of(self, facts: OpFacts) -> int:
-        """The place of facts among those of all rows."""
+        """The index of facts among those of all rows."""
         return self.facts.setdefault(facts, len(self.facts))
 
     def extend(self, **columns: Ints) -> None:
@@ -84,7 +84,7 @@ class ObservedRows:
             raise FlintError(f"{self.path}: more than {MAX_ROWS:,} ops")
 
     def note(self, text: str, count: int = 1) -> None:
-        """Count something that the report should say."""
+        """Count a note for the report."""
         self.notes[text] = self.notes.get(text, 0) + count
 
     def finish(

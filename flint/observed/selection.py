@@ -1,9 +1,9 @@
-"""Which rows of a PyTorch trace are compared: the level at which the capture speaks.
+"""Which rows of a PyTorch trace are compared: those at the capture's level.
 
-The idea: profilers list an op and all inside of it, ``aten::linear`` and its ``aten::addmm``.
-The outermost op whose name the capture has is taken whole; where it has none, the innermost that
-launched a kernel (on a device), or that has no work of its own weight inside (on a CPU).  Of a
-DTensor's op, which has global shapes, what is inside is taken: the ops on the rank's own part.
+The idea: profilers list an op and everything inside it, ``aten::linear`` and its ``aten::addmm``.
+The outermost op whose name the capture has is taken as a whole; if there is none, the innermost
+that launched a kernel (on a device), or that contains no op of its own weight (on a CPU). For a
+DTensor's op, which has global shapes, the ops inside it, on the rank's own part, are taken.
 
     selected(trace, trace.rows(0, 2), names={"addmm", "mm"})
 """
@@ -18,7 +18,7 @@ from flint.mesh.ragged import Ints
 from flint.observed.classes import OpClass, aten_class, base_name
 from flint.observed.columns import Observed, OpFacts
 
-#: Ops by the name of a library that implements them -> PyTorch's own name of the same op.
+#: Library-specific names of ops -> PyTorch's own name of the same op.
 LIBRARY_NAMES = {
     "cudnn_convolution": "convolution",
     "miopen_convolution": "convolution",
@@ -31,27 +31,28 @@ LIBRARY_NAMES = {
 }
 
 #: Ops that only call others, on every backend (CompositeImplicitAutograd in PyTorch's
-#: native_functions.yaml).  One with nothing inside of it is no kernel: execution traces tell the
-#: parent of an op wrongly where another thread's op ends at the same moment.
+#: native_functions.yaml).  One with nothing inside it is not a kernel: execution traces record a
+#: wrong parent if another thread's op ends at the same moment.
 CALLERS = frozenset({"linear", "matmul", "einsum", "bilinear", "tensordot", "inner", "conv2d"})
 
-#: Note of ops that are not where an execution trace has them.
+#: Note about ops that are not where an execution trace puts them.
 MOVED = "ops with an impossible recorded nesting: moved to where they fit"
 
 STOPPED = (
     "a product that started but never ran: activation checkpointing already had all that it needed"
 )
 
-#: So far an op is looked for among those around it.
+#: The most enclosing ops that are searched for an op.
 _DEPTH = 16
 
-#: What PyTorch records when an op goes to a tensor subclass: what it holds then follows as an op.
+#: Recorded by PyTorch when an op is dispatched to a tensor subclass: the inner op follows
+#: separately.
 _SUBCLASS = "PythonSubclass"
 
-#: In the name of a kernel that is the CPU's for an op without this in its name.
+#: Part of the names of CPU kernels for ops that lack it in their name.
 _FOR_CPU = "_for_cpu"
 
-#: Ranges that begin in Python or in autograd's engine, which no op of aten calls by itself.
+#: Ranges that begin in Python or in autograd's engine, which aten ops do not call themselves.
 _RANGES = ("autograd::engine", "ProfilerStep", "Optimizer.", "FSDP::")
 
 
@@ -67,11 +68,11 @@ def plain_name(name: str) -> str:
 
 
 def selected(trace: Observed, rows: Ints, names: Set[str]) -> tuple[Ints, Ints]:
-    """The rows to compare, in order, and nanoseconds of each with all that is inside of it.
+    """The rows to compare, in order, and nanoseconds of each with everything inside it.
 
     Args:
         trace: from Kineto or an execution trace.
-        rows: of one rank and step.
+        rows: the rows of one rank and step.
         names: ``plain_name`` of every op that the capture has.
     """
     parents, facts = _nested(trace, rows)
@@ -97,7 +98,9 @@ def selected(trace: Observed, rows: Ints, names: Set[str]) -> tuple[Ints, Ints]:
         if on_device:
             time[outer] += time[i]
         around = outer
-        for _ in range(_DEPTH):  # DTensor's op, of global shapes, around the op on this rank's part
+        for _ in range(
+            _DEPTH
+        ):  # DTensor's op, with global shapes, around the op on this rank's part
             if around < 0 or repeated[around]:
                 break
             same = plain[facts[around]] == plain[facts[i]]
@@ -140,7 +143,7 @@ def selected(trace: Observed, rows: Ints, names: Set[str]) -> tuple[Ints, Ints]:
 
 
 def outermost(trace: Observed, rows: Ints, names: Set[str]) -> list[str]:
-    """Of each row, the outermost op of these names that it is in, or ""; [] where none ran."""
+    """For each row, the outermost enclosing op with one of these names, or ""; [] if none ran."""
     wanted = {number for number, facts in enumerate(trace.facts) if facts.name in names}
     if not wanted:
         return []
@@ -156,7 +159,7 @@ def outermost(trace: Observed, rows: Ints, names: Set[str]) -> list[str]:
 
 
 def moved(trace: Observed, rows: Ints) -> int:
-    """How many ops of an execution trace are taken to be elsewhere than it says (``selected``)."""
+    """How many ops of an execution trace are moved (``selected``)."""
     if trace.form != "pytorch-et":
         return 0
     parents, facts = _nested(trace, rows)
@@ -165,23 +168,23 @@ def moved(trace: Observed, rows: Ints) -> int:
 
 
 def stopped(trace: Observed, rows: Ints) -> int:
-    """Products among some rows that began and never ran."""
+    """Products among some rows that began but never ran."""
     return len(_halted(trace, *_nested(trace, rows)))
 
 
 def _nested(trace: Observed, rows: Ints) -> tuple[list[int], list[OpFacts]]:
-    """Of each row, the position among them of the op that it is in, -1 for none, and its facts."""
+    """For each row, the position of its enclosing op among them, -1 for none, and its facts."""
     place = {int(row): i for i, row in enumerate(rows)}
     parents = [place.get(int(parent), -1) for parent in trace.parent[rows]]
     return parents, [trace.facts[int(op)] for op in trace.op[rows]]
 
 
 def _halted(trace: Observed, parents: list[int], facts: list[OpFacts]) -> set[int]:
-    """Products that hold nothing but what keeps their arguments.
+    """Products that contain nothing except ops that save their arguments.
 
-    Activation checkpointing computes a layer again until it has all that the backward pass needs;
-    the last op keeps its arguments, whereupon an exception ends it (torch/utils/checkpoint.py,
-    early stopping).  One that runs on a CPU always calls more.
+    Activation checkpointing recomputes a layer until it has everything that the backward pass
+    needs; the last op saves its arguments, and then an exception ends it
+    (torch/utils/checkpoint.py, early stopping).  One that runs on a CPU always calls more.
     """
     held: dict[int, set[str]] = {}
     if trace.backend != "cpu":
@@ -195,8 +198,8 @@ def _halted(trace: Observed, parents: list[int], facts: list[OpFacts]) -> set[in
 def _repaired(parents: list[int], facts: list[OpFacts], threads: list[int]) -> list[int]:
     """Parents as far as they can be true.
 
-    Where an op ends on another thread while one on this thread ends, execution traces end the wrong
-    one: what follows is recorded inside of an op that is over, or beside one that is not.
+    If an op on another thread ends at the same time as one on this thread, execution traces end the
+    wrong one: later ops are recorded inside an op that has ended, or outside one that has not.
     """
     found: list[int] = []
     sibling: dict[tuple[int, int], int] = {}
@@ -216,7 +219,7 @@ def _repaired(parents: list[int], facts: list[OpFacts], threads: list[int]) -> l
     return found
 
 
-#: What an op ends with -> ops that do.
+#: Suffix -> ops that end with it.
 _ENDS = {
     "copy": frozenset({"clone", "_to_copy"}),
     "zero": frozenset({"zeros", "zeros_like", "new_zeros"}),
@@ -225,9 +228,9 @@ _ENDS = {
 
 
 def _is_inside(before: OpFacts, facts: OpFacts, held: int) -> bool:
-    """Whether an op that is recorded behind another one, with so many inside, can only be inside.
+    """Whether an op recorded after another one can only be inside it.
 
-    An op on a list calls as many on single tensors as the list has, where it calls any.
+    An op on a list calls as many ops on single tensors as the list has, if it calls any.
     """
     if not before.name.startswith("aten::"):
         return False

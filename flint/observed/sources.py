@@ -1,8 +1,8 @@
-"""Traces wherever they come from, as files and folders that can be opened again and again.
+"""Traces from any source, as files and folders that can be opened again and again.
 
-The idea: a trace is opened several times, to see what it is, of which steps, and what ran.  A pipe
-gives its content once, and an archive has to be unpacked, so both become temporary files, piece by
-piece.  Whatever is said of those files calls them by the name that was given.
+The idea: a trace is opened several times, to find its kind, its steps, and what ran.  A pipe can be
+read only once, and an archive has to be unpacked, so both become temporary files, piece by piece.
+Messages about those files use the names that were given.
 
     with openable([Path("/dev/stdin"), Path("run.tar.gz")]) as traces:
         traces.paths, traces.named(f"{traces.paths[1]}/rank0.json: no ops in it")
@@ -20,16 +20,16 @@ from flint.host.packed_files import packed_pieces
 from flint.host.temporary import temporary_folder
 from flint.observed.reading import begins_archive, form_of
 
-#: More bytes than may come through a pipe.
+#: The most bytes that may come through a pipe.
 _MAX_BYTES = 8 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """Files and folders that can be opened as often as is convenient.
+    """Files and folders that can be opened repeatedly.
 
     Attributes:
-        paths: of each source its own, or a copy's.
+        paths: for each source its own path, or that of a copy.
         copies: path of a copy -> the source's.
     """
 
@@ -37,7 +37,7 @@ class Traces:
     copies: dict[str, str] = field(default_factory=dict)
 
     def named(self, text: str) -> str:
-        """A text with the sources' names in the place of their copies'."""
+        """A text with the sources' names in place of those of their copies."""
         for copy, source in self.copies.items():
             text = text.replace(copy, source)
         return text
@@ -45,13 +45,13 @@ class Traces:
 
 @contextmanager
 def openable(sources: Sequence[Path]) -> Iterator[Traces]:
-    """The sources until the block ends: a file in the place of each pipe or device, and a folder of
-    its traces in that of each archive.
+    """The sources until the block ends, with a file in place of each pipe or device, and a folder
+    of traces in place of each archive.
 
     Raises:
         UsageError: there is no such file or folder.
-        FlintError: what comes cannot be read, is no trace, or does not end within 8 GiB; an archive
-            is damaged, or has no trace in it.
+        FlintError: the content cannot be read, is not a trace, or does not end within 8 GiB; an
+            archive is damaged, or has no trace in it.
     """
     traces = Traces()
     with ExitStack() as temporary:
@@ -64,7 +64,8 @@ def openable(sources: Sequence[Path]) -> Iterator[Traces]:
                     path = _place(traces, source, temporary)
                     _copy(source, path)
                 if not path.is_dir() and begins_archive(path):
-                    # Few are: what unpacks them takes longer to import than to look at a file.
+                    # Few sources are archives, and importing the unpacking code takes longer than
+                    # looking at a file.
                     from flint.observed.archives import unpack
 
                     packed, path = path, _place(traces, source, temporary)
@@ -77,14 +78,14 @@ def openable(sources: Sequence[Path]) -> Iterator[Traces]:
 
 
 def _place(traces: Traces, source: Path, temporary: ExitStack) -> Path:
-    """Where the copy of a source goes, under the source's own name, in a folder of its own."""
+    """The path for the copy of a source, under the source's own name, in a separate folder."""
     copy = temporary.enter_context(temporary_folder()) / source.name
     traces.copies[str(copy)] = str(source)
     return copy
 
 
 def _copy(source: Path, path: Path) -> None:
-    """Write what comes, as it is; what begins like no trace is refused at its beginning."""
+    """Write the content unchanged; content that does not begin like a trace is refused at once."""
     with path.open("wb") as file:
         for piece in packed_pieces(source, _MAX_BYTES):
             begins = file.tell() == 0

@@ -1,9 +1,9 @@
-"""Which step of a trace is compared, and which steps are like it.
+"""Which step of a trace is compared, and which steps are equal to it.
 
-The idea: steps are alike if the same heavy ops ran in them, as often.  The last of those that most
-are like is taken, so that steps of warming up do no harm; of an execution trace, the one with the
-fewest ops that it nests as they cannot be.  Where no such majority is, the user chooses; the error
-names the op that makes the difference.
+The idea: steps are equal if the same heavy ops ran in them, the same number of times.  The last
+step of the majority is taken, so that warm-up steps do no harm; in an execution trace, the one with
+the fewest impossible nestings.  If there is no majority, the user chooses; the error names the op
+that differs.
 
     chosen = choose(trace, rank=0, wanted=None)
     chosen.step, chosen.alike
@@ -22,7 +22,7 @@ from flint.observed.columns import Observed
 from flint.observed.op_text import described
 from flint.observed.selection import moved
 
-#: ``--step`` for the mean time of all steps alike.
+#: ``--step`` for the mean time of all equal steps.
 MEAN = "mean"
 _NAMED = 3
 
@@ -32,8 +32,8 @@ class Chosen:
     """The steps of a rank.
 
     Attributes:
-        step: the one that is compared, an index into the trace's steps.
-        alike: it and those like it, whose times may be averaged.
+        step: the compared step, as an index into the trace's steps.
+        alike: this and the equal steps, whose times may be averaged.
         notes: what was left out, and why.
     """
 
@@ -46,13 +46,14 @@ def choose(trace: Observed, rank: int, wanted: str | None) -> Chosen:
     """The step to compare.
 
     Args:
-        trace: where from.
-        rank: whose.
-        wanted: a step's name or the number in it; ``MEAN`` and None leave the choice to us.
+        trace: the trace.
+        rank: the rank.
+        wanted: a step's name or the number in it; with ``MEAN`` or None, the step is chosen
+            automatically.
 
     Raises:
         UsageError: no step of that name or number.
-        FlintError: no step with anything to compare, or steps of which most are not alike.
+        FlintError: no step has anything to compare, or there is no majority of equal steps.
     """
     counts = _counts(trace, rank)
     if wanted not in (None, MEAN):
@@ -125,15 +126,15 @@ def _times(count: int) -> str:
 
 
 def mean_times(ops: Ints, times: Ints, others: list[tuple[Ints, Ints]]) -> tuple[Ints, int]:
-    """Times of a step's ops, the mean over it and others in which the same ops ran.
+    """Times of a step's ops, as the mean over it and other steps with the same ops.
 
     Args:
         ops: what ran in the step, shape [ops].
         times: nanoseconds of each.
-        others: the same of other steps; the n-th run of an op is compared with the n-th.
+        others: the same for other steps; the n-th run of an op is compared with the n-th.
 
     Returns:
-        The mean of each, and over how many steps.
+        The mean of each, and the number of steps.
     """
     order = np.argsort(ops, kind="stable")
     total, count = times.copy(), 1

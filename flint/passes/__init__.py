@@ -1,8 +1,8 @@
 """Passes: functions from workload graph to workload graph.
 
-The idea: every pass is pure, works on the graph and on all bodies below it, and keeps what is true:
-no cycle, no communication lost or added, work per unit and type unchanged (loops multiplied).
-Graphs are verified before and after each.
+The idea: every pass is pure, works on the graph and on all bodies below it, and keeps the
+invariants: no cycle, no communication lost or added, work per unit and type unchanged (with loops
+multiplied).  Graphs are verified before and after each.
 
     kernels = apply(graph, "kernel")
     kernels = PASSES["fuse"](PASSES["order"](PASSES["aliases"](graph)))
@@ -26,13 +26,13 @@ Pass = Callable[[WorkloadGraph], WorkloadGraph]
 
 #: Passes by name.
 PASSES: dict[str, Pass] = {
-    "host": with_host_buffers,  # let work on the host's buffers cost the device nothing
+    "host": with_host_buffers,  # make work on the host's buffers free for the device
     "aliases": resolve_aliases,  # remove ops that only rename a buffer
     "order": issue_order,  # put nodes in issue order, computed from the dependences
     "inplace": resolve_updates,  # decide which updates overwrite their operand
     "fuse": fuse_kernels,  # join ops into what a compiler makes one kernel
-    "fuse-xla": fuse_as_xla,  # the same, as XLA's GPU compiler computes values again
-    "coarsen": merge_regions,  # merge all compute that communications cannot tell apart
+    "fuse-xla": fuse_as_xla,  # the same, with values recomputed as in XLA's GPU compiler
+    "coarsen": merge_regions,  # merge all compute that communications cannot distinguish
 }
 
 #: Granularities and the passes that lead to them.  None of them changes the order in which
@@ -46,10 +46,10 @@ GRANULARITIES: dict[str, tuple[str, ...]] = {
 
 
 def check_granularity(name: str) -> None:
-    """That there is such a granularity.
+    """Check that a granularity exists.
 
     Raises:
-        UsageError: there is none.
+        UsageError: it does not.
     """
     if name not in GRANULARITIES:
         raise UsageError(f"granularity {name!r}: choose from {', '.join(GRANULARITIES)}")

@@ -1,21 +1,21 @@
-"""Removing ops that are only other names of a buffer.
+"""Removing ops that only rename a buffer.
 
-The idea: reshape, bitcast, copies that MHLO inserts and the plumbing of tuples compute and move
-nothing, so that no kernel and no edge of an execution trace should stand for them.  What consumes
-such an op consumes its operand.
+The idea: reshape, bitcast, copies that MHLO inserts and tuple ops compute and move nothing, so no
+kernel and no edge of an execution trace should represent them.  Consumers of such an op consume its
+operand instead.
 
     reshape: %1 = reshape %0;  %2 = add %1, %1      becomes      %2 = add %0, %0
 
-What stays: an ALIAS op with another number of results than of operands (``tuple``, ``after_all``),
+These stay: an ALIAS op with different numbers of results and operands (``tuple``, ``after_all``),
 or whose result has another size than its operand (an element of a tuple that was not opened); and a
 join (``flint.passes.joins``) of several nodes' values, because its results wait for all of them.
 
-Order edges are not lost: what consumed the removed op's result also waits for what the op waited
-for, and what waited for the op waits for the producers of its operands.  Where these are not nodes
-of this block the op stays: it waits for something and its value goes to an output or into a body,
-or something waits for it and its operand is an input or comes out of a body.
+Order edges are not lost: consumers of the removed op's result also wait for what the op waited for,
+and nodes that waited for the op wait for the producers of its operands.  If these are not nodes of
+this block, the op stays: it waits for something and its value goes to an output or into a body, or
+something waits for it and its operand is an input or comes out of a body.
 
-``ops_merged`` of a removed op is not added to anybody: it belongs to no kernel.
+``ops_merged`` of a removed op is not added to another node: it belongs to no kernel.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _pass_through(graph: WorkloadGraph) -> NDArray[np.bool_]:
 def _of_one_node(graph: WorkloadGraph, joining: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Which of the nodes ``joining`` take all their operands from one node, shape [nodes].
 
-    A loop's results are made by different nodes of its body, an input's maker is not known.
+    A loop's results are made by different nodes of its body; an input's maker is unknown.
     """
     alone = joining.copy()
     nodes = np.flatnonzero(joining)
@@ -78,7 +78,7 @@ def _of_one_node(graph: WorkloadGraph, joining: NDArray[np.bool_]) -> NDArray[np
 
 
 def _escaping(graph: WorkloadGraph, named: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Nodes of ``named`` one of whose values leaves the block, under another name or not."""
+    """Nodes of ``named`` with a value that leaves the block, under any name."""
     leaves = np.zeros(graph.values, dtype=bool)
     leaves[graph.outputs] = True
     leaves[graph.operand[graph.kind[graph.consumer] >= NodeKind.LOOP]] = True
@@ -92,7 +92,7 @@ def _escaping(graph: WorkloadGraph, named: NDArray[np.bool_]) -> NDArray[np.bool
 
 
 def _entering(graph: WorkloadGraph, named: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Nodes of ``named`` one of whose operands enters the block, under another name or not."""
+    """Nodes of ``named`` with an operand that enters the block, under any name."""
     given = graph.producer < 0
     given |= graph.kind[graph.producer] >= NodeKind.LOOP
     entering = np.zeros(len(graph), dtype=bool)
@@ -109,7 +109,7 @@ def _inherit_order(graph: WorkloadGraph, removed: NDArray[np.bool_]) -> Workload
     producer, operand, gone = graph.producer.tolist(), graph.operand.tolist(), removed.tolist()
     operand_ptr, order_ptr = graph.operand_ptr.tolist(), graph.order_ptr.tolist()
     order_node, order_kind = graph.order_node.tolist(), graph.order_kind.tolist()
-    # Of a removed node: what its consumers wait for besides its values, and what it stands for.
+    # For a removed node: what its consumers wait for besides its values, and what replaces it.
     held: dict[int, dict[tuple[int, int], None]] = {}
     done: dict[int, list[int]] = {}
     waits: Waits = [[] for _ in range(len(graph))]

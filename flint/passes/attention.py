@@ -1,25 +1,26 @@
 """Attention as the fused kernel that runs: scores that never reach memory.
 
-The idea: a program may spell attention out (a product Q K^T, a softmax over its rows, a product
-with V), and its scores are far larger than what goes in and out.  Training frameworks run one
-kernel in its place that keeps the scores on the chip (Dao et al., "FlashAttention", 2022; on TPU
-splash attention), and in the backward pass another one that computes them again.  This pass finds
-the written form and makes these kernels of it:
+The idea: a program may write attention out (a product Q K^T, a softmax over its rows, a product
+with V), and its scores are far larger than its inputs and outputs.  Training frameworks instead run
+one kernel that keeps the scores on the chip (Dao et al., "FlashAttention", 2022; on TPU splash
+attention), and in the backward pass another one that recomputes them.  This pass finds the written
+form and replaces it with these kernels:
 
 1. **Scores** are made by a contraction with a head dim of at most 256, more elements than either
    operand, and a batch of heads (more than one, or a result of four dims or more).
-2. What is computed from scores element by element, moved, or reduced along rows belongs to them,
-   up to the contractions that use them up.  There must be an exponential, such a contraction, and a
-   reduction or (in a backward pass that knows the rows' sums) a second product that makes scores.
-   Scores that anything else reads (returned, communicated) are needed in memory, and nothing is
-   changed.  Scores that are only kept for a backward pass are not: behind a barrier, or in rows
-   that one loop stores and another reads (``flint.passes.attention_saved``).
-3. What can run without leaving the scores is one kernel: the forward pass.  What needs something
-   that was computed elsewhere from its results (the gradient) is the next one.  Scores that it
-   takes over from the first are computed again: their product and an exponential each are added.
-4. Masks, constants and broadcasts are made inside.  Where a mask that is made from positions alone
-   hides part of square scores, blocks that are hidden are left out: the work is that of a causal
-   mask, (T + 1) / 2T of all scores.
+2. Everything computed from scores element by element, by movement, or by reduction along rows
+   belongs to them, up to the contractions that consume them. There must be an exponential, such a
+   contraction, and a reduction or (in a backward pass that has the rows' sums) a second product
+   that makes scores. If anything else reads the scores (they are returned or communicated), they
+   are needed in memory, and nothing is changed. Scores that are only kept for a backward pass are
+   not needed: after a barrier, or in rows that one loop stores and another reads
+   (``flint.passes.attention_saved``).
+3. Everything that can run without leaving the scores is one kernel: the forward pass. Work that
+   needs something computed elsewhere from its results (the gradient) is the next one. Scores that
+   it takes from the first are recomputed: their product and one exponential per score are added.
+4. Masks, constants and broadcasts are made inside. If a mask made only from positions hides part of
+   square scores, hidden blocks are skipped: the work is that of a causal mask, (T + 1) / 2T of all
+   scores.
 
     fused = fuse_attention(graph)       # dot_general, ..., dot_general  ->  attention
 """
@@ -47,7 +48,7 @@ from flint.passes.attention_scores import (
 )
 from flint.passes.attention_split import pieces_in_kernels
 
-#: Attention that is left alone, where ``fuse_attention`` is given a place to count it.
+#: Attention that stays as written, if ``fuse_attention`` gets a dictionary to count it in.
 LEFT = "attention is timed as written: fused, its kernel and another one would wait for each other"
 
 
@@ -56,11 +57,11 @@ def fuse_attention(graph: WorkloadGraph, left: dict[str, int] | None = None) -> 
 
     Args:
         graph: the graph.
-        left: where attention is counted (text -> count) that cannot be a kernel of its own beside
-            others, because each would wait for the other; it stays as written.
+        left: counts (text -> number) attention that cannot be a separate kernel next to others,
+            because each would wait for the other; it stays as written.
 
     Raises:
-        FlintError: there is such attention, and nowhere to count it.
+        FlintError: there is such attention, and ``left`` is None.
     """
     names = [name for name in (FORWARD, BACKWARD) if name not in graph.tables.ops]
     tables = replace(graph.tables, ops=(*graph.tables.ops, *names))
@@ -69,7 +70,7 @@ def fuse_attention(graph: WorkloadGraph, left: dict[str, int] | None = None) -> 
 
 
 def attention_kernels(graph: WorkloadGraph) -> int:
-    """How many kernels of the pass a graph holds, bodies counted once."""
+    """How many kernels of the pass a graph has, counting bodies once."""
     made = [i for i, name in enumerate(graph.tables.ops) if name in (FORWARD, BACKWARD)]
     return sum(
         int(((block.role == Role.OPAQUE) & np.isin(block.op, made)).sum())
@@ -133,7 +134,7 @@ def _fuse(
 def _one_by_one(
     block: ScoreFinder, pieces: list[Scores], tables: Tables, left: dict[str, int]
 ) -> WorkloadGraph | None:
-    """The block with as much of its attention as can be kernels beside each other, in order."""
+    """The block with as much of its attention as can be separate kernels, in order."""
     fused: WorkloadGraph | None = None
     kept: list[Scores] = []
     for piece in pieces:

@@ -1,7 +1,7 @@
 """Attention kernels: pieces of scores become nodes with the operands and the work of one kernel.
 
 The idea: a kernel reads queries, keys, values and gradients, never scores or masks; its work is
-that of its parts, without hidden scores and with those that it computes again.
+that of its parts, without hidden scores and with recomputed ones.
 
     fused = contracted(block, pieces, tables)
 """
@@ -31,12 +31,12 @@ def contracted(block: ScoreFinder, pieces: Sequence[Scores], tables: Tables) -> 
     """The block with a node per kernel.
 
     Args:
-        block: what is fused.
-        pieces: of its scores; members know their kernels.
-        tables: of the new graph, with the kernels' names.
+        block: the block to fuse.
+        pieces: pieces of its scores; members know their kernels.
+        tables: tables of the new graph, with the kernels' names.
 
     Raises:
-        FlintError: kernels that would wait for each other.
+        FlintError: kernels would wait for each other.
     """
     graph = block.graph
     kernel_of: dict[int, tuple[int, int]] = {}
@@ -55,7 +55,7 @@ def contracted(block: ScoreFinder, pieces: Sequence[Scores], tables: Tables) -> 
         if block.role[node] == Role.CONTRACTION and block.role[chosen] != Role.CONTRACTION:
             leaders[kernel_of[node]] = node
     op, role = graph.op.copy(), graph.role.copy()
-    # A backward pass comes later, or makes a gradient of scores beside them.
+    # A backward pass comes later, or also makes a gradient of scores.
     for (number, kernel), leader in leaders.items():
         made = sum(pieces[number].members[maker] == kernel for maker in pieces[number].makers)
         later = kernel or pieces[number].rows or made > 1
@@ -87,8 +87,8 @@ class _Rewired:
 
     Attributes:
         ptr, operand: CSR columns.
-        recomputed: kernels that compute scores of an earlier one again, and by which products.
-        held: who waits for which join, by taking scores from behind it.
+        recomputed: kernels that recompute scores of an earlier one, and the products for that.
+        held: nodes that wait for a join because they take scores from it.
     """
 
     ptr: Ints
@@ -100,7 +100,7 @@ class _Rewired:
 def _rewired(
     block: ScoreFinder, pieces: Sequence[Scores], kernel_of: dict[int, tuple[int, int]]
 ) -> tuple[_Rewired, frozenset[int]]:
-    """Members read what their kernel really needs: no masks, no broadcasts, no earlier scores.
+    """Make members read only what their kernel needs: no masks, no broadcasts, no earlier scores.
 
     Returns:
         The operands, and which pieces hide scores by position.
@@ -162,7 +162,7 @@ def _add(found: dict[tuple[int, int], Again], key: tuple[int, int], more: Again)
 def _looked_through(
     block: ScoreFinder, value: int, elements: int, kernel_of: dict[int, tuple[int, int]]
 ) -> int:
-    """What a broadcast to scores is made of."""
+    """The value that a broadcast to scores is made of."""
     while True:
         node = block.producer[value]
         if node < 0 or node in kernel_of or block.role[node] != Role.MOVEMENT:
@@ -182,13 +182,13 @@ def _with_work(
     recomputed: Mapping[tuple[int, int], Again],
     causal: frozenset[int],
 ) -> WorkloadGraph:
-    """Work of members: hidden scores left out, scores that are computed again added."""
+    """Work of members, without hidden scores and with recomputed ones."""
     flops, dtype = graph.work_flops.copy(), graph.work_dtype.copy()
     extra: dict[int, list[tuple[int, int, int, int]]] = {}
     for node, (number, _) in kernel_of.items():
         piece = pieces[number]
         items = slice(int(graph.work_ptr[node]), int(graph.work_ptr[node + 1]))
-        # Kernels multiply in the type that queries and keys come in.
+        # Kernels multiply in the type of queries and keys.
         first = int(graph.work_ptr[piece.makers[0]])
         matmul = graph.work_unit[items] == Unit.MATMUL
         dtype[items] = np.where(matmul, graph.work_dtype[first], dtype[items])
@@ -200,7 +200,7 @@ def _with_work(
             continue
         piece = pieces[key[0]]
         kind = int(dtype[graph.work_ptr[piece.makers[0]]])
-        # Of the products that are computed again, and of the exponentials of their results.
+        # Work of the recomputed products, and of the exponentials of their results.
         sizes = np.array([[work, piece.elements] for _, work, _ in products], np.int64)
         if key[0] in causal:
             sizes = _visible(sizes, piece.square)
@@ -237,8 +237,9 @@ def _visible(flops: Ints, positions: int) -> Ints:
 
 
 def _dead(block: ScoreFinder, graph: WorkloadGraph) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Nodes that only made what kernels now make for themselves, shape [nodes], and the values
-    that joins hand on for nothing else, shape [values]."""
+    """Nodes that only made what kernels now make themselves, shape [nodes], and the values that
+    joins pass on only for these, shape [values].
+    """
     was = np.bincount(block.graph.operand, minlength=graph.values)
     users = np.bincount(graph.operand, minlength=graph.values)
     users[graph.outputs] += 1

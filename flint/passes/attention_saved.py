@@ -1,15 +1,15 @@
 """Scores that a loop stores for its backward pass, as fused kernels would not.
 
-The idea: a scan that is differentiated keeps what its backward pass needs in buffers with a row per
-iteration; where attention is spelled out, its scores are among it.  In a program whose layers stand
-one after another nothing is stored: the backward kernel finds that the forward one has scores, and
-computes them again.  The two are the same model, so rows of scores are given up in the same way.
+The idea: a differentiated scan keeps what its backward pass needs in buffers with a row per
+iteration; if attention is written out, its scores are among them.  In a program with unrolled
+layers nothing is stored: the backward kernel recomputes the forward kernel's scores.  Both are the
+same model, so rows of scores are dropped in the same way.
 
     for i: rows[i] = exp(q k^T) ...             attention, and no rows
     for j: p = rows[n - j]; p^T do, ...         attention_backward, with q k^T once more
 
-Rows are given up if the loop that stores them does nothing else with the buffer, if loops of as
-many iterations are all that read it, slice by slice, and if attention is found on both sides.
+Rows are dropped if the loop that stores them does nothing else with the buffer, if only loops with
+the same number of iterations read it, slice by slice, and if attention is found on both sides.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Stack:
     """A buffer of a row per iteration.
 
     Attributes:
-        writer, carried: the loop that fills it, and its number among what that loop carries.
+        writer, carried: the loop that fills it, and its number among the loop's carried values.
         store, value: the update in the body, and the body's value that it stores.
         readers: loops that read it -> the slices in their bodies.
     """
@@ -64,8 +64,8 @@ def without_saved_scores(
 
     Args:
         graph: a block.
-        known: of its values.
-        tables: of the new graph, with the kernels' names.
+        known: what is known about its values.
+        tables: tables of the new graph, with the kernels' names.
     """
     stacks = _stacks(graph)
     while stacks:
@@ -114,7 +114,7 @@ def _found(
 def _stored_scores(
     graph: WorkloadGraph, known: NDArray[np.int8], tables: Tables, stacks: list[_Stack]
 ) -> dict[_Stack, Again]:
-    """Which stacks of one loop hold scores of attention, and what makes these."""
+    """Which stacks of one loop hold attention scores, and what makes them."""
     node = stacks[0].writer
     body = graph.loop_of(node).body
     gone = _only_stored(body, stacks)
@@ -132,7 +132,9 @@ def _stored_scores(
 
 
 def _maker(body: WorkloadGraph, value: int, gone: set[int]) -> int:
-    """The node that a stored value comes from, those looked through that serve to store it."""
+    """The node that a stored value comes from, looking through nodes that only serve to store
+    it.
+    """
     elements = body.type_of(value).elements
     node = int(body.producer[value])
     while node in gone:
@@ -144,7 +146,7 @@ def _maker(body: WorkloadGraph, value: int, gone: set[int]) -> int:
 
 
 def _only_stored(body: WorkloadGraph, stacks: Iterable[_Stack]) -> set[int]:
-    """The updates of stacks, what else hands these on by name, and what nothing but these needs."""
+    """The updates of stacks, the nodes that rename them, and the nodes that only these need."""
     gone = {stack.store for stack in stacks}
     alone = np.diff(body.result_ptr) == 1
     gone |= {node for node in body.producer[_names(body, gone)].tolist() if alone[node]}
@@ -166,7 +168,7 @@ def _only_stored(body: WorkloadGraph, stacks: Iterable[_Stack]) -> set[int]:
 
 
 def _stripped(body: WorkloadGraph, stacks: Iterable[_Stack], gone: set[int]) -> WorkloadGraph:
-    """A body that hands on the buffers of stacks as they are."""
+    """A body that passes on the buffers of stacks unchanged."""
     outputs, unread = body.outputs.copy(), np.zeros(body.values, dtype=bool)
     for stack in stacks:
         outputs[stack.carried] = stack.carried
@@ -182,7 +184,7 @@ def _names(body: WorkloadGraph, nodes: set[int]) -> Ints:
 
 
 def _without_stacks(graph: WorkloadGraph, stacks: list[_Stack]) -> WorkloadGraph:
-    """``graph`` whose loops do not carry stacks; their readers read what the stacks began as."""
+    """``graph`` whose loops do not carry stacks; their readers read the stacks' initial values."""
     loops = list(graph.loops)
     entries, results = [], []
     for writer in dict.fromkeys(stack.writer for stack in stacks):
@@ -237,9 +239,9 @@ def _stacks(graph: WorkloadGraph) -> list[_Stack]:
 
 
 def _readers(graph: WorkloadGraph) -> dict[int, list[tuple[int, int]]]:
-    """Who reads each value, by whatever name, as (node, number of the operand).
+    """The readers of each value, under any name, as (node, number of the operand).
 
-    The end of the block counts as a node of its own.
+    The end of the block counts as a node.
     """
     naming = renames(graph)
     named = behind(graph, naming)
@@ -278,7 +280,7 @@ def _stores(loop: Loop) -> list[tuple[int, int, int]]:
 def _slices(
     graph: WorkloadGraph, node: int, index: int, trip_count: int, elements: int
 ) -> tuple[int, ...]:
-    """The slices of so many elements that are all that a loop does with an operand; else none."""
+    """The slices of that size, if a loop does nothing else with an operand; else none."""
     if node == len(graph) or graph.kind[node] != NodeKind.LOOP:
         return ()
     loop = graph.loop_of(node)

@@ -1,7 +1,7 @@
-"""Attention scores in a block: where they are made, what works on them, where they are used up.
+"""Attention scores in a block: where they are made, processed and consumed.
 
-The idea: follow scores from the product that makes them through all that keeps or reduces them;
-what lies between belongs to them too.  ``flint.passes.attention`` says what counts as attention.
+The idea: follow scores from the product that makes them through everything that keeps or reduces
+them; nodes in between belong to them too.  ``flint.passes.attention`` defines attention.
 
     pieces = ScoreFinder(graph, known_values(graph, inputs)).find()
 """
@@ -24,19 +24,19 @@ from flint.graph.work import Role
 #: The largest head that fused kernels take.
 MAX_HEAD: Final = 256
 
-#: Ops that a kernel can take in beside its products.
+#: Ops that a kernel can contain in addition to its products.
 LIGHT: Final = (Role.ELEMENTWISE, Role.MOVEMENT, Role.REDUCTION, Role.GENERATE, Role.ALIAS)
-#: What scores go through without becoming something else.
+#: Ops that scores pass through without change.
 _WHOLE: Final = (Role.ELEMENTWISE, Role.MOVEMENT, Role.ALIAS)
 _RANK_OPS: Final = ("partition_id", "replica_id")
 
 
 class Again(NamedTuple):
-    """What makes scores again.
+    """How scores are recomputed.
 
     Attributes:
         products: (node, FLOPs, number of the GEMM) of each.
-        exponential: whether one follows.
+        exponential: whether an exponential follows.
         hidden: whether scores are hidden by position.
     """
 
@@ -45,13 +45,13 @@ class Again(NamedTuple):
     hidden: bool = False
 
 
-#: Of a block the nodes that slice scores stored elsewhere, with what makes such scores.
+#: Nodes of a block that slice scores stored elsewhere, with how such scores are made.
 Rows = Mapping[int, Again]
 NO_ROWS: Final[Rows] = MappingProxyType({})
 
 
 class Known(IntEnum):
-    """What of a value is known before the step runs."""
+    """What is known about a value before the step runs."""
 
     NOTHING = 0
     UNIFORM = 1  # one constant everywhere
@@ -98,11 +98,11 @@ class Scores:
         elements: of a score value.
         members: nodes, with the kernel that each belongs to once it is known.
         makers: contractions that make scores.
-        users: contractions that use them up.
-        rows: slices of scores that a loop has stored, and their other names, which no kernel
-            reads -> what makes the scores again.
-        square: positions of queries and keys are as many.
-        escapes: another node reads scores.
+        users: contractions that consume them.
+        rows: slices of scores that a loop has stored, and their other names, which no kernel reads
+            -> how the scores are recomputed.
+        square: whether there are as many queries as keys.
+        escapes: whether another node reads scores.
     """
 
     elements: int
@@ -115,14 +115,14 @@ class Scores:
 
 
 class ScoreFinder:
-    """One block's columns as lists, and what was found in it."""
+    """One block's columns as lists, and the pieces found in it."""
 
     def __init__(self, graph: WorkloadGraph, known: NDArray[np.int8], rows: Rows = NO_ROWS) -> None:
         self.graph = graph
         self.rows = rows
         self.known = known.tolist()
         self.kind = graph.kind.tolist()
-        # A join is in no kernel: scores behind it are a later kernel's.
+        # A join is in no kernel: scores after it belong to a later kernel.
         joining = joins(graph)
         self.joins = joining.tolist()
         self.role = np.where(joining, Role.OPAQUE, graph.role).tolist()
@@ -148,7 +148,7 @@ class ScoreFinder:
         return range(self.first[node], self.first[node + 1])
 
     def find(self) -> list[Scores]:
-        """All pieces that are attention."""
+        """All pieces that count as attention."""
         for node in range(len(self.kind)):
             self._visit(node)
         for value in self.graph.outputs.tolist():
@@ -201,9 +201,9 @@ class ScoreFinder:
             piece.escapes = True
 
     def _row(self, node: int, again: Again, number: int | None = None) -> None:
-        """Let the result of a node be scores that a loop has stored.
+        """Mark the result of a node as scores that a loop has stored.
 
-        Rows that the same products made belong to the same piece.
+        Rows made by the same products belong to the same piece.
         """
         value = self.first[node]
         if number is None:
@@ -265,13 +265,13 @@ class ScoreFinder:
         return exponential and normal and bool(piece.users) and not piece.escapes
 
     def begins(self, piece: Scores) -> bool:
-        """The first kernel makes scores, and has the exponential or scores that were stored."""
+        """Whether the first kernel makes scores, and has the exponential or stored scores."""
         first = [node for node, kernel in piece.members.items() if kernel == 0]
         exponential = any("exponential" in self.names[node] for node in first) or piece.rows
         return bool(exponential) and any(node in piece.makers for node in first)
 
     def again(self, piece: Scores, node: int, before: int) -> Again:
-        """What makes the scores of a member again, by the kernels before the one ``before``."""
+        """How the scores of a member are recomputed, from the kernels before ``before``."""
         work, gemm = self.graph.work_flops, self.graph.work_gemm
         makers = [maker for maker in piece.makers if piece.members[maker] < before]
         first = [(maker, int(self.graph.work_ptr[maker])) for maker in makers]
@@ -285,13 +285,15 @@ class ScoreFinder:
 
 
 def _square(shape: tuple[int, ...]) -> int:
-    """Positions, where there are as many of queries as of keys: the longest dim, if it is twice."""
+    """Number of positions if queries and keys are equally many: the longest dim, if it occurs
+    twice.
+    """
     longest = max(shape)
     return longest if shape.count(longest) > 1 else 0
 
 
 def known_inside(graph: WorkloadGraph, node: int, known: NDArray[np.int8]) -> NDArray[np.int8]:
-    """What is known of the inputs of a loop's body, in any iteration."""
+    """What is known about the inputs of a loop's body in all iterations."""
     operands = graph.operands_of(node)
     given = known[operands].copy()
     given[: graph.loop_of(node).carried] = Known.NOTHING

@@ -1,4 +1,4 @@
-"""The kernels of attention in a block: which of them each node on scores belongs to."""
+"""The attention kernels in a block: which kernel each node on scores belongs to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from flint.passes.attention_scores import LIGHT, ScoreFinder, Scores
 
 
 def pieces_in_kernels(finder: ScoreFinder) -> list[Scores]:
-    """All attention of a block that can be kernels, its members split among them."""
+    """All attention of a block that can become kernels, with its members split among them."""
     pieces = finder.find()
     for piece in pieces:
         _split(finder, piece)
@@ -17,9 +17,9 @@ def pieces_in_kernels(finder: ScoreFinder) -> list[Scores]:
 
 
 def _split(finder: ScoreFinder, piece: Scores) -> None:
-    """Say for every member to which kernel it belongs, and take in what lies between members.
+    """Assign every member to a kernel, and include nodes between members.
 
-    A way that leaves a piece through anything but light ops and comes back makes the next
+    A path that leaves a piece through anything but light ops and comes back leads to the next
     kernel, so that no kernel waits for itself.
     """
     low, high = min(piece.members), max(piece.members)
@@ -59,10 +59,10 @@ def _split(finder: ScoreFinder, piece: Scores) -> None:
 def _join_statistics(
     finder: ScoreFinder, piece: Scores, level: dict[int, int], inside: dict[int, bool]
 ) -> None:
-    """Let what only reduces scores again be part of the next kernel, if nothing lies between.
+    """Make kernels that only reduce scores again part of the next kernel, if nothing is in between.
 
-    A backward pass behind a barrier sums rows of scores that were kept before it; no kernel
-    runs for these sums alone.
+    A backward pass after a barrier sums rows of scores that were kept before it; no separate kernel
+    runs for these sums.
     """
     kernels = sorted(set(piece.members.values()))
     for this, following in pairwise(kernels[1:]):
@@ -78,7 +78,7 @@ def _join_statistics(
 def _waits(
     finder: ScoreFinder, piece: Scores, first: set[int], kernel: int, level: dict[int, int]
 ) -> bool:
-    """Whether a kernel needs what something else makes of its first nodes."""
+    """Whether a kernel needs values that other nodes compute from its first nodes."""
     of_first, of_others = set(first), set[int]()
     for node in sorted(level):
         before = {finder.producer[value] for value in finder.operands(node)}

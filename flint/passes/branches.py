@@ -1,9 +1,9 @@
 """Resolve conditionals that the rank decides: one program per distinct behaviour.
 
-The idea: a predicate over rank and loop counters says, for every rank and iteration, which branch
-runs.  Ranks with the same answers everywhere share a program, in which each conditional is replaced
-by its branch.  Where the answer changes with an iteration, the loop is cut into runs of iterations
-with equal answers: a pipeline's warm-up, steady state and drain become three loops in a row.
+The idea: a predicate over rank and loop counters gives the branch for every rank and iteration.
+Ranks with the same answers everywhere share a program, in which each conditional is replaced by its
+branch.  If the answer changes with an iteration, the loop is cut into runs of iterations with equal
+answers: a pipeline's warm-up, steady state and drain become three loops in a row.
 
     rank 0:  [i < 3: idle] x 3, [work] x 13        rank 1:  [idle] x 1, [work] x 13, [idle] x 2
 """
@@ -26,9 +26,9 @@ from flint.graph.work import Role
 from flint.mesh.ranks import RankSet, all_ranks, from_mask
 from flint.passes.copying import Edges, copy_node
 
-#: More programs than this say that ranks differ by data-like predicates, not by role.
+#: More programs than this mean that ranks differ by data-like predicates, not by role.
 MAX_PROGRAMS = 4096
-#: Ranks x iterations that are evaluated at once.
+#: The most ranks x iterations that are evaluated at once.
 _CHUNK = 2**24
 
 
@@ -46,8 +46,8 @@ def split_by_rank(
     """The programs that the ranks really run, conditionals resolved.
 
     Args:
-        graph: may hold conditionals with predicates, at any depth.
-        partitions, replicas, copies: of the module, as in ``place_of``.
+        graph: may have conditionals with predicates, at any depth.
+        partitions, replicas, copies: the module's, as in ``place_of``.
 
     Raises:
         FlintError: more than ``MAX_PROGRAMS`` distinct programs.
@@ -89,7 +89,7 @@ def _conditionals(
 
 
 def _merged(codes: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Small numbers, equal where both ``codes`` and ``others`` are."""
+    """Small numbers that are equal where both ``codes`` and ``others`` are."""
     _, first = np.unique(codes, return_inverse=True)
     values, second = np.unique(others, return_inverse=True)
     both: NDArray[np.int64] = first.reshape(-1) * len(values) + second.reshape(-1)
@@ -105,8 +105,8 @@ def _outcomes(
 ) -> NDArray[np.int64]:
     """A number per rank that is equal for ranks with equal branches in all iterations.
 
-    Ranks for which everything in the predicate that iterations do not change is equal need to be
-    looked at once: a stage's number, say, for all ranks of the stage.
+    Ranks with equal values for all parts of the predicate that do not depend on iterations are
+    evaluated only once: for example, all ranks of a stage.
     """
     predicate = conditional.predicate
     used = sorted(levels(predicate))
@@ -173,10 +173,10 @@ class _Resolver:
     ) -> dict[int, int]:
         """Copy the nodes of ``graph`` into ``builder``; returns old value -> new number.
 
-        Everything that comes to stand there waits for ``gate``.
+        Everything that is copied waits for ``gate``.
         """
         values = dict(enumerate(inputs))
-        # What stands for a node: itself, what a branch or loop became, or what it waited for.
+        # What replaces a node: its copy, what a branch or loop became, or what it waited for.
         made: dict[int, list[int]] = {}
         for node in graph:
             operands = [values[value] for value in node.operands]
@@ -216,7 +216,7 @@ class _Resolver:
         for value in branch.outputs.tolist():
             number = inside[value]
             if order and value < branch.inputs:
-                # Passed through untouched, and yet not there before the conditional is reached.
+                # Passed through unchanged, but not available before the conditional is reached.
                 kind, op = int(branch.input_type[value]), self.tables.op("case")
                 (number,) = builder.node(
                     NodeKind.COMPUTE, op, [number], [kind], role=Role.ALIAS, order=order
@@ -244,7 +244,9 @@ class _Resolver:
         return carried
 
     def _runs(self, loop: Loop, level: int) -> list[tuple[int, int]]:
-        """Maximal runs of iterations in which every conditional of the body answers alike."""
+        """Maximal runs of iterations in which every conditional of the body takes the same
+        branch.
+        """
         if not loop.trip_count:
             return [(0, 0)]
         answers = []

@@ -1,7 +1,7 @@
-"""Which values share a buffer, who reads it, and what stands in memory for good.
+"""Which values share a buffer, which nodes read it, and which values are in memory permanently.
 
-The idea: a view is another name of its operand's buffer, so that whoever reads the view reads the
-buffer.  What may be overwritten is decided from these readers.
+The idea: a view is another name for its operand's buffer, so readers of the view read the buffer.
+These readers decide what may be overwritten.
 
     readers = readers_of(graph, buffer_of(graph), [value])
 """
@@ -19,7 +19,9 @@ from flint.mesh.ragged import row_of_entry
 
 
 def buffer_of(graph: WorkloadGraph) -> Ints:
-    """The value whose buffer each value is a view of (itself where it is none), shape [values]."""
+    """The value whose buffer each value is a view of (itself if it is not a view), shape
+    [values].
+    """
     buffer = np.arange(graph.values, dtype=np.int64)
     operands = np.diff(graph.operand_ptr)
     views = (graph.bytes_aliased > 0) & (graph.role != Role.UPDATE)
@@ -33,7 +35,7 @@ def buffer_of(graph: WorkloadGraph) -> Ints:
 
 
 def readers_of(graph: WorkloadGraph, buffer: Ints, wanted: Iterable[int]) -> dict[int, list[int]]:
-    """Nodes that read each of the buffers ``wanted``, under any name, as often as they do."""
+    """Nodes that read each of the buffers ``wanted``, under any name, once per read."""
     readers: dict[int, list[int]] = {value: [] for value in wanted}
     read = buffer[graph.operand]
     entries = np.flatnonzero(np.isin(read, list(readers)))
@@ -43,13 +45,13 @@ def readers_of(graph: WorkloadGraph, buffer: Ints, wanted: Iterable[int]) -> dic
 
 
 def constants(graph: WorkloadGraph) -> set[int]:
-    """Values that stand in memory already: made from nothing and never written."""
+    """Values that are in memory already: made from nothing and never written."""
     constant = (graph.role == Role.GENERATE) & (graph.bytes_written == 0)
     made = np.flatnonzero(constant[row_of_entry(graph.result_ptr)]) + graph.inputs
     return set(made.tolist())
 
 
 def overwritten(graph: WorkloadGraph, node: int) -> slice:
-    """The operand entries that an update overwrites: its first, as many as it has results."""
+    """The operand entries that an update overwrites: the first ones, as many as it has results."""
     first = int(graph.operand_ptr[node])
     return slice(first, first + int(graph.result_ptr[node + 1] - graph.result_ptr[node]))

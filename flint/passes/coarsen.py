@@ -1,32 +1,33 @@
 """Granularity ``region``: all compute between two communications that can legally be merged.
 
-The idea: to a simulator of a network, compute is the time between communications.  Two compute
-nodes may be one when nothing that communicates can tell the difference: when they have the same
+The idea: for a network simulator, compute is the time between communications.  Two compute nodes
+may be merged if no communication can notice the difference, that is, if they have the same
 *sources* and the same *sinks*.
 
 - Sources ``A(n)``: the communications among the ancestors of ``n``; each result of a loop
-  (which stands for all that it was made from, so that nothing behind it is listed); the block
-  arguments of a body that may carry something communicated.
+  (which stands for everything that it was made from, so that nothing before it is listed); the
+  block arguments of a body that may carry communicated data.
 - Sinks ``D(n)``: the communications and loops among its descendants.
 
-Loops are never merged, whether they communicate or not, nor is where one of several programs in
-sequence ends.  Order edges count.
+Loops are never merged, whether they communicate or not, nor are the ends of programs in sequence.
+Order edges count.
 
-**Legal.** Let ``X`` be a node that is not merged.  Its element is in ``A`` of whatever uses it and
-stays there along edges between compute nodes; ``D`` shrinks along edges.
+**Legal.** Let ``X`` be a node that is not merged.  Its element is in ``A`` of every user and stays
+there along edges between compute nodes; ``D`` shrinks along edges.
 
-1. *No cycle.* A cycle of regions alone has equal ``A`` and ``D`` all along and is one region.  On
-   any other lies an ``X``.  All members of the region behind it have its element in ``A``, so ``X``
-   reached them all; so it did all members of the next region, and whatever is not merged after
+1. *No cycle.* A cycle of regions only has equal ``A`` and ``D`` throughout and is one region.  Any
+   other cycle contains an ``X``.  All members of the region after it have its element in ``A``, so
+   ``X`` reached them all; it also reached all members of the next region, and unmerged nodes after
    that; and so on around the cycle, up to ``X`` itself: there was a cycle before.
 2. *No new path between communications.* Let ``c1`` reach region ``R`` and ``R`` reach ``c2``.
-   Equal ``A`` means to be made from the same communications: ``c1`` reached every member, hence
-   the one that reached ``c2``.
-3. *No time lost.* A region can start when all of ``A`` is done, as could its latest members;
-   whatever it delays (``D``) needs all members.
+   Equal ``A`` means made from the same communications: ``c1`` reached every member, hence the one
+   that reached ``c2``.
+3. *No time lost.* A region can start when all of ``A`` is done, like its latest members; everything
+   that it delays (``D``) needs all members.
 
 ``A`` and ``D`` are integers used as bit sets, interned by value, so that nodes with equal sets
-share one.  Bytes of a region are the sum of its members', which still run one after another.
+share one.  Bytes of a region are the sum of its members' bytes, because they still run one after
+another.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from flint.passes.columns import distinct
 from flint.passes.contract import Columns, contract
 from flint.passes.order import predecessors
 
-#: After so many rounds of finding which carried values are communicated, all count as such.
+#: After this many rounds of finding which carried values are communicated, all count as such.
 _ROUNDS = 4
 
 
@@ -81,7 +82,7 @@ def _apart(graph: WorkloadGraph) -> NDArray[np.bool_]:
 
 
 def _leaders(graph: WorkloadGraph, region: Ints) -> Ints:
-    """The member of each region that does most: FLOPs, then bytes, then the first."""
+    """The member of each region with the most work: by FLOPs, then bytes, then order."""
     moved = graph.bytes_read + graph.bytes_written
     order = np.lexsort((np.arange(len(graph)), -moved, -graph.flops_by_node(), region))
     _, first = np.unique(region[order], return_index=True)
@@ -173,7 +174,7 @@ def _merge_bodies(graph: WorkloadGraph, communicated: list[bool]) -> WorkloadGra
 
 
 def _communicated_inputs(loop: Loop, operands: list[bool]) -> list[bool]:
-    """Which inputs of a loop's body may carry something communicated, in any iteration."""
+    """Which inputs of a loop's body may carry communicated data in some iteration."""
     flags = operands[:]
     for _ in range(_ROUNDS):
         reached = _communicated_values(loop.body, flags)

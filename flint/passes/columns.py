@@ -19,7 +19,7 @@ from flint.mesh.ragged import pointer, segments
 
 
 def take_rows(ptr: Ints, rows: Ints) -> tuple[Ints, Ints]:
-    """CSR rows picked and laid end to end.
+    """Selected CSR rows, joined end to end.
 
     Args:
         ptr: CSR pointer, shape [all rows + 1].
@@ -69,7 +69,7 @@ def with_bodies(
 
     Args:
         graph: the graph whose bodies are meant.
-        rewrite: body, and the loop that it belongs to (None for a branch) -> new body.
+        rewrite: body, and its loop (None for a branch) -> new body.
     """
     if not graph.loops and not graph.conditionals:
         return graph

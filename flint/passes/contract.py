@@ -1,15 +1,14 @@
 """Contraction: clusters of nodes become single nodes.
 
-The idea: fusing and coarsening decide *which* nodes belong together; what follows from it is the
-same for both and stands here.  A cluster waits for all that its members wait for, gives the values
-that are used outside, and does its members' work.  Values that only its own members use
-vanish.
+The idea: fusing and coarsening decide *which* nodes belong together; the rest is the same for both
+and is done here.  A cluster waits for everything that its members wait for, yields the values that
+are used outside, and does its members' work.  Values that only its own members use vanish.
 
-Clusters are issued in the order of their last members.  Where that contradicts an edge (a cluster
-whose last member comes late may be needed early by another), a cluster waits until all that it
-needs is issued: of the clusters that are ready, the one with the earliest last member is next.
-Communications keep their relative order: what one needs has its last member before it, so that
-nothing later can come in between.
+Clusters are issued in the order of their last members.  If that contradicts an edge (a cluster
+whose last member comes late may be needed early by another), a cluster waits until everything that
+it needs is issued: the next cluster is the ready one with the earliest last member. Communications
+keep their relative order: everything that one needs has its last member before it, so that nothing
+later can come in between.
 
     kernels = contract(graph, cluster, Columns(leader, read, written, aliased))
 """
@@ -31,7 +30,7 @@ from flint.passes.order_edges import with_edges
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What the new nodes say, shape [clusters] each.
+    """Properties of the new nodes, shape [clusters] each.
 
     Attributes:
         leader: the member whose kind, role, op, detail and source the cluster takes.
@@ -51,17 +50,17 @@ def contract(graph: WorkloadGraph, cluster: Ints, columns: Columns) -> WorkloadG
         graph: the graph; its bodies stay as they are.
         cluster: number of each node's cluster, 0 to clusters - 1; -1 drops a node, whose results
             no node may use; shape [nodes].
-        columns: what the clusters are.
+        columns: properties of the clusters.
 
     Returns:
-        One node per cluster in issue order. A cluster of one node keeps its operands and results
-        as they are; a larger one has each outside value once.
+        One node per cluster in issue order. A cluster of one node keeps its operands and results; a
+        larger one has each outside value once.
 
     Raises:
-        FlintError: clusters that wait for each other.
+        FlintError: clusters wait for each other.
     """
     rank = issue_rank(graph, cluster, len(columns.leader))
-    # Of every node, the place of its cluster; a dropped node stands nowhere.
+    # The position of each node's cluster; a dropped node has none.
     place = np.where(cluster >= 0, rank[cluster], -1)
     size = np.bincount(place[place >= 0], minlength=len(rank))
     value, result_ptr, result_type = _results(graph, place, len(rank))
@@ -98,7 +97,7 @@ def surviving(graph: WorkloadGraph, cluster: Ints) -> NDArray[np.bool_]:
 
 
 def _home(graph: WorkloadGraph, cluster: Ints) -> Ints:
-    """Cluster that makes each value; -2 for inputs, -1 for what is dropped, shape [values]."""
+    """Cluster that makes each value; -2 for inputs, -1 for dropped values, shape [values]."""
     return np.where(graph.producer >= 0, cluster[graph.producer], -2)
 
 
@@ -143,7 +142,7 @@ def _operands(graph: WorkloadGraph, place: Ints, size: Ints) -> tuple[Ints, Ints
     owner = place[graph.consumer]
     entries = np.flatnonzero((_home(graph, place)[graph.operand] != owner) & (owner >= 0))
     owner, operand = owner[entries], graph.operand[entries]
-    # The operands of a cluster of one node keep their places, repeated ones too.
+    # The operands of a cluster of one node keep their positions, repeated ones too.
     first, _ = distinct(owner, operand)
     wanted = size[owner] == 1
     wanted[first] = True

@@ -1,19 +1,20 @@
-"""Copies of buffers that live on, in front of what overwrites them.
+"""Inserting copies of buffers that are overwritten but still needed.
 
-The idea: an update, and a loop that updates a carried value, write into their operand's buffer.
-Where that buffer is needed afterwards, XLA's copy insertion puts a copy in front, once, and the
-writes behind it are in place.  A buffer lives on when it is
+The idea: an update, and a loop that updates a carried value, write into their operand's buffer. If
+that buffer is needed afterwards, XLA's copy insertion puts a copy before it, once, and later writes
+are in place.  A buffer is still needed if it is
 
-- an input of the program that is not donated, or an invariant of the loop around;
-- for a loop also: a constant, an output, or read again, behind the loop or beside what it carries.
+- an input of the program that is not donated, or an invariant of the enclosing loop;
+- for a loop also: a constant, an output, or read again, after the loop or in addition to what it
+  carries.
 
     cache = input (not donated);  loop(cache)      becomes      loop(copy(cache))
 
-What is made from nothing or by a broadcast (zeros that two loops fill) is made again instead.
+Values made from nothing or by a broadcast (zeros that two loops fill) are made again instead.
 
 Straight-line updates of values that are read again are left to ``flint.passes.update_aliasing``,
 which knows the order in which the granularity leaves them.  Modules that a backend has optimised
-hold their copies already.
+already have their copies.
 """
 
 from __future__ import annotations
@@ -37,15 +38,16 @@ COPY = "copy"
 
 
 def with_copies(graph: WorkloadGraph, kept: Collection[int]) -> WorkloadGraph:
-    """``graph`` in issue order, in which what overwrites a buffer that lives on takes a copy of it.
+    """``graph`` in issue order, in which nodes that overwrite a buffer still needed use a copy of
+    it.
 
     Args:
         graph: a program, one node per op.
         kept: inputs that are not donated.
 
     Returns:
-        The graph itself where nothing is to be copied.  A copy reads and writes the whole value,
-        comes from where its user does and stands for no op.
+        The graph itself if nothing is to be copied. A copy reads and writes the whole value, has
+        its user's origin and stands for no op.
     """
     tables = TableBuilder(graph.tables)
     copied = _with_copies(graph, kept, tables.op(COPY))
@@ -65,7 +67,7 @@ def _with_copies(graph: WorkloadGraph, kept: Collection[int], copy: int) -> Work
 
 
 def _to_copy(graph: WorkloadGraph, kept: Collection[int]) -> list[int]:
-    """Operand entries whose buffer is overwritten and lives on, in the order of their nodes."""
+    """Operand entries whose buffer is overwritten and still needed, in the order of their nodes."""
     updates = (graph.role == Role.UPDATE) & (graph.kind == NodeKind.COMPUTE)
     found = []
     for node in np.flatnonzero(updates & (graph.bytes_aliased > 0)).tolist():
@@ -90,7 +92,7 @@ def _to_copy(graph: WorkloadGraph, kept: Collection[int]) -> list[int]:
         value = values[entry]
         own = [other for other, user in loops if user == node and values[other] == value]
         beside = read[value].count(node) > len(own)
-        # Of several carried values that begin as one, the last takes its buffer.
+        # If several carried values begin as the same value, the last takes its buffer.
         if value in always or max(read[value]) > node or beside or (node, value) in taken:
             lives.append(entry)
         taken.add((node, value))
@@ -98,7 +100,7 @@ def _to_copy(graph: WorkloadGraph, kept: Collection[int]) -> list[int]:
 
 
 def updated_in_place(loop: Loop) -> list[int]:
-    """Carried values whose buffer each iteration updates and hands on."""
+    """Carried values whose buffer each iteration updates and passes on."""
     body = loop.body
     inside = {
         node: updated_in_place(body.loop_of(node))
@@ -124,7 +126,7 @@ def updated_in_place(loop: Loop) -> list[int]:
 
 
 def _inserted(graph: WorkloadGraph, entries: list[int], copy: int) -> WorkloadGraph:
-    """``graph`` with a copy in front of the node of each of some operand entries."""
+    """``graph`` with a copy before the node of each given operand entry."""
     count, nodes = len(entries), len(graph)
     value, user = graph.operand[entries], graph.consumer[entries]
     maker = graph.producer[value]
@@ -161,7 +163,7 @@ def _inserted(graph: WorkloadGraph, entries: list[int], copy: int) -> WorkloadGr
         order_ptr=longer(graph.order_ptr, 0),
         work_ptr=longer(graph.work_ptr, 0),
     )
-    # In front of its user: the user's place, and before it.
+    # Directly before its user.
     place = np.concatenate([2 * np.arange(nodes) + 1, 2 * user])
     return permuted(appended, np.argsort(place, kind="stable").astype(np.int64))
 

@@ -1,4 +1,4 @@
-"""Copying nodes from a graph into a builder, for passes that put others beside them.
+"""Copying nodes from a graph into a builder, for passes that add others.
 
 copy_node(builder, graph, node, operands, order, made)
 """
@@ -33,8 +33,8 @@ def copy_node(
 
     Args:
         builder: takes the copy; its tables begin with the graph's.
-        graph, node: what is copied.
-        operands: of the copy.
+        graph, node: the node to copy.
+        operands: operands of the copy.
         order: what the copy waits for.
         made: value of the graph -> value of the builder.
     """

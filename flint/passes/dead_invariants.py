@@ -1,9 +1,9 @@
-"""What is no longer needed: invariants that a loop's body does not read, and what makes them.
+"""Removing what is no longer needed: invariants that a loop's body does not read, and their makers.
 
-The idea: when a pass replaces what a body computes, masks that were handed to the loop for it stay
-behind, made before the loop and alive throughout.  Compilers drop them, operand by operand, and
-with them the kernels that make nothing else.  Communications stay, and so does what was unread to
-begin with.
+The idea: when a pass replaces the computation of a body, masks that were passed to the loop for it
+remain, made before the loop and alive throughout.  Compilers drop them, operand by operand, and
+with them the kernels that make nothing else.  Communications stay, and so do values that were
+unread from the beginning.
 
     graph = without_unneeded(graph)
 """
@@ -67,7 +67,7 @@ def with_inputs(loop: Loop, kept: np.ndarray[tuple[int], np.dtype[np.bool_]]) ->
 
 
 def _unread(graph: WorkloadGraph, given_up: Ints) -> set[int]:
-    """Kernels whose results were given up and are read nowhere else, and so on."""
+    """Kernels whose results were dropped and are read nowhere else, and so on."""
     readers = np.bincount(
         np.concatenate([graph.operand, graph.outputs]), minlength=graph.values
     ).tolist()

@@ -1,32 +1,31 @@
 """Granularity ``kernel``: what a compiler would make one kernel, by stated rules.
 
-1. **Transparent ops** (constants, iotas, broadcasts) are made again in every kernel that reads them
+1. **Transparent ops** (constants, iotas, broadcasts) are recomputed in every kernel that reads them
    (``flint.passes.rematerialize``).
 2. **Producers**: an elementwise or data-movement op joins the kernel of its consumers when all its
    consumers, by data and by order edges, are in that one kernel and its value is no graph output.
    Nothing is computed twice.
-3. **Reductions are roots**: they take producers in but do not join their consumers' kernels.
-4. **Contractions** take in what loads their operands: type conversions and movement of one tensor
-   (transpose, slice; further operands are scalars such as offsets), no arithmetic.
+3. **Reductions are roots**: they absorb producers but do not join their consumers' kernels.
+4. **Contractions** absorb the ops that load their operands: type conversions and movement of one
+   tensor (transpose, slice; further operands are scalars such as offsets), no arithmetic.
 5. **Epilogue**: a contraction whose consumers are all in one kernel, rooted in an elementwise or
-   movement op of as many elements as its result and without another contraction, joins it: bias,
-   activation, conversion, residual.  It is the kernel's hero: the kernel is named after it.
-6. **Updates** (dynamic_update_slice, scatter) take in what makes their updates and indices, not
-   what makes the buffer that they overwrite.
+   movement op with as many elements as its result and without another contraction, joins it: bias,
+   activation, conversion, residual. It is the kernel's hero: the kernel is named after it.
+6. **Updates** (dynamic_update_slice, scatter) absorb the ops that make their updates and indices,
+   not those that make the buffer that they overwrite.
 7. OPAQUE ops, communications and loops stay alone.  Kernels that only share an input
-   are not joined, and no op with two consuming kernels is duplicated, but as
-   granularity ``xla`` has it (``flint.passes.inline``).
+   are not joined, and no op with two consuming kernels is duplicated, except at granularity ``xla``
+   (``flint.passes.inline``).
 
 **No cycle.** A kernel grows by one producer ``p`` whose out-edges all end in the kernel ``K``.  A
 cycle through the grown kernel would leave it and come back: it cannot leave from ``p``, so it
 leaves from ``K``, and it cannot come back to ``K`` (there was no cycle before), so it comes back to
 ``p``; but then ``p``'s edge into ``K`` closed a cycle before.  By the same argument all results of
-members other than the root are used inside: a kernel's values are its root's, what it waits for is
-what its members waited for on the way to the root, and no communication becomes dependent on
-another anew.
+members other than the root are used inside: a kernel's values are its root's, it waits for what its
+members waited for on the way to the root, and no communication becomes newly dependent on another.
 
 **Bytes** are those that cross the kernel's boundary: each outside value once, as far as members
-access it; results that are used outside.
+access it, and results that are used outside.
 """
 
 from __future__ import annotations
@@ -102,12 +101,12 @@ def _as_xla(
     apart, parts = np.zeros((2, len(kernels)), dtype=bool)
     apart[place[rows & (place >= 0)]] = True
     parts[place[partial]] = True
-    # What a loop carries may have been communicated: there every input counts.
+    # A loop's carried values may have been communicated: all of its inputs count.
     return join_outputs(kernels, apart, parts, [body and communicates] * kernels.inputs)
 
 
 def _with_rows(graph: WorkloadGraph, again: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Nodes that contain a reduction of rows that is made again, shape [nodes]."""
+    """Nodes that contain a recomputed reduction of rows, shape [nodes]."""
     found = (again & (graph.role == Role.REDUCTION)).tolist()
     passes = (again | transparent_nodes(graph)).tolist()
     for node, maker in zip(
@@ -119,7 +118,7 @@ def _with_rows(graph: WorkloadGraph, again: NDArray[np.bool_]) -> NDArray[np.boo
 
 
 def _fused(seen: SeenThrough, found: tuple[Ints, Ints]) -> tuple[WorkloadGraph, Ints]:
-    """The kernels, and the place of each node's among them (-1: none), shape [nodes]."""
+    """The kernels, and the number of each node's kernel (-1: none), shape [nodes]."""
     root, hero = found
     kept = np.flatnonzero(~seen.dropped)
     roots, numbers = np.unique(root[kept], return_inverse=True)
@@ -152,11 +151,11 @@ def _users(seen: SeenThrough, of: NDArray[np.bool_]) -> dict[int, list[int]]:
 
 
 def _assign(seen: SeenThrough, load: list[bool], ends: Ends) -> tuple[Ints, Ints]:
-    """The root of each node's kernel, and of each root the node that its kernel is named after.
+    """The root of each node's kernel, and for each root the node that its kernel is named after.
 
     Args:
         seen: the graph.
-        load: nodes that a contraction takes in.
+        load: nodes that a contraction absorbs.
         ends: whether a contraction may end in a kernel with these members.
     """
     graph = seen.graph
@@ -167,7 +166,7 @@ def _assign(seen: SeenThrough, load: list[bool], ends: Ends) -> tuple[Ints, Ints
     root = list(range(len(graph)))
     members: dict[int, list[int]] = {}  # of kernels that have several
     hero = root[:]
-    # Whether a node lies on the operand side of a contraction of its kernel.
+    # Whether a node is on the operand side of a contraction of its kernel.
     prologue = (graph.role == Role.CONTRACTION).tolist()
     for node in sorted(users_of, reverse=True):
         users = users_of[node]
@@ -219,7 +218,7 @@ def _boundary_bytes(seen: SeenThrough, kernel: Ints, kernels: int) -> tuple[Ints
     graph = seen.graph
     member = np.flatnonzero(kernel >= 0)
     alone = np.bincount(kernel[member], minlength=kernels)[kernel] == 1
-    # A view that is a kernel of its own moves nothing; inside a kernel, or of something that the
+    # A view that is a separate kernel moves nothing; inside a kernel, or for a value that the
     # kernel makes, its bytes are written.
     passes = is_view(graph) & (~alone | seen.changed)
     written = np.where(passes, graph.bytes_aliased, graph.bytes_written)
@@ -233,7 +232,7 @@ def _boundary_bytes(seen: SeenThrough, kernel: Ints, kernels: int) -> tuple[Ints
     aliased = np.where(leaving > 0, aliased, 0)
 
     read = _read_from_outside(seen, kernel, kernels)
-    # An op alone that reads what it always read keeps its own count (an operand read twice ...).
+    # A single op with unchanged operands keeps its own count (an operand read twice ...).
     own = np.flatnonzero(alone & ~seen.changed & (kernel >= 0))
     read[kernel[own]] = graph.bytes_read[own]
     return (

@@ -1,11 +1,11 @@
-"""The host of a recorded program, as nodes, and what else its kernels waited for, as delays.
+"""The host of a recorded program, as nodes, and other waits of its kernels, as delays.
 
-The idea: a launch is a node of the host's lane: it follows the launch before it, and what the host
-waited for in between; its time is what the host spent from the later of them to the call.  A kernel
-follows its launch.  What is then left between the end of all that it waits for and its begin (the
-way of a launch to an idle device, the gap between two kernels of a stream) is its own delay.  What
-a host did after the last node, when it is itself what ran, follows that node.  Run without anything
-else, each node begins exactly when it did.
+The idea: a launch is a node of the host's lane: it follows the previous launch, and nodes that the
+host waited for in between; its time is what the host spent from the later of them to the call. A
+kernel follows its launch.  The remaining time from the end of all its dependencies to its start (a
+launch on its way to an idle device, the gap between two kernels of a stream) is its own delay. For
+a program that ran on the host itself, the host's time after the last node follows that node. If
+nothing else is changed, each node begins exactly when it did in the run.
 
     launches      host ---> host ------------> host
                     |         |                  |
@@ -36,14 +36,15 @@ from flint.graph.timing import UNKNOWN_LAUNCH, Timing
 from flint.graph.work import Role, Unit
 from flint.mesh.ragged import pointer, row_of_entry
 
-#: What a launch is called.
+#: Op name of a launch.
 HOST: Final = "host"
-#: Two clocks of a profiler agree to so many nanoseconds; beyond, one did not wait for the other.
+#: Two clocks of a profiler agree to this many nanoseconds; beyond that, one did not wait for the
+#: other.
 _JITTER: Final = 2_000
 
 
 def on_host(graph: WorkloadGraph) -> NDArray[np.bool_]:
-    """Which nodes are of the host's lane, shape [nodes]."""
+    """Which nodes are on the host's lane, shape [nodes]."""
     if HOST not in graph.tables.ops:
         return np.zeros(len(graph), np.bool_)
     named = graph.op == graph.tables.ops.index(HOST)
@@ -52,7 +53,7 @@ def on_host(graph: WorkloadGraph) -> NDArray[np.bool_]:
 
 
 def launches(graph: WorkloadGraph) -> bool:
-    """Whether a host launches any of the nodes: what it does after all of them is no launch."""
+    """Whether a host launches any of the nodes; its work after all of them is not a launch."""
     return bool(on_host(graph)[:-1].any())
 
 
@@ -63,9 +64,9 @@ def with_host_lane(
 
     Args:
         graph: as recorded, without loops.
-        timing: of its nodes.
-        launch_nanoseconds: what each launch costs instead of what the host spent before it;
-            nothing is delayed then.
+        timing: times of its nodes.
+        launch_nanoseconds: cost of each launch instead of the host's time before it; there are then
+            no delays.
 
     Raises:
         FlintError: it has loops.
@@ -116,9 +117,9 @@ class _Lane:
     """Launches, in order.
 
     Attributes:
-        node: the node that each stands before, ascending, shape [launches].
+        node: the node that each precedes, ascending, shape [launches].
         over: when each was made, ascending, ns.
-        spent: what the host did before it, ns.
+        spent: the host's time before it, ns.
         of_node: the launch that each node follows, -1 for none, shape [nodes].
         waiting, awaited: launches, and the nodes that the host waited for before them.
     """
@@ -130,7 +131,7 @@ class _Lane:
         new = known & (np.diff(reached, prepend=0) > 0)
         self.node = np.flatnonzero(new)
         self.over = reached[self.node]
-        # The latest launch that was made when a node began, of those up to its own.
+        # The latest launch made by the time a node began, up to its own.
         latest = np.searchsorted(self.node, np.arange(nodes), "right") - 1
         began = np.searchsorted(self.over, timing.start, "right") - 1
         self.of_node = np.where(known, np.minimum(latest, began), -1)
@@ -157,9 +158,9 @@ def _merged(
 
     Args:
         graph: the nodes.
-        number, launches: where nodes and launches stand.
-        spent, delays: nanoseconds, of launches and of nodes.
-        edges: (after, before, kind) without values, of the whole.
+        number, launches: positions of nodes and launches.
+        spent, delays: nanoseconds of launches and of nodes.
+        edges: (after, before, kind) without values, for the whole graph.
     """
     count = len(graph) + len(launches)
     tables = replace(graph.tables, ops=(*graph.tables.ops, HOST))

@@ -1,11 +1,11 @@
-"""Values in the host's memory: what lies there, and what work on it costs the device.
+"""Values in the host's memory, and the device's cost of work on them.
 
-The idea: a value gets to the host by a transfer and back by another one (``MoveToHost``,
+The idea: a value gets to the host by one transfer and back by another (``MoveToHost``,
 ``MoveToDevice``).  In between it is only stored: sliced, updated, renamed, carried by loops, joined
-by barriers.  What a loop fills row by row with such values is a buffer of the host from the
-beginning, as XLA's host offloader has it.  None of that work runs on the device.
+by barriers.  A buffer that a loop fills row by row with such values is on the host from the
+beginning, as in XLA's host offloader.  None of that work runs on the device.
 
-    at = placed(graph)                  # at.values[v]: value v lies on the host
+    at = placed(graph)                  # at.values[v]: value v is on the host
     graph = with_host_buffers(graph)
 """
 
@@ -22,7 +22,7 @@ from flint.graph.joins import renames
 from flint.graph.transfers import has_transfers, transfers
 from flint.graph.work import Role
 
-#: What a buffer of the host goes through.
+#: Ops that a host buffer passes through.
 _STORES: Final = (
     "bitcast_convert", "broadcast_in_dim", "copy", "dynamic_slice", "dynamic_update_slice",
     "mhlo.copy", "reshape", "slice", "transpose",
@@ -33,11 +33,11 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Placed:
-    """Where values lie.
+    """Where values are.
 
     Attributes:
         values: whether each one is on the host, shape [values].
-        bodies: of each loop of the graph's table.
+        bodies: the same for each loop of the graph's table.
     """
 
     values: Mask
@@ -45,11 +45,11 @@ class Placed:
 
 
 def placed(graph: WorkloadGraph, inputs: Mask | None = None) -> Placed | None:
-    """Where the values of a block lie; None: all on the device.
+    """Where the values of a block are; None: all on the device.
 
     Args:
         graph: a block.
-        inputs: which of its inputs are on the host; None: a program's, those that it takes from
+        inputs: which of its inputs are on the host; None for a program: those that it copies from
             there.
     """
     if not has_transfers(graph):
@@ -71,7 +71,7 @@ def placed(graph: WorkloadGraph, inputs: Mask | None = None) -> Placed | None:
             bodies[number] = inside
             carried = graph.loops[number].carried
             at[first:last] = given[: last - first]
-            # What only the loop fills is there before it does.
+            # A buffer that only the loop fills is on the host from the beginning.
             own = operands[:carried][given[:carried]]
             at[own[readers[own] == 1]] = True
         elif renaming[node]:
@@ -107,7 +107,7 @@ def _needed_there(graph: WorkloadGraph) -> Mask:
 
 
 def _loop(graph: WorkloadGraph, number: int, given: Mask) -> tuple[Placed | None, Mask]:
-    """A loop's body, and which of its operands are on the host, those that it fills included."""
+    """A loop's body, and which of its operands are on the host, including those that it fills."""
     loop = graph.loops[number]
     given = given.copy()
     while True:

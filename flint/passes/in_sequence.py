@@ -1,11 +1,11 @@
 """Several programs that run one after another, as one graph.
 
 The idea: a step that calls two jitted functions runs two programs.  The second begins on a device
-when the first has ended there, whatever it needs of it; what the first returns lies in memory until
-somebody lets go of it.  Behind the nodes of each program stands a node ``program_end``: it waits
-for everything in the program and reads what is in memory when it ends.  What begins the next
-program waits for it.  Where the host reads values before it starts the next program, a node
-``host_read`` for each stands in between.
+when the first has ended there, whatever it needs from it; values returned by the first stay in
+memory until nothing refers to them. After the nodes of each program comes a node ``program_end``:
+it waits for everything in the program and reads what is in memory when it ends.  The first nodes of
+the next program wait for it.  If the host reads values before it starts the next program, there is
+a node ``host_read`` for each in between.
 
     program 0 -> program_end -> host_read -> program 1 -> program_end
 
@@ -47,7 +47,7 @@ class Origin(NamedTuple):
 
     Attributes:
         program: number of the program that returns it, -1 for an input of the step.
-        number: which of the program's outputs, or of the step's inputs.
+        number: number among the program's outputs, or the step's inputs.
     """
 
     program: int
@@ -56,12 +56,12 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A value that the host waits for before it goes on.
+    """A value that the host waits for before it continues.
 
     Attributes:
         value: what it reads.
         source: the line that reads it.
-        nanoseconds: from the program's end until the host starts the next one; 0 is none.
+        nanoseconds: from the program's end until the host starts the next one; 0 for none.
     """
 
     value: Origin
@@ -76,7 +76,7 @@ class Link:
     Attributes:
         graph: its graph, in issue order.
         operands: where its inputs come from, shape [inputs].
-        held: what, besides its outputs, is in memory until it ends.
+        held: values in addition to its outputs that are in memory until it ends.
         reads: what the host reads between it and the next program.
     """
 
@@ -107,7 +107,7 @@ def in_sequence(
 
 
 class _Joined:
-    """Blocks laid end to end, their values and nodes renumbered."""
+    """Blocks joined end to end, with values and nodes renumbered."""
 
     def __init__(self, tables: TableBuilder, inputs: Sequence[TensorType]) -> None:
         self._tables = tables
@@ -123,7 +123,7 @@ class _Joined:
         self._first = 0  # the first node of the block that was added last
 
     def program(self, link: Link) -> None:
-        """Add a program's nodes, those that begin it behind the gate."""
+        """Add a program's nodes; its first nodes wait for the gate."""
         graph = _retabled(link.graph, self._tables)
         values = self._add(graph, [self._value[origin] for origin in link.operands])
         for number, value in enumerate(values[graph.outputs].tolist()):
@@ -131,7 +131,7 @@ class _Joined:
         self._wait(_beginning(graph) + self._first, self._gates)
 
     def end(self, link: Link) -> None:
-        """Add the node that waits for all of the program that was added last."""
+        """Add the node that waits for everything in the last program."""
         graph = self._blocks[-1]
         returned = [Origin(len(self._ends), output) for output in range(len(graph.outputs))]
         read = [self._value[origin] for origin in (*returned, *link.held)]
@@ -151,7 +151,7 @@ class _Joined:
         self._gates = [self._gates[0], node]
 
     def finish(self, outputs: Sequence[Origin]) -> WorkloadGraph:
-        """All of it."""
+        """The joined graph."""
         blocks, tables = self._blocks, self._tables.finish()
         columns: dict[str, Any] = {
             name: np.concatenate([getattr(block, name) for block in blocks])
@@ -202,7 +202,7 @@ class _Joined:
         source: Source,
         waits_for: Sequence[int],
     ) -> int:
-        """Add a node of its own; its number."""
+        """Add a single node; returns its number."""
         types = np.concatenate([self._inputs, *(block.result_type for block in self._blocks)])
         builder = GraphBuilder(self._tables)
         given = [builder.input(int(types[value])) for value in operands]
@@ -228,10 +228,11 @@ class _Joined:
 
 
 def _beginning(graph: WorkloadGraph) -> Ints:
-    """The nodes of a program that wait for nothing in it but for what kernels make themselves.
+    """The nodes of a program that wait for nothing in it, except for values that kernels make
+    themselves.
 
-    What takes no time, and what every reader makes again (constants, broadcasts), does not count
-    and need not wait, unless something other than a kernel reads it.
+    Nodes that take no time, or that every reader recomputes (constants, broadcasts), do not count
+    and need not wait, unless something other than a kernel reads them.
     """
     plain = graph.kind == NodeKind.COMPUTE
     light = plain & np.isin(graph.role, (Role.ALIAS, Role.GENERATE))

@@ -1,27 +1,27 @@
-"""Producers that every one of their readers computes again, as XLA's priority fusion decides it.
+"""Producers that all of their readers recompute, as XLA's priority fusion decides.
 
-The idea: a value that several kernels read is either written once and read by each, or computed
-again in each of them from what it is made of.  XLA's GPU compiler fuses a producer into all of its
-users or into none, and does so where that saves time (``PriorityFusion``); for what is not a
-product, time is memory traffic and launches.  With V bytes of result, S bytes of sources and N
-bytes of sources that a reader does not read anyway,
+The idea: a value that several kernels read is either written once and read by each, or recomputed
+in each of them from its sources. XLA's GPU compiler fuses a producer into all of its users or into
+none, and does so if that saves time (``PriorityFusion``); except for products, time is memory
+traffic and launches.  With V bytes of result, S bytes of sources and N bytes of sources that a
+reader does not read anyway,
 
     saved = S + V + readers * V - sum of N over the readers + what a launch costs
 
-Sources are those of a whole chain that is computed again, so that chains stop growing where they
-would read too much.  What a broadcast spreads is computed for each element that reads it, so that
-a reciprocal root for each channel is a kernel.  Where a conversion to a wider type is not worth
-computing again with all that leads to it, what it converts is written.  What may be computed again:
+Sources are those of a whole recomputed chain, so that chains stop growing when they would read too
+much.  The operand of a broadcast is computed for each element that reads it, so that a reciprocal
+root for each channel is a separate kernel.  If a conversion to a wider type and all that leads to
+it are not worth recomputing, its operand is written.  These may be recomputed:
 
-- elementwise ops and movement, by any kernel that computes element by element, moves, reduces or
-  updates; a contraction takes nothing in here, nor does what loads its operands;
-- a reduction of rows (of the last dim, at most 65,536 elements), where every reader goes along the
-  same rows: an elementwise op of the rows' results or of the rows themselves, or another reduction
-  of them.  Either its result meets what it reduced in one op and has no other reader (a maximum or
-  a mean that is subtracted, ``SoftmaxRewriterTriton``), or it reduces what has such a one inside,
-  or all ends in one kernel that has.
+- elementwise ops and movement, in any kernel that computes element by element, moves, reduces or
+  updates; a contraction absorbs nothing here, nor do the ops that load its operands;
+- a reduction of rows (over the last dim, at most 65,536 elements), if every reader works on the
+  same rows: an elementwise op on the rows' results or on the rows themselves, or another reduction
+  of them. Either its result and its operand meet in one op and it has no other reader (a maximum or
+  a mean that is subtracted, ``SoftmaxRewriterTriton``), or its operand contains such a reduction,
+  or everything ends in one kernel that does.
 
-So softmax and the layer norm are kernels; the RMS norm, whose backward pass reads its mean square
+So softmax and layer norm are single kernels; RMS norm, whose backward pass reads its mean square
 again, writes that.  Other reductions are the roots of their kernels.
 """
 
@@ -39,19 +39,19 @@ from flint.mesh.ragged import row_of_entry
 from flint.passes.remakable import CHAIN, DEPTH, Readers
 from flint.passes.rematerialize import accessed_bytes
 
-#: Bytes that memory moves while a kernel is launched: 1 us at 3 TB/s.
+#: Bytes that memory moves during a launch: 1 us at 3 TB/s.
 LAUNCH_BYTES: Final = 3 << 20
-#: Clock cycles of an operation in f32 on an H100, as XLA's profiles have them: an addition; an
+#: Clock cycles of an operation in f32 on an H100, from XLA's profiles: an addition; an
 #: exponential or a reciprocal root (a logarithm takes 166, tanh 467).
 _CYCLES: Final = {Unit.VECTOR: 7, Unit.TRANSCENDENTAL: 79}
 #: Bytes that memory moves in a cycle of one operation: 3.35 TB/s by 66.9 TFLOP/s.
 CYCLE_BYTES: Final = 0.05
-#: Values that a chain may be made of.
+#: The most values that a chain may be made of.
 MAX_SOURCES: Final = 32
 
 
 def inlined(graph: WorkloadGraph) -> NDArray[np.bool_]:
-    """Nodes of a graph in issue order that all of their readers compute again, shape [nodes]."""
+    """Nodes of a graph in issue order that all of their readers recompute, shape [nodes]."""
     return _Chooser(graph).chosen()
 
 
@@ -62,12 +62,12 @@ class _Chooser(Readers):
         super().__init__(graph)
         self.accessed = accessed_bytes(graph).tolist()
         self.sizes = graph.value_bytes.tolist()
-        #: Sources of what is made again, value -> bytes; (elements of a row's results, of the
-        #: rows) of what has a reduction of rows inside.
+        #: Sources of recomputed values, value -> bytes; (elements of a row's results, of the rows)
+        #: for those that contain a reduction of rows.
         self.sources: dict[int, dict[int, int]] = {}
         self.rows: dict[int, tuple[int, int]] = {}
-        #: What computing a node takes, with all that is made again for it, in bytes that memory
-        #: moves meanwhile.
+        #: Cost of computing a node with everything recomputed for it, in bytes that memory moves in
+        #: that time.
         self.own: list[float] = _computing(graph).tolist()
         self.cost: dict[int, float] = {}
 
@@ -82,8 +82,9 @@ class _Chooser(Readers):
         return self._needed(found)
 
     def _narrower(self, node: int, found: NDArray[np.bool_]) -> bool:
-        """Whether all readers make a conversion again, if what it converts is written, which is
-        narrower; that is noted."""
+        """Whether all readers recompute a conversion whose narrower operand is written; if so, that
+        is noted.
+        """
         operands = self.operand[self.ptr[node] : self.ptr[node + 1]]
         maker = self.maker[self.ptr[node]] if len(operands) == 1 else -1
         if maker not in self.sources or not found[maker] or len(self.users[maker]) > 1:
@@ -97,7 +98,7 @@ class _Chooser(Readers):
         return not found[maker]
 
     def _worth(self, node: int) -> bool:
-        """Whether to make a node again; then what it is made of is noted."""
+        """Whether to recompute a node; if so, its sources are noted."""
         sources, rows = self._made_of(node)
         users = self.users.get(node, [])
         if rows is not None:
@@ -121,7 +122,7 @@ class _Chooser(Readers):
         return True
 
     def _saved(self, node: int, sources: dict[int, int], users: list[int]) -> float:
-        """Bytes that memory moves less in that time, if all users make a node again."""
+        """Bytes that memory saves if all users recompute a node."""
         result = self.sizes[self.first[node]]
         alone = self._cost(node)
         saved: float = max(sum(sources.values()) + result, alone) + LAUNCH_BYTES
@@ -136,14 +137,15 @@ class _Chooser(Readers):
         return saved
 
     def _cost(self, node: int, but: int = -1) -> float:
-        """What computing a node takes, all but one of its operands made again where they are."""
+        """Cost of computing a node, with all operands but one recomputed where they are."""
         makers = {self.maker[entry] for entry in range(self.ptr[node], self.ptr[node + 1])}
         made = (maker for maker in makers - {but} if maker in self.cost)
         return self.own[node] + sum(self.cost[each] * self._times(node, each) for each in made)
 
     def _times(self, user: int, node: int) -> float:
-        """How often a reader computes each element of what it makes again: once where it goes
-        along rows, and a single number once for each thread."""
+        """How often a reader computes each element of a recomputed value: once along rows, and a
+        single number once per thread.
+        """
         if node in self.rows or self.role[node] == Role.REDUCTION or self.made(node) == 1:
             return 1.0
         over = (
@@ -153,7 +155,7 @@ class _Chooser(Readers):
         return max(1.0, times)
 
     def _meets(self, node: int) -> bool:
-        """Whether the result of a reduction is only read where what it reduced is read as well."""
+        """Whether the result of a reduction is read only together with its operand."""
         last, made = node, self.made(node)
         users = self.users.get(last, [])
         while len(users) == 1 and self.made(users[0]) == made:
@@ -168,12 +170,12 @@ class _Chooser(Readers):
         )
 
     def _inside(self, node: int) -> bool:
-        """Whether a reduction is of something that has another one inside."""
+        """Whether a reduction's operand contains another one."""
         makers = (self.maker[entry] for entry in range(self.ptr[node], self.ptr[node + 1]))
         return any(maker in self.rows for maker in makers)
 
     def _ends_in_one(self, node: int) -> bool:
-        """Whether all that is made of a node ends in one kernel that has reductions inside."""
+        """Whether everything made from a node ends in one kernel that contains reductions."""
         ends, seen, ahead, inside = set(), {node}, [node], False
         while ahead:
             for user in self.users.get(ahead.pop(), []):
@@ -190,7 +192,7 @@ class _Chooser(Readers):
         return inside and len(ends) == 1
 
     def _note(self, node: int) -> None:
-        """What something that is made again anyway is made of."""
+        """The sources of something that is recomputed anyway."""
         sources, rows = self._made_of(node)
         self.sources[node] = sources
         if rows is not None:
@@ -198,7 +200,7 @@ class _Chooser(Readers):
         self.cost[node] = self._cost(node)
 
     def _made_of(self, node: int) -> tuple[dict[int, int], tuple[int, int] | None]:
-        """What a node is made of: sources, and the rows that are reduced for it."""
+        """The sources of a node, and the rows that are reduced for it."""
         sources: dict[int, int] = {}
         rows: tuple[int, int] | None = None
         if self.role[node] == Role.REDUCTION:
@@ -218,9 +220,9 @@ class _Chooser(Readers):
         return sources, rows
 
     def _known(self, user: int, but: int, depth: int = 0) -> set[int]:
-        """Values that a reader reads besides those of one of its operands.
+        """Values that a reader reads in addition to those of one of its operands.
 
-        What stands behind ``but`` is not decided yet: it is taken for made again.
+        Nodes after ``but`` are not decided yet: they count as recomputed.
         """
         known: set[int] = set()
         for entry in range(self.ptr[user], self.ptr[user + 1]):
@@ -236,7 +238,9 @@ class _Chooser(Readers):
         return known
 
     def _needed(self, found: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Without those that one kernel alone takes in, which need not be made twice."""
+        """The nodes without those that only one kernel absorbs, which need not be computed
+        twice.
+        """
         chosen = found.tolist()
         for node in range(len(chosen) - 1, -1, -1):
             if chosen[node] and self.role[node] != Role.REDUCTION:
@@ -246,7 +250,7 @@ class _Chooser(Readers):
 
 
 def _computing(graph: WorkloadGraph) -> NDArray[np.float64]:
-    """What each node's arithmetic takes, in bytes that memory moves meanwhile, shape [nodes].
+    """Cost of each node's arithmetic, in bytes that memory moves in that time, shape [nodes].
 
     An operation on indices or masks takes a cycle.
     """
@@ -259,5 +263,5 @@ def _computing(graph: WorkloadGraph) -> NDArray[np.float64]:
     return np.bincount(owner, graph.work_flops * each * CYCLE_BYTES, len(graph)).astype(np.float64)
 
 
-#: Rows of two kinds in one chain: it is not made again.
+#: Rows of two kinds in one chain: it is not recomputed.
 _MIXED: Final = (-1, -1)

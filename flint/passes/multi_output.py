@@ -1,23 +1,26 @@
 """Kernels with several results, as XLA's GPU compiler joins them (``MultiOutputFusion``).
 
-The idea: what two kernels read is read once if they are one.  Of kernels that are made already
+The idea: a value that two kernels read is read only once if they become one.  Among finished
+kernels,
 
-1. **siblings**, which read the same value and run over as many elements, become one kernel;
-2. **a kernel and a reader of its result** become one where the reader runs over the elements of
-   that result: it is written for its other readers, and this one has it in registers.  Partial
-   sums (``flint.passes.xla_reductions``) stay apart from what they sum up.
+1. **siblings**, which read the same value and run over the same number of elements, become one
+  kernel;
+2. **a kernel and a reader of its result** become one if the reader runs over the elements of that
+   result: it is written for its other readers, and this one has it in registers. Partial sums
+   (``flint.passes.xla_reductions``) are not joined with what they sum up.
 
-Elementwise kernels and reductions may be joined, a reduction runs over what it sums up; two that
-are joined sum up to as many numbers.  The first
-of a pair that is joined with its reader is elementwise.  Nothing is joined
+Elementwise kernels and reductions may be joined; a reduction runs over its operand, and two joined
+ones have results of the same size.  The first of a pair that is joined with its reader is
+elementwise.  Kernels are not joined
 
-- with a path through a third kernel between the two: a cycle; between siblings is none at all;
-- that waits for other communications: none would become dependent on another anew;
-- to more than ``MAX_VALUES`` operands and results, or more than two reductions, as many as its
-  kernels have;
-- that reduces rows and reads them again, as softmax does.
+- with a path through a third kernel between the two, which would be a cycle; siblings must have no
+  path at all;
+- if they wait for different communications, so that none becomes newly dependent on another;
+- into one with more than ``MAX_VALUES`` operands and results, or more than two reductions;
+- if they reduce rows and read them again, like softmax.
 
-A loop is a communication here.  Values of one element do not make siblings.
+A loop counts as a communication here.  Kernels that share only values of one element are not
+siblings.
 
     kernels = join_outputs(kernels)
 """
@@ -37,14 +40,14 @@ from flint.passes.columns import distinct
 from flint.passes.contract import Columns, contract, surviving
 from flint.passes.rematerialize import accessed_bytes
 
-#: Operands and results of one kernel.
+#: The most operands and results of one kernel.
 MAX_VALUES: Final = 64
-#: Reductions of one kernel.
+#: The most reductions of one kernel.
 MAX_REDUCTIONS: Final = 2
-#: Kernels that are looked at for a path between two; beyond it they stay apart.
+#: The most kernels that are searched for a path between two; beyond it they are not joined.
 _SEARCHED: Final = 256
 
-#: Readers of a value that each is compared with: those next to it.
+#: Number of neighbouring readers of a value that each reader is compared with.
 _SIBLINGS: Final = 32
 
 _JOINED: Final = (Role.ELEMENTWISE, Role.REDUCTION)
@@ -56,7 +59,7 @@ def join_outputs(
     parts: NDArray[np.bool_],
     communicated: list[bool],
 ) -> WorkloadGraph:
-    """A graph of kernels with those joined that read or make the same; bodies stay as they are.
+    """A graph of kernels with siblings and pairs joined; bodies stay as they are.
 
     Args:
         graph: in issue order.
@@ -73,7 +76,9 @@ def join_outputs(
 
 
 def _columns(graph: WorkloadGraph, cluster: Ints, clusters: int) -> Columns:
-    """What joined kernels say: each outside value is read once, as far as any member does."""
+    """Properties of joined kernels: each outside value is read once, as far as any member reads
+    it.
+    """
     size = np.bincount(cluster, minlength=clusters)
     reader = cluster[graph.consumer]
     maker = graph.producer[graph.operand]
@@ -117,7 +122,7 @@ class _Joiner:
         self.values = (np.diff(graph.operand_ptr) + np.diff(graph.result_ptr)).tolist()
         self.elementwise = (graph.role == Role.ELEMENTWISE).tolist()
         self.reductions = (graph.role == Role.REDUCTION).astype(int).tolist()
-        #: Numbers that a kernel's reductions sum up to, 0 without one.
+        #: Result size of a kernel's reductions, 0 without one.
         self.sums = (self._largest(graph.role == Role.REDUCTION)).tolist()
         maker = graph.producer[graph.operand]
         before = np.concatenate([maker, graph.order_node])
@@ -150,7 +155,7 @@ class _Joiner:
         return np.array([self._home(node) for node in range(len(graph))], dtype=np.int64)
 
     def _sizes(self) -> Ints:
-        """Elements that each kernel runs over, 0 for those that stay alone, shape [nodes]."""
+        """Elements that each kernel runs over, 0 for those that are not joined, shape [nodes]."""
         graph = self.graph
         of_types = np.array([t.elements for t in graph.tables.types] or [0], dtype=np.int64)
         sizes = self._largest(np.ones(len(graph), dtype=bool))
@@ -175,7 +180,7 @@ class _Joiner:
         return node
 
     def _join(self, one: int, other: int, reads: bool = False) -> None:
-        """Make one kernel of two where that is allowed; ``reads``: of one and what reads it."""
+        """Join two kernels if that is allowed; ``reads``: the second reads the first."""
         first, second = sorted((self._home(one), self._home(other)))
         if first == second or not self.size[first] or self.size[first] != self.size[second]:
             return
@@ -196,8 +201,9 @@ class _Joiner:
         self.sums[first] = self.sums[first] or self.sums[second]
 
     def _between(self, start: int, end: int, reads: bool) -> bool:
-        """Whether a path leads from one kernel to another, but that the other ``reads`` what the
-        one computes element by element."""
+        """Whether a path leads from one kernel to another, except that the other ``reads`` what the
+        first computes element by element.
+        """
         last = max(self.members[end])
         seen = {start, end}
         ahead = [start]

@@ -1,4 +1,4 @@
-"""One program's own graph, of several that ran in sequence and were joined."""
+"""One program's own graph, out of several programs in sequence that were joined."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flint.passes.in_sequence import END, READ, Origin
 
 
 def ends(graph: WorkloadGraph) -> Ints:
-    """The nodes at which the programs of a graph end; none where it is one program alone."""
+    """The nodes at which the programs of a graph end; none for a single program."""
     named = np.array([name == END for name in graph.tables.ops] or [False])
     return np.flatnonzero(named[graph.op] & (graph.role == Role.CONTROL))
 
@@ -23,13 +23,13 @@ def ends(graph: WorkloadGraph) -> Ints:
 def alone(
     graph: WorkloadGraph, number: int, operands: Sequence[Origin], outputs: Sequence[int]
 ) -> WorkloadGraph:
-    """One program's own graph, of several that a graph joins.
+    """One program's own graph, out of several that a graph joins.
 
     Args:
-        graph: joined, at the granularity at which it was.
-        number: which program.
+        graph: the joined graph, at the granularity at which it was joined.
+        number: number of the program.
         operands: where its inputs come from.
-        outputs: how many values each program returns.
+        outputs: number of values that each program returns.
     """
     last = ends(graph)
     names = graph.tables.ops
@@ -68,7 +68,7 @@ def alone(
     )
 
 
-#: Pointers of a graph and the columns that they point into, but for order edges.
+#: Pointers of a graph and their columns, except order edges.
 _ROWS = {
     "result_ptr": ("result_type",),
     "operand_ptr": ("operand",),

@@ -1,10 +1,10 @@
-"""The optimizer's part of a step: what needs gradients and is no part of differentiation.
+"""The optimizer's part of a step: ops that need gradients but are not part of differentiation.
 
-The idea: JAX's name stack marks everything inside ``grad``; the optimizer's ops carry a path
-without such a mark, like those before the loss.  The data distinguishes them: what depends on the
-backward pass is the optimizer's (clipping, averaging over microbatches and the update).  What a
-barrier only holds back until there are gradients does not depend on them.  Ops without any origin,
-which a compiler has put in, stay unknown.
+The idea: JAX's name stack marks everything inside ``grad``; the optimizer's ops have a path without
+such a mark, like those before the loss.  Dependences distinguish them: ops that depend on the
+backward pass belong to the optimizer (clipping, averaging over microbatches and the update). Ops
+that a barrier only holds back until there are gradients do not depend on them.  Ops without an
+origin, which a compiler has inserted, stay unknown.
 
     graph = mark_optimizer(graph)
 """
@@ -36,7 +36,7 @@ def mark_optimizer(graph: WorkloadGraph) -> WorkloadGraph:
 
 
 class _Marks:
-    """The table of sources as it grows, and what is asked of each entry."""
+    """The growing table of sources, with cached properties of each entry."""
 
     def __init__(self, tables: Tables) -> None:
         self.sources = list(tables.sources)
@@ -45,7 +45,7 @@ class _Marks:
         self._twin: dict[int, int] = {}
 
     def twin(self, source: int) -> int:
-        """The source that is like another, of the optimizer's phase."""
+        """The same source with the optimizer's phase."""
         if source not in self._twin:
             item = self.sources[source]
             self._twin[source] = len(self.sources)
@@ -57,7 +57,7 @@ class _Marks:
 
         Args:
             graph: the block.
-            reached: whether what it takes in depends on gradients.
+            reached: whether its inputs depend on gradients.
         """
         source: list[int] = graph.source.tolist()
         kind: list[int] = graph.kind.tolist()
@@ -79,7 +79,7 @@ class _Marks:
                 conditionals[number] = replace(conditionals[number], branches=branches)
             if waits and not differentiates[node] and self.open[source[node]]:
                 source[node] = self.twin(source[node])
-            # Where a program ends, what follows waits for all of it; that is no gradient's use.
+            # Nodes after the end of a program wait for all of it; that is not a use of a gradient.
             needs[node] = (waits and not ends[node]) or differentiates[node]
         column: Ints = np.array(source, dtype=np.int64)
         changed = replace(

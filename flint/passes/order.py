@@ -1,22 +1,22 @@
-"""Issue order: in which order a rank starts its kernels and communications.
+"""Issue order: the order in which a rank starts its kernels and communications.
 
-The text of a partitioned module is no schedule.  XLA prints it depth first from the outputs: all of
-the backward data path first, then the weight gradients in reverse, so that every gradient reduction
-would stand at the end.  The order is therefore computed from the dependences alone, by a list
-schedule that does what a memory-minded scheduler does, and no more:
+The text of a partitioned module is not a schedule.  XLA prints it depth first from the outputs: all
+of the backward data path first, then the weight gradients in reverse, so that every gradient
+reduction would be at the end.  The order is therefore computed from the dependences alone, by a
+list schedule that does what a memory-aware scheduler does, and no more:
 
-**Depth.** ``asap(n)`` is the longest path to ``n``, the steps ``w`` on it added up: when ``n``
-could start at the earliest.  An op is one step (``STEP``); a view (role ALIAS) costs nothing, so
-its step is a tiny one, which only keeps it behind its operand.
+**Depth.** ``asap(n)`` is the longest path to ``n``, the sum of the steps ``w`` on it: the earliest
+start of ``n``.  An op is one step (``STEP``); a view (role ALIAS) costs nothing, so its step is a
+tiny one, which only keeps it behind its operand.
 
-**Late** are ops that only make memory be occupied for longer when they start early:
+**Late** ops are those that only occupy memory for longer if they start early:
 
-- *preparations*: what is made from graph inputs by movement, elementwise ops and communications
+- *preparations*: values made from graph inputs by movement, elementwise ops and communications
   alone (a gathered, converted, transposed weight; a constant; a decayed optimizer moment).  The
   inputs stay in memory anyway, so waiting costs nothing;
-- ops that *grow* memory: whose results are larger than the operands that die with them.  An operand
-  dies with ``n`` when ``n`` is a last consumer of it (no other has a greater ``asap``), unless it
-  is a graph input (never freed) or a preparation (it waits together with ``n``).
+- ops that *grow* memory: their results are larger than the operands that die with them.  An operand
+  dies with ``n`` if ``n`` is a last consumer of it (no other has a greater ``asap``), unless it is
+  a graph input (never freed) or a preparation (it waits together with ``n``).
 
 A late op starts one step before its first consumer.  **All others start as soon as they can**: ops
 that free memory, and communications that do not grow it, gradient reductions above all.
@@ -24,20 +24,20 @@ that free memory, and communications that do not grow it, gradient reductions ab
     key(n) = min over consumers c of key(c) - w(c)     if n is late and has a consumer
              asap(n)                                   otherwise
 
-So an all-gather of a weight stands just before the matrix product that needs it, and the reduction
-of a gradient right behind the product that made it, among the backward pass.
+So an all-gather of a weight comes just before the matrix product that needs it, and the reduction
+of a gradient right after the product that made it, within the backward pass.
 
 **The order is topological.** Claim: ``key(p) <= key(c) - w(c)`` along every edge ``p -> c``, and
 ``key(n) >= asap(n)``.  By induction from the sinks: let both hold for all consumers of ``p``.  If
 ``p`` is late, ``key(p) = min(key(c) - w(c))``, and ``key(p) >= min(asap(c) - w(c)) >= asap(p)``.
 If not, ``key(p) = asap(p) <= asap(c) - w(c) <= key(c) - w(c)``.  The sort is by whole steps (the
 key rounded to the nearest), then views behind ops, then by key among views.  A consumer that is an
-op is a whole step behind, so its rounded key is greater; one that is a view has no smaller rounded
-key, stands behind ops of the same, and has a greater key than another view.  So every producer
+op is a whole step later, so its rounded key is greater; one that is a view has no smaller rounded
+key, comes after ops with the same key, and has a greater key than another view.  So every producer
 comes before its consumers.
 
 **Ties** among ops of one step: communications first, then what feeds a communication, then the
-rest, in-place updates last (they overwrite what others may still want to read); then the original
+rest, in-place updates last (they overwrite what others may still read); then the original
 order.  The result depends on nothing but the graph.
 """
 
@@ -112,7 +112,7 @@ def _depths(
     Args:
         graph: a block.
         waits_for: what each node waits for.
-        made_from: the same, joins looked through: what holds a weight back does not make it.
+        made_from: the same, looking through joins: what holds a weight back does not make it.
     """
     may = np.isin(graph.role, _PREPARING) & np.isin(
         graph.kind, (NodeKind.COMPUTE, NodeKind.COMMUNICATION)
@@ -144,7 +144,7 @@ def _grows(graph: WorkloadGraph, depth: Ints, prepares: NDArray[np.bool_]) -> ND
     never_dies[graph.outputs] = True
     held = (graph.producer < 0) | never_dies
     held[graph.inputs :] |= prepares[graph.producer[graph.inputs :]]
-    # An operand that stands twice in one node dies once.
+    # An operand that occurs twice in one node dies once.
     pairs = distinct(consumer * graph.values + operand)
     reader, value = pairs // max(1, graph.values), pairs % max(1, graph.values)
     dies = (depth[reader] == last[value]) & ~held[value]

@@ -1,7 +1,7 @@
-"""Order edges: what each node waits for without taking a value from it, and changing that.
+"""Reading and changing order edges: what each node waits for without using its value.
 
 Passes that decide node by node work on lists (``waits``, ``with_waits``); passes that compute edges
-as columns hand them over whole (``with_edges``).
+as columns set them as a whole (``with_edges``).
 
     graph = without_waits(graph, lambda before, node: before in given_up)
 """
@@ -30,7 +30,7 @@ def with_edges(
 
     Args:
         graph: a block.
-        after, before: node ``after[i]`` waits for node ``before[i]``; those of one node keep their
+        after, before: node ``after[i]`` waits for node ``before[i]``; edges of one node keep their
             order, shape [edges].
         kind: ``EdgeKind``, shape [edges].
     """
@@ -44,7 +44,7 @@ def with_edges(
 
 
 def with_more_edges(graph: WorkloadGraph, edges: list[tuple[int, int]]) -> WorkloadGraph:
-    """``graph`` with more order edges, given as (who waits, for whom)."""
+    """``graph`` with more order edges, given as (waiting node, awaited node)."""
     if not edges:
         return graph
     added = np.array(sorted(edges), dtype=np.int64)
@@ -77,8 +77,8 @@ def with_waits(graph: WorkloadGraph, found: Waits) -> WorkloadGraph:
 def without_waits(graph: WorkloadGraph, given_up: Callable[[int, int], bool]) -> WorkloadGraph:
     """``graph`` without some order edges.
 
-    A node that no longer waits for another waits for what that one waits for by order edges: what
-    else is on its stream keeps its place.
+    A node that no longer waits for another waits for what that one waits for by order edges, so
+    that other nodes on its stream keep their place.
 
     Args:
         graph: a block; its bodies stay as they are.
@@ -91,7 +91,7 @@ def without_waits(graph: WorkloadGraph, given_up: Callable[[int, int], bool]) ->
 
 
 def without_nodes(graph: WorkloadGraph, gone: set[int]) -> WorkloadGraph:
-    """``graph`` without some nodes; what waited for them waits for what they waited for."""
+    """``graph`` without some nodes; nodes that waited for them wait for what they waited for."""
     if not gone:
         return graph
     kept = [node for node in range(len(graph)) if node not in gone]
@@ -102,13 +102,13 @@ def without_nodes(graph: WorkloadGraph, gone: set[int]) -> WorkloadGraph:
 def passed_on(
     held: Waits, node: int, given_up: Callable[[int, int], bool], *, keep: bool
 ) -> list[tuple[int, int]]:
-    """What a node waits for if what is given up passes on what it waits for itself.
+    """What a node waits for if removed waits are replaced by the waits of the awaited node.
 
     Args:
-        held: of all nodes.
+        held: waits of all nodes.
         node: the node.
         given_up: as for ``without_waits``.
-        keep: go on waiting for what is given up as well.
+        keep: also keep the removed waits.
     """
     left, seen = held[node][::-1], set(held[node])
     found = []

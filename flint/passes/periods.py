@@ -1,7 +1,7 @@
 """Fewer periods of a part that repeats, in a graph that has no loops there.
 
-The idea: a program of fewer microbatches is the same up to the last periods, which it does not
-have; what stands behind them has the same operands as before, counted from the end.
+The idea: a program with fewer microbatches is the same except for the last periods, which it lacks;
+nodes after them have the same operands as before, counted from the end.
 
     [part] = periods(graph)
     fewer_periods(graph, part, 10)          # ten periods of it, however many there were
@@ -23,16 +23,16 @@ from flint.passes.columns import gathered, take_rows
 def fewer_periods(graph: WorkloadGraph, part: Periods, count: int) -> WorkloadGraph:
     """The graph with the first ``count`` periods of a part, at least one.
 
-    What stands behind the part and reads a value of its periods reads that of the period which is
-    as far from the end, or of the first one where there is none.  Nothing changes what a node
-    costs: a node that puts together what all periods made still moves all of it.
+    Nodes after the part that read a value of its periods read that of the period at the same
+    distance from the end, or of the first one if there is none.  No node's cost changes: a node
+    that combines the results of all periods still moves all of them.
     """
     gone = part.count - count
     cut, end = part.end - gone * part.nodes, part.end
     kept = np.concatenate([np.arange(cut), np.arange(end, len(graph))]).astype(np.int64)
     produced = graph.inputs + graph.result_ptr
     each = int(produced[end] - produced[end - part.nodes])
-    # How many periods earlier a node's stand-in is, and how many nodes and values that are.
+    # How many periods earlier a node's replacement is, and how many nodes and values that is.
     period = (np.arange(len(graph), dtype=np.int64) - part.start) // part.nodes
     back = np.where(period < 0, 0, np.minimum(period, gone))
     back[end:] = gone

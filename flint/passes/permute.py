@@ -1,7 +1,7 @@
 """Renumbering: a graph with its nodes in another order, or with some of them only.
 
-The idea: nodes are numbered in issue order, so issuing them otherwise is a permutation of all
-columns; values follow their producers.
+The idea: nodes are numbered in issue order, so another order is a permutation of all columns;
+values follow their producers.
 
     graph = permuted(graph, np.argsort(key, kind="stable"))
     graph = select_nodes(graph, np.flatnonzero(kept))
@@ -33,9 +33,9 @@ def select_nodes(graph: WorkloadGraph, order: Ints) -> WorkloadGraph:
     """The nodes ``order`` of ``graph``, in this order; bodies stay as they are.
 
     Args:
-        graph: what to take from.
-        order: nodes, each at most once; edges among them must point forward, and nothing that is
-            taken, no output either, may need what is left out.
+        graph: the graph to take from.
+        order: nodes, each at most once; edges among them must point forward, and neither these
+            nodes nor the outputs may need omitted ones.
     """
     position = np.full(len(graph), -1, dtype=np.int64)
     position[order] = np.arange(len(order))

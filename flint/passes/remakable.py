@@ -1,7 +1,7 @@
-"""Who reads each node of a block, and which nodes all of their readers could compute again.
+"""The readers of each node of a block, and which nodes all of their readers could recompute.
 
-The idea: what is decided node by node (``flint.passes.inline``) rests on what a block's columns
-say: roles, sizes, who reads what through views and constants, and which reductions go along rows.
+The idea: decisions made node by node (``flint.passes.inline``) are based on a block's columns:
+roles, sizes, readers through views and constants, and which reductions go along rows.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.work import Role
 from flint.passes.rematerialize import can_make_itself, loads, transparent_nodes
 
-#: Elements of the longest row that is reduced and read again in one kernel.
+#: The most elements of a row that is reduced and read again in one kernel.
 MAX_ROW: Final = 1 << 16
-#: Steps with one number for each row that are looked through.
+#: The most ops with one number per row that are looked through.
 DEPTH: Final = 8
-#: Roles of what a chain of producers may hold, but for reductions of rows.
+#: Roles of ops in a chain of producers, in addition to reductions of rows.
 CHAIN: Final = (Role.ELEMENTWISE, Role.MOVEMENT)
 _READERS: Final = (*CHAIN, Role.REDUCTION, Role.UPDATE)
 
@@ -28,8 +28,8 @@ class Readers:
     """The columns of one block as lists.
 
     Attributes:
-        may: nodes that every reader could make again.
-        users: readers of each node, through what is made again anyway.
+        may: nodes that every reader could recompute.
+        users: readers of each node, through nodes that are recomputed anyway.
     """
 
     def __init__(self, graph: WorkloadGraph) -> None:
@@ -47,7 +47,7 @@ class Readers:
         self.transparent = transparent.tolist()
 
     def _may(self, transparent: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Nodes without an order edge that are needed by readers alone which can make them."""
+        """Nodes without order edges whose readers can all recompute them."""
         graph = self.graph
         reads = np.isin(graph.role, _READERS) & (graph.kind == NodeKind.COMPUTE)
         entries = [
@@ -55,7 +55,7 @@ class Readers:
             for consumer, maker in zip(graph.consumer.tolist(), self.maker, strict=True)
             if maker >= 0
         ]
-        # What leads into a contraction: loads of its operands, in reverse order.
+        # Nodes that load operands of a contraction, in reverse order.
         feeds = (graph.role == Role.CONTRACTION).tolist()
         load = loads(graph).tolist()
         for consumer, maker in sorted(entries, key=lambda pair: -pair[1]):
@@ -70,7 +70,7 @@ class Readers:
         may[makers[(~good[graph.consumer] | ~can_make_itself(graph)) & (makers >= 0)]] = False
         leaving = graph.producer[graph.outputs]
         may[leaving[leaving >= 0]] = False
-        # Through what is made again anyway the reader behind it must be able to as well.
+        # If a reader is recomputed anyway, the reader after it must be able to recompute this, too.
         for node in np.flatnonzero(transparent)[::-1].tolist():
             if not may[node] and not good[node]:
                 before = makers[graph.operand_ptr[node] : graph.operand_ptr[node + 1]]
@@ -79,7 +79,7 @@ class Readers:
         return found
 
     def _users(self, transparent: NDArray[np.bool_]) -> dict[int, list[int]]:
-        """Readers of each node, through what is made again anyway."""
+        """Readers of each node, through nodes that are recomputed anyway."""
         seen = transparent.tolist()
         users: dict[int, list[int]] = {}
         consumers = self.graph.consumer.tolist()
@@ -91,7 +91,7 @@ class Readers:
         return {node: list(dict.fromkeys(found)) for node, found in users.items()}
 
     def ends(self, node: int, rows: tuple[int, int], depth: int = 0) -> list[int]:
-        """Readers of a node, and of what is computed of it for each row, one number."""
+        """Readers of a node, and of values with one number per row that are computed from it."""
         found: list[int] = []
         for user in self.users.get(node, []):
             small = self.role[user] == Role.ELEMENTWISE and self.made(user) == rows[0]
@@ -107,7 +107,7 @@ class Readers:
         return made
 
     def reduced_rows(self, node: int) -> bool:
-        """Whether a node sums up the last dim, and rows that are short enough."""
+        """Whether a node reduces the last dim, with rows that are short enough."""
         if self.role[node] != Role.REDUCTION or self.ptr[node] == self.ptr[node + 1]:
             return False
         types = self.graph.tables.types

@@ -1,15 +1,15 @@
-"""Looking through what a kernel makes for itself: constants, iotas, broadcasts.
+"""Looking through values that a kernel makes itself: constants, iotas, broadcasts.
 
-The idea: a constant, an iota, a partition id or a broadcast is no kernel and no buffer where a
-compiler can help it: every kernel that reads it makes it again in registers.  Its readers are
-connected to what *it* reads instead.  That adds no work, because only ops without FLOPs qualify:
+The idea: compilers avoid separate kernels and buffers for a constant, an iota, a partition id or a
+broadcast: every kernel that reads it recomputes it in registers.  Its readers are connected to what
+*it* reads instead.  That adds no work, because only ops without FLOPs qualify:
 
 - GENERATE ops without work;
 - MOVEMENT ops with one operand of at most half the result's bytes: broadcasts;
 
-and neither waits for an order edge nor is waited for.  Communications, loops, OPAQUE
-kernels, graph outputs and the buffer that an update overwrites need a real buffer: for these the op
-stays a node, while the other readers still look through it.
+and neither may have order edges.  Communications, loops, OPAQUE kernels, graph outputs and the
+buffer that an update overwrites need a real buffer: for these the op stays a node, while the other
+readers still look through it.
 
     %c = constant;  %b = broadcast_in_dim %c;  %r = add %x, %b        add reads %x alone
 """
@@ -32,7 +32,7 @@ IMMEDIATE_BYTES = 256
 #: The largest scalar index, an i64.
 _INDEX_BYTES = 8
 
-#: Roles whose ops become parts of kernels; every other node is one of its own.
+#: Roles whose ops become parts of kernels; every other node is a separate one.
 FUSIBLE = (
     Role.GENERATE,
     Role.ELEMENTWISE,
@@ -48,11 +48,11 @@ class SeenThrough:
     """A graph whose readers look through transparent ops.
 
     Attributes:
-        graph: the graph with new operands; ops that are no longer needed still stand in it.
+        graph: the graph with new operands; it still contains ops that are no longer needed.
         dropped: which ops these are, shape [nodes].
         changed: nodes that look through an operand, shape [nodes].
-        reader, value, accessed: what is read: node, value and bytes; one entry per operand, and one
-            per large constant that a node has come to contain, shape [reads].
+        reader, value, accessed: node, value and bytes of each read; one entry per operand, and one
+            per large constant that a node now contains, shape [reads].
     """
 
     graph: WorkloadGraph
@@ -66,11 +66,11 @@ class SeenThrough:
 def look_through(graph: WorkloadGraph, again: NDArray[np.bool_] | None = None) -> SeenThrough:
     """``graph`` with the readers of transparent ops connected to what these read.
 
-    ``ops_merged`` and work of an op that is dropped are added to its first reader.
+    ``ops_merged`` and work of a dropped op are added to its first reader.
 
     Args:
         graph: in issue order.
-        again: further nodes that every reader makes again, see ``flint.passes.inline``.
+        again: further nodes that every reader recomputes, see ``flint.passes.inline``.
     """
     again = np.zeros(len(graph), dtype=bool) if again is None else again
     transparent, able = transparent_nodes(graph) | again, can_make_itself(graph)
@@ -82,7 +82,7 @@ def look_through(graph: WorkloadGraph, again: NDArray[np.bool_] | None = None) -
         return SeenThrough(graph, none, none, graph.consumer, graph.operand, accessed)
     sources = _sources(graph, transparent, again, through, accessed)
     reader, value, most, read = _expanded(graph, through, sources, accessed)
-    # An expanded entry whose value is transparent still is a constant in the kernel.
+    # An expanded entry whose value is still transparent is a constant in the kernel.
     expanded = most < np.iinfo(np.int64).max
     maker = graph.producer[value]
     constant = expanded & (maker >= 0) & transparent[maker]
@@ -104,10 +104,10 @@ def accessed_bytes(graph: WorkloadGraph) -> Ints:
     """Bytes that each operand entry reads, shape [operands].
 
     An op's ``bytes_read`` is charged to its operands from the last to the first, each at most its
-    size: a slice, a gather or an update reads its indices and updates in full and takes what
-    remains from the buffer, which is the first operand in StableHLO.  Of several scalar indices the
-    rules count one, as XLA does, so that one is charged.  A view (nothing read, nothing written,
-    all aliased) passes on its operand's bytes to those that read them through it.
+    size: a slice, a gather or an update reads its indices and updates in full and the rest from the
+    buffer, which is the first operand in StableHLO. The rules count only one of several scalar
+    indices, as XLA does, so that one is charged.  A view (nothing read, nothing written, all
+    aliased) passes its operand's bytes on to its readers.
     """
     sizes = graph.value_bytes[graph.operand]
     moves = np.isin(graph.role, (Role.MOVEMENT, Role.UPDATE))[graph.consumer]
@@ -124,14 +124,14 @@ def accessed_bytes(graph: WorkloadGraph) -> Ints:
 
 
 def is_view(graph: WorkloadGraph) -> NDArray[np.bool_]:
-    """Nodes whose result is their operand's buffer seen otherwise, shape [nodes]."""
+    """Nodes whose result is a view of their operand's buffer, shape [nodes]."""
     moves = (graph.bytes_read > 0) | (graph.bytes_written > 0)
     view: NDArray[np.bool_] = ~moves & (graph.bytes_aliased > 0) & (graph.role != Role.UPDATE)
     return view
 
 
 def transparent_nodes(graph: WorkloadGraph) -> NDArray[np.bool_]:
-    """Nodes that every reader makes again, shape [nodes]."""
+    """Nodes that every reader recomputes, shape [nodes]."""
     free = np.diff(graph.order_ptr) == 0
     free[graph.order_node] = False
     transparent: NDArray[np.bool_] = free & made_again(graph)
@@ -139,7 +139,7 @@ def transparent_nodes(graph: WorkloadGraph) -> NDArray[np.bool_]:
 
 
 def made_again(graph: WorkloadGraph) -> NDArray[np.bool_]:
-    """Nodes that cost less to run again than their result costs to keep, shape [nodes]."""
+    """Nodes that cost less to rerun than their result costs to keep, shape [nodes]."""
     results = total_by_row(
         graph.value_bytes[graph.inputs :], row_of_entry(graph.result_ptr), len(graph)
     )
@@ -163,7 +163,7 @@ def can_make_itself(graph: WorkloadGraph) -> NDArray[np.bool_]:
 
 
 def loads(graph: WorkloadGraph) -> NDArray[np.bool_]:
-    """Nodes that a contraction takes in: conversions, movement of one tensor, shape [nodes]."""
+    """Nodes that a contraction absorbs: conversions, movement of one tensor, shape [nodes]."""
     convert = np.array([name == "convert" for name in graph.tables.ops], dtype=bool)
     scalar = np.array([t.elements <= 1 for t in graph.tables.types] or [True], dtype=bool)
     tensors = total_by_row(
@@ -173,7 +173,7 @@ def loads(graph: WorkloadGraph) -> NDArray[np.bool_]:
     return found
 
 
-#: What a value is read for: as much of it as the reader accesses, or so many bytes.
+#: How much of a value is read: as much as the reader accesses, or a number of bytes.
 _AS_ACCESSED = -1
 
 
@@ -184,9 +184,9 @@ def _sources(
     through: NDArray[np.bool_],
     accessed: Ints,
 ) -> dict[int, dict[int, int]]:
-    """Of each node that is made again the values that its readers read instead, and how much.
+    """For each recomputed node, the values that its readers read instead, and how much.
 
-    A constant that is read from memory has itself as its source.
+    A constant that is read from memory is its own source.
     """
     ptr, operand = graph.operand_ptr.tolist(), graph.operand.tolist()
     producer, looks, reads = graph.producer.tolist(), through.tolist(), accessed.tolist()
@@ -218,7 +218,7 @@ def _expanded(
 ) -> tuple[Ints, Ints, Ints, Ints]:
     """Reads with ``through`` entries replaced: reader, value, most bytes (huge: as before), read.
 
-    Of a value that is made again, a part is made of as large a part of what it is made of.
+    A part of a recomputed value is made from an equally large part of its sources.
     """
     maker = graph.producer[graph.operand]
     counts = np.ones(len(graph.operand), dtype=np.int64)
@@ -240,9 +240,9 @@ def _expanded(
 
 
 def _with_work_of(graph: WorkloadGraph, dropped: NDArray[np.bool_]) -> WorkloadGraph:
-    """``graph`` whose first readers have the work of nodes that are dropped.
+    """``graph`` with the work of dropped nodes added to their first readers.
 
-    It is counted once, however often it is done: arithmetic in registers is what costs least.
+    It is counted once, however often it is done, because arithmetic in registers costs least.
     """
     home = np.arange(len(graph))
     first = np.full(len(graph) + 1, len(graph), dtype=np.int64)
@@ -272,7 +272,7 @@ def _dropped(
 
 
 def _adopted(graph: WorkloadGraph, dropped: NDArray[np.bool_]) -> Ints:
-    """``ops_merged`` with that of dropped nodes given to their first readers."""
+    """``ops_merged`` with that of dropped nodes added to their first readers."""
     maker = graph.producer[graph.operand]
     first = np.full(len(graph) + 1, len(graph), dtype=np.int64)
     np.minimum.at(first, maker, graph.consumer)

@@ -1,12 +1,12 @@
-"""Exchanges and grouped products whose sizes a router decides, at a stated routing.
+"""Exchanges and grouped products whose sizes a router decides, for a given routing.
 
-The idea: buffers of a dropless mixture hold what may come in the worst case, and how many of their
-rows are filled is data.  Of the two buffers of a ragged exchange the smaller is a rank's own tokens
-(all are sent, to whichever expert); the larger is filled by as much, times what the rank with the
-most popular experts gets over the mean.  All ranks run one program, so all take the time of that
-rank, for which the others wait: its sizes are those of products, its bytes those of exchanges.  Its
-FLOPs are the mean rank's, so that sums over ranks are what all of them compute.  Grouped products
-skip the rows beyond their groups; everything else computes whole buffers, as it is written.
+The idea: buffers of a dropless mixture are sized for the worst case, and how many of their rows are
+filled is data.  The smaller buffer of a ragged exchange holds a rank's own tokens (all are sent to
+some expert); the larger is filled by the same number, times the load of the rank with the most
+popular experts relative to the mean.  All ranks run one program, so all take the time of that rank,
+for which the others wait: products have its sizes, exchanges its bytes.  FLOPs are the mean rank's,
+so that sums over ranks are correct.  Grouped products skip the rows beyond their groups; everything
+else computes whole buffers, as written.
 
     graph, remarks = routed(graph, routing_of("zipf:1.2/64"))
 """
@@ -30,7 +30,7 @@ from flint.graph.tensor_types import TensorType
 from flint.mesh.ragged import row_of_entry
 from flint.passes.columns import with_bodies
 
-#: Rows of a buffer -> those of them that are filled.
+#: Rows of a buffer -> number of filled rows.
 Filled = Mapping[int, int]
 
 
@@ -38,15 +38,15 @@ def routed(graph: WorkloadGraph, routing: Routing) -> tuple[WorkloadGraph, dict[
     """``graph`` with sizes that depend on data counted as a routing implies.
 
     Args:
-        graph: op by op, as a program says it.
+        graph: the program's graph, op by op.
         routing: how choices spread over experts.
 
     Returns:
         The graph, and remarks: text -> count.
 
     Raises:
-        UsageError: loads of other experts than the ranks of an exchange can hold, or a law for a
-            number of experts that neither it nor the program states.
+        UsageError: loads of a number of experts that the ranks of an exchange cannot hold, or a
+            Zipf law without a number of experts that the program does not state either.
     """
     exchanges = list(_exchanges(graph))
     if not exchanges:
@@ -115,9 +115,9 @@ def _with_products(
 
     Args:
         graph: one block.
-        filled: of the busiest rank.
-        means: of the mean one.
-        gemms: sizes of products -> their place in the table; new ones are added.
+        filled: filled rows of the busiest rank.
+        means: filled rows of the mean rank.
+        gemms: sizes of products -> their index in the table; new ones are added.
     """
     graph = with_bodies(graph, lambda body, _: _with_products(body, filled, means, gemms))
     flops, gemm = graph.work_flops.copy(), graph.work_gemm.copy()

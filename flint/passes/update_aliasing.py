@@ -1,7 +1,7 @@
-"""Which updates may overwrite their operand, now that the order is known.
+"""Which updates may overwrite their operand, once the order is known.
 
-The idea: a dynamic_update_slice or scatter moves little when it writes into its operand's buffer
-(``bytes_aliased``), and may do so only if the old contents are not needed afterwards.
+The idea: a dynamic_update_slice or scatter moves little if it writes into its operand's buffer
+(``bytes_aliased``), and may do so only if the old content is not needed afterwards.
 
 - Every other reader of the operand comes earlier in issue order: an order edge makes each of them
   finish before the update writes (write after read).
@@ -9,8 +9,8 @@ The idea: a dynamic_update_slice or scatter moves little when it writes into its
   that the next iteration reads again, a constant): the update works on a copy.  The bytes that were
   shared are read and written instead, so that total bytes grow; work items stay.
 
-A program's own inputs count as free to overwrite: those that are not donated have been copied where
-the program was made (``flint.passes.copy_insertion``).
+A program's own inputs may be overwritten: those that are not donated have been copied when the
+program was made (``flint.passes.copy_insertion``).
 
     read = x[0];  x' = update(x, ...)      gets the order edge      read -> update
 """

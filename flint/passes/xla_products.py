@@ -1,12 +1,12 @@
-"""What XLA's GPU compiler puts into the kernels of products, and what it leaves outside.
+"""What XLA's GPU compiler fuses into the kernels of products, and what it does not.
 
-The idea: its products are calls of a library or Triton kernels of their own.
+The idea: its products are library calls or separate Triton kernels.
 
-- A batched product loads its operands as they lie: a transpose before or behind it is a kernel.
-- A batched product has no epilogue; nor has one that ends in a kernel which reduces rows.
-- The epilogue of any other product or convolution has no exponentials and the like, and besides
-  the product nothing as large to read (bias, activation), but what it is only added to (a residual:
-  the library's ``beta``, cuDNN's side input).
+- A batched product loads its operands in their layout: a transpose before or after it is a kernel.
+- A batched product has no epilogue, nor has one that ends in a kernel which reduces rows.
+- The epilogue of any other product or convolution has no exponentials or similar functions, and
+  reads nothing of the product's size (only bias, activation), except a value that is added (a
+  residual: the library's ``beta``, cuDNN's side input).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from flint.graph.work import Role, Unit
 from flint.mesh.ragged import row_of_entry
 from flint.passes.rematerialize import loads
 
-#: Of a product and the members of a kernel, whether the product may end in it.
+#: From a product and the members of a kernel: whether the product may end in it.
 Ends = Callable[[int, Sequence[int]], bool]
-#: What a sum with a residual may consist of.
+#: Ops that a sum with a residual may consist of.
 _ADDS = ("add", "convert", "reshape", "bitcast")
 
 
 def batched(graph: WorkloadGraph) -> NDArray[np.bool_]:
-    """Products of several matrices each, shape [nodes]."""
+    """Batched products, shape [nodes]."""
     many = np.array([sizes[0] > 1 for sizes in graph.tables.gemms] or [False])
     found: NDArray[np.bool_] = np.zeros(len(graph), dtype=bool)
     items = (graph.work_gemm >= 0) & many[graph.work_gemm]
@@ -38,7 +38,7 @@ def batched(graph: WorkloadGraph) -> NDArray[np.bool_]:
 
 
 def operand_loads(graph: WorkloadGraph) -> NDArray[np.bool_]:
-    """Nodes that a contraction takes in, shape [nodes]: without transposes for batched ones."""
+    """Nodes that a contraction absorbs, shape [nodes]; for batched ones without transposes."""
     load = loads(graph)
     transposes = np.array([name == "transpose" for name in graph.tables.ops], dtype=bool)[graph.op]
     feeds = batched(graph).tolist()
@@ -56,7 +56,7 @@ def xla_epilogues(graph: WorkloadGraph, rows: NDArray[np.bool_]) -> Ends:
     """Whether a product may end in a kernel.
 
     Args:
-        graph: of both.
+        graph: the graph of both.
         rows: nodes that reduce rows, shape [nodes].
     """
     alone = batched(graph)

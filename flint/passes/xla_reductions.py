@@ -1,26 +1,27 @@
-"""Reductions as XLA's GPU compiler rewrites them before it fuses: in as many steps as it takes.
+"""Reductions as XLA's GPU compiler rewrites them before fusion: in as many steps as needed.
 
-The idea: a kernel sums up no more than a bound, so that no two of its blocks add to one number.
-Dims of size 1 aside, and neighbours that are both reduced or both kept taken as one, a reduction is
+The idea: a kernel sums up a limited number of elements, so that no two of its blocks add to the
+same number.  Ignoring dims of size 1, and merging neighbouring dims that are both reduced or both
+kept, a reduction is
 
     of rows      [kept, R] -> [kept]       R up to 1,024 threads of 16 elements
     of columns   [K, R, kept] -> [K, kept] R up to 32 rows of 128 threads
     batched      [R0, kept, R] -> [kept]   R0 up to 8, else R is summed up first
     other        [R0, K, R, kept], ...     the longest first (``ReductionSplitter``)
 
-and what is longer is cut into k1 parts of k2 (``TreeReductionRewriter``): of the cuts with
-sqrt(R) / 2 < k <= sqrt(R) that pad least, the least power of two, else the largest, is one of the
-two; the longer part is summed up first, if that is allowed.  Few rows of columns are not cut: a
-loop does them.  The parts are written in the operand's type, and read again by a kernel that waits
-for all of them.  What became part of a softmax or a norm before (``flint.passes.inline``) is not
-cut.  A reduction of dims of size 1 is no reduction.
+and longer ones are cut into k1 parts of k2 (``TreeReductionRewriter``): among the cuts with sqrt(R)
+/ 2 < k <= sqrt(R) that pad least, the smallest power of two, else the largest, is one of the two;
+the longer part is summed up first, if that is allowed.  Few rows of columns are not cut: a loop
+sums them.  The parts are written in the operand's type, and read again by a kernel that waits for
+all of them.  Reductions that are already part of a softmax or a norm (``flint.passes.inline``) are
+not cut.  A reduction of dims of size 1 is not a reduction.
 
     batch norm   [16, 56, 56, 64] -> [64]     [128, 392, 64] -> [128, 64] -> [64]
     a norm       [4096, 512] -> []            [1024, 2048] -> [1024] -> []
 
 Sources: ``tree_reduction_rewriter.cc``, ``reduction_splitter.cc``, ``reduction_utils.cc`` of
-openxla/xla (2026).  Which dims are reduced follows from the shapes; of several readings the one
-that keeps the first dims is taken.
+openxla/xla (2026).  Which dims are reduced follows from the shapes; if that is ambiguous, the first
+dims are kept.
 """
 
 from __future__ import annotations
@@ -40,20 +41,20 @@ from flint.graph.work import Role
 from flint.mesh.ragged import pointer, row_of_entry
 from flint.passes.columns import gathered, take_rows
 
-#: Elements of a row, and rows of a column, that one kernel sums up.
+#: The most elements of a row, and rows of a column, that one kernel sums up.
 ROW, COLUMN = 1024 * 16, 32 * 128
-#: Rows of a batch that one kernel sums up with their elements.
+#: The most rows of a batch that one kernel sums up together with their elements.
 BATCH: Final = 8
 _WARP: Final = 32
-#: Columns of fewer rows than the first, with fewer elements in a row than the second: loops.
+#: Columns with fewer rows than the first and fewer elements per row than the second are loops.
 _LOOPS: Final = ((_WARP, math.inf), (2 * _WARP, _WARP), (4 * _WARP, 8), (8 * _WARP, 3))
 
-#: A run of neighbouring dims: size, whether it is reduced.
+#: A run of neighbouring dims: size, and whether it is reduced.
 Run = tuple[int, bool]
 
 
 def of_nothing(graph: WorkloadGraph) -> NDArray[np.bool_]:
-    """Reductions of one block whose dims are of size 1, shape [nodes]."""
+    """Reductions of one block whose reduced dims have size 1, shape [nodes]."""
     known = graph.tables.types
     found = np.zeros(len(graph), dtype=bool)
     for node in np.flatnonzero(graph.role == Role.REDUCTION).tolist():
@@ -81,7 +82,7 @@ def as_views(graph: WorkloadGraph, nodes: NDArray[np.bool_]) -> WorkloadGraph:
 def split_reductions(
     graph: WorkloadGraph, whole: NDArray[np.bool_], types: dict[TensorType, int]
 ) -> tuple[WorkloadGraph, Ints, NDArray[np.bool_]]:
-    """One block with a node for each step of its reductions; the sum of all work stays as it is.
+    """One block with a node for each step of its reductions; the total work stays the same.
 
     Args:
         graph: the block.
@@ -89,8 +90,8 @@ def split_reductions(
         types: all types of the program, by number; those of parts are added.
 
     Returns:
-        The block, which of its former nodes each node is a step of, and which nodes are steps
-        before the last, shape [nodes] each.
+        The block, the former node that each node is a step of, and which nodes are steps before the
+        last, shape [nodes] each.
     """
     known = graph.tables.types
     found: dict[int, list[tuple[int, ...]]] = {}
@@ -106,7 +107,7 @@ def split_reductions(
 
 
 def runs_of(whole: tuple[int, ...], result: tuple[int, ...]) -> list[Run]:
-    """A reduction's dims as runs, in order; none where the shapes are not of a reduction.
+    """A reduction's dims as runs, in order; none if the shapes are not those of a reduction.
 
     >>> runs_of((16, 56, 56, 64), (64,))
     [(50176, True), (64, False)]
@@ -130,7 +131,7 @@ def runs_of(whole: tuple[int, ...], result: tuple[int, ...]) -> list[Run]:
 
 
 def steps(runs: list[Run]) -> Iterator[tuple[int, ...]]:
-    """Shapes of what is written between the steps of a reduction."""
+    """Shapes of the values written between the steps of a reduction."""
     while True:
         places = [place for place, (_, reduced) in enumerate(runs) if reduced]
         if not places:
@@ -154,7 +155,7 @@ def steps(runs: list[Run]) -> Iterator[tuple[int, ...]]:
 
 
 def _without(runs: list[Run], place: int) -> list[Run]:
-    """Runs when one has been summed up: its neighbours, which are kept, are one."""
+    """The runs after one has been summed up: its neighbours, which are kept, become one."""
     before, behind = runs[:place], runs[place + 1 :]
     if before and behind:
         return [*before[:-1], (before[-1][0] * behind[0][0], False), *behind[1:]]
@@ -162,7 +163,7 @@ def _without(runs: list[Run], place: int) -> list[Run]:
 
 
 def _is_loop(runs: list[Run], place: int, rows: bool) -> bool:
-    """Whether a thread sums up all of its own, so that nothing is cut."""
+    """Whether one thread sums up all elements of a result, so that nothing is cut."""
     size = runs[place][0]
     if rows:
         return size < _WARP and _WARP % size > 0
@@ -171,7 +172,7 @@ def _is_loop(runs: list[Run], place: int, rows: bool) -> bool:
 
 
 def _cut(size: int, rows: bool) -> int:
-    """Parts that remain of a run when it has been summed up for the first time."""
+    """Number of parts of a run that remain after the first step."""
     bound = ROW if rows else COLUMN
     part = min(math.isqrt(size), bound)
     padding = -size % part
@@ -184,8 +185,9 @@ def _cut(size: int, rows: bool) -> int:
 
 
 def _swaps(parts: int, part: int, size: int, rows: bool) -> bool:
-    """Whether the longer of two factors is summed up first: not where rows are loaded in pairs and
-    no longer would be."""
+    """Whether the longer of two factors is summed up first: not if rows are loaded in pairs and
+    then no longer would be.
+    """
     if not rows:
         return True
     if part % 2 == 0 and size % 2 == 0:
@@ -201,7 +203,7 @@ def _with_steps(
     Args:
         graph: one block.
         found: shapes of the parts that each reduction writes between its steps.
-        types: of the program, new ones are added.
+        types: types of the program; new ones are added.
     """
     copies = np.ones(len(graph), dtype=np.int64)
     copies[list(found)] = [len(shapes) + 1 for shapes in found.values()]
@@ -237,7 +239,7 @@ def _with_steps(
             # The parts are this step's results and the next one's first operands.
             ahead = int(operand_ptr[place + 1])
             operand[ahead : ahead + count] = graph.inputs + np.arange(values.start, values.stop)
-            # Work that remains for the steps behind.
+            # Work that remains for later steps.
             left = max(parts[0].elements - (elements - total), 0) / total
             mine, theirs = (slice(*work_ptr[at : at + 2].tolist()) for at in (place, place + 1))
             rest = (graph.work_flops[items[mine]] * left).astype(np.int64)

@@ -1,4 +1,4 @@
-"""The step of a trace that is converted: the one that is named, else the last with work in it.
+"""The step of a trace that is converted: the requested one, else the last with work in it.
 
 chosen_step(trace, links, None)          # (number, units)
 chosen_step(*as_one_step(trace, links), ALL_STEPS)     # the whole trace
@@ -19,19 +19,19 @@ from flint.post_execution.kernel_units import kernel_units
 from flint.post_execution.links import Links
 from flint.post_execution.units import Units
 
-#: ``--step`` for all that a trace has.
+#: ``--step`` for the whole trace.
 ALL_STEPS: Final = "all"
-#: Steps that a note names.
+#: The most steps that a note names.
 _NAMED = 8
 
 
 def chosen_step(trace: Observed, links: Links | None, wanted: str | None) -> tuple[int, Units]:
-    """The step to convert and its units: the one that is named, else the last with work in it.
+    """The step to convert and its units: the requested one, else the last with work in it.
 
     Args:
-        trace: its steps.
-        links: of the same trace; None of execution traces.
-        wanted: ``ProfilerStep#4``, ``4``, ``ALL_STEPS`` (of a trace that has one), or None.
+        trace: the trace with its steps.
+        links: links of the same trace; None for execution traces.
+        wanted: ``ProfilerStep#4``, ``4``, ``ALL_STEPS`` (for a trace with one step), or None.
 
     Raises:
         UsageError: no such step.
@@ -74,7 +74,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def as_one_step(trace: Observed, links: Links | None) -> tuple[Observed, Links | None]:
-    """A trace whose only step is all of it."""
+    """The trace as a single step."""
     notes = {text: count for text, count in trace.notes.items() if text != UNMARKED}
     step = np.zeros(len(trace), np.int64)
     trace = replace(trace, step=step, steps=("whole trace",), notes=notes)

@@ -1,4 +1,4 @@
-"""Exchanges in the words of a workload graph.
+"""Exchanges as communications of a workload graph.
 
 Communications(world).of(Exchange("all_reduce", (0, 1), (4096,), "f32"))
 """
@@ -16,9 +16,10 @@ _REDUCES = ("all_reduce", "reduce_scatter")
 
 
 class Communications:
-    """Exchanges in the words of a workload graph: equal ones are one object, as are their groups.
+    """Exchanges as communications of a workload graph: equal ones are one object, as are their
+    groups.
 
-    What is one object stands once in a program's table, and is looked at once.
+    One object is stored once in a program's table, and analysed once.
     """
 
     def __init__(self, world: int) -> None:
@@ -58,9 +59,9 @@ class Communications:
 
 
 def groups_of(group: tuple[int, ...], world: int) -> Groups:
-    """The partition that a group is one row of, where its ranks are evenly spaced; else it alone.
+    """The partition with this group as a row, if its ranks are evenly spaced; else the group alone.
 
-    The other rows name ranks that never meet there; that does no harm.
+    The other rows name ranks that never meet there, which does no harm.
     """
     size = len(group)
     if size == world:

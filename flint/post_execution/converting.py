@@ -1,9 +1,8 @@
 """Converting post-execution traces: files of one or more ranks in, a workload out.
 
-The idea: every rank that was traced becomes a program of its own, with its own measured times.  A
-rank without a trace gets a program that only answers: its side of what the traced ranks exchange
-with it, at once and without any computing, so that simulators, which need all ranks, can run the
-others.
+The idea: every traced rank becomes a separate program, with its own measured times.  A rank without
+a trace gets a program that only responds: its side of exchanges with traced ranks, at once and
+without computing, so that simulators, which need all ranks, can run the others.
 
     workload = convert_traces([Path("rank0.json.gz"), Path("rank1.json.gz")])
 """
@@ -43,7 +42,7 @@ from flint.workload.programs import Level, Order, Program, ProgramInput, with_co
 from flint.workload.uneven import uneven_remarks, with_largest_sizes
 from flint.workload.workload import Workload
 
-#: More ranks than a run has.
+#: The most ranks of a run.
 _MAX_WORLD = 1 << 22
 
 
@@ -68,24 +67,24 @@ def convert_traces(
         paths: Kineto traces or PyTorch execution traces, one per rank, or folders of such; or one
             profile folder of JAX.  An archive (tar, zip) stands for its folder; a pipe is read
             once.
-        execution_traces: execution traces of the run that the Kineto traces are of, or folders.
+        execution_traces: execution traces of the same run as the Kineto traces, or folders.
         mesh: device grid; default: one axis of all ranks.
         axes: names of the mesh axes.
         step: the step to convert, ``ProfilerStep#4`` or ``4``, or ``all`` for the whole of
             PyTorch's traces; default: the last one in which something ran.
-        groups: ranks of process groups that the traces do not tell, by the name of the group or of
-            the collective.
-        strict: refuse communications whose group, size or peer is not told, instead of inferring it
-            or keeping them as kernels with their time.
+        groups: ranks of process groups that the traces do not record, by the name of the group or
+            of the collective.
+        strict: refuse communications whose group, size or peer is not recorded, instead of
+            inferring it or keeping them as kernels with their time.
         scale_out: sizes of mesh axes on which the measured ranks are mirrored; ``mesh`` is then
-            that of the run, by default one axis, the first that is scaled (see
+            that of the run, by default one axis, the first scaled one (see
             ``flint.post_execution.scale_out``).
-        trip_count, branch: of JAX programs, as for ``flint.convert``.
-        memory_limit: bytes of memory that reading a file may take in this process; None: any
-            number.
+        trip_count, branch: for JAX programs, as in ``flint.convert``.
+        memory_limit: bytes of memory that reading a file may take in this process; None for no
+            limit.
 
     Raises:
-        UsageError: no such file or step, two traces of one rank, a mesh that does not fit.
+        UsageError: no such file or step, two traces of one rank, or a mesh that does not fit.
         FlintError: a trace is damaged, or traces do not belong to one run.
     """
     stated = {name: tuple(sorted(ranks)) for name, ranks in (groups or {}).items()}
@@ -97,10 +96,11 @@ def convert_traces(
     ):
         if not any(map(is_jax_profile, given.paths)):
             files = sorted_files(given.paths, beside.paths)
-            # Of a run whose mesh is not stated, the first axis that is scaled has all ranks.
+            # If the run's mesh is not given, the first scaled axis has all ranks.
             names = axes or (tuple(scale_out)[:1] if scale_out and mesh is None else None)
             return _of_ranks(*files, choices, lambda world: _grid(mesh, names, world), scale_out)
-        # It has whole programs: what reads those costs the others a tenth of their start.
+        # It contains whole programs: importing their reader costs other profiles a tenth of their
+        # start.
         from flint.post_execution.modules import convert_profile
 
         if len(paths) > 1 or execution_traces:
@@ -130,8 +130,8 @@ def _of_ranks(
     Args:
         files: the profiles.
         beside: execution traces that complete them.
-        choices: what the user decides.
-        grid_of: the mesh of so many ranks.
+        choices: the user's choices.
+        grid_of: number of ranks -> mesh.
         scale_out: sizes of axes on which the measured ranks are mirrored.
     """
     linked: dict[int, Linked] = {}
@@ -202,16 +202,16 @@ def _digest(path: Path) -> bytes:
 
 
 def _device(traces: Sequence[Observed]) -> str:
-    """What the driver calls the devices; "" where no trace says that, nor that there were none."""
+    """The driver's name for the devices; "" if no trace shows it, or that there were none."""
     named = next((trace.device for trace in traces if trace.device), "")
     return named or ("CPU" if all(trace.backend == "cpu" for trace in traces) else "")
 
 
 def _told_world(linked: Mapping[int, Linked]) -> int | None:
-    """Number of ranks of the run as the traces name it, or as several files of one run show.
+    """Number of ranks of the run, as named by the traces, or from several files of one run.
 
     Raises:
-        FlintError: traces of different runs.
+        FlintError: traces are from different runs.
     """
     worlds = {item.trace.world for item in linked.values()} - {None}
     if len(worlds) > 1:
@@ -275,7 +275,7 @@ def _traced(rank: int, item: Recorded, world: int, warnings: dict[str, int]) -> 
 
 
 def _with_consumers(units: Units, flows: Flows | None) -> set[int]:
-    """Collectives whose result some work is known to read."""
+    """Collectives whose result is known to be read."""
     if flows is None:
         return set()
     consumer = row_of_entry(flows.operand_ptr)

@@ -1,7 +1,7 @@
-"""Dependencies between units as they are found, and units as queues that are searched by time.
+"""Dependencies between units, and queues of units that are searched by time.
 
-The idea: by every rule an edge leads from what was issued earlier to what was issued
-later, and from what was over to what began then; anything else is counted and left out.
+The idea: every edge leads from an earlier to a later issued unit, and from one that had ended to
+one that began afterwards; all others are counted and left out.
 
     edges.add(3, 7, EdgeKind.STREAM)
 """
@@ -19,7 +19,7 @@ from flint.graph.graph import EdgeKind
 from flint.mesh.ragged import Ints
 from flint.post_execution.units import NO_STREAM, Units, of_library
 
-#: Two clocks of a profiler agree to so many nanoseconds.
+#: Two clocks of a profiler agree to this many nanoseconds.
 JITTER = 2_000
 
 CONTRADICTED = "dependencies that the measured times contradict: left out"
@@ -47,8 +47,8 @@ class Queue:
 
     Attributes:
         units: their numbers, ascending.
-        issued, start: of each, ascending.
-        over: when each and all before it were over.
+        issued, start: times of each, ascending.
+        over: when each and all before it had ended.
     """
 
     units: Ints
@@ -68,12 +68,12 @@ class Queue:
 
 
 def queues_of(units: Units, key: Ints, chosen: NDArray[np.bool_] | None = None) -> dict[int, Queue]:
-    """Queue of each stream or thread, without what runs on none.
+    """Queue of each stream or thread, without units that run on none.
 
     Args:
         units: in order of issue.
         key: the queue of each, shape [units].
-        chosen: those that count; all by default.
+        chosen: units to include; all by default.
     """
     kept = key != NO_STREAM if chosen is None else (key != NO_STREAM) & chosen
     numbers = np.flatnonzero(kept)
@@ -92,7 +92,7 @@ def queues_of(units: Units, key: Ints, chosen: NDArray[np.bool_] | None = None) 
 
 
 def batches_of(units: Units) -> list[list[int]]:
-    """Messages that one kernel ran, of each kernel that ran several, in order of issue."""
+    """For each kernel that ran several messages, these messages in order of issue."""
     numbers = np.flatnonzero(units.collective & (units.stream != NO_STREAM))
     stream, start = units.stream[numbers], units.start[numbers]
     order = np.lexsort((numbers, start, stream))
@@ -104,16 +104,16 @@ def batches_of(units: Units) -> list[list[int]]:
 class EdgeSet:
     """Edges, each once, and the collectives that other units wait for.
 
-    Who waits for one message of a batch waits for the kernel, hence for all of them.
+    A unit that waits for one message of a batch waits for the kernel, hence for all of them.
 
     Attributes:
-        units: what they are between.
-        start, end: of each unit, ns; of messages of a batch those of their kernel.
+        units: the units.
+        start, end: times of each unit, ns; for messages of a batch those of their kernel.
         together: unit -> the batch that it is in.
-        talks: which units are a communication library's, exchanges or not (a barrier's kernel is
-            none of an execution trace's collectives): they have producers and consumers alike.
+        talks: which units belong to a communication library, exchanges or not (a barrier's kernel
+            is not among an execution trace's collectives): they have both producers and consumers.
         kind: (before, after) -> ``EdgeKind``.
-        awaited: collectives that some work waits for.
+        awaited: collectives that other work waits for.
         notes: text -> count.
     """
 
@@ -132,7 +132,7 @@ class EdgeSet:
         self.notes: dict[str, int] = defaultdict(int)
 
     def add(self, before: int, after: int, kind: EdgeKind) -> bool:
-        """Add an edge unless the times contradict it; says whether it is there now."""
+        """Add an edge unless the times contradict it; returns whether it now exists."""
         if before >= after or (self.units.timed and self.end[before] > self.start[after] + JITTER):
             self.notes[CONTRADICTED] += 1
             return False
@@ -144,7 +144,7 @@ class EdgeSet:
         return True
 
     def note(self, text: str, count: int) -> None:
-        """Count what was concluded; nothing is no note."""
+        """Count an inference; zero adds no note."""
         if count:
             self.notes[text] += count
 

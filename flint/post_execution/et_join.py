@@ -1,8 +1,9 @@
 """Linking a Kineto trace with the execution trace of the same run.
 
 The idea: both profilers number the ops that they record with the same counter (``Record function
-id`` and ``rf_id``), so that the link is exact; a pair of another name is none.  Traces without the
-numbers are aligned by the names of their ops in order.  Too few links mean two different runs.
+id`` and ``rf_id``), so that the link is exact; a pair of another name is none.  Traces without
+these numbers are aligned by the names of their ops, in order.  Too few links mean two different
+runs.
 
     pairs = linked_rows(trace, links, accesses, "et.json")
     pairs[12]        # row of the execution trace that is row 12 of the Kineto trace, -1 for none
@@ -25,7 +26,7 @@ from flint.post_execution.units import Units, around
 from flint.post_execution.untold_groups import BY_SIZE
 from flint.validation.matching.alignment import aligned
 
-#: Share of a step's ops that must be in the execution trace, too.
+#: Share of a step's ops that must also be in the execution trace.
 _ENOUGH = 0.9
 UNLINKED = "ops of the Kineto trace that are not in the execution trace"
 
@@ -33,13 +34,13 @@ UNLINKED = "ops of the Kineto trace that are not in the execution trace"
 def linked_rows(
     trace: Observed, links: Links, step: int, accesses: Accesses, path: str, notes: dict[str, int]
 ) -> Ints:
-    """Per row of the Kineto trace the one of the execution trace, -1 for none.
+    """For each row of the Kineto trace, the row of the execution trace, -1 for none.
 
     Args:
         trace: Kineto's rows.
-        links: beside them.
+        links: their links.
         step: the step that is converted.
-        accesses: of the execution trace.
+        accesses: accesses of the execution trace.
         path: the execution trace, for messages.
         notes: the number without a partner is added.
 
@@ -67,7 +68,7 @@ def linked_rows(
 
 
 def _of_same_names(trace: Observed, rows: Ints, accesses: Accesses) -> int:
-    """How many rows can have a partner at most: aligning two different runs takes long."""
+    """The most rows that can have a partner: aligning two different runs takes long."""
     here = Counter(trace.facts[op].name for op in trace.op[rows].tolist())
     return (here & Counter(accesses.names)).total()
 
@@ -84,12 +85,12 @@ def _by_number(trace: Observed, links: Links, accesses: Accesses) -> Ints:
 
 
 def _same(name: str, other: str) -> bool:
-    """A record of communication is named after its collective by one of the readers."""
+    """One of the readers names a record of communication after its collective."""
     return name == other or name == "record_param_comms"
 
 
 def _by_name(trace: Observed, accesses: Accesses) -> Ints:
-    """Ops by their order; those whose names only one of the profilers writes are left out."""
+    """Ops by their order, without those whose names only one of the profilers writes."""
     here = [trace.facts[op].name for op in trace.op.tolist()]
     numbers: dict[str, int] = {}
     kineto = np.array([numbers.setdefault(n, len(numbers)) for n in here], np.int64)
@@ -106,7 +107,7 @@ def _by_name(trace: Observed, accesses: Accesses) -> Ints:
 def tensors_of_units(
     units: Units, parent: Ints, pairs: Ints, accesses: Accesses
 ) -> list[tuple[Access, ...]]:
-    """Per unit what its op does with memory; of a collective all that its c10d op does."""
+    """For each unit, the memory accesses of its op; for a collective, all those of its c10d op."""
     partner = np.where(units.row >= 0, pairs[np.maximum(units.row, 0)], -1).tolist()
     found = [accesses.tensors[mate] if mate >= 0 else () for mate in partner]
     for unit in np.flatnonzero(units.collective).tolist():
@@ -131,10 +132,10 @@ def completed(
     groups: Mapping[str, tuple[int, ...]],
     tensors: list[tuple[Access, ...]],
 ) -> Units:
-    """The units, with what the execution trace knows of their collectives and Kineto does not.
+    """The units, with facts about their collectives that only the execution trace has.
 
     Args:
-        units: one rank's.
+        units: units of one rank.
         parent: enclosing row of each of their rows.
         pairs: from ``linked_rows``.
         recorded: the execution trace.
@@ -178,7 +179,7 @@ def _first_linked(row: int, parent: Ints, pairs: Ints) -> int:
 def _by_size(
     tensors: tuple[Access, ...], groups: Mapping[str, tuple[int, ...]]
 ) -> tuple[int, ...] | None:
-    """The only group of as many ranks as a gather or scatter multiplies or divides its bytes by."""
+    """The only group with as many ranks as the factor between a gather's or scatter's bytes."""
     only = [sum(a.kind.bytes for a in tensors if a.written and not a.taken),
             sum(a.taken for a in tensors)]  # fmt: skip
     small, large = min(only), max(only)

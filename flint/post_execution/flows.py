@@ -1,8 +1,8 @@
-"""Data between units, for all of a step at once: which unit wrote what another one reads.
+"""Data between units, for a whole step at once: which unit wrote what another one reads.
 
-The idea: a *use* is one tensor of one unit.  Most storages are only ever used as one range of
-bytes: of these the last write before each read is found by sorting, for all together.  The others
-go unit by unit through ``Memory``, which cuts them into pieces.
+The idea: a *use* is one tensor of one unit.  Most storages are only used as one range of bytes: for
+these, the last write before each read is found by sorting, for all together.  The others go unit by
+unit through ``Memory``, which cuts them into pieces.
 
     flows = flows_of(units, accesses, notes)
     flows.operand[flows.operand_ptr[7] : flows.operand_ptr[8]]   # 3, -1: of unit 3, and input 0
@@ -32,7 +32,7 @@ _HIDDEN = (
     "ops on tensors without a storage in the trace (sparse ones): each waits for the previous "
     "one, and their bytes are unknown"
 )
-#: More bytes than the tensors of a unit may have together: sums stay within 64 bits.
+#: The most bytes of all tensors of a unit, so that sums stay within 64 bits.
 _LARGEST = 1 << 62
 
 
@@ -41,15 +41,14 @@ class _Uses:
     """Uses of tensors, in the order of units and of their tensors.
 
     Attributes:
-        accesses: what ops do with memory, equal ones mostly once.
-        access: which of them each use is, shape [uses].
-        unit: that uses the tensor, ascending; shape [uses].
-        storage: its number, from 0; shape [uses].
+        accesses: memory accesses of ops; equal ones mostly only once.
+        access: the access of each use, shape [uses].
+        unit: the unit that uses the tensor, ascending; shape [uses].
+        storage: number of the storage, from 0; shape [uses].
         place: number of unit and range of bytes, shape [uses].
         reads, writes: whether the unit does, shape [uses].
-        alone: whether its storage is only ever used as this range, and written as a whole; shape
-            [uses].
-        bytes: of the tensor, shape [uses].
+        alone: whether its storage is only used as this range, and written as a whole; shape [uses].
+        bytes: bytes of the tensor, shape [uses].
     """
 
     accesses: list[Access]
@@ -72,12 +71,12 @@ def flows_of(units: Units, tensors: list[tuple[Access, ...]], notes: dict[str, i
 
     Args:
         units: in order of issue.
-        tensors: per unit what its op does with memory; of an op with several units the first one
-            reads and the last one writes.
-        notes: what the times contradict is added.
+        tensors: for each unit, the memory accesses of its op; for an op with several units, the
+            first one reads and the last one writes.
+        notes: edges that the times contradict are counted here.
 
     Raises:
-        FlintError: the tensors of a unit have more bytes than are believed.
+        FlintError: the tensors of a unit have an impossible number of bytes.
     """
     uses = _uses(units, tensors)
     reads, writes = np.flatnonzero(uses.reads), _written(uses)
@@ -147,7 +146,7 @@ def _ends(units: Units) -> tuple[Mask, Mask]:
 
 
 def _written(uses: _Uses) -> Ints:
-    """Uses that write, each range once per unit: what is changed in place is argument and result.
+    """Uses that write, each range once per unit, because an in-place argument is also a result.
 
     In the order of their last uses in the unit; they are the first ones.
     """
@@ -159,9 +158,10 @@ def _written(uses: _Uses) -> Ints:
 
 
 def _of_ranges(uses: _Uses, reads: Ints, writes: Ints) -> tuple[Ints, Ints]:
-    """Uses that read and whose data it is, of storages that are only used as one range.
+    """Uses that read, with their source, for storages that are only used as one range.
 
-    Whose: a unit, or ``-1 - use`` of the first use that reads what no unit has written.
+    The source is a unit, or ``-1 - use`` for the first use that reads data that no unit has
+    written.
     """
     span = int(uses.unit.max(initial=0)) + 1
     made = np.sort(uses.storage[writes] * span + uses.unit[writes])
@@ -177,7 +177,7 @@ def _of_ranges(uses: _Uses, reads: Ints, writes: Ints) -> tuple[Ints, Ints]:
 
 
 def _of_pieces(uses: _Uses, reads: Ints, writes: Ints) -> tuple[Ints, Ints]:
-    """The same of other storages; a use may read what several wrote."""
+    """The same for other storages; a use may read data from several units."""
     memory = Memory()
     found: list[tuple[int, int]] = []
     use = np.concatenate([reads, writes])
@@ -207,8 +207,8 @@ def _operands(
 
     Args:
         uses: uses of tensors.
-        use, source: what reads, and whose data, as ``_of_ranges`` has it.
-        units: how many.
+        use, source: reading uses and their sources, as from ``_of_ranges``.
+        units: number of units.
     """
     given = distinct(-1 - source[source < 0])
     inputs = tuple(uses.kind(first) for first in given.tolist())
@@ -220,9 +220,9 @@ def _operands(
 
 
 def _results(uses: _Uses, writes: Ints, units: int) -> tuple[tuple[TensorType, ...], Ints]:
-    """Types of what units write, in the order of their first units, and the one of each unit.
+    """Types of the results of units, in order of first use, and the type of each unit.
 
-    One type for all that a unit writes; of several tensors as many bytes.
+    A unit has one type for everything that it writes; for several tensors, one with as many bytes.
     """
     numbers: dict[TensorType, int] = {}
     kinds = {id(access.kind): access.kind for access in uses.accesses}  # few: equal ones are one

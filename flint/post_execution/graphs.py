@@ -1,8 +1,8 @@
 """One rank's units -> its workload graph.
 
-The idea: a unit is a node and its measured time a work item; what it computes (sizes of products,
-bytes of its operands) stands beside it where the trace has shapes, so that it can be compared and
-modelled.  Edges by data need values: they are there where an execution trace tells of tensors.
+The idea: a unit is a node and its measured time a work item; its work (sizes of products, bytes of
+its operands) is added if the trace has shapes, so that it can be compared and modelled.  Data edges
+need values: they exist only if an execution trace records tensors.
 
     graph = graph_of(units, edges, communications, flows=None, phases=phases)
 """
@@ -35,13 +35,13 @@ from flint.post_execution.waits import OPTIMIZER
 Kind = TypeVar("Kind", np.int8, np.int64)
 
 _BACKWARD = "autograd::engine::evaluate_function"
-#: What a kernel's name begins with that says nothing of it, and where its parameters begin.
+#: Meaningless prefixes of a kernel's name, and where its parameters begin.
 _RETURNS = re.compile(r"^(void|int|bool) ")
 _PARAMETERS = re.compile(r"[<(]")
 _LONGEST = 60
-#: In the place of a fact: a kernel beside the longest one of its op.
+#: Instead of a fact: a kernel other than the longest one of its op.
 _COUNTED = -2
-#: Beyond this no size is believed: sums stay within 64 bits.
+#: Larger sizes are not believed, so that sums stay within 64 bits.
 _LARGEST = 1 << 50
 
 
@@ -50,11 +50,11 @@ class Flows:
     """Data between units.
 
     Attributes:
-        inputs: types of what is read before anything of it was written.
-        types: what ``result`` points into.
+        inputs: types of values that are read before they are written.
+        types: the types that ``result`` indexes.
         operand_ptr, operand: CSR: per unit the values that it reads: a unit, for what that unit
             wrote; or ``-1 - i`` for input ``i``; shapes [units + 1] and [operands].
-        result: type of what a unit writes, -1 of those that write nothing known; shape [units].
+        result: type of what a unit writes, -1 for those that write nothing known; shape [units].
         read, written, aliased: bytes per unit, shape [units].
     """
 
@@ -87,9 +87,9 @@ def graph_of(
         units: its units, in order of issue.
         edges: dependencies without data.
         communications: unit -> what it exchanges.
-        flows: data between units, where it is known.
+        flows: data between units, if known.
         phases: ``Phase`` of each unit, shape [units].
-        lines: places in the user's code and the one of each unit, where they are known.
+        lines: places in the user's code and the place of each unit, if known.
     """
     tables = TableBuilder()
     builder = GraphBuilder(tables)
@@ -127,7 +127,7 @@ def _sources(phases: Ints, lines: tuple[list[Line], Ints] | None, tables: TableB
 
 
 def _untold(units: Units) -> Flows:
-    """What is known where a trace does not tell of storages: bytes of operands by their shapes."""
+    """The data if a trace does not record storages: only bytes of operands, from their shapes."""
     facts = np.where(_principal(units), units.fact, len(units.facts))
     operands = np.array([*(_operand_bytes(fact) for fact in units.facts), 0], np.int64)
     nothing = np.zeros(len(units), np.int64)
@@ -136,7 +136,7 @@ def _untold(units: Units) -> Flows:
 
 
 def _with_moved(units: Units, data: Flows) -> Flows:
-    """The data, with what ops move that use only some of their operands: it counts once per op."""
+    """The data, corrected for ops that move only parts of their operands; counted once per op."""
     parts = np.array([fact.moved is not None for fact in units.facts], bool)[units.fact]
     if not parts.any():
         return data
@@ -151,7 +151,7 @@ def _with_moved(units: Units, data: Flows) -> Flows:
 
 
 def work_lacking(units: Units, form: str) -> dict[str, int]:
-    """What a trace of a form does not tell of the work of how many of a rank's ops."""
+    """What a trace does not record about the work of a rank's ops, with counts."""
     counts = np.bincount(units.fact[_principal(units)], minlength=len(units.facts)).tolist()
     found: dict[str, int] = {}
     for fact, count in zip(units.facts, counts, strict=True):
@@ -168,18 +168,18 @@ def work_lacking(units: Units, form: str) -> dict[str, int]:
 
 
 def _rows(units: Units, exchange: Ints, data: Flows, tables: TableBuilder) -> Ints:
-    """Per unit its row of the tables: what a node is but for its operands and its time.
+    """The row of each unit in the tables: a node without its operands and its time.
 
     Args:
-        units: one rank's; those of a step are mostly alike.
-        exchange: of each unit, index into the tables' communications; -1 for none.
+        units: units of one rank; many of them are equal.
+        exchange: for each unit, index into the tables' communications; -1 for none.
         data: bytes and results.
-        tables: is given the rows.
+        tables: the rows are added here.
     """
     types = [tables.type(item) for item in data.types]
     work = {fact: _work(units.facts[fact]) for fact in set(units.fact.tolist())}
     told = np.array([bool(work.get(fact)) for fact in range(len(units.facts))], bool)
-    # All that an op computes counts with the longest of its kernels.
+    # All work of an op counts with the longest of its kernels.
     others = np.where(told[units.fact] & (units.row >= 0), _COUNTED, -1)
     principal = np.where(_principal(units), units.fact, others)
     work[_COUNTED] = (WorkItem(Unit.VECTOR, "f32", 0),)
@@ -215,7 +215,7 @@ def phases_of(units: Units, trace: Observed, links: Links | None) -> Ints:
 
 
 def _labels(units: Units) -> list[str]:
-    """What each node is called: its op, and on a device its kernel."""
+    """The name of each node: its op, and on a device its kernel."""
     if not units.device:
         return [units.names[name] for name in units.name.tolist()]
     short = [_short(name) for name in units.names]
@@ -238,7 +238,7 @@ def _short(name: str) -> str:
 
 
 def _principal(units: Units) -> NDArray[np.bool_]:
-    """Of the units of each op the longest one: it stands for what the op computes."""
+    """The longest unit of each op, which gets the op's work."""
     chosen = np.zeros(len(units), bool)
     known = np.flatnonzero(units.row >= 0)
     order = known[np.lexsort((units.duration[known], units.row[known]))]
@@ -248,7 +248,7 @@ def _principal(units: Units) -> NDArray[np.bool_]:
 
 
 def _work(fact: OpFacts) -> tuple[WorkItem, ...]:
-    """FLOPs of an op, as far as the trace tells."""
+    """FLOPs of an op, as far as recorded."""
     if fact.gemms is None:
         return fact.work or ()
     return tuple(
@@ -259,7 +259,7 @@ def _work(fact: OpFacts) -> tuple[WorkItem, ...]:
 
 
 def _operand_bytes(fact: OpFacts) -> int:
-    """Bytes of an op's operands, as far as the trace tells."""
+    """Bytes of an op's operands, as far as recorded."""
     read = sum(
         math.prod(shape) * DTYPE_BITS[dtype] // 8
         for shape, dtype in fact.operands or ()
@@ -273,7 +273,7 @@ def with_nanoseconds(graph: WorkloadGraph, nanoseconds: Ints) -> WorkloadGraph:
 
     Args:
         graph: without measured times.
-        nanoseconds: of each node, -1 for those that keep their modelled time; shape [nodes].
+        nanoseconds: times of the nodes, -1 for those that keep their modelled time; shape [nodes].
     """
     timed = nanoseconds >= 0
     counts = np.diff(graph.work_ptr) + timed

@@ -1,8 +1,8 @@
-"""What ties the events of a profile to each other, beyond which op is inside of which.
+"""Links between the events of a profile, in addition to the nesting of ops.
 
-The idea: a reader hands over what it meets (kernels, calls of the runtime, waits, annotations), and
-what comes out are columns: which op launched a kernel and when, which call made a stream or the
-host wait for which other stream.  Nothing here is a decision; those are made in ``order``.
+The idea: a reader passes on its events (kernels, runtime calls, waits, annotations), and the result
+is columns: which op launched a kernel and when, which call made a stream or the host wait for which
+other stream.  Decisions are made elsewhere, in ``order``.
 
     links.kernel_row[0]        # the row of ``Observed`` that launched the first kernel, -1 for none
 """
@@ -19,18 +19,19 @@ import numpy as np
 from flint.mesh.ragged import Ints
 from flint.post_execution.links import HostWait, Links, Span, StreamWait
 
-#: Calls that make a stream, or the host, wait (CUDA and HIP have the same names behind theirs).
+#: Calls that make a stream or the host wait (CUDA and HIP have the same names after their
+#: prefixes).
 _STREAM_WAIT = re.compile(r"^(cuda|hip|cu)StreamWaitEvent")
 _HOST_WAIT = re.compile(r"^(cuda|hip)DeviceSynchronize")
-#: Calls that may last until something on a device is over, without saying what.
+#: Calls that may wait for something on a device, without recording what.
 _BLOCKING = re.compile(r"^(cuda|hip|cu)(\w*Synchronize|Memcpy\w*|Free\w*)", re.IGNORECASE)
-#: Synchronisation as the profiler has resolved it (``enable_cuda_sync_events``).
+#: Synchronisation that the profiler has resolved (``enable_cuda_sync_events``).
 RESOLVED = frozenset({"cuda_sync", "hip_sync"})
-#: How categories of calls of a runtime or driver end.
+#: Suffixes of the categories of runtime and driver calls.
 CALLS = ("runtime", "driver")
-#: More characters of a kernel's name than are kept: templates run over pages.
+#: The most characters of a kernel's name that are kept: templates can fill pages.
 _LONGEST_NAME = 120
-#: Beyond this no number is believed.
+#: Larger numbers are not believed.
 _LARGEST = 1 << 62
 #: Streams of a device have smaller numbers.
 _DEVICE = 1 << 40
@@ -38,7 +39,7 @@ _MOST_DEVICES = 1 << 20
 
 
 def device_of(device: object) -> int:
-    """The number of a device as the trace has it; -1 where it has none."""
+    """The number of a device as in the trace; -1 if it has none."""
     return device if type(device) is int and 0 <= device < _MOST_DEVICES else -1
 
 
@@ -51,7 +52,7 @@ class _Call(NamedTuple):
 
 @dataclass
 class LinksBuilder:
-    """Gathers what a reader of Kineto's events meets.
+    """Gathers the events from a reader of Kineto's traces.
 
     Attributes:
         threads: host thread -> number.
@@ -72,10 +73,10 @@ class LinksBuilder:
         """Rows of ``Observed``, in their order.
 
         Args:
-            threads: what ``thread`` points into.
-            thread: of each row, shape [rows].
-            columns: begins, ends, ns on the host, and numbers of records, 0 or -1 without; shape
-                [rows] each.
+            threads: the threads that ``thread`` indexes.
+            thread: thread of each row, shape [rows].
+            columns: starts and ends, ns on the host, and numbers of records, 0 or -1 if missing;
+                shape [rows] each.
         """
         numbers = np.array([self._thread(name) for name in threads], np.int64)
         self._ops.append((numbers[thread], *columns))
@@ -115,7 +116,7 @@ class LinksBuilder:
         duration: int,
         args: Mapping[str, Any],
     ) -> None:
-        """Anything that is neither an op nor a call, nor ran on the device."""
+        """An event that is neither an op nor a call, and did not run on the device."""
         if category in RESOLVED:
             self._waits.append((name, start, duration, dict(args)))
         elif category == "user_annotation":
@@ -189,7 +190,7 @@ class LinksBuilder:
         return number + _DEVICE * place
 
     def _stream_waits(self, base: int) -> list[StreamWait]:
-        """Those that name their streams; where there is none such, the calls as they stand."""
+        """The waits that name their streams; if there are none, the calls unchanged."""
         found = []
         for name, start, _, args in self._waits:
             device = device_of(args.get("device"))

@@ -1,7 +1,7 @@
 """Units of a step on a host: the innermost ops that do work themselves.
 
-The idea: what an op calls is part of it if that weighs less: a product copies its bias, a gradient
-begins with zeros.  Of several that weigh as much, one inside of another, the innermost counts.
+The idea: lighter ops that an op calls are part of it: a product copies its bias, a gradient begins
+with zeros.  If several ops of the same weight are nested, the innermost counts.
 
 units = host_units(trace, links, rows)
 """
@@ -18,7 +18,7 @@ from flint.observed.columns import Observed, OpFacts
 from flint.post_execution.links import Links
 from flint.post_execution.units import NO_STREAM, Units, by_fact
 
-#: Host ops of unknown class that are no kernels themselves: they call others.
+#: Host ops of unknown class that are not kernels: they call others.
 _WRAPPERS = ("autograd::", "torch::", "c10d::", "_c10d_functional", "Optimizer.", "ProfilerStep")
 #: Annotations of graphs that Inductor compiled.
 _COMPILED = "## Call CompiledFxGraph"
@@ -27,7 +27,7 @@ UNNAMED_KERNELS = (
     "time counts as the host's, between ops; profile with "
     "torch._inductor.config.cpp.enable_kernel_profile = True"
 )
-#: Of a profile whose ops waited for a device that it tells nothing of.
+#: Note about a profile whose ops waited for a device that it does not record.
 NO_KERNELS = (
     "calls that wait for a device, in a trace without kernels: all times are those of the host, "
     "which launched the kernels; profile with ProfilerActivity.CUDA, and check that the "
@@ -38,16 +38,16 @@ _GLOO = "gloo:"
 
 
 def _may_be_kernel(fact: OpFacts) -> bool:
-    """Whether an op of no known class may do work itself."""
+    """Whether an op of unknown class may do work itself."""
     named = "::" in fact.name and not fact.name.startswith(_WRAPPERS)
     return fact.kind == OpClass.OTHER and named
 
 
 def _within_library(trace: Observed, links: Links | None) -> NDArray[np.bool_]:
-    """Ops that gloo runs on threads of its own for a collective: part of it.
+    """Ops that gloo runs on its own threads for a collective, as parts of it.
 
-    On the thread that issues collectives an annotation lasts until its work is done elsewhere, and
-    what begins meanwhile has nothing to do with it.
+    On the thread that issues collectives, an annotation lasts until its work is done elsewhere, and
+    ops that begin in the meantime are unrelated.
     """
     inside = np.zeros(len(trace), bool)
     if links is None:
@@ -62,7 +62,7 @@ def _within_library(trace: Observed, links: Links | None) -> NDArray[np.bool_]:
 
 
 def _unnamed(trace: Observed, links: Links | None, rows: Ints) -> dict[str, int]:
-    """Notes of a device, or of graphs that were called among some rows, without any kernel."""
+    """Notes about a device, or about graphs called among some rows, that have no kernels."""
     if links is None or not len(rows):
         return {}
     if links.blocking:
@@ -75,7 +75,7 @@ def _unnamed(trace: Observed, links: Links | None, rows: Ints) -> dict[str, int]
 
 
 def _of_numbers(fact: OpFacts) -> bool:
-    """Whether all that an op is known to read are single numbers."""
+    """Whether an op is known to read only single numbers."""
     return bool(fact.operands) and not _of_tensors(fact)
 
 
@@ -85,12 +85,12 @@ def _of_tensors(fact: OpFacts) -> bool:
 
 
 def _below(rows: Ints, parent: Ints, marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which rows of a trace have marked ones among some rows inside of them.
+    """Which rows of a trace have marked rows inside them.
 
     Args:
-        rows: those that are looked at.
-        parent: of each row of the trace, -1 for none.
-        marked: of each row of the trace.
+        rows: the rows that are considered.
+        parent: parent of each row of the trace, -1 for none.
+        marked: whether each row of the trace is marked.
     """
     found = np.zeros(len(parent), bool)
     inner = rows[marked[rows]]
@@ -108,7 +108,7 @@ def host_units(trace: Observed, links: Links | None, rows: Ints) -> Units:
     talks = by_fact(trace.facts, lambda fact: fact.kind.collective)
     unknown = by_fact(trace.facts, _may_be_kernel)
     parent, op = trace.parent, trace.op
-    # A number that an op on tensors is given is made a tensor inside of it: no work by itself.
+    # A number passed to an op on tensors becomes a tensor inside it: not separate work.
     numbers = works & by_fact(trace.facts, _of_numbers)
     tensors = by_fact(trace.facts, _of_tensors)
     has_parts = np.zeros(len(trace), bool)
@@ -151,7 +151,7 @@ def host_units(trace: Observed, links: Links | None, rows: Ints) -> Units:
         facts=trace.facts,
         fact=op[row],
         row=row,
-        # What another thread did for a collective began when that thread began.
+        # Work of another thread for a collective began when that thread began.
         start=np.where(collective, end - trace.duration[row], trace.start[row])
         if timed else np.full(len(row), -1, np.int64),
         duration=trace.duration[row] if timed else np.full(len(row), -1, np.int64),

@@ -1,4 +1,4 @@
-"""Units of a step on a device: one per kernel, and one per collective in the place of its kernels.
+"""Units of a step on a device: one per kernel, and one per collective in place of its kernels.
 
 units = kernel_units(trace, links, rows, step)
 """
@@ -90,7 +90,7 @@ def kernel_units(trace: Observed, links: Links, rows: Ints, step: int) -> Units:
 
 
 def _with_collectives(units: Units, trace: Observed, links: Links, rows: Ints) -> Units:
-    """One unit per collective in the place of its kernels."""
+    """One unit per collective in place of its kernels."""
     talks = by_fact(trace.facts, lambda fact: fact.kind.collective)[trace.op]
     alone = by_fact(trace.facts, lambda fact: fact.group is not None and len(fact.group) == 1)
     holder = around(trace.parent, talks)
@@ -122,7 +122,8 @@ def _with_collectives(units: Units, trace: Observed, links: Links, rows: Ints) -
 
 
 def _batches(units: Units, links: Links, silent: Ints, orphan: Ints) -> Ints:
-    """Per collective without a kernel the one that ran it: the next that belongs to none; else -1.
+    """For each collective without a kernel, the kernel that ran it: the next that belongs to none;
+    else -1.
 
     Messages of one batch are recorded one by one and launched as one kernel at its end.
     """
@@ -136,7 +137,7 @@ def _batches(units: Units, links: Links, silent: Ints, orphan: Ints) -> Ints:
 
 
 def _merged(units: Units, chosen: Ints, owner: Ints, trace: Observed) -> Units:
-    """The kernels of each collective as one unit: the first one's begin, the sum of their times."""
+    """The kernels of each collective as one unit: start of the first one, sum of their times."""
     chosen = chosen[np.lexsort((units.start[chosen], owner))]
     owner = np.sort(owner)
     distinct, first, number = np.unique(owner, return_index=True, return_inverse=True)
@@ -153,7 +154,7 @@ def _merged(units: Units, chosen: Ints, owner: Ints, trace: Observed) -> Units:
 
 
 def _silent(units: Units, trace: Observed, links: Links, rows: Ints, kernel: Ints) -> Units:
-    """Collectives without a kernel of their own: they run in another one's, or it was not recorded.
+    """Collectives without their own kernel: they run in another one's, or it was not recorded.
 
     The time of a kernel that runs several is given to the last one of them.
     """

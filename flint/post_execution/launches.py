@@ -1,9 +1,9 @@
-"""Kernels that one call launched, as those of a CUDA graph are: who waited for whom.
+"""Dependencies of kernels that one call launched, such as those of a CUDA graph.
 
-The idea: a graph begins when the work before it is done, and what its thread issues afterwards
-begins when all of the graph is done.  In between the trace tells of streams alone; a kernel that
-began right when one on another of the graph's streams ended, later than its own stream was free,
-had waited for that one.
+The idea: a graph begins when earlier work is done, and later work of its thread begins when all of
+the graph is done.  In between, the trace records only streams; a kernel that began right when one
+on another of the graph's streams ended, although its own stream was free before, had waited for
+that one.
 
     by_launch(edges)
 """
@@ -18,7 +18,7 @@ from flint.graph.graph import EdgeKind
 from flint.post_execution.edges import JITTER, EdgeSet
 from flint.post_execution.units import NO_STREAM
 
-#: A kernel that was held back begins so soon after what it waited for (ns).
+#: A kernel that was held back begins within this time after what it waited for (ns).
 _AT_ONCE = 10_000
 
 BY_LAUNCH = (
@@ -75,7 +75,7 @@ def _within(edges: EdgeSet, members: list[int], before: int) -> list[int]:
 
 
 def _follow(edges: EdgeSet, before: int, after: int) -> None:
-    """One after the other, where the times allow it and no stream says it anyway."""
+    """Order kernels one after another if the times allow it and no stream already does."""
     apart = edges.units.stream[before] != edges.units.stream[after]
     if apart and before < after and edges.end[before] <= edges.start[after] + JITTER:
         edges.add(before, after, EdgeKind.STREAM)

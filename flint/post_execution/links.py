@@ -1,4 +1,4 @@
-"""What ties the events of a profile to each other, as columns beside its rows."""
+"""Links between the events of a profile, as columns in addition to its rows."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from flint.mesh.ragged import Ints
 
 
 class StreamWait(NamedTuple):
-    """A stream waits for what another one has been given so far.
+    """A stream waits for everything issued to another one so far.
 
     Attributes:
         when: the call that makes it wait, ns on the host.
-        stream: who waits; -1 where the trace does not say.
-        awaited: the other stream; -1 where the trace does not say.
-        recorded: the call that recorded the event waited for, ns; -1 where the trace has none.
-        thread: the host thread that calls; -1 where the trace does not say.
+        stream: the waiting stream; -1 if not recorded.
+        awaited: the other stream; -1 if not recorded.
+        recorded: the call that recorded the awaited event, ns; -1 if the trace has none.
+        thread: the calling host thread; -1 if not recorded.
     """
 
     when: int
@@ -32,7 +32,7 @@ class HostWait(NamedTuple):
 
     Attributes:
         start, end: ns on the host.
-        stream: the one waited for; -1 for all.
+        stream: the awaited stream; -1 for all.
     """
 
     start: int
@@ -47,7 +47,7 @@ class Span(NamedTuple):
         start, end: ns on the host.
         thread: number of the host thread.
         name: its text.
-        record: the profiler's number of it, -1 for none.
+        record: its number in the profile, -1 for none.
     """
 
     start: int
@@ -59,24 +59,24 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Links:
-    """Columns beside the ``Observed`` of one trace.
+    """Columns in addition to the ``Observed`` of one trace.
 
     Attributes:
-        thread, issued, over, record: per row: host thread, begin and end on the host (ns), the
-            profiler's number of the op that execution traces have too (-1: none); shape [rows].
-        names: what ``kernel_name`` points into.
-        kernel_name, kernel_row: per kernel its name, and the op that launched it (-1 for none).
+        thread, issued, over, record: per row: host thread, start and end on the host (ns), the
+            profiler's number of the op, which execution traces also have (-1: none); shape [rows].
+        names: the strings that ``kernel_name`` indexes.
+        kernel_name, kernel_row: per kernel, its name, and the op that launched it (-1 for none).
         kernel_start, kernel_duration: ns on the device.
-        kernel_launch: begin of the call that launched it, ns on the host; -1 unknown.
-        kernel_thread: the thread that called, -1 unknown.
-        kernel_stream: its stream's number in the trace, as the profiler writes it; those of
-            further devices, from ``_DEVICE`` on, device by device.
+        kernel_launch: start of the call that launched it, ns on the host; -1 if unknown.
+        kernel_thread: the calling thread, -1 if unknown.
+        kernel_stream: its stream's number in the trace, as written by the profiler; for further
+            devices from ``_DEVICE`` on, device by device.
         stream_waits, host_waits: synchronisation, in order of time.
-        blocking: begin and end of calls that may have waited for a device, in order of time.
+        blocking: start and end of calls that may have waited for a device, in order of time.
         spans: annotations, in order of time.
-        frames: Python's calls, where they were recorded, in order of time.
+        frames: Python's calls, if recorded, in order of time.
         groups: process group's name -> ranks.
-        steps: begin and end of each step on the host, ns; empty where none is marked.
+        steps: start and end of each step on the host, ns; empty if none is marked.
     """
 
     thread: Ints

@@ -1,4 +1,4 @@
-"""Files of a run -> one rank after the other, read and linked.
+"""Reading and linking the files of a run, rank by rank.
 
 [item] = read_linked([Path("rank0.json.gz")], Choices(), {})
 with_exchanges({item.units.rank: item}, 8, Choices(), warnings)[0].exchanges
@@ -31,10 +31,10 @@ from flint.post_execution.trace_files import ANY_RANK, EXECUTION, KINETO, NSYS
 from flint.post_execution.units import Units
 from flint.post_execution.untold_groups import UntoldGroups
 
-#: Bytes of traces from which on it pays to read them in processes of their own.
+#: Traces with at least this many bytes are read in separate processes.
 _WORTHWHILE = 16 << 20
-#: A packed trace becomes about so many times as large, and reading takes so much memory for each
-#: byte (measured: 215 MB for 105 MB).
+#: Typical ratio of unpacked to packed size, and memory for reading per byte (measured: 215 MB for
+#: 105 MB).
 _UNPACKED, _NEEDED = 12, 4
 
 
@@ -44,10 +44,10 @@ class Recorded:
 
     Attributes:
         trace: its rows.
-        links: what ties them; None where the trace has no times.
-        units: what becomes nodes.
-        exchanges: of each unit, None of those that compute.
-        tensors: of each unit what it does with memory; None where that is not known.
+        links: their links; None if the trace has no times.
+        units: the future nodes.
+        exchanges: exchange of each unit, None for those that compute.
+        tensors: memory accesses of each unit; None if unknown.
     """
 
     trace: Observed
@@ -59,12 +59,12 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What the user decides about traces.
+    """The user's choices about traces.
 
     Attributes:
         step: name or number of the step; None for the last one in which something ran,
             ``ALL_STEPS`` for the whole trace.
-        groups: groups that are stated, by the name of a process group or of a collective.
+        groups: groups that the user gives, by the name of a process group or of a collective.
         strict: whether nothing may be inferred.
     """
 
@@ -75,7 +75,7 @@ class Choices:
 
 @dataclass(frozen=True, eq=False)
 class Linked:
-    """One rank's trace, read, its units found; the attributes are those of ``Recorded``.
+    """One rank's trace with its units; the attributes are those of ``Recorded``.
 
     Attributes:
         groups: the process groups that it lists, by name.
@@ -95,12 +95,12 @@ def read_linked(
 
     Args:
         files: Kineto or execution traces, of one rank each, or exports of Nsight Systems.
-        choices: the step, and groups that are stated.
+        choices: the step, and the given groups.
         memory: execution traces by rank, which complete Kineto's.
 
     Raises:
         UsageError: no such step.
-        FlintError: a file is damaged, or does not tell what is needed.
+        FlintError: a file is damaged, or lacks necessary facts.
     """
     forms = {file: form_of(file) for file in files}
     exports = [file for file, form in forms.items() if form == NSYS]
@@ -112,9 +112,9 @@ def read_linked(
             yield _linked(trace, links, choices, memory)
     alone = [(file, form) for file, form in forms.items() if form in _READERS]
     for _, form in alone:
-        registry.converter(_READERS[form])  # forks have it, then
+        registry.converter(_READERS[form])  # so that forks inherit it
     read = partial(_ranks_in, choices=choices, memory=memory)
-    # What completes a trace is taken out of ``memory``, which is this process's.
+    # Completing traces are removed from ``memory``, which belongs to this process.
     jobs = 1 if memory else _jobs([file for file, _ in alone])
     for ranks in side_by_side(read, alone, jobs):
         yield from ranks
@@ -124,7 +124,7 @@ _READERS: Final = {KINETO: "kineto-links", EXECUTION: "pytorch-et-links"}
 
 
 def _jobs(files: Sequence[Path]) -> int:
-    """How many files to read at a time: as processors are there, and memory for what is read."""
+    """How many files to read at a time, by processors and available memory."""
     sizes = [file.stat().st_size * (_UNPACKED if file.suffix == ".gz" else 1) for file in files]
     if sum(sizes) < _WORTHWHILE:
         return 1
@@ -151,7 +151,7 @@ def _read_ranks(
         return [_linked(trace, None, choices, {trace.ranks[0]: (trace, accesses)})]
     found = []
     for trace, links in read(file, choices.groups):
-        if ANY_RANK in memory:  # the only one there is: its links tell whether it is of this run
+        if ANY_RANK in memory:  # the only one: its links show whether it is from this run
             memory[trace.ranks[0]] = memory.pop(ANY_RANK)
         found.append(_linked(trace, links, choices, memory))
     return found
@@ -187,9 +187,9 @@ def with_exchanges(
 
     Args:
         linked: the traces by rank.
-        world: number of ranks of the run, None where nothing tells it.
-        choices: stated groups, and whether anything may be inferred.
-        warnings: the readers' notes are added.
+        world: number of ranks of the run, None if unknown.
+        choices: given groups, and whether anything may be inferred.
+        warnings: the readers' notes are added here.
 
     Raises:
         FlintError: something would be inferred, or a file is cut off, and ``choices.strict``.

@@ -1,8 +1,8 @@
-"""Which exchanges of several traces are the same one.
+"""Matching the exchanges of several traces.
 
 The idea: the k-th collective that a rank runs in a group is the k-th one of every other member, and
-the k-th message from one rank to another is the k-th one that the other receives.  Ranks that were
-traced must agree on each; of ranks without a trace that is all that is known.
+the k-th message from one rank to another is the k-th one that the other receives.  Traced ranks
+must agree on each; nothing else is known about ranks without a trace.
 
     meetings = meet({0: [Exchange("all_reduce", (0, 1), (4096,), "f32")], 1: [...]})
     meetings.number[0][0] == meetings.number[1][0]
@@ -33,8 +33,8 @@ class Meetings:
 
     Attributes:
         number: rank -> the meeting of each of its exchanges, in its order.
-        exchange: of each meeting, as its first traced member sees it.
-        order: all meetings in an order that every rank's own agrees with.
+        exchange: the exchange of each meeting, as seen by its first traced member.
+        order: all meetings, in an order that is consistent with that of every rank.
     """
 
     number: Mapping[int, list[int]]
@@ -45,14 +45,14 @@ class Meetings:
 def take_back(
     exchanges: Mapping[int, list[Exchange | None]], guessed: Mapping[int, Collection[int]]
 ) -> list[tuple[int, int]]:
-    """Leave out what has a group that was inferred and that the traces contradict.
+    """Leave out exchanges with an inferred group that the traces contradict.
 
     Args:
-        exchanges: of each traced rank's units; changed in place.
-        guessed: of each of these ranks the units whose groups were inferred.
+        exchanges: exchanges of each traced rank's units; changed in place.
+        guessed: for each of these ranks, the units whose groups were inferred.
 
     Returns:
-        Rank and unit of each that was left out.
+        Rank and unit of each omitted exchange.
     """
     runs: dict[tuple[int, ...], dict[int, list[Exchange]]] = defaultdict(lambda: defaultdict(list))
     doubtful = set()
@@ -118,10 +118,10 @@ def meet(exchanges: Mapping[int, Sequence[Exchange]]) -> Meetings:
 def _chains(
     exchanges: Mapping[int, Sequence[Exchange]], number: Mapping[int, list[int]]
 ) -> list[list[int]]:
-    """What each rank issues one after another.
+    """What each rank issues in order.
 
-    A message that a traced rank receives stands where its sender issues it: receiving holds up
-    only what needs it.
+    A message that a traced rank receives is placed where its sender issues it: receiving delays
+    only work that needs it.
     """
     return [
         [
@@ -141,7 +141,7 @@ def _same(one: Exchange, other: Exchange) -> bool:
 
 
 def _check_counts(counts: Mapping[int, Mapping[tuple[object, ...], int]]) -> None:
-    """Every traced member of a group runs as many communications in it."""
+    """Check that every traced member of a group runs the same number of communications in it."""
     for rank, seen in counts.items():
         for key, count in seen.items():
             group = key[1]

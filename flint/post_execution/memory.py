@@ -1,8 +1,8 @@
-"""Who wrote which bytes of a storage last.
+"""The last writers of each byte of a storage.
 
-The idea: per storage its bytes are cut into pieces that do not overlap, in order, each with the
-units that may have written it last: one, and several where what was written only lies somewhere in
-a range, as the columns of a matrix do.
+The idea: each storage is cut into ordered pieces that do not overlap, each with the units that may
+have written it last: one, or several if only part of a range was written, such as columns of a
+matrix.
 
     memory = Memory()
     memory.write(7, 0, 64, unit=3, whole=True)
@@ -45,10 +45,10 @@ class Memory:
         """From now on a unit is the last writer of the bytes from ``low`` to ``high``.
 
         Args:
-            storage, low, high: where.
-            unit: who.
-            whole: whether it wrote all of them, or needs what was there before; else the others
-                that wrote some of them stay.
+            storage, low, high: the bytes.
+            unit: the unit.
+            whole: whether it wrote all of them, or needs the old content; else earlier writers
+                stay.
         """
         if low >= high:
             return

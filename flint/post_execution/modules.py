@@ -1,9 +1,9 @@
 """JAX profiles -> workloads: the compiled program as it ran, with measured times.
 
-The idea: the profiler keeps the HLO of what it saw, so that the graph is that program's own, with
-its groups, loops and dependencies; only the times come from the run.  A node is found by its
-instruction: while the module is read every instruction has its number in the place of its source
-line, and afterwards its line again.
+The idea: the profiler keeps the HLO of the executed program, so the graph is that of this program,
+with its groups, loops and dependencies; only the times come from the run.  A node is found by its
+instruction: while the module is read, every instruction has its number in place of its source line,
+which is restored afterwards.
 
     workload = convert_profile(Path("plugins/profile/2026_11_21"))
 """
@@ -35,7 +35,7 @@ from flint.stablehlo.options import WalkOptions
 from flint.stablehlo.walker import walk
 from flint.workload.workload import Workload
 
-#: Stands for the source file while the line is an instruction's number.
+#: Replaces the source file while the line is an instruction's number.
 _NUMBERED = "\x00instruction"
 #: Instructions whose events enclose those of other instructions.
 _ENCLOSING = ("while", "conditional", "call")
@@ -51,9 +51,9 @@ class ModuleTimes:
         proto: the program, a serialised ``HloProto`` or ``HloModuleProto``.
         nanoseconds: instruction -> mean time of one execution.
         total: nanoseconds of all events of one device, for comparison.
-        devices: how many were traced.
+        devices: number of traced devices.
         backend: "cpu", "gpu" or "tpu".
-        run: which run of the trace.
+        run: number of the run in the trace.
         notes: text -> count.
     """
 
@@ -68,7 +68,7 @@ class ModuleTimes:
 
 
 class _Place(NamedTuple):
-    """Of an instruction: its source line, and the executed instruction that it is part of."""
+    """An instruction's source line, and the executed instruction that it is part of."""
 
     file: str
     line: int
@@ -88,7 +88,7 @@ def convert_profile(
 
     Args:
         path: the profile folder, or the file in it.
-        mesh, axes, step, trip_count, branch: as ``flint.convert_traces`` takes them.
+        mesh, axes, step, trip_count, branch: as in ``flint.convert_traces``.
 
     Raises:
         UsageError: no such step, a mesh that does not fit.
@@ -115,13 +115,13 @@ def workload_of_times(
     """The workload of an executed program.
 
     Args:
-        times: from a profile.
+        times: times from a profile.
         mesh: device grid; default: the module's own, else one axis.
         axes: names of the mesh axes, with ``mesh``.
-        options: what to do with loops and branches that data decides.
+        options: choices for loops and branches that depend on data.
 
     Raises:
-        FlintError: the program cannot be converted, or has nothing that the trace has times of.
+        FlintError: the program cannot be converted, or the trace has no times for it.
     """
     with bounded(times.path):
         proto = parse_module(times.proto)
@@ -166,7 +166,7 @@ def workload_of_times(
 
 
 def _number(proto: pb.HloModuleProto, executed: Mapping[str, int]) -> list[_Place]:
-    """Give each instruction its number for a source line; returns what it stands for."""
+    """Replace each instruction's source line by a number; returns what each number refers to."""
     computations = {item.id: item for item in proto.computations}
     locations = Locations(proto.stack_frame_index, tuple(proto.payloads))
     owner = _owners(proto, computations, executed)
@@ -188,7 +188,9 @@ def _number(proto: pb.HloModuleProto, executed: Mapping[str, int]) -> list[_Plac
 def _owners(
     proto: pb.HloModuleProto, computations: Mapping[int, Any], executed: Mapping[str, int]
 ) -> dict[str, str]:
-    """Instruction -> the executed one that it is part of: itself, its fusion, its start."""
+    """Instruction -> the executed instruction that it is part of: itself, its fusion, or its
+    start.
+    """
     owner: dict[str, str] = {}
     names = {item.id: item.name for c in proto.computations for item in c.instructions}
 

@@ -1,22 +1,22 @@
-"""Who waited for whom: streams, synchronisation, and collectives with what they wait for.
+"""Dependencies between units: streams, synchronisation, and collectives.
 
-The idea: a dependency is taken from the strongest thing that the trace says, in this order:
+The idea: a dependency is taken from the strongest evidence in the trace, in this order:
 
-1. Kernels of one stream run one after another; ops of one host thread, too.  Host threads that take
-   turns (forward, then the engine of the backward pass) are ordered as they did.
+1. Kernels of one stream run one after another; so do ops of one host thread. Host threads that take
+   turns (forward, then the engine of the backward pass) keep their order.
 2. A wait whose streams the profiler has resolved (``enable_cuda_sync_events``) is an edge from the
-   last unit that the awaited stream had been given when the event was recorded.
+   last unit issued to the awaited stream when the event was recorded.
 3. A collective waits for what its host thread issued before it: the library makes its stream wait
-   for the current one.  Where the current stream's last kernel was not over when the collective
-   began, the last one that was.
+   for the current one. If the current stream's last kernel had not ended when the collective began,
+   it waits for the last one that had.
 4. A wait that does not name its streams, and ``wait_tensor``: the next unit of that thread waits
-   for the oldest collective that no unit has waited for, of those that were over when it began.
-5. A unit that began right when a collective ended, on a stream that was idle for it.
+   for the oldest collective that no unit has waited for, among those that had ended when it began.
+5. A unit that began right when a collective ended, on a stream that was idle, waits for it.
 6. An optimizer's step waits for the collectives that no other unit waits for.
 7. Kernels of one launch, those of a CUDA graph, follow what was issued before it, and what is
    issued after it follows them (``flint.post_execution.launches``).
 
-No edge contradicts the measured times: what began before the other was over did not wait for it.
+No edge contradicts the measured times: a unit that began before another ended did not wait for it.
 
     edges = edges_of(units, observed, links)
     edges.before[0], edges.after[0]
@@ -45,7 +45,7 @@ from flint.post_execution.waits import (
     unresolved_waits,
 )
 
-#: So many kernels of one stream may run side by side.
+#: The most kernels of one stream that may run in parallel.
 _BESIDE = 64
 
 
@@ -53,10 +53,10 @@ def edges_of(units: Units, trace: Observed, links: Links | None, linked: Set[int
     """The order of a rank's units.
 
     Args:
-        units: in order of issue.
+        units: units in order of issue.
         trace: the rows that they come from.
-        links: beside the trace; None where it has no times.
-        linked: collectives whose consumers are known by data, units.
+        links: links of the trace; None if it has no times.
+        linked: collectives (units) whose consumers are known from data.
     """
     edges = EdgeSet(units, linked)
     streams = queues_of(units, units.stream)
@@ -64,7 +64,7 @@ def edges_of(units: Units, trace: Observed, links: Links | None, linked: Set[int
     if not units.device:
         _turns(edges)
     talks = np.flatnonzero(edges.talks).tolist()
-    # A trace that resolves waits tells all of them.
+    # A trace that resolves waits has all of them.
     resolved = {wait.stream for wait in links.stream_waits if wait.stream >= 0} if links else set()
     _producers(edges, streams, resolved)
     by_launch(edges)
@@ -98,14 +98,16 @@ def _within_streams(edges: EdgeSet, streams: dict[int, Queue]) -> None:
 
 
 def _one_by_one(queue: Queue) -> bool:
-    """Whether each unit began when all before it were over."""
+    """Whether each unit began after all before it had ended."""
     return bool((queue.over[:-1] <= queue.start[1:] + JITTER).all())
 
 
 def _in_turn(edges: EdgeSet, queue: Queue) -> Iterator[tuple[int, int]]:
-    """Who follows whom on a stream: the unit before, unless a device let them run side by side.
+    """The predecessors of each unit on a stream: the previous unit, unless a device ran them in
+    parallel.
 
-    Such a unit follows those before it that were over, back to one that all before had let pass.
+    In that case it follows earlier units that had ended, back to one that began after all before
+    it.
     """
     members, starts = queue.units.tolist(), queue.start.tolist()
     over = queue.over.tolist()
@@ -119,7 +121,7 @@ def _in_turn(edges: EdgeSet, queue: Queue) -> Iterator[tuple[int, int]]:
 
 
 def _batches(edges: EdgeSet, members: list[int]) -> list[list[int]]:
-    """A stream's units, those together that one kernel ran: messages of one batch."""
+    """A stream's units, grouped by kernel: one kernel may run the messages of a batch."""
     batches: list[list[int]] = []
     for unit in members:
         batch = edges.together.get(unit, [unit])
@@ -140,7 +142,7 @@ def _turns(edges: EdgeSet) -> None:
 
 
 def _producers(edges: EdgeSet, streams: dict[int, Queue], resolved: set[int]) -> None:
-    """What each collective waits for: rule 3, where no resolved wait says it (rule 2)."""
+    """What each collective waits for: rule 3, unless a resolved wait shows it (rule 2)."""
     units = edges.units
     if not edges.talks.any():
         return

@@ -1,12 +1,12 @@
 """Measured ranks on a larger mesh: every rank is a measured one, or a mirror of one.
 
-The idea: a rank's program is what its profile shows, wherever on the mesh it runs.  Its collectives
-are those of the mesh axes that their groups lie along; if such an axis gets longer, the group does,
-and what each member puts in follows from the collective's kind.  The batch of a rank stays as it
-is, so kernels keep their measured time; a collective among another number of ranks has no
-measured time any more and is priced on the system.
+The idea: a rank's program is what its profile shows, wherever on the mesh it runs.  The groups of
+its collectives are along mesh axes; if such an axis gets longer, so does the group, and each
+member's contribution follows from the collective's kind.  The batch of a rank stays the same, so
+kernels keep their measured time; a collective among another number of ranks loses its measured time
+and is priced on the system.
 
-    kind              a rank puts in              a rank gets
+    kind a rank sends a rank gets
     all_reduce        as measured                 the same
     all_gather        whole / ranks, rounded up   the whole, which stays as measured
     reduce_scatter    the whole, as measured      whole / ranks, rounded up
@@ -38,7 +38,7 @@ from flint.mesh.ragged import row_of_entry
 from flint.mesh.ranks import from_mask
 from flint.workload.programs import Program
 
-#: A mirror of a rank at another place along an axis with messages is none.
+#: A rank cannot be mirrored along an axis with messages.
 _NEVER: Final = 1 << 20
 
 
@@ -70,16 +70,16 @@ def scaled_out(
 
     Args:
         programs: one per measured rank.
-        mesh: of the run.
-        sizes: of axes; those that the run does not have are added, outermost.
-        warnings: what is mirrored and resized is added.
+        mesh: mesh of the run.
+        sizes: sizes of axes; axes that the run does not have are added, outermost.
+        warnings: notes on mirrored ranks and resized collectives are added here.
 
     Returns:
         The mesh and the programs with the ranks that run them; together all ranks.
 
     Raises:
-        UsageError: a group is a part of an axis, messages run along an axis that is scaled or whose
-            ranks were not all measured; there are more ranks than a mesh has.
+        UsageError: a group is part of an axis, messages run along an axis that is scaled or whose
+            ranks were not all measured, or there are too many ranks for a mesh.
     """
     added = [name for name in sizes if name not in mesh.axes]
     shape = [sizes[name] for name in added]
@@ -105,7 +105,7 @@ def scaled_out(
 def _said(
     grids: _Grids, ranks: list[int], added: list[str], notes: dict[str, int]
 ) -> dict[str, int]:
-    """What the user should know of the result."""
+    """What the user should know about the result."""
     mirrors = grids.new.size - min(len(ranks), grids.new.size)
     shown = ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
     known = "rank" if len(ranks) == 1 else "ranks"
@@ -139,7 +139,7 @@ def _said(
 
 
 def _mirrored(ranks: list[int], grids: _Grids, chained: set[str]) -> Ints:
-    """Of each rank the program that it runs: the one measured nearest to its place, shape [ranks].
+    """The program of each rank: that of the nearest measured rank, shape [ranks].
 
     Raises:
         UsageError: it would mirror a rank that has other messages.
@@ -170,10 +170,10 @@ def _of_program(
     """A measured rank's program with its communications on the larger mesh.
 
     Args:
-        program: of one rank.
+        program: program of one rank.
         grids: the meshes.
-        chained: axes with messages are added.
-        notes: kinds of collectives that are resized are counted.
+        chained: axes with messages are added here.
+        notes: kinds of resized collectives are counted here.
     """
     rank = int(program.ranks.array()[0])
     table = program.graph.tables.communications
@@ -191,7 +191,7 @@ def _of_program(
 
 
 def _priced(graph: WorkloadGraph, nodes: NDArray[np.bool_]) -> WorkloadGraph:
-    """The graph; the measured times of some nodes are of another number of ranks."""
+    """The graph, in which the measured times of some nodes are for another number of ranks."""
     of_node = nodes[row_of_entry(graph.work_ptr)] & (graph.work_unit == Unit.MEASURED)
     unit = np.where(of_node, int(Unit.OUTDATED), graph.work_unit).astype(graph.work_unit.dtype)
     return replace(graph, work_unit=unit)
@@ -233,7 +233,7 @@ def _share(whole: int, ranks: int, width: int) -> int:
 
 
 def _axes_of(members: Ints, kind: str, grids: _Grids) -> tuple[str, ...]:
-    """The axes that a group lies along, each as a whole.
+    """The axes that a group runs along, each as a whole.
 
     Raises:
         UsageError: it has a part of an axis.
@@ -257,7 +257,7 @@ def _axes_of(members: Ints, kind: str, grids: _Grids) -> tuple[str, ...]:
 
 
 def _message(item: Communication, rank: int, grids: _Grids, chained: set[str]) -> Communication:
-    """A message, and the same one of every mirror.
+    """A message, and the same message of every mirror.
 
     Raises:
         UsageError: it is along an axis that is scaled.

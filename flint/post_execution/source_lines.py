@@ -1,9 +1,10 @@
-"""Where in the user's code a unit was issued, as far as a profile has Python's stack.
+"""Where in the user's code a unit was issued, if a profile has Python's stack.
 
 The idea: with ``with_stack=True`` the profiler records every Python call on its thread.  A unit's
-source is the innermost function around its launch that is neither PyTorch's nor Python's own, and
-its layer the chain of modules around it.  The line is that of the function's definition, which is
-what the profiler writes.  Autograd's threads run no Python, so the backward pass has no lines.
+source is the innermost function around its launch that belongs neither to PyTorch nor to Python,
+and its layer is the chain of modules around it.  The line is that of the function's definition,
+because the profiler records that.  Autograd's threads run no Python, so the backward pass has no
+lines.
 
     found, line = lines_of(units.thread, units.issued, links.frames)
     found[line[0]]              # Line("Net_0/Linear_1", "train.py", 31)
@@ -59,7 +60,7 @@ def lines_of(thread: Ints, issued: Ints, frames: Sequence[Span]) -> tuple[list[L
     """The distinct places of units, and the one of each; 0 is an unknown one.
 
     Args:
-        thread, issued: of each unit, ns on the host; shape [units].
+        thread, issued: thread of each unit, and time of issue, ns on the host; shape [units].
         frames: calls that name a place, in order of time.
     """
     numbers: dict[Line, int] = {Line(): 0}
@@ -79,7 +80,7 @@ def lines_of(thread: Ints, issued: Ints, frames: Sequence[Span]) -> tuple[list[L
 
 
 def _nested(frames: Sequence[Span]) -> tuple[list[int], list[Line]]:
-    """Of each frame of a thread the one around it, -1 for none, and its place."""
+    """For each frame of a thread, the enclosing one, -1 for none, and its place."""
     parents: list[int] = []
     places: list[Line] = []
     stack: list[int] = []

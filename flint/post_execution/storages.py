@@ -1,8 +1,8 @@
-"""What ops do with memory, by storage and byte.
+"""Memory accesses of ops, by storage and byte.
 
-The idea: an execution trace says of each op which parts of which storages its tensors are.  A
-tensor whose strides the trace does not have is taken as its whole storage, and those whose storages
-it does not have as one: an edge too many, never one too few.
+The idea: an execution trace records which parts of which storages an op's tensors are.  A tensor
+without recorded strides counts as its whole storage, and tensors without recorded storages as one
+storage: there may be too many edges, never too few.
 
     Access(storage=7, low=0, high=64, read=True, written=False, kind=TensorType((16,), "f32", 64),
            taken=64)
@@ -16,9 +16,9 @@ from typing import NamedTuple
 from flint.graph.tensor_types import TensorType
 from flint.mesh.ragged import Ints
 
-#: Past the last byte of a tensor whose strides are not known.
+#: End of a tensor with unknown strides.
 EVERYTHING = 1 << 62
-#: Storage of all tensors whose storages the trace does not tell (sparse ones).
+#: Storage of all tensors without a recorded storage (sparse ones).
 HIDDEN = -1
 
 
@@ -27,11 +27,11 @@ class Access(NamedTuple):
 
     Attributes:
         storage: number of its storage.
-        low, high: first byte and past the last one; of everything where strides are not known.
-        read: whether the op comes after those that wrote it.
+        low, high: first byte and past the last one; everything if strides are unknown.
+        read: whether the op waits for those that wrote it.
         written: whether it writes it.
         kind: its type.
-        taken: bytes that it reads of it.
+        taken: bytes that it reads from it.
     """
 
     storage: int
@@ -45,12 +45,12 @@ class Access(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Accesses:
-    """What the ops of an execution trace do with memory.
+    """Memory accesses of the ops of an execution trace.
 
     Attributes:
-        record: the profiler's number of each op, which Kineto has too; shape [rows].
-        names: of each op; shape [rows].
-        tensors: per row its tensors.
+        record: the profiler's number of each op, which Kineto also has; shape [rows].
+        names: name of each op; shape [rows].
+        tensors: the tensors of each row.
         groups: process group's name -> ranks.
     """
 
@@ -61,14 +61,13 @@ class Accesses:
 
 
 def reach_of(shape: tuple[int, ...] | None, strides: object) -> int | None:
-    """From a tensor's first element in its storage to its last one, in elements.
+    """Distance from a tensor's first element in its storage to its last one, in elements.
 
-    None where it is not known, or its strides are not as PyTorch has them; also of no elements,
-    which have no first one.
+    None if unknown, or if its strides are not valid in PyTorch; also for empty tensors.
 
     Args:
-        shape: None where the trace does not have it.
-        strides: as the trace has them.
+        shape: None if not recorded.
+        strides: as recorded.
     """
     if shape is None or not isinstance(strides, list) or len(shape) != len(strides):
         return None

@@ -1,11 +1,10 @@
 """When the units of the traced ranks began and were launched, on one clock.
 
-The idea: the step begins when the first unit of any rank does, and is over when the last one is.
-Where units ran on a host, it reaches from the begin of its mark to the end: what the host did
-around them is part of it.  Ranks on several hosts have clocks of their own; as all members leave a
-collective nearly together, the ends of shared collectives tell how far one clock is ahead of
-another.  Ranks that share none are taken to have one clock, unless a message would be received
-before it was sent.
+The idea: the step begins with the first unit of any rank and ends with the last.  If units ran on a
+host, it lasts from the start of its mark to the end, so that the host's other work is included.
+Ranks on several hosts have different clocks; as all members leave a collective at nearly the same
+time, the ends of shared collectives show how far one clock is ahead of another.  Ranks that share
+none are assumed to have one clock, unless a message would be received before it was sent.
 
     timings = timings_of(recorded, clocks_of(recorded, meetings))
     timings[0].start
@@ -27,18 +26,18 @@ from flint.post_execution.load_rank import Recorded
 from flint.post_execution.meetings import Meetings
 from flint.post_execution.units import Units
 
-#: More nanoseconds than two clocks are apart.
+#: The largest difference of two clocks, in nanoseconds.
 _LATEST = 1 << 62
-#: So many units that ended before a call did are looked at for the one that it waited for.
+#: How many units that ended before a call are searched for the one that it waited for.
 _LOOKED_BACK = 16
 
 
 def timings_of(recorded: Mapping[int, Recorded], ahead: Mapping[int, int]) -> dict[int, Timing]:
-    """Times of each traced rank's units; of traces without times none.
+    """Times of each traced rank's units; none for traces without times.
 
     Args:
         recorded: the ranks.
-        ahead: how far the clock of each with times is ahead.
+        ahead: how far each clock is ahead, for ranks with times.
     """
     timed = {rank: item for rank, item in recorded.items() if item.units.timed}
     if not timed:
@@ -59,10 +58,10 @@ def timings_of(recorded: Mapping[int, Recorded], ahead: Mapping[int, int]) -> di
 
 
 def _mark(item: Recorded) -> tuple[int, int]:
-    """Begin and end of what the profiler marks as the step of units on a host, ns.
+    """Start and end of the profiler's step mark for units on a host, ns.
 
-    Without a mark, those of all ops of the trace; on a device, the latest begin and the earliest
-    end that there are.
+    Without a mark, those of all ops of the trace; on a device, the latest possible start and the
+    earliest possible end.
     """
     if item.units.device or item.links is None:
         return _LATEST, -_LATEST
@@ -77,17 +76,17 @@ def _mark(item: Recorded) -> tuple[int, int]:
 def together(
     recorded: Mapping[int, Recorded], meetings: Meetings, ahead: Mapping[int, int]
 ) -> dict[int, Recorded]:
-    """The ranks, each exchange over for all its members when it is.
+    """The ranks, with each exchange ending at the same time for all members.
 
-    A message is over for its sender when it is received, at the latest: a library may record it
-    until its sender asks whether it is over, as gloo does.  A collective is over when it is for the
-    first of its members; one that notices later, because its processor was busy, loses that
-    time by itself, after it.  Where clocks contradict each other, durations stay as they are.
+    A message ends for its sender when it is received, at the latest: a library may record it until
+    its sender asks whether it has ended, as gloo does.  A collective ends when it does for the
+    first of its members; a member that notices later, because its processor was busy, loses that
+    time afterwards.  If clocks contradict each other, durations stay unchanged.
 
     Args:
         recorded: the ranks.
         meetings: which of their exchanges are the same.
-        ahead: how far the clock of each with times is ahead.
+        ahead: how far each clock is ahead, for ranks with times.
     """
     sides = {rank: _sides(recorded[rank], meetings.number[rank]) for rank in ahead}
     last_begin: dict[int, int] = {}
@@ -115,7 +114,8 @@ def together(
 
 
 def clocks_of(recorded: Mapping[int, Recorded], meetings: Meetings) -> dict[int, int]:
-    """How far each rank's clock is ahead of the lowest one's, nanoseconds; of those with times.
+    """How far each rank's clock is ahead of the lowest rank's, in nanoseconds, for ranks with
+    times.
 
     Args:
         recorded: the ranks.
@@ -145,7 +145,7 @@ def clocks_of(recorded: Mapping[int, Recorded], meetings: Meetings) -> dict[int,
         elif bounds is not None:
             low, high = bounds
             ahead[rank] = (low + high) // 2 if low > high else min(max(0, low), high)
-        else:  # ranks that never meet begin together
+        else:  # ranks that never meet begin at the same time
             first = min(ahead, default=rank)
             ahead[rank] = int(item.units.start.min() - timed[first].units.start.min())
             ahead[rank] += ahead.get(first, 0)
@@ -160,10 +160,10 @@ def _bounds(
     meetings: Meetings,
     ahead: Mapping[int, int],
 ) -> tuple[int, int] | None:
-    """How far a rank's clock is ahead at least and at most, by its messages; None without any.
+    """Bounds of how far a rank's clock is ahead, from its messages; None without any.
 
     Args:
-        rank: whose clock.
+        rank: the rank with the clock.
         sides: the messages of each rank.
         meetings: which of their exchanges are the same.
         ahead: clocks that are known, nanoseconds.
@@ -191,7 +191,7 @@ class _Side(NamedTuple):
 
 
 def _sides(item: Recorded, numbers: Sequence[int]) -> dict[int, _Side]:
-    """A rank's exchanges by their meetings; of a batch only the one that has its time."""
+    """A rank's exchanges by their meetings; for a batch, only the one that has its time."""
     units = item.units
     exchanges = [unit for unit, exchange in enumerate(item.exchanges) if exchange is not None]
     return {
@@ -202,7 +202,7 @@ def _sides(item: Recorded, numbers: Sequence[int]) -> dict[int, _Side]:
 
 
 def _host_waits(units: Units, links: Links | None) -> Ints:
-    """(unit, unit launched next) where the host went on only when the first one was over."""
+    """(unit, unit launched next) if the host continued only after the first one had ended."""
     if links is None or not units.device:
         return np.zeros((0, 2), np.int64)
     reached = np.maximum.accumulate(units.launch)

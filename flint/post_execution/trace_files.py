@@ -17,14 +17,14 @@ from flint.observed.reading import form_of
 from flint.post_execution.storages import Accesses
 
 KINETO, EXECUTION, NSYS = "kineto-ops", "pytorch-et-ops", "nsys-ops"
-#: The rank of an execution trace that does not say whose it is, and is the only one.
+#: The rank of a single execution trace that does not name its rank.
 ANY_RANK = -1
 _ENDINGS = (".json", ".json.gz", ".sqlite")
 _CHAKRA = "a Chakra execution trace is the result of a conversion; flint check reads it"
 
 
 def trace_files(paths: Sequence[str | Path]) -> list[Path]:
-    """The files to read: those given, and of a folder the traces in it.
+    """The files to read: the given ones, and the traces in given folders.
 
     Raises:
         UsageError: no such file, or a folder without traces.
@@ -49,7 +49,7 @@ def sorted_files(
 ) -> tuple[list[Path], list[Path]]:
     """The traces to convert, and the execution traces that complete them.
 
-    Execution traces among Kineto traces (both in one folder) complete them, too.
+    Execution traces next to Kineto traces (in the same folder) also complete them.
 
     Raises:
         UsageError: a file that is neither.

@@ -1,10 +1,9 @@
 """Units: what becomes a node, one per kernel on a device, one per op that does work on a host.
 
-The idea: on a device the kernels are what ran; of a collective's kernels one unit is made, whatever
-the library split it into.  On a host (and in execution traces without kernels) units are the
-innermost ops that do work themselves, as in ``observed.selection``.  Units stand in the
-order in which the host issued them, which is the one order that every dependency follows: streams
-are first in, first out, and no unit waits for what is issued later.
+The idea: on a device the kernels are what ran; all kernels of a collective become one unit.  On a
+host (and in execution traces without kernels) units are the innermost ops that do work themselves,
+as in ``observed.selection``.  Units are in the order in which the host issued them, which every
+dependency follows: streams are first in, first out, and no unit waits for one that is issued later.
 
     units.facts[units.fact[0]].kind, units.duration[0]
 """
@@ -22,24 +21,24 @@ from numpy.typing import NDArray
 from flint.mesh.ragged import Ints
 from flint.observed.columns import OpFacts
 
-#: Libraries that communicate on devices, by their kernels' names; all-reduces of other makers.
+#: Libraries that communicate on devices, by their kernels' names; custom all-reduces.
 _COLLECTIVE_KERNEL = re.compile(
     r"nccl|rccl|oneccl|hccl|msccl|multimem_|cross_device_reduce|(one|two)_?shot_?all_?reduce"
     r"|custom_?all_?reduce|all_?reduce_fusion|quick_?reduce",
     re.IGNORECASE,
 )
-#: Libraries whose kernels exchange what no op tells of.
+#: Libraries whose kernels exchange data that no op records.
 _EXCHANGING_KERNEL = re.compile(
     r"deep_?ep\b|\b(deep_ep|dpsk::ep)::|\b(inter|intra)node(_ll)?::|(nv|roc)shmem", re.IGNORECASE
 )
-#: So far an op is looked for among those around it.
+#: The most enclosing ops that are searched for an op.
 _DEPTH = 64
 #: Columns of ``Units`` that have a number or a mark per unit.
 COLUMNS = (
     "name", "fact", "row", "start", "duration", "issued", "launch", "thread", "stream",
     "collective",
 )  # fmt: skip
-#: A unit that runs on no stream that orders it.
+#: Stream of a unit that no stream orders.
 NO_STREAM = -1
 
 
@@ -49,18 +48,17 @@ class Units:
 
     Attributes:
         path: the trace, for messages.
-        rank: whose it is.
+        rank: the rank.
         device: whether units are kernels on a device.
         timed: whether ``start`` and ``duration`` are known.
-        names: what ``name`` points into.
-        name: of the kernel, or of the op where there are no kernels; shape [units].
-        facts: what ``fact`` points into.
-        fact: what is known of the op that issued it; shape [units].
+        names: the strings that ``name`` indexes.
+        name: name of the kernel, or of the op if there are no kernels; shape [units].
+        facts: the facts that ``fact`` indexes.
+        fact: facts about the op that issued it; shape [units].
         row: that op's row in ``Observed``, -1 for none; shape [units].
-        start, duration: nanoseconds, -1 unknown; shape [units].
-        issued: when the host issued it (ns, or a count where the trace has no times).
-        launch: when the host called for it, ns; -1 where the trace does not tell, and on a host;
-            shape [units].
+        start, duration: nanoseconds, -1 if unknown; shape [units].
+        issued: when the host issued it (ns, or a count if the trace has no times).
+        launch: when the host launched it, ns; -1 if not recorded, and on a host; shape [units].
         thread: the host thread that issued it; shape [units].
         stream: stream that orders it, or ``NO_STREAM``; shape [units].
         collective: whether it communicates; shape [units].
@@ -90,7 +88,7 @@ class Units:
 
     @property
     def end(self) -> Ints:
-        """When each was over, ns."""
+        """When each ended, ns."""
         return self.start + np.maximum(self.duration, 0)
 
     def taken(self, order: Ints) -> Units:
@@ -100,7 +98,7 @@ class Units:
 
 
 def around(parent: Ints, marked: NDArray[np.bool_]) -> Ints:
-    """Of each row the innermost marked one that is it or encloses it, -1 for none."""
+    """For each row, the innermost marked row that is or encloses it, -1 for none."""
     found = np.where(marked, np.arange(len(parent)), -1)
     outer = parent.copy()
     for _ in range(_DEPTH):
@@ -114,28 +112,28 @@ def around(parent: Ints, marked: NDArray[np.bool_]) -> Ints:
 
 
 def by_fact(facts: tuple[OpFacts, ...], test: Callable[[OpFacts], bool]) -> NDArray[np.bool_]:
-    """Of each fact whether it is so."""
+    """For each fact, whether the test holds."""
     return np.array([bool(test(fact)) for fact in facts], bool)
 
 
 def exchanging(units: Units) -> NDArray[np.bool_]:
-    """Which kernels are of a library that exchanges by itself, as DeepEP and NVSHMEM do."""
+    """Which kernels belong to a library that exchanges data itself, such as DeepEP and NVSHMEM."""
     names = np.array([bool(_EXCHANGING_KERNEL.search(name)) for name in units.names], bool)
     return names[units.name]
 
 
 def of_library(units: Units) -> NDArray[np.bool_]:
-    """Which kernels are those of a library that communicates."""
+    """Which kernels belong to a communication library."""
     names = np.array([bool(_COLLECTIVE_KERNEL.search(name)) for name in units.names], bool)
     return names[units.name]
 
 
-#: Share of a step's time in which nothing ran, from which on there is a warning.
+#: A warning is given if nothing ran in at least this share of a step's time.
 _IDLE = 0.1
 
 
 def say_idle(units: Units, warnings: dict[str, int]) -> None:
-    """Say in how much of the step nothing ran that the graph has."""
+    """Note in how much of the step no unit ran."""
     if not units.timed:
         return
     order = np.argsort(units.start, kind="stable")

@@ -1,9 +1,9 @@
 """Groups of collectives that do not name theirs.
 
-The idea: the weakest assumption that fits comes first: what the user states, the only group of as
-many ranks as the collective's sizes tell, what several ranks' traces show (``across_ranks``), the
-only group that there is, and last all ranks of the run.  What is none of these stays unknown; every
-inference has a name, under which it is counted.
+The idea: the weakest assumption that fits comes first: the user's choice, the only group with as
+many ranks as the collective's sizes show, the group that several ranks' traces show
+(``across_ranks``), the only existing group, and finally all ranks of the run.  Otherwise the group
+stays unknown; every inference has a name, under which it is counted.
 
     untold = UntoldGroups(trace, groups, world=16, stated={"allreduce": (0, 1, 2, 3)})
     group, why = untold.of(fact, row, unit)
@@ -32,7 +32,7 @@ EVERYBODY = (
     "collectives whose group the trace does not name: all ranks of the run are assumed (--group "
     "NAME=0-7 gives another)"
 )
-#: More ranks than are assumed to be one group.
+#: The most ranks that are assumed to be one group.
 _MOST = 1 << 22
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 
@@ -41,7 +41,7 @@ def stated_groups(entries: Sequence[str]) -> dict[str, tuple[int, ...]]:
     """``["tp=0-7", "dp=0,8"]`` as name -> ranks.
 
     Raises:
-        UsageError: not so written, a rank twice, or a name twice.
+        UsageError: another format, a repeated rank, or a repeated name.
     """
     found: dict[str, tuple[int, ...]] = {}
     for entry in entries:
@@ -59,10 +59,10 @@ def stated_groups(entries: Sequence[str]) -> dict[str, tuple[int, ...]]:
 
 
 class UntoldGroups:
-    """What is known of groups beside the collectives themselves.
+    """What is known about groups besides the collectives themselves.
 
     Attributes:
-        across: unit -> group, of those that other ranks' traces tell.
+        across: unit -> group, for units whose group other ranks' traces show.
     """
 
     def __init__(
@@ -77,8 +77,8 @@ class UntoldGroups:
         Args:
             trace: its rows.
             groups: the process groups that it lists, by name.
-            world: number of ranks of the run, None where nothing tells it.
-            stated: groups by the name of a process group or of a collective.
+            world: number of ranks of the run, None if unknown.
+            stated: groups that the user gives, by the name of a process group or of a collective.
         """
         self._trace = trace
         self._stated = stated
@@ -90,25 +90,25 @@ class UntoldGroups:
 
     @property
     def listed(self) -> frozenset[tuple[int, ...]]:
-        """The groups that the trace lists, of two ranks and more."""
+        """The groups of two or more ranks that the trace lists."""
         return frozenset(group for group in self._groups if len(group) > 1)
 
     def members(self, fact: OpFacts, row: int) -> int:
-        """How many ranks take part in a collective, -1 unknown."""
+        """How many ranks take part in a collective, -1 if unknown."""
         if fact.members >= 0 or row < 0 or self._sized[row] < 0:
             return fact.members
         return self._trace.facts[int(self._trace.op[self._sized[row]])].members
 
     def stated(self, fact: OpFacts) -> tuple[int, ...] | None:
-        """The group that the user states for a collective; None where it is not."""
+        """The group that the user gives for a collective; None if there is none."""
         names = (fact.name, fact.name.rpartition("::")[2])
         return next((self._stated[name] for name in names if name in self._stated), None)
 
     def of(self, fact: OpFacts, row: int, unit: int) -> tuple[tuple[int, ...] | None, str]:
-        """The group of a collective and how it was inferred; None where nothing tells it.
+        """The group of a collective and how it was inferred; None if it cannot be.
 
         Args:
-            fact: of the collective.
+            fact: facts of the collective.
             row: its row in the trace.
             unit: its number in the step.
         """

@@ -1,8 +1,8 @@
-"""Ranks without a trace: programs that only answer those that have one.
+"""Ranks without a trace: programs that only respond to traced ranks.
 
-The idea: simulators need a trace of every rank.  A rank without one takes part in what the traced
-ranks exchange with it, in the order that they share, at once and without computing; ranks that are
-in the same groups run the same program, so that a million of them are a few programs.
+The idea: simulators need a trace of every rank.  A rank without one takes part in the exchanges of
+traced ranks with it, in their common order, at once and without computing; ranks in the same groups
+run the same program, so that a million of them are a few programs.
 
     answering(meetings, [0], 8, warnings)[0].ranks
 """
@@ -28,13 +28,13 @@ from flint.workload.programs import UNTRACED, Program
 def answering(
     meetings: Meetings, traced: Sequence[int], world: int, warnings: dict[str, int]
 ) -> list[Program]:
-    """Programs of the ranks without a trace, those together that are in the same groups.
+    """Programs of the ranks without a trace; ranks in the same groups share one.
 
     Args:
         meetings: what the traced ranks exchange.
         traced: these ranks, ascending.
         world: number of ranks.
-        warnings: the ranks without a trace are added.
+        warnings: a note on the ranks without a trace is added here.
     """
     missing = np.ones(world, bool)
     missing[list(traced)] = False

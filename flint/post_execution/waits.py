@@ -1,6 +1,6 @@
-"""Waits: streams for streams, the host for streams, and who waits for a collective.
+"""Waits: of streams for streams, of the host for streams, and of units for collectives.
 
-The rules stand in ``flint.post_execution.order``; here is what each of them looks for.
+The rules are listed in ``flint.post_execution.order``; this module implements them.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from flint.post_execution.edges import JITTER, EdgeSet, Queue, queues_of
 from flint.post_execution.links import Links, StreamWait
 from flint.post_execution.units import NO_STREAM
 
-#: A unit that was held back begins so soon after the event that it waited for (ns): on a device
-#: the hardware lets it go, on a host a thread has to wake up.
+#: A unit that was held back begins within this time after the event that it waited for (ns): on a
+#: device the hardware releases it, on a host a thread has to wake up.
 _AT_ONCE, _WOKEN = 10_000, 200_000
-#: At most so many collectives without a waiting unit are tried for a wait.
+#: The most collectives without a waiting unit that are tried for a wait.
 _LOOKED_BACK = 256
 #: Ops that wait for a collective.
 _WAIT_OPS = ("_c10d_functional::wait_tensor", "c10d::wait")
@@ -39,7 +39,7 @@ BY_OPTIMIZER = "collectives that only the optimizer's step waits for, as far as 
 
 
 def resolved_waits(edges: EdgeSet, streams: dict[int, Queue], links: Links) -> None:
-    """Rule 2; what a stream waits for, those that wait for the stream afterwards wait for, too."""
+    """Rule 2; units that wait for a stream afterwards also wait for what the stream waited for."""
     passed_on: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for wait in links.stream_waits:
         if wait.awaited < 0 or wait.stream == wait.awaited:
@@ -58,7 +58,9 @@ def resolved_waits(edges: EdgeSet, streams: dict[int, Queue], links: Links) -> N
 
 
 def host_waits(edges: EdgeSet, streams: dict[int, Queue], links: Links) -> None:
-    """The host went on only when a stream was done: so does all that it issued afterwards."""
+    """The host continued only when a stream was done: everything that it issued afterwards waits,
+    too.
+    """
     for wait in links.host_waits:
         for stream, queue in streams.items():
             before = queue.issued_before(wait.start)
@@ -90,14 +92,14 @@ def unresolved_waits(edges: EdgeSet, talks: list[int], trace: Observed, links: L
             continue
         edges.add(unit, after, EdgeKind.STREAM)
         edges.notes[UNRESOLVED] += 1
-        # A collective that the thread issues before that work waits as well.
+        # A collective that the thread issues before that work also waits.
         first = issues[wait.thread].issued_from(wait.when) if wait.thread in issues else after
         if first < after and unit < first and edges.end[unit] <= edges.start[first]:
             edges.add(unit, first, EdgeKind.STREAM)
 
 
 def _oldest(edges: EdgeSet, left: Iterable[int], when: int, after: int) -> int:
-    """The first collective issued before a moment that was over when a unit began, -1 for none."""
+    """The first collective issued before a moment that had ended when a unit began, -1 for none."""
     units = edges.units
     for number, unit in enumerate(left):
         if unit >= after or units.issued[unit] >= when or number >= _LOOKED_BACK:
@@ -111,7 +113,7 @@ def _oldest(edges: EdgeSet, left: Iterable[int], when: int, after: int) -> int:
 def _by_users(trace: Observed, links: Links) -> list[StreamWait]:
     """Waits that do not name their streams, without those that a library makes for itself.
 
-    What is called inside of a collective orders the library's streams: that is rule 3.
+    Calls inside a collective order the library's streams: that is rule 3.
     """
     communicates = np.array(
         [fact.kind.collective or fact.name.startswith(_LIBRARY) for fact in trace.facts], bool
@@ -194,11 +196,11 @@ def left_over(edges: EdgeSet, results: list[int]) -> None:
 
 
 def _unawaited(edges: EdgeSet, results: list[int]) -> list[int]:
-    """Collectives that no unit waits for, nor for a later one of their stream."""
+    """Collectives for which, and for later ones of their stream, no unit waits."""
     if not results:
         return []
     units = edges.units
-    last: dict[int, int] = {}  # stream -> its last unit that is waited for, or works itself
+    last: dict[int, int] = {}  # stream -> its last unit that is awaited, or does work itself
     for unit in edges.awaited:
         stream = int(units.stream[unit])
         last[stream] = max(last.get(stream, -1), unit)

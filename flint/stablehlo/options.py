@@ -1,4 +1,4 @@
-"""What a user decides about a conversion that the module alone does not."""
+"""Decisions about a conversion that a module leaves to the user."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from flint.graph.routing import Routing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WalkOptions:
-    """Choices of the walk from a module to a graph.
+    """Options of the walk from a module to a graph.
 
     Attributes:
         trip_counts: iterations of loops whose count cannot be proved, by loop name (``while_0``);
-            the key ``""`` is for every such loop; ``gradient/while_0`` is one of a program of that
-            name, where a step runs several.
+            the key ``""`` is for every such loop; ``gradient/while_0`` is a loop of the program of
+            that name, if a step runs several.
         branches: branch of conditionals whose predicate depends on data, by name (``case_0``); the
             key ``""`` is for every such conditional.
-        reduce_scatter: an all-reduce of which a rank keeps only its own slice is a reduce-scatter,
-            as backends make it; False keeps it as written.
+        reduce_scatter: an all-reduce of which a rank keeps only its own slice becomes a
+            reduce-scatter, as in backends; False keeps it as written.
         drop_barriers: ``optimization_barrier`` passes each operand through; else its results exist
             when all its operands do.
         strict: an op or custom call without a rule is an error, not a warning.
-        fuse: open composites, as a compiler would, instead of one kernel each; streams,
+        fuse: open composites, like a compiler, instead of making each one kernel; streams,
             communications and waits keep the recorded order.
         lookahead: loop iterations that may overlap (0: sequential, None: no limit).
-        routing: what decides sizes that are data of a router's; None: they are counted at their
-            bounds (in a PyTorch capture, which needs numbers: as balanced).
+        routing: how a router distributes tokens, if sizes depend on it; None: sizes are counted at
+            their bounds (in a PyTorch capture, which needs numbers: as balanced).
     """
 
     trip_counts: Mapping[str, int] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class WalkOptions:
 
     @property
     def names(self) -> frozenset[str]:
-        """Loops and conditionals that have a choice of their own."""
+        """Loops and conditionals with their own choices."""
         return frozenset({*self.trip_counts, *self.branches} - {""})
 
     def for_program(self, name: str) -> WalkOptions:
@@ -54,7 +54,7 @@ class WalkOptions:
 
 
 def choices_for(given: Mapping[str, int], program: str) -> dict[str, int]:
-    """Choices by name as one program has them: its own before those for all."""
+    """Choices by name for one program: its own take precedence over those for all."""
     for_all = {name: number for name, number in given.items() if "/" not in name}
     begin = f"{program}/"
     own = {name.removeprefix(begin): n for name, n in given.items() if name.startswith(begin)}
@@ -68,8 +68,8 @@ def unused_choices(
 
     Args:
         options: the choices.
-        programs: names of the programs; one alone is named "".
-        unused: what each of them did not need, by the names in it.
+        programs: names of the programs; a single one is named "".
+        unused: the choices that each of them did not need, by the names in it.
     """
     found = {}
     for name in sorted(options.names):

@@ -3,8 +3,8 @@
 The idea: one pass over the entry function in text order.  Calls are opened in place, loops and
 rank-dependent conditionals become nodes with bodies, collectives become communications, everything
 else gets its role and work from the table of rules.  Text order is kept here; issue order is
-computed by a pass.  Nothing is dropped: an op that no rule knows is a node with its types and a
-warning.  What each kind of op becomes stands in ``handlers/``.
+computed by a pass.  Nothing is dropped: an op without a rule becomes a node with its types and a
+warning.  ``handlers/`` defines what each kind of op becomes.
 
     walked = walk(read_mlir(data), mesh=None, options=WalkOptions())
     walked.graph, walked.mesh, walked.warnings
@@ -39,7 +39,7 @@ from flint.stablehlo.walk.state import WalkState
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """What the walk of a module gives.
+    """The result of a walk.
 
     Attributes:
         graph: the program, in text order.
@@ -47,8 +47,8 @@ class Walked:
         world: partitions and replicas.
         per_device: whether all shapes are those of one device; False before partitioning.
         warnings: text -> count.
-        ops: ops walked (calls opened, loop bodies once).
-        unused: choices by name that no loop and no conditional needed.
+        ops: number of ops walked (calls opened, loop bodies once).
+        unused: choices by name that no loop or conditional needed.
     """
 
     graph: WorkloadGraph
@@ -78,16 +78,16 @@ def walk(
 
     Raises:
         UsageError: a mesh of another size.
-        FlintError: an op that its operands or results do not fit, a loop without a trip count, a
+        FlintError: an op with unsuitable operands or results, a loop without a trip count, a
             data-dependent conditional whose branches communicate differently, groups that do not
-            fit, and with ``strict`` an unknown op.
+            fit, or, with ``strict``, an unknown op.
     """
     world = world_of(module, mesh, replicate=replicate)
     handlers = defaultdict(lambda: simple, HANDLERS)
     state = WalkState(module, world, options or WalkOptions(), handlers)
     verify(module, state.where)
     graph = _graph(state)
-    if state.options.routing is not None and not module.issues:  # what was recorded has sizes
+    if state.options.routing is not None and not module.issues:  # recorded modules have sizes
         graph, remarks = routed(graph, state.options.routing)
         state.warnings.update(remarks)
     unused = state.options.names - state.used_options
@@ -115,7 +115,7 @@ def _shards_alone(module: Module, graph: WorkloadGraph) -> bool:
 
 
 def _graph(state: WalkState) -> WorkloadGraph:
-    """Walk ``@main``, and put on the order in which its ops are issued where the module has one."""
+    """Walk ``@main``, and add the issue order of its ops if the module has one."""
     module = state.module
     main = module.functions["main"]
     scope = Scope(GraphBuilder(state.tables), module, None)

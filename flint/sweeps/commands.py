@@ -1,7 +1,7 @@
 """The ``flint`` commands that make a point of a sweep: one capture, one simulation.
 
-The idea: a sweep does nothing that a user could not do by hand; wherever a point is worked on, here
-or on a node of a cluster, it is by these two commands.
+The idea: a sweep does nothing that a user could not do by hand; here or on a node of a cluster, a
+point is always computed by these two commands.
 
     capture(sweep, point, "train.py:step", folder)     # ["capture", "train.py:step", "--mesh", ...]
 """
@@ -15,7 +15,9 @@ from flint.sweeps.points import Point
 
 
 def capture(sweep: Sweep, point: Point, step: str, folder: Path) -> list[str]:
-    """Write the workload folder of the point's mesh; one trace, since simulations need none."""
+    """The command that writes the workload folder of the point's mesh; with one trace, because
+    simulations need none.
+    """
     command = ["capture", step, "--mesh", point.mesh_text, "--ranks", "0", *sweep.capture]
     if sweep.axes is not None:
         command += ["--axes", sweep.axes]
@@ -25,7 +27,7 @@ def capture(sweep: Sweep, point: Point, step: str, folder: Path) -> list[str]:
 
 
 def simulate(sweep: Sweep, point: Point, system: str, folder: Path) -> list[str]:
-    """Simulate a workload folder on a system."""
+    """The command that simulates a workload folder on a system."""
     command = ["simulate", str(folder), "--system", system, "--granularity", sweep.granularity]
     if sweep.algorithm is not None:
         command += ["--algorithm", sweep.algorithm]

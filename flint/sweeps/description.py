@@ -1,6 +1,6 @@
-"""What a sweep is asked for, in the words of the command line.
+"""The description of a sweep, with the values of the command line.
 
-The idea: a description that imports nothing: the process that forks (``flint.sweeps.processes``)
+The idea: this module imports nothing, because the forking process (``flint.sweeps.processes``)
 starts before the rest of a sweep is imported.
 
     Sweep(("train.py:step",), ("64,8", "32,16"), ("dgx-h100",), Path("out"))
@@ -21,7 +21,7 @@ class Sweep:
 
     Attributes:
         steps: FILE.py:FUNCTION each.
-        meshes: device grids as the command line has them.
+        meshes: device grids as on the command line.
         systems: names or TOML files.
         folder: where everything goes.
         axes: names of the mesh axes; None: the step's.
@@ -48,5 +48,5 @@ class Sweep:
 
     @property
     def step(self) -> str:
-        """The steps in words."""
+        """The steps as text."""
         return ", ".join(self.steps)

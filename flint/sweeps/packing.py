@@ -1,7 +1,7 @@
-"""Files that travel: a step's sources to a node, a workload folder back.
+"""Sending files: a step's sources to a node, a workload folder back.
 
-The idea: folders travel as zip archives in memory, and are renamed into place when they are whole.
-A step's sources keep their places below the folders that Python finds them in.
+The idea: folders are sent as zip archives in memory, and renamed into place when they are complete.
+A step's sources keep their paths relative to the folders on Python's path.
 
     shipped, files = ship("train.py:step")      # there: shipped.named(unpacked), shipped.paths(...)
     unpack(pack(Path("out")), Path("copy"))
@@ -23,14 +23,14 @@ from flint.sweeps import sources
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """A step on its way.
+    """A step that is sent.
 
     Attributes:
-        step: FILE.py:FUNCTION, as it is named here.
-        roots: folders that its files are found in, here; number i travels as ``i``.
+        step: FILE.py:FUNCTION, as named here.
+        roots: local folders of its files; number i is sent as ``i``.
         file: its own file, below the unpacked folder.
-        modules: what a process can import once for all captures of it.
-        variables: the environment that captures depend on.
+        modules: modules that a process can import once for all captures of it.
+        variables: environment variables that captures depend on.
     """
 
     step: str
@@ -49,7 +49,7 @@ class Shipped:
 
 
 def ship(step: str) -> tuple[Shipped, bytes]:
-    """A step's sources, without Flint's own and those of installed packages."""
+    """A step's sources, except Flint's and those of installed packages."""
     file = Path(step.rpartition(":")[0]).absolute()
     own = set(sources.own_files())
     files = [item for item in sources.imported_files(file) if item.resolve() not in own]
@@ -77,7 +77,7 @@ def ship(step: str) -> tuple[Shipped, bytes]:
 
 
 def pack(folder: Path, without: Sequence[str] = ()) -> bytes:
-    """A folder as an archive, without some of its own folders."""
+    """A folder as an archive, without some of its subfolders."""
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as packed:
         for file in sorted(folder.rglob("*")):
@@ -88,15 +88,15 @@ def pack(folder: Path, without: Sequence[str] = ()) -> bytes:
 
 
 def _entry(name: Path) -> zipfile.ZipInfo:
-    """An entry whose bytes depend on the content alone."""
+    """An entry whose bytes depend only on the content."""
     return zipfile.ZipInfo(name.as_posix())
 
 
 def unpack(archive: bytes, folder: Path) -> None:
-    """The archive's content as that folder, which takes the place of one that is there.
+    """Unpack the archive into that folder, replacing an existing one.
 
     Raises:
-        FlintError: the disk fails, or it is no archive.
+        FlintError: the disk fails, or it is not an archive.
     """
     try:
         with replacing_folder(folder) as partial, zipfile.ZipFile(io.BytesIO(archive)) as packed:

@@ -1,7 +1,7 @@
-"""A sweep as one HTML page that needs nothing else: the picture and every point, fastest first.
+"""A sweep as one self-contained HTML page: the picture and every point, fastest first.
 
-The idea: columns that say the same of all points, or nothing, are left out; a number shows four
-digits, and all of them when it is pointed at.
+The idea: columns that are equal for all points, or empty, are left out; a number shows four digits,
+and all of them when the mouse points at it.
 
     write(sweep, rows, Path("sweep.html"), Path("sweep.png"))
 """
@@ -19,9 +19,9 @@ from flint.host.writing import replacing_in
 from flint.sweeps.description import NO_PASS, Sweep
 from flint.sweeps.rows import Row, remark_on_alike, remarks
 
-#: Columns that name a point; shown where points differ in them.
+#: Columns that name a point; shown if points differ in them.
 _NAMES: Final = ("step", "mesh", "axes", "ranks", "system", "pass")
-#: Columns of figures, and what they are called.
+#: Columns of figures, and their headings.
 _FIGURES: Final = (
     ("step_seconds", "step"),
     ("compute_seconds", "compute"),
@@ -33,7 +33,7 @@ _FIGURES: Final = (
 
 
 def write(sweep: Sweep, rows: Sequence[Row], path: Path, image: Path | None) -> None:
-    """Write the page; without an image it is the table alone.
+    """Write the page; without an image, only the table.
 
     Raises:
         FlintError: the disk fails.
@@ -81,7 +81,7 @@ def page(sweep: Sweep, rows: Sequence[Row], image: Path | None) -> str:
 
 
 def _constant(name: str, shown: Sequence[str], rows: Sequence[Row]) -> bool:
-    """Whether a column is the same for all points and not in the table or the title."""
+    """Whether a column is the same for all points and neither in the table nor in the title."""
     return name not in shown and name != "step" and rows[0][name] is not None
 
 

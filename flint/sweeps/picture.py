@@ -1,6 +1,6 @@
-"""A picture of a sweep: step time against memory and against cost, with what nothing beats.
+"""A picture of a sweep: step time against memory and against cost, with the best points marked.
 
-draw(rows, Path("sweep.png"))       # False where matplotlib is not installed
+draw(rows, Path("sweep.png")) # False if matplotlib is not installed
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from flint.sweeps.rows import Row, front
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: Column, label of the axis, and the function that chooses its unit.
+#: Column, axis label, and the function that chooses its unit.
 _PANELS: Final[tuple[tuple[str, str, Callable[[float], tuple[float, str]]], ...]] = (
     ("peak_memory_bytes", "peak memory per rank", bytes_unit),
     ("device_seconds", "device time of a step", seconds_unit),
 )
-#: More labels than this hide each other.
+#: The most labels; more would hide each other.
 _LABELS = 40
-#: From this ratio of the largest to the smallest on, an axis is logarithmic.
+#: An axis is logarithmic if the largest value is at least this many times the smallest.
 _DECADE = 10
 
 
@@ -35,7 +35,7 @@ _loading: threading.Thread | None = None
 
 
 def prepare() -> None:
-    """Import matplotlib and find its fonts while points are worked on; ``draw`` waits for it."""
+    """Import matplotlib and find its fonts while points are computed; ``draw`` waits for it."""
     global _loading
     if _loading is None and find_spec("matplotlib") is not None:
         _loading = threading.Thread(target=_load, daemon=True)
@@ -43,7 +43,7 @@ def prepare() -> None:
 
 
 def _load() -> None:
-    with contextlib.suppress(ImportError):  # ``draw`` meets it again
+    with contextlib.suppress(ImportError):  # ``draw`` raises it again
         _draw_nothing()
 
 
@@ -54,7 +54,7 @@ def _draw_nothing() -> None:
 
 
 def _empty() -> Figure:
-    """A figure of two panels' size; placed by hand, for a layout engine draws everything twice."""
+    """A figure for two panels; placed by hand, because a layout engine draws everything twice."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -68,7 +68,7 @@ def draw(rows: Sequence[Row], path: Path) -> bool:
     """Draw the points that were simulated; hollow ones do not fit, the best are ringed.
 
     Returns:
-        Whether it was drawn: matplotlib can be imported, and there is a point.
+        Whether it was drawn: matplotlib is installed, and there is a point.
     """
     good = [row for row in rows if row["error"] is None]
     if not good or find_spec("matplotlib") is None:
@@ -106,7 +106,7 @@ def draw(rows: Sequence[Row], path: Path) -> bool:
             key=lambda row: float(row["step_seconds"]),
         )
         for number, row in enumerate(labelled):
-            # Neighbours' names stand on different sides.
+            # Names of neighbours are on different sides.
             panel.annotate(
                 row["mesh"], (row["step_seconds"] / step_size, row[column] / unit), fontsize=8,
                 xytext=(0, 6 if number % 2 else -13), textcoords="offset points", ha="center",

@@ -1,7 +1,7 @@
-"""The points of a sweep: which capture and which simulation, and their names on disk.
+"""The points of a sweep: their captures and simulations, and the names of these on disk.
 
-The idea: a capture and a simulation are named by a hash of all that decides their result, so that
-what is there is valid and what has changed is simply not there.
+The idea: a capture and a simulation are named by a hash of everything that decides their result, so
+that an existing file is valid and a changed one does not exist yet.
 
     sweep = Sweep(("train.py:step",), ("64,8",), ("dgx-h100",), Path("out"))
     [point] = points(sweep)
@@ -30,7 +30,7 @@ from flint.sweeps.description import NO_PASS, Sweep
 
 #: Digits of a key that name a file: 96 bits.
 _DIGITS = 24
-#: What joins passes; ``reduce-scatter+all-gather`` is an algorithm of one.
+#: Separator of passes; but ``reduce-scatter+all-gather`` is an algorithm of one.
 _JOINS: Final = re.compile(r"\+(?!all[-_]gather\b)")
 
 
@@ -43,7 +43,7 @@ class Point:
         mesh: device grid.
         axes: names of its axes as given; None: the step's.
         system: as given.
-        system_name: what the system calls itself, or as given where others call themselves so too.
+        system_name: the system's own name, or as given if other systems have the same name.
         passes: what-if passes.
         workload: its capture's folder, which points of the same step and mesh share.
         result: file of the simulation's result.
@@ -65,7 +65,7 @@ class Point:
 
 
 def points(sweep: Sweep) -> list[Point]:
-    """All points, step by step, then mesh by mesh; what is given twice is there once.
+    """All points, step by step, then mesh by mesh, without duplicates.
 
     Raises:
         UsageError: no such file, mesh, system, granularity, algorithm or pass.
@@ -121,7 +121,9 @@ def _variant(text: str) -> tuple[str, ...]:
 
 
 def _binary(option: str) -> str:
-    """A hash of the file that an option names: another build of a simulator is another one."""
+    """A hash of the file that an option names, so that another build of a simulator has another
+    hash.
+    """
     path = Path(option)
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 

@@ -1,8 +1,8 @@
 """``flint`` commands as processes that end together: forks of one that has imported everything.
 
 The idea: where forking is safe (Linux), a process imports once and forks for each command
-(``flint.cli.forks``); elsewhere each command starts a new Python.  Either way a command is a
-process group of its own, and its failure is one line.
+(``flint.cli.forks``); elsewhere each command starts a new Python.  In both cases a command has its
+own process group, and its failure is one line.
 
     commands = Processes("flint.cli.forks")
     commands.prepare(["jax"])
@@ -28,14 +28,14 @@ from flint.errors import FlintError
 from flint.host.child_processes import death, kill_group
 from flint.sweeps.scratch import Scratch
 
-#: Characters of a reason that a row gives.
+#: The most characters of a reason in a row.
 _LONGEST_REASON: Final = 500
 #: Whether commands are forks.
 _FORKS: Final = sys.platform == "linux"
 
 
 class Processes:
-    """The commands that run.  Used from several threads.
+    """The running commands.  Used from several threads.
 
     Attributes:
         folder: for temporary files, the commands' too; removed at the end.
@@ -52,7 +52,7 @@ class Processes:
         Args:
             forks: the module of the process that imports and forks; it reads requests on standard
                 input.
-            variables: of the commands' environment, beyond this process's.
+            variables: environment variables of the commands, in addition to this process's.
             paths: folders in front of Python's path.
 
         Raises:
@@ -62,14 +62,14 @@ class Processes:
         self._lock = threading.Lock()
         self._ended = False
         self._numbers = itertools.count(1)
-        #: Number of a command -> its process, and its exit status to come; None: not known.
+        #: Number of a command -> its process, and its future exit status; None if unknown.
         self._running: dict[int, int] = {}
         self._statuses: dict[int, Future[int | None]] = {}
         self._answered = False
         self._server: subprocess.Popen[bytes] | None = None
         self._scratch = Scratch()
         self.folder = self._scratch.folder
-        # A command that is killed leaves what it has there.
+        # A killed command leaves its files there.
         self._environment["TMPDIR"] = str(self.folder)
         if _FORKS:
             self._server = _start(
@@ -81,7 +81,7 @@ class Processes:
             threading.Thread(target=self._listen, args=(self._server,), daemon=True).start()
 
     def prepare(self, modules: Sequence[str]) -> None:
-        """Have more modules imported once for all, besides Flint; before the first command."""
+        """Import further modules once for all commands; before the first command."""
         if self._server is not None:
             with self._lock:
                 self._send({"modules": list(modules)})
@@ -90,7 +90,7 @@ class Processes:
         """Standard output of a command.
 
         Raises:
-            FlintError: it failed; the text is its own reason.
+            FlintError: it failed; the text is the command's own message.
         """
         number = next(self._numbers)
         output, messages = self.folder / f"{number}.out", self.folder / f"{number}.err"
@@ -106,7 +106,7 @@ class Processes:
         return printed
 
     def end(self) -> None:
-        """Kill what runs, with the processes that it has started."""
+        """Kill the running commands, with the processes that they have started."""
         with self._lock:
             self._ended = True
             for process in self._running.values():
@@ -115,14 +115,14 @@ class Processes:
             assert self._server.stdin is not None
             with contextlib.suppress(OSError):
                 self._server.stdin.close()
-            if not self._answered:  # it has no children, and may be importing for a while yet
+            if not self._answered:  # it has no children, and may still be importing for a while
                 self._server.kill()
             self._server.wait()
         self._give_up()
         self._scratch.end()
 
     def _fork(self, number: int, arguments: list[str], output: Path, messages: Path) -> int | None:
-        """Status of a command that the server forks for; None where there will be none."""
+        """Status of a command that the server forks; None if there will be none."""
         status: Future[int | None] = Future()
         with self._lock:
             self._refuse_after_end()
@@ -160,7 +160,7 @@ class Processes:
                 kill_group(answer["process"])
         else:
             self._running.pop(number, None)
-            if number in self._statuses:  # else nothing waits for it any more
+            if number in self._statuses:  # otherwise nothing waits for it any more
                 self._statuses.pop(number).set_result(answer["status"])
 
     def _give_up(self) -> None:
@@ -212,14 +212,14 @@ def _text(file: Path) -> str:
 
 
 def environment(paths: Sequence[str] = ()) -> dict[str, str]:
-    """Ours, with some folders and this Flint to be found."""
+    """This process's environment, with some folders and this Flint on the path."""
     root = str(Path(__file__).absolute().parents[2])
     places = [*paths, os.environ.get("PYTHONPATH", ""), root]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
 
 
 def reason(messages: str, status: int) -> str:
-    """Why a command failed, by what it has written to standard error; one line."""
+    """Why a command failed, from its standard error; one line."""
     lines = [line.strip() for line in messages.splitlines() if line.strip()]
     errors = [line.removeprefix("flint: ") for line in lines if line.startswith("flint: ")]
     errors = [line for line in errors if not line.startswith("warning: ")]

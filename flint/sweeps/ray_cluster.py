@@ -1,14 +1,15 @@
-"""A Ray cluster as the place where a sweep's points are worked on.
+"""Running a sweep's points on a Ray cluster.
 
-The idea: what a node needs travels with the task and what it makes comes back, so that nodes share
-no files with this machine: the step's sources go out, the workload folder comes back and goes out
-again to the simulations.  The sweep's folder is written here alone; a second run resumes, with Ray
-or without.  Nodes need the same Flint installed, which is checked, and the step's packages.
+The idea: everything that a node needs is sent with the task and its results are sent back, so that
+nodes need not share files with this machine: the step's sources go out, the workload folder comes
+back and goes out again to the simulations.  The sweep's folder is written only here; a second run
+resumes, with or without Ray.  Nodes need the same Flint installed, which is checked, and the step's
+packages.
 
     place = OnRay(sweep, "flint.cli.forks", "local")   # or "auto", "10.0.0.1:6379", "ray://head:10001"
     place.capture(sweep, point)
 
-Ray's public functions alone are used; known to work with 2.60.
+Only Ray's public functions are used; known to work with 2.60.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from flint.sweeps.description import Sweep
 from flint.sweeps.points import Point
 from flint.sweeps.processes import environment
 
-#: Starts a Ray on this machine for the time of the sweep.
+#: Starts Ray on this machine for the duration of the sweep.
 LOCAL: Final = "local"
-#: Seconds between looks whether a task is over, and until a connection must be there.
+#: Seconds between checks whether a task has ended, and until a connection must exist.
 _LOOK: Final = 1.0
 _CONNECT: Final = 10.0
 
@@ -47,14 +48,14 @@ class OnRay:
         """Connect to a cluster, or start one.
 
         Args:
-            sweep: what will be worked on.
-            forks: the module of the process that forks, on the nodes.
+            sweep: the sweep to run.
+            forks: the module of the forking process on the nodes.
             address: as ``ray.init`` takes it; ``local`` starts one.
             jobs: tasks at a time; default: as many as the cluster has cores.
 
         Raises:
             UsageError: Ray is not installed.
-            FlintError: no cluster there.
+            FlintError: no cluster at the address.
         """
         if find_spec("ray") is None:
             raise UsageError(f"--ray needs Ray: {installing('cluster')}")
@@ -115,7 +116,7 @@ class OnRay:
         return printed
 
     def end(self) -> None:
-        """Cancel what runs; a Ray that was started here ends."""
+        """Cancel running tasks; a Ray that was started here ends."""
         with self._lock:
             if self._ended:
                 return
@@ -129,7 +130,7 @@ class OnRay:
     def _run(
         self, command: Callable[[Path, Path], list[str]], inputs: Any, step: packing.Shipped | None
     ) -> tuple[str, bytes]:
-        """Standard output of a command, and the folder that it has written, packed."""
+        """Standard output of a command, and the packed folder that it has written."""
         with self._lock:
             if self._ended:
                 raise FlintError("interrupted")
@@ -165,12 +166,12 @@ def _connect(ray: Any, address: str, jobs: int | None) -> None:
         }  # fmt: skip
     try:
         ray.init(address=address, **options)
-    except Exception as error:  # whatever the network and Ray make of it
+    except Exception as error:  # any error of the network or of Ray
         raise FlintError(f"--ray {address}: no Ray cluster there ({_one_line(error)})") from error
 
 
 def _check_address(address: str) -> None:
-    """Refuse an address where no server answers: Ray itself would try for minutes."""
+    """Refuse an address where no server answers; Ray itself would keep trying for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon or not (port.isascii() and port.isdigit()):
         return

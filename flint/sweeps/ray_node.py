@@ -1,7 +1,7 @@
-"""What runs on a node of a Ray cluster: one ``flint`` command on files that came with it.
+"""A task on a node of a Ray cluster: one ``flint`` command on the files sent with it.
 
-The idea: a task unpacks its inputs into a folder of its own, runs the command as a process, and
-sends back what it printed and wrote.  Ray uses its processes again, and each keeps one that has
+The idea: a task unpacks its inputs into a separate folder, runs the command as a process, and sends
+back its output and files.  Ray reuses its processes, and each keeps a forking process that has
 imported everything (``flint.cli.forks``), so that the second task starts at once.
 """
 
@@ -19,7 +19,7 @@ from flint.host.temporary import temporary_folder
 from flint.sweeps import packing, sources
 from flint.sweeps.processes import Processes
 
-#: The command's arguments, given the folder with its inputs and the one that it writes.
+#: The command's arguments, from the folder with its inputs and the folder that it writes.
 Command = Callable[[Path, Path], list[str]]
 
 
@@ -30,13 +30,14 @@ def work(
 
     Args:
         flint: hash of the Flint that the sweep was started with.
-        forks: the module of the process that forks.
-        command: what to run.
+        forks: the module of the forking process.
+        command: the command to run.
         inputs: an archive.
-        step: what the archive holds when it is a step's sources.
+        step: the step, if the archive has a step's sources.
 
     Returns:
-        Why it failed ("" where it did not), its standard output, and what it has written, packed.
+        Why it failed ("" if it did not), its standard output, and the packed folder that it has
+        written.
     """
     if _own_key() != flint:
         return (
@@ -76,12 +77,12 @@ def _processes(
 
 
 def _folder(forks: str) -> Path:
-    """Lasts as long as this process, which Ray may kill."""
+    """The forking process, which lasts as long as this process, which Ray may kill."""
     return _processes(forks).folder
 
 
 def _unpacked(archive: bytes, folder: Path) -> Path:
-    """The folder with an archive's content; the second task with the same finds it there."""
+    """The folder with an archive's content, which later tasks with the same archive reuse."""
     place = folder / hashlib.sha256(archive).hexdigest()
     if not place.is_dir():
         packing.unpack(archive, place)
@@ -89,7 +90,7 @@ def _unpacked(archive: bytes, folder: Path) -> Path:
 
 
 def _take_what_is_here(step: packing.Shipped, place: Path) -> None:
-    """Where a folder's files are on this node, too, take it: it has data files besides."""
+    """If a folder's files are also on this node, use that folder: it also has data files."""
     for root, name in zip(step.roots, step.paths(place), strict=True):
         copy = Path(name)
         if copy.is_symlink() or not copy.is_dir():

@@ -1,7 +1,7 @@
-"""Results of a sweep as rows: CSV, JSON, and which points nothing else beats.
+"""Results of a sweep as rows: CSV, JSON, and which points are best.
 
-The idea: one flat row per point with the same keys everywhere; a failed point has its reason and
-no numbers.
+The idea: one flat row per point, always with the same keys; a failed point has its reason and no
+numbers.
 
     rows = to_rows(outcomes)
     rows[0]["step_seconds"], rows[0]["pareto"], rows[1]["error"]
@@ -23,7 +23,7 @@ from flint.sweeps.running import FIGURES, Outcome
 
 Row = dict[str, Any]
 
-#: Less of each is better.
+#: Columns of which less is better.
 OBJECTIVES = ("step_seconds", "peak_memory_bytes", "device_seconds")
 COLUMNS = (
     "step", "mesh", "axes", "ranks", "system", "pass", *FIGURES, "range_share", "device_seconds",
@@ -37,8 +37,7 @@ def to_rows(outcomes: Sequence[Outcome]) -> list[Row]:
 
     ``device_seconds`` is what a step costs: its seconds times the ranks.  ``pareto``: it fits, and
     no point that fits is at least as good in step time, peak memory and device-seconds and better
-    in one of them.  ``workload`` is the folder that ``flint simulate`` takes, ``notes`` what it
-    remarks.
+    in one of them.  ``workload`` is the folder for ``flint simulate``, ``notes`` are its notes.
     """
     rows = [_row(outcome) for outcome in outcomes]
     for row in _best(rows, OBJECTIVES):
@@ -69,16 +68,16 @@ def _row(outcome: Outcome) -> Row:
 
 
 def _share(result: dict[str, Any]) -> float | None:
-    """Half the range of a result's times; None where it has none."""
+    """Half the range of a result's times; None if it has none."""
     stated = result.get("range")
     share = stated.get("share") if isinstance(stated, dict) else None
     return float(share) if isinstance(share, int | float) and 0 <= share < math.inf else None
 
 
 def _best(rows: Sequence[Row], objectives: Sequence[str]) -> list[Row]:
-    """The rows that fit and that none beats, sorted by the objectives.
+    """The rows that fit and that no other beats, sorted by the objectives.
 
-    Who beats a row comes before it in this order, and is one of the best or beaten by one.
+    A row that beats another comes before it in this order, and is one of the best or beaten by one.
     """
     fitting = [row for row in rows if row["error"] is None and row["fits"]]
     best: list[Row] = []
@@ -94,12 +93,12 @@ def _beats(one: Row, other: Row, objectives: Sequence[str]) -> bool:
 
 
 def front(rows: Sequence[Row], across: str, up: str) -> list[Row]:
-    """The rows that fit and that none beats in two columns, by the first of them."""
+    """The rows that fit and that no other beats in two columns, sorted by the first."""
     return _best(rows, (across, up))
 
 
 def remarks(rows: Sequence[Row]) -> list[str]:
-    """What is noted of points, once each, with what its points have and others have not.
+    """The notes of points, once each, with what distinguishes their points from others.
 
     The point's name already shows which passes were applied.
     """
@@ -113,11 +112,11 @@ def remarks(rows: Sequence[Row]) -> list[str]:
 
 
 def alike(rows: Sequence[Row]) -> list[Row]:
-    """The points that cannot be told apart from the fastest, itself first.
+    """The points that cannot be distinguished from the fastest, which is first.
 
-    Points of one system share most of their error (``flint.cost.uncertainty.apart``), those of two
-    do not: they are apart by more than both ranges together.  Only points that fit; empty where
-    there is no other, or where nothing says how far times can be trusted.
+    Points on one system share most of their error (``flint.cost.uncertainty.apart``); points on two
+    do not: they are distinguishable if they differ by more than both ranges together.  Only points
+    that fit; empty if there is no other, or if times have no ranges.
     """
     fitting = [row for row in rows if row["error"] is None and row["fits"]]
     fitting.sort(key=lambda row: float(row["step_seconds"]))
@@ -135,7 +134,7 @@ def _alike(fastest: Row, row: Row) -> bool:
 
 
 def remark_on_alike(rows: Sequence[Row]) -> list[str]:
-    """One line on points that cannot be told apart from the fastest."""
+    """One line on points that cannot be distinguished from the fastest."""
     close = alike(rows)
     if not close:
         return []
@@ -147,7 +146,7 @@ def remark_on_alike(rows: Sequence[Row]) -> list[str]:
 
 
 def _name(row: Row, rows: Sequence[Row]) -> str:
-    """What tells a point from the others."""
+    """What distinguishes a point from the others."""
     varying = [
         name for name in ("step", "mesh", "system", "pass") if len({r[name] for r in rows}) > 1
     ]

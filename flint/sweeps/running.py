@@ -1,8 +1,8 @@
-"""Running a sweep: captures and simulations in parallel, what is there is not run again.
+"""Running a sweep: captures and simulations in parallel; existing results are not rerun.
 
-The idea: every capture and every simulation is a ``flint`` command in a process of its own, on this
+The idea: every capture and every simulation is a ``flint`` command in a separate process, on this
 machine or on a Ray cluster.  A simulation starts as soon as its mesh is captured.  Results are
-renamed into place when they are whole; failures are kept nowhere, so that the next run tries them
+renamed into place when they are complete; failures are not kept, so that the next run tries them
 again.
 """
 
@@ -28,23 +28,23 @@ from flint.sweeps.points import Point, points
 from flint.sweeps.processes import Processes
 from flint.workload.folder import DOCUMENT
 
-#: What a simulation's result says of a point; none is negative.
+#: Figures in a simulation's result; none is negative.
 FIGURES = (
     "step_seconds", "compute_seconds", "communication_seconds", "exposed_communication_seconds",
     "idle_seconds", "peak_memory_bytes", "memory_bytes", "fits", "flops", "model_flops", "mfu",
 )  # fmt: skip
-#: Marks the folder of a sweep.
+#: The file that marks the folder of a sweep.
 MARK = "sweep.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a point.
+    """The outcome of a point.
 
     Attributes:
-        point: which.
-        result: the simulation's JSON document; None where it failed.
-        reason: why it failed, one line; None where it did not.
+        point: the point.
+        result: the simulation's JSON document; None if it failed.
+        reason: why it failed, in one line; None if it did not.
         cached: whether an earlier run had simulated it.
     """
 
@@ -55,9 +55,11 @@ class Outcome:
 
 
 class Place(Protocol):
-    """Where points are worked on.  Methods are called from several threads and raise FlintError."""
+    """A place that computes points.  Methods are called from several threads and raise
+    FlintError.
+    """
 
-    #: Commands that it runs at a time.
+    #: Number of commands that it runs at a time.
     workers: int
 
     def capture(self, sweep: Sweep, point: Point) -> None:
@@ -106,23 +108,23 @@ def run(
     """Capture and simulate every point.
 
     Args:
-        sweep: what.
-        forks: the module of the process that forks for each command, as ``Processes`` has it.
-        processes: what runs the commands on this machine, should it have been started; it is ended,
-            but where ``jobs`` is refused.
+        sweep: the sweep to run.
+        forks: the module of the process that forks for each command, as in ``Processes``.
+        processes: runs the commands on this machine, if it has been started already; it is ended,
+            unless ``jobs`` is refused.
         jobs: processes at a time; default: as many as cores.
-        ray: a Ray cluster's address, or ``local`` for one that is started; default: no Ray.
-        fresh: capture and simulate again what is there.
+        ray: a Ray cluster's address, or ``local`` to start one; default: no Ray.
+        fresh: capture and simulate existing points again.
         report: called with (points done, points).
 
     Raises:
-        UsageError: a point that cannot be meant, a folder that is not a sweep's, or Ray is asked
-            for and not installed.
+        UsageError: an invalid point, a folder that is not a sweep's, or Ray is needed and not
+            installed.
         FlintError: no such cluster.
     """
     if jobs is not None and jobs < 1:
         raise UsageError(f"--jobs {jobs}: at least 1")
-    # It imports for longer than the points take to be found.
+    # Its imports take longer than finding the points.
     place: Place | None = None
     wanted: list[Point] = []
     if ray is None:
@@ -139,7 +141,7 @@ def run(
         if missing and place is not None:
             _work(sweep, place, missing, outcomes, fresh, len(wanted), report)
     except KeyboardInterrupt:
-        # A result may be written and not yet reported.
+        # A result may be written but not reported yet.
         if report is not None:
             report(sum(_stored(point.result) is not None for point in wanted), len(wanted))
         raise
@@ -153,7 +155,7 @@ def run(
 def _sorted(
     wanted: list[Point], fresh: bool
 ) -> tuple[dict[Point, Outcome], dict[Path, list[Point]]]:
-    """What an earlier run has left, and by workload folder what is missing."""
+    """The results of an earlier run, and the missing points by workload folder."""
     outcomes: dict[Point, Outcome] = {}
     missing: dict[Path, list[Point]] = defaultdict(list)
     for point in wanted:
@@ -180,7 +182,7 @@ def _work(
     total: int,
     report: Callable[[int, int], None] | None,
 ) -> None:
-    """Capture and simulate what is missing, by workload folder; fills ``outcomes``."""
+    """Capture and simulate missing points, by workload folder; fills ``outcomes``."""
     with ThreadPoolExecutor(place.workers) as pool:
         pending: dict[Future[Any], tuple[Path, Point | None]] = {}
 
@@ -189,7 +191,7 @@ def _work(
                 pending[pool.submit(_simulate, sweep, point, place)] = (folder, point)
 
         try:
-            # The largest meshes take longest: first they are out of the way at the end.
+            # The largest meshes take longest, so they come first.
             for folder, of_mesh in sorted(missing.items(), key=lambda item: -item[1][0].mesh.size):
                 if not fresh and (folder / DOCUMENT).is_file():
                     simulate_on(folder)
@@ -229,19 +231,19 @@ def _claim(folder: Path, captures: Iterable[Path] = ()) -> None:
     """Make the folder a sweep's, to which those workload folders can be written.
 
     Raises:
-        UsageError: links in it lead out of it.
+        UsageError: links in it point outside.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("points", "workloads"):
         inside(folder, f"{name}/x").parent.mkdir(exist_ok=True)
-    for capture in captures:  # a command of its own writes it, for which it is the user's folder
+    for capture in captures:  # a separate command writes it, which treats it as the user's folder
         inside(folder, f"workloads/{capture.name}/{DOCUMENT}")
     if not (folder / MARK).is_file():
         with replacing_in(folder, MARK) as partial:
             partial.write_text('{"schema": 1}\n')
 
 
-#: Bytes of a simulation's result, of which most are its notes.
+#: The most bytes of a simulation's result, most of which are its notes.
 _MAX_RESULT = 1 << 26
 
 
@@ -255,7 +257,7 @@ def _stored(path: Path) -> dict[str, Any] | None:
 
 
 def _is_result(document: dict[str, Any]) -> bool:
-    """Whether a simulation can have said this: what has been edited is simulated again."""
+    """Whether this can be a simulation's result: edited results are simulated again."""
     figures = [document.get(name, -1) for name in FIGURES]
     notes = document.get("notes", -1)
     return (

@@ -1,8 +1,8 @@
-"""A folder for temporary files that is gone when its process is, killed or not.
+"""A folder for temporary files that is removed when its process ends, even if it is killed.
 
-The idea: a shell waits for the end of a pipe that this process alone holds open, then removes the
-folder.  The shell is no child of this process: a Ray that kills a worker kills the worker's
-children with it.
+The idea: a shell waits for the end of a pipe that only this process holds open, then removes the
+folder.  The shell is not a child of this process, because Ray kills a worker together with its
+children.
 
     scratch = Scratch()
     (scratch.folder / "1.out").write_text("...")
@@ -19,8 +19,8 @@ from typing import Final
 
 from flint.host.temporary import make_temporary_folder
 
-#: Waits in the background for the end of its input.  Processes that are killed at the same moment
-#: may write a little longer.
+#: Waits in the background for the end of its input, then removes the folder.  Processes that are
+#: killed at the same moment may write a little longer.
 _REMOVE: Final = """
 trap '' HUP INT TERM
 exec 3<&0
@@ -29,17 +29,17 @@ exec 3<&0
 
 
 class Scratch:
-    """A new folder in the system's place for temporary files.
+    """A new folder in the system's folder for temporary files.
 
     Attributes:
-        folder: where it is.
+        folder: its path.
     """
 
     def __init__(self) -> None:
         self.folder = make_temporary_folder()
         read_end, self._held = os.pipe()
         try:
-            with contextlib.suppress(OSError):  # no shell: ``end`` alone removes it
+            with contextlib.suppress(OSError):  # no shell: only ``end`` removes it
                 subprocess.run(
                     ["/bin/sh", "-c", _REMOVE, "sh", str(self.folder)],
                     stdin=read_end, check=False, start_new_session=True,

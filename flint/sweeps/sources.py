@@ -1,8 +1,9 @@
 """What a capture's result depends on, as one hash.
 
-The idea: the step's file and every Python file that it imports from folders on the path that hold
-no distributions, the installed distributions, Flint's own code, and the environment that jax and
-XLA read.  Data files that the step opens are not seen; ``--fresh`` starts a sweep over.
+The idea: the hash covers the step's file and every Python file that it imports from folders on the
+path without distributions, the installed distributions, Flint's own code, and the environment
+variables that jax and XLA read.  Data files that the step opens are not covered; ``--fresh`` starts
+a sweep over.
 
     key("train.py")     # 64 hexadecimal digits
 """
@@ -26,13 +27,14 @@ import flint
 from flint import registry
 
 _ENVIRONMENT = ("FLINT_", "JAX_", "XLA_", "TF_", "LIBTPU_", "TORCH")
-#: A step that imports more files than this is followed no further.
+#: The most imported files of a step that are followed.
 _MOST_FILES = 10_000
 
 
 def modules(step_files: Iterable[str | Path]) -> list[str]:
-    """What captures of steps of those files import before the files themselves: the frontends of
-    the frameworks that the files import, directly or not, and these."""
+    """Modules that captures of steps in those files import before the files themselves: the
+    frameworks that the files import, directly or not, and their frontends.
+    """
     named: set[str] = set()
     for step_file in step_files:
         for file in imported_files(Path(step_file)):
@@ -81,9 +83,10 @@ def _add(digest: hashlib._Hash, *parts: bytes) -> None:
 
 
 def imported_files(step_file: Path) -> list[Path]:
-    """The file and what it imports, directly or not, outside of installed packages; sorted.
+    """The file and what it imports, directly or not, outside installed packages; sorted.
 
-    Flint's own files are there as far as they are imported directly: they are known as a whole.
+    Flint's own files are included only if they are imported directly, because Flint is hashed as a
+    whole.
     """
     start = step_file.absolute()
     roots = [start.parent]
@@ -103,17 +106,17 @@ def imported_files(step_file: Path) -> list[Path]:
 
 
 def _installed(folder: Path) -> bool:
-    """Whether distributions (whose versions are looked at) or Python's own modules lie there."""
+    """Whether the folder has distributions (whose versions are hashed) or Python's own modules."""
     standard = Path(sysconfig.get_path("stdlib"))
     return "site-packages" in folder.parts or folder == standard or standard in folder.parents
 
 
 def _imports(file: Path) -> Iterator[tuple[int, str]]:
-    """Of each import of a file the number of leading dots and the name after them."""
+    """For each import of a file, the number of leading dots and the name after them."""
     try:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError):
-        return  # the capture says what is wrong with it
+        return  # the capture reports what is wrong with it
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((0, alias.name) for alias in node.names)
@@ -124,7 +127,7 @@ def _imports(file: Path) -> Iterator[tuple[int, str]]:
 
 
 def _module_files(roots: list[Path], name: str) -> Iterator[Path]:
-    """The files of a module and of the packages that it is in, as far as they exist."""
+    """The existing files of a module and of the packages that it is in."""
     for root in roots:
         place = root
         for part in name.split("."):

@@ -49,7 +49,7 @@ from flint.validation.rewrites.table import match
 from flint.validation.rewrites.widened_types import as_stored
 from flint.workload.workload import Workload
 
-#: How captures of PyTorch warn of reduces to one rank.
+#: The warning of PyTorch captures about reduces to one rank.
 _ROOTED = "reduce to one rank"
 
 
@@ -128,7 +128,9 @@ class Comparison:
         ]
 
     def _explain_xla(self, matching: Matching, branches: OtherBranches) -> None:
-        """Explain what data chose and what a compiler removed; report what ran elsewhere."""
+        """Explain branches chosen by data and ops removed by a compiler; report ops that ran
+        elsewhere.
+        """
         chosen = self.rank, self.chosen.step
         taken = [one for one in self.trace.taken if (one.rank, one.step) == chosen]
         branches.explain(matching, taken)
@@ -152,7 +154,9 @@ class Comparison:
             )
 
     def _add_denied(self, conditional: Taken | None) -> None:
-        """Report a conditional that took another branch, where all ran as if it had not."""
+        """Report a conditional that took another branch, although the ops of the captured one
+        ran.
+        """
         if conditional is not None:
             times = ", ".join(map(str, conditional.times))
             op = f"{conditional.name}, whose branches ran {times} times"
@@ -162,7 +166,7 @@ class Comparison:
             )
 
     def _add_faults(self) -> None:
-        """Report ops that the trace has more or less often than what always runs with them."""
+        """Report ops that the trace has more or less often than ops that always run with them."""
         for rank, step, facts, times, others in self.trace.faults:
             if (rank, step) == (self.rank, self.chosen.step):
                 place = f"{times:,} times where its computation ran {others:,} times"
@@ -173,10 +177,10 @@ class Comparison:
                 )
 
     def _add_types(self) -> None:
-        """Report a program that is called with other tensors, or that returns others.
+        """Report a program with other argument or result tensors.
 
-        What a backend fuses is not compared, and what it computes and sends in wider types looks
-        alike; what it is given and gives does not.
+        Fused ops are not compared, and data that a backend computes and sends in wider types looks
+        alike; arguments and results do not.
         """
         graph = self.expected.graphs[0]
         for name, place, tensors, values in (
@@ -197,9 +201,9 @@ class Comparison:
                     self.report.add(Difference(what, OpClass.OTHER, self.rank, 0, op, place, True))
 
     def _with_kernels(self, rows: Ints, time: Ints) -> tuple[Ints, Ints]:
-        """Report collectives that were asked for and have no kernel in a trace of a device.
+        """Report collectives that were called but have no kernel in a trace of a device.
 
-        Those of a batch are launched by no op; their kernels are left out of the rows.
+        Kernels of a batch are launched by no single op and are left out of the rows.
         """
         trace, report = self.trace, self.report
         silent, batches = without_kernel(trace, rows), launched_together(trace, rows)
@@ -220,13 +224,13 @@ class Comparison:
 
 
 def rows_of(trace: Observed, rank: int, step: int, expected: Expected) -> tuple[Ints, Ints]:
-    """Rows to compare, in order, and nanoseconds of each, -1 where they are not known."""
+    """Rows to compare, in order, and nanoseconds of each, -1 if unknown."""
     rows = trace.rows(rank, step)
     names = {plain_name(facts.name) for facts in expected.facts if not facts.kind.collective}
     if trace.form in ("kineto", "pytorch-et"):
         rows, time = selected(trace, rows, names)
         collective = np.array([facts.kind.collective for facts in trace.facts], dtype=np.bool_)
-        # Of a collective without a kernel the host knows only when it was asked for.
+        # For a collective without a kernel, the host knows only when it was called.
         unknown = collective[trace.op[rows]] & (trace.end[rows] < 0)
         unknown |= trace.duration[rows] < 0
         return rows, np.where(unknown, -1, time)
@@ -238,6 +242,6 @@ def rows_of(trace: Observed, rank: int, step: int, expected: Expected) -> tuple[
         rows, time = selected(trace, rows, names)
     free = np.array([facts.kind in left_out for facts in trace.facts])[trace.op[rows]]
     rows, time = rows[~free], time[~free]
-    if trace.form == "chakra":  # what has no duration there has 0
+    if trace.form == "chakra":  # rows without a duration there have 0
         time = np.where(time > 0, time, -1)
     return rows, time

@@ -1,8 +1,8 @@
-"""A workload against post-execution traces.
+"""Comparing a workload with post-execution traces.
 
-The idea: every trace is read into observed ops, of one step per rank, and compared with what
-this rank runs by its capture.  Where nothing can be concluded (another number of ranks, another
-model, steps that differ) that is an error and not a verdict.
+The idea: every trace is read into observed ops, of one step per rank, and compared with the ops
+that this rank runs according to its capture.  If nothing can be concluded (another number of ranks,
+another model, steps that differ), this is an error, not a verdict.
 
     report = validate(flint.load("out/"), [Path("kineto_rank0.json.gz")])
 """
@@ -41,21 +41,21 @@ def validate(
     system: str | Path | None = None,
     memory_limit: int | None = MEMORY_LIMIT,
 ) -> Report:
-    """Compare a workload with what profilers recorded.
+    """Compare a workload with profiles.
 
     Args:
         workload: partitioned or recorded, of the same mesh as the run.
         traces: one file, folder or pipe per trace, or a folder with a file per rank; each rank at
             most once.
         step: which step of the traces, by its name or the number in it ("ProfilerStep#4", "4");
-            "mean" for the mean times of all steps alike; the last of those alike without.
-        system: for modelled times beside the measured ones, a name or a TOML file.
-        memory_limit: bytes of memory that reading a trace may take in this process; None: any
-            number.
+            "mean" for the mean times of all equal steps; by default the last of the equal steps.
+        system: system to model times for, a name or a TOML file.
+        memory_limit: bytes of memory that reading a trace may take in this process; None for no
+            limit.
 
     Raises:
-        UsageError: no such step or system, no traces, a rank twice, a logical workload.
-        FlintError: a trace that cannot be read, or of which nothing can be concluded.
+        UsageError: no such step or system, no traces, a repeated rank, or a logical workload.
+        FlintError: a trace cannot be read, or nothing can be concluded from it.
     """
     if workload.level == Level.LOGICAL:
         raise UsageError("the program is not partitioned: no rank can run it")
@@ -73,7 +73,7 @@ def _compared(
     system: str | Path | None,
     named: Callable[[str], str],
 ) -> Report:
-    """``validate`` with files, folders of JAX profiles, and nothing packed."""
+    """``validate`` for files and folders of JAX profiles, with nothing packed."""
     report = Report([named(str(path)) for path in files], workload.mesh.size, False)
     report.comparable = workload.order == Order.RECORDED
     modelled = None

@@ -1,1 +1,1 @@
-"""Data that a program reads and that is not there: named, or made up on request."""
+"""Missing data that a program reads: reported, or made up on request."""

@@ -1,9 +1,9 @@
-"""Data sets of Hugging Face's ``datasets`` that are not there.
+"""Missing data sets of Hugging Face's ``datasets``.
 
-The idea: a few rows that are repeated, in a data set of the library's own type: what a program maps
-or filters is done for these rows, and repeated again.  Which columns there are becomes clear when
-the program asks for them by name (``words.py``).  The library knows made-up data sets by their
-description, which all that is derived from them inherits.
+The idea: a few repeated rows, in a data set of the library's own type: maps and filters run on
+these rows, and the result is repeated again.  Columns are created when the program uses their names
+(``words.py``).  Made-up data sets are recognised by their description, which derived data sets
+inherit.
 
     rows = datasets.load_dataset("some/corpus", split="train")        # not on this machine
     rows.map(lambda row: {"pair": row["question"] + row["answer"]})[0]
@@ -21,13 +21,13 @@ from flint.launching.stand_ins import missing, words
 from flint.launching.stand_ins.missing import Made, StandIn
 
 _DESCRIPTION = "made up by flint run --fake-data"
-#: Rows that are different, and how many there seem to be.
+#: The number of different rows, and the apparent number of rows.
 _DIFFERENT, _ROWS = 1000, 1 << 17
 _SPLITS = ("train", "validation", "test")
-#: The column that there is before any is asked for.
+#: The column that exists before any is used.
 _FIRST = "text"
 
-#: Made-up data sets whose functions run now.
+#: Made-up data sets whose functions are running.
 _mapping: list[Any] = []
 
 
@@ -96,7 +96,7 @@ def _is_made_up(rows: Any) -> bool:
 
 @functools.cache
 def _watch_columns(library: Any) -> None:
-    """From now on, made-up data sets have the columns that they are asked for."""
+    """From now on, made-up data sets create the columns that are used."""
     rows = library.Dataset
     for name in ("map", "filter"):
         _around(rows, name, _mapped)
@@ -128,7 +128,7 @@ def _around(owner: Any, name: str, function: Callable[..., Any]) -> None:
 
 
 def _mapped(plain: Any, rows: Any, *args: Any, **kwargs: Any) -> Any:
-    """As ``map`` and ``filter``, of the rows that are different."""
+    """As ``map`` and ``filter``, on the different rows only."""
     if not _is_made_up(rows) or _mapping:
         return plain(rows, *args, **kwargs)
     for name in ("remove_columns", "input_columns"):
@@ -146,7 +146,7 @@ def _mapped(plain: Any, rows: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _mapped_later(plain: Any, rows: Any, function: Any = None, *args: Any, **kwargs: Any) -> Any:
-    """As ``map`` and ``filter`` of a stream, whose rows have every column."""
+    """As ``map`` and ``filter`` on a stream, whose rows have every column."""
     if not _is_made_up(rows) or function is None:
         return plain(rows, function, *args, **kwargs)
     kind = _Rows if kwargs.get("batched") else _Row
@@ -161,7 +161,7 @@ def _mapped_later(plain: Any, rows: Any, function: Any = None, *args: Any, **kwa
 def _with_columns(
     argument: str, position: int, plain: Any, rows: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """As a method that names columns, of which those are made up that are not there."""
+    """As a method that names columns; missing ones are made up."""
     named = args[position] if len(args) > position else kwargs.get(argument)
     if _is_made_up(rows) and not _mapping and named:
         more = _having(rows, named)
@@ -206,13 +206,13 @@ def _each(plain: Any, rows: Any) -> Any:
 
 
 def _several(plain: Any, rows: Any, keys: Any) -> Any:
-    """As what data loaders call."""
+    """As the method that data loaders call."""
     found = plain(rows, keys)
     return list(map(_Row, found)) if _is_made_up(rows) else found
 
 
 def _asked(plain: Any, row: Any, column: str) -> Any:
-    """As a column of what a mapped function is given: a row, or several."""
+    """As a column of the argument of a mapped function: one row, or several."""
     if column in row.data or not _mapping:
         return plain(row, column)
     one = type(row).__name__ == "LazyRow"

@@ -1,8 +1,8 @@
-"""Files of tokens and of text that are not there.
+"""Missing files of tokens and text.
 
-The idea: a file of tokens is a file of zeros, which the file system keeps without storing them, and
-0 is a token of every vocabulary.  It is as large as the program asks for, or larger than anything
-that a step reads.
+The idea: a made-up file of tokens is a sparse file of zeros, which takes no disk space, and 0 is a
+token of every vocabulary.  It is as large as the program asks for, or larger than anything that a
+step reads.
 
     np.memmap("train.bin", dtype=np.uint16, mode="r")      # 512 Mi tokens, all of them 0
 """
@@ -25,11 +25,11 @@ from flint.host.readable import human_bytes
 from flint.launching.stand_ins import words
 from flint.launching.stand_ins.missing import Made, StandIn
 
-#: Bytes of a file of tokens whose size nobody says, and of one that is read as a whole.
+#: Bytes of a file of tokens of unknown size, and of one that is read as a whole.
 _MAPPED, _READ = 1 << 30, 1 << 24
 #: Python's code of paths: a file, in later versions a folder.
 _PATHS = pathlib.__file__.removesuffix(f"{os.sep}__init__.py")
-#: Words of a text.
+#: Number of words of a text.
 _TEXT = 1 << 17
 
 
@@ -65,7 +65,7 @@ def _text(file: Any, *_: Any, **__: Any) -> Made:
 
 
 def _is_text(file: Any, mode: str = "r", *_: Any, **__: Any) -> bool:
-    """Whether the program itself opens a text; libraries look for files that need not be there."""
+    """Whether the program itself opens a text; libraries also look for optional files."""
     named = isinstance(file, str | os.PathLike) and str(file).endswith(".txt")
     return named and mode in ("r", "rt") and is_programs(_opener())
 

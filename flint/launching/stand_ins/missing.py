@@ -1,10 +1,9 @@
-"""Functions that read data: where what they read is not there, the program gets a stand-in.
+"""Functions that read data: if the data is missing, the program gets a stand-in.
 
-The idea: the library's own function runs first.  Only when it says that a file is missing, or that
-its hub cannot be reached, is something made up in its place, of a form that follows from what the
-program asks for, and noted with the program's line.  Without ``--fake-data`` the error stays what
-it is, for programs that know what to do with it; where it ends the program, its line says what
-would help.
+The idea: the library's own function runs first.  Only if it reports that a file is missing, or that
+its hub cannot be reached, is something made up instead, in the form that the program asks for, and
+noted with the program's line.  Without ``--fake-data`` the error stays, for programs that can
+handle it; if it ends the program, the message says what would help.
 
     watch([StandIn("numpy", "memmap.__new__", zeros_on_disk)], wanted=True)
     np.memmap("none.bin", np.uint16)             # zeros
@@ -24,11 +23,11 @@ from flint.capturing.user_frames import own_line
 from flint.host.imports import watch_imports
 from flint.launching.outside import noted
 
-#: What a stand-in is, and what to say about it.
+#: A stand-in, and its description.
 Made = tuple[Any, str]
 
 _ADVICE = "; with --fake-data, Flint makes up missing data"
-#: What says that a file or another machine is not there; libraries raise OSError with no number.
+#: Errors about a missing file or another machine; libraries raise OSError without a number.
 _NUMBERS = frozenset((None, errno.ENOENT, errno.ENETUNREACH, errno.ECONNREFUSED))
 
 #: Attribute of errors that a stand-in would have avoided.
@@ -41,15 +40,15 @@ def _always(*_: Any, **__: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StandIn:
-    """What is given where a function finds nothing to read.
+    """What replaces the result of a function that finds nothing to read.
 
     Attributes:
-        module: whose import makes the function known.
-        name: of the function in it, with the class that it is in.
-        make: called as the function; what is given, and what that is in words.
-        applies: called as the function; whether this call reads what can be made up.
-        empty: whether what the function gives was made without what it reads.
-        says: what the library's own errors begin with where nothing is there.
+        module: module whose import defines the function.
+        name: name of the function in it, with its class.
+        make: called like the function; returns the stand-in and its description.
+        applies: called like the function; whether this call reads something that can be made up.
+        empty: whether the function's result was made without the data.
+        says: how the library's own errors about missing data begin.
     """
 
     module: str
@@ -65,7 +64,7 @@ def watch(items: Iterable[StandIn], wanted: bool) -> None:
 
     Args:
         items: the functions.
-        wanted: something is made up; else an error says how it could be.
+        wanted: make data up; else the error says how that is done.
     """
     by_module: dict[str, list[StandIn]] = defaultdict(list)
     for item in items:
@@ -76,7 +75,7 @@ def watch(items: Iterable[StandIn], wanted: bool) -> None:
 
 
 def advice(error: BaseException) -> str:
-    """What to do about an error, to follow its text; "" where no stand-in would have helped."""
+    """Advice to follow an error's text; "" if no stand-in would have helped."""
     found: BaseException | None = error
     while found is not None:
         if _MARK in vars(found):
@@ -86,17 +85,17 @@ def advice(error: BaseException) -> str:
 
 
 def name_option(error: BaseException) -> None:
-    """Have an error, should it end the program, name the option."""
+    """Make an error name the option if it ends the program."""
     vars(error)[_MARK] = True
 
 
 def is_missing(error: BaseException) -> bool:
-    """Whether an error says that a file, or the machine that has it, is not there."""
+    """Whether an error says that a file is missing, or its machine cannot be reached."""
     return isinstance(error, OSError) and error.errno in _NUMBERS
 
 
 def note(what: str) -> None:
-    """Count something that is made up, with the program's line."""
+    """Count something made up, with the program's line."""
     line = own_line()
     noted[f"made-up data{f' at {line}' if line else ''}: {what}"] += 1
 

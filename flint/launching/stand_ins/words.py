@@ -1,9 +1,8 @@
-"""Made-up text and rows: what a column holds, by its name.
+"""Made-up text and rows: the content of a column, from its name.
 
-The idea: a program that reads ``row["label"]`` says by the name what it wants: the names that data
-sets give their columns mean the same nearly everywhere.  Any other column is text.  Text is a run
-of words that a made-up tokenizer knows one by one, so that a row of so many words has so many
-tokens.
+The idea: the name in ``row["label"]`` shows what the program expects: common column names mean the
+same in nearly all data sets.  Any other column is text.  Text is a sequence of words that are
+single tokens of a made-up tokenizer, so that a row has as many tokens as words.
 
     value("input_ids")       # [5, 6, 7, ...], 1,024 of them
     value("label")           # 0
@@ -15,9 +14,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-#: Words of a row of text, and tokens of a row of tokens.
+#: Number of words in a row of text, and of tokens in a row of tokens.
 LENGTH = 1024
-#: Different words.
+#: Number of different words.
 WORDS = 1000
 #: Pixels of an image in each direction.
 PIXELS = 224
@@ -26,12 +25,12 @@ _RATE, _SAMPLES = 16_000, 160_000
 
 
 def text(words: int = LENGTH) -> str:
-    """So many words in a row."""
+    """A text of ``count`` words."""
     return " ".join(f"w{number % WORDS}" for number in range(words))
 
 
 def image(size: tuple[int, int] = (PIXELS, PIXELS), mode: str = "RGB") -> Any:
-    """A black image of Pillow's, (width, height)."""
+    """A black Pillow image, (width, height)."""
     from PIL import Image
 
     return Image.new(mode, size)
@@ -54,7 +53,7 @@ def _sound() -> dict[str, Any]:
     return {"array": [0.0] * _SAMPLES, "sampling_rate": _RATE}
 
 
-#: Pattern of a column's name -> what it holds, in words, and a value.
+#: Pattern of a column's name -> description of its content, and a value.
 _BY_NAME: Mapping[str, tuple[str, Callable[[], Any]]] = {
     r"tokens|(\w+_)?ids": (f"{LENGTH:,} tokens", _tokens),
     r"(\w+_)?mask": (f"{LENGTH:,} ones", _mask),
@@ -67,12 +66,12 @@ _BY_NAME: Mapping[str, tuple[str, Callable[[], Any]]] = {
 
 
 def value(column: str) -> Any:
-    """What a row has in a column."""
+    """The value of a row in a column."""
     return _of(column)[1]()
 
 
 def described(column: str) -> str:
-    """The same in words."""
+    """The description of that value."""
     return _of(column)[0]
 
 

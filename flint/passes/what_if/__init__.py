@@ -23,7 +23,7 @@ from flint.graph.communication import COLLECTIVES, POINT_TO_POINT
 from flint.graph.graph import WorkloadGraph
 from flint.graph.verification import verify
 
-#: What a pass can change.
+#: A pass's function.
 _COLUMNS: Final = (
     "op", "operand_ptr", "operand", "order_ptr", "order_node", "outputs", "bytes_read",
     "bytes_written", "work_flops",
@@ -72,16 +72,16 @@ class WhatIf:
     """One pass of the table.
 
     Attributes:
-        module: of this package, imported when it is called; its function of the same name makes a
-            graph of a graph and options.
-        options: name -> (how its text is read, what it says in a message, default).
+        module: module of this package, imported on call; its function of the same name makes a
+            graph from a graph and options.
+        options: name -> (parser of its text, its description in a message, default).
     """
 
     module: str
     options: Mapping[str, tuple[Callable[[str], Any], str, Any]]
 
     def __call__(self, graph: WorkloadGraph, **options: Any) -> WorkloadGraph:
-        """What the pass makes of a graph."""
+        """The graph after the pass."""
         function = getattr(import_module(f"{__name__}.{self.module}"), self.module)
         made: WorkloadGraph = function(graph, **options)
         return made
@@ -137,7 +137,7 @@ def parse_pass(text: str) -> Chosen:
     """A pass from ``NAME[:OPTION=VALUE,...]``.
 
     Raises:
-        UsageError: an unknown pass or option, a value that cannot be meant.
+        UsageError: an unknown pass or option, or an invalid value.
     """
     name, _, rest = text.partition(":")
     if name not in WHAT_IF:
@@ -169,7 +169,7 @@ def transform(graph: WorkloadGraph, passes: Iterable[str | Chosen]) -> WorkloadG
 
     Args:
         graph: at the granularity that is to be simulated.
-        passes: texts or what ``parse_pass`` makes of them.
+        passes: texts, or results of ``parse_pass``.
 
     Raises:
         UsageError: an unknown pass or option.
@@ -179,7 +179,7 @@ def transform(graph: WorkloadGraph, passes: Iterable[str | Chosen]) -> WorkloadG
 
 
 def stages(graph: WorkloadGraph, passes: Iterable[str | Chosen]) -> list[WorkloadGraph]:
-    """``graph``, and what it is after each pass; arguments as of ``transform``."""
+    """``graph`` before and after each pass; arguments as of ``transform``."""
     chosen = parse_passes(passes)
     if chosen:
         verify(graph)

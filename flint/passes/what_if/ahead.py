@@ -1,18 +1,18 @@
-"""Gathering ahead: in loops, weights are gathered for the iteration that comes k later.
+"""Gathering ahead: in loops, weights are gathered k iterations in advance.
 
-The idea is software pipelining.  Of N iterations of a loop with weight gathers:
+The idea is software pipelining.  N iterations of a loop with weight gathers become:
 
-    k times what gathers, before the loop         # for iterations 0 .. k-1
-    a loop of N - k iterations that gather for k iterations later, and use what is carried
+    k times the gathers, before the loop # for iterations 0 .. k-1
+    a loop of N - k iterations that gather for k iterations later, and use carried weights
     a loop of k iterations that gather nothing
 
-Within an iteration a gather keeps its place: it is issued where the one was that it is ahead of, so
-that what else communicates does not wait behind all gathers.
+Within an iteration a gather keeps its position, so that other communication does not wait for all
+gathers.
 
-Gathered weights are carried from iteration to iteration, k of each, which is what it costs.  Every
-gather and what prepares it alone happens as often as before.  What a gather is prepared from along
-with others (arithmetic on the counter) stays where it is; the gather then follows what that is made
-from.  At most N - 1 iterations ahead are expressed.
+Gathered weights are carried from iteration to iteration, k of each; this is the cost.  Every gather
+and the nodes that only it needs run as often as before.  Nodes that also serve others (arithmetic
+on the counter) stay where they are; the gather then uses their inputs.  The most that can be
+expressed is N - 1 iterations ahead.
 
     graph = gathered_ahead(graph, by=1)
 """
@@ -32,7 +32,7 @@ from flint.passes.what_if.gathers import weight_gathers
 
 
 def gathered_ahead(graph: WorkloadGraph, *, by: int) -> WorkloadGraph:
-    """``graph`` with its loops that gather weights gathering ahead.
+    """``graph`` in which loops gather weights ahead.
 
     Args:
         graph: at any granularity; loops within its bodies stay as they are.
@@ -54,7 +54,7 @@ def _moved(loop: Loop) -> set[int]:
     moved = set(found).union(*found.values())
     operands = lists(body.operand_ptr, body.operand)
     needed = set(body.producer[body.outputs].tolist())
-    # A gather whose result is yielded moves all the same; what it is made from does not.
+    # A gather whose result is yielded moves anyway; its operands do not.
     for node in range(len(body) - 1, -1, -1):
         if node in moved and node not in found and node in needed:
             moved.discard(node)
@@ -113,7 +113,7 @@ class _Pipeline:
         copy_node(builder, body, node, [made[v] for v in taken], edges, made)
 
     def _roots(self, value: int) -> list[int]:
-        """``value``, or the inputs that it is made from where its maker does not move."""
+        """``value``, or the inputs that it is made from if its maker does not move."""
         producer = self.loop.body.producer
         left, seen = [value], {value}
         found = []
@@ -136,7 +136,7 @@ class _Pipeline:
         slots = [[builder.input(int(body.value_type[v])) for v in given] for _ in range(self.by)]
         for i in range(self.loop.carried, body.inputs):
             made[i] = builder.input(types[i])
-        # What is gathered now is for later; what this iteration uses has been carried here.
+        # Weights gathered now are for later; those of this iteration were carried here.
         later = dict(zip(given, slots[-1], strict=True))
         ahead = dict(made)
         made.update(zip(given, slots[0], strict=True))

@@ -1,11 +1,11 @@
 """Bucketing: collectives of one kind, group and reduction become one, up to a size.
 
 The idea: a bucket takes collectives in issue order until its bytes are full, and is issued with its
-last member.  A collective that takes what other members of its bucket make, by whatever way, opens
-another bucket, so that nothing waits for itself.  What only waits for a member, because it is on
-its stream or waits for its event, waits for the bucket if it is issued behind it, and if before for
-what that member waited for in this way.  A bucket is a variadic collective: one latency, the summed
-bytes.  Buckets do not reach over the border of a loop or a branch.
+last member.  A collective that depends on other members of its bucket, directly or not, opens
+another bucket, so that nothing waits for itself.  A node that only waits for a member, because it
+is on its stream or waits for its event, waits for the bucket if it is issued after it, and
+otherwise for what that member waited for in this way.  A bucket is a variadic collective: one
+latency, the sum of the bytes.  Buckets do not cross the boundary of a loop or a branch.
 
     graph = bucket(graph, kind="reduce_scatter", bytes=25 * 2**20)
 """
@@ -32,10 +32,9 @@ def bucket(graph: WorkloadGraph, *, kind: str, bytes: int) -> WorkloadGraph:
 
     Args:
         graph: at any granularity.
-        kind: of the collectives (a StableHLO op name).
-        bytes: the most that a bucket holds, of the larger of operands and results, where members
-            move different amounts of the most that one of them does; a collective that is larger
-            stays alone.
+        kind: kind of the collectives (a StableHLO op name).
+        bytes: the most that a bucket holds, counting the larger of operands and results, and the
+            largest amount if members move different amounts; a larger collective stays alone.
     """
     table = list(graph.tables.communications)
     graph = _bucket(graph, kind, bytes, table)
@@ -87,7 +86,7 @@ def _buckets(
     graph: WorkloadGraph, kind: str, limit: int, table: list[Communication]
 ) -> list[_Bucket]:
     found: list[_Bucket] = []
-    # Of each node the buckets before it, and of each bucket those before any member, as bits.
+    # Bit sets: the buckets before each node, and the buckets before any member of each bucket.
     behind = [0] * len(graph)
     before: list[int] = []
     open_bucket: dict[Hashable, int] = {}
@@ -119,7 +118,7 @@ def _buckets(
 
 
 def _reaches(mask: int, before: list[int]) -> int:
-    """All buckets that come before those of ``mask``, these included."""
+    """All buckets that come before those of ``mask``, including these."""
     seen, left = mask, mask
     while left:
         number = left.bit_length() - 1

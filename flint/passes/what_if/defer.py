@@ -1,12 +1,12 @@
 """Deferring reduce-scatters: gradients are reduced later, so that other communication goes first.
 
-The idea: the i-th gradient reduction of a block is issued right after the (i + k)-th one's place,
-or at the end of the block, unless another node needs it: readers wait and move along.  What is
-issued up to that place and only waits for the reduction or its readers, because it is on their
-stream or waits for their event, waits for what they waited for in this way.  A gradient reduction
-is a reduce-scatter from whose result no matrix product, and no message, of its block is made;
-activations' are left alone.  No reduction leaves its block, so none passes the end of a loop's
-iteration.
+The idea: the i-th gradient reduction of a block is issued right after the position of the (i +
+k)-th one, or at the end of the block, unless another node needs it: readers wait and move along.  A
+node that is issued up to that position and only waits for the reduction or its readers, because it
+is on their stream or waits for their event, waits for what they waited for in this way.  A gradient
+reduction is a reduce-scatter whose result no matrix product and no message of its block depends on;
+those of activations are not moved.  No reduction leaves its block, so none passes the end of a
+loop's iteration.
 
     graph = defer(graph, by=2)
 """
@@ -30,17 +30,17 @@ def defer(graph: WorkloadGraph, *, by: int) -> WorkloadGraph:
 
     Args:
         graph: at any granularity.
-        by: how many places among the gradient reductions of its block.
+        by: number of positions among the gradient reductions of its block.
     """
     graph = with_bodies(graph, lambda body, _: defer(body, by=by))
     found = _gradient_reductions(graph)
     readers = _readers(graph)
     keys = {}
-    # Until which place each reduction, and what is made from it, holds nothing up.
+    # The position until which each reduction, and what depends on it, delays nothing.
     until = np.full(len(graph), -1, dtype=np.int64)
     for i, node in enumerate(found):
         place = found[i + by] if i + by < len(found) else len(graph)
-        # Reductions that go to one place keep their order.
+        # Reductions that move to the same position keep their order.
         keys[node] = place + 0.5 + i / (4 * len(found) + 4)
         along = list(_following(node, place, readers))
         until[along] = np.maximum(until[along], place)
@@ -62,7 +62,7 @@ def _readers(graph: WorkloadGraph) -> list[list[int]]:
 
 
 def _following(node: int, end: int, readers: list[list[int]]) -> set[int]:
-    """A node and what is made from it, issued before ``end``."""
+    """A node and the nodes that depend on it, issued before ``end``."""
     seen, left = {node}, [node]
     while left:
         for reader in readers[left.pop()]:

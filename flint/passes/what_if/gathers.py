@@ -1,10 +1,10 @@
-"""Weight gathers: the all-gathers of a block that bring parameters together.
+"""Weight gathers: the all-gathers of parameters in a block.
 
-The idea: an all-gather whose operand is made from the block's inputs by views, casts, slices and
-copies alone; in a loop's body only from invariants and carried integers (stacked weights, sliced
-by the counter).  Activations come from a product, a reduction or a carried tensor, and are none.
-A framework's kernel (FSDP's copy of its shards into one buffer, say) prepares if its arithmetic is
-at most one plain operation per byte that it writes, as that of copies and casts is.
+The idea: the operand of a weight gather is made from the block's inputs only by views, casts,
+slices and copies; in a loop's body only from invariants and carried integers (stacked weights,
+sliced by the counter).  Activations come from a product, a reduction or a carried tensor, so their
+gathers do not count.  A framework's kernel (such as FSDP's copy of its shards into one buffer)
+counts as a copy or cast if it has at most one plain operation per byte that it writes.
 
     weight_gathers(loop.body, loop.carried)       # {7: {3, 4}}: node 7, prepared by 3 and 4
 """
@@ -62,10 +62,11 @@ def weight_gathers(graph: WorkloadGraph, carried: int) -> dict[int, set[int]]:
 
 
 def past_joins(graph: WorkloadGraph, carried: int) -> WorkloadGraph:
-    """``graph`` whose weight gathers, and what prepares them, do not wait at optimization barriers.
+    """``graph`` whose weight gathers, and the nodes that prepare them, do not wait at optimization
+    barriers.
 
-    A barrier holds a weight back until it is time to compute again; what is gathered ahead is not
-    held back.
+    A barrier holds a weight back until recomputation starts; weights gathered ahead are not held
+    back.
 
     Args:
         graph: the block.

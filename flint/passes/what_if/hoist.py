@@ -1,13 +1,13 @@
 """Hoisting weight gathers: all-gathers of parameters issued k places, or iterations, earlier.
 
 The idea, outside loops: the i-th weight gather of a block is issued where the (i - k)-th was, the
-first k at the front, together with what prepares its operand.  Order edges and optimization
-barriers that held it back from there are given up, and those of the place it takes hold for it; who
-waited for it still waits for what it waited for; data edges all stay.
+first k at the front, together with the nodes that prepare its operand.  Order edges and
+optimization barriers that held it back are dropped, and those of its new position apply; nodes that
+waited for it still wait for what it waited for; all data edges stay.
 
-In loops the gathers of an iteration are issued k iterations earlier, at the same place, and carried
-(see ``flint.passes.what_if.ahead``).  Which gathers are meant, ``flint.passes.what_if.gathers``
-says; those of activations are left alone.
+In loops the gathers of an iteration are issued k iterations earlier, at the same position, and
+carried (see ``flint.passes.what_if.ahead``).  ``flint.passes.what_if.gathers`` selects the gathers;
+those of activations are not moved.
 
     graph = hoist(graph, by=1)
 """
@@ -23,11 +23,11 @@ from flint.passes.what_if.reissue import reissued
 
 
 def hoist(graph: WorkloadGraph, *, by: int) -> WorkloadGraph:
-    """``graph`` with its weight gathers issued earlier; costs the memory of what is gathered.
+    """``graph`` with its weight gathers issued earlier; costs the memory of the gathered weights.
 
     Args:
         graph: at any granularity.
-        by: places among the weight gathers of the block; iterations of a loop.
+        by: positions among the weight gathers of the block; iterations of a loop.
     """
     return _hoisted(graph, by, None)
 
@@ -37,7 +37,7 @@ def _hoisted(graph: WorkloadGraph, by: int, loop: Loop | None) -> WorkloadGraph:
     carried = loop.carried if loop is not None else 0
     graph = gathered_ahead(past_joins(graph, carried), by=by)
     found = weight_gathers(graph, carried)
-    # Those of a loop go to an earlier iteration, and keep their place in it.
+    # Gathers of a loop move to an earlier iteration, and keep their position in it.
     if not found or (loop is not None and loop.trip_count > 1):
         return graph
     gathers = list(found)

@@ -1,8 +1,8 @@
-"""Issuing nodes at other places, as far as their edges allow.
+"""Issuing nodes at other positions, as far as their edges allow.
 
-The idea: every node has a key, by default its place; of the nodes whose predecessors are all issued
-the one with the lowest key is next.  A key in between two places moves a node there, or as close as
-what it waits for, and what waits for it, lets it.
+The idea: every node has a key, by default its position; the next node is the one with the lowest
+key among those whose predecessors have all been issued.  A key between two positions moves a node
+there, or as close as its dependencies and dependents allow.
 
     graph = reissued(graph, {7: 2.5})       # node 7 right after node 2
 """
@@ -24,7 +24,7 @@ def reissued(graph: WorkloadGraph, keys: Mapping[int, float]) -> WorkloadGraph:
 
     Args:
         graph: a block in issue order.
-        keys: node -> place; nodes that are not named keep their own number.
+        keys: node -> position; other nodes keep their own number.
     """
     pairs = [
         (maker, node)

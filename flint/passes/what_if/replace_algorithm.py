@@ -1,7 +1,7 @@
-"""Replacing a collective by others that do the same, on the same ranks.
+"""Replacing a collective by others with the same effect, on the same ranks.
 
-The idea: a collective becomes two or three that hand on what they make.  With n ranks in a group,
-parts of ``inner`` consecutive members, and across them one member of each part:
+The idea: a collective becomes two or three that pass on their results.  A group of n ranks has
+parts of ``inner`` consecutive members ("inside"), and groups of one member of each part ("across"):
 
     all-reduce      reduce-scatter, all-gather (that name joined by +)
     hierarchical:
@@ -11,9 +11,9 @@ parts of ``inner`` consecutive members, and across them one member of each part:
     all-to-all      all-to-all inside, all-to-all across
 
 A reduce-scatter of e elements leaves ceil(e/n) on a rank, the size of the largest part on all of
-them.  Hierarchical gathers, scatters and exchanges hand on the parts in another order, which
-libraries undo where they write: no time is taken for it.  Each step is a kernel of its own, that
-others may run beside.  Groups that are no multiple of ``inner`` stay as they are, and so do
+them.  Hierarchical gathers, scatters and exchanges pass on the parts in another order, which
+libraries undo when they write: this takes no time.  Each step is a separate kernel, which others
+may overlap.  Groups whose size is not a multiple of ``inner`` stay as they are, and so do
 collectives whose members move different amounts.
 
     graph = replace_algorithm(graph, kind="all_reduce", by="hierarchical", inner=8)
@@ -39,14 +39,14 @@ from flint.passes.copying import Edges, copy_node, order_of
 
 
 class Step(NamedTuple):
-    """One of the collectives that take another one's place, and what it makes."""
+    """One of the collectives that replace another one, and its results."""
 
     item: Communication
     results: tuple[TensorType, ...]
 
 
 class _Parts(NamedTuple):
-    """A partition of ranks in two: inside parts, and across them."""
+    """Two partitions of ranks: inside parts, and across them."""
 
     inside: Groups
     size: int
@@ -59,12 +59,12 @@ def replace_algorithm(graph: WorkloadGraph, *, kind: str, by: str, inner: int) -
 
     Args:
         graph: at any granularity.
-        kind: of the collectives (a StableHLO op name).
+        kind: kind of the collectives (a StableHLO op name).
         by: "reduce-scatter+all-gather" or "hierarchical", see above.
-        inner: ranks of a part, of hierarchical ones.
+        inner: ranks of a part, for hierarchical ones.
 
     Raises:
-        UsageError: a kind that cannot be done so, parts of a single rank.
+        UsageError: this is not possible for the kind, or parts have a single rank.
     """
     if by == "hierarchical" and inner < 2:
         raise UsageError(f"pass replace: inner={inner}: a part has at least 2 ranks")
@@ -125,11 +125,11 @@ def _chain(
     values: Sequence[int],
     order: Edges,
 ) -> Sequence[int]:
-    """The steps in a node's place; returns the last one's results."""
+    """Add the steps in place of a node; returns the last one's results."""
     work = graph[node].work
     for number, (item, results) in enumerate(steps):
         builder.tables.communications.append(item)
-        # What reduces does so in the first step.
+        # Reductions happen in the first step.
         mine = Work(() if number else work.items, item.bytes_in, item.bytes_out)
         values = builder.node(
             NodeKind.COMMUNICATION,
@@ -147,9 +147,9 @@ def _chain(
 
 
 def _parts(groups: Groups, inner: int) -> _Parts | None:
-    """The partition in parts of ``inner`` ranks; None where it does not come out even.
+    """The partition in parts of ``inner`` ranks; None if they do not divide evenly.
 
-    With ``inner`` 1 the whole group is across.
+    With ``inner`` 1, "across" is the whole group.
     """
     table = groups.table()
     size = table.shape[1]
@@ -180,7 +180,7 @@ def _step(
 
 
 def _flat(item: Communication, count: Callable[[int], int]) -> tuple[TensorType, ...]:
-    """One row per operand, of so many elements."""
+    """One row per operand, with that many elements."""
     return tuple(
         tensor_type((count(size * 8 // DTYPE_BITS[dtype]),), dtype)
         for size, dtype in zip(item.operand_bytes, item.dtypes, strict=True)

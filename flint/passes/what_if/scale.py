@@ -22,7 +22,7 @@ def scale(graph: WorkloadGraph, *, factor: float) -> WorkloadGraph:
 
     Args:
         graph: at any granularity.
-        factor: of FLOPs and of bytes read and written.
+        factor: factor for FLOPs and for bytes read and written.
     """
     computes = graph.kind == NodeKind.COMPUTE
     working = computes[row_of_entry(graph.work_ptr)]

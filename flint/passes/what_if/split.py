@@ -1,9 +1,9 @@
 """Splitting a collective into chunks.
 
 The idea: a collective becomes n collectives of an n-th of its bytes, issued one after another; the
-last one gives the results, so that readers wait for all chunks.  What is expressed is that other
-nodes may run between two chunks and that each chunk pays its own latency.  Readers that could
-begin with the first chunk are not expressed: that would be another program.
+last one yields the results, so that readers wait for all chunks.  This models that other nodes may
+run between two chunks and that each chunk has its own latency.  It does not model readers that
+begin with the first chunk: that would be another program.
 
     graph = split(graph, kind="all_gather", chunks=4)
 """
@@ -26,8 +26,8 @@ def split(graph: WorkloadGraph, *, kind: str, chunks: int) -> WorkloadGraph:
 
     Args:
         graph: at any granularity.
-        kind: of the collectives (a StableHLO op name).
-        chunks: how many; fewer where a collective has fewer bytes.
+        kind: kind of the collectives (a StableHLO op name).
+        chunks: number of chunks; fewer if a collective has fewer bytes.
     """
     table = list(graph.tables.communications)
     graph = _split(graph, kind, chunks, table)

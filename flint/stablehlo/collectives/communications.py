@@ -1,7 +1,7 @@
 """Collective records -> communications.
 
-The idea: what is exchanged follows from operand and result types, among whom from the groups or
-pairs; an op has one of the two.
+The idea: operand and result types determine what is exchanged, and groups or pairs determine among
+which ranks; an op has one of the two.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ KINDS = {
 
 #: Ragged all-to-all: operands are input, output buffer, then offsets and sizes.
 _RAGGED_OPERANDS = 1
-#: Which of them hold how many rows go to, and come from, every member.
+#: Which of them have the numbers of rows sent to, and received from, every member.
 _SENT, _RECEIVED = 3, 5
 
 
 def kind_of(op: Op) -> str | None:
-    """The communication kind of a record, None when it is none."""
+    """The communication kind of a record; None if it is not a communication."""
     if op.name == "custom_call":
         target = str(op.attr("target", ""))
         return KINDS.get(target.rpartition(".")[2])
@@ -62,7 +62,7 @@ class Collectives:
             arrays: small arrays by value id.
 
         Raises:
-            FlintError: groups or pairs that do not fit the devices, or that are missing.
+            FlintError: groups or pairs are missing or do not fit the devices.
         """
         type_of = self.module.type_of
         operands = [t for t in map(type_of, op.operands) if _is_data(t)]
@@ -112,13 +112,15 @@ class Collectives:
 
 
 def _rows(op: Op, place: int, arrays: Arrays) -> int | None:
-    """Rows that a ragged exchange moves by one of its lists of sizes, None where that is data."""
+    """Rows that a ragged exchange moves according to one of its lists of sizes; None if that is
+    data.
+    """
     sizes = arrays(op.operands[place]) if place < len(op.operands) else None
     return int(sizes.sum()) if sizes is not None and is_constant(sizes) else None
 
 
 def _of_rows(item: TensorType, rows: int) -> TensorType:
-    """As many rows of ``item`` as are moved; all where the program would move more."""
+    """The part of ``item`` with the moved rows; all of it if the program would move more."""
     return tensor_type((min(rows, item.shape[0]), *item.shape[1:]), item.dtype, item.dynamic)
 
 
@@ -127,6 +129,6 @@ def _is_data(item: TensorType) -> bool:
 
 
 def _reduction(block: Block) -> str:
-    """The op of a one-op reduction, conversions left aside, else "computation"."""
+    """The op of a one-op reduction, ignoring conversions, else "computation"."""
     names = [op.name for op in block.ops if op.name != "convert"]
     return names[0] if len(names) == 1 else "computation"

@@ -14,7 +14,7 @@ from flint.stablehlo.read.records import Module, ReplicaGroups
 #: XLA's sharding text: ``{devices=[8,64]<=[512]T(1,0) last_tile_dim_replicate}``.
 _IOTA_SHARDING = re.compile(r"devices=\[[\d,]+\]<=\[([\d,]+)\]")
 _LISTED_SHARDING = re.compile(r"devices=\[([\d,]+)\]\d")
-#: What to do about a mesh of another size, by whether copies are allowed.
+#: Advice about a mesh of another size, by whether copies are allowed.
 _REMEDIES = {
     False: (
         ": partition the program for this mesh first, or use --replicas if the mesh runs "
@@ -27,18 +27,18 @@ _REMEDIES = {
 def world_of(module: Module, mesh: Mesh | None, *, replicate: bool = False) -> World:
     """The devices that ``module`` is for.
 
-    Taken, in this order, from the module's partition and replica counts, its meshes, its
-    shardings, the ids in its collectives.  Where those leave it open (a group of all devices,
-    however many there are), the given mesh says it.
+    They are taken, in this order, from the module's partition and replica counts, its meshes, its
+    shardings, and the ids in its collectives.  If these leave it open (a group of all devices, of
+    any number), the given mesh decides.
 
     Args:
         module: op records.
         mesh: the mesh that the user gives.
-        replicate: the mesh may hold several copies of the module, which know nothing of each other.
+        replicate: the mesh may hold several independent copies of the module.
 
     Raises:
         UsageError: the given mesh has another number of devices than the module is for.
-        FlintError: the module is for no devices, or for more than there can be.
+        FlintError: the module is for no devices, or for too many.
     """
     stated = World(module.num_partitions, module.num_replicas)
     if stated.size == 1:
@@ -94,10 +94,10 @@ def _implied_devices(module: Module) -> int:
 
 
 def _open_world(module: Module, implied: int, given: int) -> World | None:
-    """``given`` devices, where the module names no device but in permute pairs; else None.
+    """``given`` devices, if the module names devices only in permute pairs; else None.
 
-    A module for one device, as far as it says, must at least have an op that only makes sense among
-    several.  These are replicas where a collective without a channel, or an id, says so.
+    A module that seems to be for one device must at least have an op that makes sense only among
+    several.  These are replicas if a collective without a channel, or an id, shows it.
     """
     if module.num_partitions * module.num_replicas > 1 or module.meshes or given < implied:
         return None

@@ -1,7 +1,7 @@
 """Reduce-scatters that are still written as all-reduce + slice.
 
 The idea: XLA's partitioner writes "all-reduce, then keep my own shard" and leaves it to the GPU and
-TPU backends to make a reduce-scatter of it.  An all-reduce is one when its single use, seen through
+TPU backends to make a reduce-scatter of it.  An all-reduce is one if its only use, looking through
 reshape, transpose and convert, is a dynamic_slice whose offsets are, for *every* rank, the rank's
 own position in its group.  The offsets are evaluated for all ranks; nothing is matched by name.
 """
@@ -21,11 +21,11 @@ from flint.mesh.groups import Groups
 from flint.stablehlo.collectives.world import World
 from flint.stablehlo.read.records import Block, Module, Op
 
-#: What may stand between the all-reduce and the slice: elementwise or a permutation of elements.
+#: Ops allowed between the all-reduce and the slice: elementwise ops or permutations of elements.
 _SEEN_THROUGH = frozenset({"reshape", "transpose", "convert", "mhlo.copy"})
 
 
-#: A sliced dim: its size, what is kept of it, and from where.
+#: A sliced dim: its size, the size of the kept part, and its start.
 Cut = tuple[int, int, Scalar]
 
 
@@ -34,8 +34,8 @@ class Scattered:
     """An all-reduce that is a reduce-scatter.
 
     Attributes:
-        between: ops between it and the slice, which work on a shard from now on.
-        slice: the slice, which does nothing from now on.
+        between: ops between it and the slice, which now work on a shard.
+        slice: the slice, which now does nothing.
         shard: its result's shape.
     """
 
@@ -45,7 +45,7 @@ class Scattered:
 
 
 class Uses:
-    """Who uses the values of a module: counts everywhere, the op for uses in the same block."""
+    """Uses of a module's values: counts everywhere, and the op for uses in the same block."""
 
     def __init__(self, module: Module) -> None:
         blocks = list(module.blocks())
@@ -67,7 +67,7 @@ class Uses:
 
 
 class Finder:
-    """Recognises the reduce-scatters of a module; what was evaluated once is remembered."""
+    """Recognises the reduce-scatters of a module; results are cached."""
 
     def __init__(self, module: Module, world: World) -> None:
         self.module = module
@@ -96,7 +96,7 @@ class Finder:
 
         Args:
             op: the all-reduce.
-            block: where it stands.
+            block: the block that contains it.
             communication: what ``op`` exchanges.
             scalar: expression of a value, computed on demand.
         """

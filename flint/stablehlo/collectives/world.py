@@ -5,8 +5,8 @@ ranks.  With ``replicas`` x ``partitions`` devices the rank is
 ``replica * partitions + partition`` (row-major, as XLA flattens ids).  Groups of either kind of id
 become groups of ranks here, symbolically.
 
-A module may also run several times side by side, as jobs that know nothing of each other:
-``copies``.  Then the ranks of a copy are consecutive and its ids begin at 0 in each.
+A module may also run several times in parallel, as independent jobs: ``copies``.  Then the ranks of
+a copy are consecutive and its ids begin at 0 in each.
 
     world = World(partitions=512)
     groups = ReplicaGroups(iota=((8, 64), (64, 8), (1, 0)))
@@ -27,7 +27,7 @@ from flint.mesh.groups import Groups, StridedGroups, canonical, everybody, from_
 from flint.mesh.permutation import Permutation, permutation
 from flint.stablehlo.read.records import ReplicaGroups
 
-#: Devices of which a table can be made.
+#: The most devices for which a table can be made.
 _MOST_LISTED = 1 << 24
 #: Collectives whose ids are partition ids when they have a channel.
 PARTITION_IDS = frozenset({"all_to_all", "collective_broadcast", "ragged_all_to_all"})
@@ -40,7 +40,7 @@ class World:
     Attributes:
         partitions: partitions of one replica.
         replicas: replicas.
-        copies: how many independent runs of the module stand side by side.
+        copies: number of independent runs of the module in parallel.
     """
 
     partitions: int
@@ -64,13 +64,13 @@ class World:
     def groups(
         self, written: ReplicaGroups, kind: str, *, channel: int, global_ids: bool
     ) -> Groups:
-        """Groups of ranks for groups as a module writes them.
+        """Groups of ranks for groups as written in a module.
 
-        The modes of the StableHLO specification, whose ids are ranks with ``global_ids``
-        (flattened_ids).  Without, and without a channel, they are replica ids, once per partition
+        These are the modes of the StableHLO specification: with ``global_ids``, ids are ranks
+        (flattened_ids).  Otherwise, without a channel, they are replica ids, once per partition
         (cross_replica).  With a channel they are partition ids, once per replica, for
-        ``PARTITION_IDS`` (cross_partition), and else replica ids whose every partition takes part
-        (cross_replica_and_partition).  A mesh always holds ranks.
+        ``PARTITION_IDS`` (cross_partition), and else replica ids, all of whose partitions take part
+        (cross_replica_and_partition).  A mesh always contains ranks.
 
         Args:
             written: the groups.
@@ -135,10 +135,10 @@ def _resolve(written: ReplicaGroups, size: int) -> Groups:
 
 
 def _ids_are_ranks(written: ReplicaGroups, world: World) -> bool:
-    """Whether ids can only be meant as ranks: a module with one kind of device and ids of many.
+    """Whether ids can only be ranks: a module with one kind of device and ids of many.
 
-    Hand-written modules often leave out channel, flag or counts; where the ids do not fit the mode
-    and one of the two kinds has one member, there is only one reading left.
+    Hand-written modules often leave out channel, flag or counts; if the ids do not fit the mode and
+    one of the two kinds has one member, only one interpretation is left.
     """
     if world.replicas > 1 and world.partitions > 1:
         return False

@@ -1,7 +1,7 @@
 """Ops that pass values on: calls, asynchronous pairs, tuples, barriers.
 
 The idea: such an op computes nothing.  A call or a manual computation is opened.  The others give
-values another name, or become a node that takes no time where their place in the order matters.
+values another name, or become a node that takes no time if their position in the order matters.
 """
 
 from __future__ import annotations
@@ -46,15 +46,17 @@ def _region(state: WalkState, scope: Scope, op: Op) -> None:
 
 
 def _as(state: WalkState, scope: Scope, op: Op, value: int, name: int) -> None:
-    """Call ``value`` ``name``; by a view where one is a whole tensor and the other a shard."""
+    """Make ``name`` another name for ``value``; through a view if one is a whole tensor and the
+    other a shard.
+    """
     state.alias(scope, value, name)
     scope.values[name] = state.view(scope, op, value, state.module.value_type[name])
 
 
 def _async_done(state: WalkState, scope: Scope, op: Op) -> None:
-    """Hand out what the matching async_start has computed.
+    """Return what the matching async_start has computed.
 
-    In a schedule the end has a place of its own: a node that takes no time and waits for the start.
+    In a schedule the end has its own position: a node that takes no time and waits for the start.
     """
     promised = state.known.get(op.operands[0], NOTHING).elements
     state.aliases(scope, op.operands if promised is None else promised, op.results)
@@ -65,13 +67,13 @@ def _async_done(state: WalkState, scope: Scope, op: Op) -> None:
 
 
 def _tuple(state: WalkState, scope: Scope, op: Op) -> None:
-    """Keep a tuple's elements; a tuple is no value of its own unless somebody else uses it."""
+    """Keep a tuple's elements; the tuple itself is a value only if something else uses it."""
     simple(state, scope, op)
     state.know(op.results[0], Known(elements=op.operands))
 
 
 def _get_tuple_element(state: WalkState, scope: Scope, op: Op) -> None:
-    """Hand out a tuple's element."""
+    """Return a tuple's element."""
     elements = state.known.get(op.operands[0], NOTHING).elements
     if elements is None:
         simple(state, scope, op)
@@ -80,7 +82,7 @@ def _get_tuple_element(state: WalkState, scope: Scope, op: Op) -> None:
 
 
 def _optimization_barrier(state: WalkState, scope: Scope, op: Op) -> None:
-    """One free node that hands on each operand: its results exist when all its operands do."""
+    """One free node that passes on each operand: its results exist when all its operands do."""
     if state.options.drop_barriers:
         state.aliases(scope, op.operands, op.results)
         return
@@ -96,7 +98,7 @@ def _optimization_barrier(state: WalkState, scope: Scope, op: Op) -> None:
     )
     scope.values.update(zip(op.results, results, strict=True))
     for operand, result in zip(op.operands, op.results, strict=True):
-        # The elements of a tuple are behind the barrier as well: they cannot be taken around it.
+        # The elements of a tuple also come after the barrier: they cannot bypass it.
         state.know(result, state.known.get(operand, NOTHING)._replace(elements=None))
 
 

@@ -33,8 +33,7 @@ from flint.stablehlo.walk.state import Handler, WalkState
 def _custom_call(state: WalkState, scope: Scope, op: Op) -> None:
     """A custom call: a communication or a kernel, by its target.
 
-    What the target does with computations that are passed to it is unknown; they may not
-    communicate.
+    How the target uses computations that are passed to it is unknown; they may not communicate.
 
     Raises:
         FlintError: a communication inside: when and how often it runs is unknown.
@@ -75,7 +74,7 @@ def _collective(state: WalkState, scope: Scope, op: Op) -> None:
 
 
 def _may_scatter(state: WalkState) -> bool:
-    """Whether a backend is still to come that would make reduce-scatters."""
+    """Whether a later backend would make reduce-scatters."""
     module = state.module
     return state.options.reduce_scatter and not (module.issues or module.optimized)
 
@@ -100,7 +99,7 @@ def _scatter(
 
 
 def _on_demand(state: WalkState, scope: Scope, finder: Finder) -> Callable[[int], Scalar | None]:
-    """Expressions of values of the scope's block, also of ops that stand further down."""
+    """Expressions of values of the scope's block, also of later ops."""
     makers = finder.makers(scope.block)
     module = state.module
     ahead: dict[int, Scalar | None] = {}
@@ -126,7 +125,9 @@ def _on_demand(state: WalkState, scope: Scope, finder: Finder) -> Callable[[int]
 
 
 def _on_shard(shape: tuple[int, ...], state: WalkState, scope: Scope, op: Op) -> None:
-    """An op between an all-reduce that is a reduce-scatter and its slice: it has the shard only."""
+    """An op between an all-reduce that is a reduce-scatter and its slice: it works only on the
+    shard.
+    """
     ins = [tensor_type(shape, state.module.type_of(op.operands[0]).dtype)]
     outs = [tensor_type(shape, state.module.type_of(op.results[0]).dtype)]
     rule, _ = rule_for(op)
@@ -142,7 +143,7 @@ def _on_shard(shape: tuple[int, ...], state: WalkState, scope: Scope, op: Op) ->
 
 
 def _is_shard(_state: WalkState, scope: Scope, op: Op) -> None:
-    """The slice behind such ops: the shard is there already."""
+    """The slice after such ops: the shard already exists."""
     scope.values[op.results[0]] = scope.values[op.operands[0]]
 
 

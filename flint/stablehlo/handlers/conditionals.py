@@ -1,8 +1,8 @@
 """Conditionals: ``case`` and ``if`` ops.
 
 The idea: a constant predicate opens its branch.  One that follows from the rank (and loop counters)
-makes a conditional node, which a pass resolves per rank.  One that data decides opens one branch
-behind the predicate: the user's choice, else the most expensive, and never silently.
+makes a conditional node, which a pass resolves per rank.  One that depends on data opens one branch
+after the predicate: the user's choice, else the most expensive, and never silently.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _with_inputs(scope: Scope, captured: list[int], outputs: list[int]) -> Workl
 
 
 def _by_data(state: WalkState, scope: Scope, op: Op, name: str) -> None:
-    """Open one branch of a conditional that data decides, behind its predicate."""
+    """Open one branch of a data-dependent conditional, after its predicate."""
     state.deciding += 1
     branch = _chosen(state, scope, op, name)
     predicate = scope.use(op.operands[0])
@@ -154,7 +154,9 @@ def _trial(state: WalkState, scope: Scope, block: Block) -> tuple[int, tuple[obj
 
 
 def _cost(graph: WorkloadGraph) -> int:
-    """FLOPs, transcendentals and bytes of a graph, loops multiplied out, at its dearest rank."""
+    """FLOPs, transcendentals and bytes of a graph, with loops multiplied, for its most expensive
+    rank.
+    """
     flops = graph.flops_by_node() + graph.transcendentals_by_node()
     cost = sum(map(exact_sums.total, (flops, graph.bytes_read, graph.bytes_written)))
     cost += sum(loop.trip_count * _cost(loop.body) for loop in graph.loops)
@@ -162,7 +164,7 @@ def _cost(graph: WorkloadGraph) -> int:
 
 
 def _exchanged(graph: WorkloadGraph) -> tuple[object, ...]:
-    """What a graph communicates, in order, but for channel ids: equal for equal exchanges."""
+    """What a graph communicates, in order, without channel ids: equal for equal exchanges."""
     items: list[object] = []
     for index in (graph.kind != NodeKind.COMPUTE).nonzero()[0].tolist():
         kind, detail = int(graph.kind[index]), int(graph.detail[index])
@@ -182,13 +184,15 @@ def _exchanged(graph: WorkloadGraph) -> tuple[object, ...]:
 
 
 def _in_words(exchanged: tuple[object, ...]) -> str:
-    """How many communications of each kind: ``2 all_reduce, 1 all_gather``."""
+    """Number of communications of each kind: ``2 all_reduce, 1 all_gather``."""
     counts = _calls(exchanged)
     return ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "no communication"
 
 
 def _calls(exchanged: tuple[object, ...]) -> Counter[str]:
-    """Calls by kind in what ``_exchanged`` tells; of branches that ranks take, the most."""
+    """Calls by kind in the result of ``_exchanged``; for branches that depend on ranks, the
+    maximum.
+    """
     counts: Counter[str] = Counter()
     for item in exchanged:
         match item:

@@ -59,7 +59,7 @@ def _fusion(state: WalkState, scope: Scope, op: Op) -> None:
 
 
 def _keep_scalars(state: WalkState, op: Op, body: Block) -> None:
-    """Keep the expressions of integers that a kernel makes, such as a rank's branch."""
+    """Keep the expressions of integers that a kernel computes, such as a rank's branch."""
     made = [
         (result, value)
         for result, value in zip(op.results, body.yields, strict=False)
@@ -104,7 +104,9 @@ def _composite(state: WalkState, scope: Scope, op: Op) -> None:
 
 
 def _scaled_dot(state: WalkState, op: Op, decomposition: Block) -> Work:
-    """Its products, of narrow floats with a scale per block, for which there are units."""
+    """Its products, as products of narrow floats with a scale per block, for which there are
+    units.
+    """
     operands, results = (
         [state.module.type_of(value) for value in values] for values in (op.operands, op.results)
     )
@@ -115,7 +117,7 @@ def _scaled_dot(state: WalkState, op: Op, decomposition: Block) -> Work:
 
 
 def _kernel(state: WalkState, scope: Scope, op: Op, name: str, work: Work, hero: str = "") -> None:
-    """Add a kernel of known work that stands for ``op``."""
+    """Add a kernel of known work that represents ``op``."""
     check_size(state, op, name, work)
     operands = [scope.use(value) for value in op.operands]
     results = scope.builder.node(
@@ -132,10 +134,10 @@ def _kernel(state: WalkState, scope: Scope, op: Op, name: str, work: Work, hero:
 
 
 def _function_work(state: WalkState, block: Block, depth: int) -> tuple[WorkItem, ...]:
-    """Work of a function, computed once; scores that a mask hides are not computed.
+    """Work of a function, computed once, without scores that a mask hides.
 
-    A decomposition defines the result, and the kernel may skip work; a backend's fusion runs as
-    it is written.
+    A decomposition defines only the result, and the kernel may skip work; a backend's fusion runs
+    as written.
     """
     key = id(block), True
     items = state.kernel_work.get(key)
@@ -165,7 +167,7 @@ def _work_inside(
         state: of the walk.
         block: of the kernel.
         depth: calls around it.
-        shares: first result of an op -> how much of it is computed, where that is not all.
+        shares: first result of an op -> how much of it is computed, if not all.
     """
     if depth > 100:
         raise FlintError("composites or calls nest too deeply")

@@ -1,8 +1,8 @@
 """Loops: ``while`` ops -> loop nodes.
 
-The idea: what is carried, what is invariant and how often the loop runs is found in ``loops/``;
-here the body becomes a graph and the loop a node.  A loop that is not counted runs its condition in
-every iteration, in front of the body, and once more behind the last.
+The idea: ``loops/`` finds what is carried, what is invariant and how often the loop runs; here the
+body becomes a graph and the loop a node.  A loop that is not counted runs its condition in every
+iteration, before the body, and once more after the last.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from flint.stablehlo.walk.known import NOTHING, Known
 from flint.stablehlo.walk.scope import Scope
 from flint.stablehlo.walk.state import Handler, WalkState
 
-#: A counter of 64 bits cannot count so far.
+#: More than a counter of 64 bits can count.
 _LONGEST = 2**63
 
 
@@ -108,10 +108,10 @@ def _proved(
     arguments: list[Scalar | None],
     describe: Callable[[], str],
 ) -> TripCount | None:
-    """How often a loop runs, where that follows from rank, counters and constants."""
+    """How often a loop runs, if that follows from rank, counters and constants."""
     condition, body = op.regions
     module, world = state.module, state.world
-    # An earlier walk of the same loop, called from somewhere else, knew something of them.
+    # An earlier walk of the same loop, from another call, may have stored something about them.
     for argument in (*condition.args, *body.args):
         state.know(argument, None)
     goes_on = going_on(condition, module, arguments, state.scalar, state.array)
@@ -126,7 +126,7 @@ def _proved(
 
 
 def _most(state: WalkState, scope: Scope, op: Op, arguments: list[Scalar | None]) -> int | None:
-    """The most iterations of a loop that data may end before; None where nothing bounds it."""
+    """The most iterations of a loop that data may end earlier; None if nothing bounds it."""
     world = state.world
     needed = necessary(op.regions[0], state.module, arguments, state.scalar, state.array)
     if needed is None:
@@ -179,7 +179,9 @@ def _from_outside(
 def _add(
     state: WalkState, scope: Scope, op: Op, loop: Loop, trips: TripCount, operands: list[int]
 ) -> range:
-    """Add a loop, by a conditional with a branch per number of iterations where that differs."""
+    """Add a loop; if its number of iterations differs, as a conditional with a branch per
+    number.
+    """
     source, order = state.source(op.loc), scope.order(operands)
     if len(trips.counts) == 1:
         return scope.builder.loop(loop, operands, source=source, order=order)

@@ -1,8 +1,8 @@
 """Ops that their rule describes completely: one node each.
 
-The idea: role and work follow from types, attributes and regions, so that the row of each distinct
-op is made once and found again by what distinguishes it.  Of integers the walk also keeps what they
-are in terms of rank, loop counters and constants.
+The idea: role and work follow from types, attributes and regions, so the row of each distinct op is
+made once and cached.  For integers, the walk also keeps their expression in terms of rank, loop
+counters and constants.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from flint.stablehlo.walk.known import NOTHING, Known
 from flint.stablehlo.walk.scope import Scope
 from flint.stablehlo.walk.state import WalkState
 
-#: FLOPs or bytes of one op beyond this are refused: sums must fit 64 bits.
+#: More FLOPs or bytes of one op are refused: sums must fit into 64 bits.
 MAX_COUNT = 2**60
 
 _TYPES_SUFFICE = {name for name, rule in RULES.items() if rule.types_only and rule.view is None}
@@ -32,8 +32,8 @@ def simple(state: WalkState, scope: Scope, op: Op) -> None:
     """Add an op's node.
 
     Raises:
-        FlintError: a communication inside an unknown op; an op that contradicts itself; with
-            ``strict`` an unknown op.
+        FlintError: a communication inside an unknown op; an inconsistent op; with ``strict``, an
+            unknown op.
     """
     if state.instead and id(op) in state.instead:
         state.instead.pop(id(op))(state, scope, op)
@@ -80,7 +80,7 @@ def simple(state: WalkState, scope: Scope, op: Op) -> None:
 
 
 def _look_inside(state: WalkState, scope: Scope, op: Op, operands: list[int]) -> None:
-    """Add what the regions of an op use from outside to its operands.
+    """Add the outside values that an op's regions use to its operands.
 
     Raises:
         FlintError: a communication inside an unknown op: how often it runs is unknown.
@@ -97,7 +97,7 @@ def _look_inside(state: WalkState, scope: Scope, op: Op, operands: list[int]) ->
 
 
 def _keep(state: WalkState, op: Op, integer: bool, array: bool) -> None:
-    """Keep what is known of an op's first result."""
+    """Keep what is known about an op's first result."""
     module = state.module
     scalar = table = stack = None
     of_operand = state.known.get(op.operands[0], NOTHING) if op.operands else NOTHING
@@ -151,7 +151,7 @@ def measure(state: WalkState, op: Op) -> tuple[int, int, Work]:
 
 
 def check_size(state: WalkState, op: Op, name: str, work: Work) -> None:
-    """Refuse an op of more work than any op does.
+    """Refuse an op with an impossible amount of work.
 
     Raises:
         FlintError: more than ``MAX_COUNT`` bytes or FLOPs.

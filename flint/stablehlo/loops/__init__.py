@@ -1,1 +1,1 @@
-"""While loops: which value counts, how often they run, what they stack up."""
+"""While loops: their counters, their trip counts, and what they store per iteration."""

@@ -1,4 +1,4 @@
-"""Counters: what a loop carries that grows by a constant in each iteration, or not at all.
+"""Counters: carried values of a loop that grow by a constant in each iteration, or not at all.
 
 The idea: counters are found by following what the body yields back to an argument plus a constant.
 Nothing is matched by shape.  Counters wrap around at their width, as they do when the program runs.
@@ -33,7 +33,7 @@ def counters(body: Block, module: Module, outer: Lookup) -> list[int | None]:
     steps: list[int | None] = []
     for number, value in enumerate(body.yields):
         form = follow.form(value, body, environment, 0)
-        # Of anything but integers only the argument itself has a form: (number, 0).
+        # For non-integers, only the argument itself has a form: (number, 0).
         steps.append(form[1] if form is not None and form[0] == number else None)
     return steps
 
@@ -46,7 +46,7 @@ class _Linear:
     """Values of a block as (argument number or None) + constant.
 
     Integers wrap around, and arithmetic modulo a width can be followed through every type that is
-    at least as wide, so that what matters is that none is narrower than the argument.
+    at least as wide; so no type may be narrower than the argument.
     """
 
     def __init__(self, module: Module, body: Block, outer: Lookup) -> None:
@@ -60,7 +60,7 @@ class _Linear:
     def form(
         self, value: int, block: Block, environment: dict[int, Form | None], depth: int
     ) -> Form | None:
-        """The linear form of ``value``, None where it has none; kept in ``environment``."""
+        """The linear form of ``value``; None if it has none; cached in ``environment``."""
         if value in environment:
             return environment[value]
         self.visited += 1
@@ -126,7 +126,9 @@ class _Linear:
 
 
 def _is_one_integer(kind: TensorType) -> bool:
-    """Whether a value of this type is one integer; ui64 counts, for sums are followed modulo."""
+    """Whether a value of this type is one integer; ui64 counts, because sums are followed
+    modulo.
+    """
     return is_scalar_integer(replace(kind, dtype=kind.dtype.removeprefix("u"))) and (
         kind.dtype != "i1"
     )

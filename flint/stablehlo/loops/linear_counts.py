@@ -1,8 +1,8 @@
 """Trip counts of loops that compare a counter with a bound, without trying their iterations.
 
-The idea: what a condition ``i < n`` compares grows by a constant, so that the first iteration at
-which it is false is a division, as long as the counter has not left its type's range by then.  A
-loop of 10^18 iterations is counted as fast as one of ten.
+The idea: the counter in a condition ``i < n`` grows by a constant, so a division gives the first
+iteration for which it is false, unless the counter leaves its type's range before.  A loop of 10^18
+iterations is counted as fast as one of ten.
 
     first_false(compare(wrap(0 + 3 * iteration), 10))       # 4: 0, 3, 6, 9
 """
@@ -18,20 +18,20 @@ from flint.graph.scalars import Place, Scalar, bits_of, evaluate, levels
 
 #: The same comparison with its sides exchanged.
 _REVERSED = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE", "NE": "NE"}
-#: More places than this are not looked at one by one.
+#: The most places that are examined one by one.
 _MOST = 4096
 
 
 def first_false(
     predicate: Scalar, level: int, place: Place, cells: int
 ) -> NDArray[np.int64] | None:
-    """The first iteration at which a predicate is false, by cell; None where this does not say.
+    """The first iteration for which a predicate is false, by cell; None if this method cannot tell.
 
     Args:
-        predicate: over the iteration of ``level`` and what a place gives.
-        level: of the loop.
+        predicate: over the iteration of ``level`` and the values of a place.
+        level: level of the loop.
         place: shape [cells, 1].
-        cells: how many.
+        cells: number of cells.
     """
     if predicate.op != "compare" or predicate.value not in _REVERSED or cells > _MOST:
         return None

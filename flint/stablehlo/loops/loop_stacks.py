@@ -1,8 +1,8 @@
-"""Integers that a loop stacks up, one per iteration, for a later loop to read.
+"""Integers that a loop stores, one per iteration, for a later loop to read.
 
 The idea: ``jax.lax.scan`` keeps what the backward pass needs in buffers with a row per iteration,
-the branch that a ``lax.cond`` took among it.  Where that follows from the rank and the counter it
-does so in the later loop, too: what a row holds is the expression of the iteration that wrote it.
+including the branch that a ``lax.cond`` took.  If that follows from the rank and the counter, it
+does so in the later loop, too: a row has the expression of the iteration that wrote it.
 
     for i in range(4): rows[i] = (rank - i) % 4 <= rank       # forward
     for j in range(4): if rows[3 - j]: ...                    # (rank - (3 - j)) % 4 <= rank
@@ -31,7 +31,7 @@ from flint.graph.scalars import (
 from flint.stablehlo.read.records import Block, Module, Op
 from flint.stablehlo.values.elementwise import is_integer
 
-#: Iterations of the longest loop whose rows are kept.
+#: The most iterations of a loop whose rows are kept.
 MAX_ROWS = 2**20
 
 
@@ -41,7 +41,7 @@ class Stack:
 
     Attributes:
         element: what an iteration writes.
-        level: of the loop that wrote, whose iteration ``element`` may depend on.
+        level: level of the writing loop, whose iteration ``element`` may depend on.
         writer: the iteration that wrote each element.
     """
 
@@ -68,7 +68,7 @@ def stacked(
     level: int,
     scalar: Callable[[int], Scalar | None],
 ) -> Stack | None:
-    """What a loop stacks up in its argument ``number``; None where it is anything else.
+    """What a loop stores in its argument ``number``; None if it is anything else.
 
     Args:
         module: for types.
@@ -108,7 +108,7 @@ def read(
 def _place(
     shape: tuple[int, ...], starts: tuple[int, ...], scalar: Callable[[int], Scalar | None]
 ) -> Scalar | None:
-    """The index along the only dim that is longer than 1; in the others there is but one."""
+    """The index along the only dim that is longer than 1."""
     if len(starts) != len(shape) or max(shape, default=0) != math.prod(shape):
         return None
     return scalar(starts[shape.index(max(shape))])

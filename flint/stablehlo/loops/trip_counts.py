@@ -1,8 +1,8 @@
 """Trip counts: how often a loop runs, on each rank and in each iteration of the loops around it.
 
 The idea: a loop is counted when its condition is an integer expression over values that grow by a
-constant each iteration.  One that is compared with a bound, as JAX's ``i < n``, ends after a
-division (``linear_counts.py``).  Any other condition is evaluated for iteration 0, 1, 2 ... at once
+constant each iteration.  For a comparison with a bound, like JAX's ``i < n``, a division gives the
+count (``linear_counts.py``).  Any other condition is evaluated for iterations 0, 1, 2 ... at once
 with numpy, and the first false one is the trip count.
 
 The count may also follow from a few integers that the loop does not change (a bound that is an
@@ -14,8 +14,7 @@ iteration its own.
     for i in range(4):                 case(i): {}, {loop x 1}, {loop x 2}, {loop x 3}
         for j in range(i): ...
 
-Integers that change otherwise, but from what is known at first, are computed one iteration after
-the other, for a while.
+Integers with known initial values that change in another way are computed step by step, to a limit.
 """
 
 from __future__ import annotations
@@ -45,16 +44,15 @@ from flint.stablehlo.read.records import Block, Module
 from flint.stablehlo.values.arrays import Arrays, Lookup
 from flint.stablehlo.values.scalars import block_scalars
 
-#: With more distinct counts than this, the loop counts as not proved.
+#: With more distinct counts than this, the trip count is not proved.
 MAX_COUNTS = 4096
-#: Kinds of ranks x outer iterations that are evaluated.
+#: The most kinds of ranks x outer iterations that are evaluated.
 _MAX_PLACES = 2**22
-#: Entries of the table from a place's integers to its count.
+#: The most entries of the table from a place's integers to its count.
 _MAX_TABLE = 2**20
-#: Iterations x combinations that are evaluated in search of the last one; a longer loop counts as
-#: not proved.
+#: The most iterations x combinations evaluated to find the last one; longer loops are not proved.
 _MAX_EVALUATED = 2**25
-#: Iterations that are run one by one: enough to double or halve any integer.
+#: The most iterations that are run one by one: enough to double or halve any integer.
 MAX_STEPS = 128
 
 
@@ -64,7 +62,7 @@ class TripCount:
 
     Attributes:
         counts: the distinct numbers of iterations, ascending.
-        which: the index into ``counts``, by rank and the iterations of the loops around.
+        which: the index into ``counts``, by rank and the iterations of the enclosing loops.
         count: the number of iterations, by the same.
         known_by: proved, stated (by the module) or given (by the user).
     """
@@ -76,7 +74,7 @@ class TripCount:
 
 
 def always(count: int, known_by: str) -> TripCount:
-    """The count of a loop that runs equally often everywhere."""
+    """The count of a loop that runs the same number of times everywhere."""
     return TripCount((count,), constant(0), constant(count), known_by)
 
 
@@ -87,7 +85,7 @@ def going_on(
     outer: Lookup,
     arrays: Arrays,
 ) -> Scalar | None:
-    """The expression of a loop's condition; None where it has none.
+    """The expression of a loop's condition; None if it has none.
 
     Args:
         condition: the loop's condition.
@@ -106,8 +104,9 @@ def necessary(
     outer: Lookup,
     arrays: Arrays,
 ) -> Scalar | None:
-    """What must hold for a loop to go on, as far as it has an expression: ``i < 20 and not done``
-    needs ``i < 20``.  Arguments are those of ``going_on``."""
+    """A necessary condition for a loop to continue: ``i < 20 and not done`` needs ``i < 20``.
+    Arguments are those of ``going_on``.
+    """
     lookup = _expressions(condition, module, arguments, outer, arrays)
     makers = {value: op for op in condition.ops if op.name == "and" for value in op.results}
     found: Scalar | None = None
@@ -147,12 +146,13 @@ def trip_count(
     replicas: int,
     describe: Callable[[], str],
 ) -> TripCount | None:
-    """How often a loop runs that goes on while ``predicate``; None where that cannot be proved.
+    """How often a loop runs that continues while ``predicate`` holds; None if that cannot be
+    proved.
 
     Args:
-        predicate: over the rank, the iterations of the loops around and that of the loop itself.
-        around: the most iterations of each loop around, the outermost first.
-        partitions, replicas: of the module; rank = replica * partitions + partition.
+        predicate: over the rank, the iterations of the enclosing loops and that of the loop itself.
+        around: the most iterations of each enclosing loop, the outermost first.
+        partitions, replicas: those of the module; rank = replica * partitions + partition.
         describe: names the loop in errors.
 
     Raises:
@@ -200,7 +200,7 @@ def trip_count(
 
 
 def _different_ranks(parts: list[Scalar], partitions: int, replicas: int) -> NDArray[np.int64]:
-    """One of all ranks for which everything in ``parts`` that no iteration changes is equal."""
+    """One rank of each set with equal values of all parts that no iteration changes."""
     pieces = [
         piece
         for part in parts
@@ -223,7 +223,9 @@ def _place(rows: NDArray[np.int64], used: list[int], partitions: int, replicas: 
 def _place_in_table(
     parts: list[Scalar], place: Place, places: int
 ) -> tuple[Scalar, NDArray[np.int64], int] | None:
-    """One number for what ``parts`` are: its expression, its values, one more than the largest."""
+    """One number for the values of ``parts``: its expression, its values, and one more than the
+    largest.
+    """
     index, values, size = constant(0), np.zeros(places, dtype=np.int64), 1
     for part in parts:
         numbers = np.broadcast_to(np.asarray(evaluate(part, place)), values.shape)
@@ -243,7 +245,9 @@ def _place_in_table(
 def _first_false(
     predicate: Scalar, level: int, place: Place, cells: NDArray[np.int64]
 ) -> NDArray[np.int64] | None:
-    """The first iteration at which the predicate is false, for each cell; None if it never is."""
+    """The first iteration for which the predicate is false, for each cell; None if there is
+    none.
+    """
     trips = np.full(len(cells), -1, dtype=np.int64)
     start, length, evaluated = 0, max(64, 1024 // len(cells)), 0
     counts = level in levels(predicate)
@@ -270,9 +274,9 @@ def stepped_trips(
     outer: Lookup,
     arrays: Arrays,
 ) -> int | None:
-    """Iterations of a loop whose integers, known at first, do not grow by a constant.
+    """Iterations of a loop whose integers begin with known values but do not grow by a constant.
 
-    The integers of the body (a bound that is doubled) are computed iteration by iteration.
+    The integers of the body (such as a bound that is doubled) are computed iteration by iteration.
 
     Args:
         condition, body: the loop's.

@@ -1,8 +1,8 @@
-"""Attribute values as bytes: what a record's attributes may hold, and nothing else.
+"""Attribute values as bytes: only the types that a record's attributes may have.
 
 The idea: attributes are plain Python, arrays and replica groups (the table in ``records.py``).
-MessagePack has the plain part; arrays and groups, which many ops share, are entries of two tables
-and stand in the text as their numbers.  Lists become tuples.
+MessagePack encodes the plain part; arrays and groups, which many ops share, are entries of two
+tables and are encoded as their numbers.  Lists become tuples.
 
     writer = ValueWriter();  text = writer.text({"dimensions": (1, 0)})
     ValueReader(writer.arrays, writer.groups).value(text)     # {"dimensions": (1, 0)}
@@ -23,12 +23,12 @@ from flint.stablehlo.read.records import ReplicaGroups
 _ARRAY, _GROUPS = 1, 2
 #: Element types of arrays: rank tables, counters, indices; splats may be floats.
 _DTYPES = ("<i8", "<u8", "<f8")
-#: What MessagePack can write of Python's integers.
+#: The range of integers that MessagePack can write.
 _LEAST, _MOST = -(2**63), 2**64 - 1
 
 
 class PackedArray(msgspec.Struct, array_like=True, frozen=True):
-    """An array: its dims, the place of its element type in ``_DTYPES``, its bytes."""
+    """An array: its dims, the index of its element type in ``_DTYPES``, its bytes."""
 
     shape: tuple[int, ...]
     dtype: int
@@ -53,10 +53,10 @@ class ValueWriter:
         """Attributes in MessagePack.
 
         Raises:
-            TypeError: a value that no attribute has.
+            TypeError: a value of a type that no attribute has.
         """
         groups = attributes.get("groups")
-        if groups is not None:  # a dataclass, of which MessagePack would make a dictionary
+        if groups is not None:  # a dataclass, which MessagePack would turn into a dictionary
             attributes = {**attributes, "groups": self._reference(groups)}
         try:
             return self._encoder.encode(attributes)
@@ -66,7 +66,7 @@ class ValueWriter:
     def _reference(self, value: object) -> msgspec.msgpack.Ext:
         known = self._by_identity.get(id(value))
         if known is None:
-            # The value is kept, so that its identity is not given to another one.
+            # The value is kept, so that its id is not reused.
             known = self._by_identity[id(value)] = value, self._entry(value)
         return known[1]
 
@@ -94,7 +94,7 @@ def _packed(array: NDArray[Any]) -> PackedArray:
 
 
 def _without_wide_integers(value: Any) -> Any:
-    """A value in which integers of more than 64 bits, which no rule reads, are texts."""
+    """A value with integers of more than 64 bits, which no rule reads, replaced by text."""
     if isinstance(value, int) and not _LEAST <= value <= _MOST:
         return str(value)
     if isinstance(value, dict):
@@ -111,7 +111,7 @@ class ValueReader:
         arrays, groups: the writer's tables.
 
     Raises:
-        ValueError, TypeError: tables that no writer has made.
+        ValueError, TypeError: the tables are not a writer's.
     """
 
     def __init__(self, arrays: Sequence[PackedArray], groups: Sequence[bytes]) -> None:
@@ -123,7 +123,7 @@ class ValueReader:
         """The value of a text; lists are tuples.
 
         Raises:
-            msgspec.DecodeError, LookupError: no writer has made it.
+            msgspec.DecodeError, LookupError: it is not a writer's.
         """
         return _tuples(self._decoder.decode(text))
 

@@ -1,8 +1,8 @@
 """Modules as bytes, so that the process that reads a file need not be the one that uses it.
 
-The idea: ops become columns in MessagePack, and what many of them share (names, attributes, places
-in the source) stands in tables once; blocks come after those inside their ops.  Nothing in the
-bytes is code, and whoever unpacks them trusts none: each number is checked before it is used.
+The idea: ops become columns in MessagePack, and shared values (names, attributes, places in the
+source) are stored once in tables; blocks come after those inside their ops.  The bytes contain no
+code, and unpacking does not trust them: each number is checked before it is used.
 
     unpacked(packed(module))        # an equal Module; its locations are resolved
 """
@@ -29,7 +29,7 @@ _Row: TypeAlias = Annotated[int, Meta(ge=-1)]
 _Values: TypeAlias = tuple[_Natural, ...]
 _Source: TypeAlias = tuple[str, str, int, str, str]
 
-#: Fields of a module that are written as they are.
+#: Fields of a module that are written unchanged.
 _PLAIN = (
     "name", "num_partitions", "num_replicas", "meshes", "donated", "donors", "input_shardings",
     "output_shardings", "input_names", "input_roles", "partitioned", "warnings", "scheduled",
@@ -85,7 +85,7 @@ class PackedModule(msgspec.Struct, frozen=True):
 
 
 class _Numbers(dict[Any, int]):
-    """Numbers of things in the order in which they first appear; what is given as None has -1."""
+    """Numbers of objects in order of first appearance; None has -1."""
 
     def __init__(self) -> None:
         super().__init__({None: -1})
@@ -95,7 +95,7 @@ class _Numbers(dict[Any, int]):
         return number
 
     def rows(self) -> list[Any]:
-        """What has a number, in the order of the numbers."""
+        """The objects, in the order of their numbers."""
         return list(self)[1:]
 
 
@@ -144,7 +144,7 @@ class _Packing:
 
 @uncollected
 def packed(module: Module) -> bytes:
-    """A module as bytes; where its ops come from is looked up now."""
+    """A module as bytes; the origins of its ops are resolved now."""
     packing = _Packing()
     functions = {name: packing.block(block) for name, block in module.functions.items()}
     sources = [_source(module.location, place) for place in packing.places.rows()]
@@ -185,11 +185,11 @@ def unpacked(data: bytes, name: str = "<module>") -> Module:
     """The module of ``packed``.
 
     Args:
-        data: what that gave.
-        name: of the file, for the error.
+        data: the bytes from ``packed``.
+        name: the file's name, for the error.
 
     Raises:
-        FlintError: not what ``packed`` makes.
+        FlintError: not bytes from ``packed``.
     """
     try:
         found = msgspec.msgpack.decode(data, type=PackedModule)
@@ -212,7 +212,7 @@ def _blocks(found: PackedModule) -> list[Block]:
     """All blocks of a packed module.
 
     Raises:
-        ValueError, LookupError: columns that contradict each other.
+        ValueError, LookupError: the columns contradict each other.
     """
     ends = [part for args, _, yields in found.blocks for part in (args, yields)]
     _check_below(len(found.value_type), chain.from_iterable([*found.operands, *found.results]))
@@ -225,7 +225,7 @@ def _blocks(found: PackedModule) -> list[Block]:
     if {*lengths} != {bounds[-1]}:
         raise ValueError(f"blocks of {bounds[-1]} ops for columns of other lengths")
     reader = ValueReader(found.arrays, found.groups)
-    # What stands at -1 is none.
+    # Index -1 means none.
     attributes = [*map(reader.value, found.attributes), None]
     places = [*range(len(found.sources)), None]
     ops = list(

@@ -112,7 +112,7 @@ def _composite(op: Any, reader: Any) -> dict[str, Any]:
 
 
 def entries(attribute: Any) -> Any:
-    """The named attributes of a dictionary; the bindings' stubs lack that it is iterable."""
+    """The named attributes of a dictionary; the bindings' stubs do not declare it iterable."""
     return ir.DictAttr(attribute)
 
 
@@ -136,7 +136,7 @@ def plain(attribute: Any) -> Any:
 
 
 def _listed(op: Any, name: str) -> Any:
-    """The items of an array attribute, none where it is not given."""
+    """The items of an array attribute; empty if it is missing."""
     return ir.ArrayAttr(op.attributes[name]) if name in op.attributes else ()
 
 

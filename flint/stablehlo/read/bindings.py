@@ -1,8 +1,8 @@
-"""The one door to jaxlib's MLIR bindings.
+"""The only module that imports jaxlib's MLIR bindings.
 
 The idea: everything that depends on jaxlib's Python bindings for StableHLO, CHLO, MHLO and Shardy
-is imported here (without importing jax, which would cost half a second), version-checked, and
-handed on.  Known to work: jaxlib 0.8.3 to 0.10.2.
+is imported here (without importing jax, which would cost half a second) and version-checked.  Known
+to work: jaxlib 0.8.3 to 0.10.2.
 
     module = parse(open("model.mlirbc", "rb").read(), "model.mlirbc")
     module.operation.name        # "builtin.module"
@@ -41,11 +41,11 @@ __all__ = [
 #: VHLO portable artifacts are MLIR bytecode whose producer string starts with this.
 _VHLO_PRODUCER = b"StableHLO_v"
 _BYTECODE_MAGIC = b"ML\xefR"
-#: A pass that needs the dialect of quantised types; to run one is the only way to load it.
+#: A pass that needs the dialect of quantised types; running one is the only way to load it.
 _LOADS_QUANT = "builtin.module(vhlo-legalize-to-stablehlo)"
 
 
-#: Kind of a location -> its class, and the method that says so in jaxlib before 0.10.
+#: Kind of a location -> its class, and the method that tests for it in jaxlib before 0.10.
 _LOCATIONS = {
     "name": ("NameLoc", "is_a_name"),
     "file": ("FileLineColLoc", "is_a_file"),
@@ -71,13 +71,13 @@ def _registry() -> Any:
 
 
 def make_context() -> Any:
-    """A context that knows the dialects that StableHLO modules of JAX, PyTorch and XLA use."""
+    """A context with the dialects that StableHLO modules of JAX, PyTorch and XLA use."""
     context = ir.Context()
     context.append_dialect_registry(_registry())
     context.load_all_available_dialects()
     # Ops of unknown dialects become nodes with a warning instead of parse errors.
     context.allow_unregistered_dialects = True
-    # Its threads do nothing for us, and processes with threads do not fork well.
+    # Its threads are not needed, and processes with threads do not fork well.
     context.enable_multithreading(False)
     for register in (
         sdy.register_dialect,
@@ -100,7 +100,7 @@ def parse(data: bytes, name: str = "<module>") -> Any:
         An ``ir.Module``; its context stays alive with it.
 
     Raises:
-        FlintError: the bytes are no module that the installed jaxlib can read.
+        FlintError: the bytes are not a module that the installed jaxlib can read.
     """
     context = make_context()
     try:
@@ -122,7 +122,7 @@ def parse(data: bytes, name: str = "<module>") -> Any:
 
 
 def _load_quantised_types(context: Any) -> None:
-    """Let ``!quant.uniform`` be a type of its own: StableHLO's ops refuse one they do not know."""
+    """Register ``!quant.uniform`` as a type: StableHLO's ops refuse unknown types."""
     stablehlo.register_stablehlo_passes()
     with context:
         passes = passmanager.PassManager.parse(_LOADS_QUANT)
@@ -143,7 +143,7 @@ def attribute_text(attribute: Any) -> str:
     """A string attribute's value, or any other attribute's MLIR text.
 
     Raises:
-        UnicodeDecodeError: bytecode may hold a string that is no text.
+        UnicodeDecodeError: the string is not text, which bytecode allows.
     """
     if isinstance(attribute, ir.StringAttr):
         try:

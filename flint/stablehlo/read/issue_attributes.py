@@ -1,7 +1,8 @@
 """How recorded modules describe their ops: discardable attributes ``flint.*``.
 
 The idea: a recorder writes on every op how the framework issued it; the attributes survive bytecode
-and other tools ignore them.  A module that has them is marked, so that others are not searched.
+and other tools ignore them.  A module that has them is marked, so that other modules are not
+searched.
 
     %3 = stablehlo.composite "aten.mm.default" %1, %2 {flint.id = 7 : i64, flint.stream = 2 : i64,
          flint.after = array<i64: 4, 5>, flint.phase = "backward", flint.module = "layers.0.wq"}
@@ -22,8 +23,7 @@ from flint.stablehlo.read.records import Issue, SourceInfo
 
 #: On the module: it is recorded.
 RECORDED = "flint.recorded"
-#: On the module: what it asked the allocator for (``Allocations.rows``, i64), with segments that
-#: grow or not (bool).
+#: On the module: its allocations (``Allocations.rows``, i64), and whether segments grow (bool).
 ALLOCATIONS, EXPANDABLE = "flint.allocations", "flint.expandable_segments"
 #: On an op: number of the recorded op (i64).
 ID = "flint.id"
@@ -38,10 +38,10 @@ ROLE, NAME = "flint.role", "flint.name"
 
 
 def allocations_of(attributes: Any) -> Allocations | None:
-    """What a recorded module asked the allocator for; None where it does not say.
+    """The allocations of a recorded module; None if it has none.
 
     Raises:
-        FlintError: it says what cannot be.
+        FlintError: they are impossible.
     """
     if ALLOCATIONS not in attributes:
         return None
@@ -68,7 +68,7 @@ def issue_of(op: Any) -> Issue | None:
 
 
 def location_of(op: Any) -> tuple[Any, str, str]:
-    """Something hashable that ``recorded_source`` turns into where an op comes from."""
+    """A hashable key that ``recorded_source`` turns into an op's origin."""
     attributes = op.attributes
     return op.location.attr, text(attributes, MODULE), text(attributes, PHASE)
 
@@ -80,5 +80,5 @@ def recorded_source(location: tuple[Any, str, str]) -> SourceInfo:
 
 
 def text(attributes: Any, key: str) -> str:
-    """A string attribute, "" where it is missing."""
+    """A string attribute; "" if it is missing."""
     return str(ir.StringAttr(attributes[key]).value) if key in attributes else ""

@@ -18,7 +18,7 @@ def source_of_attribute(attribute: Any) -> SourceInfo:
 
 
 def source_info(location: Any) -> SourceInfo:
-    """Name path, file and line of an ``ir.Location`` (empty where it is unknown)."""
+    """Name path, file and line of an ``ir.Location`` (empty if unknown)."""
     name = ""
     queue = [location]
     steps = 0

@@ -50,17 +50,17 @@ def read_mlir(data: bytes, name: str = "<module>", entry: str | None = None) -> 
         entry: the function to start from; default ``main``, else the only public one.
 
     Raises:
-        FlintError: not a module, no entry function, a callee that is missing, an unknown type.
+        FlintError: not a module, no entry function, a missing callee, or an unknown type.
     """
     return from_ir(parse(data, name), name, entry)
 
 
 @uncollected
 def from_ir(module: Any, name: str = "<module>", entry: str | None = None) -> Module:
-    """Records of a module that is parsed already (an ``ir.Module``).
+    """Records of an already parsed module (an ``ir.Module``).
 
     Raises:
-        FlintError: no entry function, a callee that is missing, an unknown element type.
+        FlintError: no entry function, a missing callee, or an unknown element type.
     """
     return _Reader(module, name).read(entry)
 
@@ -73,7 +73,7 @@ class _Reader:
         self.ids: dict[Any, int] = {}
         self.value_type: list[int] = []
         self.pending: list[str] = []
-        #: What attributes that many ops share have been decoded to.
+        #: Decoded values of attributes that many ops share.
         self.groups: dict[Any, ReplicaGroups] = {}
         self.pairs: dict[Any, NDArray[np.int64]] = {}
         self.short_names: dict[str, str] = {}
@@ -260,10 +260,10 @@ def _listed(functions: dict[str, Any]) -> str:
 
 
 def _integer(attributes: Any, key: str) -> int:
-    """An attribute's number, 1 where there is none.
+    """An attribute's number, 1 if there is none.
 
     Raises:
-        FlintError: it is something else, which the bindings say in several ways.
+        FlintError: it is something else, which the bindings report in several ways.
     """
     if key not in attributes:
         return 1

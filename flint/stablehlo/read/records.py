@@ -1,9 +1,9 @@
-"""Op records: what a reader hands to the walker.
+"""Op records: what a reader passes to the walker.
 
-The idea: two readers (MLIR modules here, HLO protos in ``hlo/``) bring their
-input into one plain form, so that one table of rules and one walker serve both.  A record holds the
-op's StableHLO name, values as module-wide integers, and only those attributes that a rule reads.
-Records live for one conversion; what stays is the ``WorkloadGraph``.
+The idea: two readers (MLIR modules here, HLO protos in ``hlo/``) convert their input into one plain
+form, so that one table of rules and one walker serve both.  A record has the op's StableHLO name,
+values as module-wide integers, and only those attributes that a rule reads. Records exist for one
+conversion; the result is the ``WorkloadGraph``.
 
     %2 = stablehlo.dot_general %0, %1, contracting_dims = [1] x [0]
     Op("dot_general", operands=(0, 1), results=(2,), attrs={"lhs_contracting": (1,), ...})
@@ -69,12 +69,12 @@ from flint.graph.tensor_types import TensorType
 if TYPE_CHECKING:
     from flint.graph.allocations import Allocations
 
-#: Where frontends attach what they know of a custom call (StableHLO's name for HLO's field), and
-#: the entry with what a kernel computes, which is also the record's attribute.
+#: Where frontends attach what they know about a custom call (StableHLO's name for HLO's field), and
+#: the entry with a kernel's work, which is also the record's attribute.
 FRONTEND_ATTRIBUTES = "mhlo.frontend_attributes"
 COST_ESTIMATE = "flint.cost_estimate"
 
-#: Warnings of readers: a dim whose size the program does not fix.
+#: Warnings of readers about a dim whose size the program does not fix.
 BOUNDED = "a dynamic dim: counted at its bound"
 UNBOUNDED = "a dynamic dim without a bound: counted as 1 (refine the shapes first)"
 
@@ -87,7 +87,7 @@ class Op:
             (``"chlo.erf"``, ``"sdy.sharding_constraint"``, ``"mhlo.copy"``).
         operands: value ids.
         results: value ids.
-        attrs: what the rules need (see the module's table); None without any.
+        attrs: attributes that rules need (see the module's table); None if there are none.
         regions: blocks of the op's regions, one block each.
         loc: anything hashable that the module's ``location`` function turns into a ``SourceInfo``.
     """
@@ -139,7 +139,7 @@ class ReplicaGroups:
         mesh: (mesh as ((axis, size), ...), axes as ((name, None) | (name, (pre_size, size)), ...)):
             groups along mesh axes, ``(pre_size, size)`` selecting a sub-axis as in Shardy. An
             optional explicit device order of the mesh follows as a third entry (int64 array).
-        All three None (or an empty table): one group of everybody.
+        All three None (or an empty table): one group of all ranks.
     """
 
     table: NDArray[np.int64] | None = None
@@ -151,7 +151,7 @@ class ReplicaGroups:
 class SourceInfo:
     """Where an op comes from: the framework's op path and the user's source line ("" unknown).
 
-    ``layer`` and ``phase`` are stated by recorded modules; elsewhere they follow from the op path.
+    Recorded modules state ``layer`` and ``phase``; otherwise they follow from the op path.
     """
 
     name: str = ""
@@ -166,10 +166,10 @@ class Issue:
     """How a framework issued an op that a recorder has seen.
 
     Attributes:
-        number: its place in the recording; -1 for plumbing between kernels (a view), which takes
+        number: its position in the recording; -1 for plumbing between kernels (a view), which takes
             no time.
         stream: the stream it ran on.
-        after: numbers of the ops that it waited for, beyond those before it on its stream.
+        after: numbers of the ops that it waited for, in addition to those before it on its stream.
     """
 
     number: int = -1
@@ -191,17 +191,17 @@ class Module:
         donated: entry parameter number -> entry output index, for aliased buffers.
         donors: entry parameters whose buffers any output may take; the compiler chooses.
         input_shardings, output_shardings: XLA's or Shardy's sharding text per entry parameter.
-        input_names: names for entry parameters, where the source knows them.
+        input_names: names for entry parameters, if the source has them.
         location: ``Op.loc`` -> ``SourceInfo`` (None: no locations).
         partitioned: False while shapes are global: inputs are annotated with shardings over
             devices and no partitioner has run.
-        warnings: what the reader noticed, text -> count.
-        scheduled: the ops of a block stand in the order in which a backend issues them.
+        warnings: remarks of the reader, text -> count.
+        scheduled: the ops of a block are in the order in which a backend issues them.
         optimized: a backend has compiled it; its fusions and copies are kernels.
-        input_roles: role per entry parameter, where the source states it ("" unknown).
+        input_roles: role per entry parameter, if the source states it ("" if unknown).
         issues: first result of an op of ``main`` -> how it was issued; only recorded modules have
-            them, and their ops stand in the order in which a framework issued them.
-        allocations: what a framework asked its allocator for; only recorded modules say it.
+            them, and their ops are in the order in which a framework issued them.
+        allocations: the framework's allocations; only recorded modules have them.
     """
 
     name: str
@@ -253,7 +253,7 @@ def is_sharded(text: str) -> bool:
 
 
 def details(op: Op, value_type: list[int]) -> Hashable:
-    """Attributes and regions of an op, equal where rules cannot distinguish two ops.
+    """Attributes and regions of an op; equal if rules cannot distinguish two ops.
 
     Regions with more than ops without attributes are compared by identity.
     """

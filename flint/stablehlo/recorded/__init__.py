@@ -1,1 +1,1 @@
-"""Modules that carry an issue order: a framework's recording or a backend's schedule."""
+"""Modules with an issue order: a framework's recording or a backend's schedule."""

@@ -1,8 +1,8 @@
-"""Opened recorded modules: the ops of a composite keep its place among what was issued.
+"""Opened recorded modules: the ops of a composite keep its position in the issue order.
 
-The idea: a compiler decides anew what one kernel is, not what is issued when.  Composites become
-their ops, which come from where the composite does, and the recording's streams and waits hold for
-them (see ``fused_streams.py``).
+The idea: a compiler decides anew what one kernel is, but not the order of issue.  Composites become
+their ops, which get the composite's origin, and the recording's streams and waits apply to them
+(see ``fused_streams.py``).
 
     graph = issued(state, graph, scope)
 """
@@ -30,7 +30,7 @@ def issued(state: WalkState, graph: WorkloadGraph, scope: Scope) -> WorkloadGrap
     Args:
         state: of the walk of the recorded module.
         graph: as the walk gives it.
-        scope: what the ops' results are in the graph.
+        scope: the ops' results in the graph.
     """
     if not state.options.fuse:
         return issued_as_recorded(graph, state.module, scope)
@@ -70,7 +70,7 @@ def issued_in_parts(graph: WorkloadGraph, ops: Sequence[Opened]) -> WorkloadGrap
 def _without_copies(graph: WorkloadGraph, ops: Sequence[Opened]) -> WorkloadGraph:
     """``graph`` in which memory that was only allocated is not copied when it is written.
 
-    It stands in the module as zeros between kernels; elsewhere updates of a constant need a copy.
+    The module has it as zeros between kernels; otherwise updates of a constant need a copy.
     """
     between = np.ones(len(graph), dtype=bool)
     for item in ops:

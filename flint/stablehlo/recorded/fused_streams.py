@@ -1,23 +1,24 @@
-"""Streams of opened recordings: what was issued one after another stays so, op by op.
+"""Streams of opened recordings: the issue order is kept, op by op.
 
-The idea: fusing decides later what one kernel is, so that the ops of a stream are not chained one
-by one: neighbours could not be joined any more.  The order of streams is kept where they meet:
+The idea: fusing decides later what one kernel is, so the ops of a stream are not chained one by
+one, because then neighbours could not be joined.  The order of streams is kept where they meet:
 
-1. **A stream goes on in order.** What one of its ops waits for, of other streams, everything behind
-   it on its stream waits for too.  A device computes one thing at a time, in issue order, so that
-   an op of a stream is held up by nothing but what others wait for: together this is the stream.
-2. **Communications** wait for what stands before them on their own stream, by an edge, and for what
-   the recorder saw them wait for.  Their order is that of the recording.
-3. **No kernel reaches across.** What is only used behind a communication that has met its stream is
-   made before it: the communication waits for it, which fusing respects.  What is only used on
-   another stream is made on its own: the next op of its own stream waits for it.
+1. **A stream runs in order.** If one of its ops waits for another stream, all later ops of its
+   stream wait for that, too. A device computes one thing at a time, in issue order, so that only
+   waits for other streams delay an op: together this is the stream.
+2. **Communications** wait for earlier ops on their own stream, by an edge, and for what the
+   recorder saw them wait for. Their order is that of the recording.
+3. **No kernel reaches across.** A value that is only used after a communication that has met its
+   stream is made before it: the communication waits for it, which fusing respects. A value that is
+   only used on another stream is made separately: the next op of its own stream waits for it.
 
-Constants, broadcasts and views between composites have no place: they are made where they are used.
+Constants, broadcasts and views between composites have no fixed position: they are made where they
+are used.
 
     mm; all-reduce (waits for mm); add (of the all-reduce); embedding of the next batch
 
     add       -> all-reduce    data
-    embedding -> all-reduce    order: it stands behind the add on its stream
+    embedding -> all-reduce order: it comes after the add on its stream
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from flint.mesh.ragged import row_of_entry, total_by_row
 from flint.passes.columns import lists
 from flint.stablehlo.read.records import Issue
 
-#: The kernels or the communications of a stream -> the last of its nodes that is over.
+#: The kernels or the communications of a stream -> the last of its nodes that has ended.
 Moment = Mapping[tuple[int, bool], int]
 
 #: Roles whose ops may become part of a later op's kernel.
@@ -44,12 +45,12 @@ _JOINING = (Role.ELEMENTWISE, Role.MOVEMENT, Role.CONTRACTION)
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What became of a recorded op.
+    """A recorded op in the graph.
 
     Attributes:
         issue: how it was issued.
         nodes: its nodes in the graph; none if it only passes values through.
-        source: where it comes from, an index of the table of sources.
+        source: its origin, an index into the table of sources.
     """
 
     issue: Issue
@@ -58,7 +59,7 @@ class Opened:
 
 
 class Streams:
-    """The streams of a recording as they go on.
+    """The current state of a recording's streams.
 
     Attributes:
         edges: (node, the earlier one that it waits for, kind).
@@ -78,13 +79,13 @@ class Streams:
         ).tolist()
         self._stream = _streams_of(graph, ops)
         self._first_use, self._stays = _uses(self._before, self._stream)
-        #: Of every node that was met: what is over when it starts.
+        #: For every node so far: what has ended when it starts.
         self._clock: list[Moment] = []
-        #: By stream: what everything from here on waits for, its last kernel and communication.
+        #: By stream: what all later ops wait for, and its last kernel and communication.
         self._held: dict[int, Moment] = {}
         self._last: dict[tuple[int, bool], int] = {}
         self._moment: dict[int, Moment] = {}
-        #: Kernels of a stream that no communication has met.
+        #: Kernels of a stream that no communication has met yet.
         self._open: dict[int, list[int]] = {}
 
     def issue(self, item: Opened) -> None:
@@ -108,7 +109,7 @@ class Streams:
         self._moment[issue.number] = self._now(issue.stream)
 
     def _pass(self, end: int) -> None:
-        """Nodes up to ``end`` that have no place: they are where their operands are."""
+        """Nodes up to ``end`` without a fixed position: they are where their operands are."""
         for node in range(len(self._clock), end):
             clock: dict[tuple[int, bool], int] = {}
             for maker in self._before[node]:
@@ -140,14 +141,14 @@ class Streams:
             self._meet(node, clock)
 
     def _leave(self, node: int, stream: int) -> None:
-        """Let what its own stream does not use be over before the stream goes on."""
+        """Make values that their own stream does not use finish before the stream continues."""
         before = self._last.get((stream, False), -1)
         if before >= 0 and self._joins[before] and not self._stays[before]:
             self.edges.append((node, before, EdgeKind.STREAM))
         self._open.setdefault(stream, []).append(node)
 
     def _meet(self, node: int, clock: Moment) -> None:
-        """Let a communication wait for what is used only behind it."""
+        """Make a communication wait for values that are only used after it."""
         for (stream, communicates), last in clock.items():
             left = self._open.get(stream)
             if communicates or not left:
@@ -166,14 +167,14 @@ class Streams:
             self._held[stream] = merged
 
     def _over(self, node: int) -> Moment:
-        """What is over once a node is."""
+        """What has ended once a node has."""
         stream = self._stream[node]
         if stream is None:
             return self._clock[node]
         return {**self._clock[node], (stream, self._communicates[node]): node}
 
     def _now(self, stream: int) -> Moment:
-        """What is over once all that was issued on a stream is."""
+        """What has ended once everything issued on a stream has."""
         own = {
             (stream, kind): self._last[stream, kind]
             for kind in (True, False)
@@ -183,7 +184,7 @@ class Streams:
 
 
 def _streams_of(graph: WorkloadGraph, ops: Sequence[Opened]) -> list[int | None]:
-    """The stream in which each node has a place; None where it has none."""
+    """The stream in which each node has a fixed position; None if it has none."""
     placed = ~_made_where_used(graph)
     streams: list[int | None] = [None] * len(graph)
     for item in ops:
@@ -194,7 +195,7 @@ def _streams_of(graph: WorkloadGraph, ops: Sequence[Opened]) -> list[int | None]
 
 
 def _made_where_used(graph: WorkloadGraph) -> NDArray[np.bool_]:
-    """Constants, views and broadcasts: what kernels make for themselves, shape [nodes]."""
+    """Constants, views and broadcasts, which kernels make themselves, shape [nodes]."""
     owner = row_of_entry(graph.result_ptr)
     results = total_by_row(graph.value_bytes[graph.inputs :], owner, len(graph))
     operands: Ints = total_by_row(graph.value_bytes[graph.operand], graph.consumer, len(graph))
@@ -206,10 +207,10 @@ def _made_where_used(graph: WorkloadGraph) -> NDArray[np.bool_]:
 
 
 def _uses(before: Sequence[set[int]], stream: Sequence[int | None]) -> tuple[list[int], list[bool]]:
-    """Of every node the first that uses it (-1: none), and whether its own stream does."""
+    """For every node, its first user (-1: none), and whether its own stream uses it."""
     first_use = [-1] * len(before)
     stays = [True] * len(before)
-    # What has no place of its own is made where it is used first.
+    # A node without a fixed position is made where it is first used.
     home = list(stream)
     for node in range(len(before) - 1, -1, -1):
         for maker in before[node]:

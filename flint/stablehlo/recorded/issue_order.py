@@ -1,8 +1,8 @@
 """Recorded modules: streams, waits and views, from how the framework issued the ops.
 
-The idea: data edges come from the module's values.  What a device does beyond them is put on as
-order edges: the ops of a stream run one after another, and an op waits for the events, works and
-earlier users of memory that the recorder saw it wait for.  A view between kernels takes no time.
+The idea: data edges come from the module's values.  Other waits of a device are added as order
+edges: the ops of a stream run one after another, and an op waits for the events, works and earlier
+users of memory that the recorder saw it wait for.  A view between kernels takes no time.
 
     graph = issued(graph, {node: Issue(7, stream=2, after=(4, 5)), ...})
 """
@@ -30,7 +30,7 @@ def issued_as_recorded(graph: WorkloadGraph, module: Module, scope: Scope) -> Wo
     Args:
         graph: as the walk gives it.
         module: the records, with ``issues``.
-        scope: what the ops' results are in the graph.
+        scope: the ops' results in the graph.
     """
     node_of = scope.builder.producer_of
     issues = {node_of(scope.values[value]): issue for value, issue in module.issues.items()}

@@ -1,16 +1,16 @@
-"""Scheduled modules: the order in which a backend issues kernels, and what runs beside them.
+"""Scheduled modules: the order in which a backend issues kernels, and what runs concurrently.
 
-The idea: a backend's schedule is one stream of kernels.  What it starts and awaits later (an
-asynchronous collective, a copy by a DMA engine) runs beside that stream: it begins when the stream
-has come to its start, and the stream goes on past its end only when it is done.
+The idea: a backend's schedule is one stream of kernels.  Operations that it starts and awaits later
+(an asynchronous collective, a copy by a DMA engine) run concurrently: such an operation begins when
+the stream reaches its start, and the stream passes its end only when it is done.
 
     matmul; all-reduce-start; matmul.1; all-reduce-done; add
 
-    matmul.1 -> matmul      stream       the start waits for what stands before it (order), the
-    done     -> matmul.1    stream       end for the all-reduce (data), what stands behind the
+    matmul.1 -> matmul      stream the start waits for what comes before it (order), the
+    done     -> matmul.1    stream end for the all-reduce (data), what comes after the
     add      -> done        stream       end for the end
 
-A loop's iterations, bodies and branches are schedules of their own; constants and views are no
+A loop's iterations, bodies and branches are separate schedules; constants and views are not
 kernels.
 """
 
@@ -30,7 +30,7 @@ from flint.passes.order_edges import with_edges
 DONE = "async_done"
 
 
-#: What a kernel of a single op does, by the op's role.
+#: The kind of a kernel with a single op, by the op's role.
 _DOES = {
     Role.ELEMENTWISE: "elementwise",
     Role.MOVEMENT: "movement",
@@ -44,8 +44,8 @@ _DOES = {
 def issued_as_scheduled(graph: WorkloadGraph) -> WorkloadGraph:
     """``graph`` (nodes in the order of the schedule) with the schedule's edges, in bodies too.
 
-    Kernels become OPAQUE: the backend has decided what one kernel is.  What those of a single op do
-    stands in ``tables.heroes``.
+    Kernels become OPAQUE: the backend has decided what one kernel is.  The kinds of those with a
+    single op are in ``tables.heroes``.
     """
     return _issued(_with_heroes(graph))
 
@@ -81,8 +81,8 @@ def _is_done(graph: WorkloadGraph) -> NDArray[np.bool_]:
 def _awaited(graph: WorkloadGraph, done: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Nodes that were started: an end of this block waits for them.
 
-    Messages are never in the stream, also where their end is another iteration's: a receive there
-    would wait for a send that another rank has behind its own receive.
+    Messages are never in the stream, even if their end is in another iteration: otherwise a receive
+    would wait for a send that comes after another rank's own receive.
     """
     messages = np.array(
         [item.kind in ("recv", "send") for item in graph.tables.communications], dtype=bool

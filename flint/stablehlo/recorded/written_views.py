@@ -1,9 +1,8 @@
 """Opened recordings: ops in place that write through a view.
 
-The idea: between composites, a tensor that is a view of another one is a slice of its value, and
-writing to it an update of the value with the slice's new contents.  Where an op in place makes
-these contents, nothing goes there and back: slice and update are names of memory that the op
-writes where it lies.
+The idea: between composites, a view of a tensor is a slice of its value, and writing to the view is
+an update of the value with the slice's new content.  If an in-place op makes this content, nothing
+is copied: slice and update are names of memory that the op writes in place.
 
     %1 = slice %cache                                       %1 is a view of %cache
     %2 = composite "aten.index_copy_.default" %1, ...       writes a row of it
@@ -34,7 +33,7 @@ class _Views:
 
     Attributes:
         names: results of such ops.
-        back: of these, the results of updates: names of what they would have written.
+        back: those of them that are results of updates: names of what they would have written.
     """
 
     names: set[int] = field(default_factory=set)
@@ -82,7 +81,7 @@ def _written_views(module: Module) -> _Views:
 
 
 def _before(value: int, makers: Mapping[int, Op], plumbing: set[int]) -> list[Op]:
-    """The views between a value and the memory that it is a view of, the last one first."""
+    """The views between a value and its memory, the last one first."""
     found = []
     while value in plumbing and makers[value].name in (*_RENAMING, "slice"):
         found.append(makers[value])
@@ -98,7 +97,7 @@ def _look(
     makers: Mapping[int, Op],
     users: Mapping[int, list[Op]],
 ) -> None:
-    """Enter the views of one operand that is written in place, with its result's."""
+    """Add the views of one operand that is written in place, and those of its result."""
     slices = [op for op in before if op.name == "slice"]
     if len(slices) > 1:
         return
@@ -112,7 +111,7 @@ def _look(
 
 
 def _after(value: int, users: Mapping[int, list[Op]]) -> tuple[list[Op], Op | None]:
-    """The views of a result on its way back, and the update with it."""
+    """The views of a result on its way back, and the update."""
     found: list[Op] = []
     while True:
         back = [
@@ -129,7 +128,7 @@ def _after(value: int, users: Mapping[int, list[Op]]) -> tuple[list[Op], Op | No
 
 
 def _same_place(module: Module, taken: Op, written: Op, makers: Mapping[int, Op]) -> bool:
-    """Whether an update writes where a slice was taken, of the same contents."""
+    """Whether an update writes to where a slice was taken from the same value."""
     starts = []
     for value in written.operands[2:]:
         maker = makers.get(value)
@@ -147,7 +146,7 @@ def _same_place(module: Module, taken: Op, written: Op, makers: Mapping[int, Op]
 
 
 def _memory(value: int, makers: Mapping[int, Op]) -> int:
-    """The value that this one is another shape of."""
+    """The value of which this one is a reshape."""
     while value in makers and makers[value].name == "reshape":
         value = makers[value].operands[0]
     return value

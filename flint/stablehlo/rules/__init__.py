@@ -82,11 +82,11 @@ _CUSTOM_CALLS = frozenset(("custom_call", "mhlo.custom_call"))
 
 
 def rule_for(op: Op) -> tuple[Rule, bool]:
-    """The rule of ``op``, and whether it is a rule of its own.
+    """The rule of ``op``, and whether the op is known.
 
     A custom call is looked up by its target, also where the target names an op (``mhlo.topk``,
-    ``chlo.erf``: the portable spelling of ops that StableHLO lacks).  For what is not known the
-    rule is one kernel that reads its operands and writes its results; the second value is False.
+    ``chlo.erf``: the portable spelling of ops that StableHLO lacks).  For an unknown op the rule is
+    one kernel that reads its operands and writes its results; the second value is False.
     """
     name = op.name
     if name in _CUSTOM_CALLS:
@@ -125,7 +125,7 @@ def work_of(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Wo
     """The work of ``op`` by its rule.
 
     Raises:
-        FlintError: the op contradicts itself (too few operands, dims that do not exist).
+        FlintError: the op is inconsistent (too few operands, dims that do not exist).
     """
     try:
         return rule_for(op)[0].work(op, ins, outs)

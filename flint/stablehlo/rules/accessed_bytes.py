@@ -1,10 +1,10 @@
 """Bytes that a kernel of several ops accesses.
 
-The idea: a fusion computes in registers, so that only what crosses its boundary is memory traffic,
-and of that only what is *accessed*: a parameter that is sliced inside is read slice by slice, a
-buffer that is updated in place is written where the update goes and read not at all.  These are the
+The idea: a fusion computes in registers, so only data that crosses its boundary is memory traffic,
+and only the part that is *accessed*: a parameter that is sliced inside is read slice by slice, and
+a buffer that is updated in place is written only at the update and not read.  These are the
 conventions of XLA's ``HloCostAnalysis`` (``HandleFusion``, ``FusionParameterReadBytes``), and tests
-compare every kernel of compiled modules with it.  Where XLA's stops, this one goes on:
+compare every kernel of compiled modules with it.  This analysis goes further than XLA's:
 
     access behind a bitcast, or of an update     XLA: the whole buffer     here: what is accessed
     gather and scatter in a loop fusion          the whole table           rows taken, updates
@@ -15,7 +15,7 @@ compare every kernel of compiled modules with it.  Where XLA's stops, this one g
     parameter that two broadcasts read           twice                     once
 
     fusion(stack, x, i) { ROOT dynamic_update_slice(p0, convert(p1), p2) }
-    reads x and i, writes as much as x's conversion takes; the rest of the stack is aliased
+    reads x and i, writes as much as the conversion of x; the rest of the stack is aliased
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from __future__ import annotations
 from flint.stablehlo.read.records import Block, Module, Op
 from flint.stablehlo.rules.library_calls import stated_bytes
 
-#: A bitcast: an access behind it is an access of its operand.
+#: A bitcast: an access of its result is an access of its operand.
 VIEW = "reshape"
 CONSTANT = "constant"
 
-#: Constants of at most so many elements are part of a kernel's code, as in XLA.
+#: Constants of at most this many elements are part of a kernel's code, as in XLA.
 IMMEDIATE_ELEMENTS = 8
 
-#: Ops that read as much of their first operand as they give, a gather at most all of it.
+#: Ops that read as much of their first operand as their result has; a gather at most all of it.
 _TAKE = frozenset({"slice", "dynamic_slice", "gather"})
 
 #: Ops whose regions use values that are not among their operands.
@@ -41,7 +41,7 @@ _UPDATES = frozenset({"dynamic_update_slice", "scatter"})
 
 
 def accessed_bytes(module: Module, body: Block) -> tuple[int, int, int]:
-    """(read, written, aliased) bytes of a kernel that updates in place what it can.
+    """(read, written, aliased) bytes of a kernel that updates in place where possible.
 
     Args:
         module: whose values they are.
@@ -72,7 +72,7 @@ def updated_arguments(module: Module, body: Block) -> dict[int, int]:
 
 
 def constant_bytes(module: Module, body: Block) -> int:
-    """Bytes of a fusion's constants that are too large to stand in the kernel's code."""
+    """Bytes of a fusion's constants that are too large for the kernel's code."""
     types = [module.type_of(op.results[0]) for op in body.ops if op.name == CONSTANT]
     return sum(item.bytes for item in types if item.elements > IMMEDIATE_ELEMENTS)
 
@@ -89,9 +89,9 @@ def copied_bytes(module: Module, body: Block) -> tuple[int, int, int]:
 
 
 def taken_bytes(module: Module, body: Block) -> tuple[int, ...]:
-    """Bytes of each argument that a kernel reads which writes its results elsewhere.
+    """Bytes of each argument that a kernel reads if it writes its results elsewhere.
 
-    The rows of a table that are looked up, the slices that are taken; the whole of anything else.
+    Looked-up rows of a table, slices, and anything else in full.
 
     Args:
         module: whose values they are.
@@ -104,9 +104,9 @@ def taken_bytes(module: Module, body: Block) -> tuple[int, ...]:
 
 
 class _Accesses:
-    """What the ops of one fused computation touch.
+    """What the ops of one fused computation access.
 
-    ``known`` has the same of the computations inside, by identity, so that each is looked at once.
+    ``known`` has the same for the computations inside, by identity, so that each is analysed once.
     """
 
     def __init__(self, module: Module, body: Block, known: dict[int, _Accesses]) -> None:
@@ -146,7 +146,7 @@ class _Accesses:
         return parts
 
     def made(self, value: int) -> int:
-        """Bytes of a result that are written where nothing is updated in place."""
+        """Bytes of a result that are written if nothing is updated in place."""
         maker = self.makers.get(value)
         stated = None if maker is None else stated_bytes(maker)
         if maker is None or stated is None:
@@ -154,7 +154,9 @@ class _Accesses:
         return min(stated[1][maker.results.index(value)], self._bytes(value))
 
     def written(self, value: int) -> int:
-        """Bytes of a result that are written: of an argument updated in place, the updates'."""
+        """Bytes of a result that are written; for an argument updated in place, those of the
+        updates.
+        """
         if not self._updated(value):
             return self._bytes(value)
         maker = self._maker(value)
@@ -165,7 +167,7 @@ class _Accesses:
         return total
 
     def _read(self, value: int) -> tuple[int, bool]:
-        """(bytes of its parts that are read, whether it is read as a whole)."""
+        """(bytes of the parts of a value that are read, whether it is read as a whole)."""
         if value not in self._found:
             self._found[value] = self._look(value)
         return self._found[value]
@@ -231,12 +233,12 @@ class _Accesses:
 
 
 def _update(op: Op) -> int:
-    """The operand that an update writes; a scatter's stands last."""
+    """The operand that an update writes; for a scatter, the last one."""
     return op.operands[1] if op.name == "dynamic_update_slice" else op.operands[-1]
 
 
 def _combines(op: Op) -> bool:
-    """Whether an update reads what stands where it writes: not if its region ignores that."""
+    """Whether an update reads the old content where it writes: not if its region ignores it."""
     if op.name != "scatter" or not op.regions:
         return op.name == "scatter"
     region = op.regions[0]

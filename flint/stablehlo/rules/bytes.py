@@ -1,9 +1,9 @@
 """Byte counts that many rules share.
 
-The idea: what an op reads and writes falls into few patterns; each is one work function here.  Two
-statements hold for every rule: ``read`` counts operands as accessed (one that is passed twice is
-read twice, as in XLA), and ``written + aliased`` covers the results' bytes, except for
-constants, which stand in memory already, and the triangle that a Cholesky leaves unwritten.
+The idea: there are few patterns of what an op reads and writes; each is one work function here. For
+every rule, ``read`` counts operands as accessed (one that is passed twice is read twice, as in
+XLA), and ``written + aliased`` covers the results' bytes, except for constants, which are in memory
+already, and the triangle that a Cholesky leaves unwritten.
 
     RULES["reverse"] = Rule(Role.MOVEMENT, boundary)
 """
@@ -18,7 +18,7 @@ from flint.stablehlo.read.records import Op
 
 
 def total_bytes(types: Sequence[TensorType]) -> int:
-    """Bytes of all ``types`` together."""
+    """Total bytes of all ``types``."""
     total = 0
     for tensor in types:
         total += tensor.bytes

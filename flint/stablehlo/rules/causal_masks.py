@@ -12,7 +12,7 @@ from flint.graph.work import WorkItem
 
 
 class Share(NamedTuple):
-    """How many of a matrix of scores are computed."""
+    """How many scores of a matrix are computed."""
 
     visible: int
     all: int
@@ -23,7 +23,7 @@ class Share(NamedTuple):
 
 
 def _at_least(rows: int, columns: int) -> int:
-    """Positions (i, j) with i >= j: 1 + 2 + 3 ..., and whole rows from where they are full."""
+    """Number of positions (i, j) with i >= j: 1 + 2 + 3 ..., then full rows."""
     rows = max(0, rows)
     growing = min(rows, columns)
     return growing * (growing + 1) // 2 + (rows - growing) * columns
@@ -40,19 +40,19 @@ DIRECTIONS = frozenset(_HELD)
 
 
 def positions_held(direction: str, rows: int, columns: int) -> int:
-    """Of how many positions (i, j) of a matrix ``i DIRECTION j`` holds."""
+    """For how many positions (i, j) of a matrix ``i DIRECTION j`` holds."""
     return _HELD[direction](rows, columns)
 
 
 def causal_share(queries: int, keys: int, window: int = 0) -> Share:
-    """What a causal mask leaves of a matrix of scores: query ``i`` sees keys 0 to ``i``.
+    """The part of a matrix of scores that a causal mask leaves: query ``i`` sees keys 0 to ``i``.
 
     Args:
-        queries, keys: of the matrix.
-        window: of those, how many of the last a query sees; 0 for all.
+        queries, keys: sizes of the matrix.
+        window: how many of the last of these keys a query sees; 0 for all.
     """
     visible = positions_held("GE", queries, keys)
     if window:
-        # What is further back than the window is what earlier queries see.
+        # Keys before the window are those that earlier queries see.
         visible -= positions_held("GE", queries - window, keys)
     return Share(visible, queries * keys)

@@ -1,4 +1,4 @@
-"""Communication: roles only; the walker computes from groups and types what is sent.
+"""Communication: only roles; the walker computes from groups and types what is sent.
 
 The idea: a collective's node is made by the walker (kind, communicator, bytes).  Its rule gives
 the role, with operands read and results written and no FLOPs: the additions of a reduction happen

@@ -69,7 +69,7 @@ def dot_general(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -
 def _scaled_dot(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
     """HLO's scaled-dot: a dot of narrow operands with block scales.
 
-    The scales stand after both operands, or each after its own: a scale is shorter along the
+    The scales come after both operands, or each after its own: a scale is shorter along the
     contraction, which distinguishes the right operand from the left one's scale.
     """
     k = _of(ins[0].shape, op.attr("lhs_contracting", ()), op)
@@ -114,12 +114,12 @@ def _einsum(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Wo
 
 
 def ragged_dot(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
-    """Each row of the left operand meets the right matrix of its own group, and no other.
+    """Each row of the left operand meets only the right matrix of its own group.
 
     In all three modes (ragged rows, ragged contraction, ragged batch) the multiply-adds are the
     left operand's elements times n, the right operand's free dims without the group dim, because
-    group sizes sum to the ragged dim.  Without attributes the dims stand in the
-    order [batch, m, k] x [group, batch, k, n].
+    group sizes sum to the ragged dim.  Without attributes the dims are in the order [batch, m, k] x
+    [group, batch, k, n].
     """
     lhs, rhs = ins[0].shape, ins[1].shape
     groups = max(0, len(rhs) - len(lhs))

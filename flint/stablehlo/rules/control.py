@@ -1,4 +1,5 @@
-"""Calls, loops, branches, terminators: what the walker opens, and kernels that it measures.
+"""Calls, loops, branches, terminators: ops that the walker opens, and kernels whose work it
+computes.
 
 The idea: a control op has no work of its own.  A composite, or a fusion of optimized HLO, is one
 kernel that reads its operands and writes its results; its FLOPs are those of the ops inside, which
@@ -14,7 +15,7 @@ from flint.stablehlo.rules.bytes import alias, boundary, nothing
 from flint.stablehlo.rules.names import names
 from flint.stablehlo.rules.rule import Rule
 
-#: PyTorch's ops that write their first argument: of ``aten.index_add_.default`` the rows alone.
+#: PyTorch's ops that write their first argument; ``aten.index_add_.default`` only some rows.
 _IN_PLACE = re.compile(r"aten\.\w*[^_\W]_\.")
 
 _CONTROL = names("async_start call case func.call func.return if return while")

@@ -29,7 +29,7 @@ from flint.stablehlo.rules.rule import Rule
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A known target: its rule, and how FLOPs are found (None: it is no kernel, it has none)."""
+    """A known target: its rule, and how FLOPs are found (None: it is not a kernel and has none)."""
 
     rule: Rule
     items: ItemRule | None = None
@@ -45,8 +45,9 @@ def _kernel(items: ItemRule) -> Target:
 
 
 def _library(items: ItemRule) -> Target:
-    """A kernel as of ``_kernel`` whose further results, vectors of bytes, are scratch space: they
-    are never read, and what the kernel keeps there is unknown."""
+    """A kernel like those of ``_kernel`` whose further results, vectors of bytes, are scratch
+    space: they are never read, and what the kernel stores there is unknown.
+    """
 
     def work(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
         scratch = [out for out in outs[1:] if out.dtype in ("i8", "ui8") and len(out.shape) == 1]
@@ -62,7 +63,7 @@ _MOVEMENT = Target(Rule(Role.MOVEMENT, boundary, types_only=False))
 _COLLECTIVE = Target(Rule(Role.COLLECTIVE, boundary, types_only=False))
 _UNKNOWN = _kernel(library.unknown_items)
 _STATED = _kernel(library.stated_items)
-#: Copies between memories; kernels take none of them in.
+#: Copies between memories, which are never part of a kernel.
 _TRANSFER = Target(Rule(Role.OPAQUE, boundary, types_only=False))
 _SORT = _kernel(library.sort_items)
 _TOP_K = _kernel(library.top_k_items)
@@ -150,12 +151,12 @@ def _find(target: str) -> Target | None:
 
 
 def is_known_custom_call(target: str) -> bool:
-    """Whether ``target`` stands in the table (by name or pattern)."""
+    """Whether ``target`` is in the table (by name or pattern)."""
     return _find(target) is not None
 
 
 def custom_call_rule(target: str) -> Rule:
-    """The rule of a target; for one that is not in the table, one kernel with boundary bytes."""
+    """The rule of a target; for an unknown one, a kernel with boundary bytes."""
     return (_find(target) or _UNLISTED).rule
 
 

@@ -1,9 +1,9 @@
 """Ops of other dialects that stay in a module: Shardy's, MHLO's own, CHLO's constants.
 
-The idea: only what no StableHLO op stands for is listed.  Every StableHLO op has an MHLO twin of
-the same name and meaning, whose rule is the same (see ``twins``).
+The idea: only ops without a StableHLO counterpart are listed.  Every StableHLO op has an MHLO twin
+of the same name and meaning, whose rule is the same (see ``twins``).
 
-Shardy's annotations state where data lies and move nothing; a program that still has them is at the
+Shardy's annotations state where data is and move nothing; a program that still has them is at the
 logical level, where communication is not decided yet.  ``sdy.all_slice`` takes a rank's own part.
 """
 

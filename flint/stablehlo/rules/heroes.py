@@ -1,12 +1,12 @@
-"""Heroes: what a compiled fusion does, told by what is inside, as XLA's emitters choose by it.
+"""Heroes: what a compiled fusion does, found from its content like the choice of XLA's emitters.
 
-The idea: a backend names its fusions as it likes (a TPU's are all called "fusion"), and most of
-what is inside comes along for free: which loop a kernel runs is decided by one op, its hero.  XLA's
-GPU backend looks for it from each root backwards through ops that keep the elements as they are; a
-reduction or a transpose found there has an emitter of its own, as have scatters, concatenations and
-updates in place, and everything else is a loop over the elements of the result (``FindHero`` and
-the choice of the emitter in XLA's ``hlo_fusion_analysis``).  Products come first: what is fused
-with one is its prologue and epilogue.
+The idea: a backend's names for fusions are arbitrary (a TPU's are all called "fusion"), and most of
+their ops are almost free: one op, the hero, decides which loop a kernel runs.  XLA's GPU backend
+looks for it from each root backwards through ops that keep the elements as they are; a reduction or
+a transpose found there has its own emitter, as do scatters, concatenations and in-place updates,
+and everything else is a loop over the elements of the result (``FindHero`` and the choice of the
+emitter in XLA's ``hlo_fusion_analysis``).  Products come first: ops fused with one are its prologue
+and epilogue.
 
     fusion(x) { ROOT convert(reduce(multiply(p0, p0))) }                  reduction
     fusion(a, b, c) { ROOT add(dot(p0, p1), p2) }                         gemm epilogue
@@ -26,7 +26,7 @@ from flint.stablehlo.rules.names import names
 #: Loops over elements: with arithmetic, and without.
 _LOOP, _MOVES = "elementwise", "movement"
 _REDUCTIONS: Final = frozenset(names("reduce reduce_window select_and_scatter"))
-#: What a kernel with such an op behind one of its roots is.
+#: The kind of a kernel with such an op before one of its roots.
 _FOUND: Final = {
     "sort": "sort",
     **dict.fromkeys(_REDUCTIONS, "reduction"),
@@ -36,21 +36,21 @@ _FOUND: Final = {
     "dynamic_update_slice": "update",
     "gather": "gather",
 }
-#: Of several roots with different heroes the first of these.
+#: With several roots of different heroes, the first of these counts.
 _FIRST: Final = tuple(dict.fromkeys(_FOUND.values()))
-#: Heroes that a kernel keeps if its root takes in other tensors as well.
+#: Heroes that a kernel keeps if its root also reads other tensors.
 _JOIN: Final = {"reduction", "transpose", "concatenate"}
-#: What keeps elements as they are.
+#: Ops that keep elements unchanged.
 _SAME: Final = frozenset(names("reshape mhlo.copy bitcast_convert"))
 _EXPONENTIALS: Final = frozenset(names("exponential exponential_minus_one"))
 
 
 def hero_of(module: Module, body: Block) -> str:
-    """What a fused computation does, in a word.
+    """What a fused computation does, in one word.
 
     Args:
-        module: whose values they are.
-        body: of the fusion.
+        module: the module with its values.
+        body: body of the fusion.
     """
     ops = list(_inside(body))
     inside = {op.name for op in ops}
@@ -62,13 +62,13 @@ def hero_of(module: Module, body: Block) -> str:
     known: dict[int, set[str]] = {}
     found = {hero for value in body.yields for hero in _heroes(module, value, makers, known)}
     if inside & _REDUCTIONS and "reduction" not in found:
-        found.discard("transpose")  # rows that are reduced inside are what the kernel goes along
+        found.discard("transpose")  # the kernel runs along the rows that are reduced inside
     for hero in _FIRST:
         if hero in found:
             return hero
     if inside & _REDUCTIONS:
         return "softmax" if inside & _EXPONENTIALS else "normalization"
-    # Arithmetic on one number is where a slice begins, unless the kernel makes no more than that.
+    # Arithmetic on one number computes a slice's offset, unless it is the kernel's result.
     largest = max((module.type_of(value).elements for value in body.yields), default=0)
     calculated = [module.type_of(op.results[0]).elements for op in ops if _calculates(op)]
     return _LOOP if any(size > 1 or largest <= 1 for size in calculated) else _MOVES
@@ -77,8 +77,8 @@ def hero_of(module: Module, body: Block) -> str:
 def _inside(body: Block) -> Iterator[Op]:
     """The ops of a fused computation and of fusions inside it, without reducers.
 
-    Fusions that share a computation share its ops, which come once: a few levels of fusions that
-    call the next one twice stand for more ops than can be looked at.
+    Fusions that share a computation share its ops, which are listed once: a few levels of fusions
+    that call the next one twice would have too many ops to examine.
     """
     pending, seen = [body], {id(body)}
     while pending:
@@ -99,7 +99,7 @@ def _calculates(op: Op) -> bool:
 
 
 def _is_calculated(body: Block) -> bool:
-    """Whether a root of a product's fusion is what arithmetic makes, more than a conversion."""
+    """Whether a root of a product's fusion results from arithmetic, not only from a conversion."""
     makers = _makers(body)
     roots = [makers[value] for value in body.yields if value in makers]
     return any(_calculates(op) and op.name != "convert" for op in roots)
@@ -108,9 +108,9 @@ def _is_calculated(body: Block) -> bool:
 def _heroes(
     module: Module, root: int, makers: dict[int, Op], known: dict[int, set[str]]
 ) -> set[str]:
-    """What is behind a root, through ops that keep its elements one by one; empty for a loop.
+    """The hero before a root, through ops that keep its elements one by one; empty for a loop.
 
-    ``known`` has the roots of fused computations that were looked at, which many may share.
+    ``known`` caches the roots of fused computations, which many fusions may share.
     """
     if root in known:
         return known[root]

@@ -1,10 +1,10 @@
-"""Scores that a kernel of attention never computes, because their positions hide them.
+"""Scores that an attention kernel never computes, because a mask by position hides them.
 
-The idea: fused attention (Dao et al., "FlashAttention-2", 2023, section 3.1) leaves out the blocks
-of scores that a causal mask hides.  A kernel's decomposition shows the mask: scores, a product's
-result, are chosen where one index is at least the other, and minus infinity elsewhere.
-From there values are followed both ways: hidden are what follows from minus infinity (exponentials,
-which are 0, and what they are multiplied with), and what only hidden values need.
+The idea: fused attention (Dao et al., "FlashAttention-2", 2023, section 3.1) skips the blocks of
+scores that a causal mask hides.  A kernel's decomposition shows the mask: scores, a product's
+result, are selected where one index is at least the other, and minus infinity elsewhere. From there
+values are followed in both directions: values are hidden if they follow from minus infinity
+(exponentials, which are 0, and products with them), or if only hidden values need them.
 
     visible_shares(module, block)       # {scores' value id: Share(2098176, 4194304), ...}
 """
@@ -20,12 +20,12 @@ from flint.stablehlo.read.records import Block, Module, Op
 from flint.stablehlo.rules.causal_masks import DIRECTIONS, Share, positions_held
 from flint.stablehlo.rules.elementwise import UNIT_OF
 
-#: A score that is no larger than this is hidden: its exponential is 0 in all element types.
+#: A score that is not larger than this is hidden: its exponential is 0 in all element types.
 _HIDDEN = -1e4
 
 
 class _Hidden(Enum):
-    """What stands where scores are hidden."""
+    """The value in place of hidden scores."""
 
     LOW = "minus infinity"
     ZERO = "zero"
@@ -33,7 +33,7 @@ class _Hidden(Enum):
 
 _LOW, _ZERO = _Hidden.LOW, _Hidden.ZERO
 
-#: Op -> operands of which any one that is hidden by so much -> what its result is hidden by.
+#: Op -> operands -> the value that hides its result if one of them is hidden.
 _FOLLOWS: dict[tuple[str, _Hidden], tuple[tuple[int, ...], _Hidden]] = {
     ("convert", _LOW): ((0,), _LOW),
     ("add", _LOW): ((0, 1), _LOW),
@@ -50,11 +50,11 @@ _FOLLOWS: dict[tuple[str, _Hidden], tuple[tuple[int, ...], _Hidden]] = {
 
 
 def visible_shares(module: Module, block: Block) -> dict[int, Share]:
-    """Of ops on scores that a kernel masks by position: first result -> the share computed.
+    """For ops on scores that a kernel masks by position: first result -> the share computed.
 
     Args:
-        module: has the types.
-        block: of a kernel.
+        module: the module with the types.
+        block: block of a kernel.
     """
     if not any(op.name == "dot_general" for op in block.ops):
         return {}
@@ -85,7 +85,7 @@ class _Kernel:
                 self.users[value].append(op)
 
     def mask(self, op: Op) -> Share | None:
-        """What a select leaves of scores; None where it is not a mask by position."""
+        """The part of scores that a select leaves; None if it is not a mask by position."""
         if op.name != "select":
             return None
         mask = self.maker.get(op.operands[0])
@@ -103,7 +103,7 @@ class _Kernel:
         return Share(held if hides[1] else every - held, every)
 
     def affected(self, select: Op) -> set[int]:
-        """First results of the ops that a mask spares work; none where it masks no product."""
+        """First results of the ops whose work a mask reduces; none if it masks no product."""
         hidden = self._hidden(select)
         spared = self._spared(select, hidden)
         mask = self.maker[select.operands[0]]
@@ -118,7 +118,7 @@ class _Kernel:
         return affected
 
     def _hidden(self, select: Op) -> dict[int, _Hidden]:
-        """Values that follow from masked scores alone -> what stands where they are hidden."""
+        """Values that follow only from masked scores -> the value where they are hidden."""
         shape = self.shape[select.results[0]]
         hidden = {select.results[0]: _LOW}
         for op in self.block.ops:
@@ -165,7 +165,7 @@ class _Kernel:
         ) == [1, 2]
 
     def _is(self, value: int, kind: _Hidden) -> bool:
-        """Whether a value is a constant of what stands where scores are hidden."""
+        """Whether a value is a constant that hides scores."""
         made = self.maker.get(value)
         while made is not None and made.name in ("broadcast_in_dim", "reshape", "convert"):
             made = self.maker.get(made.operands[0])
@@ -176,6 +176,6 @@ class _Kernel:
         return bool(np.all(values <= _HIDDEN if kind is _LOW else values == 0))
 
     def _position(self, value: int) -> int | None:
-        """The dim along which a value counts; None where it does not count."""
+        """The dim along which a value counts; None if it does not count."""
         made = self.maker.get(value)
         return int(made.attr("dimension")) if made is not None and made.name == "iota" else None

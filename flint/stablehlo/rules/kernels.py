@@ -1,11 +1,12 @@
-"""Ops that are one kernel of their own: sort, FFT, linear algebra, random numbers, batch norm.
+"""Ops that are separate kernels: sort, FFT, linear algebra, random numbers, batch norm.
 
-The idea: formulas of ``flint.cost.op_work`` applied to types.  Bytes are the boundary's, but for
-Cholesky (half of operand and result) and the triangular solve (half of the matrix), as in XLA.
+The idea: formulas of ``flint.cost.op_work`` are applied to types.  Bytes are those of the boundary,
+except for Cholesky (half of operand and result) and the triangular solve (half of the matrix), as
+in XLA.
 
 Batch norm has no FLOPs in XLA's cost analysis (left open there).  Here they are counted from the
-definitions in the StableHLO specification, with N elements and F features, what depends on the
-feature alone computed once per feature, and a value that is used twice computed once:
+definitions in the StableHLO specification, with N elements and F features; values that depend only
+on the feature are computed once per feature, and values that are used twice are computed once:
 
     inference   4 N (centre, scale, divide, shift) + F (variance + epsilon), F square roots
     training    N (mean: N - F sums, F quotients) + 3 N (variance: centre, square, mean) + inference

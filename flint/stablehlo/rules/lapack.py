@@ -1,4 +1,6 @@
-"""Work of LAPACK's routines behind ``custom_call``, and of what solves triangles as they do."""
+"""Work of LAPACK's routines behind ``custom_call``, and of ops that solve triangular systems in the
+same way.
+"""
 
 from __future__ import annotations
 

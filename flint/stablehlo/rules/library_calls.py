@@ -1,9 +1,9 @@
 """Work of library kernels behind ``custom_call``: GEMM, convolution, attention, and others.
 
 The idea: a library call hides its arithmetic, but its operand types and ``backend_config`` are
-enough for most.  A function here returns None where they are not: then only boundary bytes are
-known, and the caller warns.  Configurations are read as JSON, or as the dictionary a reader made
-of it.
+enough for most.  A function here returns None if they are not: then only boundary bytes are known,
+and the caller warns.  Configurations are read as JSON, or as the dictionary that a reader made from
+it.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def block_scaled_items(op: Op, ins: Types, outs: Types) -> tuple[WorkItem, ...] 
 def convolution_items(op: Op, ins: Types, outs: Types) -> tuple[WorkItem, ...] | None:
     """cuDNN and oneDNN convolutions, whose window and dimension numbers the reader supplies.
 
-    They are always those of the forward convolution (input, kernel) -> output; a backward call
-    holds the same three tensors at other places and does the same multiply-adds.
+    They are always those of the forward convolution (input, kernel) -> output; a backward call has
+    the same three tensors in other positions and does the same multiply-adds.
     """
     if op.attr("input_spatial") is None or len(ins) < 2 or not outs:
         return None
@@ -110,7 +110,7 @@ def convolution_items(op: Op, ins: Types, outs: Types) -> tuple[WorkItem, ...] |
 def attention_items(op: Op, ins: Types, outs: Types) -> tuple[WorkItem, ...] | None:
     """cuDNN attention: two GEMMs forward (Q K^T, P V), five backward (Q K^T again, dV, dP, dQ, dK).
 
-    The score tensor [batch, heads, queries, keys] stands in ``cudnn_fmha_backend_config``; the head
+    The score tensor [batch, heads, queries, keys] is in ``cudnn_fmha_backend_config``; the head
     size is the query's last dim.  One exponential per score.  Scores that a causal mask or its
     sliding window hides are not computed; those that padding hides are counted, because they depend
     on data.
@@ -139,8 +139,9 @@ def attention_items(op: Op, ins: Types, outs: Types) -> tuple[WorkItem, ...] | N
 def stated_items(op: Op, ins: Types, outs: Types) -> tuple[WorkItem, ...] | None:
     """A kernel that states its own cost, as Pallas does in ``cost_estimate``.
 
-    FLOPs are MATMUL ones in the first operand's dtype unless it states ``"unit": "vector"`` and
-    ``"dtype"``, or ``"items"``: lists of unit, dtype and FLOPs, which only Flint's own do.
+    FLOPs count as MATMUL in the first operand's dtype unless it states ``"unit": "vector"`` and
+    ``"dtype"``, or ``"items"``: lists of unit, dtype and FLOPs, which only Flint's own kernels
+    state.
     """
     estimate = _estimate(op)
     if estimate is None:
@@ -169,8 +170,9 @@ def _listed_items(listed: Any) -> tuple[WorkItem, ...] | None:
 
 
 def stated_bytes(op: Op) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Bytes of each operand that a kernel reads and of each result that it writes, where it states
-    them (``"operand_bytes"``, ``"result_bytes"``), which only Flint's own do."""
+    """Bytes of each operand that a kernel reads and of each result that it writes, if it states
+    them (``"operand_bytes"``, ``"result_bytes"``), which only Flint's own kernels do.
+    """
     estimate = _estimate(op) if op.name == "custom_call" else None
     if estimate is None:
         return None
@@ -214,5 +216,5 @@ def unknown_items(_op: Op, _ins: Types, _outs: Types) -> tuple[WorkItem, ...] | 
 
 
 def vector_item(ins: Types, flops: int) -> tuple[WorkItem, ...]:
-    """FLOPs of the vector unit in the first operand's element type, none if they are 0."""
+    """FLOPs of the vector unit in the first operand's element type; empty if they are 0."""
     return (WorkItem(Unit.VECTOR, ins[0].dtype, flops),) if flops else ()

@@ -3,11 +3,10 @@
 The idea: three tables by role.  An ALIAS op is a view: nothing moves, where XLA's cost analysis
 counts a copy (reshape, bitcast_convert, optimization_barrier, mhlo.copy) or a table of pointers
 (tuple).  A GENERATE op writes its result.  A MOVEMENT op reads and writes; slices, gathers and
-updates count what they touch and not the whole buffer, as XLA does.
+updates count only what they access, not the whole buffer, as in XLA.
 
 A transpose that only moves dims of size 1, or a broadcast that only adds such dims, is a view in
-row-major layout and moves nothing.  A
-constant stands in memory: its users read it, no op writes it.
+row-major layout and moves nothing.  A constant is in memory: its users read it, no op writes it.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from flint.stablehlo.rules.rule import Rule
 
 
 def _keeps_order(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> bool:
-    """Whether a transpose or broadcast leaves the elements where they are in row-major layout."""
+    """Whether a transpose or broadcast keeps the elements in place in row-major layout."""
     if not ins or ins[0].elements != outs[0].elements or ins[0].dynamic:
         return False
     shape = ins[0].shape
@@ -39,7 +38,7 @@ def _unless_view(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) 
 
 
 def _stays(op: Op, _ins: Sequence[TensorType], _outs: Sequence[TensorType]) -> bool:
-    """Whether a copy is only another name: before a backend has decided which ones are made."""
+    """Whether a copy is only a name: so before a backend has decided which copies are made."""
     return not op.attr("made", False)
 
 
@@ -48,13 +47,13 @@ def _copy(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work
 
 
 def _taken(_op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
-    """Reads what it takes and the indices: gather and the like."""
+    """Reads its result's size and the indices: gather and similar ops."""
     taken = outs[0].bytes
     return Work((), taken + total_bytes(ins[1:]), taken)
 
 
 def _dynamic_slice(_op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
-    """Reads what it takes and one index, as XLA counts the scalars that say where."""
+    """Reads its result's size and one index, as XLA counts scalar indices."""
     taken = outs[0].bytes
     return Work((), taken + total_bytes(ins[1:2]), taken)
 

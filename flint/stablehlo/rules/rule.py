@@ -1,6 +1,6 @@
 """The form of an op's rule.
 
-The idea: everything that Flint knows about one op stands in one place, an entry of the table
+The idea: everything that Flint knows about one op is in one place, an entry of the table
 ``flint.stablehlo.rules.RULES``: what the op is to a fusing compiler and what work it does.
 
     RULES["add"] = Rule(Role.ELEMENTWISE, elementwise(Unit.VECTOR))
@@ -18,8 +18,8 @@ from flint.stablehlo.read.records import Op
 #: (op, operand types, result types) -> whether this one only renames its operand's buffer.
 ViewRule = Callable[[Op, Sequence[TensorType], Sequence[TensorType]], bool]
 
-#: (op, operand types, result types) -> work.  Pure; raises FlintError for an op that contradicts
-#: itself (negative sizes, a contracting dim that does not exist).
+#: (op, operand types, result types) -> work. Pure; raises FlintError for an inconsistent op
+#: (negative sizes, a contracting dim that does not exist).
 WorkRule = Callable[[Op, Sequence[TensorType], Sequence[TensorType]], Work]
 
 
@@ -32,7 +32,7 @@ class Rule:
         work: its work from types and attributes.
         types_only: the work depends on nothing but name and types, so that it may be cached by
             them; False when attributes or regions matter.
-        view: whether a compiler makes a bitcast of this use of the op; None: never.
+        view: whether a compiler turns this use of the op into a bitcast; None: never.
     """
 
     role: Role

@@ -1,9 +1,9 @@
-"""Source lines of ops that have none: they serve an op that has one.
+"""Source lines for ops that have none, taken from related ops.
 
-The idea: XLA keeps no metadata of constants that it has merged, of their broadcasts, of a loop's
-initial values and counters, and of what its partitioner adds (``partition_id``, copies of carried
-values).  Such a node takes layer, line and phase of the first node that uses what it makes; one
-that nothing in its block uses takes those of what it is made from, else of the loop that it is in.
+The idea: XLA keeps no metadata for merged constants, their broadcasts, a loop's initial values and
+counters, and ops that its partitioner adds (``partition_id``, copies of carried values).  Such a
+node gets layer, line and phase of its first user; if nothing in its block uses it, those of its
+operands, else of the loop that it is in.
 
     %zero = constant                    # layer.py:12, from here
     %sum = reduce %x, %zero             # layer.py:12
@@ -25,8 +25,8 @@ def with_borrowed_sources(graph: WorkloadGraph, outer: int = UNKNOWN) -> Workloa
     """``graph`` with a source for every node that can have one, in bodies too.
 
     Args:
-        graph: nodes after what they use.
-        outer: source of the node whose body this is; its place in the table of sources.
+        graph: nodes come after what they use.
+        outer: source of the node whose body this is, as an index into the table of sources.
     """
     known = np.array([bool(item.file) for item in graph.tables.sources], bool)
     return _in_block(graph, known, outer) if known.any() else graph

@@ -1,7 +1,7 @@
 """Where ops come from: layer, phase and source line, through the calls that are opened.
 
-The idea: JAX names the ops of a function relative to it, so that an op's path is that of the call
-and its own.  Each distinct location is resolved once per path of calls.
+The idea: JAX names the ops of a function relative to it, so an op's path is the call's path
+followed by its own.  Each distinct location is resolved once per path of calls.
 
     outer = origins.enter(call_op)
     origins.index(op.loc)          # of an op in the function
@@ -55,7 +55,7 @@ class Origins:
         self.known = self._by_path[outer]
 
     def where(self, op: Op) -> str:
-        """Where an op stands, for messages: op, source line and name path as far as known."""
+        """An op's place for messages: op, source line and name path as far as known."""
         info = self._own(op.loc)
         place = f"{info.file}:{info.line}" if info.file else info.name
         return (

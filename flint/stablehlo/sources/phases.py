@@ -2,8 +2,8 @@
 
 The idea: JAX's name stack shows what part of the step an op belongs to: ``transpose(...)`` around
 ``jvp(...)`` is the backward pass, ``rematted_computation`` (or ``checkpoint`` under a transpose) is
-recomputation, ``jvp(...)`` alone the forward pass.  What the path does not show stays unknown here;
-``passes/optimizer_phase.py`` finds what uses the gradients.
+recomputation, ``jvp(...)`` alone the forward pass.  If the path does not show it, the phase stays
+unknown here; ``passes/optimizer_phase.py`` finds the ops that use gradients.
 
     >>> phase_of("jit(step)/transpose(jvp(Block))/attn/dot_general")
     <Phase.BACKWARD: 2>
@@ -42,7 +42,7 @@ _TRANSFORM = re.compile(
 _WRAPPED = re.compile(r"^(?:jvp|transpose|vmap|checkpoint)\((.*)\)$")
 #: Where the stack of a forward pass begins (anew, inside a backward pass that recomputes).
 _BEGINS = ("jvp(", "transpose(jvp(")
-#: What the stack of a loop's or a branch's body begins behind, and that of recomputed code.
+#: The names after which the stack of a loop's or a branch's body, or of recomputed code, begins.
 _BODY = re.compile(r"^(body|closed_call|branch_\d+_fun)$")
 _REMAT = re.compile(r"^(checkpoint|remat\d?)$")
 
@@ -78,8 +78,8 @@ def layer_of(path: str) -> str:
 def _once(parts: list[str]) -> list[str]:
     """A path without the second stack of a loop's body that a backward pass recomputes.
 
-    There what stands around the checkpoint in the body stands twice, as ``jvp(...)`` shows outside
-    of loops.
+    There the names around the checkpoint in the body occur twice, as ``jvp(...)`` shows outside
+    loops.
     """
     end = next((number for number, part in enumerate(parts) if _REMAT.match(part)), 0)
     begin = max((n + 1 for n, part in enumerate(parts[:end]) if _BODY.match(part)), default=0)
@@ -115,12 +115,12 @@ def source_of(info: SourceInfo) -> Source:
 
 
 def within(graph: WorkloadGraph, path: str) -> WorkloadGraph:
-    """A program's graph with the layer and phase of what stands around its call.
+    """A program's graph with the layer and phase of the code around its call.
 
-    What is computed again in a backward pass stays that; else the pass that calls it decides.
+    Recomputation in a backward pass stays recomputation; otherwise the calling pass decides.
 
     Args:
-        graph: of the program.
+        graph: the program's graph.
         path: scopes and transformations around its call ("" none).
     """
     if not path:

@@ -1,9 +1,9 @@
 """Small arrays of integers, which programs index by loop counters and ranks.
 
 The idea: JAX loops over ``jnp.arange(n)`` by slicing it with the counter, and partitioners look up
-offsets in tables by partition id.  Where such an array is made of iotas and constants it is folded
-here, so that what is looked up in it becomes a scalar expression.  A part of it at computed indices
-(two rows of a loop that is unrolled by two) is an array of such expressions.
+offsets in tables by partition id.  If such an array is made from iotas and constants it is folded
+here, so that an element looked up in it becomes a scalar expression.  A part of it at computed
+indices (two rows of a loop that is unrolled by two) is an array of such expressions.
 
     %0 = stablehlo.iota dim = 0 : tensor<4xi32>;  %1 = stablehlo.add %0, %ones     ->  [1, 2, 3, 4]
     %2 = stablehlo.dynamic_slice %1, %i, sizes = [2]       ->  [%1[clamp(%i)], %1[clamp(%i) + 1]]

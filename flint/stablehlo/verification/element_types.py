@@ -1,7 +1,7 @@
-"""Checks of element types: which of an op's operands and results have the same.
+"""Checks of element types: which of an op's operands and results must have the same.
 
-The idea: a row per op says it in letters, one per operand, of which the last counts for all that
-follow:
+The idea: a row per op encodes it in letters, one per operand, of which the last applies to all
+further ones:
 
     T  the result's element type            P  one that is summed up in the result's
     C  the result's real part               i  integers         1  i1           ?  any
@@ -22,14 +22,14 @@ from flint.graph.tensor_types import DTYPE_BITS, TensorType
 from flint.stablehlo.read.records import Op
 from flint.stablehlo.verification.kinds import Check, Types, Unfit
 
-#: Whether a value of the first element type may stand where the second belongs.
+#: Whether a value of the first element type may be used in place of the second.
 _Same = Callable[[str, str], bool]
 #: (op, types of its operands, types of its results, what is the same element type).
 _Rule = Callable[[Op, Types, Types, _Same], None]
 
 
 def _kind(dtype: str) -> str:
-    """What differs in precision only is of one kind."""
+    """Types that differ only in precision are of one kind."""
     if dtype in ("i1", "token"):
         return dtype
     for start, kind in (("i", "signed"), ("ui", "unsigned"), ("complex", "complex")):

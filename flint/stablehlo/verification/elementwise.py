@@ -1,4 +1,4 @@
-"""Checks of ops that treat each element alike: operands and result have one shape."""
+"""Checks of elementwise ops: operands and result have the same shape."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def _placed(dims: Sequence[int], rank: int, looked_up: Sequence[int]) -> tuple[i
 
 
 def _windows_dims(op: Op, whole: TensorType, dropped: str, batching: str, into: str) -> list[int]:
-    """The dims of the operand that a window keeps; dims named twice or not there are refused."""
+    """The dims of the operand that a window keeps; repeated or missing dims are refused."""
     gone = (*op.attr(dropped, ()), *op.attr(batching, ()))
     sizes_of(whole, gone)
     sizes_of(whole, (*op.attr(batching, ()), *op.attr(into, ())))

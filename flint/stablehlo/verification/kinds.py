@@ -1,4 +1,4 @@
-"""What checks share: their form, and comparisons of types.
+"""Shared by checks: their signature, and comparisons of types.
 
 The idea: a check is a function of an op and the types of its operands and results, which raises
 ``Unfit`` with words that follow the op's name.  Sizes that the program does not fix are not

@@ -1,7 +1,7 @@
-"""The verifier of op records, whichever reader made them.
+"""The verifier of op records, for all readers.
 
 The idea: each kind of op has a check of its operands' and results' types, in tables by op name.
-Ops that are alike are checked once.  MLIR has verified what it parses; HLO protos come unverified.
+Equal ops are checked once.  MLIR has verified what it parses; HLO protos come unverified.
 
     verify(read_hlo(data), where=lambda op: op.name)
 """
@@ -45,14 +45,14 @@ _IN_OPTIMIZED = _SHAPES_IN_OPTIMIZED, element_types.IN_OPTIMIZED
 
 
 def verify(module: Module, where: Callable[[Op], str]) -> None:
-    """See that the operands and results of every op fit it.
+    """Check that the operands and results of every op fit it.
 
     Args:
         module: op records.
-        where: how an op is called in the error.
+        where: an op's name in the error.
 
     Raises:
-        FlintError: the first op that does not.
+        FlintError: names the first op that fails.
     """
     tables = _IN_OPTIMIZED if module.optimized else _TABLES
     kind, types = module.value_type.__getitem__, module.types

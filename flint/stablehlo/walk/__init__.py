@@ -1,1 +1,1 @@
-"""What the handlers of all ops share: state, scopes, opened blocks, what is known of values."""
+"""Shared by the handlers of all ops: state, scopes, opened blocks, what is known about values."""

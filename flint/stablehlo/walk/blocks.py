@@ -1,6 +1,6 @@
-"""What handlers of ops with regions share: opened blocks, which ones communicate, waits.
+"""Shared by handlers of ops with regions: opened blocks, which ones communicate, waits.
 
-The idea: an op with a region is opened where what it does must be seen (a call, a branch that is
+The idea: an op with a region is opened if its content must be visible (a call, a branch that is
 taken) and is one node otherwise; a communication is never hidden inside a node.
 """
 
@@ -14,7 +14,7 @@ from flint.stablehlo.read.records import Block, Op, blocks_within
 from flint.stablehlo.walk.scope import Scope
 from flint.stablehlo.walk.state import WalkState
 
-#: Calls nested deeper than this are taken for a cycle.
+#: Calls nested deeper than this count as a cycle.
 MAX_CALL_DEPTH = 200
 
 
@@ -33,7 +33,7 @@ def open_instead(
 
 
 def communicates(state: WalkState, block: Block, depth: int = 0) -> bool:
-    """Whether anything that ``block`` runs is a communication."""
+    """Whether ``block`` runs a communication, directly or not."""
     known = state.communicating.get(id(block))
     if known is None:
         if depth > MAX_CALL_DEPTH:
@@ -67,10 +67,10 @@ def free_values(blocks: tuple[Block, ...]) -> set[int]:
 
 
 def wait_for(state: WalkState, scope: Scope, op: Op, predicate: int, values: list[int]) -> None:
-    """Let each of ``values`` be what it is and, from here on, wait for ``predicate`` as well.
+    """Make each of ``values`` also wait for ``predicate`` from here on.
 
     Args:
-        state, scope: of the walk.
+        state, scope: those of the walk.
         op: the loop or conditional whose results they are.
         predicate: the number of its predicate in the graph.
         values: value ids.

@@ -1,8 +1,8 @@
-"""What the walk knows of a value beyond its type.
+"""What the walk knows about a value beyond its type.
 
 The idea: most values are data.  Some follow from the program: an integer from rank and loop
-counters, a small table, what a loop has stacked up, the elements of a tuple.  One record holds all
-of it, so that a value's other names share it.
+counters, a small table, rows stored by a loop, the elements of a tuple.  One record has all of it,
+so that a value's other names share it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from flint.stablehlo.values.arrays import Array
 
 
 class Known(NamedTuple):
-    """What is known of one value; every part is None where it is not.
+    """What is known about one value; unknown parts are None.
 
     Attributes:
         scalar: the expression of an integer.
@@ -30,5 +30,5 @@ class Known(NamedTuple):
     elements: tuple[int, ...] | None = None
 
 
-#: Of a value that is nothing but data.
+#: For a value that is only data.
 NOTHING = Known()

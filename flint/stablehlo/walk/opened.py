@@ -1,8 +1,8 @@
-"""How many ops a module opens into, before any is opened.
+"""How many ops a module has with everything opened, counted in advance.
 
-The idea: calls, loops and branches are walked in place, each time that they are met, so that a
-module of a hundred ops may stand for more than any machine holds.  What a block opens into is
-counted once: its ops, and what those open into.
+The idea: calls, loops and branches are walked in place each time, so a module of a hundred ops may
+open into more than any machine can hold.  Each block is counted once: its ops, and those that they
+open into.
 
     check_opened(state, module.functions["main"])
 """
@@ -22,10 +22,10 @@ _OPENED = frozenset({
 
 
 def check_opened(state: WalkState, entry: Block) -> None:
-    """Refuse a module of more ops, calls opened, than a walk goes through.
+    """Refuse a module with too many ops for a walk, with calls opened.
 
     Args:
-        state: of the walk that comes.
+        state: state of the coming walk.
         entry: where it begins.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Scopes: where the walker is, and what record values are called there.
+"""Scopes: the walker's position, and the numbers of record values there.
 
 The idea: a loop body or a branch is a graph of its own.  A value from outside that it uses becomes
 one of its inputs at first use, and the enclosing graph's value an operand of the node, so that
@@ -14,7 +14,7 @@ from flint.graph.building import GraphBuilder
 from flint.graph.graph import EdgeKind
 from flint.stablehlo.read.records import Block, Module
 
-#: Where a scope stands before its first block is walked.
+#: The block of a scope before its first block is walked.
 NO_OPS = Block((), [], ())
 
 
@@ -25,10 +25,10 @@ class Scope:
         builder: the graph.
         values: record value id -> value number in the graph.
         parent: the enclosing scope.
-        trial: the graph is built for comparison only: what it uses from outside stays as it is.
+        trial: the graph is built only for comparison: outside values that it uses stay unchanged.
         block: the block whose ops are being walked.
         captured: record value ids taken from the parent, in input order.
-        level: number of loops around.
+        level: number of enclosing loops.
         around: the most iterations of each of them, the outermost first.
         gates: nodes that everything must wait for from here on (predicates).
         gated_from: results with this number or a greater one wait for the gates already.
@@ -70,9 +70,9 @@ class Scope:
         self.gated_from = 0
 
     def gate(self, predicate: int) -> None:
-        """Let what follows wait for ``predicate``, a value number of this graph.
+        """Make everything that follows wait for ``predicate``, a value number of this graph.
 
-        An input is there from the start and gates nothing.
+        An input is available from the start and gates nothing.
         """
         if predicate < 0:
             return
@@ -88,10 +88,10 @@ class Scope:
         return [(node, EdgeKind.ORDER) for node in self.gates]
 
     def use(self, value: int) -> int:
-        """The graph's number of a record value, captured from outside when it must be.
+        """The graph's number of a record value, captured from outside if necessary.
 
         Raises:
-            FlintError: the value is defined nowhere around.
+            FlintError: no enclosing scope defines the value.
         """
         number = self.values.get(value)
         if number is not None:

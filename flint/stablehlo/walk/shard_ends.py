@@ -1,9 +1,9 @@
-"""What a rank holds of a manual computation's inputs and outputs: its shards.
+"""A rank's part of a manual computation's inputs and outputs: its shards.
 
-The idea: a module whose work stands in ``sdy.manual_computation`` (JAX's ``shard_map``) has global
+The idea: a module whose work is in ``sdy.manual_computation`` (JAX's ``shard_map``) has global
 tensors as parameters and results, and shards inside.  The walk puts a free node, a view, between
-the two.  Where nothing but such views uses a parameter, the rank holds the shard and no more; the
-same goes for a result of the module that is such a view.
+the two.  If only such views use a parameter, the rank has only the shard; the same applies to a
+result of the module that is such a view.
 
     main(%x: tensor<64x128xf32>)  ->  manual_computation(%shard: tensor<64x32xf32>)   # 8 KiB
 """
@@ -49,7 +49,7 @@ def with_shards_at_ends(graph: WorkloadGraph) -> tuple[WorkloadGraph, bool]:
         if len(types) == 1 and not used_plainly[value]:
             input_type[value] = types.pop()
 
-    # Results: what the computation hands out, without the view.
+    # Results: what the computation returns, without the view.
     within = dict(zip(outside.tolist(), inside.tolist(), strict=True))
     outputs = np.array([within.get(value, value) for value in graph.outputs.tolist()], np.int64)
     ended = replace(graph, input_type=input_type, outputs=outputs)

@@ -1,8 +1,8 @@
 """The state of a walk, which all handlers share.
 
-The idea: a walk goes through blocks op by op.  What an op becomes is decided by a handler, a
-function of the state, the scope (the graph under construction) and the op.  The state is given the
-table of handlers and imports none of them, so that a handler may walk the blocks inside its op.
+The idea: a walk goes through blocks op by op.  A handler, a function of the state, the scope (the
+graph under construction) and the op, decides what an op becomes.  The table of handlers is passed
+to the state, which imports none of them, so that a handler may walk the blocks inside its op.
 
     state = WalkState(module, world, options, handlers)
     state.block(scope, module.functions["main"])
@@ -38,25 +38,25 @@ class WalkState:
 
     Attributes:
         module, world, options: as given to ``walk``.
-        handlers: op name -> what walks such ops.
+        handlers: op name -> handler of such ops.
         tables: the program's tables; type ``i`` of the module is type ``i`` there.
-        origins: where ops come from.
+        origins: origins of ops.
         warnings: text -> count.
         ops: ops walked.
-        known: value id -> what is known of it.
+        known: value id -> what is known about it.
         collectives: turns records into communications.
         scatters: finds the all-reduces that are reduce-scatters; made when the first one is needed.
-        instead: id of an op -> what walks it in place of its handler, once.
-        rows: what distinguishes an op -> its row; of ops that their rule describes completely.
+        instead: id of an op -> function that walks it in place of its handler, once.
+        rows: key of an op -> its row, for ops that their rule describes completely.
         used_options: names of loops and conditionals for which the user's choice was needed.
-        call_depth: calls around.
+        call_depth: number of enclosing calls.
         communicating: id of a block -> whether it communicates.
-        kernel_work: (id of a block inside a kernel, whether masks count) -> what it computes.
+        kernel_work: (id of a block inside a kernel, whether masks count) -> its work.
         composite_work: (id of a decomposition, whether it works in place) -> the kernel's work.
         opened: first result of a recorded composite that was opened -> its nodes and its source.
-        deciding: conditionals around that data decide.
-        trials: branches around that are walked for comparison only.
-        choices: id of a conditional -> branch, while one around it is being decided.
+        deciding: number of enclosing data-dependent conditionals.
+        trials: number of enclosing branches that are walked only for comparison.
+        choices: id of a conditional -> branch, while an enclosing one is being decided.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class WalkState:
         scope.block = around
 
     def _forget(self, scope: Scope, block: Block) -> None:
-        """Drop what an earlier walk of the same block knew of its values."""
+        """Drop what an earlier walk of the same block stored about its values."""
         values, known = scope.values, self.known
         for op in block.ops:
             for value in op.results:
@@ -127,27 +127,26 @@ class WalkState:
         return self.known.get(value, NOTHING).array
 
     def know(self, value: int, known: Known | None) -> None:
-        """Let ``known`` be all that is known of a value; None: nothing is."""
+        """Set what is known about a value; None for nothing."""
         if known is None:
             self.known.pop(value, None)
         else:
             self.known[value] = known
 
     def alias(self, scope: Scope, operand: int, result: int) -> None:
-        """Let a result be the same value as an operand, with all that is known of it."""
+        """Make a result the same value as an operand, with everything known about it."""
         scope.values[result] = scope.use(operand)
         self.know(result, self.known.get(operand))
 
     def aliases(self, scope: Scope, operands: tuple[int, ...], results: tuple[int, ...]) -> None:
-        """``alias`` for one pair of values after the other."""
+        """``alias`` for each pair of values."""
         for operand, result in zip(operands, results, strict=True):
             self.alias(scope, operand, result)
 
     def view(self, scope: Scope, op: Op, value: int, kind: int) -> int:
         """The number of ``value`` as one of type ``kind``: itself, or the result of a free node.
 
-        Types differ where ``op`` takes a shard for the whole, or a size that is known for one that
-        is not.
+        Types differ if ``op`` treats a shard as the whole, or a known size as unknown.
         """
         number = scope.use(value)
         if self.module.value_type[value] == kind:
@@ -158,11 +157,11 @@ class WalkState:
     def free_node(
         self, scope: Scope, op: Op, operands: list[int], kinds: list[int], name: str = ""
     ) -> range:
-        """Add a node that takes no time and stands for no op of its own; its results.
+        """Add a node that takes no time and represents no op; returns its results.
 
         Args:
-            scope: where.
-            op: what the node is for: gives its source and, without ``name``, its name.
+            scope: the scope.
+            op: the op that the node is for, which gives its source and, without ``name``, its name.
             operands: numbers of its operands in the graph.
             kinds: types of its results.
             name: its op name.
@@ -188,7 +187,7 @@ class WalkState:
         return self.origins.index(loc)
 
     def where(self, op: Op) -> str:
-        """Where an op stands, for messages."""
+        """An op's place, for messages."""
         return self.origins.where(op)
 
     def name(self, kind: str) -> str:
@@ -198,5 +197,5 @@ class WalkState:
         return f"{kind}_{number}"
 
 
-#: What walks an op: adds its nodes to the scope, and notes what its results are.
+#: Handler of an op: adds its nodes to the scope, and records its results.
 Handler: TypeAlias = Callable[[WalkState, Scope, Op], None]

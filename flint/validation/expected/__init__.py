@@ -1,1 +1,1 @@
-"""What a capture says that a rank runs, in the form in which traces say it."""
+"""The ops that a rank should run according to a capture, in the form of traces."""

@@ -1,4 +1,4 @@
-"""Captured ops in the words of Chakra's traces.
+"""Captured ops in the vocabulary of Chakra's traces.
 
 words, kept, untold = as_in_chakra(captured, executed, expected, rank, recorded=True)
 """
@@ -20,15 +20,15 @@ def as_in_chakra(
     *,
     recorded: bool,
 ) -> tuple[list[OpFacts], Expected, int]:
-    """Captured ops in Chakra's words, without those that its traces do not tell.
+    """Captured ops in Chakra's vocabulary, without those that its traces do not record.
 
     Compute has PyTorch's names there, or none that could be compared; a permute is a send, and a
-    receive that ``rows_of`` leaves out.  What a rank sends to itself is a copy.  A broadcast may be
-    the messages of a tree, as in our own traces.
+    receive that ``rows_of`` leaves out.  A message from a rank to itself is a copy.  A broadcast
+    may be the messages of a tree, as in our own traces.
 
     Returns:
-        The ops in these words, their addresses, and how many captured ops that must match the
-        traces have nothing to compare with.
+        The ops in this vocabulary, their addresses, and the number of captured ops that must match
+        but cannot be compared.
     """
     in_tree = all(facts.kind != OpClass.BROADCAST for facts in executed)
     received = any(facts.kind == OpClass.RECV for facts in captured)
@@ -59,8 +59,8 @@ def as_in_chakra(
 def _tree(expected: Expected, number: int, rank: int) -> list[tuple[OpClass, int]]:
     """Messages of a rank in a broadcast down a binomial tree whose root is the first member.
 
-    The member at place i, whose highest bit is h, receives from i - h and sends to i + 2h, i + 4h
-    and so on (``flint.execution.peers``).
+    The member at position i, whose highest bit is h, receives from i - h and sends to i + 2h, i +
+    4h and so on (``flint.execution.peers``).
     """
     item = expected.graphs[int(expected.graph[number])][int(expected.node[number])].communication
     assert item is not None

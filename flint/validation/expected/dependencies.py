@@ -1,7 +1,7 @@
-"""Captured edges against the order in which things ran.
+"""Checking captured edges against the order of execution.
 
 The idea: if a captured op waits for another one, the pair must have run in that order.  Edges lead
-through ops that were not compared (views, fused element-wise work), so each compared op is held
+through ops that were not compared (views, fused element-wise work), so each compared op is checked
 against the nearest compared ones before it, within one execution of its graph.
 
     contradictions(expected, began)        # [(producer, consumer), ...]
@@ -16,19 +16,20 @@ from flint.graph.joins import through_joins
 from flint.mesh.ragged import Ints
 from flint.validation.expected.ops import Expected
 
-#: An op with more compared ones before it is looked at no further.
+#: The most compared predecessors of an op that are examined.
 _MOST = 4096
 
 
 def contradictions(
     expected: Expected, began: Ints, *, barriers: bool = True
 ) -> tuple[int, list[tuple[int, int]]]:
-    """Edges that were checked, and (producer, consumer) of those that the run contradicts.
+    """Number of checked edges, and (producer, consumer) of those that the run contradicts.
 
     Args:
         expected: a rank's ops.
         began: when each of them began, -1 for those that were not found, shape [ops].
-        barriers: the backend keeps optimization barriers until it has scheduled its kernels.
+        barriers: whether the backend keeps optimization barriers until it has scheduled its
+            kernels.
     """
     checked, wrong = 0, []
     for number, graph in enumerate(expected.graphs):
@@ -49,7 +50,7 @@ def contradictions(
 
 
 def _nearest(graph: WorkloadGraph, compared: set[int]) -> dict[int, frozenset[int]]:
-    """Of every compared node, the compared nodes that it waits for with none between."""
+    """For every compared node, the nearest compared nodes that it waits for."""
     behind: list[frozenset[int]] = []
     result: dict[int, frozenset[int]] = {}
     producer = graph.producer

@@ -1,11 +1,10 @@
-"""Captured ops that compute what another one computes: compilers run such a pair once.
+"""Captured ops that compute the same as another one: compilers run such a pair once.
 
-The idea: two ops of the same kind and sizes whose operands are the same values, looked at through
-ops that only rename a buffer (reshapes, copies, barriers), give the same result.  Rematerialisation
-makes such pairs; what keeps them apart until after partitioning is gone when a backend removes
-them.  Graphs do not have the dims over which a product sums: where shapes do not tell them either,
-as of the two gradients of ``x @ x.T``, only the n-th op of a line in one phase repeats the n-th in
-another.
+The idea: two ops of the same kind and sizes whose operands are the same values, looking through ops
+that only rename a buffer (reshapes, copies, barriers), have the same result.  Rematerialisation
+creates such pairs; the barriers that keep them apart are gone when a backend merges them.  Graphs
+do not have the dims over which a product sums: if shapes do not show them either, as for the two
+gradients of ``x @ x.T``, only the n-th op of a line in one phase repeats the n-th in another.
 
     repeated(expected, [12, 17])       # 1: op 17 computes what op 12 computes
 """
@@ -21,7 +20,7 @@ from flint.validation.expected.ops import Expected
 
 
 def repeated(expected: Expected, positions: Iterable[int]) -> int:
-    """How many of these ops compute what an earlier one of them has computed.
+    """How many of these ops compute the same as an earlier one.
 
     Args:
         expected: a rank's ops.
@@ -49,7 +48,7 @@ def repeated(expected: Expected, positions: Iterable[int]) -> int:
 
 
 def _identity(graph: WorkloadGraph, node: int) -> Hashable:
-    """What a node computes: its op, the values that it reads and the types that it gives."""
+    """What a node computes: its op, the values that it reads and the types of its results."""
     view = graph[node]
     values = tuple((origin(graph, v), graph.type_of(v)) for v in view.operands)
     return view.op, values, view.result_types
@@ -64,7 +63,7 @@ def _ambiguous(graph: WorkloadGraph, node: int) -> bool:
 
 
 def origin(graph: WorkloadGraph, value: int) -> int:
-    """The value that this one only renames: the one behind reshapes, copies and barriers."""
+    """The value that this one only renames, looking through reshapes, copies and barriers."""
     while (before := renamed(graph, value)) is not None:
         value = before
     return value

@@ -1,10 +1,10 @@
-"""Captured ops whose result does not depend on the iteration, or on nothing at all.
+"""Captured ops whose result does not depend on the iteration, or does not depend on anything.
 
-The idea: what an op of a loop's body computes is the same each time if nothing that it reads,
-through any other ops, changes from one iteration to the next.  The graph says which of a
-body's inputs do.  From how often an op is captured, and how often it runs behind each of its loops
-that it may leave, follows which numbers of runs are possible at all.  What reads no input and does
-not ask which rank it is on is a constant, and compilers know it.
+The idea: an op of a loop's body computes the same each time if nothing that it reads, directly or
+through other ops, changes from one iteration to the next.  The graph shows which of a body's inputs
+change.  The possible numbers of runs follow from how often an op is captured and which of its loops
+it may leave.  An op that reads no input and does not depend on the rank is a constant, which
+compilers know.
 
     Invariants(expected).runs([4, 9, 14, 19])      # [4, 1]: in the loop, or once before it
 """
@@ -21,16 +21,16 @@ from flint.graph.graph import Loop, NodeKind, WorkloadGraph
 from flint.validation.expected.duplicates import origin
 from flint.validation.expected.ops import Expected
 
-#: Begins of ops that may give something else each time, or do more than give a result.
+#: Prefixes of ops that may have another result each time, or have side effects.
 _IMPURE = ("rng", "custom_call", "infeed", "outfeed", "send", "recv")
-#: What an op reads that may change each time: bits of all inputs.
+#: The inputs of an op that may change each time: bits of all inputs.
 _ANYTHING = -1
-#: Ops that read which rank they are on.
+#: Ops that read the rank.
 _WHO = ("partition_id", "replica_id")
 
 
 class Invariants:
-    """What of a rank's ops does not depend on the iteration."""
+    """Which of a rank's ops do not depend on the iteration."""
 
     def __init__(self, expected: Expected) -> None:
         self.expected = expected
@@ -40,7 +40,7 @@ class Invariants:
         """How often a captured op may run: as captured, and before each loop that it may leave.
 
         Args:
-            positions: of one node's runs, all of them.
+            positions: positions of all runs of one node.
         """
         expected = self.expected
         instances = np.unique(expected.instance[list(positions)])
@@ -59,7 +59,7 @@ class Invariants:
         return found
 
     def constant(self, position: int) -> bool:
-        """Whether what a captured op gives is the same number on all ranks, known beforehand."""
+        """Whether a captured op's result is the same constant on all ranks."""
         graph, node = int(self.expected.graph[position]), int(self.expected.node[position])
         return not self._reads(graph)[self._first_result(graph, node)]
 
@@ -72,7 +72,7 @@ class Invariants:
         return of.inputs + int(of.result_ptr[node])
 
     def _reads(self, number: int) -> list[int]:
-        """Of every value of a graph, which inputs it depends on, as bits."""
+        """For every value of a graph, the inputs that it depends on, as bits."""
         if number not in self._read:
             self._read[number] = _reads(self.expected.graphs[number])
         return self._read[number]

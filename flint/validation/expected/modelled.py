@@ -1,8 +1,8 @@
-"""How long the model says that captured ops take on a system, op by op.
+"""Modelled times of captured ops on a system, op by op.
 
-The idea: an op is priced as the simulator prices it, a kernel by ``flint.cost.kernels`` and a
-communication by its group's place in the network, each once per graph; nothing is overlapped or
-queued here, because what a trace measures of an op is its own time.
+The idea: an op is priced as in the simulator, a kernel by ``flint.cost.kernels`` and a
+communication by its group's place in the network, each once per graph; nothing overlaps or queues
+here, because a trace measures each op's own time.
 
     Modelled.of("dgx-h100", 16).seconds(expected, rank=0)        # one number per expected op
 """
@@ -26,7 +26,7 @@ from flint.validation.expected.ops import Expected
 
 
 class Modelled:
-    """Prices on one system, each worked out once.
+    """Prices on one system, each computed once.
 
     Attributes:
         system: fitted to the number of ranks.
@@ -41,7 +41,7 @@ class Modelled:
         """Prices for ``world`` ranks on a system, by name or TOML file.
 
         Raises:
-            UsageError: no such system, or ranks that do not map on it.
+            UsageError: no such system, or the ranks do not map to it.
         """
         fitted, _ = fit(load_system(system), world)
         return cls(fitted)

@@ -1,4 +1,4 @@
-"""What a rank runs by its capture, in the form in which traces have it.
+"""The ops that a rank runs according to its capture, in the form of traces.
 
 The idea: loops are unrolled and bodies inlined in issue order, each op as the same ``OpFacts`` that
 readers make; (instance, node) keeps every op's address in its graph, so that edges can be followed.
@@ -25,23 +25,23 @@ from flint.observed.columns import OpFacts, origin_of
 from flint.workload.programs import Order
 from flint.workload.workload import Workload
 
-#: More ops of one rank than a comparison takes.
+#: The most ops of one rank in a comparison.
 MAX_OPS = 20_000_000
 
 
 @dataclass(frozen=True, eq=False)
 class Expected:
-    """The ops of one rank in issue order, without those that are no kernel.
+    """The ops of one rank in issue order, without those that are not kernels.
 
     Attributes:
-        facts: what ``op`` points into.
+        facts: the facts that ``op`` indexes.
         op: per op, shape [ops].
         graph: per op, an index into ``graphs``.
         node: its node there.
         instance: which execution of that graph, counted over the whole step.
         graphs: the program's graph and its bodies.
-        above: of each graph, which graph and node it is a body of; (-1, -1) of the program's.
-        parent: of each instance, the instance that it ran in; -1 of the program's.
+        above: for each graph, the graph and node whose body it is; (-1, -1) for the program's.
+        parent: for each instance, the instance that it ran in; -1 for the program's.
     """
 
     facts: tuple[OpFacts, ...]
@@ -74,7 +74,7 @@ def expected_of(workload: Workload, rank: int) -> Expected:
     """The ops that ``rank`` runs.
 
     Raises:
-        FlintError: there are too many to be compared one by one.
+        FlintError: there are too many to compare one by one.
     """
     for program in workload.programs:
         if program.ranks.contains(np.array([rank]))[0]:
@@ -154,7 +154,7 @@ class _Unroller:
         return op, inner, at, instance, parent
 
     def _messages(self, node: Node) -> list[OpFacts]:
-        """What a rank of PyTorch calls of a permutation: a send, a receive, both or neither."""
+        """The calls of a PyTorch rank for a permutation: a send, a receive, both or neither."""
         item = node.communication
         if not self.recorded or item is None or item.permutation is None:
             return []
@@ -182,7 +182,7 @@ class _Unroller:
                 self._group(item), None, line, origin_of(source), reduction=item.reduction or "",
             )  # fmt: skip
         recorded = self.recorded and "." in node.op
-        if self.recorded and not recorded:  # glue between kernels: no kernel of its own
+        if self.recorded and not recorded:  # glue between kernels: not a separate kernel
             return OpFacts(OpClass.FREE, node.op)
         kind = aten_class(node.op) if recorded else stablehlo_class(node.op, node.role)
         matmul = [item for item in node.work.items if item.unit == Unit.MATMUL]
@@ -207,7 +207,7 @@ class _Unroller:
 
 
 def _name(item: Communication) -> str:
-    """The kind, and for a reduce-scatter what the program says in its place."""
+    """The kind, and for a reduce-scatter what the program has in its place."""
     return f"{item.kind} (written as {item.origin} + slice)" if item.origin else item.kind
 
 

@@ -1,7 +1,7 @@
-"""The programs that are compared one by one: of a step that calls several, each for itself.
+"""The programs that are compared one by one, if a step calls several.
 
-The idea: a profiler tells programs apart, and each is compiled alone.  So each is compared with its
-own runs; one that the step calls several times is compared once.
+The idea: a profiler distinguishes programs, and each is compiled separately.  So each is compared
+with its own runs; one that the step calls several times is compared once.
 
     for part, name in compared(workload):       # name None: the step is one program
 """
@@ -59,12 +59,12 @@ def compared(workload: Workload) -> Iterator[tuple[Workload, tuple[str, int] | N
 
 
 def is_move(call: Call) -> bool:
-    """Whether it only moves an array: a program in a cluster, copies within one process."""
+    """Whether it only moves an array: a program in a cluster, but copies within one process."""
     return not call.jitted and _MOVE.fullmatch(call.name) is not None
 
 
 def is_light(part: Workload, trace: Observed) -> bool:
-    """Whether nothing of a program must match: neither capture nor run has such an op."""
+    """Whether no op of a program must match: neither the capture nor the run has such an op."""
     heavy = any(
         bool(((graph.kind == NodeKind.COMMUNICATION) | (graph.role == Role.CONTRACTION)).any())
         for program in part.programs
@@ -87,7 +87,7 @@ def _part(program: Program, number: int) -> Program:
 
 
 def name_in_run(call: Call) -> str:
-    """What the program is called in a run: the module's name."""
+    """The program's name in a run: the module's name."""
     try:
         name = parse_module(call.module[0]).name if call.module else ""
     except DecodeError as error:

@@ -1,1 +1,1 @@
-"""Which captured op is which executed one, and when two count as the same."""
+"""Matching captured with executed ops, and when two count as the same."""

@@ -2,7 +2,7 @@
 
 The idea: after E. Myers, "An O(ND) Difference Algorithm and Its Variations" (1986): the work grows
 with the differences, not with the product of the lengths, so that one extra op among a million
-costs nothing and makes nothing behind it a mismatch.
+costs nothing and makes no later op a mismatch.
 
     aligned(np.array([1, 2, 3]), np.array([1, 9, 2, 3]))       # [(0, 0), (1, 2), (2, 3)]
 """
@@ -14,7 +14,7 @@ from bisect import bisect_right
 import numpy as np
 from numpy.typing import NDArray
 
-#: Beyond so many differences two sequences are not the same thing with a few changes.
+#: With more differences, two sequences are not the same with a few changes.
 MAX_DIFFERENCES = 3000
 
 
@@ -75,7 +75,7 @@ def _back(history: list[dict[int, int]], x: int, y: int) -> list[tuple[int, int]
 
 
 def longest_ascending(numbers: list[int]) -> int:
-    """Length of the longest subsequence that nowhere descends: how many are in order."""
+    """Length of the longest nondecreasing subsequence: how many are in order."""
     tails: list[int] = []
     for number in numbers:
         place = bisect_right(tails, number)

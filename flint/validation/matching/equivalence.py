@@ -1,8 +1,8 @@
 """When two ops count as the same: keys that must be equal.
 
-The idea: a key holds what must agree (class, sizes, element type, group) in a form in which known,
-harmless transformations have been undone; ``form_reasons`` names what they were.  Where a trace has
-no sizes the key is a name, and a match by name is a weak one.
+The idea: a key has everything that must agree (class, sizes, element type, group), with known,
+harmless transformations undone; ``form_reasons`` names these.  If a trace has no sizes, the key is
+a name, and a match by name is a weak one.
 
     rules.key(captured) == rules.key(executed)
 """
@@ -20,7 +20,7 @@ from flint.observed.selection import plain_name
 MESSAGES = (OpClass.SEND, OpClass.RECV)
 REDUCING = (OpClass.ALL_REDUCE, OpClass.REDUCE_SCATTER)
 
-#: What XLA's CPU backend has no arithmetic for -> what it uses in its place and calls it by
+#: Types without arithmetic in XLA's CPU backend -> the types that it uses instead
 #: (float normalization in xla/service/cpu/cpu_compiler.cc).
 WIDER = {"bf16": "f32", "i4": "i8", "ui4": "ui8"} | dict.fromkeys(
     ("f8E3M4", "f8E4M3", "f8E4M3FN", "f8E4M3FNUZ", "f8E4M3B11FNUZ", "f8E5M2", "f8E5M2FNUZ"), "f16"
@@ -34,8 +34,8 @@ class Rules:
     """How a capture and a trace are compared.
 
     Attributes:
-        by_name: classes in which the trace has no sizes.
-        recorded: the capture is a recording of PyTorch's ops, else XLA's program.
+        by_name: classes for which the trace has no sizes.
+        recorded: whether the capture is a recording of PyTorch's ops, not an XLA program.
         promoted: the backend computes bfloat16 as float32, and floats of 8 bits as float16.
         scattered: the backend has no reduce-scatter.
         on_host: it ran on the CPU.
@@ -44,7 +44,7 @@ class Rules:
         rooted: the capture has reduces to one rank, written as all-reduces.
         distinct: the trace has the element type and the reduction of every collective of an XLA
             program, so that two of the same bytes can be distinguished.
-        convolved: the trace has how much every convolution of an XLA program computes.
+        convolved: the trace has the work of every convolution of an XLA program.
     """
 
     by_name: frozenset[OpClass]
@@ -76,7 +76,7 @@ class Rules:
         return self.kind(facts) not in self.by_name or _sized(facts, self.recorded)
 
     def sized_key(self, facts: OpFacts) -> Hashable:
-        """What must be equal of two ops whose sizes are known."""
+        """The key of an op with known sizes."""
         kind = self.kind(facts)
         if kind.collective:
             group = facts.group if self.grouped else None
@@ -96,7 +96,9 @@ class Rules:
             made = facts.convolved if self.convolved else ()
             return kind, self.computed_as(facts.dtype), tuple(sizes), made
         shapes = arguments(facts)
-        if kind == OpClass.ATTENTION:  # what else kernels keep for the backward pass is their own
+        if (
+            kind == OpClass.ATTENTION
+        ):  # other values saved for the backward pass differ between kernels
             shapes = tuple(item for item in shapes if len(item[0]) > 3)
         if kind == OpClass.ELEMENTWISE and self.recorded:
             return kind, plain_name(facts.name), shapes, tensors_read(facts)
@@ -107,20 +109,20 @@ class Rules:
         return self.promoted and (facts.kind.collective or facts.kind == OpClass.GEMM)
 
     def reduction(self, facts: OpFacts) -> str:
-        """What a collective reduces with, where it is compared by that."""
+        """The reducing op of a collective, if it is compared by that."""
         return facts.reduction if self.distinct else ""
 
     def buffers(self, facts: OpFacts) -> tuple[tuple[int, str], ...]:
-        """Bytes of a collective's buffers, as the backend sends them, each with its type."""
+        """Bytes of a collective's buffers as sent by the backend, each with its type."""
         parts = self.parts(facts)
         types = [dtype for _, dtype in facts.operands or ()]
-        if len(types) != len(parts) or not facts.dtype:  # which buffer has which type is not known
+        if len(types) != len(parts) or not facts.dtype:  # it is unknown which buffer has which type
             types = [facts.dtype] * len(parts)
         sent = [self._sent_type(dtype, facts.compared) for dtype in types]
         return tuple(zip(parts, sent, strict=True))
 
     def _sent_type(self, dtype: str, compared: str) -> str:
-        """The element type of a buffer, where every trace of the backend shows it; else "".
+        """The element type of a buffer, if every trace of the backend shows it; else "".
 
         The executed program converts to the wider type and back, except for bfloat16.
         """
@@ -131,7 +133,7 @@ class Rules:
         return _width(self.computed_as(dtype))
 
     def contradicts(self, captured: OpFacts, executed: OpFacts) -> bool:
-        """Whether a trace shows something of an op that is not so captured and that no key holds.
+        """Whether a trace shows a fact about an op that contradicts the capture but is in no key.
 
         The group, the reduction and the element type of a collective, the receiver of a message,
         and, in a class of which some ops have no sizes, those of the others.
@@ -166,7 +168,7 @@ class Rules:
         return executed.kind == OpClass.GEMM and not ran <= shapes and not shapes <= ran
 
     def _other_type(self, captured: OpFacts, executed: OpFacts) -> bool:
-        """Whether what is sent is of another element type, the sign of integers aside."""
+        """Whether the sent data has another element type, ignoring the sign of integers."""
         if not captured.dtype or not executed.dtype:
             return False
         return _width(self.computed_as(captured.dtype)) != _width(self.computed_as(executed.dtype))
@@ -210,15 +212,17 @@ def _made_reduce_scatter(facts: OpFacts) -> bool:
 
 
 def distinct_tensors(operands: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
-    """Distinct operands but numbers: an op that reads a tensor twice lists it once or twice."""
+    """Distinct operands except numbers: an op that reads a tensor twice may list it once or
+    twice.
+    """
     return tuple(sorted({tensor for tensor in operands or () if tensor[0]}))
 
 
 def tensors_read(facts: OpFacts) -> int:
-    """How many operands are no single numbers: two tensors alike, or a tensor and a number.
+    """How many operands are not single numbers: two equal tensors, or a tensor and a number.
 
-    A capture lists a number only where a tensor holds it, a profiler wherever an op takes one.  And
-    it names the overload that writes where it is told to; a profiler lists that tensor.
+    A capture lists a number only if it is in a tensor, a profiler whenever an op takes one. A
+    capture also names the overload with an output argument; a profiler lists that tensor.
     """
     read = sum(bool(shape) for shape, _ in facts.operands or ())
     told = "::" not in facts.name and facts.name.rpartition(".")[2].endswith("out")
@@ -226,7 +230,7 @@ def tensors_read(facts: OpFacts) -> int:
 
 
 def number_instead(captured: OpFacts, executed: OpFacts) -> bool:
-    """Whether an elementwise op ran with a number in the place of a captured tensor."""
+    """Whether an elementwise op ran with a number in place of a captured tensor."""
     if captured.kind != OpClass.ELEMENTWISE or tensors_read(captured) <= tensors_read(executed):
         return False
     return _numbers(executed) > _numbers(captured)

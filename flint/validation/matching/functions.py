@@ -1,8 +1,8 @@
-"""Light ops of an XLA program: those that ran, against those captured.
+"""Comparing the light ops of an XLA program that ran with those captured.
 
-The idea: XLA fuses light ops, computes some twice and others once, so that their numbers mean
-nothing.  But whatever it fuses, a ``tanh`` stays one, and so do sums, roots and maxima of floats:
-per layer the fused computations that ran hold the ops that the capture has there, and no others.
+The idea: XLA fuses light ops, computes some twice and merges others, so their numbers mean nothing.
+But a ``tanh`` stays a ``tanh`` in any fusion, and so do sums, roots and maxima of floats: per
+layer, the executed fused computations contain exactly the ops that the capture has there.
 
     differing(matching, ran)      # [("not captured", "tanh", "blocks/mlp")]
 """
@@ -22,7 +22,7 @@ def _table(rows: dict[str, str]) -> dict[str, frozenset[str]]:
     return {name: frozenset(others.split()) for name, others in rows.items()}
 
 
-#: A function as captured -> what it may be in a compiled program, where XLA expands it
+#: A captured function -> what it may be in a compiled program, if XLA expands it
 #: (LogisticExpander and AlgebraicSimplifier in xla/hlo/transforms).
 _BECOMES = _table(
     {
@@ -35,7 +35,7 @@ _BECOMES = _table(
         "sine": "sine",
         "cosine": "cosine",
         "erf": "erf",
-        # Arithmetic of floats: what of it the simplifier turns into what.
+        # Arithmetic of floats: what the simplifier turns it into.
         "add": "add subtract",
         "subtract": "subtract add",
         "multiply": "multiply divide",
@@ -71,24 +71,24 @@ _MAKES = _table(
         "atan2": "add subtract divide abs maximum minimum",
     }
 )
-#: Of a value that two layers share, XLA computes these in one of them: positions, for example.
+#: XLA computes these in only one of two layers that share the value: positions, for example.
 _SHARED = frozenset({"sine", "cosine", "log", "log_plus_one"})
-#: What is made of so much else that it is no evidence where it ran.
+#: Functions that so many other ops use that their place is no evidence.
 _ANYWHERE = frozenset({"multiply"})
 _COMPARED: frozenset[str] = frozenset().union(*_BECOMES.values()) - _ANYWHERE - {"clamp"}
-#: Begins names of ops that may hold any function.
+#: Prefixes of ops that may contain any function.
 _OPAQUE = ("chlo.", "mhlo.", "custom_call", "composite", "rng", "power", "tan", "erf_inv")
 _ARITHMETIC = frozenset({"add", "subtract", "multiply", "divide"})
-#: Ops of which the largest, or smallest, of some numbers is a result.
+#: Ops whose result includes the largest or smallest of some numbers.
 _EXTREMES = frozenset({"maximum", "minimum"})
 _PHASES = frozenset({"forward", "backward", "recompute"})
 
 
 def differing(matching: Matching, ran: Functions) -> list[tuple[str, str, str]]:
-    """What differs, the function and the layer of each.
+    """The differences, with the function and the layer of each.
 
-    Layers that only one side names are compared over the whole program; so is what ran without a
-    name.  What is known before the step runs is not compared.
+    Layers that only one side names, and ops without a name, are compared over the whole program.
+    Values known before the step runs are not compared.
     """
     assert matching.expected is not None
     invariants = Invariants(matching.expected)
@@ -142,8 +142,8 @@ def differing(matching: Matching, ran: Functions) -> list[tuple[str, str, str]]:
 def _may_go(invariants: Invariants, matching: Matching, i: int, name: str) -> bool:
     """Whether a compiler may find that an op changes nothing.
 
-    A sum or product with a number that is known (0, 1), or of gradients that are none; the maximum
-    of a maximum and what that began with.
+    Examples are a sum or product with a known number (0, 1) or with zero gradients, and the maximum
+    of a maximum and its initial value.
     """
     expected = matching.expected
     assert expected is not None

@@ -1,7 +1,7 @@
-"""What a trace does not tell of an op that has a partner.
+"""What a trace does not record about an op that has a partner.
 
-The idea: a fact that a trace does not record can be wrong without any difference, so that each pair
-says which of the captured facts nothing was compared with.
+The idea: a fact that a trace does not record can be wrong without showing as a difference, so each
+pair lists the captured facts that were not compared.
 
     not_told(rules, captured, executed, by_name=False)      # ["group", "reduce op"]
 """
@@ -26,7 +26,7 @@ WHOLE = "whether it ran"
 RAN = "whether a lighter op ran"
 LIGHTER = "why lighter ops differ"
 
-#: What no trace is compared by, in a recording of PyTorch's and in a program of XLA's.
+#: What is never compared, for recordings of PyTorch and for XLA programs.
 VALUES = (
     "values: data, and arguments that are not tensors (learning rates, eps, dilations that keep "
     "the shapes, whether a sum is averaged); a workload contains none"
@@ -37,7 +37,7 @@ COUNTS = (
 
 
 def not_told(rules: Rules, captured: OpFacts, executed: OpFacts, *, by_name: bool) -> list[str]:
-    """Facts of a captured op that must match which its partner in the trace does not have."""
+    """Facts of a captured op, from those that must match, that its partner in the trace lacks."""
     found = [SIZES] if by_name else []
     return found + [fact for fact, untold in _FACTS if untold(rules, captured, executed)]
 
@@ -62,7 +62,7 @@ def _root(rules: Rules, captured: OpFacts, executed: OpFacts) -> bool:
 
 
 def _element_type(rules: Rules, captured: OpFacts, executed: OpFacts) -> bool:
-    """Where a backend computes bfloat16 as float32, the two cannot be distinguished."""
+    """If a backend computes bfloat16 as float32, the two cannot be distinguished."""
     if not captured.dtype:
         return False
     same = captured.dtype == (executed.compared or executed.dtype)

@@ -1,7 +1,7 @@
 """How the ops of one rank pair up: pairs, why each is one, and the ops that have no partner.
 
-The idea: all steps work on one ``Matching``.  It begins with every op unmatched; a step looks at
-the unmatched ones, and takes them away by ``pair`` or ``explain``.
+The idea: all steps work on one ``Matching``.  It begins with every op unmatched; a step examines
+the unmatched ones, and removes them by ``pair`` or ``explain``.
 
     matching = Matching(captured, executed, rules)
     matching.pair(0, 3, Evidence.SIZES)
@@ -23,7 +23,7 @@ from flint.validation.matching.equivalence import Rules
 
 
 class Evidence(IntEnum):
-    """Why two ops are held to be the same."""
+    """Why two ops count as the same."""
 
     NAME = 0  # class, name and order: the trace has no sizes, so this is a weak match
     SIZES = 1  # what they compute or send as well
@@ -44,25 +44,26 @@ class Matching:
         captured: in issue order.
         executed: in the order in which they began.
         rules: how they are compared.
-        expected: where the captured ops are in the program; None where only the ops are known.
-        rank: whose they are.
-        threads: of each executed op, or its stream; () unknown.
-        around: of each executed op, the outermost op of PyTorch's that it is in; () unknown.
+        expected: where the captured ops are in the program; None if only the ops are known.
+        rank: their rank.
+        threads: thread or stream of each executed op; () if unknown.
+        around: for each executed op, the outermost enclosing PyTorch op; () if unknown.
         kinds: the classes in which captured, and executed, ops are compared.
         pairs: (captured, executed, evidence).
-        explained: reason -> how many pairs differ in form by it, or how many ops have no partner.
+        explained: reason -> number of pairs that differ in form because of it, or of ops without a
+            partner.
         without_captured, without_executed: ops without a partner for a known reason, and calls
             whose partners are their messages.
-        unmatched_captured, unmatched_executed: the others that are compared, ascending; the keys.
-            Of XLA's programs only what must match is compared.
+        unmatched_captured, unmatched_executed: the other compared ops, ascending; the keys. For XLA
+            programs only ops that must match are compared.
         reordered: pairs of a recording in another order than recorded.
         in_order: class -> pairs that follow each other in both.
-        certain: captured ops whose partner could be no other op: all recorded ones, and of XLA's
-            those that alone look as they do.
-        merged: keys of ops of which a compiler merged some: which of them, sizes do not show.
-        regrouped: heavy ops ran together, or in another order, for a named reason: what is between
-            them is not the same on both sides.
-        gloo: copies and divisions that gloo may still have made: (op, elements) -> how many.
+        certain: captured ops whose partner could be no other op: all recorded ones, and those of
+            XLA programs that are unique.
+        merged: keys of ops of which a compiler merged some; sizes do not show which.
+        regrouped: heavy ops ran together, or in another order, for a known reason: the ops between
+            them are not the same on both sides.
+        gloo: copies and divisions that gloo may still have made: (op, elements) -> number.
     """
 
     captured: Sequence[OpFacts]
@@ -100,7 +101,7 @@ class Matching:
         )
 
     def pair(self, captured: int, executed: int, evidence: Evidence, reason: str = "") -> None:
-        """Two ops are the same; one of them may be in several pairs."""
+        """Record that two ops are the same; one of them may be in several pairs."""
         self.pairs.append((captured, executed, evidence))
         self.unmatched_captured.pop(captured, None)
         self.unmatched_executed.pop(executed, None)
@@ -108,7 +109,9 @@ class Matching:
             self.explained[reason] += 1
 
     def pair_merged(self, captured: Sequence[int], executed: int) -> None:
-        """Several captured ops ran as one; others that look like them are no longer certain."""
+        """Record that several captured ops ran as one; others that look like them are no longer
+        certain.
+        """
         for number in captured:
             self.pair(number, executed, Evidence.SIZES)
         self.merged.update(self.rules.key(self.captured[number]) for number in captured)
@@ -132,7 +135,7 @@ class Matching:
             self.unmatched_executed.pop(number, None)
 
     def unmatched(self, kind: OpClass) -> tuple[list[int], list[int]]:
-        """Captured and executed ops of a class that have no partner."""
+        """Captured and executed ops of a class without a partner."""
         return (
             [i for i in self.unmatched_captured if self.kinds[0][i] is kind],
             [j for j in self.unmatched_executed if self.kinds[1][j] is kind],
@@ -147,13 +150,13 @@ class Matching:
     def anchors(self) -> tuple[list[int], list[int]]:
         """Positions of the heavy ops that ran as captured, of both sides, ascending.
 
-        Light ops with as many of them before them are in the same stretch of the step.
+        Light ops with the same number of these before them are in the same stretch of the step.
         """
         heavy = [pair for pair in self.pairs if self.captured[pair[0]].kind.must_match]
         return sorted(i for i, _, _ in heavy), sorted(j for _, j, _ in heavy)
 
     def results(self, captured: int) -> tuple[tuple[int, ...], ...] | None:
-        """Shapes of what a captured op makes; None where only the ops are known."""
+        """Shapes of a captured op's results; None if only the ops are known."""
         if self.expected is None:
             return None
         graph = self.expected.graphs[int(self.expected.graph[captured])]

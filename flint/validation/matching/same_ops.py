@@ -1,8 +1,8 @@
-"""Ops that are the same in both: of a recording by their order, of XLA's programs by identity.
+"""Ops that are the same on both sides: in a recording by order, in XLA programs by identity.
 
-The idea: a recording must come in the same order, so its ops are aligned by longest common
-subsequence, and one extra op makes nothing behind it a mismatch.  XLA orders a program anew, so
-there the op's identity decides: the same sizes and the same source line, then the same sizes.
+The idea: a recording must run in the same order, so its ops are aligned by longest common
+subsequence, and one extra op makes no later op a mismatch.  XLA reorders a program, so there the
+op's identity decides: the same sizes and source line, then the same sizes.
 
     same_ops(matching, OpClass.GEMM)
 """
@@ -23,7 +23,7 @@ from flint.validation.matching.pairing import Evidence, Matching, Pair, equal, w
 
 
 def same_ops(matching: Matching, kind: OpClass) -> None:
-    """Pair the ops of a class that are the same, but for those that the trace contradicts."""
+    """Pair the ops of a class that are the same, except those that the trace contradicts."""
     rules = matching.rules
     captured_ids, executed_ids = matching.unmatched(kind)
     compare = _in_order if rules.recorded else _by_identity
@@ -39,8 +39,9 @@ def _in_order(
 ) -> list[Pair]:
     """Ops of a recording: aligned in order, then the others in another order.
 
-    Light ops first within each stretch between two heavy ones: a backend may run more of those that
-    look alike, and the longest common subsequence does not say which of them is the captured one.
+    Light ops are first paired within each stretch between two heavy ones: a backend may run
+    additional ones that look alike, and the longest common subsequence does not show which is the
+    captured one.
     """
     rules = matching.rules
     evidence = Evidence.NAME if named else Evidence.SIZES
@@ -73,7 +74,7 @@ def _are_light(matching: Matching, captured_ids: list[int]) -> bool:
 
 
 def _aligned(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[tuple[int, int]]:
-    """Positions of equal keys, ascending in both; none where too much differs."""
+    """Positions of equal keys, ascending in both; none if too much differs."""
     numbers: dict[Hashable, int] = {}
     sides = (
         np.array([numbers.setdefault(key, len(numbers)) for key in side], dtype=np.int64)
@@ -88,7 +89,7 @@ def _by_identity(
     """Ops of XLA's programs: the same sizes, and as much of their origin as agrees."""
     captured, executed, rules = matching.captured, matching.executed, matching.rules
     pairs: list[Pair] = []
-    if named:  # those whose sizes are known first
+    if named:  # those with known sizes first
         sized = [j for j in executed_ids if rules.sized(executed[j])]
         alike = equal(
             [rules.sized_key(captured[i]) for i in captured_ids],
@@ -125,7 +126,7 @@ def _alone(matching: Matching, members: list[int], others: list[int]) -> bool:
 def _buckets(
     ops: Sequence[OpFacts], ids: list[int], rules: Rules, detail: int
 ) -> dict[Hashable, list[int]]:
-    """Positions by key and, as ``detail`` says, source line (1) and layer and phase (2)."""
+    """Positions by key and, depending on ``detail``, source line (1) and layer and phase (2)."""
     found: dict[Hashable, list[int]] = defaultdict(list)
     for number in ids:
         facts = ops[number]

@@ -1,9 +1,9 @@
-"""Light ops that tell another program: an activation, a loss, an optimizer.
+"""Light ops that reveal another program: an activation, a loss, an optimizer.
 
-The idea: backends split and merge copies, and name what they compute otherwise, each for a reason
-that is known by now.  Of element-wise ops and reductions what is left must be as many of each name
-and sizes in each stretch of the step, between two heavy ops that ran as captured; one too many or
-too few is another program, and the same names elsewhere do not hide it.
+The idea: backends split and merge copies, and use other names, all for reasons explained before.
+The remaining element-wise ops and reductions must agree in number, name and sizes in each stretch
+of the step between two heavy ops that ran as captured; one too many or too few means another
+program, and equal names elsewhere do not hide it.
 
     found = telling(matching, trace, rows)      # positions of ops that are a difference
 """
@@ -23,9 +23,10 @@ from flint.observed.columns import Observed, OpFacts
 from flint.observed.selection import plain_name
 from flint.validation.matching.pairing import Matching
 
-#: Light classes whose ops are what the program asks for; copies are also made by backends.
+#: Light classes whose ops come from the program; copies are also made by backends.
 _TELLING = frozenset({OpClass.ELEMENTWISE, OpClass.REDUCTION})
-#: One of so many ops stands at a wrong place in execution traces: threads end ops at once.
+#: One in this many ops is in a wrong place in execution traces, because threads end ops at the same
+#: time.
 _MIXED_UP = 100
 _FOREACH = "_foreach_"
 
@@ -35,9 +36,10 @@ class Telling:
     """Light ops that are a difference, by position.
 
     Attributes:
-        captured, executed: without a partner.
-        moved: captured ones whose partner ran between other heavy ops.
-        forgiven: how many more may be the observer's mistakes, which nothing in the trace tells.
+        captured, executed: ops without a partner.
+        moved: captured ops whose partner ran between other heavy ops.
+        forgiven: how many further ones may be the observer's mistakes, which the trace does not
+            show.
     """
 
     captured: set[int] = field(default_factory=set)
@@ -55,10 +57,10 @@ def telling(
     """Light ops that are a difference.
 
     Args:
-        matching: of a recording.
-        trace: Kineto's or the observer's.
-        rows: of the executed ops.
-        others: the same of the other steps that are like this one.
+        matching: the matching of a recording.
+        trace: Kineto's or the observer's trace.
+        rows: rows of the executed ops.
+        others: the same for the other equal steps.
     """
     before, ran_before = matching.anchors()
     sides = [
@@ -89,10 +91,10 @@ def telling(
 def _forgive(
     found: Telling, matching: Matching, trace: Observed, rows: Ints, others: Sequence[Ints]
 ) -> None:
-    """Take away what an execution trace may have nested wrongly: steps that are alike tell.
+    """Remove ops that an execution trace may have nested wrongly, as shown by equal steps.
 
-    Where there is no other step, an op may be there that the observer has inside of another one,
-    and a few may not be inside of what they are; how many is counted.
+    Without another step, an op may be present that the observer put inside another one, and a few
+    may wrongly be outside; their number is counted.
     """
     fewer, more = _inside(trace, rows), Counter[Hashable]()
     names = [_names(trace, some) for some in (rows, *others)]
@@ -116,9 +118,10 @@ def _forgive(
 
 
 def _looks(matching: Matching, facts: OpFacts) -> Hashable:
-    """What must be as often on both sides: the name, and on the host the sizes, too.
+    """The key that must occur equally often on both sides: the name, and on the host also the
+    sizes.
 
-    The ops that other backends list with other arguments are not all known.
+    Not all ops that other backends list with other arguments are known.
     """
     shapes = frozenset(shape for shape, _ in facts.operands or () if shape)
     return name_of(facts), shapes if matching.rules.on_host else None
@@ -138,12 +141,12 @@ def name_of(facts: OpFacts) -> str:
 
 
 def _unlisted(facts: OpFacts) -> bool:
-    """Whether a profiler left the tensors of a list out, which may then be numbers of the host."""
+    """Whether a profiler left out the tensors of a list, which may then be numbers on the host."""
     return "::" + _FOREACH in facts.name and not any(shape for shape, _ in facts.operands or ())
 
 
 def _beyond(side: Iterable[tuple[Hashable, int]], others: Counter[Hashable]) -> set[int]:
-    """The positions of a side for whose key there is none left among the others."""
+    """The positions of one side whose key has no counterpart left on the other."""
     left, found = Counter(others), set()
     for key, number in side:
         left[key] -= 1
@@ -153,9 +156,9 @@ def _beyond(side: Iterable[tuple[Hashable, int]], others: Counter[Hashable]) -> 
 
 
 def _inside(trace: Observed, rows: Ints) -> Counter[Hashable]:
-    """Names of ops of the same step that are not compared, because they are inside of others.
+    """Names of ops of the same step that are not compared because they are inside others.
 
-    As many may be there by the observer's mistake.
+    The observer may have put that many there by mistake.
     """
     if not len(rows):
         return Counter()

@@ -1,4 +1,4 @@
-"""What a report says of one rank: counts by class, differences, dependencies.
+"""The report about one rank: counts by class, differences, dependencies.
 
 add_counts(report, matching)
 """
@@ -21,7 +21,7 @@ from flint.validation.matching.telling import Telling, telling
 from flint.validation.report.report import Difference, Report
 
 _LISTED_EDGES = 20
-#: What ``torch.compile`` has made kernels of: its light ops have no names of their own.
+#: Note about parts compiled by ``torch.compile``, whose light ops have no names.
 _COMPILED = ("Torch-Compiled Region", "CompiledFunction")
 FUSED = "torch.compile fused parts of the run: lighter ops in them have no names"
 #: Forms of traces that have PyTorch's names of ops.
@@ -80,16 +80,16 @@ def add_differences(
     rows: Ints,
     others: Callable[[], Sequence[Ints]] = tuple,
 ) -> None:
-    """Add what has no partner, and what ran in another order.
+    """Add ops without a partner, and ops that ran in another order.
 
-    Of light ops a few may come and go with the backend; what tells another program counts.
+    A few light ops may differ between backends; those that reveal another program count.
 
     Args:
-        report: added to.
-        matching: of one rank.
-        trace: where its executed ops are from.
-        rows: of those.
-        others: of the other steps that are like this one.
+        report: differences are added here.
+        matching: the matching of one rank.
+        trace: the trace of its executed ops.
+        rows: their rows.
+        others: rows of the other equal steps.
     """
     captured, executed, rank = matching.captured, matching.executed, matching.rank
     named = report.comparable and trace.form in _WITH_NAMES
@@ -126,7 +126,7 @@ def add_differences(
 
 
 def add_edges(report: Report, matching: Matching, trace: Observed, rows: Ints) -> None:
-    """Dependencies among heavy ops against when they began, or against their order.
+    """Check dependencies among heavy ops against when they began, or against their order.
 
     Execution traces have no times, Chakra's only durations.
     """
@@ -137,7 +137,7 @@ def add_edges(report: Report, matching: Matching, trace: Observed, rows: Ints) -
     times = trace.start[rows] if (trace.start[rows] >= 0).any() else order
     for i, j, _ in matching.pairs:
         if trace.form == "chakra" and captured[i].kind in MESSAGES:
-            continue  # posted when they may be: their place in the file shows nothing
+            continue  # posted as early as possible: their place in the file shows nothing
         if captured[i].kind.must_match and i in matching.certain:
             began[i] = max(began[i], int(times[j]))
     unsure = sum(

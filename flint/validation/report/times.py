@@ -1,8 +1,8 @@
-"""Measured time against modelled time, per class.
+"""Measured and modelled time, per class.
 
-The idea: both are summed over the same ops, those with a partner, so that a ratio is about the
-model and not about ops without one.  A collective's kernel also waits for the last rank to come;
-where several ranks were traced, what all of them spent beyond the fastest is counted as waiting.
+The idea: both are summed over the same ops, those with a partner, so that a ratio depends only on
+the model, not on other ops.  A collective's kernel also waits for the last rank to arrive; if
+several ranks were traced, their time beyond that of the fastest counts as waiting.
 
     times = Times()
     times.add(matching, measured, modelled)
@@ -29,11 +29,11 @@ class ClassTime:
 
     Attributes:
         measured: seconds of all its executed ops.
-        matched: of that, those of ops with a partner.
-        waiting: of that, spent by collectives beyond what the fastest of the traced ranks needed;
-            0 where only one rank of each was traced.
+        matched: the part of ops with a partner.
+        waiting: the part of this that collectives spent beyond the time of the fastest traced rank;
+            0 if only one rank of each was traced.
         modelled: seconds of the captured ops with a partner.
-        unknown: executed ops whose time the trace does not have.
+        unknown: number of executed ops whose time the trace lacks.
     """
 
     measured: float = 0.0
@@ -44,7 +44,7 @@ class ClassTime:
 
     @property
     def ratio(self) -> float | None:
-        """Measured without waiting, by modelled; None where either is missing."""
+        """Measured time without waiting, divided by modelled time; None if either is missing."""
         busy = self.matched - self.waiting
         return busy / self.modelled if self.modelled > 0 and busy > 0 else None
 
@@ -54,12 +54,13 @@ class Times:
     """Times per class.
 
     Attributes:
-        system: what the model is of; "" without a model.
-        classes: per class.
-        ranks: how many ranks they are summed over.
-        steps: the mean of how many steps they are, the least over ranks.
-        collectives: measured collectives of several ranks that have a partner.
-        met: of these, those whose waiting is known: another rank of the same one was traced.
+        system: the modelled system; "" without a model.
+        classes: times per class.
+        ranks: number of ranks that they are summed over.
+        steps: number of steps that they are the mean of; the least over ranks.
+        collectives: number of measured collectives of several ranks with a partner.
+        met: the number of these with known waiting, because another rank of the same one was
+            traced.
     """
 
     system: str = ""
@@ -90,7 +91,8 @@ class Times:
         for number, facts in enumerate(matching.executed):
             time = self.of(facts.kind)
             if measured[number] < 0:
-                # A product that was made a multiplication is timed with what it is fused with.
+                # A product that became a multiplication is timed with the ops that it is fused
+                # with.
                 time.unknown += facts.kind != OpClass.ELEMENTWISE or facts.gemms is None
             else:
                 time.measured += int(measured[number]) * _NANO
@@ -124,6 +126,6 @@ class Times:
 
 
 def _waits(facts: OpFacts) -> bool:
-    """Whether an op may wait for another rank: all that communicate, but for groups of one."""
+    """Whether an op may wait for another rank: all communications, except in groups of one."""
     alone = facts.group is not None and len(facts.group) == 1
     return facts.kind.collective and not (alone and facts.kind != OpClass.COLLECTIVE_PERMUTE)

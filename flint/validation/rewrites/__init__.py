@@ -1,1 +1,1 @@
-"""Why a run may differ in form from its capture: one named reason per file."""
+"""Why a run may differ in form from its capture: one known reason per file."""

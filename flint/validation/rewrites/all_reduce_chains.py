@@ -1,8 +1,8 @@
 """All-reduces of each other in a captured program, and those whose results are added up.
 
-The idea: an all-reduce that alone reads another one's result forms a chain with it, and a chain may
-run as fewer all-reduces over larger groups.  All-reduces whose results are added are a family: one
-of them may run for several.
+The idea: an all-reduce that is the only reader of another one's result forms a chain with it, and a
+chain may run as fewer all-reduces over larger groups.  All-reduces whose results are added are a
+family: one of them may run for several.
 
     chains, families = chains_of(expected, captured, at, rules, rank=0)
 """
@@ -20,12 +20,12 @@ from flint.observed.columns import OpFacts
 from flint.validation.expected.ops import Expected
 from flint.validation.matching.equivalence import Rules
 
-#: More all-reduces behind a value than are followed.
+#: The most all-reduces before a value that are followed.
 _MOST_BEHIND = 256
-#: More all-reduces of each other than are looked at as one.
+#: The most all-reduces in one chain.
 _LONGEST = 4
 
-#: What buffers in one all-reduce have in common: the group, the element type and the reduction.
+#: Common properties of buffers in one all-reduce: group, element type and reduction.
 Key: TypeAlias = tuple[tuple[int, ...], str, str]
 Place: TypeAlias = tuple[int, int]
 #: How a chain may run: which of its members together, over which group.
@@ -37,8 +37,8 @@ class Chain(NamedTuple):
 
     Attributes:
         places: its members.
-        keys: of each member.
-        forms: how else it may run, the shortest form first.
+        keys: key of each member.
+        forms: other forms in which it may run, the shortest first.
         size: bytes of each.
         times: how often each runs.
     """
@@ -50,7 +50,7 @@ class Chain(NamedTuple):
     times: int
 
     def change(self, form: Form | None) -> Counter[Key]:
-        """What becomes of the surplus if it runs so; None: not at all."""
+        """The surplus if it runs in this form; None if it does not run."""
         found: Counter[Key] = Counter()
         for key in self.keys:
             found[key] += self.size * self.times
@@ -60,7 +60,7 @@ class Chain(NamedTuple):
 
 
 def key_of(facts: OpFacts, rules: Rules) -> Key:
-    """What an all-reduce must have in common with another one in the same buffer."""
+    """The properties that all-reduces in the same buffer must share."""
     assert facts.group is not None
     return facts.group, facts.dtype, facts.reduction if rules.distinct else ""
 
@@ -72,7 +72,7 @@ def chains_of(
     rules: Rules,
     rank: int,
 ) -> tuple[list[Chain], list[list[int]]]:
-    """All-reduces with those that feed them alone, and families whose results are added up."""
+    """Chains of all-reduces, and families whose results are added up."""
     chains: list[Chain] = []
     families: list[list[int]] = []
     for number, graph in enumerate(expected.graphs):
@@ -136,7 +136,7 @@ def _forms(
 
 
 def _product(groups: Sequence[Groups], rank: int) -> tuple[int, ...]:
-    """The ranks whose values meet in a chain; () where some would meet twice."""
+    """The ranks whose values meet in a chain; () if some would meet twice."""
     ranks = [rank]
     for group in reversed(groups):
         ranks = [one for other in ranks for one in group.members(other).tolist()]
@@ -146,7 +146,7 @@ def _product(groups: Sequence[Groups], rank: int) -> tuple[int, ...]:
 def _sums(
     graph: WorkloadGraph, nodes: set[int]
 ) -> tuple[dict[int, frozenset[int]], list[set[int]], Counter[int]]:
-    """All-reduces behind each value, families of those that are added up, and their readers."""
+    """All-reduces before each value, families of those that are added up, and their readers."""
     behind: dict[int, frozenset[int]] = {}
     family: dict[int, set[int]] = {node: {node} for node in nodes}
     readers: Counter[int] = Counter()

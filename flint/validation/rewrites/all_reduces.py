@@ -1,9 +1,9 @@
 """All-reduces that a compiler has rewritten, found before ops are matched.
 
-The idea: XLA lays several all-reduces of a group side by side in one buffer, turns an all-reduce of
-an all-reduce into one over both groups, and adds up before reducing what would be added up behind.
-Where the program allows a rewrite, it is believed if it brings the bytes over each group nearer to
-those that were sent; buffers side by side must add up to the byte.
+The idea: XLA puts several all-reduces of a group into one buffer, turns an all-reduce of an
+all-reduce into one over both groups, and adds values before the reduction instead of after it. If
+the program allows a rewrite, it is accepted if it brings the bytes over each group closer to those
+that were sent; buffers put together must add up to the byte.
 
     rewritten_all_reduces(matching)
 """
@@ -24,7 +24,7 @@ from flint.validation.rewrites.combined_collectives import COMBINED
 FOLDED = "an all-reduce of an all-reduce, which the compiler combines into one over both groups"
 ABSORBED = "all-reduces whose results are added: the compiler adds their operands instead"
 
-#: More sums of bytes than are tried to lay buffers side by side.
+#: The most sums of bytes that are tried to put buffers together.
 _MOST_SUMS = 20_000
 
 
@@ -36,7 +36,7 @@ class _Buffer(NamedTuple):
 
 
 def rewritten_all_reduces(matching: Matching) -> None:
-    """Pair all-reduces of XLA's programs that did not run as they were captured."""
+    """Pair all-reduces of XLA programs that did not run as captured."""
     captured, executed, rules = matching.captured, matching.executed, matching.rules
     expected = matching.expected
     captured_ids = [i for i in matching.unmatched_captured if _reduces(captured[i], rules)]
@@ -83,7 +83,7 @@ def _sized(facts: OpFacts, rules: Rules) -> Hashable:
 
 
 def _nearer(surplus: Counter[Key], change: Counter[Key]) -> bool:
-    """Whether a change brings both sides nearer for every group that it touches."""
+    """Whether a change brings both sides closer for every group that it affects."""
     return all(
         surplus[key] <= -bytes_ if bytes_ > 0 else surplus[key] >= -bytes_
         for key, bytes_ in change.items()
@@ -130,7 +130,7 @@ def _absorb(
 def _side_by_side(
     matching: Matching, remaining: dict[Key, list[_Buffer]], executed_ids: list[int]
 ) -> None:
-    """Pair executed all-reduces with the captured ones whose bytes they hold."""
+    """Pair executed all-reduces with the captured ones whose bytes they contain."""
     executed, rules = matching.executed, matching.rules
     for key, buffers in remaining.items():
         wanted = sorted(
@@ -150,7 +150,7 @@ def _side_by_side(
 
 
 def _adding_up(sizes: list[int], wanted: int, exact: bool) -> set[int] | None:
-    """Places of sizes that add up to what is wanted: of one alone, or of as many as it takes."""
+    """Positions of sizes that add up to the wanted size: of a single one, or of several."""
     if exact:
         return {sizes.index(wanted)} if wanted in sizes else None
     total, begins = 0, {0: 0}

@@ -1,8 +1,8 @@
-"""Conditionals that data decides: a run may take another branch than the one captured.
+"""Data-dependent conditionals: a run may take another branch than the captured one.
 
-The idea: a capture has one branch of such a conditional, and the program has all of them.  Where a
-trace shows how often each branch ran, the program is walked again with another branch, and the ops
-in which that differs are what must be there, so many times, and what must be missing.
+The idea: a capture has one branch of such a conditional, and the program has all of them.  If a
+trace shows how often each branch ran, the program is walked again with another branch; the
+differing ops must then be present, or missing, the right number of times.
 
     others = OtherBranches(workload)
     others.explain(matching, taken)
@@ -37,17 +37,17 @@ from flint.workload.workload import Workload
 NOT_CHOSEN = "ops of a conditional's captured branch, which did not run"
 CHOSEN = "ops of a conditional's branch that ran in place of the captured one"
 
-#: Of more conditionals and branches not every one is tried.
+#: The most conditionals and branches that are tried.
 _MOST = 16
 
 #: A program with each of the branches of one of its conditionals.
 _Branches: TypeAlias = list[Workload]
-#: What is counted as one.
+#: The key by which ops are counted.
 _Key: TypeAlias = Callable[[OpFacts], Hashable]
 
 
 class OtherBranches:
-    """What a captured program runs with other branches of its conditionals.
+    """The ops of a captured program with other branches of its conditionals.
 
     Args:
         workload: the capture.
@@ -58,7 +58,7 @@ class OtherBranches:
 
     @cached_property
     def _others(self) -> list[_Branches]:
-        # Programs that were split by rank are of one module, which the first of them keeps.
+        # Programs that were split by rank come from one module, which the first of them keeps.
         modules = [one.module for one in self.workload.programs if one.module is not None]
         if len(modules) != 1:
             return []
@@ -71,7 +71,7 @@ class OtherBranches:
                 module = records()
             self._walked(module, asked)
             return [self._branches(module, name) for name in list(asked.names)[:_MOST]]
-        except FlintError:  # what cannot be read or walked again explains nothing
+        except FlintError:  # a module that cannot be read or walked again explains nothing
             return []
 
     def _branches(self, module: Module, name: str) -> _Branches:
@@ -92,10 +92,10 @@ class OtherBranches:
         return workload_of(walked, module, options=options, source={})
 
     def explain(self, matching: Matching, taken: Sequence[Taken]) -> None:
-        """Account for ops of a rank without a partner by what its conditionals chose.
+        """Account for ops of a rank without a partner by the branches of its conditionals.
 
         Args:
-            matching: gets what is explained.
+            matching: explained ops are recorded here.
             taken: how often the rank's conditionals took their branches.
         """
         unused = [one for one in taken if sum(one.times) and one.inside]
@@ -106,7 +106,7 @@ class OtherBranches:
         for branches in self._others:
             every = [expected_of(other, matching.rank) for other in branches]
             ops = [expected.captured for expected in every]
-            # Of another type than captured is what another branch has of that type.
+            # Ops of a type that was not captured come from another branch.
             typed = list(executed)
             for expected, of_branch in zip(every, ops, strict=True):
                 stored = as_stored(expected, of_branch, bare, rules)
@@ -119,13 +119,13 @@ class OtherBranches:
                     break
 
     def denied(self, matching: Matching, taken: Sequence[Taken]) -> Taken | None:
-        """The conditional that took another branch, where all ran as if it had not.
+        """The conditional that took another branch although the captured ops ran.
 
-        The other branch of the capture does not run what was executed, which another program's may:
-        on a mesh with its axes in another order, for one.  Only for a single conditional.
+        The capture's other branch does not contain the executed ops; another program's may, for
+        example on a mesh with its axes in another order.  Only for a single conditional.
 
         Args:
-            matching, taken: as of ``explain``, when that is done.
+            matching, taken: as of ``explain``, after it has run.
         """
         captured, executed = matching.captured, matching.executed
         alone = [one for one in taken if sum(one.times)]
@@ -151,14 +151,15 @@ class OtherBranches:
         unused: list[Taken],
         key: _Key,
     ) -> bool:
-        """Explain what differs by the first executed conditional that does; whether one does.
+        """Explain the differences by the first executed conditional that can; returns whether one
+        can.
 
         Args:
             matching: as of ``explain``.
             executed: the executed ops, as they are compared with those of the branches.
             branches: a rank's ops with each branch of a captured conditional.
-            unused: executed conditionals; without it afterwards.
-            key: by which ops are counted.
+            unused: executed conditionals; the used one is removed.
+            key: the key by which ops are counted.
         """
         changes, example = _changes(matching.captured, branches, key)
         for one in unused:
@@ -182,7 +183,7 @@ def _account(
     gone: Counter[Hashable],
     key: _Key,
 ) -> bool:
-    """Explain the ops of another branch if all of them are there; whether they are.
+    """Explain the ops of another branch if all of them ran; returns whether they did.
 
     Args:
         matching, executed, key: as of ``_choose``.
@@ -210,7 +211,7 @@ def _account(
 
 
 class _Asked(dict[str, int]):
-    """Choices of branches that remember whose branch data decides."""
+    """Choices of branches that record which conditionals depend on data."""
 
     def __init__(self, choices: Mapping[str, int]) -> None:
         super().__init__(choices)
@@ -228,7 +229,7 @@ class _Asked(dict[str, int]):
 def _stands_for(ops: Sequence[OpFacts], one: Taken, rules: Rules) -> bool:
     """Whether the branches of an executed conditional have ops of these sizes, of any type.
 
-    Products that may run as multiplications are not looked for.
+    Products that may run as multiplications are not searched for.
     """
 
     def size(facts: OpFacts) -> Hashable:
@@ -254,7 +255,7 @@ def _counted(ops: Sequence[OpFacts], key: _Key) -> Counter[Hashable]:
 def _changes(
     captured: Sequence[OpFacts], branches: Sequence[Sequence[OpFacts]], key: _Key
 ) -> tuple[list[Counter[Hashable]], dict[Hashable, OpFacts]]:
-    """Per branch what runs more, or less, than captured; and an op of each kind."""
+    """For each branch, what runs more or less often than captured; and an op of each kind."""
     example = {key(facts): facts for facts in captured if facts.kind.must_match}
     changes = []
     for ops in branches:
@@ -268,14 +269,14 @@ def _changes(
 def _in_all(
     changes: list[Counter[Hashable]], one: Taken
 ) -> tuple[Counter[Hashable], Counter[Hashable]] | None:
-    """What ran more, and what less than captured, as a conditional took its branches.
+    """What ran more and less often than captured, given how often a conditional took its branches.
 
     Args:
-        changes: per branch, what would be more or less if it were taken in all runs.
+        changes: for each branch, what would run more or less often if it were always taken.
         one: how often it was taken.
 
     Returns:
-        None where that makes no whole numbers, or no difference.
+        None if the numbers are not whole, or there is no difference.
     """
     whole = sum(one.times)
     added: Counter[Hashable] = Counter()

@@ -1,4 +1,4 @@
-"""Collectives that differ in how many buffers go at once: combined by a compiler, or split.
+"""Collectives that a compiler has combined into one with several buffers, or split.
 
 combined_collectives(matching, OpClass.ALL_REDUCE)
 """
@@ -21,7 +21,7 @@ PARTED = "one collective of several buffers that runs as several"
 
 
 def combined_collectives(matching: Matching, kind: OpClass) -> None:
-    """Pair one collective with several, where all of its buffers have a partner."""
+    """Pair one collective with several, if all of its buffers have a partner."""
     rules = matching.rules
     if not kind.collective or kind in rules.by_name:
         return
@@ -48,5 +48,5 @@ def combined_collectives(matching: Matching, kind: OpClass) -> None:
 
 
 def _buffers(facts: OpFacts, rules: Rules) -> list[Hashable]:
-    """What each buffer of a collective must have in common with its partner."""
+    """The properties that each buffer of a collective must share with its partner."""
     return [(one, facts.group, rules.reduction(facts)) for one in rules.buffers(facts)]

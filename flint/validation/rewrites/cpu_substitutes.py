@@ -1,8 +1,9 @@
-"""Light ops that a backend runs in place of a captured one, or beside it: each for a named reason.
+"""Light ops that a backend runs instead of or in addition to a captured one, each for a known
+reason.
 
 The idea: a recording for an accelerator and its run on a CPU differ in a few known ways.  A rule
-says which ops of which sizes it expects, because of which op that has a partner, and how many; what
-is beyond that remains a difference.  They are tried in the order of ``rewrites.table``.
+defines which ops of which sizes, and how many, it expects because of which matched op; other ops
+remain differences.  Rules are tried in the order of ``rewrites.table``.
 
     decomposed(matching)
 """
@@ -31,7 +32,7 @@ Key: TypeAlias = tuple[str, frozenset[Shape]]
 
 
 def unmatched_light(matching: Matching) -> tuple[list[int], list[int]]:
-    """Captured and executed ops without a partner that need not match one by one."""
+    """Unmatched captured and executed ops that need not match one by one."""
     return (
         [i for i in matching.unmatched_captured if not matching.captured[i].kind.must_match],
         [j for j in matching.unmatched_executed if not matching.executed[j].kind.must_match],
@@ -44,7 +45,7 @@ def shapes_of(facts: OpFacts) -> frozenset[Shape]:
 
 
 class Free:
-    """Ops that may be taken, by name and shapes, the first of each first."""
+    """Available ops by name and shapes, in order."""
 
     def __init__(self, ops: Ops, positions: Iterable[int]) -> None:
         self.positions: dict[Key, deque[int]] = defaultdict(deque)
@@ -53,11 +54,11 @@ class Free:
             self.positions[base_name(facts.name), shapes_of(facts)].append(number)
 
     def has(self, wanted: Counter[Key]) -> bool:
-        """Whether there are so many of each."""
+        """Whether there are that many of each."""
         return all(len(self.positions.get(key, ())) >= many for key, many in wanted.items())
 
     def take(self, wanted: Counter[Key]) -> list[int]:
-        """At most so many of each."""
+        """At most that many of each."""
         taken = []
         for key, many in wanted.items():
             there = self.positions.get(key, deque())
@@ -66,12 +67,12 @@ class Free:
 
 
 def key_of(name: str, *shapes: Shape) -> Key:
-    """By what an op of these tensors is found."""
+    """The key of an op on these tensors."""
     return name, frozenset(shapes)
 
 
 def decomposed(matching: Matching) -> None:
-    """Root mean square norms and dropouts, which the CPU has no kernels for."""
+    """Root mean square norms and dropouts, for which the CPU has no kernels."""
     captured_ids, executed_ids = unmatched_light(matching)
     free = Free(matching.executed, executed_ids)
     for i in captured_ids:
@@ -84,16 +85,16 @@ def decomposed(matching: Matching) -> None:
 
 
 def _norm(matching: Matching, captured: int) -> tuple[list[Counter[Key]], Counter[Key]]:
-    """What must have run in place of a norm, one of several lists, and casts that may have.
+    """The ops that must have run in place of a norm, as alternatives, and casts that may have.
 
-    PyTorch composes it of elementary ops in float32 where a device has no kernel
+    PyTorch composes it from elementary ops in float32 if a device has no kernel
     (rms_norm_composite in aten/src/ATen/native/layer_norm.cpp); autograd derives these one by one,
     for the gradients that the capture has: of input and weight, where its results are unknown.
     """
     facts = matching.captured[captured]
     base = base_name(facts.name)
     tensors = [tensor for tensor in facts.operands or () if tensor[0]]
-    # A kernel's operands stand in the order in which its body reads them: shapes tell them apart.
+    # A kernel's operands are in the order in which its body reads them: shapes distinguish them.
     tensors.sort(key=lambda tensor: (len(tensor[0]), math.prod(tensor[0])), reverse=True)
     if base == "_fused_rms_norm" and len(tensors) == 2:
         x, w = (shape for shape, _ in tensors)
@@ -122,7 +123,7 @@ def _norm(matching: Matching, captured: int) -> tuple[list[Counter[Key]], Counte
                 key_of("div", x): 1, key_of("add", x): 1,
             }
         )  # fmt: skip
-        # What has the weight's shape already is not summed.
+        # A gradient that already has the weight's shape is not summed.
         of_weight = Counter([key_of("mul", x)] + [key_of("sum", x)] * (w != x))
         choices = [of_input + of_weight]
         results = matching.results(captured)
@@ -136,7 +137,7 @@ def _norm(matching: Matching, captured: int) -> tuple[list[Counter[Key]], Counte
 
 
 def _dropout(facts: OpFacts) -> list[Counter[Key]]:
-    """What must have run in place of a dropout: noise, its scale, and a product with it.
+    """The ops that must have run in place of a dropout: noise, its scale, and a product with it.
 
     ``_dropout_impl`` in aten/src/ATen/native/Dropout.cpp; the gradient is a product with the noise.
     """
@@ -188,10 +189,10 @@ def functional(matching: Matching) -> None:
 
 
 def heads(matching: Matching) -> None:
-    """Copies before and behind attention.
+    """Copies before and after attention.
 
-    A kernel that knows no grouped heads gets keys and values repeated, and their gradients are
-    summed; results come head by head or position by position.
+    A kernel without grouped heads gets keys and values repeated, and their gradients are summed;
+    results come head by head or position by position.
     """
     captured, executed = matching.captured, matching.executed
     recorded: Counter[Key] = Counter()
@@ -215,7 +216,7 @@ def heads(matching: Matching) -> None:
 
 
 def cast(matching: Matching) -> None:
-    """The same reduction of another element type."""
+    """The same reduction with another element type."""
     captured_ids, executed_ids = unmatched_light(matching)
     free = Free(matching.executed, executed_ids)
     for i in captured_ids:

@@ -16,12 +16,12 @@ FOREACH = "one kernel for a list of tensors on accelerators, one op per tensor o
 
 #: Operands per tensor of the foreach ops that PyTorch's optimizers use, by overload.
 _PER_TENSOR = {"List": 2, "Scalar": 1, "ScalarList": 1, "default": 1, "Tensor": 1}
-#: And of those that take more lists.
+#: The same for those with more lists.
 _LISTS = {"addcmul": 3, "addcdiv": 3, "lerp": 2}
 
 
 def foreach(matching: Matching, kind: OpClass) -> None:
-    """Pair an op on lists of tensors with the ops on single tensors that ran in its place."""
+    """Pair an op on lists of tensors with the ops on single tensors that ran instead."""
     if not matching.rules.recorded or kind != OpClass.ELEMENTWISE:
         return
     if kind in matching.rules.by_name:

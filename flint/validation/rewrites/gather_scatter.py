@@ -1,8 +1,9 @@
 """Gathers to a rank and scatters from one, which captures of PyTorch write as messages.
 
-The idea: StableHLO has neither; NCCL's process group does them by sends and receives, and so do
-captures.  A profiler names the call.  A gather is one send of a member, or one receive from every
-other member at its root; a scatter is one receive, or one send to every other member at its root.
+The idea: StableHLO has neither; NCCL's process group implements them by sends and receives, and so
+do captures.  A profiler names the call.  A gather is one send of a member, or one receive from
+every other member at its root; a scatter is one receive, or one send to every other member at its
+root.
 
     through_root(matching)
 """
@@ -59,7 +60,9 @@ def call_of(facts: OpFacts) -> str:
 
 
 def _run(messages: Sequence[OpFacts], member: OpClass, root: OpClass) -> int:
-    """How many of the first messages one call makes: those of one line, of ranks not yet met."""
+    """How many of the first messages belong to one call: those of one line, to ranks not seen
+    yet.
+    """
     first = messages[0]
     if first.kind == member:
         return 1
@@ -73,7 +76,7 @@ def _run(messages: Sequence[OpFacts], member: OpClass, root: OpClass) -> int:
 
 
 def _fits(messages: Sequence[OpFacts], call: OpFacts) -> bool:
-    """Whether nothing that the trace has of a call contradicts its messages."""
+    """Whether nothing in the trace of a call contradicts its messages."""
     first = messages[0]
     if call.dtype and first.dtype and call.dtype != first.dtype:
         return False

@@ -1,7 +1,7 @@
 """Products and convolutions of XLA's programs that ran in another form, from the same line.
 
 The idea: a convolution over windows of one element is a matrix product, a ragged product runs as a
-dense one, a product without a sum, or of vectors, as a multiplication.
+dense one, and a product without a sum, or of vectors, as a multiplication.
 
     pointwise(matching)
 """
@@ -41,7 +41,7 @@ def pointwise(matching: Matching) -> None:
 
 
 def _product(facts: OpFacts, rules: Rules) -> Hashable:
-    """What a convolution must have in common with a matrix product that computes the same."""
+    """The properties that a convolution must share with a matrix product that computes the same."""
     return rules.computed_as(facts.dtype), tuple(sorted(map(either_way, facts.gemms or ())))
 
 
@@ -64,7 +64,7 @@ def ragged(matching: Matching) -> None:
 
 
 def _dense(facts: OpFacts, rules: Rules) -> Hashable:
-    """The key of the dense product in place of a ragged one; None of what is none."""
+    """The key of the dense product in place of a ragged one; None for other ops."""
     shapes = [shape for shape, _ in facts.operands or ()]
     if len(shapes) != 3 or not shapes[2] or facts.gemms is None or len(facts.gemms) != 1:
         return None
@@ -107,7 +107,7 @@ def multiplied(matching: Matching) -> None:
 
 
 def multiplication(rules: Rules, facts: OpFacts) -> Hashable | None:
-    """What a product that is really a multiplication has in common with it; None of others.
+    """The key that a product shares with the multiplication that it really is; None for others.
 
     A product without a sum has the sizes (batch, m, n, 1), one of vectors (batch, 1, 1, k).
     """

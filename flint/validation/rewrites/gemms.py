@@ -2,9 +2,9 @@
 
 The idea: products of the same operand run as one, the other operands side by side (XLA's
 dot-merger), libraries get their sizes in multiples of eight, and a long sum is cut into a batch of
-short ones (split-k).  What a step does once per layer it does in all layers, so a node of the graph
-is rewritten everywhere or nowhere; a rewrite is believed if it brings what is captured nearer to
-what ran, size by size, and its partner is there.
+short ones (split-k).  Layers are equal, so a node of the graph is rewritten everywhere or nowhere;
+a rewrite is accepted if it brings the capture closer to the run, size by size, and its partner
+exists.
 
     merged_gemms(matching)
 """
@@ -29,9 +29,9 @@ CUT = "a matrix product whose sum the compiler splits into parts"
 
 _MULTIPLE = 8
 _CUTS = (2, 4, 8, 16, 32, 64, 128)
-#: Of larger families only the whole is tried, not its parts.
+#: For larger families only the whole is tried, not its parts.
 _PARTS_OF = 5
-#: A graph with more candidates is not looked at: they are tried against each other.
+#: A graph with more candidates is skipped, because they are tried against each other.
 _MOST = 20_000
 
 #: A product's place in the program, the same in each iteration of a loop.
@@ -124,7 +124,7 @@ def _size(facts: OpFacts) -> Gemm:
 def _sized(
     like: OpFacts, places: tuple[_Place, ...], size: Gemm, reasons: tuple[str, ...], rules: Rules
 ) -> list[_Candidate]:
-    """A candidate as it is (if that is a change), and padded (if that is one)."""
+    """A candidate unpadded and padded, as far as these are changes."""
     batch, *rest = size
     m, n, k = (-(-side // _MULTIPLE) * _MULTIPLE for side in rest)
     found = []
@@ -144,16 +144,16 @@ def _believed(
     surplus: Counter[Hashable],
     rules: Rules,
 ) -> list[_Candidate]:
-    """Candidates that bring both sides nearer, the ones that do most first.
+    """Candidates that bring both sides closer, the most effective first.
 
     Args:
-        candidates: all.
+        candidates: all candidates.
         captured, at: facts of the ops, and the ops of a place.
-        executed: how often each key ran; what is taken by a candidate is taken off.
+        executed: how often each key ran; ops used by a candidate are subtracted.
         surplus: how much more often each key ran than was captured; kept up to date.
-        rules: for keys.
+        rules: rules for keys.
     """
-    # Layers are alike: candidates with the same keys have the same gain, and are worked out once.
+    # Layers are equal: candidates with the same keys have the same gain, computed once.
     alike: dict[Hashable, deque[_Candidate]] = defaultdict(deque)
     changes: dict[Hashable, Counter[Hashable]] = {}
     for item in candidates:
@@ -163,7 +163,7 @@ def _believed(
         changes[signature] = change
 
     def gain(signature: Hashable) -> int:
-        """By how much both sides come nearer; 0 where not enough of the new size ran."""
+        """By how much both sides come closer; 0 if not enough of the new size ran."""
         item = alike[signature][0]
         if executed[item.key] < len(at[item.places[0]]):
             return 0
@@ -175,7 +175,7 @@ def _believed(
     used: set[_Place] = set()
     chosen: list[_Candidate] = []
     while alike:
-        best = max(alike, key=gain)  # of equals the first: in the order of the program
+        best = max(alike, key=gain)  # the first of equal ones, in the order of the program
         if gain(best) <= 0:
             return chosen
         item = alike[best].popleft()
@@ -192,7 +192,7 @@ def _believed(
 def _changes(
     item: _Candidate, captured: Sequence[OpFacts], at: dict[_Place, list[int]], rules: Rules
 ) -> Counter[Hashable]:
-    """What becomes of the surplus if these nodes run as one."""
+    """The surplus if these nodes run as one."""
     changes: Counter[Hashable] = Counter()
     for place in item.places:
         positions = at[place]

@@ -1,9 +1,9 @@
 """Copies and divisions that gloo makes for the collectives of a rank.
 
-The idea: an all-gather goes through one buffer, which is copied part by part, and so does a gather
-at its root; a reduce-scatter is an all-reduce in a copy, of which the rank's part is copied; a mean
-is a sum that is divided (torch/csrc/distributed/c10d/ProcessGroupGloo.cpp).  What a rank's
-collectives allow is counted first; executed ops are then taken from that count.
+The idea: an all-gather uses one buffer, which is copied part by part, and so does a gather at its
+root; a reduce-scatter is an all-reduce in a copy, from which the rank's part is copied; a mean is a
+sum that is divided (torch/csrc/distributed/c10d/ProcessGroupGloo.cpp).  First the ops that a rank's
+collectives allow are counted; then executed ops are taken from that count.
 
     on_own_threads(matching)
 """
@@ -21,7 +21,7 @@ from flint.validation.rewrites.gather_scatter import call_of
 
 GLOO = "gloo's own work: copies in and out of its buffers, the division of a mean"
 
-#: What gloo calls -> what it is counted as.
+#: Op that gloo calls -> what it is counted as.
 _COUNTED_AS = {"clone": "copy", "copy_": "copy", "div_": "div", "div": "division of others"}
 
 
@@ -41,10 +41,10 @@ def on_program_threads(matching: Matching) -> None:
 
 
 def _allowed(matching: Matching) -> Counter[tuple[str, int]]:
-    """(what, elements) -> how many of it gloo may run."""
+    """(what, elements) -> how many of these gloo may run."""
     allowed: Counter[tuple[str, int]] = Counter()
     gathers = {j for _, j, _ in matching.pairs if call_of(matching.executed[j]) == "gather"}
-    own = set(gathers)  # the root copies its own part as well
+    own = set(gathers)  # the root also copies its own part
     for i, j, _ in matching.pairs:
         facts = matching.captured[i]
         if j in gathers and facts.kind == OpClass.RECV:
@@ -65,7 +65,7 @@ def _allowed(matching: Matching) -> Counter[tuple[str, int]]:
 
 
 def _take(matching: Matching, executed_ids: Iterable[int]) -> list[int]:
-    """Those of these ops that are gloo's, as long as it may have run more."""
+    """Those of these ops that are gloo's, up to the allowed number."""
     taken = []
     for j in executed_ids:
         facts = matching.executed[j]

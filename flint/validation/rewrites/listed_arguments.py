@@ -1,4 +1,4 @@
-"""Ops of the same name of which a profiler lists other arguments, for a known reason.
+"""Ops of the same name for which a profiler lists other arguments, for a known reason.
 
 listed_arguments(matching, OpClass.COPY)
 """
@@ -20,16 +20,17 @@ UNREAD = "the profiler records arguments that the op does not read, or lists wit
 UNTOLD = "the profiler does not record the tensors of an optional list, such as indices"
 LONG_LIST = "the profiler does not record lists of more than 30 tensors: only names are compared"
 
-#: Tensors of a list that Kineto still writes out (kTruncatLength in torch/csrc/profiler/util.cpp).
+#: The most tensors of a list that Kineto writes out (kTruncatLength in
+#: torch/csrc/profiler/util.cpp).
 _LONGEST_LIST = 30
-#: So many ops of a name are looked at for one that lists other arguments.
+#: The most ops of a name that are searched for one that lists other arguments.
 _LOOKED_AT = 64
 
 
 def listed_arguments(matching: Matching, kind: OpClass) -> None:
     """Pair ops of the same name whose arguments differ for a reason.
 
-    Those that read nothing must be at the same place in the order.
+    Those that read nothing must be at the same position in the order.
     """
     rules = matching.rules
     if not rules.recorded or kind in rules.by_name or kind.collective or kind == OpClass.GEMM:
@@ -56,12 +57,12 @@ def listed_arguments(matching: Matching, kind: OpClass) -> None:
 
 
 def _reason(captured: OpFacts, executed: OpFacts, rules: Rules) -> str:
-    """Why two ops of the same name list other arguments; "" where no reason is known.
+    """Why two ops of the same name list other arguments; "" if no reason is known.
 
     Lists of tensors have no element type in Kineto's traces; their shapes count.  An op that makes
-    a tensor reads nothing, even if the profiler lists arguments.  Of the ops that must match only a
-    convolution may list more, its weight, and attention keys and values of grouped heads, which
-    other kernels want repeated.
+    a tensor reads nothing, even if the profiler lists arguments.  Of the ops that must match, only
+    a convolution may list more (its weight), and attention may list keys and values of grouped
+    heads, which other kernels need repeated.
     """
     if number_instead(captured, executed):
         return ""

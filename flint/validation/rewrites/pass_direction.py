@@ -1,10 +1,9 @@
-"""Messages that went in the other pass: forward what was captured backward, or the reverse.
+"""Messages that were sent in the other pass: forward instead of backward, or the reverse.
 
-The idea: which of several ops that look alike is which cannot be known, least of all in loops; but
-a program says of each whether it is of the forward or of the backward pass, before and after
-compiling.  A ring that turns the other way sends the same messages, those of the first pass in the
-second one.  Only permutations are looked at: what compilers combine has the pass of one of its
-parts.
+The idea: ops that look alike cannot be distinguished, especially in loops; but a program shows for
+each whether it belongs to the forward or the backward pass, before and after compiling.  A ring in
+the opposite direction sends the same messages, those of the first pass in the second one.  Only
+permutations are checked, because combined ops have the pass of only one of their parts.
 
     for i, j in other_pass(matching): ...
 """
@@ -19,13 +18,12 @@ from flint.observed.columns import OpFacts
 from flint.validation.matching.pairing import Matching
 
 _KIND = OpClass.COLLECTIVE_PERMUTE
-#: What is computed again is of the forward pass: which of both is left where they are the same is
-#: the compiler's choice.
+#: Recomputation counts as forward pass: which of two equal ops is kept is the compiler's choice.
 _PASSES = {"forward": "forward", "recompute": "forward", "backward": "backward"}
 
 
 def other_pass(matching: Matching) -> list[tuple[int, int]]:
-    """Pairs of permutations of which all that look alike ran in another pass than captured."""
+    """Pairs of permutations for which all that look alike ran in another pass than captured."""
     captured, executed = matching.captured, matching.executed
     alike: dict[Hashable, list[tuple[int, int]]] = defaultdict(list)
     for i, j, _ in matching.pairs:
@@ -44,5 +42,5 @@ def other_pass(matching: Matching) -> list[tuple[int, int]]:
 
 
 def _pass(facts: OpFacts) -> str:
-    """The pass that an op is of; "" unknown."""
+    """The pass of an op; "" if unknown."""
     return _PASSES.get(facts.origin.rpartition(", ")[2], "")

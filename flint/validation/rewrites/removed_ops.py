@@ -1,7 +1,8 @@
 """Captured ops that a compiler need not run: on constants, with a number, or run once for several.
 
-The idea: which of several ops that look alike has no partner cannot be known; that as many of them
-are repetitions can.  What is explained so has run as another op, or not at all, and is no match.
+The idea: it cannot be known which of several ops that look alike has no partner, but it can be
+checked that as many of them are repetitions.  An op explained in this way ran as another op, or not
+at all, and is not a match.
 
     constants(matching)
 """
@@ -22,9 +23,9 @@ HOISTED = "the same op on the same values in all iterations of a loop, run once 
 CONSTANT = "a collective on a constant, whose result the compiler knows"
 SCALED = "a matrix product with a single number, which is element-wise work: fused or folded"
 
-#: With more kinds of ops without a partner no duplicates are looked for.
+#: With more kinds of unmatched ops, duplicates are not searched for.
 _LOOKED_AT = 100
-#: Ops that repeat what they read, and change nothing of it.
+#: Ops that repeat their operand without changing it.
 _REPEATS = ("broadcast_in_dim", "broadcast", "convert")
 
 
@@ -32,15 +33,15 @@ def explain_removed(matching: Matching, iterations: tuple[int, ...] | None) -> N
     """Explain captured ops without a partner that a compiler need not run.
 
     Args:
-        matching: gets what is explained.
-        iterations: how often the bodies of executed loops ran; None where the trace has no count.
+        matching: explained ops are recorded here.
+        iterations: how often the bodies of executed loops ran; None if the trace has no count.
     """
     if matching.expected is None:
         return
     invariants = Invariants(matching.expected)
     exchanges = [facts.kind.collective for facts in matching.captured]
     _spare(CONSTANT, lambda i: exchanges[i] and invariants.constant(i), matching)
-    # A number that is a constant leaves no trace of the product at all.
+    # If the number is a constant, the product leaves no trace.
     _spare(SCALED, lambda i: _scaled(invariants, matching, i), matching)
     _repetitions(invariants, matching, iterations)
 
@@ -82,10 +83,10 @@ def _reasons(
     missing: int,
     iterations: tuple[int, ...] | None,
 ) -> Counter[str]:
-    """Why some ops that look alike ran so many times less than captured; empty if nothing says it.
+    """Why some ops that look alike ran that many times less than captured; empty without a reason.
 
-    An op that leaves a loop does so with all of its iterations, so that only some numbers can be
-    missing; and the loop must have run as often as captured.
+    An op that leaves a loop does so for all of its iterations, so only some numbers can be missing;
+    and the loop must have run as often as captured.
     """
     nodes: dict[Hashable, list[int]] = {}
     for i in alike:
@@ -123,7 +124,7 @@ def _spare(reason: str, removable: Callable[[int], bool], matching: Matching) ->
         paired.setdefault(place(pair[0]), []).append(pair)
     for key, missing in unmatched.items():
         matching.explain(reason, [i for i in missing if removable(i)], [])
-        # What ran is of the others, whichever of them was given it.
+        # The executed ones belong to the others, whichever they were paired with.
         others = iter([i for i in missing if not removable(i)])
         for pair in paired.get(key, ()):
             if removable(pair[0]) and (instead := next(others, None)) is not None:

@@ -1,8 +1,8 @@
 """The rewrites of a comparison, in the order in which they are tried.
 
-The idea: one ``Matching`` goes from step to step.  Rewrites that make one op of several come first,
-then the ops that are the same in both, then those that ran in another form; what is left of light
-ops may still be a backend's own work.  What no step pairs or explains is a mismatch.
+The idea: one ``Matching`` goes from step to step.  Rewrites that turn several ops into one come
+first, then equal ops, then those that ran in another form; remaining light ops may still be a
+backend's own work.  An op that no step pairs or explains is a mismatch.
 
     match(Matching(captured, executed, rules))
 """
@@ -47,7 +47,7 @@ OF_A_CLASS = (same_ops, combined_collectives, listed_arguments, foreach)
 
 
 class Run(Enum):
-    """What is compared: a program of XLA's or a recording of PyTorch's, and where it ran."""
+    """What is compared: an XLA program or a recording of PyTorch, and where it ran."""
 
     XLA_ON_DEVICE = auto()
     XLA_ON_HOST = auto()
@@ -80,13 +80,13 @@ _XLA = (Run.XLA_ON_DEVICE, Run.XLA_ON_HOST)
 _RECORDED = (Run.RECORDED_ON_DEVICE, Run.RECORDED_ON_HOST)
 _ON_HOST = (Run.RECORDED_ON_HOST,)
 
-#: Light ops of PyTorch's CPU backend.  Gloo's are known by their elements alone: after those that
-#: are known by more.
+#: Light ops of PyTorch's CPU backend.  Gloo's are recognised only by their elements, so they come
+#: after the more specific ones.
 SUBSTITUTES: tuple[Rewrite, ...] = (
     recurrent, decomposed, functional, on_program_threads, heads, cast, zeros, on_numbers,
 )  # fmt: skip
 
-#: What each is for, and the rewrite.
+#: What each applies to, and the rewrite.
 REWRITES: tuple[tuple[tuple[Run, ...], Rewrite], ...] = (
     ((Run.XLA_ON_DEVICE,), merged_gemms),
     ((Run.XLA_ON_DEVICE,), rewritten_all_reduces),

@@ -1,8 +1,8 @@
-"""Ops that a backend runs in wider types than captured, distinguished by what their operands were.
+"""Ops that a backend runs in wider types than captured, distinguished by their operands' types.
 
-The idea: a trace says which narrower types each operand of a product or a collective had before it
-was widened, and so does the capture of its own.  An executed op is of a captured type only if every
-operand was of that type, and had no narrower one that the capture does not have.
+The idea: a trace shows the narrower types that each operand of a product or a collective had before
+it was widened, and so does the capture.  An executed op has a captured type only if every operand
+had that type, and no narrower one that the capture lacks.
 
     executed = as_stored(expected, captured, executed, rules)
 """
@@ -24,12 +24,12 @@ from flint.validation.expected.loop_invariants import unchanged
 from flint.validation.expected.ops import Expected
 from flint.validation.matching.equivalence import Rules
 
-#: What stands for the type of an op that has no captured type (``OpFacts.of_no_captured_type``).
+#: Replaces the type of an op without a captured type (``OpFacts.of_no_captured_type``).
 OTHER = "converted from "
 #: The same for one whose operands never had a narrower type.
 ITSELF = "never narrower"
 _MAX_STEPS = 256
-#: What only moves a value, by its first operand.
+#: Ops that only move the value of their first operand.
 _MOVES = frozenset(
     {
         "convert", "reshape", "transpose", "broadcast_in_dim", "broadcast", "slice", "pad",
@@ -37,7 +37,7 @@ _MOVES = frozenset(
     }
 )  # fmt: skip
 
-#: What is compared of an op but its type, and its line; None for all lines.
+#: The key of an op without its type, and its line; None for all lines.
 _Place: TypeAlias = tuple[Hashable, str | None]
 
 
@@ -82,7 +82,7 @@ def as_stored(
         if place not in known:
             typed.append(facts)
             continue
-        # Of several types the one that the backend would have widened.
+        # If there are several types, the one that the backend would have widened.
         best = sorted(types, key=lambda one: (one == facts.dtype, one))[:1]
         if len(types) == 1:  # and of each type as many as there are
             left[place, best[0]] -= 1
@@ -113,7 +113,7 @@ def _fits(
         (dtype, set(stored))
         for (_, dtype), stored in zip(executed.operands or (), executed.stored, strict=False)
     ]
-    if captured.kind != OpClass.GEMM:  # buffers may have been parted, and are of one type
+    if captured.kind != OpClass.GEMM:  # buffers may have been separated, and have one type
         return all(any(_was(*operand, *one, rules) for operand in operands) for one in run)
     if len(operands) != 2 or len(run) != 2:
         return False
@@ -124,23 +124,22 @@ def _fits(
 
 
 def _was(captured: str, way: list[str], executed: str, stored: set[str], rules: Rules) -> bool:
-    """Whether an operand was of the captured type, and of none before that the capture lacks.
+    """Whether an operand had the captured type, and before that no type that the capture lacks.
 
-    That what is computed in bfloat16 is rounded to it need not be seen: the backend computes it in
-    float32, and leaves out what it would convert back.  What the step itself converts to it is
-    rounded.  On the way from a captured type to the one that is computed with, wider ones lose
-    nothing.
+    Rounding to bfloat16 after a bfloat16 computation need not be visible: the backend computes in
+    float32, and omits the conversion back.  Explicit conversions of the step are visible.  Between
+    a captured type and the computed type, wider types lose nothing.
 
     Args:
         captured: its type.
-        way: captured types back to where it begins.
+        way: captured types back to its origin.
         executed, stored: the type that it ran with, and the narrower ones before.
-        rules: of ``rules_for``.
+        rules: from ``rules_for``.
     """
     before = set(way)
     if captured not in (executed, "bf16") and captured not in stored:
         return False
-    rounded = way[-1] in ("f32", "f64")  # begins as a wider float, and was none narrower before
+    rounded = way[-1] in ("f32", "f64")  # begins as a wider float, and was not narrower before
     if captured == "bf16" and rounded and captured not in (executed, *stored):
         return False
     between = {one for one in stored if DTYPE_BITS[one] > DTYPE_BITS.get(captured, 0)}
@@ -148,7 +147,7 @@ def _was(captured: str, way: list[str], executed: str, stored: set[str], rules: 
 
 
 def _upstream(expected: Expected, number: int, value: int) -> list[str]:
-    """The element types that a value had on its way back to where it begins."""
+    """The element types that a value had on the way back to its origin."""
     found: list[str] = []
     for _ in range(_MAX_STEPS):
         graph = expected.graphs[number]
@@ -168,7 +167,7 @@ def _upstream(expected: Expected, number: int, value: int) -> list[str]:
 
 
 def _before(graph: WorkloadGraph, value: int) -> int | None:
-    """What a value is made of by moving or converting it; None where it begins."""
+    """The value that this one moves or converts; None at its origin."""
     node = int(graph.producer[value])
     place = value - graph.inputs - int(graph.result_ptr[node])
     first, last = graph.operand_ptr[node : node + 2].tolist()
