@@ -27,7 +27,7 @@ from flint.mesh.groups import StridedGroups, canonical
 from flint.mesh.mesh import MAX_AXES, MAX_RANKS
 
 MAX_CONFIGURATION_BYTES: Final = 1 << 29
-"""A group table of a million ranks with hundreds of memberships each stays below."""
+"""The largest group table; one of a million ranks with hundreds of memberships each is smaller."""
 
 MAX_NETWORK_BYTES: Final = 1 << 20
 
@@ -153,7 +153,7 @@ def read_npus_count(path: Path) -> tuple[int, ...]:
 
 
 def too_large(npus_count: Sequence[int]) -> str:
-    """What is too much about a network's extents; empty if nothing is."""
+    """Which limit a network's extents exceed; empty if none."""
     if len(npus_count) > MAX_AXES:
         return f"npus_count has {len(npus_count):,} dims; the limit is {MAX_AXES}"
     if math.prod(npus_count) > MAX_RANKS:

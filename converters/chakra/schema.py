@@ -20,7 +20,7 @@ from flint.execution.node_types import NodeType as NodeType
 from flint.execution.tags import MAX_TAG as MAX_TAG
 
 SCHEMA_VERSION: Final = "0.0.4"
-"""What `GlobalMetadata.version` says in files that Flint writes."""
+"""`GlobalMetadata.version` in files that Flint writes."""
 
 MAX_NETWORK_DIMS: Final = 4
 """More network dims than this are only simulated right with explicit groups."""
@@ -48,8 +48,9 @@ COLLECTIVE_KIND: Final = {
     "all_to_all": CollectiveKind.ALL_TO_ALL,
     "ragged_all_to_all": CollectiveKind.ALL_TO_ALL,
 }
-"""StableHLO kind -> kind of COLL node.  Consumers know no ragged exchange: its upper bound is
-written as an all-to-all."""
+"""StableHLO kind -> kind of COLL node.  Consumers have no ragged exchange: its upper bound is
+written as an all-to-all.
+"""
 
 EMITTED_TYPES: Final = frozenset({NodeType.COMP, NodeType.SEND, NodeType.RECV, NodeType.COLL})
 #: Copies from and to remote memory.

@@ -1,7 +1,7 @@
 """Nodes and communications as pandas DataFrames.
 
-The idea: columns are what a workload graph has anyway, so a table of a program is those columns
-with names in place of numbers.  Loop bodies stand in it once, ``times`` says how often they run:
+The idea: a workload graph consists of columns, so a table of a program is those columns with names
+in place of numbers.  Loop bodies occur once; ``times`` is how often they run:
 
     frame = workload.nodes_frame()
     (frame.flops * frame.times).groupby(frame.op).sum().nlargest(10)
@@ -28,10 +28,10 @@ from flint.workload.workload import Workload
 def nodes_frame(
     workload: Workload, program: str | None = None, granularity: str | None = None
 ) -> Any:
-    """All nodes of one program, bodies of loops after the graph they stand in.
+    """All nodes of one program; bodies of loops come after the graph that contains them.
 
     Args:
-        workload: what to look at.
+        workload: the workload.
         program: its name; may be left out when there is only one.
         granularity: "op", "kernel" or "region" as in execution traces; None for the workload's own
             graph.

@@ -7,8 +7,8 @@ graphviz) read them.
     write_graphml(workload, Path("step.graphml"))
     write_dot(workload, Path("step.dot"), granularity="region")     # dot -Tsvg step.dot
 
-GraphML keeps every attribute, with its type; lists become text joined by ``;``.  DOT keeps what a
-drawing shows; loop and branch bodies are clusters.
+GraphML keeps every attribute, with its type; lists become text joined by ``;``.  DOT keeps only
+what a drawing shows; loop and branch bodies are clusters.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from flint.workload.workload import Workload
 
 _NAMESPACE = "http://graphml.graphdrawing.org/xmlns"
 _SCHEMA = f"{_NAMESPACE}/1.0/graphml.xsd"
-#: GraphML's names of our attribute types; a mixture is text.
+#: GraphML's names for our attribute types; mixed types become text.
 _TYPES: dict[type, str] = {bool: "boolean", int: "long", float: "double", str: "string"}
-#: Characters that XML 1.0 has no way to write.
+#: Characters that XML 1.0 cannot contain.
 _UNWRITABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 _SHAPES = {
@@ -161,7 +161,7 @@ def _write_dot(graph: nx.MultiDiGraph[str], out: TextIO) -> None:
 
 
 def _enclosing(owner: str) -> str:
-    """The block that a body's loop stands in."""
+    """The block that contains a body's loop."""
     return owner.rpartition("/")[0]
 
 

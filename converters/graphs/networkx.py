@@ -1,7 +1,7 @@
 """Workload graphs as networkx graphs.
 
 The idea: one networkx node per node of the program, loop and branch bodies nested by name, and
-every edge with its meaning, so that whatever networkx can do can be done with a program.
+every edge with its meaning, so that all of networkx can be used on a program.
 
     graph = workload.to_networkx()
     graph.nodes["12/3"]["op"], [v for _, v in graph.out_edges("12/3")]
@@ -16,8 +16,8 @@ carry ``kind``:
     carry    a loop's output becomes its input of the next iteration
 
 Without the ``carry`` edges the graph has no cycle.  With ``unroll`` loops are opened: every
-instance is a node named by its number, with ``node`` and ``iteration`` saying of what, and edges
-are those of ``flint.graph.unrolling``: values lose their numbers, loops their inputs and outputs.
+instance is a node named by its number, with its ``node`` and ``iteration``, and edges are those of
+``flint.graph.unrolling``: values lose their numbers, loops their inputs and outputs.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def to_networkx(
     """One program as a networkx graph.
 
     Args:
-        workload: what to look at.
+        workload: the workload.
         program: its name; may be left out when there is only one.
         granularity: "op", "kernel" or "region" as in execution traces; None for the workload's own
             graph.
@@ -56,8 +56,8 @@ def to_networkx(
 
     Returns:
         A graph whose nodes carry op, kind, category, FLOPs, bytes, layer, phase, file, line and
-        result types, communications also kind, reduction, group and bytes; what does not apply is
-        left out.
+        result types, communications also kind, reduction, group and bytes; attributes that do not
+        apply are left out.
 
     Raises:
         FlintError: no such program, or too many instances to unroll.
@@ -122,7 +122,7 @@ def _add_block(drawn: MultiDiGraph[str], block: ProgramBlock, mesh: Mesh, progra
 
 
 def _tie_body(drawn: MultiDiGraph[str], block: ProgramBlock, data: Any) -> None:
-    """The edges between a body and the node that it is the body of."""
+    """The edges between a body and its loop or conditional node."""
     graph, prefix = block.graph, block.prefix
     for number in range(graph.inputs):
         drawn.add_edge(block.owner, f"{prefix}in:{number}", **(data(number) | {"kind": "enter"}))

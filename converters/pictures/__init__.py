@@ -1,1 +1,1 @@
-"""Timelines, networks and reports for people to look at."""
+"""Timelines, network diagrams and reports for people."""

@@ -1,7 +1,7 @@
 """Charts as inline SVG for pages: curves over time, stacked columns, a roofline.
 
-The idea: whatever comes from outside goes through ``escape``; what is returned is ``Markup``, which
-``flint.host.pages`` puts into a page as it is.
+The idea: all outside text goes through ``escape``; the result is ``Markup``, which
+``flint.host.pages`` puts into a page unchanged.
 
     page("step", [curves([("compute", [(0, 1), (5, 0.5)])], 5, 1, ("5 s", "100%"))])
 """
@@ -18,13 +18,13 @@ from markupsafe import Markup, escape
 from flint.host.pages import COLOURS, key
 from flint.host.readable import human_seconds
 
-#: Share of the time from which on a point of a roofline takes part in choosing the axes.
+#: A point of a roofline affects the choice of axes if its share of the time is at least this.
 _SEEN: Final = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A point of a roofline: FLOPs per byte, FLOP/s, share of the time, colour, what it is."""
+    """A point of a roofline: FLOPs per byte, FLOP/s, share of the time, colour, label."""
 
     intensity: float
     rate: float
@@ -43,8 +43,8 @@ def curves(
 
     Args:
         lines: name and (x, y) of each, x ascending in 0 .. width, y in 0 .. height.
-        width, height: of the data.
-        ends: how the largest x and the largest y read.
+        width, height: ranges of the data.
+        ends: the largest x and the largest y, as text.
     """
     left, wide, tall, gap = 130, 820, 70, 16
     top = escape(ends[1])
@@ -73,9 +73,9 @@ def columns(
     """Stacked columns, one per name, with the key of the series below.
 
     Args:
-        names: of the columns, left to right; as many are written as there is room for.
+        names: names of the columns, left to right; as many are written as fit.
         series: name and the size of its part of each column.
-        top: how the highest column reads.
+        top: the height of the highest column, as text.
     """
     left, wide, tall = 70, 860, 150
     sums = [sum(parts) for parts in zip(*(sizes for _, sizes in series), strict=True)]
@@ -114,7 +114,7 @@ def roofline(
         bandwidth: bytes per second, the slope.
     """
     ridge = [rate / bandwidth for _, rate in roofs]
-    # Points that hardly take time lie on the border where they would stretch the axes.
+    # Points with very little time are put on the border if they would stretch the axes.
     seen = [p for p in points if p.share >= _SEEN] or points
     xs = [p.intensity for p in seen] + ridge
     ys = [p.rate for p in seen] + [rate for _, rate in roofs]
@@ -145,7 +145,7 @@ def roofline(
         )
     lowest = math.inf
     for name, rate in sorted(roofs, key=lambda roof: roof[1]):
-        # Names stand beside the plot, where they do not lie on each other.
+        # Names are next to the plot, where they do not overlap.
         lowest = min(y(rate) + 4, lowest - 14)
         drawn.append(
             f'<line x1="{x(rate / bandwidth):.1f}" y1="{y(rate):.1f}" x2="{left + wide}" '
@@ -161,7 +161,7 @@ def roofline(
             f'<line x1="{x(start):.1f}" y1="{y(start * bandwidth):.1f}" x2="{x(stop):.1f}" '
             f'y2="{y(stop * bandwidth):.1f}" stroke="#222" stroke-width="1.5"/>'
         )
-    # Small points lie on top of large ones.
+    # Small points are on top of large ones.
     for point in sorted(points, key=lambda p: -p.share):
         drawn.append(
             f'<circle cx="{x(point.intensity):.1f}" cy="{y(point.rate):.1f}" '

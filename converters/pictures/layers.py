@@ -1,7 +1,7 @@
 """Time by layer, as the report of a step shows it.
 
-The idea: a layer's path has a number that tells the model's blocks apart.  The blocks are drawn as
-columns, and the same layer of all blocks is one row of the table.
+The idea: a layer's path has a number that distinguishes the model's blocks.  The blocks are drawn
+as columns, and the same layer of all blocks is one row of the table.
 
     layer_seconds(recording.ranks[0])["block_0/attn"]      # array([compute, communication, FLOPs])
 """
@@ -26,9 +26,9 @@ from flint.simulation.spans import parts
 
 Floats = NDArray[np.float64]
 
-#: Rows of the table; those with the most time.
+#: The most rows of the table, those with the most time.
 MAX_LAYERS: Final = 60
-#: A number that stands for itself in a layer's path: of "layers.12.mlp", "block_12/mlp", not "v2".
+#: A separate number in a layer's path: in "layers.12.mlp", "block_12/mlp", not in "v2".
 _NUMBER: Final = re.compile(r"(?<![A-Za-z0-9])[0-9]+(?![A-Za-z0-9])")
 
 
@@ -56,11 +56,11 @@ def layer_seconds(record: RankRecord) -> dict[str, Floats]:
 
 
 def block_numbers(layers: Iterable[str]) -> dict[str, re.Match[str] | None]:
-    """The number in each layer's path that tells the model's blocks apart; None: there is none.
+    """The number in each layer's path that distinguishes the model's blocks; None if there is none.
 
-    Of several numbers, such as those of a pipeline stage and of a block in it or of a block and of
-    an expert in it, the one that takes the most values behind the same beginning; the first of
-    equals.
+    If there are several numbers, such as those of a pipeline stage and of a block in it, or of a
+    block and of an expert in it, the one with the most values after the same prefix; the first of
+    equal ones.
     """
     found = {layer: list(_NUMBER.finditer(layer)) for layer in layers}
     values: dict[str, set[str]] = defaultdict(set)
@@ -74,7 +74,7 @@ def block_numbers(layers: Iterable[str]) -> dict[str, re.Match[str] | None]:
 
 
 def layers(record: RankRecord) -> Iterator[Markup]:
-    """Time by layer: columns for the model's blocks, and a table with like layers together."""
+    """Time by layer: columns for the model's blocks, and a table with equal layers combined."""
     found = {name: sums for name, sums in layer_seconds(record).items() if sums.any()}
     yield heading("Time by layer")
     if not any(found):
@@ -82,7 +82,7 @@ def layers(record: RankRecord) -> Iterator[Markup]:
         return
     numbers = block_numbers(found)
     yield from _blocks(found, numbers)
-    # The same layer of all blocks is one row: its path with a star in the place of the number.
+    # The same layer of all blocks is one row: its path with a star in place of the number.
     kinds: dict[str, list[str]] = defaultdict(list)
     for layer, number in numbers.items():
         kind = f"{layer[: number.start()]}*{layer[number.end() :]}" if number else layer
@@ -95,7 +95,7 @@ def layers(record: RankRecord) -> Iterator[Markup]:
     if rest := rows[MAX_LAYERS:]:
         others = sum(count for _, count, _ in rest), _sum(sums for _, _, sums in rest)
         rows[MAX_LAYERS:] = [(f"{len(rest):,} others", *others)]
-    # In a scan over blocks they are one and have no numbers.
+    # In a scan, the blocks are one and have no numbers.
     together = any(count > 1 for _, count, _ in rows)
     yield table(
         ("layer", *([">equal layers"] * together), ">compute", ">communication", ">FLOPs"),

@@ -1,7 +1,7 @@
 """The boxes of a diagram of groups: ranks, the blocks of the tiers around them, planes of a torus.
 
 The idea: a block is drawn from the inside out, each piece at its own origin with its size, so that
-the one around it can place it.  What there is no room for is a number.
+the enclosing one can place it.  Parts without room are replaced by a number.
 
     draw_block(1, 0, 64, np.array([0, 8, 16]), Look(system, 64, "#0072b2")).svg
 """
@@ -20,18 +20,19 @@ from flint.cost.hardware import System, Tier
 from flint.cost.placement import torus
 from flint.mesh.ragged import Ints
 
-#: Sizes in the drawing: a rank, a rank of a torus, the gap of what is left out.
+#: Sizes in the drawing: a rank, a rank of a torus, the gap for omitted parts.
 _TALL, _DOT, _GAP = 20, 13, 46
-#: Ranks along a side of a torus, and planes of all that are drawn.
+#: The most ranks along a side of a torus, and planes, that are drawn.
 _SIDE, _PLANES = 16, 4
-#: What is neither a rank of the group nor a tier that it uses: lines, and small words.
+#: Style of parts that are neither a rank of the group nor a tier that it uses: lines and small
+#: text.
 _GREY: Final = "#c8c8c8"
 _SMALL: Final = "fill:#777;font-size:11px"
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A piece of the drawing: its SVG at the origin, its size, and where lines come in."""
+    """A piece of the drawing: its SVG at the origin, its size, and where lines connect."""
 
     svg: str
     width: float
@@ -41,7 +42,7 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What is the same all over a strip."""
+    """Properties that are constant within a strip."""
 
     system: System
     world: int
@@ -54,12 +55,12 @@ class Look:
 
     @property
     def cells(self) -> int:
-        """Ranks that are drawn side by side."""
+        """The most ranks that are drawn next to each other."""
         return 8 if self.cell < 40 and len(self.system.network) < 3 else 4
 
     @property
     def blocks(self) -> int:
-        """Blocks of a tier that are drawn side by side."""
+        """The most blocks of a tier that are drawn next to each other."""
         return 3 if len(self.system.network) < 3 else 2
 
 
@@ -94,13 +95,13 @@ def draw_block(tier: int, start: int, end: int, members: Ints, look: Look) -> Dr
 
 
 def _meets(here: Ints, tier: int, look: Look) -> bool:
-    """Whether ranks of a block come together on its tier."""
+    """Whether ranks of a block meet on its tier."""
     inner = look.system.network[tier - 1].size if tier else 1
     return len(np.unique(here // inner)) > 1
 
 
 def _chosen(all_of: list[int], wanted: list[int], limit: int) -> list[int]:
-    """What is drawn: as much of what is wanted as there is room for, the last of it too."""
+    """The items that are drawn: as many as fit, including the last."""
     if len(all_of) <= limit:
         return all_of
     kept = wanted if len(wanted) <= limit else [*wanted[: limit - 1], wanted[-1]]
@@ -109,7 +110,7 @@ def _chosen(all_of: list[int], wanted: list[int], limit: int) -> list[int]:
 
 
 def _spaced(chosen: list[int], all_of: list[int]) -> list[tuple[int | None, int]]:
-    """What is drawn as (it, 0); between, before and behind it (None, how much is left out)."""
+    """Drawn items as (item, 0); omitted ones between, before and after as (None, count)."""
     found: list[tuple[int | None, int]] = []
     for before, item in pairwise([all_of[0] - 1, *chosen]):
         if item != before + 1:
@@ -132,8 +133,9 @@ def _cell(rank: int, member: bool, look: Look) -> Drawn:
 
 
 def _row(row: Sequence[Drawn | int], look: Look | None) -> Drawn:
-    """Pieces, and numbers of what is left out, side by side, with lines up to the bar above, in
-    colour where a look is given."""
+    """Pieces, and numbers of omitted ones, next to each other, with lines up to the bar above, in
+    colour if a look is given.
+    """
     parts, x, height, used = [], 0.0, 0.0, False
     for piece in row:
         if isinstance(piece, int):
@@ -156,7 +158,7 @@ def _row(row: Sequence[Drawn | int], look: Look | None) -> Drawn:
 
 
 def _boxed(inner: Drawn, tier: Tier, look: Look, meets: bool) -> Drawn:
-    """A block in its box, the tier's bar on top in colour where the group meets on it."""
+    """A block in its box, with the tier's bar on top, in colour if the group meets on it."""
     pad = 8
     wide = max(inner.width + 2 * pad, 6.4 * len(tier.name) + 2 * pad)
     colour, thick = (look.colour, 4) if meets else (_GREY, 2)

@@ -1,9 +1,9 @@
-"""Diagrams of groups: which ranks talk to whom, over which tier of the network.
+"""Diagrams of groups: which ranks communicate, over which tier of the network.
 
-The idea: one strip per kind of group.  It draws the network as boxes within boxes, ranks in the
-order in which they fill it, and one group in colour with the tiers that it uses; what is alike is
-left out and counted, so that 16,384 ranks take as much room as 16.  In a torus ranks are drawn as
-the planes of its last two dims.
+The idea: one strip per kind of group.  It draws the network as nested boxes, ranks in the order in
+which they fill it, and one group in colour with the tiers that it uses; equal parts are left out
+and counted, so that 16,384 ranks take as much room as 16.  Ranks of a torus are drawn as the planes
+of its last two dims.
 
     write_network(record(workload, "dgx-h100"), Path("groups.svg"))
 """
@@ -33,13 +33,13 @@ from flint.mesh.permutation import Permutation
 from flint.mesh.ragged import Ints
 from flint.simulation.recording import Recording
 
-#: Strips at most; those with the most communications in the program text.
+#: The most strips; those with the most communications in the program text.
 MAX_STRIPS: Final = 12
 _MARGIN: Final = 12
-#: Steps of a ring of messages that are followed.
+#: The most steps of a ring of messages that are followed.
 _HOPS: Final = 4096
 _TEXT: Final = 250
-#: Part of its width to which a page may shrink a picture: letters of 9 px.
+#: Share of its width to which a page may shrink a picture, so that letters have 9 px.
 _LEAST: Final = 0.75
 
 
@@ -48,9 +48,9 @@ class _Strip:
     """One kind of group.
 
     Attributes:
-        name: among whom.
-        kinds: what they do.
-        count: communications in the program text.
+        name: the ranks of the groups.
+        kinds: kinds of communications.
+        count: number of communications in the program text.
         item: one of them.
     """
 
@@ -71,11 +71,11 @@ def write_network(recording: Recording, path: Path) -> None:
 
 
 def network(recording: Recording, alone: bool = False) -> Markup:
-    """The diagram as an SVG element, empty where nobody talks.
+    """The diagram as an SVG element, empty without communications.
 
     Args:
-        recording: of the workload, on the system.
-        alone: as a file of its own, with its style and a title.
+        recording: the recording of the workload on the system.
+        alone: as a separate file, with its style and a title.
     """
     strips = _strips(recording)
     if not strips and not alone:
@@ -98,7 +98,7 @@ def network(recording: Recording, alone: bool = False) -> Markup:
         parts.append(f'<text x="0" y="{top + 12:.0f}">{len(rest):,} more kinds of groups</text>')
         top += 24
     wide = max(wide, 600.0)
-    # A page may shrink it to where its texts can still be read; the rest is scrolled to.
+    # A page may shrink it as long as its text can be read; beyond that it scrolls.
     head = (
         f'viewBox="0 0 {wide:.0f} {top:.0f}" width="{wide:.0f}" '
         f'style="min-width:{_LEAST * wide:.0f}px"'
@@ -140,7 +140,7 @@ def _strips(recording: Recording) -> list[_Strip]:
 
 
 def _strip(strip: _Strip, recording: Recording, colour: str) -> Drawn:
-    """One group of a kind: words to the left, the network to the right."""
+    """One group of a kind: text on the left, the network on the right."""
     system, world = recording.system, recording.mesh.size
     permutation = strip.item.permutation
     if permutation is not None:
@@ -183,7 +183,7 @@ def _levels(groups: Groups, rank: int, system: System) -> list[str]:
 
 
 def _ways(permutation: Permutation, members: Ints, system: System) -> list[str]:
-    """How messages go, by tier and number of links."""
+    """The paths of messages, by tier and number of links."""
     number, ways = hops(permutation, system)
     lines = [f"{permutation.pairs:,} messages, {len(members):,} ranks in a row"]
     for way, (tier, links) in enumerate(ways):

@@ -1,6 +1,6 @@
 """The timeline of one rank in a simulated step, for Perfetto and Chrome.
 
-The idea: the simulator records when the rank's nodes run; ``timeline`` writes it.
+The idea: the simulator records when the rank's nodes run, and ``timeline`` writes that.
 
     write_perfetto(workload, Path("step.json.gz"), rank=0, system="dgx-h100")
 """
@@ -28,17 +28,17 @@ def write_perfetto(
     """Write the timeline of one rank; gzipped when the name ends with ``.gz``.
 
     Args:
-        workload: what runs, on all ranks.
+        workload: the workload that runs, on all ranks.
         path: the file.
         program: its name; None for the program that ``rank`` runs.
         granularity: "op", "kernel" or "region" as in execution traces.
-        rank: whose timeline; None for the first rank of the program (or of all).
+        rank: rank of the timeline; None for the first rank of the program (or of all).
         system: the cluster, by name, as a file or loaded.
 
     Raises:
         UsageError: an unknown granularity or system, a rank outside the mesh or the program, a
-            program that is not partitioned, a mesh that does not map to the system.
-        FlintError: no such program, too many nodes, ranks that wait for each other forever, a
+            program that is not partitioned, or a mesh that does not map to the system.
+        FlintError: no such program, too many nodes, ranks that wait for each other forever, or a
             file that cannot be written.
     """
     if workload.level == Level.LOGICAL:

@@ -1,7 +1,7 @@
-"""Reports of simulated steps: one HTML page that needs no other file and no network.
+"""Reports of simulated steps: one self-contained HTML page.
 
-The idea: the simulation's sums as tables, and what only the recording knows as pictures: streams
-over time, time by layer, and where each kernel stands under the roofline.
+The idea: the simulation's totals as tables, and the recording's details as pictures: streams over
+time, time by layer, and each kernel's place under the roofline.
 
     write_report(workload.simulate(system), record(workload, system), Path("report.html"))
 """
@@ -32,7 +32,7 @@ from flint.simulation.spans import union
 
 Floats = NDArray[np.float64]
 
-#: Into how many parts a step is cut for the curves over time.
+#: Number of parts of a step for the curves over time.
 _BINS: Final = 400
 
 
@@ -40,8 +40,8 @@ def write_report(result: SimulationResult, recording: Recording, path: Path) -> 
     """Write the page.
 
     Args:
-        result: what the simulation says.
-        recording: of the same workload on the same system at the same granularity.
+        result: result of the simulation.
+        recording: recording of the same workload on the same system at the same granularity.
         path: the file.
 
     Raises:
@@ -211,8 +211,8 @@ def _memory(record: RankRecord, peak: float) -> Iterator[Markup]:
     """Bytes over time, the most in each part of it, up to the peak.
 
     Args:
-        record: of one rank.
-        peak: bytes that PyTorch's allocator reserves, where that is known; else 0.
+        record: record of one rank.
+        peak: bytes that PyTorch's allocator reserves, if known; else 0.
     """
     found = record.memory_over_time()
     last = int(record.end.max(initial=0))
@@ -226,7 +226,7 @@ def _memory(record: RankRecord, peak: float) -> Iterator[Markup]:
     points = [p for i, y in enumerate(most.tolist()) for p in ((float(i), y), (i + 1.0, y))]
     yield heading("Memory over time")
     lines, told = [("alive", points)], ""
-    if peak > top:  # a framework that holds more than what is still to be read
+    if peak > top:  # a framework that keeps more than what will still be read
         lines.append(("reserved at the peak", [(0.0, peak), (float(_BINS), peak)]))
         told = (
             " Live memory is what the program still reads; PyTorch's allocator reserves more: what "

@@ -1,4 +1,4 @@
-"""Where each kernel of a rank stands under the roofline."""
+"""The place of each kernel of a rank under the roofline."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from flint.host.readable import human_seconds
 from flint.simulation.durations import TICKS_PER_SECOND
 from flint.simulation.recording import RankRecord
 
-#: Points of a roofline at most; those with the most time.
+#: The most points of a roofline, those with the most time.
 MAX_POINTS: Final = 1500
 
 
 def rooflines(record: RankRecord, system: System) -> Iterator[Markup]:
-    """The roofline with a circle for each kernel of a rank; nothing where none has FLOPs."""
+    """The roofline with a circle for each kernel of a rank; nothing if none has FLOPs."""
     unrolled = record.unrolled
     computes = record.computes & (record.end > record.start)
     template = unrolled.template[record.instance[computes]]
@@ -70,7 +70,7 @@ def rooflines(record: RankRecord, system: System) -> Iterator[Markup]:
 
 
 def _roofs(record: RankRecord, system: System) -> list[tuple[str, float]]:
-    """The peaks of what the program computes, by unit and element type; equal ones together."""
+    """The peaks that apply to the program, by unit and element type; equal ones are combined."""
     rates = rate_table(system.accelerator)
     used: dict[float, list[str]] = defaultdict(list)
     for graph in record.unrolled.graphs:

@@ -17,7 +17,7 @@ COMMUNICATION: Final = 2
 #: The host of a recorded step, and its compute streams after the first one.
 HOST: Final = 0
 FURTHER: Final = 1_000
-#: Partners that the name of a communication stream tells.
+#: The most partners in the name of a communication stream.
 _MAX_PARTNERS: Final = 3
 
 

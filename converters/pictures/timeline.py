@@ -1,7 +1,7 @@
 """Timelines of simulated steps for Perfetto and Chrome.
 
-The idea: the simulator says when every node of the first rank of each program ran; each becomes a
-slice of that rank's compute or communication stream, and what waited across streams or ranks an
+The idea: the simulator records when every node of the first rank of each program ran; each becomes
+a slice on that rank's compute or communication stream, and each wait across streams or ranks an
 arrow.
 
     write_timeline(record(workload, "dgx-h100"), Path("step.json.gz"))
@@ -9,7 +9,7 @@ arrow.
 The file opens in ui.perfetto.dev and chrome://tracing (Trace Event Format, "JSON Object Format":
 complete events ``X`` with ``ts`` and ``dur`` in microseconds, here with all digits of the
 simulator's picoseconds; flow events ``s`` and ``f``; receives as nestable asynchronous events ``b``
-and ``e``, because several may wait at once).  What takes no time is left out and counted in
+and ``e``, because several may wait at once).  Nodes that take no time are left out and counted in
 ``otherData``.
 """
 
@@ -41,7 +41,7 @@ _TICKS_PER_US: Final = TICKS_PER_SECOND // 10**6
 
 #: Viewers load about this many slices.
 MAX_SLICES: Final = 2_000_000
-#: Arrows that a picture can hold, by default.
+#: The default maximum number of arrows.
 MAX_FLOWS: Final = 5_000
 
 
@@ -59,10 +59,10 @@ def write_timeline(recording: Recording, path: Path, max_flows: int = MAX_FLOWS)
     """Write a recorded step; gzipped when the name ends with ``.gz``.
 
     Args:
-        recording: what ran when.
+        recording: the recording.
         path: the file.
-        max_flows: arrows at most; messages between programs come first, then waits of and for the
-            longest communication.
+        max_flows: maximum number of arrows; messages between programs come first, then waits of and
+            for the longest communication.
 
     Raises:
         FlintError: too many slices for any viewer, a file that cannot be written.
@@ -97,7 +97,7 @@ def write_timeline(recording: Recording, path: Path, max_flows: int = MAX_FLOWS)
 
 
 def _drawn(record: RankRecord) -> NDArray[np.bool_]:
-    """Nodes that are slices: those that take time, receives aside."""
+    """Nodes that are slices: those that take time, except receives."""
     shown: NDArray[np.bool_] = (record.end > record.start) & (record.type != NodeType.RECV)
     return shown
 
@@ -150,7 +150,7 @@ def _slices(record: RankRecord, shown: NDArray[np.bool_], mesh: Mesh) -> Iterato
     for number, (template, iteration, kind, stream, start, end) in enumerate(rows):
         text = templates[template].replace("@", str(iteration))
         if kind == NodeType.RECV:
-            # Viewers put together what has one id, whatever its process.
+            # Viewers combine events with one id, even from different processes.
             place = f'"pid": {record.rank}, "id": "{record.rank}.{number}", '
             yield f'{{"ph": "b", {place}"ts": {_us(start)}, {text}}}'
             yield f'{{"ph": "e", {place}"ts": {_us(end)}, {text}}}'
@@ -168,7 +168,7 @@ def _us(ticks: int) -> str:
 
 
 def _flows(recording: Recording, drawn: list[NDArray[np.bool_]]) -> list[_Flow]:
-    """Arrows, the most telling first."""
+    """Arrows, the most informative first."""
     found = _messages(recording, drawn)
     for process, (record, shown) in enumerate(zip(recording.ranks, drawn, strict=True)):
         found += _waits(process, record, shown)
@@ -177,7 +177,7 @@ def _flows(recording: Recording, drawn: list[NDArray[np.bool_]]) -> list[_Flow]:
 
 
 def _waits(process: int, record: RankRecord, shown: NDArray[np.bool_]) -> list[_Flow]:
-    """Per node the last thing of another stream that it waited for."""
+    """For each node, the last node of another stream that it waited for."""
     consumer = row_of_entry(record.ptr)
     producer = record.deps
     crosses = shown[consumer] & shown[producer]
@@ -212,7 +212,8 @@ def _messages(recording: Recording, drawn: list[NDArray[np.bool_]]) -> list[_Flo
             continue
         for (process, node), (other, receive) in zip(sends, receives, strict=True):
             reader = needed[other].get(receive)
-            # Ranks that behave alike send each other messages that one of them would seem to keep.
+            # Ranks that behave alike send each other messages, which would seem to stay on one
+            # rank.
             if process != other and reader is not None and drawn[process][node]:
                 record = recording.ranks[process]
                 ticks = int(record.end[node] - record.start[node])
@@ -233,7 +234,7 @@ def _by_channel(recording: Recording, kind: NodeType) -> dict[int, list[tuple[in
 
 
 def _first_needing(record: RankRecord, shown: NDArray[np.bool_]) -> dict[int, int]:
-    """Receive -> the slice that starts first of those that wait for it."""
+    """Receive -> the first slice that waits for it."""
     consumer = row_of_entry(record.ptr)
     waits = (record.type[record.deps] == NodeType.RECV) & shown[consumer]
     found: dict[int, int] = {}
@@ -245,14 +246,14 @@ def _first_needing(record: RankRecord, shown: NDArray[np.bool_]) -> dict[int, in
 
 
 def _arrows(recording: Recording, flows: list[_Flow]) -> Iterator[str]:
-    """Flow events, each bound to the slice that holds its instant."""
+    """Flow events, each bound to the slice at its instant."""
     streams = [stream_of(record) for record in recording.ranks]
     for number, flow in enumerate(flows):
         for phase, (process, node) in (("s", flow.source), ("f", flow.target)):
             record = recording.ranks[process]
             stream = int(streams[process][node])
             start, end = int(record.start[node]), int(record.end[node])
-            # An arrow leaves from within its slice: at its end the next slice may have begun.
+            # An arrow starts inside its slice, because at the end the next slice may have begun.
             at = start + (end - start) // 2 if phase == "s" else start
             bound = ', "bp": "e"' if phase == "f" else ""
             yield (

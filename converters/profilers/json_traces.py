@@ -1,9 +1,9 @@
-"""Big JSON files of profilers, read with bounds: one list of objects at a time.
+"""Big JSON files of profilers, read with limits: one list of objects at a time.
 
 The idea: a trace is one JSON object with a few small entries and one list of a million.  The file
-is unpacked and decoded piece by piece, and that list by runs of whole objects, so that what is held
-is a piece, the small entries and what the reader keeps; never the file.  The list alone is a trace,
-too, and one without its end is one as far as it goes: browsers take both.
+is unpacked and decoded piece by piece, and that list in runs of complete objects, so that only a
+piece, the small entries and what the reader keeps are in memory, never the file.  A list alone is
+also a trace, and so is one without its end: browsers accept both.
 
     document = JsonTrace.read(Path("trace.json.gz"))
     for event in document.items("traceEvents"):
@@ -27,34 +27,35 @@ from flint.errors import FlintError
 from flint.host.packed_files import pieces
 from flint.host.reading_memory import check_room
 
-#: More bytes than a trace may have when it is unpacked.
+#: The most bytes of an unpacked trace.
 MAX_BYTES = 16 << 30
-#: More characters than one object of the list, and all entries around the list, may have.
+#: The most characters of one object of the list, and of all entries around the list.
 _MAX_ITEM, _MAX_AROUND = 64 << 20, 256 << 20
-#: So close to the end of what has been read an error may mean that the rest is still to come:
-#: literals and escapes are shorter.
+#: An error this close to the end of the text may mean that more text is needed: literals and
+#: escapes are shorter.
 _NEAR = 16
-#: Bytes that there are before characters are decoded: what a decoder and its reader make of each of
-#: them at most (``{"a":[]}`` is a dictionary, its table and a list: 37), and what the memory
-#: allocator takes from the system at once.
+#: Memory needed before characters are decoded, in bytes: the most that a decoder and its reader
+#: make of each (``{"a":[]}`` is a dictionary, its table and a list: 37), and what the allocator
+#: takes from the system at once.
 _PER_CHARACTER, _AT_ONCE = 64, 8 << 20
 
 Record = TypeVar("Record")
 
 _SPACE = re.compile(r"[\s,]*")
-#: What an entry of a list ends at.
+#: The characters that end an entry of a list.
 _ENDS = (",", "]", " ", "\n", "\r", "\t")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-#: How an object begins, up to the first key.
+#: The start of an object, up to the first key.
 _BEGIN = re.compile(r'\{\s{0,64}"[^"\\]{1,64}"\s{0,8}:')
 
 
 def _writable(item: Any, text: str) -> Any:
-    """What was decoded, halves of surrogate pairs in its texts as "?": no file could have them.
+    """The decoded item, with halves of surrogate pairs replaced by "?", because they cannot be
+    written.
 
     Args:
-        item: decoded.
-        text: of which it was.
+        item: the decoded item.
+        text: the text that it was decoded from.
     """
     if not _SURROGATE.search(text):
         return item
@@ -62,18 +63,18 @@ def _writable(item: Any, text: str) -> Any:
 
 
 class _Text:
-    """The text of a file as far as it has been read and is still needed."""
+    """The part of a file's text that has been read and is still needed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.text = ""
-        self.dropped = 0  # characters in front of ``text``
-        self.whole = False  # whether there is nothing to come
+        self.dropped = 0  # characters before ``text``
+        self.whole = False  # whether the end has been reached
         self._pieces = pieces(path, MAX_BYTES)
         self._decode = codecs.getincrementaldecoder("utf-8")().decode
 
     def more(self, at: int, least: int = 0) -> None:
-        """Drop what stands before ``at`` and read on, at least so many characters or to the end."""
+        """Drop the text before ``at`` and read on, at least ``least`` characters or to the end."""
         parts = [self.text[at:]]
         self.dropped += at
         length = 0
@@ -90,7 +91,7 @@ class _Text:
         self.text = "".join(parts)
 
     def until(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        """The first place of a short pattern, all before it kept."""
+        """The first match of a short pattern; the text before it is kept."""
         start = 0
         while True:
             found = pattern.search(self.text, start)
@@ -103,9 +104,9 @@ class _Text:
 class _Runs:
     """Decodes many objects of a list at once.
 
-    Writers separate all objects alike and begin all with the same key: up to the last place that
-    looks like that, the text is decoded as one list.  If that fails, the place was inside of an
-    object, or the text has what only the slower decoder takes (NaN) or explains.
+    Writers separate all objects in the same way and begin all with the same key: up to the last
+    place with this pattern, the text is decoded as one list.  If that fails, the place was inside
+    an object, or the text has something that only the slower decoder accepts (NaN) or explains.
     """
 
     def __init__(self, decode: Callable[[str], list[Any]]) -> None:
@@ -114,7 +115,7 @@ class _Runs:
         self._failed = ""
 
     def learn(self, text: str, at: int, end: int) -> None:
-        """Look at how the object from ``at`` to ``end`` begins and what follows it."""
+        """Learn how the object from ``at`` to ``end`` begins and what follows it."""
         begin, between = _BEGIN.match(text, at), _SPACE.match(text, end)
         if not self._separator and begin and between and between[0]:
             self._separator = between[0] + begin[0]
@@ -124,7 +125,7 @@ class _Runs:
         if not self._separator or text is self._failed:
             return None
         end = text.rfind(self._separator, at)
-        if end < 0:  # at the end of a piece, or of objects that begin so: look for it once only
+        if end < 0:  # at the end of a piece, or of objects with this pattern: search only once
             self._failed, self._separator = text, ""
             return None
         check_room(_PER_CHARACTER * (end - at) + _AT_ONCE)
@@ -140,8 +141,8 @@ class JsonTrace:
 
     Attributes:
         path: the file.
-        cut_off: why the list that was read is known not to be whole, "" of one that ended: its
-            last object is followed by the end of the file.
+        cut_off: why the list is incomplete (its last object is followed by the end of the file); ""
+            if it is complete.
     """
 
     def __init__(self, path: Path) -> None:
@@ -155,10 +156,10 @@ class JsonTrace:
         return cls(path)
 
     def items(self, key: str) -> Iterator[dict[str, Any]]:
-        """The objects of the list under ``key``; what is no object is left out.
+        """The objects of the list under ``key``; other items are left out.
 
         Raises:
-            FlintError: the file cannot be read, is too large or no text, there is no such list, or
+            FlintError: the file cannot be read, is too large or not text, there is no such list, or
                 it is damaged or cut off; with the position.
         """
         decode = msgspec.json.Decoder(list[Any]).decode
@@ -167,12 +168,12 @@ class JsonTrace:
                 yield item
 
     def records(self, key: str, kind: type[Record], expected: str) -> Iterator[Record]:
-        """The objects of the list under ``key``, of which only what ``kind`` names is kept.
+        """The objects of the list under ``key``, with only the fields of ``kind``.
 
         Args:
-            key: of the list.
+            key: key of the list.
             kind: a ``msgspec.Struct``.
-            expected: what an object should have been, for the message about one that is not.
+            expected: a description of a valid object, for error messages.
 
         Raises:
             FlintError: an object is of another kind, or as ``items`` raises.
@@ -193,7 +194,7 @@ class JsonTrace:
     def _objects(
         self, key: str, many: Callable[[str], list[Any]], one: Callable[[dict[str, Any]], Any]
     ) -> Iterator[Any]:
-        """Objects as two decoders make them: of the text of a list, and of one decoded object."""
+        """Two decoders of objects: from the text of a list, and from one decoded object."""
         read = _Text(self.path)
         found = read.until(re.compile(rf'"{re.escape(key)}"\s{{0,64}}:\s{{0,64}}\[|\A\s{{0,64}}\['))
         if found is None:
@@ -233,7 +234,7 @@ class JsonTrace:
                 continue
             if isinstance(item, dict):
                 yield one(item)
-            elif read.text[at : at + 1] not in _ENDS and not read.whole:  # a number may go on
+            elif read.text[at : at + 1] not in _ENDS and not read.whole:  # a number may continue
                 read.more(begin, len(read.text) - begin)
                 at = 0
         while not read.whole and len(read.text) - at <= _MAX_AROUND:
@@ -244,7 +245,7 @@ class JsonTrace:
         self._around[key] = "{}" if around[0] == "{" else before + read.text[at:]
 
     def _may_go_on(self, read: _Text, at: int, error: Exception, key: str) -> bool:
-        """Whether what could not be decoded may be whole once more of the file has been read.
+        """Whether undecodable text may become complete if more of the file is read.
 
         Raises:
             FlintError: it cannot.
@@ -266,10 +267,10 @@ class JsonTrace:
         raise FlintError(f"{self.path}: {what} at character {where}, inside of {key!r}") from error
 
     def rest(self, key: str) -> dict[str, Any]:
-        """Everything but the list under ``key``, once it has been read to its end.
+        """Everything except the list under ``key``, after that has been read to its end.
 
         Raises:
-            FlintError: it is no JSON object.
+            FlintError: it is not a JSON object.
         """
         try:
             document = _writable(json.loads(self._around[key]), self._around[key])

@@ -1,4 +1,4 @@
-"""What PyTorch's profilers say of collectives: kinds, groups, peers, reductions."""
+"""Facts about collectives from PyTorch's profilers: kinds, groups, peers, reductions."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from flint.graph.tensor_types import DTYPE_BITS
 from flint.observed.classes import c10d_class
 from flint.observed.columns import OpFacts
 
-#: More ranks than a group written out in a trace has.
+#: The most ranks of a group written out in a trace.
 _MAX_GROUP = 1 << 22
-#: Reductions as functional collectives name them -> StableHLO's name; an average is a sum that is
+#: Functional collectives' names of reductions -> StableHLO's name; an average is a sum that is
 #: divided (torch/csrc/distributed/c10d/Functional.cpp).
 _REDUCTIONS = {
     "sum": "add", "avg": "add", "max": "maximum", "min": "minimum", "product": "multiply",
@@ -23,11 +23,11 @@ _REDUCTIONS = {
 
 
 def functional_reduction(name: str, values: object) -> str:
-    """What a functional collective reduces with: its first text; "" where none is recorded.
+    """The reducing op of a functional collective: its first text; "" if none is recorded.
 
     Args:
-        name: of the op; c10d's own ops have an object there that profilers do not look into.
-        values: of its arguments.
+        name: name of the op; c10d's own ops have an object there that profilers do not record.
+        values: values of its arguments.
     """
     if not name.startswith(("_c10d_functional::", "c10d_functional::")):
         return ""
@@ -36,18 +36,18 @@ def functional_reduction(name: str, values: object) -> str:
 
 
 def comms_facts(args: Mapping[str, Any], groups: Mapping[str, tuple[int, ...]]) -> OpFacts | None:
-    """What ``record_param_comms`` says of a collective, in the versions since PyTorch 2.1.
+    """A collective from ``record_param_comms``, in the versions since PyTorch 2.1.
 
     Args:
-        args: the event's arguments, by the names that Kineto gives them; ``In msg bytes`` where the
-            element type is not known.
+        args: the event's arguments, by Kineto's names; ``In msg bytes`` if the element type is
+            unknown.
         groups: process group's name -> its ranks.
     """
     kind = c10d_class(str(args.get("Collective name", "")))
     if kind is None:
         return None
     name, dtype = str(args["Collective name"]), dtype_of(args.get("dtype", ""))
-    # A scatter's "in" is what its root sends to all; each message is of the size of the result.
+    # A scatter's "in" is what its root sends to all; each message has the size of the result.
     count = args.get("Out msg nelems" if name == "scatter" else "In msg nelems")
     known: Any = args.get("In msg bytes")
     parts = None if known is None else (known,)
@@ -57,14 +57,14 @@ def comms_facts(args: Mapping[str, Any], groups: Mapping[str, tuple[int, ...]]) 
 
 
 def old_record(values: object, shapes: object, types: object) -> OpFacts | None:
-    """A record of a collective before PyTorch 2.1, whose name stands among its inputs' values.
+    """A record of a collective before PyTorch 2.1, whose name is among its inputs' values.
 
     Args:
-        values, shapes, types: of the inputs, as the file has them.
+        values, shapes, types: those of the inputs, as in the file.
 
     Returns:
-        The collective under that name, with its group where its first rank, stride and size follow
-        (since schema 1.0.3), or its number of ranks where parts for each do; None where there is no
+        The collective under that name, with its group if its first rank, stride and size follow
+        (since schema 1.0.3), or its number of ranks if parts for each rank do; None if there is no
         such name.
     """
     if not isinstance(values, list):
@@ -89,13 +89,13 @@ def _names_collective(value: object) -> bool:
 
 
 def _members_behind(values: list[Any]) -> tuple[tuple[int, ...] | None, int]:
-    """Ranks and their number by what an old record has behind the collective's name.
+    """Ranks and their number, from the values after the collective's name in an old record.
 
-    That are the parts for each rank and from each (empty where all are equal), and since 1.0.3 the
+    These are the parts for each rank and from each (empty if all are equal), and since 1.0.3 the
     first rank, the stride and the size of the group.
 
     Args:
-        values: as the file has them; Kineto writes all of them as texts.
+        values: as in the file; Kineto writes all of them as text.
     """
     plain = [_decoded(value) for value in values]
     parts = {len(value) for value in plain if isinstance(value, list) and value}
@@ -134,7 +134,7 @@ def peer_in_group(said: object, groups: Mapping[str, tuple[int, ...]]) -> int:
         groups: process group's name -> its ranks.
 
     Returns:
-        The rank, -1 where there are groups of different ranks.
+        The rank, -1 if there are groups with different ranks.
     """
     distinct = set(groups.values())
     if len(distinct) != 1 or not re.fullmatch(r"\d{1,9}", str(said)):
@@ -157,7 +157,7 @@ def _group(args: Mapping[str, Any], groups: Mapping[str, tuple[int, ...]]) -> An
 
 
 def ranks_of(text: object) -> tuple[int, ...]:
-    """Ranks written as a list or as its text; () where they are cut short, or are no group."""
+    """Ranks written as a list or as its text; () if they are cut short, or are not a group."""
     if isinstance(text, str):
         try:
             text = json.loads(text)
@@ -170,7 +170,7 @@ def ranks_of(text: object) -> tuple[int, ...]:
 
 
 def groups_of(config: object) -> dict[str, tuple[int, ...]]:
-    """Process group's name -> ranks, of a list of ``pg_config`` entries."""
+    """Process group's name -> ranks, from a list of ``pg_config`` entries."""
     found: dict[str, tuple[int, ...]] = {}
     for item in config if isinstance(config, list) else []:
         if isinstance(item, dict) and (ranks := ranks_of(item.get("ranks"))):

@@ -1,7 +1,7 @@
-"""What PyTorch's profilers say of an op: tensors, element types, contractions, collectives.
+"""Facts about an op from PyTorch's profilers: tensors, element types, contractions, collectives.
 
-The idea: Kineto and execution traces write the same things under different names; both are turned
-into ``OpFacts`` here.
+The idea: Kineto and execution traces write the same facts under different names; both are converted
+to ``OpFacts`` here.
 
     op_facts("aten::mm", [((16, 32), "f32"), ((32, 8), "f32")]).gemms      # ((1, 16, 8, 32),)
 """
@@ -39,11 +39,11 @@ DTYPES: dict[str, str] = {
     "float8_e8m0fnu": "f8E8M0FNU", "qint8": "i8", "quint8": "ui8", "qint32": "i32",
 }  # fmt: skip
 
-#: Element type of a tensor that is none, as execution traces write an optional one.
+#: Element type of a missing optional tensor in execution traces.
 UNDEFINED = "nullptr (uninitialized)"
 _NO_TENSOR = ("None", f"Tensor({UNDEFINED})")
 
-#: More dims and more tensors than an op has; what exceeds them is a damaged file.
+#: The most dims and tensors of an op; a file with more is damaged.
 _MAX_DIMS, _MAX_TENSORS = 64, 100_000
 
 
@@ -56,14 +56,14 @@ def dtype_of(text: object) -> str:
 
 
 def shape_of(dims: object) -> tuple[int, ...] | None:
-    """A shape written as a list of sizes; None where it is something else."""
+    """A shape written as a list of sizes; None if it is something else."""
     if not isinstance(dims, list) or len(dims) > _MAX_DIMS:
         return None
     return tuple(dims) if all(type(size) is int and size >= 0 for size in dims) else None
 
 
 def tensors_of(dims: Sequence[Any], types: Sequence[Any]) -> list[list[Tensor]]:
-    """Per argument the tensors in it: one, several of a list or of lists, none of a number."""
+    """The tensors of each argument: one, several for a list or nested lists, none for a number."""
     found: list[list[Tensor]] = []
     for number, item in enumerate(dims[:_MAX_TENSORS]):
         kind = str(types[number]) if number < len(types) else ""
@@ -91,13 +91,13 @@ def tensors_of(dims: Sequence[Any], types: Sequence[Any]) -> list[list[Tensor]]:
     return found
 
 
-#: Operations per element of ops of a class that have no formula of their own.
+#: Operations per element of ops of a class without their own formula.
 _OTHERWISE = {
     OpClass.ELEMENTWISE: (1, 0),
     OpClass.REDUCTION: (1, 0),
     OpClass.COPY: (0, 0),
 }
-#: Namespaces of ops that all-reduce by themselves: PyTorch's symmetric memory, vLLM, SGLang,
+#: Namespaces of ops that implement all-reduces: PyTorch's symmetric memory, vLLM, SGLang,
 #: TensorRT-LLM, AITER.
 _EXCHANGING = frozenset(
     {"symm_mem", "vllm", "_C_custom_ar", "sgl_kernel", "sglang", "trtllm", "aiter"}
@@ -111,13 +111,13 @@ def op_facts(
     group: Any = None,
     values: Sequence[Any] = (),
 ) -> OpFacts:
-    """What is known of an op that is no NCCL record.
+    """Facts about an op that is not an NCCL record.
 
     Args:
-        name: as the profiler says, with its namespace.
-        arguments: of ``tensors_of``; None where the trace has no shapes.
-        group: ranks of a collective, where they are known.
-        values: numbers and lists of such of each argument, as far as the trace has them.
+        name: the profiler's name, with its namespace.
+        arguments: from ``tensors_of``; None if the trace has no shapes.
+        group: ranks of a collective, if known.
+        values: numbers and lists of numbers of each argument, as far as recorded.
     """
     namespace = name.partition("::")[0]
     if namespace in ("c10d", "_c10d_functional", "c10d_functional"):
@@ -143,7 +143,7 @@ def op_facts(
     )  # fmt: skip
 
 
-#: c10d ops whose first argument is where the result goes; the others' is what is sent.  A
+#: c10d ops whose first argument receives the result; for others it is what is sent.  A
 #: scatter's first is a result too, but of the size of each message; what is sent only its root has.
 _RESULT_FIRST = re.compile(r"c10d::_?(allgather|reduce_scatter|alltoall|gather)")
 

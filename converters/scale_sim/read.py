@@ -1,7 +1,7 @@
 """SCALE-Sim's report as measured durations of a workload's kernels.
 
-The idea: ``COMPUTE_REPORT.csv`` has a line of cycles per layer; the folder's ``kernels.json`` says
-which kernels are made of which layers, on how many arrays and at which clock.
+The idea: ``COMPUTE_REPORT.csv`` has a line of cycles per layer; the folder's ``kernels.json`` lists
+the layers of each kernel, the number of arrays and the clock.
 
     seconds of a kernel = sum over its layers of count * cycles / clock / arrays
 
@@ -26,7 +26,7 @@ from flint.host.packed_files import check_plain, read_once
 
 REPORT: Final = "COMPUTE_REPORT.csv"
 
-#: Bytes of a file, more than those of a million layers.
+#: The most bytes of a file, more than a million layers need.
 _MAX_BYTES: Final = 1 << 28
 _MOST: Final = 2**53
 _Natural = Annotated[int, Meta(ge=0, le=_MOST)]
@@ -34,7 +34,7 @@ _Count = Annotated[int, Meta(ge=1, le=_MOST)]
 
 
 class _Kernel(Struct):
-    """A kernel, by what a graph says of it; ``layers``: (layer, how many of it)."""
+    """A kernel, identified as in a graph; ``layers``: (layer, count)."""
 
     op: str
     operands: str
@@ -59,11 +59,11 @@ def read_report(folder: Path, base: Estimator = kernel_seconds) -> Measured:
     run's name).
 
     Args:
-        folder: where both are.
-        base: of kernels that are not in the report.
+        folder: the folder with both.
+        base: estimator for kernels that are not in the report.
 
     Raises:
-        UsageError: a file is missing, damaged, or of other layers.
+        UsageError: a file is missing or damaged, or has other layers.
     """
     document = _kernels(folder / "kernels.json")
     cycles = _cycles(_report(folder), document.layers)

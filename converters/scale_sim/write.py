@@ -1,7 +1,7 @@
 """A workload's matrix products as the input files of SCALE-Sim.
 
-The idea: SCALE-Sim simulates layers one by one and knows nothing of a graph, so every distinct
-product is one layer, and a file of ours says which kernels are made of which layers.
+The idea: SCALE-Sim simulates layers one by one without a graph, so every distinct product is one
+layer, and an additional file lists the layers of each kernel.
 
     write_scale_sim(flint.load("out"), Path("scale"), "tpu-v4-pod")
 
@@ -10,8 +10,8 @@ product is one layer, and a file of ours says which kernels are made of which la
     scale/scale.cfg       the system's array and memory:    scale.py -c scale.cfg
     scale/kernels.json    op, operands and results of each kernel, its layers and how many of each
 
-A product of a batch is that many layers; a convolution is the product that it is seen as.  The
-forms are those of SCALE-Sim v2 and v3 (README and ``topologies/`` there).
+A batched product is that many layers; a convolution is its equivalent product.  The formats are
+those of SCALE-Sim v2 and v3 (README and ``topologies/`` there).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from flint.host.writing import replacing_folder
 from flint.simulation.preparing import prepare, program_graphs
 from flint.workload.workload import Workload
 
-#: What ``kernels.json`` says it is.
+#: The format mark in ``kernels.json``.
 FORMAT: Final = "flint-scale-sim-1"
 _GEMM: Final = ("Layer", "M", "N", "K")
 _TOPOLOGY: Final = (
@@ -50,16 +50,16 @@ def write_scale_sim(
     """Write the files of all programs' products; the folder is replaced.
 
     Args:
-        workload: what to write.
-        folder: where to.
-        system: what states the array, by name, as a TOML file or loaded.
-        granularity: of the kernels, as it will be simulated.
+        workload: the workload.
+        folder: where to write.
+        system: the system with the array, by name, as a TOML file or loaded.
+        granularity: granularity of the kernels, as in the later simulation.
 
     Returns:
-        How many layers there are.
+        The number of layers.
 
     Raises:
-        UsageError: the system states no array.
+        UsageError: the system describes no array.
         FlintError: there is no product, or the folder cannot be written.
     """
     described = system if isinstance(system, System) else load_system(system)
@@ -133,7 +133,7 @@ def _configuration(array: SystolicArray, width: float) -> str:
     """SCALE-Sim's configuration; sizes in elements, as it counts them.
 
     Args:
-        array: what it is of.
+        array: the array.
         width: bytes of the widest element.
     """
     memory = array.memory

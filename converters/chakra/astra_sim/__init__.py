@@ -1,1 +1,1 @@
-"""ASTRA-sim: the files beside the traces, the binary, its result."""
+"""ASTRA-sim: its configuration files, its binary, its result."""

@@ -1,9 +1,9 @@
-"""Both engines on one workload: where they agree, by how much they differ, and why they may.
+"""Both engines on one workload: where they agree, how much they differ, and known reasons.
 
 The idea: the embedded engine is given the links of the simulator's network file: collectives run as
-rings dim by dim, or straight over a full mesh, with one protocol, in no switch, and nothing is
-launched for a communication.  Then every collective by itself and the step as a whole must take
-equally long, up to ``TOLERANCE``; what the simulator prices by another model says so.
+rings dim by dim, or straight over a full mesh, with one protocol, in no switch, and no launches for
+communications.  Then every single collective and the whole step must take equally long, up to
+``TOLERANCE``; where the simulator uses another model, that is reported.
 
     found = compare(flint.load("out"), folder=Path("out"))
     found.step.relative, found.rows[0].reason, found.agrees
@@ -48,9 +48,9 @@ from flint.simulation.machine import run
 from flint.simulation.preparing import Setting, prepare, program_graphs, setting
 from flint.workload.workload import Workload
 
-#: Two times agree that differ by at most this share of the larger one.
+#: Two times agree if they differ by at most this share of the larger one.
 TOLERANCE: Final = 0.02
-#: What communications wait for those before them, of their own time, where they share links.
+#: How long communications wait for earlier ones on shared links, relative to their own time.
 _OVERLAP: Final = 0.1
 _MICROSECOND: Final = TICKS_PER_SECOND // 10**6
 _NANOSECOND: Final = TICKS_PER_SECOND // 10**9
@@ -63,9 +63,9 @@ class Difference:
     Attributes:
         name: a communication and its axes, or "step".
         count: how many of them a rank issues; 1 for the step.
-        size: bytes that a rank puts in; 0 for the step.
+        size: bytes that a rank contributes; 0 for the step.
         embedded, astra_sim: seconds.
-        reason: why the simulator's may be another; "" where they should agree.
+        reason: why the simulator's time may differ; "" if they should agree.
     """
 
     name: str
@@ -89,13 +89,13 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A workload by both engines.
+    """A workload in both engines.
 
     Attributes:
         system, granularity, ranks: what was simulated.
         binary: name of the simulator.
         step: the step's time.
-        rows: each distinct communication by itself, longest first.
+        rows: each distinct communication, run separately, longest first.
         notes: what the reader should know.
     """
 
@@ -109,7 +109,7 @@ class Comparison:
 
     @property
     def unexplained(self) -> tuple[Difference, ...]:
-        """What is off by more than the tolerance, and nothing says why."""
+        """Differences above the tolerance without a known reason."""
         return tuple(row for row in (self.step, *self.rows) if not row.within and not row.reason)
 
     @property
@@ -198,7 +198,7 @@ _ALGORITHM: Final = {"Ring": "ring", "Switch": "ring", "FullyConnected": "direct
 def as_astra_sim_links(system: System) -> System:
     """The system as ASTRA-sim knows it: one algorithm and one protocol per tier, no launches.
 
-    Kernels keep their speed beside communication, which traces cannot slow down.
+    Kernels keep their speed during communication, because traces cannot slow them down.
     """
     kernel = replace(system.accelerator.kernel, beside_communication=1.0)
     accelerator = replace(system.accelerator, launch_overhead=0.0, kernel=kernel)
@@ -212,7 +212,7 @@ def as_astra_sim_links(system: System) -> System:
 
 
 def _links(system: System, devices: int) -> Setting:
-    """The embedded engine's side: those links, and kernels as they are launched."""
+    """The embedded engine's side: those links, and kernels with their launches."""
     described, _ = fit(system, devices)
 
     def kernels(graph: WorkloadGraph, _: System) -> Seconds:
@@ -222,7 +222,7 @@ def _links(system: System, devices: int) -> Setting:
 
 
 def _step_seconds(parts: Sequence[tuple[WorkloadGraph, Ints]], world: int, on: Setting) -> float:
-    """Seconds of a step in the embedded engine, with the durations that traces hold."""
+    """Seconds of a step in the embedded engine, with the durations of the traces."""
 
     def ticks(item: Plan, unrolled: Unrolled, emission: Emission, rank: int) -> Ints:
         found = on.costs.ticks(item, unrolled, emission, rank)
@@ -247,9 +247,9 @@ def _row(priced: Priced, dims: NetworkDims, links: System, aware: bool) -> Diffe
 
 
 def _of_step(step: Difference, rows: tuple[Difference, ...], aware: bool) -> str:
-    """Why the step may differ: by no more than its communications that do.
+    """Why the step may differ: by no more than its differing communications.
 
-    Where messages share links, those of one communication also wait for the last of the one before.
+    If messages share links, those of one communication also wait for the last of the previous one.
     """
     if step.within:
         return ""

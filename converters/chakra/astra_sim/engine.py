@@ -1,10 +1,9 @@
 """ASTRA-sim as an engine: the user's binary runs a workload's execution traces, we read its times.
 
-The idea: traces that a folder has are run as they are; where there are none, or some ranks' only,
-or they are for another system or granularity, all ranks' are written into a folder of their own
-that is removed afterwards, with attention as the embedded engine times it. What does not depend on
-an engine (FLOPs, memory, what matrix units could do) is that of the embedded one, which simulates
-the same graphs besides.
+The idea: existing traces of a folder are run unchanged; if there are none, or only for some ranks,
+or for another system or granularity, traces of all ranks are written into a temporary folder, with
+attention timed as in the embedded engine.  Figures that do not depend on an engine (FLOPs, memory,
+peaks of matrix units) come from the embedded one, which also simulates the same graphs.
 
     result = simulate(flint.load("out"), folder=Path("out"), time_limit=60.0)
     result.step_seconds         # 1 cycle is 1 ns
@@ -56,22 +55,22 @@ def simulate(
     time_limit: float = TIME_LIMIT,
     announce: Callable[[int, int], None] | None = None,
 ) -> SimulationResult:
-    """How long ASTRA-sim says that one step takes.
+    """The time of one step according to ASTRA-sim.
 
     Args:
-        workload: what runs; not at the logical level.
+        workload: the workload that runs; not at the logical level.
         system: the cluster; default: that of the folder's traces, else dgx-h100.
         granularity: "op", "kernel" or "region"; default: that of the folder's traces, else kernel.
         passes: what-if passes; with any, traces are written anew.
-        attention: as of the embedded engine; traces with fused kernels are written anew.
-        folder: the workload's folder, whose traces and ASTRA-sim files are taken if they fit.
+        attention: as in the embedded engine; traces with fused kernels are written anew.
+        folder: the workload's folder, whose traces and ASTRA-sim files are used if they fit.
         binary: the simulator; default ``$FLINT_ASTRA_SIM``, else one on the PATH.
         time_limit: seconds that it may take.
         announce: called with (bytes, traces) before traces are written.
 
     Raises:
         UsageError: no binary, a single rank, unknown system, granularity or pass.
-        FlintError: the simulator fails, hangs or loses ranks; a disk without room.
+        FlintError: the simulator fails, hangs or loses ranks, or the disk is full.
     """
     if not time_limit > 0:
         raise UsageError(f"--time-limit {time_limit:g}: must be above 0 seconds")
@@ -112,7 +111,7 @@ def simulate(
 
 
 def written_traces(folder: str | Path | None) -> Document | None:
-    """What a folder's document says, where the folder has traces of all ranks."""
+    """A folder's document, if the folder has traces of all ranks."""
     if folder is None or not is_workload_folder(Path(folder)):
         return None
     document = read_document(Path(folder))
@@ -121,7 +120,7 @@ def written_traces(folder: str | Path | None) -> Document | None:
 
 
 def described_system(system: str | System | None, folder: str | Path | None) -> System:
-    """The cluster that is asked for; else the one of the folder's traces, else dgx-h100."""
+    """The requested cluster; else that of the folder's traces, else dgx-h100."""
     if isinstance(system, System):
         return system
     if system is None:
@@ -132,7 +131,9 @@ def described_system(system: str | System | None, folder: str | Path | None) -> 
 def is_reusable(
     written: Document | None, system: str | System | None, granularity: str | None
 ) -> bool:
-    """Whether a folder's traces are what is asked for; a user's own file may have changed since."""
+    """Whether a folder's traces are the requested ones; a user's own system file may have changed
+    since.
+    """
     if written is None or isinstance(system, System):
         return False
     named = system in system_names() and system == written.system
@@ -152,7 +153,7 @@ def run_traces(
     binary: Path,
     time_limit: float,
 ) -> AstraSimRun:
-    """Simulate the folder's traces, or without one traces that are written for it and removed."""
+    """Simulate the folder's traces, or temporary ones if there is none."""
     if folder is None:
         workload = _as_timed(workload, granularity, fused_attention=fused_attention)
     with _traces(workload, system, granularity, passes, folder, announce) as place:
@@ -160,7 +161,7 @@ def run_traces(
 
 
 def _of_everybody(done: AstraSimRun, stands: NDArray[np.int64]) -> AstraSimRun:
-    """What the ranks that were simulated say for all that they stand for."""
+    """The figures of the simulated ranks, applied to all ranks that they stand for."""
 
     def spread(column: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(np.array(column)[stands].tolist())
@@ -194,8 +195,8 @@ def _traces(
 
 
 def _as_timed(workload: Workload, granularity: str, *, fused_attention: bool) -> Workload:
-    """A workload with the attention that the embedded engine times."""
-    left: dict[str, int] = {}  # the embedded engine, which simulates the same, tells it
+    """A workload with attention as timed by the embedded engine."""
+    left: dict[str, int] = {}  # the embedded engine, which simulates the same, reports it
     graphs = program_graphs(workload, granularity, fused_attention=fused_attention, left=left)
     programs = tuple(
         replace(program, graph=graph)
@@ -238,7 +239,7 @@ def _result(
 
 
 def _embedded(ours: SimulationResult) -> str:
-    """What the other engine says, and what it notes besides the passes."""
+    """The other engine's result, and its notes except those on passes."""
     remarks = "; ".join(note for note in ours.notes if not note.startswith("after pass "))
     said = f"the embedded engine gives {ours.step_seconds * 1e3:.6g} ms"
     return f"{said} ({remarks})" if remarks else said
@@ -263,7 +264,9 @@ def _figures(ours: Figures, done: AstraSimRun, ranks: NDArray[np.int64], step: f
 
 
 def _mfu(programs: list[ProgramResult], step: float) -> float:
-    """Of the workload: the programs' seconds at the peaks, by number of ranks, in one step."""
+    """The workload's utilisation: the programs' seconds at the peaks, by number of ranks, in one
+    step.
+    """
     ranks = sum(program.rank_count for program in programs)
     ideal = sum(p.figures.mfu * p.figures.step_seconds * p.rank_count for p in programs)
     return ideal / ranks / step if step else 0.0

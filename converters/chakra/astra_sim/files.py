@@ -1,19 +1,19 @@
-"""ASTRA-sim's configuration beside the traces: system, network, remote memory, communicator groups.
+"""ASTRA-sim's configuration for the traces: system, network, remote memory, communicator groups.
 
-The idea: the traces carry our durations, so the system file turns the simulator's own roofline
-off (and still names its keys, which it reads regardless).  The network is the mesh reversed, each
-dim on the innermost tier of the system that reaches its span; every list has one entry per dim,
-because a shorter one makes the simulator leave out the dims behind it.
+The idea: the traces have our durations, so the system file turns the simulator's own roofline off
+(but includes its keys, which are read anyway).  The network is the mesh reversed, each dim on the
+innermost tier of the system that reaches its span; every list has one entry per dim, because the
+simulator ignores dims beyond the end of a shorter list.
 
-Bandwidths and latencies are those that the embedded engine reckons with (``flint.cost``): what a
-gather over the dim's ranks reaches of the links where they lie, both directions of a torus, the
-hierarchy of a dim that is longer than a node.  The simulator's ring of n ranks takes n - 1 messages
+Bandwidths and latencies are those of the embedded engine (``flint.cost``): what a gather over the
+dim's ranks reaches on their links, with both directions of a torus and the hierarchy of a dim that
+is longer than a node.  The simulator's ring of n ranks takes n - 1 messages
 
     hops x latency + (S/n) / bandwidth          hops: 2 through a switch, else 1
 
-so the bandwidth is that by which (n - 1)/n S takes as long as the embedded engine's rings, and the
-latency is theirs over n - 1 messages and their hops.  ``_COLLECTIVES`` keeps the simulator from
-adding to that.
+so the bandwidth is chosen such that (n - 1)/n S takes as long as the embedded engine's rings, and
+the latency is theirs divided by n - 1 messages and their hops.  ``_COLLECTIVES`` keeps the
+simulator from adding to that.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from flint.errors import UsageError
 from flint.mesh.groups import StridedGroups
 from flint.mesh.network_dims import NetworkDims
 
-#: Links -> how (all-reduce, all-gather, reduce-scatter) and all-to-all run on them.  Rings work
-#: for any number of ranks; halving-doubling needs powers of two and knows no all-to-all.  Through a
+#: Links -> how (all-reduce, all-gather, reduce-scatter) and all-to-all run on them.  Rings work for
+#: any number of ranks; halving-doubling needs powers of two and has no all-to-all.  Through a
 #: switch a rank sends the messages of an all-to-all one after another ("direct1"), because in the
-#: congestion-unaware simulator those that leave at once do not share its port: 8 ranks would be up
-#: to 7 times too fast.
+#: congestion-unaware simulator simultaneous messages do not share its port: 8 ranks would be up to
+#: 7 times too fast.
 _IMPLEMENTATION: Final = {
     "Ring": ("ring", "ring"),
     "Switch": ("ring", "direct1"),
@@ -78,8 +78,8 @@ def write_astra_sim_files(
         dims: the network.
         system: the cluster.
         groups: id to ranks.
-        whole: the network that this one stands for (see ``flint.workload.reducing``).
-        copies: traces have copies to and from the host's memory.
+        whole: the network that this one represents (see ``flint.workload.reducing``).
+        copies: whether traces have copies to and from the host's memory.
 
     Returns:
         Bytes written.
@@ -96,7 +96,7 @@ def write_astra_sim_files(
 
 
 def _remote_memory(system: System, copies: bool) -> dict[str, str | int]:
-    """The host's memory, which each device reaches over a link of its own."""
+    """The host's memory, which each device reaches over a separate link."""
     if not copies:
         return {"memory-type": "NO_MEMORY_EXPANSION"}
     accelerator = system.accelerator
@@ -118,10 +118,10 @@ def groups_text(groups: dict[str, list[int]]) -> str:
 def network_text(dims: NetworkDims, system: System, whole: NetworkDims | None = None) -> str:
     """The network file: bandwidth in GiB/s (2^30 bytes), latency in ns.
 
-    Dims that stand for longer ones have links by which a ring takes as long as theirs.
+    Dims that represent longer ones have links with which a ring takes the same time.
 
-    It is JSON and by that YAML: the simulator came with networks in YAML and then with the same
-    ones in JSON (astra-sim/astra-sim, examples/network/analytical).
+    It is JSON and therefore also YAML: the simulator first came with networks in YAML and then with
+    the same ones in JSON (astra-sim/astra-sim, examples/network/analytical).
     """
     real = whole or dims
     tiers = [
@@ -150,14 +150,14 @@ def link_of(
 
     Args:
         groups: the ranks along the dim.
-        tier: the one whose links the network file names.
-        system: the cluster, as it is described.
-        few: ranks along the dim that the simulator has; all by default.
+        tier: the tier whose links the network file names.
+        system: the cluster, as described.
+        few: number of ranks along the dim in the simulator; all by default.
     """
     if groups.size < 2:
         return tier.rate, tier.latency
     few = few or groups.size
-    with suppress(UsageError):  # ranks that fill no node evenly lie as they come
+    with suppress(UsageError):  # ranks that do not fill nodes evenly are placed in order
         system, _ = fit(system, groups.world)
     messages = 1 if tier.topology == "FullyConnected" else few - 1
     bandwidth, latency = math.inf, 0.0
@@ -167,12 +167,12 @@ def link_of(
         waited = sum(_messages(level) * level.tier.latency for level in profile)
         latency = max(latency, waited / messages / _HOPS[tier.topology])
     if tier.topology == "FullyConnected":
-        bandwidth /= few - 1  # its messages go to everybody at once, over a link each
+        bandwidth /= few - 1  # its messages go to all ranks at the same time, over separate links
     return bandwidth, latency
 
 
 def _messages(level: TierUse) -> int:
-    """Messages one after another; over a full mesh all go at once, and wait for one latency."""
+    """Messages one after another; over a full mesh all at the same time, with a single latency."""
     return 1 if level.tier.topology == "FullyConnected" else ring_steps(level)
 
 

@@ -1,8 +1,8 @@
 """What ASTRA-sim will need for a set of traces: time and memory, before they are written.
 
-The idea: its time goes with the messages of collectives, which rings make of a group of n ranks
-n - 1 each (twice that for an all-reduce), and with the nodes of all ranks; its memory with the
-nodes, all of which it holds.  The figures are fitted to steps of Llama 3 8B through the analytical
+The idea: its time grows with the messages of collectives (rings over n ranks need n - 1 per rank,
+twice that for an all-reduce) and with the nodes of all ranks; its memory grows with the nodes,
+because it keeps all of them.  The figures are fitted to steps of Llama 3 8B through the analytical
 congestion-unaware simulator (docs/simulation.md, "What ASTRA-sim needs", has the runs).
 
     expected = forecast(nodes=2_552_320, messages=28_578_816)
@@ -29,7 +29,7 @@ _PER_MESSAGE: Final = 10e-6
 #: Bytes per node, and of the simulator itself.
 _BYTES_PER_NODE: Final = 1_320
 _BYTES: Final = 10_000_000
-#: What is worth a word before it begins.
+#: From these figures on, the user is told in advance.
 LONG: Final = 300.0
 LARGE: Final = 8 * 2**30
 
@@ -39,10 +39,10 @@ class Forecast:
     """What a simulation is expected to need.
 
     Attributes:
-        nodes: of all ranks.
-        messages: that its collectives and sends make, of all ranks.
-        seconds: of one processor.
-        bytes: of memory.
+        nodes: nodes of all ranks.
+        messages: messages of all collectives and sends of all ranks.
+        seconds: processor time.
+        bytes: memory.
     """
 
     nodes: int
@@ -57,7 +57,7 @@ class Forecast:
 
 
 def forecast(nodes: int, messages: int) -> Forecast:
-    """The forecast for so many nodes and messages of all ranks together."""
+    """The forecast for the total number of nodes and messages of all ranks."""
     seconds = _PER_NODE * nodes + _PER_MESSAGE * messages
     return Forecast(nodes, messages, seconds, _BYTES + _BYTES_PER_NODE * nodes)
 
@@ -69,7 +69,7 @@ def messages_of(table: Sequence[Communication], dims: NetworkDims) -> Ints:
 
     Args:
         table: the program's communications.
-        dims: the network's dims: a collective over several of them passes one after another.
+        dims: the network's dims; a collective over several of them uses one after another.
     """
     return np.array([*(_messages(item, dims) for item in table), 0], np.int64)
 
@@ -80,7 +80,7 @@ def messages_in(emission: Emission, detail: Ints, each: Ints) -> int:
     Args:
         emission: its nodes.
         detail: entry of the communication table of each node, -1 for none.
-        each: what ``messages_of`` says.
+        each: result of ``messages_of``.
     """
     collective = int(each[detail[emission.type == NodeType.COLL]].sum())
     return collective + int((emission.type == NodeType.SEND).sum())

@@ -1,8 +1,8 @@
-"""Probes: what each communication of a workload takes in ASTRA-sim by itself.
+"""Probes: the time of each communication of a workload in ASTRA-sim, run separately.
 
-The idea: a communication is put into traces of its own, behind a kernel of known length, and the
-simulator's last "finished" tells its time.  So any version of the simulator tells it, and nothing
-that overlaps in the step can hide or stretch it.
+The idea: a communication is put into separate traces, after a kernel of known length, and the
+simulator's last "finished" shows its time.  This works with any version of the simulator, and
+nothing that overlaps in the step can hide or lengthen it.
 
     priced, left = prices_of(parts, mesh, links, system, binary=binary, time_limit=60.0)
     priced[0].embedded, priced[0].astra_sim
@@ -33,18 +33,18 @@ from flint.graph.work import Role, Work
 from flint.host.temporary import temporary_folder
 from flint.mesh.mesh import Mesh
 
-#: So many are run by themselves, those that take longest.
+#: The most communications that are run separately, those that take longest.
 MOST: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Priced:
-    """One communication by both engines.
+    """One communication in both engines.
 
     Attributes:
         name: kind and axes.
         count: how many a rank issues.
-        size: bytes that a rank puts in.
+        size: bytes that a rank contributes.
         embedded, astra_sim: seconds of one.
         item: the communication.
     """
@@ -66,14 +66,14 @@ def prices_of(
     binary: Path,
     time_limit: float,
 ) -> tuple[list[Priced], int]:
-    """Each distinct communication of the programs by itself, those that take longest first.
+    """Each distinct communication of the programs, run separately, those that take longest first.
 
     Args:
         parts: graphs and the ranks that run them.
         mesh: all ranks.
         links: the embedded engine's system, fitted to the mesh.
-        system: as described, which the network file is for.
-        binary, time_limit: as of ``run_astra_sim``.
+        system: the system as described, for the network file.
+        binary, time_limit: as in ``run_astra_sim``.
 
     Returns:
         The prices, and how many communications beyond ``MOST`` have none.

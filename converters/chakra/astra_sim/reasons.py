@@ -1,7 +1,7 @@
-"""Reasons: where ASTRA-sim prices a communication by another model than the embedded engine.
+"""Reasons: where ASTRA-sim's model of a communication differs from the embedded engine's.
 
-The idea: each known difference is a line of a table: what it is, which communications have it, and
-whether the simulator is slower or faster by it.  A difference that no line explains is an error.
+The idea: each known difference is a row of a table: a description, the affected communications, and
+whether it makes the simulator slower or faster.  A difference that no row explains is an error.
 
     reason(item, dims, links, aware=False, slower=True)     # "" if the two should agree
 """
@@ -24,16 +24,16 @@ from flint.mesh.network_dims import NetworkDims
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a communication is to the simulator.
+    """A communication as seen by the simulator.
 
     Attributes:
         kind: StableHLO kind.
         aware: the simulator's messages share links.
         listed: its group is a list of ranks, not whole network dims.
-        dims: network dims that it extends over; of messages, that the farthest one crosses.
-        topologies: of these dims.
-        tiers: tiers of the system that its dims lie on, with a number for each dim.
-        mixed: one of its dims lies on several tiers.
+        dims: network dims that it extends over; for messages, that the farthest one crosses.
+        topologies: topologies of these dims.
+        tiers: tiers of the system with its dims, with a number for each dim.
+        mixed: one of its dims is on several tiers.
         message: it is a message between two ranks.
     """
 
@@ -56,7 +56,7 @@ SLOWER: Final = frozenset({True})
 FASTER: Final = frozenset({False})
 EITHER: Final = SLOWER | FASTER
 
-#: (what it is, the communications that have it, whether the simulator is slower by it).
+#: (description, the affected communications, whether the simulator is slower).
 _REASONS: Final[tuple[tuple[str, Callable[[Facts], bool], frozenset[bool]], ...]] = (
     (
         "a broadcast is a tree of whole messages in traces",
@@ -127,7 +127,7 @@ _REASONS: Final[tuple[tuple[str, Callable[[Facts], bool], frozenset[bool]], ...]
 
 
 def reason(item: Communication, dims: NetworkDims, links: System, aware: bool, slower: bool) -> str:
-    """Why the simulator's time may be another one; "" where it should not.
+    """Why the simulator's time may differ; "" if it should not.
 
     Args:
         item: the communication.

@@ -1,7 +1,7 @@
-"""Runs a real ASTRA-sim binary on a workload folder, and believes only its "finished" lines.
+"""Runs a real ASTRA-sim binary on a workload folder, and trusts only its "finished" lines.
 
-The idea: ASTRA-sim exits with 0 also when ranks hang, so success is `sys[i] finished` for every
-rank and nothing else.
+The idea: ASTRA-sim exits with 0 even if ranks hang, so only `sys[i] finished` for every rank counts
+as success.
 
     done = run_astra_sim(Path("out"), time_limit=60.0)
     done.cycles[0]          # simulated nanoseconds until rank 0 was done
@@ -200,13 +200,13 @@ def _run(
     except subprocess.TimeoutExpired:
         return None
     finally:
-        if process.poll() is None:  # the time is over, or somebody pressed Ctrl-C
+        if process.poll() is None:  # the time is over, or the user pressed Ctrl-C
             kill_group(process.pid)
             process.wait()
 
 
 def _failure(status: int | None, lost: np.ndarray, text: bytes, time_limit: float) -> str:
-    """One line: how it ended, who is lost and where they wait, what it said, what to do."""
+    """One line: how it ended, which ranks are lost and where they wait, its output, what to do."""
     size, missing = len(lost), int(lost.sum())
     if status is None:
         if not missing:

@@ -1,9 +1,9 @@
 """Can consumers run these traces?  All rules over all ranks, with file, node, reason and remedy.
 
-The idea: rules come in four rounds: each distinct file by itself and the make-up of the set; then
-who communicates with whom; then whether any order of events can hang.  A round whose ground is
-missing is reported as not checked, never as passed.  Work follows distinct files and the number of
-communications, not ranks times nodes, as long as ranks share files.
+The idea: rules come in four rounds: each distinct file and the composition of the set; then which
+ranks communicate; then whether any order of events can hang.  A round whose preconditions are not
+met is reported as not checked, never as passed.  The cost depends on distinct files and the number
+of communications, not on ranks times nodes, as long as ranks share files.
 
     report = check(Path("out"))
     report.ok, report.counts, [str(finding) for finding in report.findings]
@@ -125,7 +125,7 @@ def _check_partners(facts: Facts, log: _Log) -> None:
 
 
 class _Log:
-    """Collects hits and words the first of each rule."""
+    """Collects hits and formats the first ones of each rule."""
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
@@ -145,7 +145,7 @@ class _Log:
         return f"fix first: {', '.join(rules)}" if rules else ""
 
     def take(self, rule: Rule[...], hits: Iterator[Hits]) -> None:
-        """Count all hits of a rule; each is worded before the rule goes on to the next."""
+        """Count all hits of a rule; each is formatted before the rule continues."""
         self._checked[rule.id] = None
         for hit in hits:
             self.counts[rule.id] = self.counts.get(rule.id, 0) + hit.count()
@@ -185,7 +185,9 @@ class _Log:
 
 
 def _places(hit: Hits) -> Iterator[tuple[int | None, int | None, int]]:
-    """(row, rank, further ranks with the same): rows of one file are worded for its first rank."""
+    """(row, rank, further ranks with the same): rows of one file are reported for its first
+    rank.
+    """
     ranks = hit.ranks[:FINDINGS_PER_RULE].tolist()
     if len(hit.rows):
         for row in hit.rows[:FINDINGS_PER_RULE].tolist():

@@ -1,7 +1,7 @@
 """Cycles of directed graphs that are given as two arrays of edges.
 
-The idea: SciPy finds the strongly connected components; a cycle lies in one of them, so a walk
-against the edges that never leaves a component comes back to where it was.
+The idea: SciPy finds the strongly connected components; a cycle is inside one of them, so a walk
+against the edges that never leaves a component returns to an earlier vertex.
 
     cycle(np.array([0, 1, 2]), np.array([1, 2, 0]), 3)       # array([1, 2, 0])
 """

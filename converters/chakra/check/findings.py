@@ -1,9 +1,9 @@
-"""Rules, what a rule answers, and the report of a check.
+"""Rules, their results, and the report of a check.
 
-The idea: a rule is a function with an id and a severity, entered into its round by a decorator.  It
-answers with `Hits`: the rows (nodes) it objects to, the ranks whose file that is, and the message.
-So a rule that fires a million times costs an array, not a million strings; the report words the
-first few of each rule and counts the rest.
+The idea: a rule is a function with an id and a severity, added to its round by a decorator.  It
+returns `Hits`: the offending rows (nodes), the ranks with that file, and the message.  So a rule
+that fires a million times costs an array, not a million strings; the report formats the first few
+of each rule and counts the rest.
 
     FILE_RULES: Final = Round[[View, Facts]]()
 
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FINDINGS_PER_RULE: Final = 20
-"""So many findings of a rule are worded; the rest are counted in `CheckReport.counts`."""
+"""The most findings of a rule that are formatted; the rest are counted in `CheckReport.counts`."""
 
 
 class Severity(StrEnum):
@@ -68,8 +68,8 @@ class Hits:
     Attributes:
         view: index of the trace in the set, None for the set or a missing file.
         rows: node indices; empty if the hit is about whole files.
-        ranks: the ranks whose files these are; empty if it is about the set.
-        message: one for all, or a function of the row (of the rank where there are no rows).
+        ranks: the ranks with these files; empty if it is about the set.
+        message: one for all, or a function of the row (of the rank if there are no rows).
     """
 
     view: int | None
@@ -78,11 +78,11 @@ class Hits:
     message: str | Callable[[int], str]
 
     def count(self) -> int:
-        """How many (node, rank) pairs, or files, are hit."""
+        """Number of affected (node, rank) pairs, or files."""
         return max(len(self.rows), 1) * max(len(self.ranks), 1)
 
     def say(self, place: int) -> str:
-        """The message for a row, or for a rank where there are no rows."""
+        """The message for a row, or for a rank if there are no rows."""
         return self.message if isinstance(self.message, str) else self.message(place)
 
 
@@ -107,10 +107,10 @@ class Rule(Generic[Arguments]):
     """A rule.
 
     Attributes:
-        id: what the report and the documentation call it.
+        id: its name in the report and the documentation.
         severity: error or warning.
-        blocks: once it has fired, later rounds cannot be judged and are not checked.
-        hits: finds where it is broken; the first line of its docstring says what it demands.
+        blocks: if it fires, later rounds cannot be judged and are not checked.
+        hits: finds violations; the first line of its docstring is the requirement.
     """
 
     id: str
@@ -120,12 +120,12 @@ class Rule(Generic[Arguments]):
 
     @property
     def demand(self) -> str:
-        """What the rule demands, in one line."""
+        """The rule's requirement, in one line."""
         return (self.hits.__doc__ or "").partition("\n")[0]
 
 
 class Round(Generic[Arguments]):
-    """Rules that are functions of the same things, in the order in which they are applied."""
+    """Rules that are functions of the same arguments, in the order in which they are applied."""
 
     def __init__(self) -> None:
         self.rules: list[Rule[Arguments]] = []
@@ -154,12 +154,12 @@ class CheckReport:
     """The result of a check.
 
     Attributes:
-        findings: the worded findings, errors first, at most `FINDINGS_PER_RULE` per rule.
+        findings: the formatted findings, errors first, at most `FINDINGS_PER_RULE` per rule.
         counts: rule id -> how often it fired over all ranks.
         ranks: traces found.
         size: ranks of the world.
         nodes: nodes over all ranks.
-        distinct_files: how many different files there are.
+        distinct_files: number of different files.
         checked: ids of the rules that were applied.
         not_checked: rule id -> why it was not applied.
     """

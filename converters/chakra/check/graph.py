@@ -14,7 +14,7 @@ and a RECV's or join's bound exceeds the level of every COLL and SEND above it. 
 only between RECVs and joins of one rank, whose edges are acyclic.  A SEND's level is at most its
 RECV's bound minus one.  So no cycle closes.
 
-**By search** (for pipelines and whatever else): build the graph of all ranks' skeletons and look
+**By search** (for pipelines and other cases): build the graph of all ranks' skeletons and search
 for a strongly connected component of more than one vertex.
 
 Sets whose order is not decided have no skeletons; their graph (`whole_graph`) has all nodes.
@@ -39,7 +39,7 @@ from flint.mesh.ragged import Ints
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """What a view has in the graph.
+    """A view's part of the graph.
 
     Attributes:
         row: vertex -> row of the trace.
@@ -55,10 +55,10 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True)
 class EventGraph:
-    """What happens before what, over all ranks: the graph G of `order`.
+    """Which events precede which, over all ranks: the graph G of `order`.
 
-    The vertices are the issues of all ranks' nodes, then one end for each collective.  A node that
-    is no COLL ends at its issue vertex.
+    The vertices are the issues of all ranks' nodes, then one end for each collective.  A node other
+    than a COLL ends at its issue vertex.
 
     Attributes:
         source, target: vertices at the ends of each edge.
@@ -81,7 +81,9 @@ class EventGraph:
         vertices = cycles.cycle(self.source, self.target, self.count).tolist()
         found: list[tuple[int, int]] = []
         for vertex, after in zip(vertices, vertices[1:] + vertices[:1], strict=True):
-            if vertex >= len(self.rank):  # a collective's end, on the rank that goes on from there
+            if vertex >= len(
+                self.rank
+            ):  # a collective's end, on the rank that continues from there
                 members = np.flatnonzero(self.end == vertex)
                 vertex = members[np.argmax(self.rank[members] == self.rank[after])]
             place = int(self.rank[vertex]), int(self.row[vertex])
@@ -151,7 +153,7 @@ def _with_all_nodes(facts: Facts, matching: Matching, edges: Sequence[Edges]) ->
 
 
 class Above:
-    """What leads to a vertex along edges.
+    """Predecessors of a vertex along edges.
 
     Args:
         source, target: vertices at the ends of each edge.
@@ -165,7 +167,7 @@ class Above:
         self._start: list[int] = starts.tolist()
 
     def reached(self, vertices: Sequence[int]) -> set[int]:
-        """The vertices and all that lead to one of them."""
+        """The vertices and all their predecessors."""
         seen, stack = set(vertices), list(vertices)
         while stack:
             at = stack.pop()

@@ -40,7 +40,7 @@ class Endpoints:
 
     Attributes:
         key: int64 [4, n]: src, dst, tag, size.
-        rank: int64 [n], the rank whose node it is.
+        rank: int64 [n], the rank of the node.
         view: int64 [n], the index of its view.
         row: int64 [n].
     """
@@ -53,7 +53,7 @@ class Endpoints:
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """Who communicates with whom.
+    """Which ranks communicate with which.
 
     Attributes:
         parts: communicator -> its collectives in each view that has some.

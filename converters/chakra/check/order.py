@@ -1,4 +1,4 @@
-"""What one rank's dependencies order, and the argument why that is enough.
+"""What one rank's dependencies order, and why that is sufficient.
 
 **The consumer.** A rank has one compute slot and one communication slot; COLL and SEND share the
 latter, RECV takes none.  Whenever the slot is free, the ready node with the lowest id is issued
@@ -49,7 +49,7 @@ from flint.converters.chakra.check.links import Links
 from flint.converters.chakra.schema import NodeType
 
 PATH_BUDGET: Final = 1_000_000
-"""Edges looked at, per trace, to find a path between two nodes before giving up."""
+"""The most edges per trace that are searched for a path between two nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class OrderFacts:
         after: int64 per row, the index of the first COLL below it; len(colls): none.
         gaps: indices k such that `colls[k]` is not below `colls[k - 1]`; empty: totally ordered.
         loose: rows of SENDs that are unordered against some COLL (if there are no gaps).
-        work: rows and edges that were looked at.
+        work: number of rows and edges that were examined.
     """
 
     links: Links
@@ -129,7 +129,7 @@ def unordered_pairs(
     """Those (a, b) of `pairs` for which no path of `data_deps` from row a to row b was found.
 
     Bounds by COLLs decide most pairs; for the rest the graph is searched backwards from b, at most
-    `PATH_BUDGET` edges in all.  Returns the pairs and the number of edges looked at.
+    `PATH_BUDGET` edges in all.  Returns the pairs and the number of edges examined.
     """
     start: list[int] = []
     parent: list[int] = []
@@ -152,7 +152,7 @@ def unordered_pairs(
 def _is_below(
     first: int, second: int, start: list[int], parent: list[int], place: list[int], budget: int
 ) -> tuple[bool, int]:
-    """Whether `second` depends on `first`, and the number of edges looked at."""
+    """Whether `second` depends on `first`, and the number of edges examined."""
     stack, seen, looked = [second], {second}, 0
     while stack and looked < budget:
         row = stack.pop()

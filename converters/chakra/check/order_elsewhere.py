@@ -1,17 +1,17 @@
 """Pairs of one rank's communications that other ranks order.
 
-The idea: two collectives of one group, or two messages of one kind, pair rightly if the first is
+The idea: two collectives of one group, or two messages of one kind, pair correctly if the first is
 issued before the second in every execution.  A path of the rank's own `data_deps` shows that; so
-does one of G (see `order`) that goes through other ranks: a message from a member that had the
-first collective behind it, on which the second depends.
+does a path of G (see `order`) through other ranks: a message from a member that has finished the
+first collective, on which the second depends.
 
 **Claim.** If each such pair of all ranks has a path, in a rank or in the G of the assumed pairing,
-then no execution pairs otherwise.  *Argument.* Look at the first event of an execution that does:
-a second communication b issued before its first one, a.  All pairing before is as G has it, so
-whatever G has above b's issue has happened.  a's issue is there.  Contradiction.
+then no execution pairs otherwise.  *Argument.* Consider the first event of an execution that does:
+a second communication b issued before its first one, a.  All earlier pairings are as in G, so
+everything that G has before b's issue has happened.  a's issue is there.  Contradiction.
 
-A path must end in one of b's dependencies: that its partner sends is no reason for a RECV to be
-posted.  Only `data_deps` count, as some consumers ignore others.
+A path must end in one of b's dependencies, because a partner's SEND does not cause a RECV to be
+posted.  Only `data_deps` count, because some consumers ignore others.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAX_VERTICES, _MAX_VISITS = 200_000, 20_000_000
 
 
 class Elsewhere:
-    """What all ranks together order; the graph is made for the first question."""
+    """What all ranks together order; the graph is made on first use."""
 
     def __init__(self, facts: Facts, matching: Matching) -> None:
         self._facts, self._matching = facts, matching

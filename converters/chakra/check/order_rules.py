@@ -1,7 +1,7 @@
 """Rules about order: no execution can hang or pair the wrong communications.
 
-The idea: all communications have their partners here (`partner_rules`), so what remains to be shown
-is that every order of events that a consumer may choose comes to its end.
+The idea: all communications have their partners here (`partner_rules`), so it remains to show that
+every order of events that a consumer may choose completes.
 """
 
 from __future__ import annotations

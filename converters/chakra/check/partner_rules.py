@@ -1,7 +1,7 @@
 """Rules about partners: every collective has its members, every SEND its RECV.
 
-The idea: the rules about order (`order_rules`) ask what the matched communications can do to each
-other, so a set that breaks one of these gets them reported as not checked.
+The idea: the rules about order (`order_rules`) need matched communications, so if a set breaks one
+of these rules, those are reported as not checked.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def p2p_match(facts: Facts, matching: Matching) -> Iterator[Hits]:
 
 
 def _spare(ours: Endpoints, theirs: Endpoints) -> NDArray[np.int64]:
-    """Indices into `ours` of what has no counterpart: per key what is above their number."""
+    """Indices into `ours` without a counterpart: for each key, those above their number."""
     count = ours.key.shape[1]
     both = np.concatenate([ours.key, theirs.key], axis=1)
     _, key = np.unique(both, axis=1, return_inverse=True)

@@ -1,7 +1,7 @@
 """Rules about the set: are all files there, does every rank belong to the groups that it names.
 
-The idea: what depends on the rank is asked for all ranks of a view at once (`Facts.group_size`,
-peers as arrays); only ranks with point-to-point nodes are looked at one by one.
+The idea: facts that depend on the rank are computed for all ranks of a view at once
+(`Facts.group_size`, peers as arrays); only ranks with point-to-point nodes are checked one by one.
 """
 
 from __future__ import annotations

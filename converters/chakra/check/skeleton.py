@@ -1,9 +1,9 @@
 """A trace reduced to its communications, for the questions that span ranks.
 
-The idea: compute never waits for another rank, so it is contracted.  What depends on the COLLs
-above it depends on the last of them (they are totally ordered), which is one number; beside it a
-node hangs on few SENDs and RECVs.  A compute node that joins several of these stays as a vertex of
-its own, so the skeleton is never larger than the trace.
+The idea: compute never waits for another rank, so it is contracted.  A dependence on COLLs is a
+dependence on the last of them (they are totally ordered), which is one number; in addition a node
+depends on a few SENDs and RECVs.  A compute node that joins several of these stays as a separate
+vertex, so the skeleton is never larger than the trace.
 
     COLL 0 -> COMP -> SEND          vertices: COLL 0, SEND, RECV, join, COLL 1
               RECV -> COMP -\\       edges: COLL 0 -> SEND -> join, RECV -> join,
@@ -49,7 +49,9 @@ class Skeleton:
 
 UNBOUNDED: Final = 1 << 62
 COLL_STEP: Final = 1 << 32
-"""More than there are vertices, so that what lies between COLLs k - 1 and k has levels between."""
+"""More than the number of vertices, so that vertices between COLLs k - 1 and k have levels in
+between.
+"""
 
 
 def skeleton(types: NDArray[np.int32], facts: OrderFacts) -> Skeleton:
@@ -59,7 +61,7 @@ def skeleton(types: NDArray[np.int32], facts: OrderFacts) -> Skeleton:
     start, parent = edges.start.tolist(), edges.parent.tolist()
     count = len(kinds)
     last = [-1] * count  # number of the last COLL above or at the row
-    hangs = [-1] * count  # the one vertex beside it that the row hangs on
+    hangs = [-1] * count  # the only other vertex that the row depends on
     coll_vertex: list[int] = []
     row_of: list[int] = []
     kind_of: list[int] = []

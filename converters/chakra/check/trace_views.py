@@ -1,4 +1,4 @@
-"""What the rules look at: one view per distinct trace, and the set of them.
+"""The input of the rules: one view per distinct trace, and the set of them.
 
 The idea: a view adds to a trace what several rules need (rows by type, resolved dependencies, which
 group each collective names), computed once, whatever the number of ranks that share the trace.
@@ -31,8 +31,8 @@ class Communicator(NamedTuple):
 
     Attributes:
         group: id in the group table, 0 if the group is given by dims.
-        mask: the network dims the group extends over (those of extent 1 left out); empty for
-            everybody and for table groups.
+        mask: the network dims the group extends over (without those of extent 1); empty for all
+            ranks and for table groups.
         problem: why it names none; empty if it does.
     """
 
@@ -42,7 +42,9 @@ class Communicator(NamedTuple):
 
 
 Orders: TypeAlias = dict[tuple[int, ...], tuple[Links, OrderFacts | None]]
-"""What depends on ids, types and dependencies only, by the identity of those columns."""
+"""A cache of facts that depend only on ids, types and dependencies, by the identity of those
+columns.
+"""
 
 EVERYBODY: Final = Communicator()
 
@@ -75,7 +77,7 @@ class View:
         return np.isin(self.trace.type, np.array(types, np.int32))
 
     def hits(self, rows: NDArray[np.int64], message: str | Callable[[int], str]) -> Iterator[Hits]:
-        """What a rule answers that objects to some rows; nothing where there are none."""
+        """A rule's result for offending rows; nothing if there are none."""
         if len(rows):
             yield Hits(self.index, rows, self.ranks, message)
 
@@ -163,7 +165,7 @@ def _show(mask: tuple[bool, ...]) -> str:
 
 
 class Facts:
-    """The whole set as the rules see it."""
+    """The whole set, as input of the rules."""
 
     def __init__(self, traces: TraceSet) -> None:
         self.set = traces

@@ -1,4 +1,5 @@
-"""Communications of a rank that dependencies leave unordered: can one of them hang the others?
+"""Communications of a rank that dependencies leave unordered: whether one of them can hang the
+others.
 
 `order` proves that nothing hangs if each COLL is ordered against every other COLL and SEND
 of its rank.  Where a pair (y, x) with a COLL y is not, y may be issued first and hold the slot
@@ -97,7 +98,7 @@ class Holds:
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """The views with unordered communications.
+    """The views that have unordered communications.
 
     Attributes:
         views: those views.

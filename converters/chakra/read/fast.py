@@ -1,10 +1,10 @@
 """Decodes the plain encoding of nodes for all nodes of a file at once.
 
-The idea: walk all nodes in lockstep.  Step k looks at the k-th field of every node that has one,
-so a file of any length takes as many numpy steps as its longest node has fields.  "Plain" is what
+The idea: walk all nodes in lockstep.  Step k reads the k-th field of every node that has one, so a
+file of any length takes as many numpy steps as its longest node has fields.  "Plain" is what
 serializers write: each singular field at most once, dependency lists packed, attributes as name
-then value.  At the first thing that is not plain `decode_plain` returns None and the caller falls
-back on protobuf; it never guesses.
+then value.  If anything is not plain, `decode_plain` returns None and the caller falls back to
+protobuf; it never guesses.
 
     bytes:   [08 03 | 18 07 | 52 0b ...]   [08 04 | 12 02 .. .. | 18 04]
     step 0:   ^ id                          ^ id
@@ -258,7 +258,7 @@ def _payload(
 
 
 def _check_unknown(raw: bytes, begin: Ints, end: Ints) -> None:
-    """Attributes nobody reads must still be well-formed: a consumer's parser sees them too."""
+    """Unused attributes must also be well-formed, because a consumer's parser reads them, too."""
     slices = {raw[start:stop] for start, stop in zip(begin.tolist(), end.tolist(), strict=True)}
     for item in slices:
         try:

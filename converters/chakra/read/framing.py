@@ -1,7 +1,7 @@
 """The outer layer of an ET file: varint32 lengths, one GlobalMetadata, then Nodes.
 
-The idea: nothing is believed before it is checked.  A length is compared with the bytes that are
-there before anything is sliced or allocated, and every failure names file and byte offset.
+The idea: nothing is used before it is checked.  A length is compared with the remaining bytes
+before anything is sliced or allocated, and every failure names file and byte offset.
 
     data = load_bytes(Path("trace.0.et"))
     meta_end, starts, ends = split_records(data, "trace.0.et")
@@ -19,10 +19,10 @@ MAX_FILE_BYTES: Final = 1 << 31
 """A file whose (unpacked) content is larger is refused: protobuf itself stops at 2 GiB."""
 
 MAX_RECORD_BYTES: Final = 1 << 28
-"""One node or metadata record; the largest sane ones (thousands of inputs) are far below."""
+"""The largest node or metadata record; real ones (thousands of inputs) are far smaller."""
 
 MAX_NODES: Final = 1 << 24
-"""Nodes of one file; columns for so many take a few GiB."""
+"""The most nodes of one file; their columns take a few GiB."""
 
 
 class FramingError(FlintError):
@@ -86,7 +86,7 @@ def split_records(data: bytes, path: str) -> tuple[list[int], list[int]]:
 def require_metadata(record: bytes, path: str) -> None:
     """Raise MissingMetadata if `record`, the file's first, has another shape than GlobalMetadata.
 
-    GlobalMetadata has length-delimited fields 1 and 2 only, while a node of any use has a numeric
+    GlobalMetadata has only the length-delimited fields 1 and 2, while a useful node has a numeric
     field: its type.  The distinction needs no parse of the fields' content.
     """
     position, total = 0, len(record)

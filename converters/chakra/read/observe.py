@@ -1,9 +1,9 @@
 """Chakra execution traces -> observed ops: traces that other tools made of real runs, or ours.
 
-The idea: collectives and exchanges have sizes there, compute has a name and a duration.  Where the
-names are PyTorch's, a control dependency is the op around (so the converter of the Chakra tools
-writes it).  Who takes part stands in a table of groups beside the file; without one a group stays
-unknown, as does that of a collective which names none.
+The idea: collectives and exchanges have sizes there, compute has a name and a duration.  If the
+names are PyTorch's, a control dependency is the enclosing op (as written by the converter of the
+Chakra tools).  The ranks of groups are in a table next to the file; without it a group stays
+unknown, as does that of a collective that names none.
 
     observe(Path("trace.0.et")).facts
 """
@@ -31,11 +31,11 @@ _COLLECTIVES = {
     CollectiveKind.ALL_TO_ALL: OpClass.ALL_TO_ALL,
     CollectiveKind.REDUCE_SCATTER: OpClass.REDUCE_SCATTER,
 }
-#: Types of nodes that are no kernel.
+#: Types of nodes that are not kernels.
 _SILENT = frozenset({NodeType.METADATA, NodeType.MEM_LOAD, NodeType.MEM_STORE})
-#: Microseconds beyond which a duration is none.
+#: Longer durations, in microseconds, count as unknown.
 _LONGEST = 1 << 50
-#: A collective as kernels and profilers call it: ncclDevKernel_AllGather_RING_LL, nccl:all_gather.
+#: A collective's name in kernels and profilers: ncclDevKernel_AllGather_RING_LL, nccl:all_gather.
 _NAMED = re.compile(
     r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast)", re.IGNORECASE
 )
@@ -86,7 +86,7 @@ def observe(path: Path) -> Observed:
 
 
 def _outer(trace: Trace, i: int, place: dict[int, int], kernel: bool) -> int:
-    """The op that a node is inside of, or that launched it; -1 where it does not say."""
+    """The op that encloses or launched a node; -1 if not recorded."""
     lists = (trace.ctrl_deps, trace.data_deps) if kernel else (trace.ctrl_deps,)
     for deps in lists:
         around = deps.ids[deps.start[i] : deps.start[i + 1]].tolist()
@@ -96,7 +96,7 @@ def _outer(trace: Trace, i: int, place: dict[int, int], kernel: bool) -> int:
 
 
 def _launched(rows: ObservedRows, number: int, micros: int) -> None:
-    """Count a kernel to its op, whose time is then that of its kernels."""
+    """Assign a kernel to its op, whose time is then that of its kernels."""
     launches, durations = rows.columns["launches"], rows.columns["duration"]
     if launches[number] == 0:
         durations[number] = 0
@@ -104,16 +104,16 @@ def _launched(rows: ObservedRows, number: int, micros: int) -> None:
     durations[number] += micros * 1000
 
 
-#: Tables of groups, where a trace is or one folder above (Flint's own).
+#: Tables of groups, in a trace's folder or one folder above (Flint's own).
 _TABLES = ("comm_group.json", "comm_groups.json", "../astra-sim/comm_groups.json")
 _MAX_RANK = 1 << 24
 
 
 def _groups(path: Path, rows: ObservedRows) -> dict[str, tuple[int, ...]]:
-    """Name of a process group -> its ranks, of the table beside a trace.
+    """Name of a process group -> its ranks, from the table next to a trace.
 
     Raises:
-        FlintError: the table is no JSON object.
+        FlintError: the table is not a JSON object.
     """
     tables = [path.parent / name for name in _TABLES if (path.parent / name).is_file()]
     found: dict[str, tuple[int, ...]] = {}

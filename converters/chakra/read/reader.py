@@ -1,9 +1,9 @@
 """Reads Chakra ET files as columns.
 
 The idea: most files hold nodes in the one plain encoding that serializers produce, and those are
-decoded for all nodes at once with numpy (`read.fast`).  Whatever is not plain (fields twice,
-unpacked lists, zigzag integers, garbage) goes through protobuf node by node, which also decides
-what is an error and where.  Files with the same content are read once.
+decoded for all nodes at once with numpy (`read.fast`).  Other encodings (repeated fields, unpacked
+lists, zigzag integers, garbage) go through protobuf node by node, which also decides what is an
+error and where.  Files with the same content are read once.
 
     trace = read_trace(Path("trace.0.et"))
     traces = TraceReader()
@@ -47,10 +47,10 @@ _INTEGER_FIELDS = frozenset(
 
 
 _SMALL = 1 << 18
-"""Files of so many bytes or less are read without a limit of memory: gzip makes 64 MiB of them."""
+"""Files up to this size are read without a memory limit: gzip expands them to at most 64 MiB."""
 
 _KNOWN_FILES = 8
-"""So many contents of one length are kept to compare others with,"""
+"""The most contents of one length that are kept for comparison,"""
 _KNOWN_BYTES = 1 << 26
 """and so many bytes in all."""
 
@@ -59,7 +59,7 @@ def read_trace(path: Path) -> Trace:
     """The whole file as columns.
 
     Raises:
-        MissingMetadata: the file is empty or starts with something else than GlobalMetadata.
+        MissingMetadata: the file is empty or does not start with GlobalMetadata.
         FramingError: truncated, over-long or corrupt records, with the byte offset.
         FlintError: the file cannot be read.
     """
@@ -93,7 +93,7 @@ def _parse_metadata(record: bytes, offset: int, path: str) -> pb.GlobalMetadata:
 
 
 def _decode_any(data: bytes, starts: list[int], ends: list[int], path: str, version: str) -> Trace:
-    """Columns by way of protobuf: about ten times slower, for every valid encoding."""
+    """Columns through protobuf: about ten times slower, for every valid encoding."""
     count = len(starts)
     ids, durations = array("Q"), array("Q")
     types, name_index = array("i"), array("i")

@@ -1,9 +1,8 @@
-"""Decodes a file that is another one with some bytes changed, as the ranks of one program are.
+"""Decodes a file that differs from another one in a few bytes, like the ranks of one program.
 
-The idea: ranks of an SPMD program differ in a peer here and a group name there, at the same places
-of files of the same length.  Comparing the bytes is far cheaper than decoding them, so only nodes
-with changed bytes are decoded; the other rows, and columns without any change, are the known
-file's.
+The idea: ranks of an SPMD program differ in a few peers and group names, at the same places of
+files of the same length.  Comparing bytes is far cheaper than decoding them, so only nodes with
+changed bytes are decoded; other rows, and unchanged columns, are shared with the known file.
 
     known = known_file(first_data, starts, ends, first_trace)
     trace = decode_similar(known, second_data, "trace.1.et")     # None if too different
@@ -41,7 +40,7 @@ def known_file(data: bytes, starts: list[int], ends: list[int], trace: Trace) ->
 
 
 def decode_similar(known: KnownFile, data: bytes, path: str) -> tuple[Trace, int] | None:
-    """The columns of `data` as a full decode gives them, and how many nodes were decoded for it.
+    """The columns of `data` as from a full decode, and how many nodes were decoded for it.
 
     None if a full decode is needed.
     """

@@ -1,8 +1,7 @@
-"""All ranks' traces of one run together with the groups and the network they speak of.
+"""All ranks' traces of one run together with the groups and the network that they refer to.
 
-The idea: a set of N ranks holds as many traces as there are distinct files.  Everything that asks
-"which ranks" works on classes of ranks with the same trace, so that 16,384 identical ranks cost
-what one costs.
+The idea: a set of N ranks has as many traces as distinct files.  Code that depends on ranks works
+on classes of ranks with the same trace, so that 16,384 identical ranks cost as much as one.
 
     out/et/trace.0.et ... trace.511.et        PREFIX.<rank>.et, prefix out/et/trace
     out/astra-sim/comm_groups.json            {"1": [0, 8, 16, ...], ...}
@@ -41,18 +40,18 @@ _FILE = re.compile(r"(?P<prefix>.+)\.(?P<rank>0|[1-9][0-9]{0,8})\.et")
 
 @dataclass(frozen=True, slots=True)
 class TraceSet:
-    """The traces of ranks 0..size-1, as far as they are there.
+    """The traces of ranks 0..size-1, as far as they exist.
 
     Attributes:
         prefix: path before `.<rank>.et`.
         size: number of ranks of the world.
-        network: extents of the network's dims; None if nobody said.
+        network: extents of the network's dims; None if unknown.
         groups: the comm-groups file (empty if there is none).
         system: the ASTRA-sim system file's content (empty if there is none).
         traces: the distinct traces.
         ranks: for each of `traces` the int64 ranks, ascending, that have it.
         unreadable: rank -> why its file could not be read.
-        partial: the folder says that it holds some ranks only.
+        partial: the folder says that it has only some ranks.
         home: the folder that configuration files are relative to; None in memory.
     """
 
@@ -92,8 +91,8 @@ def load_trace_set(
         folder_or_prefix: a workload folder (with `et/`), a folder with `*.<rank>.et`, or PREFIX.
         comm_groups: the group table; default `astra-sim/comm_groups.json` or `comm_groups.json`
             of the folder.
-        npus_count: extents of the network's dims, dim 0 (consecutive ranks) first; default: what
-            `astra-sim/network.yml` says.
+        npus_count: extents of the network's dims, dim 0 (consecutive ranks) first; default: as in
+            `astra-sim/network.yml`.
         reader: shares what it has read before.
 
     Raises:

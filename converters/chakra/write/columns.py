@@ -1,4 +1,4 @@
-"""Node columns: what the traces say of each emitted node, gathered from the program's columns.
+"""Node columns: the attributes of each emitted node, gathered from the program's columns.
 
 The idea: an emitted node knows its instance, an instance its template and its communication; every
 attribute is one gather.  Nothing here looks at a single node.
@@ -42,8 +42,8 @@ def node_columns(
         parts: what these ranks do in each communication.
         stamps: what differs between them.
         tags: tag of each instance.
-        system: what durations are computed for.
-        notes: distinct annotations and the one of each template; None for lean traces.
+        system: the system that durations are computed for.
+        notes: distinct annotations and that of each template; None for lean traces.
     """
     communications = unrolled.graphs[0].tables.communications
     template = unrolled.template[emission.instance]
@@ -106,7 +106,7 @@ def _micros(
     micros = np.zeros(len(emission), np.int64)
     computes = emission.type == NodeType.COMP
     micros[computes] = whole_micros(seconds[computes])
-    # What a collective took in a measured run, waiting for its members included.
+    # The time of a collective in a measured run, including waiting for its members.
     measured = np.concatenate([graph.measured_by_node() for graph in unrolled.graphs])[template]
     together = (emission.type == NodeType.COLL) & (measured >= 0)
     micros[together] = np.rint(measured[together] / 1e3).astype(np.int64)
@@ -137,7 +137,7 @@ def _group_columns(
     stamps: Stamps,
     masks: dict[tuple[bool, ...], int],
 ) -> tuple[Ints, Ints]:
-    """Index into ``masks`` and group stamp of each communication, -1 where it has none."""
+    """Index into ``masks`` and group stamp of each communication, -1 if it has none."""
     mask = np.full(len(communications) + 1, -1, np.int64)
     group = mask.copy()
     for index, (item, part) in enumerate(zip(communications, parts, strict=True)):

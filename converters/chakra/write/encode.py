@@ -1,7 +1,7 @@
 """Encodes records in bulk: protobuf messages from columns, without a message object per node.
 
-The idea: a record is a row of pieces, and a piece is a column: text out of a table, or numbers as
-varints.  The width of every piece of every record is worked out first; then each piece is scattered
+The idea: a record is a row of pieces, and a piece is a column: text from a table, or numbers as
+varints.  The width of every piece of every record is computed first; then each piece is scattered
 into one buffer, byte position by byte position, for all records at once.  Fields come in the order
 of their numbers and varints are minimal, so that parsing and serialising gives the same bytes.
 
@@ -91,7 +91,7 @@ class Records:
         self._pieces: list[_Text | _Numbers | _Packed] = []
 
     def text(self, table: Sequence[bytes], index: Ints) -> int:
-        """The bytes ``table[index]``; nothing where ``index`` is -1."""
+        """The bytes ``table[index]``; nothing if ``index`` is -1."""
         lengths = np.array([len(entry) for entry in table] or [0], np.int64)
         start = np.cumsum(lengths) - lengths
         flat = np.frombuffer(b"".join(table), np.uint8)
@@ -99,7 +99,7 @@ class Records:
         return self._add(width, _Text(flat, start, index))
 
     def varint(self, values: Ints, present: Mask | None = None) -> int:
-        """Bare varints; nothing where ``present`` is False."""
+        """Bare varints; nothing if ``present`` is False."""
         width = varint_width(values)
         if present is not None:
             width = np.where(present, width, 0)
@@ -114,7 +114,7 @@ class Records:
         self.varint(values, present)
 
     def packed(self, field: NodeField, ptr: Ints, values: Ints) -> None:
-        """A packed list per record (CSR); absent where it is empty."""
+        """A packed list per record (CSR); absent if it is empty."""
         ends = np.concatenate([[0], np.cumsum(varint_width(values))])
         payload = ends[ptr[1:]] - ends[ptr[:-1]]
         some = payload > 0
@@ -138,7 +138,7 @@ class Records:
         return len(self._pieces) - 1
 
     def framed(self, head: bytes = b"") -> Encoded:
-        """All records, each behind its length, after ``head``."""
+        """All records, each after its length, after ``head``."""
         body = np.zeros(self.count, np.int64)
         for width in self._widths:
             body += width

@@ -22,8 +22,8 @@ class StructureSummary:
     Attributes:
         program: index of the program.
         structure: number under which ``nodes.parquet`` lists the nodes.
-        ranks: which ranks, as symbolic runs.
-        rank_count: how many.
+        ranks: the ranks, as symbolic runs.
+        rank_count: number of ranks.
         nodes: node type -> count.
         removed: why communications have no node on these ranks -> count.
         classes: encoded buffers.
@@ -42,21 +42,21 @@ class StructureSummary:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What the ET writer has written.
+    """The files that the ET writer has written.
 
     Attributes:
         bytes: bytes on disk of all files together (a file that many ranks share counts once).
         trace_bytes: bytes of the traces as a reader of all ranks sees them.
         files: traces, one per rank.
-        distinct_files: traces that hold bytes of their own.
+        distinct_files: number of traces with their own bytes.
         structures: ranks by what they run.
         groups: communicator groups in the comm-groups file.
         tags: message tags in use.
-        system: what durations were computed for.
+        system: the system that durations were computed for.
         order: how communications are chained.
-        ordered_starts: compute nodes that wait for nothing but the one of these before them, over
-            all structures (see ``flint.converters.chakra.write.starts``).
-        forecast: what ASTRA-sim will need; None where ranks are missing.
+        ordered_starts: compute nodes that wait only for the previous one of these, over all
+            structures (see ``flint.converters.chakra.write.starts``).
+        forecast: what ASTRA-sim will need; None if ranks are missing.
         sums: the traces' part of the folder's seal (see ``flint.workload.sealing``).
     """
 

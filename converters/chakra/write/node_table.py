@@ -1,6 +1,6 @@
-"""nodes.parquet: what every node of the traces is, once per structure instead of once per rank.
+"""nodes.parquet: a description of every node of the traces, once per structure instead of per rank.
 
-The idea: traces hold what consumers read; what people want to know besides (op, layer, source line,
+The idea: traces have what consumers read; further information for people (op, layer, source line,
 dtype, shapes, iteration) repeats with the program's templates, so it is written as dictionary
 columns keyed by (structure, node id).  `--annotate` puts the same texts into the traces themselves.
 """
@@ -29,7 +29,7 @@ _KINDS: Final = ("", "", "", "", "COMP", "SEND", "RECV", "COLL")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Texts:
-    """What a program's templates are, as dictionary columns.
+    """Descriptions of a program's templates, as dictionary columns.
 
     Attributes:
         values: column name -> distinct texts.
@@ -40,7 +40,7 @@ class Texts:
     index: dict[str, Ints]
 
     def notes(self) -> tuple[list[bytes], Ints]:
-        """Distinct encoded attributes that say all of it, and which one each template has."""
+        """Distinct encoded attributes with all of it, and the one of each template."""
         columns = np.stack(list(self.index.values()), axis=1)
         rows, index = np.unique(columns, axis=0, return_inverse=True)
         table = [
@@ -101,7 +101,7 @@ def _add_types(
 def _alike(graph: WorkloadGraph) -> tuple[Ints, list[tuple[int, ...]]]:
     """Which types of results each node has, as an index into the different ones.
 
-    Most nodes have one result, and few types are told apart.
+    Most nodes have one result, and there are few different types.
     """
     ptr = graph.result_ptr
     number = np.empty(len(ptr) - 1, np.int64)
@@ -120,7 +120,7 @@ def _alike(graph: WorkloadGraph) -> tuple[Ints, list[tuple[int, ...]]]:
 def _add_own_bytes(
     graphs: tuple[WorkloadGraph, ...], values: dict[str, list[str]], index: dict[str, Ints]
 ) -> None:
-    """What a member itself moves where ``comm_size`` is the largest of all members."""
+    """What a member itself moves, if ``comm_size`` is the largest of all members."""
     table = graphs[0].tables.communications
     detail = np.concatenate(
         [np.where(graph.kind == NodeKind.COMMUNICATION, graph.detail, -1) for graph in graphs]

@@ -1,8 +1,8 @@
 """Columns as a Parquet file, one row group per addition, in memory.
 
-The idea: numbers go over as they are, texts as an index into their distinct ones (dictionary
-columns).  pyarrow is imported here and nowhere else in what writes traces: it takes longer to
-import than a small program's traces take to write (see ``parquet_process``).
+The idea: numbers are written unchanged, texts as an index into distinct ones (dictionary columns).
+Of the modules that write traces, only this one imports pyarrow: that takes longer than writing a
+small program's traces (see ``parquet_process``).
 
     file = ParquetFile()
     file.add({"node": (np.arange(3), None), "op": (np.array([0, 1, 0]), ["dot", "add"])})
@@ -45,7 +45,7 @@ class ParquetFile:
                 table.schema,
                 compression="zstd",
                 use_dictionary=texts,
-                # Most numbers count: a dictionary of them would be larger than they are.
+                # Most numbers are counters: a dictionary of them would be larger than the numbers.
                 column_encoding={
                     name: "DELTA_BINARY_PACKED" for name in columns if name not in texts
                 },
@@ -60,7 +60,7 @@ class ParquetFile:
 
 
 def warm_up() -> None:
-    """Write a file for nobody: the first one of a process takes longer than the next."""
+    """Write an unused file: the first one of a process takes longer than the next."""
     file = ParquetFile()
     file.add({"number": (np.arange(1), None), "text": (np.zeros(1, np.int32), [""])})
     file.content()

@@ -1,9 +1,9 @@
 """A process that makes a Parquet file while this one does something else.
 
 The idea: importing pyarrow takes longer than writing the traces of a small program.  A command that
-is going to write some forks early; the copy imports pyarrow beside it, gets the columns
-through a pipe and gives the file back when the traces are made.  Without one (nobody asked for it,
-or forking is not safe) the file is made here.
+will write some forks early; the copy imports pyarrow in parallel, gets the columns through a pipe
+and returns the file when the traces are made.  Without a copy (not prepared, or forking is not
+safe) the file is made here.
 
     prepare()                   # early
     file = parquet_file()       # the process that was prepared, else a ParquetFile
@@ -28,14 +28,14 @@ from flint.host.child_processes import fork
 if TYPE_CHECKING:
     from flint.converters.chakra.write.parquet import Column
 
-#: How an answer begins: with a file, or with what went wrong.
+#: The first byte of an answer: a file, or an error.
 _FILE, _FAILURE = b"F", b"E"
-#: The threads of this process, where the system lists them.
+#: The threads of this process, if the system lists them.
 _THREADS = "/proc/self/task"
 
 
 class Collecting(Protocol):
-    """What is needed of ``ParquetFile``."""
+    """The interface of ``ParquetFile``."""
 
     def add(self, columns: Mapping[str, Column]) -> None:
         """Append a row group."""
@@ -45,7 +45,7 @@ class Collecting(Protocol):
 
 
 class ParquetProcess:
-    """A ``ParquetFile`` in a process of its own.
+    """A ``ParquetFile`` in a separate process.
 
     Attributes:
         pid: its number.
@@ -81,7 +81,7 @@ class ParquetProcess:
 
     def add(self, columns: Mapping[str, Column]) -> None:
         """Append a row group (see ``ParquetFile``)."""
-        with suppress(BrokenPipeError):  # ``content`` says that it has ended
+        with suppress(BrokenPipeError):  # ``content`` reports that it has ended
             _send(columns, self._columns)
 
     def content(self) -> bytes:
@@ -107,7 +107,7 @@ _ready: ParquetProcess | None = None
 
 
 def prepare() -> None:
-    """Fork a process for the next file, if that is of use (no pyarrow here yet) and safe."""
+    """Fork a process for the next file, if that is useful (no pyarrow here yet) and safe."""
     global _ready
     if _ready is None and "pyarrow" not in sys.modules and _is_alone():
         with suppress(OSError):
@@ -134,7 +134,7 @@ def parquet_file() -> Collecting:
 
 
 def _send(columns: Mapping[str, Column], pipe: IO[bytes]) -> None:
-    """A line that says what comes, and then the numbers."""
+    """A line that announces the content, followed by the numbers."""
     heads = [
         (name, values.dtype.str, values.nbytes, texts) for name, (values, texts) in columns.items()
     ]
@@ -154,10 +154,10 @@ def _received(pipe: IO[bytes]) -> Iterator[dict[str, Column]]:
 
 
 def _serve(entry: int, result: int) -> None:
-    """Make the file of the columns that come in; what fails is said instead."""
+    """Make the file from the incoming columns; failures are reported instead."""
     os.setpgid(0, 0)  # Ctrl-C at a terminal is for the other one; this one ends with it
     nowhere = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):  # nobody waits for this process to close them
+    for stream in (0, 1, 2):  # nothing waits for this process to close them
         os.dup2(nowhere, stream)
     with suppress(BrokenPipeError), open(entry, "rb") as columns, open(result, "wb") as answer:
         try:

@@ -34,9 +34,9 @@ class Plan:
     """One program.
 
     Attributes:
-        graph: what runs.
-        ranks: who runs it.
-        written: whose traces are written.
+        graph: the graph that runs.
+        ranks: the ranks that run it.
+        written: the ranks whose traces are written.
         used: entries of the communication table that it issues.
         structures: the written ranks by what they do.
         chains: which communications are issued one after another.
@@ -61,7 +61,7 @@ class Plan:
 def plan_of(
     graph: WorkloadGraph, members: Ints, wanted: Ints | None, order: CommunicationOrder
 ) -> Plan:
-    """What is written of a program for some ranks; None: for all."""
+    """The plan of a program for some ranks; None: for all."""
     written = members if wanted is None else members[np.isin(members, wanted)]
     used = used_communications(graph)
     found = structures(graph.tables.communications, used, written) if len(written) else []

@@ -1,8 +1,8 @@
-"""Rank classes: which ranks of a structure have the same trace, or one of the same shape.
+"""Rank classes: which ranks of a structure have the same trace, or one of the same layout.
 
-The idea: within a structure (``flint.execution.structures``), ranks whose peers take equally many
-bytes as varints are a *class*: one encoded buffer, a few bytes stamped per rank.  Within a class,
-ranks with equal stamps have equal files.
+The idea: within a structure (``flint.execution.structures``), ranks whose peers take the same
+number of bytes as varints are a *class*: one encoded buffer, with a few bytes stamped per rank.
+Within a class, ranks with equal stamps have equal files.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Stamps:
     """The quantities by which ranks of one structure differ.
 
     Attributes:
-        peers: ranks that stand in messages; the first is the rank itself.
-        groups: groups that stand as ids, numbered after the peers.
+        peers: ranks that occur in messages; the first is the rank itself.
+        groups: groups that occur as ids, numbered after the peers.
         ids: the ids.
     """
 
@@ -75,7 +75,7 @@ def classes(stamps: Stamps, ranks: Ints) -> list[tuple[Ints, Ints, list[Ints]]]:
         Per class: its ranks, which distinct file each has, and the stamps' values per file.
     """
     values = stamps.values(ranks)
-    # A rank that talks to nobody does not say its own number.
+    # A rank without messages does not contain its own number.
     if len(stamps.peers) == 1:
         values[0] = np.zeros_like(ranks)
     widths = [varint_width(np.maximum(column, 0)) for column in values[: len(stamps.peers)]]

@@ -1,7 +1,7 @@
-"""Node records of one structure: columns in, one file's bytes and the places to stamp out.
+"""Node records of one structure: from columns to one file's bytes and the places to stamp.
 
 The idea: all ranks of a class have traces of the same length that differ in a few numbers.  The
-trace is encoded once for the class's first rank; each stamp says which bytes hold which number, so
+trace is encoded once for the class's first rank; each stamp lists which bytes have which number, so
 that any other rank's trace is the same buffer with those bytes overwritten.
 
     template = encode(nodes, stamps, values_of_first_rank, head)
@@ -41,7 +41,7 @@ from flint.mesh.ragged import Ints
 
 @dataclass(frozen=True, eq=False, slots=True)
 class NodeColumns:
-    """Everything that a file says of its nodes.
+    """All attributes of a file's nodes.
 
     Attributes:
         names: distinct node names.
@@ -54,11 +54,11 @@ class NodeColumns:
         comm_type: of COLL nodes, shape [nodes].
         comm_size: of COLL, SEND and RECV nodes, shape [nodes].
         tag: of SEND and RECV nodes, shape [nodes].
-        src, dst: stamp that holds ``comm_src`` and ``comm_dst``, shape [nodes].
+        src, dst: stamp with ``comm_src`` and ``comm_dst``, shape [nodes].
         masks: distinct ``involved_dim`` values.
-        mask: index into ``masks``, -1 where there is none, shape [nodes].
-        group: stamp that holds ``pg_name``, -1 where there is none, shape [nodes].
-        notes: distinct encoded attributes that readers like to see.
+        mask: index into ``masks``, -1 if there is none, shape [nodes].
+        group: stamp with ``pg_name``, -1 if there is none, shape [nodes].
+        notes: distinct encoded attributes for readers.
         note: index into ``notes``, -1 for none, shape [nodes].
     """
 
@@ -87,7 +87,7 @@ class NodeColumns:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StampPlaces:
-    """Where a stamp stands: byte positions, shape [occurrences, width]."""
+    """The byte positions of a stamp, shape [occurrences, width]."""
 
     stamp: int
     at: Ints

@@ -1,4 +1,5 @@
-"""Writing trace files: one big write per distinct file, a hard link for every rank that equals it.
+"""Writing trace files: one big write per distinct file, and a hard link for every rank with the
+same file.
 
 The idea: a class of ranks is a buffer in memory.  For each distinct file the stamped bytes are
 overwritten in place and the buffer is written in one go; ranks with the same bytes are links.  File
@@ -22,7 +23,7 @@ from flint.host.checksums import checksum, coefficients
 from flint.mesh.ragged import Ints
 from flint.workload.sealing import entry, rank_runs
 
-#: After this many ranks progress is told.
+#: Progress is reported after this many ranks.
 _STEP = 64
 
 
@@ -53,7 +54,7 @@ class FileClass:
 
     @property
     def bytes(self) -> int:
-        """Bytes that the distinct files take."""
+        """Total bytes of the distinct files."""
         return self.files * len(self.data)
 
 
@@ -61,9 +62,9 @@ class FileWriter:
     """Writes classes of files into a folder.
 
     Attributes:
-        copies: files that hold bytes of their own.
-        bytes: their bytes.
-        sums: size and checksum of distinct files, as the folder's seal has them -> their ranks.
+        copies: number of files with their own bytes.
+        bytes: their total bytes.
+        sums: size and checksum of distinct files, as in the folder's seal -> their ranks.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class FileWriter:
                 self._progress(self._done, self._total)
 
     def finish(self) -> None:
-        """Tell the end."""
+        """Report the end."""
         if self._progress is not None:
             self._progress(self._done, self._total)
 
@@ -138,7 +139,7 @@ class FileWriter:
 
 
 def _sums(item: FileClass) -> NDArray[np.uint64]:
-    """The checksum of each distinct file, shape [files]: that of a class, and what is stamped."""
+    """The checksum of each distinct file, shape [files], from that of a class and its stamps."""
     item.data[item.at] = 0
     each = np.zeros(item.stamped.shape[1], np.uint64)
     np.add.at(each, item.column, coefficients(item.at))

@@ -2,7 +2,7 @@
 
 The idea: ranks of a program fall into a few structures (the same nodes) and classes (the same byte
 layout).  A class is encoded once, in bulk, from the graph's columns; a rank is that buffer with its
-peers' and groups' numbers stamped in, or a hard link where nothing differs.
+peers' and groups' numbers stamped in, or a hard link if nothing differs.
 
     write([(graph, np.arange(512))], mesh, Path("out"), system=load_system("dgx-h100"))
 
@@ -38,7 +38,7 @@ from flint.mesh.mesh import Mesh
 from flint.mesh.network_dims import network_dims
 from flint.mesh.ragged import Ints
 
-#: Disk left free when the space needed is compared with what there is.
+#: Disk space that must stay free.
 _RESERVE = 1 << 20
 
 
@@ -59,7 +59,7 @@ def write(
     expect: Callable[[Forecast], None] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Manifest:
-    """Write the traces of a workload and ASTRA-sim's files beside them.
+    """Write the traces of a workload and ASTRA-sim's files for them.
 
     Args:
         programs: graphs and the ranks that run them; together all ranks of the mesh, each once.
@@ -70,10 +70,10 @@ def write(
         annotate: put op, layer, source, phase, shapes and dtype into every node.
         lookahead: iterations that may overlap, for all loops; each loop's own by default.
         communication_order: "rank" chains all communications of a rank, "communicator" those of
-            each communicator (for consumers that have a stream for each).
+            each communicator (for consumers with one stream per communicator).
         unordered_starts: leave compute nodes that wait for nothing without dependencies, instead of
             one after another (see ``flint.converters.chakra.write.starts``).
-        whole: the mesh that this one stands for (see ``flint.workload.reducing``).
+        whole: the mesh that this one represents (see ``flint.workload.reducing``).
         metadata: further texts for the traces' metadata.
         announce: called with (bytes, files) once it is known that the disk has room for them,
             before the first is written.
@@ -83,7 +83,7 @@ def write(
 
     Raises:
         UsageError: ranks outside the mesh, an unknown communication order.
-        FlintError: programs that do not fit together, a full or failing disk.
+        FlintError: programs do not fit together, or the disk is full or fails.
     """
     world = mesh.size
     wanted = _wanted(ranks, world)

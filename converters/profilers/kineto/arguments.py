@@ -1,7 +1,7 @@
-"""What is decoded of an event of a Kineto trace, and of its arguments by its sort.
+"""The decoded parts of an event of a Kineto trace, and of its arguments by category.
 
-The idea: arguments stay text until it is known which of them are wanted.  What ops say from step to
-step stays text even then: it is compared with what others have said, and decoded once.
+The idea: arguments stay text until it is known which of them are needed.  Arguments that repeat
+from step to step even stay text then: they are compared as text, and decoded once.
 
     op = Arguments(path, OpArguments).of(event)
     decoded(said_by(op), path)                  # {"Input Dims": [[4, 8], [8, 2]]}
@@ -25,7 +25,7 @@ Kind = TypeVar("Kind")
 
 
 class Event(msgspec.Struct, gc=False):
-    """Any event; what a damaged file has in the place of a number or a text is kept."""
+    """Any event; a damaged file's values in place of numbers or text are kept."""
 
     ph: Any = None
     cat: Any = ""
@@ -38,7 +38,7 @@ class Event(msgspec.Struct, gc=False):
 
 
 class OpArguments(msgspec.Struct, gc=False):
-    """Those of an op on the host."""
+    """Arguments of an op on the host."""
 
     external: Any = msgspec.field(name="External id", default=msgspec.UNSET)
     old_external: Any = msgspec.field(name="external id", default=None)
@@ -59,7 +59,7 @@ class OpArguments(msgspec.Struct, gc=False):
 
 
 class KernelArguments(msgspec.Struct, gc=False):
-    """Those of what ran on a device."""
+    """Arguments of an event on a device."""
 
     external: Any = msgspec.field(name="External id", default=msgspec.UNSET)
     old_external: Any = msgspec.field(name="external id", default=None)
@@ -69,13 +69,13 @@ class KernelArguments(msgspec.Struct, gc=False):
 
 
 class CallArguments(msgspec.Struct, gc=False):
-    """Those of a call of a runtime or driver."""
+    """Arguments of a runtime or driver call."""
 
     correlation: Any = None
     rank: Any = None
 
 
-#: What is kept of an op's arguments, as the file calls it; most ops say what others have said.
+#: The arguments of an op that are kept, by their names in the file; most ops repeat others'.
 _SAID: Final = {
     field.encode_name: field.name
     for field in msgspec.structs.fields(OpArguments)
@@ -93,7 +93,7 @@ class Arguments(Generic[Kind]):
         self._decode: Callable[[Any], Kind] = msgspec.json.Decoder(kind).decode
 
     def of(self, event: Event) -> Kind:
-        """The event's; those of a damaged file that are no object say nothing.
+        """The event's arguments; empty if a damaged file has no object there.
 
         Raises:
             FlintError: they cannot be decoded.
@@ -106,7 +106,7 @@ class Arguments(Generic[Kind]):
             return self._again(bytes(event.args))
 
     def _again(self, text: bytes) -> Kind:
-        """By the decoder that takes any number, and explains."""
+        """Decode with the decoder that accepts any number and explains errors."""
         try:
             found = json.loads(text)
             return self._decode(msgspec.json.encode(found if isinstance(found, dict) else {}))
@@ -116,13 +116,13 @@ class Arguments(Generic[Kind]):
 
 
 def decoded(parts: Sequence[msgspec.Raw], path: Path) -> dict[str, Any]:
-    """What an op says, by the names that the file has for it."""
+    """An op's arguments, by their names in the file."""
     given = [pair for pair in zip(_SAID, parts, strict=True) if pair[1] is not ABSENT]
     try:
         return {name: _decode(part) for name, part in given}
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         pass
-    try:  # by the decoder that takes any number, and explains
+    try:  # with the decoder that accepts any number and explains errors
         return {name: json.loads(bytes(part)) for name, part in given}
     except (ValueError, RecursionError) as error:
         raise FlintError(f"{path}: damaged arguments of an op ({error})") from error

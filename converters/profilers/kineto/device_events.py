@@ -1,4 +1,4 @@
-"""Kineto traces -> device events as they stand in the file (see ``flint.observed.device_events``).
+"""Kineto traces -> device events as in the file (see ``flint.observed.device_events``).
 
 device_events(Path("rank0.json.gz")).stream
 """
@@ -40,10 +40,10 @@ class _Arguments(msgspec.Struct, gc=False):
 def device_events(path: Path) -> DeviceEvents:
     """The device events of a Kineto JSON file, gzip allowed.
 
-    None of a merged file of several processes, whose streams have the same numbers.
+    None for a merged file of several processes, whose streams have the same numbers.
 
     Raises:
-        FlintError: it is not such a file, is cut off or damaged.
+        FlintError: it is not such a file, or is cut off or damaged.
     """
     trace = JsonTrace.read(path)
     decode = msgspec.json.Decoder(_Arguments).decode
@@ -111,7 +111,7 @@ def _said(decode: Any, text: bytes, path: Path) -> _Arguments:
 
 
 def _number(value: object) -> int:
-    """A stream's or a call's number; ``UNTOLD`` for what is none, such as AMD's "0x0"."""
+    """A stream's or a call's number; ``UNTOLD`` for other values, such as AMD's "0x0"."""
     try:
         number = int(value)  # type: ignore[call-overload]  # whatever the file has
     except (TypeError, ValueError, OverflowError):

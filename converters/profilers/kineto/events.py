@@ -1,7 +1,7 @@
-"""What is kept of a Kineto trace: ops, kernels, calls, steps, and when they were.
+"""The events that are kept from a Kineto trace: ops, kernels, calls, steps, with their times.
 
-The idea: one process's events as rows of numbers and names, whatever file they stood in; exports of
-other profilers are turned into the same.
+The idea: one process's events as rows of numbers and names, from any file; exports of other
+profilers are converted to the same form.
 
     Events([], [], {}, [], [], [], {}, [], None).ops.append(Op(0, 10, 1, "aten::mm", 7, -1, 0))
 """
@@ -16,14 +16,14 @@ import msgspec
 from flint.errors import FlintError
 from flint.post_execution.host_device_links import LinksBuilder
 
-#: Categories of what runs on devices, of libkineto's ActivityType.cpp and of older versions.
+#: Categories of device events, from libkineto's ActivityType.cpp and older versions.
 DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset", "mtia_ccp_events"})
-#: Nanoseconds beyond which a time is none: 2^62, so that sums stay within 64 bits.
+#: The largest valid time in nanoseconds: 2^62, so that sums stay within 64 bits.
 LATEST = 1 << 62
 
 
 class Op(NamedTuple):
-    """An op on the host: nanoseconds, thread, the profiler's numbers of it."""
+    """An op on the host: nanoseconds, thread, the profiler's numbers for it."""
 
     start: int
     duration: int
@@ -35,9 +35,9 @@ class Op(NamedTuple):
 
 
 class Kernel(NamedTuple):
-    """A kernel or a copy on a device: nanoseconds, stream, and what names its op.
+    """A kernel or a copy on a device: nanoseconds, stream, and the reference to its op.
 
-    Each device has streams of its own, and their numbers are the same on all.
+    Each device has its own streams, with the same numbers on all devices.
     """
 
     start: int
@@ -50,9 +50,10 @@ class Kernel(NamedTuple):
 
 
 class LibraryCall(NamedTuple):
-    """What a process group says of a collective: NCCL's while it issues it, gloo's while it runs.
+    """A process group's annotation of a collective: NCCL's while it issues it, gloo's while it
+    runs.
 
-    Its name is without the library's.
+    The name is without the library's.
     """
 
     start: int
@@ -84,7 +85,7 @@ class Events(NamedTuple):
         said: arguments of ops.
         library: thread -> calls of a library that communicates, in order.
         updates: begin and end of optimizers' steps.
-        links: what ties them to each other, where that is asked for.
+        links: links between them, if requested.
     """
 
     ops: list[Op]
@@ -99,12 +100,12 @@ class Events(NamedTuple):
 
 
 def times_of(event: Any, path: Path) -> tuple[int, int]:
-    """Begin and duration in nanoseconds of an event with ``ts``, ``dur`` and ``cat``.
+    """Start and duration in nanoseconds of an event with ``ts``, ``dur`` and ``cat``.
 
     Host events that were never closed have a negative duration, which counts as 0.
 
     Raises:
-        FlintError: it has none, or one that no device can need.
+        FlintError: it has no times, or impossible ones.
     """
     begin, took = event.ts, event.dur
     try:

@@ -1,8 +1,8 @@
-"""What the events of a Kineto trace say of their ops and of who takes part in a collective.
+"""Facts about ops and the ranks of collectives, from the events of a Kineto trace.
 
-The idea: what PyTorch's records name is read by ``torch_ops``; here is what only Kineto writes, or
+The idea: ``torch_ops`` reads what PyTorch records; this module handles what only Kineto writes, or
 leaves out: a functional collective's group among its inputs, sizes from which the number of ranks
-follows, the type that gloo's annotation has.
+follows, the type in gloo's annotation.
 
     facts_of("aten::mm", arguments, Groups({}, True)).gemms
 """
@@ -29,7 +29,7 @@ from flint.observed.classes import OpClass
 from flint.observed.columns import OpFacts, Tensor
 
 RECORD = "record_param_comms"
-#: More arguments than an op has.
+#: The most arguments of an op.
 _MAX_VALUES = 64
 
 
@@ -37,22 +37,22 @@ class Groups(NamedTuple):
     """Process groups.
 
     Attributes:
-        ranks: name -> ranks, of those that this rank is in.
-        infer: whether the group of a collective may follow from its size alone, or from there
-            being no other group.
+        ranks: name -> ranks, for groups that include this rank.
+        infer: whether the group of a collective may be inferred from its size alone, or because
+            there is no other group.
     """
 
     ranks: dict[str, tuple[int, ...]]
     infer: bool
 
     def one_of(self, members: int) -> tuple[int, ...] | None:
-        """The only group of so many ranks; of any number with -1."""
+        """The only group with that many ranks; with any number for -1."""
         found = {group for group in self.ranks.values() if members < 0 or len(group) == members}
         return found.pop() if self.infer and len(found) == 1 else None
 
 
 def facts_of(name: str, args: dict[str, Any], groups: Groups) -> OpFacts:
-    """What is known of an op by its name and its event's arguments."""
+    """Facts about an op from its name and its event's arguments."""
     if name == RECORD:
         return _record(args, groups)
     dims = args.get("Input Dims")
@@ -80,7 +80,7 @@ _SILENT = frozenset({"", "init", "wait", "startcoalescing", "endcoalescing", "mo
 
 
 def _values(name: str, concrete: object) -> list[Any]:
-    """Numbers and lists that Kineto writes as Python's texts, where FLOPs depend on them."""
+    """Numbers and lists that Kineto writes as Python text, if FLOPs depend on them."""
     if not isinstance(concrete, list) or not needs_values(name):
         return []
     found: list[Any] = []
@@ -106,13 +106,15 @@ def _record(args: dict[str, Any], groups: Groups) -> OpFacts:
             return replace(found, members=size)
         return found
     if name.replace("_", "").lower() in _SILENT or name == "barrier":
-        # With a name, nothing else is inferd from its kernel's.
+        # With a name, nothing else is inferred from its kernel's.
         return OpFacts(OpClass.FREE, name or RECORD)
     return OpFacts(OpClass.OTHER_COLLECTIVE, name)
 
 
 def with_type(facts: OpFacts, work: GloosWork) -> OpFacts:
-    """A collective on lists of tensors, of which Kineto tells no type, with that of gloo's work."""
+    """A collective on lists of tensors, for which Kineto records no type, with that of gloo's
+    work.
+    """
     if facts.parts is not None or not facts.operands or not work.dtype:
         return facts
     if work.elements != sum(math.prod(shape) for shape, _ in facts.operands):
@@ -136,7 +138,9 @@ def _functional_group(args: dict[str, Any], groups: dict[str, tuple[int, ...]]) 
 
 
 def _members(name: str, kind: OpClass, arguments: list[list[Tensor]], args: dict[str, Any]) -> int:
-    """How many ranks take part: by a functional op's argument, or by what goes in and comes out."""
+    """How many ranks take part: from a functional op's argument, or from its input and output
+    sizes.
+    """
     concrete, types = args.get("Concrete Inputs"), args.get("Input type")
     if name.startswith("_c10d_functional::") and isinstance(concrete, list):
         for item, type_ in zip(concrete, types if isinstance(types, list) else [], strict=False):

@@ -1,9 +1,9 @@
 """Which work of gloo's threads belongs to which c10d op.
 
-The idea: gloo numbers its annotation when the op hands it the work, so it follows the op's own
-number, and the next c10d op's number follows it.  Where the profiler numbers nothing, works are
-given to the ops in order: to the first one that began before, put in as many elements and has none
-yet.  What is left was handed over before the profile began.
+The idea: gloo numbers its annotation when it gets the work from the op, so its number comes after
+the op's and before the next c10d op's.  If the profiler numbers nothing, works are assigned to the
+ops in order: to the first one that began before, has the same number of elements and no work yet.
+Remaining works were started before the profile began.
 
     of_op, left = works_of(events, elements)
 """
@@ -15,21 +15,21 @@ from collections.abc import Callable
 
 from flint.converters.profilers.kineto.events import Events, GloosWork, Op
 
-#: Gloo's annotation has at most so many ops between the c10d op and itself.
+#: The most ops between a c10d op and gloo's annotation.
 _WITHIN = 64
 _LIBRARY = "c10d::"
-#: So many ops without work are looked at.
+#: The most ops without work that are considered.
 _LOOKED_AT = 64
 
 
 def works_of(
     events: Events, elements: Callable[[Op], int]
 ) -> tuple[dict[int, GloosWork], list[GloosWork]]:
-    """Work by the place of its op in ``events.ops``, and work of no op.
+    """Work by the index of its op in ``events.ops``, and work of no op.
 
     Args:
         events: ops in the order in which they began.
-        elements: of all tensors that an op's rank puts in.
+        elements: total elements of the tensors that an op's rank contributes.
     """
     if not events.gloo:
         return {}, []

@@ -14,13 +14,13 @@ _PLAIN = (int, str, float, type(None))
 STEP = "ProfilerStep"
 PYTHON = "python_function"
 ANNOTATION = "user_annotation"
-#: Annotations of PyTorch's process groups of NCCL, also where the library is RCCL.
+#: Annotations of PyTorch's NCCL process groups, also if the library is RCCL.
 _LIBRARY = "nccl:"
 _GLOO = "gloo:"
 
 
 class Other(NamedTuple):
-    """No op and no kernel: whose it is may be known at the end of the file only."""
+    """Neither op nor kernel: its process may be known only at the end of the file."""
 
     category: str
     name: str
@@ -31,7 +31,7 @@ class Other(NamedTuple):
 
 
 def add(found: Events, event: Other) -> None:
-    """Steps, calls, synchronisation, calls of Python's, with the process that they belong to."""
+    """Steps, calls, synchronisation, Python calls, with the process that they belong to."""
     category, name, thread, start, duration, args = event
     if category.endswith(CALLS):
         add_call(found, name, thread, start, duration, args.get("correlation"))
@@ -63,7 +63,7 @@ def add_call(
 
 
 def _add_gloo(found: Events, thread: object, call: LibraryCall, record: object) -> None:
-    """Gloo's own work, and the number of its record, 0 where it has none."""
+    """Gloo's own work, and the number of its record, 0 if it has none."""
     types = call.types
     dtype = dtype_of(types[0]) if isinstance(types, list) and types else ""
     work = GloosWork(call.start, call.end, dtype, _elements(call.dims), thread, call)
@@ -71,14 +71,14 @@ def _add_gloo(found: Events, thread: object, call: LibraryCall, record: object) 
 
 
 def hashable(value: object) -> object:
-    """Numbers and texts as they are, anything else that a damaged file has as its text."""
+    """Numbers and texts unchanged; anything else from a damaged file as text."""
     if type(value) is int:
         return value
     return value if isinstance(value, _PLAIN) else str(value)
 
 
 def _elements(dims: object) -> int:
-    """Elements of all tensors of an annotation; -1 where it does not say."""
+    """Elements of all tensors of an annotation; -1 if not recorded."""
     shapes = dims if isinstance(dims, list) else []
     whole = [shape for shape in shapes if isinstance(shape, list)]
     if not whole or not all(type(size) is int for shape in whole for size in shape):

@@ -1,8 +1,8 @@
-"""What a process group of NCCL says of its collectives in annotations of its own.
+"""Facts about collectives from the annotations of NCCL's process groups.
 
 The idea: PyTorch before 2.2 records a collective without its name, its buffers, or both (a list of
-tensors has no shapes); inside of that record, the annotation of the call to the library names the
-collective and what the rank puts in.
+tensors has no shapes); inside that record, the annotation of the call to the library names the
+collective and what the rank contributes.
 
     calls = LibraryCalls(events.library)
     calls.completed(facts, thread, start, end)
@@ -34,10 +34,10 @@ class LibraryCalls:
         self._known: dict[tuple[OpFacts, str, str], OpFacts] = {}
 
     def completed(self, facts: OpFacts, thread: object, start: int, end: int) -> OpFacts:
-        """What is known of an op, with what the only call inside of it says.
+        """Facts about an op, completed from the only call inside it.
 
         Args:
-            facts: of the op.
+            facts: facts of the op.
             thread, start, end: where and when it ran, nanoseconds.
         """
         starts = self._starts.get(thread)
@@ -55,7 +55,7 @@ class LibraryCalls:
 
 
 def completed(facts: OpFacts, call: LibraryCall) -> OpFacts:
-    """What is known of an op, with what the library's call for it says."""
+    """Facts about an op, completed from the library's call for it."""
     message = _MESSAGE.fullmatch(call.name)
     name = message[1] if message else call.name
     kind = c10d_class(name)

@@ -1,4 +1,4 @@
-"""Which op of a process is inside of which, and what is known of each."""
+"""The nesting of a process's ops, and facts about each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from flint.observed.rows import ObservedRows
 
 
 class Nesting:
-    """Which facts each op of a process has, and which op is around it."""
+    """The facts and the enclosing op of each op of a process."""
 
     def __init__(self, rows: ObservedRows, events: Events, groups: Groups) -> None:
         self._rows, self._events, self._groups = rows, events, groups
@@ -24,7 +24,7 @@ class Nesting:
         self._known: dict[tuple[str, int], OpFacts] = {}
 
     def said(self, op: Op) -> OpFacts:
-        """What an op's name and arguments say."""
+        """Facts from an op's name and arguments."""
         facts = self._known.get((op.name, op.said))
         if facts is None:
             facts = facts_of(op.name, self._events.said[op.said], self._groups)
@@ -32,10 +32,11 @@ class Nesting:
         return facts
 
     def rows_of(self, gloo: Mapping[int, GloosWork]) -> tuple[Ints, Ints]:
-        """Per op of the process, in order, the number of its facts and the place of its parent.
+        """For each op of the process, in order, the number of its facts and the index of its
+        parent.
 
         Args:
-            gloo: works by the place of their ops.
+            gloo: works by the index of their ops.
         """
         of: list[int] = []
         parents: list[int] = []
@@ -68,14 +69,14 @@ class Nesting:
         stack: Sequence[tuple[int, int]],
         of: Sequence[int],
     ) -> int:
-        """The number of what is known of one, by gloo's work and the library's calls, too.
+        """The number of an op's facts, completed from gloo's work and the library's calls.
 
         Args:
-            op: it.
-            facts: what it says.
-            work: gloo's.
-            stack: ends and places of the ops around it.
-            of: numbers of the facts of the ops in front of it.
+            op: the op.
+            facts: its own facts.
+            work: gloo's work.
+            stack: ends and indices of the enclosing ops.
+            of: numbers of the facts of the ops before it.
         """
         if work is not None and facts.kind.collective:
             facts = with_type(facts, work)

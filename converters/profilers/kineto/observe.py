@@ -1,7 +1,7 @@
-"""Kineto traces of PyTorch's profiler -> observed ops: what ran, inside of what, on which stream.
+"""Kineto traces of PyTorch's profiler -> observed ops: what ran, inside what, on which stream.
 
-The idea: an op is a CPU event, and what it launched and what it is part of stands in ``rows``; here
-is what the file says of itself: rank, world, groups, device, steps.
+The idea: an op is a CPU event; ``rows`` finds what it launched and what it is part of; this module
+reads facts about the whole file: rank, world, groups, device, steps.
 
     observe(Path("rank0.json.gz")).steps        # ("ProfilerStep#3", "ProfilerStep#4")
 """
@@ -28,7 +28,7 @@ from flint.observed.rows import ObservedRows
 from flint.post_execution.links import Links
 
 _NO_MARKS = "no ProfilerStep in the trace"
-#: More characters than a device's name has.
+#: The most characters of a device's name.
 _LONGEST_NAME = 80
 _HINTS = Hints(
     "profile with record_shapes=True",
@@ -38,7 +38,7 @@ _RANK = re.compile(r"rank[-_.]?(\d{1,7})", re.IGNORECASE)
 
 
 def observe(path: Path) -> Observed:
-    """The ops of a Kineto JSON file, gzip allowed; of all ranks that were merged into it.
+    """The ops of a Kineto JSON file, gzip allowed, for all ranks that were merged into it.
 
     Raises:
         FlintError: it is not such a file, is cut off or damaged, or has no ops.
@@ -62,7 +62,7 @@ def linked(
 
     Args:
         path: the file.
-        stated: ranks of process groups that it names and does not list.
+        stated: ranks of process groups that it names but does not list.
     """
     file = _read(path, linked=True)
     for place, (events, name) in enumerate(zip(file.events, file.names, strict=True)):
@@ -81,14 +81,14 @@ class _File(NamedTuple):
     """A trace that was read.
 
     Attributes:
-        path: where from.
-        events: of each process in it.
-        names: what it calls these.
-        told: their ranks; None where it does not tell.
-        info: what PyTorch says of the job, as one of them knows it.
+        path: its path.
+        events: events of each process in it.
+        names: names of these processes in it.
+        told: their ranks; None if not recorded.
+        info: PyTorch's information about the job, from one of them.
         cut_off: whether it ends within its events.
-        base: nanoseconds from which its times count.
-        device: what the driver calls the first device; "" where it does not say.
+        base: the zero of its times, in nanoseconds.
+        device: the driver's name for the first device; "" if not recorded.
     """
 
     path: Path
@@ -101,7 +101,7 @@ class _File(NamedTuple):
     device: str
 
     def ranks(self, rows: ObservedRows) -> list[int]:
-        """The ranks of the processes; ``rows`` is told how they are known."""
+        """The ranks of the processes; ``rows`` gets a note on how they are known."""
         if len(self.events) == 1:
             return [_rank(self.path, self.info, rows)]
         rows.note(MERGED)
@@ -165,16 +165,16 @@ def _add(
     """Rows of one process.
 
     Args:
-        rows: is given them.
-        file: which it is in.
-        rank: whose it is.
-        events: of it.
-        stated: ranks of process groups that the file names and does not list.
+        rows: the rows are added here.
+        file: its file.
+        rank: its rank.
+        events: its events.
+        stated: ranks of process groups that the file names but does not list.
         steps: numbers of its steps in ``rows``.
 
     Returns:
-        The process groups that the file lists, by name; of several ranks, those with this one:
-        the list is that of one of them, and the others' may have other groups of these names.
+        The process groups that the file lists, by name; if it has several ranks, those with this
+        one: the list comes from one of them, and others may have other groups with these names.
     """
     groups = groups_of(file.info.get("pg_config"))
     if len(file.events) > 1:
@@ -187,7 +187,7 @@ def _add(
 
 
 def _device(properties: object) -> str:
-    """What the driver calls the first device; "" where the trace does not say."""
+    """The driver's name for the first device; "" if not recorded."""
     first = properties[0] if isinstance(properties, list) and properties else None
     name = first.get("name") if isinstance(first, dict) else None
     return name[:_LONGEST_NAME] if isinstance(name, str) else ""

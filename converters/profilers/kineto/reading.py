@@ -1,9 +1,9 @@
-"""The events of a Kineto trace, as far as they are needed, column by column of the file.
+"""The needed events of a Kineto trace.
 
-The idea: one pass over the file keeps ops, kernels, calls of the runtime, steps and gloo's own
-work, apart by process where several were merged.  An event's arguments stay text until its category
-says which of them are wanted; what ops say (shapes, types, groups) is compared as text and decoded
-once, because steps repeat themselves.
+The idea: one pass over the file keeps ops, kernels, runtime calls, steps and gloo's own work,
+separately by process if several were merged.  An event's arguments stay text until its category
+shows which of them are needed; those of ops (shapes, types, groups) are compared as text and
+decoded once, because steps repeat.
 
     [events] = read_events(JsonTrace.read(Path("rank0.json.gz")), linked=False).of
     events.said[events.ops[0].said]["Input Dims"]
@@ -44,11 +44,11 @@ from flint.converters.profilers.kineto.processes import Processes, Track
 from flint.post_execution.host_device_links import CALLS, RESOLVED, LinksBuilder, device_of
 from flint.post_execution.source_lines import is_told
 
-#: Categories of libkineto's ActivityType.cpp, and those of older versions.
+#: Categories from libkineto's ActivityType.cpp, and those of older versions.
 _OPS = frozenset({"cpu_op", "operator"})
-#: What says more of a process than its number.
+#: Metadata about a process besides its number.
 _LABELS = ("process_name", "process_labels")
-#: Those whose arguments say something, beside ops, kernels and calls.
+#: Categories with useful arguments, besides ops, kernels and calls.
 _KEPT = RESOLVED | {ANNOTATION}
 
 
@@ -68,8 +68,8 @@ class ReadEvents(NamedTuple):
 
     Attributes:
         of: the events of each process, in the order of the file.
-        names: what the file calls these processes.
-        ranks: of each; None where the file does not tell.
+        names: the file's names for these processes.
+        ranks: their ranks; None if not recorded.
     """
 
     of: list[Events]
@@ -78,7 +78,7 @@ class ReadEvents(NamedTuple):
 
 
 class _Mine(NamedTuple):
-    """What is kept of a process, and of each of its kernels the process that it names."""
+    """What is kept for a process, and the process that each of its kernels names."""
 
     events: Events
     tracks: list[object]
@@ -89,11 +89,11 @@ def read_events(trace: JsonTrace, *, linked: bool) -> ReadEvents:
 
     Args:
         trace: the file.
-        linked: whether what ties events to each other is asked for.
+        linked: whether links between events are requested.
 
     Raises:
-        FlintError: it is cut off or damaged, an event has no time, or of several processes nothing
-            tells which of them used a device.
+        FlintError: it is cut off or damaged, an event has no time, or it is unknown which of
+            several processes used a device.
     """
     said: list[dict[str, Any]] = []
 
@@ -197,15 +197,15 @@ _SORTS: Final = {
 
 
 def _rank_in(of_other: Arguments[dict[str, Any]], event: Event) -> object:
-    """The rank that tools which merge files add to what an event says."""
+    """The rank that merging tools add to an event's arguments."""
     return of_other.of(event).get("rank")
 
 
 def _by_process(
     processes: Processes[_Mine], held: list[tuple[Track, Other]], *, in_place: bool
 ) -> ReadEvents:
-    """Everything with the process that it belongs to; those without any work are left out."""
-    if not processes.met:  # no ops at all: who calls is who works
+    """Everything with the process that it belongs to; processes without work are left out."""
+    if not processes.met:  # no ops at all: the calling processes are those that work
         for track, other in held:
             if other.category.endswith(CALLS):
                 processes.of(track.name, partial(other.args.get, "rank"))
@@ -240,7 +240,7 @@ def _move_kernels(
     *,
     in_place: bool,
 ) -> dict[Track, int]:
-    """Give what ran on devices to the process that launched it; returns whose each track is."""
+    """Assign device events to the process that launched them; returns the process of each track."""
     kernels: dict[Track, list[Kernel]] = defaultdict(list)
     for number, (events, tracks) in enumerate(mine):
         for kernel, name in zip(events.kernels, tracks, strict=True):
@@ -265,7 +265,7 @@ def _move_kernels(
 
 
 def _told(name: str, known: dict[str, bool]) -> bool:
-    """Whether a call of Python's names a place; names repeat themselves."""
+    """Whether a Python call names a place; cached, because names repeat."""
     told = known.get(name)
     if told is None:
         told = known[name] = is_told(name)

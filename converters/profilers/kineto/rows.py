@@ -1,9 +1,9 @@
-"""Events of one rank's profile -> rows: which op is inside of which, and whose the kernels are.
+"""Events of one rank's profile -> rows: the nesting of ops, and which op launched each kernel.
 
-The idea: an op is a CPU event; kernels belong to the op that launched them, which their
-``External id`` names, or, where it names none, the runtime call with their ``correlation``.
-Collectives are told by ``record_param_comms`` on NCCL and RCCL; gloo has none, there the c10d op
-itself is taken, its element type and its time from the annotation that gloo makes of its work.
+The idea: an op is a CPU event; kernels belong to the op that launched them, which their ``External
+id`` names, or, if it names none, the runtime call with their ``correlation``.  On NCCL and RCCL,
+``record_param_comms`` describes collectives; gloo has none, so the c10d op itself is used, with
+element type and time from gloo's annotation of its work.
 
     add_ops(rows, events, groups, rank=0)
 """
@@ -30,11 +30,11 @@ from flint.observed.rows import ObservedRows
 
 #: Kernels of NCCL and RCCL: ncclKernel_AllReduce_RING_LL_Sum_float, ncclDevKernel_Generic.
 _NCCL = re.compile(r"[nr]ccl(?:Dev)?Kernel_(AllReduce|AllGather|ReduceScatter|Broadcast)?")
-#: An op has at most so many inside of it before the runtime call that launches its kernel.
+#: The most ops inside an op before the runtime call that launches its kernel.
 _LOOKED_BACK = 256
 #: The stream of kernels of collectives that no op launched.
 _LIBRARY_STREAM = 999
-#: So many ops may have the same number as one has.
+#: The most ops that may share a number.
 _REPEATED = 1.25
 DEVICES = "kernels of {} devices in one trace: treated as one rank's, which runs one at a time"
 
@@ -48,7 +48,7 @@ class _Thread(NamedTuple):
 
 
 def stand_in(events: Events) -> None:
-    """One op around everything, for a trace of a device alone: a row says whose a trace is."""
+    """One op around everything, for a trace with only a device, because a row names the rank."""
     start = min(kernel.start for kernel in events.kernels)
     end = max(kernel.start + kernel.duration for kernel in events.kernels)
     events.said.append({})
@@ -65,11 +65,11 @@ def add_ops(
     """Rows in the order of issue over all threads, and the kernels of each.
 
     Args:
-        rows: is given them.
-        events: of one rank; in order afterwards.
+        rows: the rows are added here.
+        events: events of one rank; sorted afterwards.
         groups: process groups.
-        rank: whose they are.
-        steps: numbers of the steps in ``rows``, one of a trace without any.
+        rank: their rank.
+        steps: numbers of the steps in ``rows``; one for a trace without steps.
 
     Raises:
         FlintError: the events of several processes are mixed up.
@@ -88,11 +88,11 @@ def add_ops(
     over = start + duration
     if events.links is not None:
         events.links.add_ops(list(numbers), stream, (start, over, _column(events.ops, "record")))
-    # Of collectives the host does not know when they were over.
+    # The host does not know when collectives ended.
     communicates = np.array([facts.kind.collective for facts in rows.facts], bool)
     end = np.full(len(over), -1) if events.kernels else np.where(communicates[of], -1, over)
     for place, work in gloo.items():
-        # On the thread of the call the annotation begins when a message is on its way already.
+        # On the calling thread, the annotation begins after a message has been sent.
         begin = start[place] if work.thread == events.ops[place].thread else work.start
         duration[place], end[place] = work.end - begin, work.end
     rows.extend(
@@ -144,7 +144,7 @@ def _order(ops: Sequence[Op]) -> list[int]:
 
 
 def _column(ops: Sequence[Op], name: str) -> Ints:
-    """A number of each op, shape [ops]."""
+    """One of the profiler's numbers for each op, shape [ops]."""
     return np.fromiter(map(attrgetter(name), ops), np.int64, len(ops))
 
 
@@ -166,7 +166,7 @@ def _check_numbers(path: str, numbers: list[object]) -> None:
 def _with_ops_of(
     events: Events, works: dict[int, GloosWork], left: list[GloosWork]
 ) -> dict[int, GloosWork]:
-    """Ops for work of gloo that belongs to none; returns the works with them."""
+    """Add ops for gloo's work that belongs to none; returns all works."""
     of_op = [(op, works.get(place)) for place, op in enumerate(events.ops)]
     events.said.append({})
     for work in left:
@@ -194,7 +194,7 @@ def _add_kernels(
     by_external: dict[object, int],
     per_thread: dict[object, _Thread],
 ) -> list[Kernel]:
-    """Give each kernel to its op: count, first start, time, stream; returns those of no op."""
+    """Assign each kernel to its op: count, first start, time, stream; returns those of no op."""
     orphans: list[Kernel] = []
     columns = rows.columns
     starts, durations, ends, streams, launches = (
@@ -205,7 +205,7 @@ def _add_kernels(
     events.kernels.sort(key=lambda kernel: kernel.start)
     for kernel in events.kernels:
         call = events.runtime.get(kernel.correlation)
-        # Until PyTorch 2.1 the number may be that of the call, and no op's.
+        # Until PyTorch 2.1 the number may be that of the call instead of an op.
         of_call = call is not None and kernel.external == kernel.correlation
         number = None if of_call else by_external.get(kernel.external)
         if number is None and call is not None:
@@ -231,10 +231,10 @@ def _add_kernels(
 
 
 def _named_by_kernel(rows: ObservedRows, facts: list[OpFacts], number: int, kernel: str) -> None:
-    """A record that does not say what it is of, as without ``record_shapes`` before PyTorch 2.1.
+    """A record that does not name its collective, as without ``record_shapes`` before PyTorch 2.1.
 
     Args:
-        facts: those of ``rows`` by number; grows with them.
+        facts: facts of ``rows`` by number; grows with them.
     """
     named = _NCCL.match(kernel)
     if named is None:
@@ -264,7 +264,7 @@ def _enclosing(name: object, when: int, per_thread: dict[object, _Thread]) -> in
     if thread is None:
         return None
     place = bisect_right(thread.starts, when) - 1
-    # Of the ops that began before, those inside of others come later: the first that still runs.
+    # Among earlier ops, inner ones come later: take the first that still runs, going backwards.
     for back in range(place, max(-1, place - _LOOKED_BACK), -1):
         if thread.ends[back] >= when:
             return thread.rows[back]

@@ -1,11 +1,10 @@
-"""Steps of a profile that marks none, as ``torch.profiler`` without a schedule leaves it.
+"""Steps of a profile without step marks, as from ``torch.profiler`` without a schedule.
 
-The idea: every optimizer notes its own step.  Two after which the same gradients were computed end
-steps of training that repeat each other; a model trained by turns with another (a GAN) repeats
-itself after several.  What does not repeat is never cut.  What comes after an update is the next
-step, or the end of this one (a loss that is averaged, gradients that are set to zero).  The first
-step tells which: the profile begins with it, so the next begins where the ops are again as in the
-beginning.
+The idea: every optimizer annotates its own step.  If the same gradients were computed before two of
+these, they end equal training steps; models trained in turns (a GAN) repeat after several.
+Anything that does not repeat is never cut.  Ops after an update belong to the next step, or to the
+end of this one (averaging a loss, setting gradients to zero).  The first step decides: the profile
+begins with it, so the next begins where the ops are again as at the beginning.
 
     mark(events, rows, "no ProfilerStep in the trace")
     events.steps                                # [(0, 70, "step#0"), (80, 150, "step#1")]
@@ -23,22 +22,22 @@ from flint.converters.profilers.kineto.events import Events, Op
 from flint.observed.columns import UNMARKED
 from flint.observed.rows import ObservedRows
 
-#: How a note of an optimizer begins, and an op of the backward pass.
+#: Prefixes of an optimizer's annotation, and of ops of the backward pass.
 UPDATE: Final = "Optimizer.step#"
 _BACKWARD: Final = "autograd::engine::evaluate_function"
-#: How the op ends that adds up a parameter's gradient.
+#: Suffix of the op that accumulates a parameter's gradient.
 _GRADIENT: Final = "AccumulateGrad"
-#: So many ops that follow each other are enough to know a step's begin by.
+#: This many consecutive ops identify the start of a step.
 _ALIKE: Final = 16
 
 
 class Found(NamedTuple):
-    """What the optimizers' steps show.
+    """The result of analysing the optimizers' steps.
 
     Attributes:
-        steps: begin, end and name of each step of training, in order; none where fewer than two
-            repeat each other.
-        updates: how often the optimizers stepped, those that step one after the other counted once.
+        steps: start, end and name of each training step, in order; none if fewer than two are
+            equal.
+        updates: number of optimizer steps; consecutive ones of several optimizers count once.
     """
 
     steps: list[tuple[int, int, str]]
@@ -46,11 +45,11 @@ class Found(NamedTuple):
 
 
 def mark(events: Events, rows: ObservedRows, lack: str) -> None:
-    """Give a process's events their steps, where nothing marks them.
+    """Add steps to a process's events if they have no marks.
 
     Args:
-        events: of one process.
-        rows: is told what was found.
+        events: events of one process.
+        rows: notes are added here.
         lack: what the trace does not have.
     """
     if events.steps:
@@ -69,7 +68,7 @@ def mark(events: Events, rows: ObservedRows, lack: str) -> None:
 
 
 def steps_of(events: Events) -> Found:
-    """The steps of one process, whose profile marks none."""
+    """The steps of one process whose profile has no marks."""
     noted = [(op.start, op.start + op.duration) for op in events.ops if op.name.startswith(UPDATE)]
     updates = sorted([*events.updates, *noted])
     if len(updates) < 2:
@@ -94,7 +93,7 @@ def steps_of(events: Events) -> Found:
 
 
 def _within_backward(ops: Sequence[Op], updates: Sequence[tuple[int, int]]) -> bool:
-    """Whether a profile begins in a backward pass: the calling thread does nothing before one."""
+    """Whether a profile begins in a backward pass: the calling thread does nothing before it."""
     first = next(op.start for op in ops if op.name.startswith(_BACKWARD))
     return _outermost(ops, updates)[0].start >= first
 
@@ -102,9 +101,10 @@ def _within_backward(ops: Sequence[Op], updates: Sequence[tuple[int, int]]) -> b
 def _same_parameters(
     events: Events, ops: Sequence[Op], updates: Sequence[tuple[int, int]], ends: Sequence[int]
 ) -> bool:
-    """Whether the first update is of the same parameters as the second, as their shapes tell.
+    """Whether the first update is of the same parameters as the second, judged by shapes.
 
-    Then the first step only does more, as a pipeline's that finds out the shapes of messages.
+    Then the first step only does additional work, like a pipeline that finds the shapes of
+    messages.
     """
     made: list[Counter[tuple[str, str]]] = []
     for before, end in ((0, ends[0]), (ends[0], ends[1])):
@@ -115,37 +115,39 @@ def _same_parameters(
 
 
 def _told(events: Events, op: Op) -> tuple[str, str]:
-    """An op's name and the shapes that it is given; "" where none are told."""
+    """An op's name and its argument shapes; "" if not recorded."""
     shapes = events.said[op.said].get("Input Dims")
     return op.name, str(shapes) if shapes else ""
 
 
 def _cut_off(begin: int, ends: Sequence[int]) -> list[tuple[int, int]]:
-    """Steps of a profile that does not show how they begin: each to the end of its last update."""
+    """Steps of a profile that does not show their starts: each lasts to the end of its last
+    update.
+    """
     return list(pairwise([begin, *ends]))
 
 
 def _steps(
     ops: Sequence[Op], updates: Sequence[tuple[int, int]], ends: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """Begin and end of each step, by the ends of their last updates, two or more.
+    """Start and end of each step, from the ends of their last updates, two or more.
 
     Args:
-        ops: in order.
-        updates: begin and end of each.
-        ends: ascending.
+        ops: the ops in order.
+        updates: start and end of each update.
+        ends: ends of the steps' last updates, ascending.
     """
     issued = _outermost(ops, updates)
     starts = [op.start for op in issued]
     parts = [0, *(bisect_left(starts, end) for end in ends)]
     if len(set(parts)) < len(parts):
-        return []  # a step in which the calling thread does nothing is none
+        return []  # a step in which the calling thread does nothing does not count
     begin = [op.name for op in issued[: min(_ALIKE, parts[1])]]
     names = [op.name for op in issued]
     begins = [first + (_begin(names[first:last], begin) or 0) for first, last in pairwise(parts)]
     last, over = ends[-1], max(op.start + op.duration for op in ops) + 1
     rest = names[parts[-1] :]
-    if begins[-1] > parts[-2]:  # something follows the optimizer's step, of the last, too
+    if begins[-1] > parts[-2]:  # something follows every optimizer step, also the last
         following = _begin(rest, begin)
         last = over if following is None else max(last, starts[parts[-1] + following])
     elif 0 < len(rest) <= _ALIKE and all(
@@ -161,7 +163,7 @@ def _steps(
 def _outside(
     updates: Sequence[tuple[int, int]], backward: Sequence[Op]
 ) -> Sequence[tuple[int, int]]:
-    """Updates that are not made within the backward pass, as by a hook of each parameter."""
+    """Updates that are not made within the backward pass, as by a hook on each parameter."""
     begins = [op.start for op in backward]
     found = []
     for start, end in updates:
@@ -185,13 +187,13 @@ def _ends(updates: Sequence[tuple[int, int]], backward: Sequence[int]) -> list[i
 def _gradients(
     events: Events, ops: Sequence[Op], ends: Sequence[int]
 ) -> list[Counter[tuple[str, str]]]:
-    """The gradients that were computed before each end, with their shapes where they are known.
+    """The gradients that were computed before each end, with their shapes if known.
 
-    Shapes of gradients do not depend on the batch.  Where no parameter's gradient is added up, the
-    ops of the backward pass tell.
+    Shapes of gradients do not depend on the batch.  If no parameter's gradient is accumulated, the
+    ops of the backward pass are used.
 
     Args:
-        ops: in order.
+        ops: the ops in order.
         ends: ascending.
     """
     starts = [op.start for op in ops]
@@ -208,7 +210,7 @@ def _gradients(
 
 
 def _period(kinds: Sequence[Counter[tuple[str, str]]]) -> int:
-    """After how many updates they repeat themselves; 0 where they do not."""
+    """After how many updates they repeat; 0 if they do not."""
     for period in range(1, len(kinds) // 2 + 1):
         if all(one == other for one, other in zip(kinds, kinds[period:], strict=False)):
             return period
@@ -216,13 +218,13 @@ def _period(kinds: Sequence[Counter[tuple[str, str]]]) -> int:
 
 
 def _outermost(ops: Sequence[Op], updates: Sequence[tuple[int, int]]) -> list[Op]:
-    """Ops inside of no other, on the thread that calls the optimizers.
+    """Outermost ops on the thread that calls the optimizers.
 
-    Others may run ops meanwhile, as gloo's do; that one does in most updates.
+    Other threads may run ops at the same time, such as gloo's; this one does in most updates.
 
     Args:
-        ops: in order.
-        updates: begin and end of each.
+        ops: the ops in order.
+        updates: start and end of each.
     """
     starts = [op.start for op in ops]
     threads: Counter[object] = Counter()
@@ -240,6 +242,8 @@ def _outermost(ops: Sequence[Op], updates: Sequence[tuple[int, int]]) -> list[Op
 
 
 def _begin(names: Sequence[str], begin: Sequence[str]) -> int | None:
-    """The first place at which names go on like the begin of the first step; None without any."""
+    """The first position at which names continue like the start of the first step; None if there is
+    none.
+    """
     places = range(len(names) - len(begin) + 1)
     return next((at for at in places if list(names[at : at + len(begin)]) == list(begin)), None)

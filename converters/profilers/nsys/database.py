@@ -1,7 +1,7 @@
-"""An SQLite file that nobody vouches for: read only, plain tables only, within bounds.
+"""Reading an untrusted SQLite file: read only, plain tables only, with limits.
 
-The idea: what SQL a file brings along (views, triggers, virtual tables, columns that are computed)
-is never run: an authorizer allows reading and nothing else, and tables are read column by column.
+The idea: SQL inside a file (views, triggers, virtual tables, computed columns) is never run: an
+authorizer allows only reading, and tables are read column by column.
 
     with Database(Path("report.sqlite")) as data:
         for start, end in data.rows("CUPTI_ACTIVITY_KIND_KERNEL", ("start", "end")):
@@ -20,11 +20,11 @@ from urllib.parse import quote
 from flint.errors import FlintError
 from flint.observed.rows import MAX_ROWS
 
-#: More bytes than one value may have, and than a statement that a file was made with may have.
+#: The most bytes of one value, and of a statement that the file was made with.
 _MAX_VALUE, _MAX_SQL = 1 << 20, 1 << 18
-#: Bytes that a row has in the file at least: its place, its length, its number, its columns.
+#: The fewest bytes of a row in the file: its position, its length, its number, its columns.
 _LEAST_ROW = 4
-#: Bytes that come of each of the file's at most, if its text is of two bytes a letter there.
+#: The most bytes per byte of the file, if its text has two bytes per letter there.
 _MOST_BYTES = 2
 _ALLOWED = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_PRAGMA})
 _INTEGERS = (int, type(None))
@@ -41,7 +41,7 @@ class Database:
         """Open a file.
 
         Raises:
-            FlintError: it is no SQLite file, or damaged.
+            FlintError: it is not an SQLite file, or is damaged.
         """
         self.path = path
         self._size = path.stat().st_size
@@ -73,7 +73,7 @@ class Database:
         self._connection.close()
 
     def rows(self, table: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-        """The rows of a table, None for columns that it lacks; none of a table that is not there.
+        """The rows of a table, None for missing columns; no rows if the table is missing.
 
         Texts are bytes.
 
@@ -103,7 +103,7 @@ class Database:
             raise FlintError(f"{self.path}: damaged table {table} ({error})") from error
 
     def numbers(self, table: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-        """``rows`` of which all columns are integers or nothing; others are left out."""
+        """``rows`` in which all columns are integers or None; others are left out."""
         for row in self.rows(table, columns):
             if all(isinstance(value, _INTEGERS) for value in row):
                 yield row

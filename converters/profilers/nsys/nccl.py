@@ -1,9 +1,9 @@
-"""What NCCL says of its collectives in NVTX ranges of its own.
+"""Facts about collectives from NCCL's own NVTX ranges.
 
 The idea: since version 2.15 each call of the library is a range with a payload: the communicator,
-the bytes of one message, the other rank; where a communicator is made, its size and this process's
-rank in it.  Which fields a payload has and where stands in tables beside it.  (NCCL's
-``nvtx_payload_schemas.h``; of a payload, 32 bytes come first that name its schema.)
+the bytes of one message, the other rank; when a communicator is made, its size and this process's
+rank in it.  Tables next to it list a payload's fields and their offsets.  (NCCL's
+``nvtx_payload_schemas.h``; the first 32 bytes of a payload name its schema.)
 
     payloads = Payloads(database)
     payloads.of(domain, binary)["Message size [bytes]"]
@@ -19,7 +19,7 @@ from flint.converters.profilers.nsys.database import Database, text
 
 #: Bytes before the fields: domain, schema, size of the fields, size of all.
 _HEADER = 32
-#: Field of NCCL's payloads -> its bytes, and what it is called here.
+#: Field of NCCL's payloads -> its bytes, and its name here.
 _FIELDS = {
     "NCCL communicator ID": (8, "communicator"),
     "Message size [bytes]": (8, "bytes"),
@@ -33,7 +33,7 @@ _CALL = re.compile(
     r"nccl(AllReduce|AllGather|ReduceScatter|Broadcast|Reduce|Send|Recv|AlltoAll|Gather|Scatter)"
 )
 _MADE = re.compile(r"nccl(CommInit|CommSplit|CommShrink)")
-#: Calls whose message is what each member gets, or sends to each: a rank puts in as many.
+#: Calls whose message is what each member receives, or sends to each: a rank contributes as many.
 _OF_EACH = frozenset({"ReduceScatter", "AlltoAll"})
 
 
@@ -72,7 +72,7 @@ class Payloads:
 
 
 def made(name: str, fields: dict[str, int]) -> Made | None:
-    """The communicator that a range has made; None of other ranges."""
+    """The communicator that a range has made; None for other ranges."""
     if not _MADE.match(name) or not fields.keys() >= {"communicator", "members", "rank"}:
         return None
     if not 0 <= fields["rank"] < fields["members"] < 1 << 22:
@@ -86,12 +86,12 @@ def called(
     members: dict[int, int],
     ranks: dict[str, tuple[int, ...]],
 ) -> dict[str, Any] | None:
-    """What a range says of a collective, as Kineto would say it; None of other ranges.
+    """A range's facts about a collective, in Kineto's form; None for other ranges.
 
     Args:
-        name: of the range.
-        fields: of its payload.
-        members: communicator -> number of its ranks, where that is known.
+        name: name of the range.
+        fields: fields of its payload.
+        members: communicator -> number of its ranks, if known.
         ranks: name of a communicator -> its ranks in the run, by their ranks in it.
     """
     call = _CALL.fullmatch(name)
@@ -115,5 +115,5 @@ def called(
 
 
 def group_name(communicator: int) -> str:
-    """What a communicator is called."""
+    """The name of a communicator."""
     return f"{communicator:#x}"

@@ -1,9 +1,9 @@
-"""Exports of Nsight Systems -> observed ops: what ran on the devices, inside of which NVTX range.
+"""Exports of Nsight Systems -> observed ops: what ran on the devices, inside which NVTX range.
 
 The idea: CUPTI's activities are those that Kineto records: kernels, copies and the calls that
-launched them.  NVTX ranges are what ops are there: of PyTorch's ``emit_nvtx`` with their shapes, of
-NCCL with the bytes and the communicator, of the user by their names.  So an export is read as the
-events of a Kineto trace, one trace for each process that is a rank.
+launched them.  NVTX ranges correspond to Kineto's ops: those of PyTorch's ``emit_nvtx`` have
+shapes, those of NCCL bytes and communicators, those of users only names.  So an export is read as
+the events of a Kineto trace, one trace for each process that is a rank.
 
     for observed, links in linked([Path("report.sqlite")]):
         observed.ranks
@@ -44,7 +44,7 @@ _COPIES = {
 }  # fmt: skip
 #: NVTX ranges of one thread, pushed and popped, and ranges that may end on another.
 _PUSHED, _STARTED = 59, 60
-#: A step as programs name them, and PyTorch Lightning's and DeepSpeed's.
+#: Names of steps in programs, PyTorch Lightning and DeepSpeed.
 _STEP = re.compile(
     r"(ProfilerStep#|(train(ing)?[ _:.-]*)?(step|iter(ation)?|batch)[ _:#=.-]*)\d{1,12}",
     re.IGNORECASE,
@@ -53,14 +53,14 @@ _STEP = re.compile(
 _OF_TORCH = re.compile(r"([\w:.~#]+), (?:seq|op_id|sizes|input_op_ids) = ")
 _SIZES = re.compile(r"sizes = (\[.*?\])(?:, \w+ = |$)")
 _LONGEST_NAME = 120
-#: Sizes stand in payloads of NCCL's ranges, which are left out of exports unless asked for.
+#: Sizes are in the payloads of NCCL's ranges, which exports include only on request.
 _HINTS = Hints("profile with nsys profile --trace=cuda,nvtx, export with --include-blobs=true")
 NO_RANGES = "no NVTX ranges in the export: its kernels are known by their names alone"
 UNTOLD = "neither NCCL nor the file names give the ranks: the processes are numbered in order"
 
 
 def observe(path: Path) -> Observed:
-    """Refuse: what is compared with a capture has ops, and an export has kernels.
+    """Refuse, because a comparison with a capture needs ops, and an export has kernels.
 
     Raises:
         FlintError: always.
@@ -74,14 +74,14 @@ def observe(path: Path) -> Observed:
 def linked(
     paths: Sequence[Path], stated: Mapping[str, tuple[int, ...]] | None = None
 ) -> Iterator[tuple[Observed, Links]]:
-    """The ranks in exports of one run, ascending, and what belongs to what in each.
+    """The ranks in exports of one run, ascending, with the links in each.
 
     Args:
         paths: the exports.
-        stated: ranks of communicators that the exports do not tell, by their names.
+        stated: ranks of communicators that the exports do not record, by their names.
 
     Raises:
-        FlintError: a file is no such export, or damaged.
+        FlintError: a file is not such an export, or is damaged.
     """
     for process in processes_of(paths):
         with Database(process.path) as data:
@@ -132,7 +132,7 @@ def _read(
 
 
 def _span(start: object, end: object) -> tuple[int, int] | None:
-    """Begin and duration of a row; None of one without."""
+    """Start and duration of a row; None if it has none."""
     if not isinstance(start, int) or not isinstance(end, int) or not 0 <= start < LATEST:
         return None
     return start, min(max(0, end - start), LATEST)
@@ -168,7 +168,7 @@ def _add_kernels(
 def _add_calls(
     events: Events, data: Database, process: Process, strings: Mapping[object, object]
 ) -> set[int]:
-    """Calls of the runtime; returns the threads of the rank where others share its process."""
+    """Runtime calls; returns the threads of the rank if others share its process."""
     launched = {kernel.correlation for kernel in events.kernels}
     threads = set()
     columns = ("start", "end", "globalTid", "correlationId", "nameId")
@@ -193,7 +193,7 @@ def _add_ranges(
     strings: Mapping[object, object],
     threads: set[int],
 ) -> None:
-    """NVTX ranges as ops, those that are named like steps as steps."""
+    """NVTX ranges as ops, and those named like steps as steps."""
     payloads = Payloads(data)
     numbers: dict[str, int] = {}
     columns = ("start", "end", "eventType", "globalTid", "text", "textId", "domainId", "binaryData")
@@ -207,7 +207,7 @@ def _add_ranges(
         if _STEP.fullmatch(name):
             events.steps.append((span[0], span[0] + span[1], name))
             continue
-        if kind != _PUSHED:  # it is around nothing: what its thread does meanwhile may be another's
+        if kind != _PUSHED:  # it encloses nothing: its thread may do unrelated work in the meantime
             continue
         said = called(name, payloads.of(domain, binary), process.members, process.groups)
         if said is not None:
@@ -237,7 +237,7 @@ def _op(name: str) -> tuple[str, dict[str, Any]]:
 
 
 def _type(dims: object) -> str:
-    """The type of an argument of which the sizes are known, without its elements' type."""
+    """The type of an argument with known sizes, without its element type."""
     if not isinstance(dims, list) or not dims:
         return ""
     if isinstance(dims[0], list):

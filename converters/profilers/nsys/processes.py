@@ -1,7 +1,7 @@
-"""The processes of an export, as far as they used a device, and the ranks that they are.
+"""The processes of an export that used a device, and their ranks.
 
-The idea: one report has all processes that were started under the profiler, or one of them; which
-ranks they are NCCL says where it makes the communicator of all.  Otherwise the file's name does, or
+The idea: one report has all processes that were started under the profiler, or one of them; NCCL
+shows their ranks when it makes the communicator of all ranks.  Otherwise the file's name does, or
 their order.
 
     processes = processes_of([Path("rank0.sqlite"), Path("rank1.sqlite")])
@@ -20,7 +20,7 @@ from flint.converters.profilers.nsys.database import Database, text
 from flint.converters.profilers.nsys.nccl import Made, Payloads, group_name, made
 from flint.errors import FlintError
 
-#: Of a thread's number so many bits are the thread's own.
+#: Number of bits of a thread's number that are the thread's own.
 _OF_THREAD = (1 << 24) - 1
 DEVICE_TABLES = (
     "CUPTI_ACTIVITY_KIND_KERNEL",
@@ -39,13 +39,13 @@ class Process:
     Attributes:
         path: the export.
         process: its number there, as in ``globalPid``.
-        device: the only device of the process that is this rank's; -1 for all.
-        rank: which it is.
-        told: whether NCCL or the file's name says so.
-        world: number of ranks of the run; None where NCCL does not tell.
+        device: the only device of the process that belongs to this rank; -1 for all.
+        rank: its rank.
+        told: whether NCCL or the file's name shows it.
+        world: number of ranks of the run; None if NCCL does not show it.
         members: communicator -> number of its ranks.
-        groups: name of a communicator -> its ranks in the run, by their ranks in it, where all
-            are known.
+        groups: name of a communicator -> its ranks in the run, by their ranks in it, if all are
+            known.
     """
 
     path: Path
@@ -67,7 +67,7 @@ def processes_of(paths: Sequence[Path]) -> list[Process]:
     """The ranks of a run's exports, ascending.
 
     Raises:
-        FlintError: a file is no such export, is damaged, or has nothing that ran on a device.
+        FlintError: a file is not such an export, is damaged, or nothing ran on a device in it.
     """
     places: list[tuple[Path, int, int]] = []
     own: dict[tuple[Path, int, int], list[Made]] = {}
@@ -121,7 +121,7 @@ def _several(items: list[Made]) -> bool:
 
 
 def _communicators(data: Database) -> dict[int, list[Made]]:
-    """Per process the communicators that it made."""
+    """The communicators that each process made."""
     payloads = Payloads(data)
     found: dict[int, list[Made]] = defaultdict(list)
     names: dict[int, str] = {}
@@ -141,7 +141,7 @@ def _communicators(data: Database) -> dict[int, list[Made]]:
 def _ranks(
     places: list[tuple[Path, int, int]], own: dict[tuple[Path, int, int], list[Made]]
 ) -> tuple[dict[tuple[Path, int, int], int], bool]:
-    """The rank of each place, and whether something says so."""
+    """The rank of each place, and whether it is recorded."""
     largest = max((item.members for items in own.values() for item in items), default=0)
     by_nccl = {
         place: {item.rank for item in items if item.members == largest}

@@ -1,4 +1,4 @@
-"""What nodes of a PyTorch execution trace say of their ops and of the process groups.
+"""Facts about ops and process groups from the nodes of a PyTorch execution trace.
 
 groups, world = groups_and_world(configs)
 facts_of("record_param_comms", inputs, attributes, groups).group
@@ -23,12 +23,12 @@ from flint.cost.aten_work import needs_values
 from flint.observed.classes import OpClass
 from flint.observed.columns import OpFacts
 
-#: The observer leaves out what is beyond 4096 tensors of a list (kMaxNumElements).
+#: The observer leaves out tensors of a list beyond 4096 (kMaxNumElements).
 _CUT_AT = 4096
 #: The node that lists the process groups.
 GROUPS = "## process_group:init ##"
 
-#: Attributes of a collective's node since 1.1.1 -> Kineto's names of the same.
+#: Attributes of a collective's node since 1.1.1 -> Kineto's names for them.
 _COMMS = {
     "collective_name": "Collective name",
     "dtype": "dtype",
@@ -42,14 +42,14 @@ _COMMS = {
 
 
 def communicates(name: str) -> bool:
-    """Whether the process groups tell more of a node, or it tells of them."""
+    """Whether the process groups complete a node's facts, or the node lists them."""
     return "c10d" in name or name in ("record_param_comms", GROUPS)
 
 
 def groups_and_world(
     nodes: Iterable[tuple[str, dict[str, Any]]],
 ) -> tuple[dict[str, tuple[int, ...]], int | None]:
-    """Process groups and the number of ranks, of the node that lists them.
+    """Process groups and the number of ranks, from the node that lists them.
 
     Args:
         nodes: names and inputs.
@@ -68,7 +68,7 @@ def groups_and_world(
         entries = [entry for entry in config if isinstance(entry, dict)]
         sizes = [e["group_size"] for e in entries if type(e.get("group_size")) is int]
         world = max(sizes, default=0)
-        for entry in entries:  # a group without ranks is everybody
+        for entry in entries:  # a group without ranks means all ranks
             if entry.get("ranks") == [] and 0 < world <= 1 << 22:
                 groups[str(entry.get("pg_name", ""))] = tuple(range(world))
             if str(entry.get("pg_name", "")) in groups and "backend_id" in entry:
@@ -83,11 +83,11 @@ def facts_of(
     attributes: dict[str, Any],
     groups: dict[str, tuple[int, ...]],
 ) -> OpFacts:
-    """What is known of an op.
+    """Facts about an op.
 
     Args:
-        name: of the op.
-        inputs: values, shapes and types, as the file has them.
+        name: name of the op.
+        inputs: values, shapes and types, as in the file.
         attributes: by name.
         groups: process group's name -> ranks.
     """
@@ -121,7 +121,7 @@ def facts_of(
 
 
 def _recorded(name: str, inputs: dict[str, Any], groups: dict[str, tuple[int, ...]]) -> OpFacts:
-    """Before 1.1.1 the collective's name and group stand among the inputs' values."""
+    """Before 1.1.1 the collective's name and group are among the inputs' values."""
     values, shapes, types = (inputs.get(key) for key in ("values", "shapes", "types"))
     found = old_record(values, shapes, types)
     if found is None or not isinstance(shapes, list) or not isinstance(types, list):

@@ -1,9 +1,9 @@
-"""What the ops of a PyTorch execution trace do with memory: storages, bytes, reads and writes.
+"""Memory accesses of the ops of a PyTorch execution trace: storages, bytes, reads and writes.
 
-The idea: every tensor in the trace is [tensor, storage, offset, elements, bytes of one, device];
-which ones an op writes its schema marks with ``!`` (``Tensor(a!) self``), c10d's ops, whose schemas
-do not say it, by a table.  Ops with equal shapes, strides and types share a *plan*, which says
-where among their values the tensors are; only those are looked at op by op.
+The idea: every tensor in the trace is [tensor, storage, offset, elements, bytes of one, device]; an
+op's schema marks those that it writes with ``!`` (``Tensor(a!) self``); a table has those of c10d's
+ops, whose schemas lack the mark.  Ops with equal shapes, strides and types share a *plan* with the
+positions of tensors among their values; only the tensors are read op by op.
 
     builder = AccessesBuilder()
     plan = builder.plan("aten::mm", schema, inputs, outputs)
@@ -21,27 +21,29 @@ from flint.converters.profilers.torch_ops import UNDEFINED, dtype_of, shape_of
 from flint.graph.tensor_types import DTYPE_BITS, TensorType
 from flint.post_execution.storages import EVERYTHING, HIDDEN, Access, reach_of
 
-#: c10d's ops whose first argument is where the result goes; of the others' it is changed in place.
+#: c10d's ops whose first argument receives the result; for the others it is changed in place.
 _RESULT_FIRST = re.compile(r"_?(allgather|reduce_scatter|alltoall|gather|scatter|recv)")
 _ONLY_READ = ("c10d::send", "c10d::barrier")
-#: Ops that need no byte of what they change, which their schemas do not say.  They still come after
-#: what wrote it before, which may run on another stream.
+#: Ops that need no byte of what they change, which their schemas do not show.  They still wait for
+#: earlier writers, which may run on another stream.
 _OVERWRITES = re.compile(
     r"aten::(_foreach_)?"
     r"(copy|zero|fill|normal|log_normal|uniform|bernoulli|random|exponential|geometric|cauchy)_$"
 )
 #: Arguments that are written without being read.
 _OUT = re.compile(r"\bout\d*$")
-#: Numbers in a tensor's entry.
+#: Number of values in a tensor's entry.
 _FIELDS = 6
 _MAX_TENSORS = 100_000
-#: Larger than anything that a tensor's entry counts.
+#: Larger than any valid value in a tensor's entry.
 _LARGEST = 1 << 48
 _TYPES = re.compile(r"Tensor\(((?:[^()]|\([^()]*\))*)\)")
 
 
 class _Use(NamedTuple):
-    """Whether a tensor is needed as it was, whether its bytes are read, whether it is written."""
+    """Whether a tensor's old content is needed, whether its bytes are read, whether it is
+    written.
+    """
 
     read: bool
     counted: bool
@@ -50,16 +52,16 @@ class _Use(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Slot:
-    """What is known of a tensor without its storage; equal ones are one object.
+    """What is known about a tensor without its storage; equal ones are one object.
 
     Attributes:
-        kind: element type, as the file has it.
-        use: what the op does with it.
-        shape: None where the file has none.
-        dtype: element type by its StableHLO name; "" where it has none.
-        reach: from its first element to its last one, in elements; None where that is not known.
+        kind: element type, as in the file.
+        use: how the op uses it.
+        shape: None if not recorded.
+        dtype: element type by its StableHLO name; "" if it has none.
+        reach: from its first element to its last one, in elements; None if unknown.
         types: its type by its bytes.
-        known: what is done with it by storage, offset, elements and bytes of one.
+        known: its accesses by storage, offset, elements and bytes of one.
     """
 
     kind: str
@@ -74,7 +76,7 @@ class _Slot:
         """First byte in its storage and past the last one.
 
         Args:
-            offset, count: of elements.
+            offset, count: offset and number of elements.
             size: bytes of one.
         """
         low = min(offset * size, EVERYTHING)
@@ -85,7 +87,7 @@ class _Slot:
         return low, min(low + (self.reach + 1) * size, EVERYTHING)
 
     def type_of(self, total: int) -> TensorType:
-        """Its type if it has so many bytes."""
+        """Its type if it has that many bytes."""
         found = self.types.get(total)
         if found is None:
             plain = self.shape is None or self.dtype not in DTYPE_BITS
@@ -95,7 +97,7 @@ class _Slot:
 
 
 class _Listed(NamedTuple):
-    """A list of tensors, nested as it may be."""
+    """A list of tensors, possibly nested."""
 
     shapes: Any
     strides: Any
@@ -104,7 +106,7 @@ class _Listed(NamedTuple):
 
 
 class Side(NamedTuple):
-    """Shapes, types and strides of a node's inputs or outputs, as the file has them."""
+    """Shapes, types and strides of a node's inputs or outputs, as in the file."""
 
     shapes: Any
     types: Any
@@ -112,7 +114,7 @@ class Side(NamedTuple):
 
 
 _Places: TypeAlias = tuple[tuple[int, _Slot | _Listed], ...]
-#: Where the tensors of inputs and outputs are among the values, by place: they, and lists of such.
+#: Positions of tensors, and of lists of tensors, among the values of inputs and outputs.
 Plan: TypeAlias = tuple[_Places, _Places]
 
 
@@ -120,7 +122,7 @@ class AccessesBuilder:
     """Makes accesses, equal ones once.
 
     Attributes:
-        on_device: whether a tensor of any lies on a GPU.
+        on_device: whether any tensor is on a GPU.
     """
 
     def __init__(self) -> None:
@@ -129,7 +131,7 @@ class AccessesBuilder:
         self._schemas: dict[str, tuple[frozenset[int], frozenset[int]]] = {}
 
     def plan(self, name: str, schema: str, inputs: Side, outputs: Side) -> Plan:
-        """The plan of ops of a name, a schema ("" where there is none), and such tensors."""
+        """The plan of ops with a name, a schema ("" if there is none), and these tensors."""
         written, only = self._marks(name, schema)
         overwrites = _OVERWRITES.match(name) is not None
         sides: list[_Places] = []
@@ -151,11 +153,11 @@ class AccessesBuilder:
         return sides[0], sides[1]
 
     def accesses(self, plan: Plan, inputs: object, outputs: object) -> tuple[Access, ...]:
-        """What an op of the plan does with memory.
+        """The memory accesses of an op of the plan.
 
         Args:
-            plan: of its name, shapes and types.
-            inputs, outputs: values of its arguments and results, as the file has them.
+            plan: the plan for its name, shapes and types.
+            inputs, outputs: values of its arguments and results, as in the file.
         """
         found: dict[int, Access] = {}  # equal ones are one object
         for values, places in ((inputs, plan[0]), (outputs, plan[1])):
@@ -170,7 +172,7 @@ class AccessesBuilder:
                     _, storage, offset, count, size, _ = entry = values[place]
                     access = slot.known.get((storage, offset, count, size))
                 except (TypeError, ValueError, IndexError):
-                    continue  # a value that is no tensor
+                    continue  # a value that is not a tensor
                 if access is None:
                     access = self._new(slot, entry)
                     if access is None:
@@ -274,7 +276,7 @@ def _is_tensor(value: object) -> bool:
 
 
 def _flat(value: object, shape: Any, strides: Any) -> Iterator[tuple[list[Any], Any, Any]]:
-    """(entry, shape, strides) of the tensors of a list, nested as it may be."""
+    """(entry, shape, strides) of the tensors of a possibly nested list."""
     if not isinstance(value, list):
         return
     if _is_tensor(value):

@@ -1,8 +1,8 @@
 """The nodes of a PyTorch execution trace, as columns in the order of the file.
 
-The idea: nodes are decoded straight into structs, their shapes and types left as text.  Nodes that
-are alike in name, schema and that text share what is known of them; what is looked at node by node
-is only their numbers and which storages their tensors are in.
+The idea: nodes are decoded directly into structs, with shapes and types left as text.  Nodes with
+equal name, schema and text share their facts; only their numbers and the storages of their tensors
+are read node by node.
 
     nodes = read_nodes(JsonTrace.read(Path("et.json")))
     nodes.facts[nodes.fact[0]].kind, nodes.tensors[0]
@@ -28,7 +28,7 @@ from flint.observed.rows import MAX_ROWS
 from flint.post_execution.storages import Access
 
 _EXPECTED = "a node without id, inputs or attrs as the schemas from 1.0.1 on have them"
-#: Beyond this a count of the profiler's is none; sums stay within 64 bits.
+#: Larger counts of the profiler are not believed, so that sums stay within 64 bits.
 _LATEST = 1 << 62
 _NOTHING = msgspec.Raw(b"null")
 
@@ -53,7 +53,7 @@ class _Attribute(msgspec.Struct, gc=False):
 
 
 class _Node(msgspec.Struct, gc=False):
-    """A node; what follows ``attrs`` stood there in schema 1.0.1, where both sides were lists."""
+    """A node; the fields after ``attrs`` are from schema 1.0.1, where both sides were lists."""
 
     id: _Number
     inputs: _Side | list[Any]
@@ -72,7 +72,7 @@ class _Node(msgspec.Struct, gc=False):
 
 
 def _modern(node: _Node) -> tuple[_Side, _Side, int, list[_Attribute]]:
-    """Inputs, outputs, the node around it and the attributes of a node of schema 1.0.1."""
+    """Inputs, outputs, the enclosing node and the attributes of a node of schema 1.0.1."""
     return (
         _Side(node.inputs, node.input_shapes, node.input_types),
         _Side(node.outputs, node.output_shapes, node.output_types),
@@ -82,13 +82,13 @@ def _modern(node: _Node) -> tuple[_Side, _Side, int, list[_Attribute]]:
 
 
 class _Told:
-    """Finds the attributes that every node has, nearly always in the same places."""
+    """Finds the attributes that every node has, nearly always at the same positions."""
 
     def __init__(self) -> None:
         self._take = itemgetter(0, 0, 0)
 
     def of(self, attributes: list[_Attribute]) -> tuple[Any, Any, Any]:
-        """The values of ``_TOLD``, None of what a node does not have."""
+        """The values of ``_TOLD``, None for those that a node lacks."""
         try:
             record, thread, schema = self._take(attributes)
         except IndexError:
@@ -107,20 +107,20 @@ class _Told:
 
 @dataclass(slots=True, eq=False)
 class Nodes:
-    """Columns, one entry per node; what is of several nodes stands in a table.
+    """Columns, one entry per node; values of several nodes are in tables.
 
     Attributes:
-        id, outer: numbers of the node and of the one around it.
+        id, outer: numbers of the node and of the enclosing one.
         order: when it began, as a count.
-        record: the profiler's number of it, -1 without.
-        thread: that it ran on.
-        name: of the op.
+        record: the profiler's number for it, -1 without.
+        thread: the thread that it ran on.
+        name: name of the op.
         fact: index into ``facts``.
-        tensors: what it does with memory.
-        facts: what is known of ops.
+        tensors: its memory accesses.
+        facts: facts about ops.
         groups: process group's name -> ranks.
-        world: number of ranks; None where the trace does not say.
-        on_device: whether a tensor of any lies on a GPU.
+        world: number of ranks; None if not recorded.
+        on_device: whether any tensor is on a GPU.
     """
 
     id: list[int] = field(default_factory=list)
@@ -139,13 +139,13 @@ class Nodes:
 
 @dataclass(slots=True, frozen=True)
 class _Alike:
-    """What nodes of one name, schema, shapes and types share.
+    """Shared facts of nodes with the same name, schema, shapes and types.
 
     Attributes:
         name: one object for all.
-        fact: index of the op's facts; -1 of those that the process groups tell more of.
-        plan: where their tensors are.
-        sides: of inputs and outputs.
+        fact: index of the op's facts; -1 for those that the process groups complete.
+        plan: positions of their tensors.
+        sides: sides of inputs and outputs.
     """
 
     name: str
@@ -161,15 +161,15 @@ def read_nodes(
 
     Args:
         trace: the file.
-        stated: ranks of process groups that it names and does not list.
+        stated: ranks of process groups that it names but does not list.
 
     Raises:
-        FlintError: it is no such trace, cut off or damaged.
+        FlintError: it is not such a trace, or is cut off or damaged.
     """
     found, builder = Nodes(), AccessesBuilder()
     facts: dict[OpFacts, int] = {}
     alike: dict[tuple[str, str, bytes], _Alike] = {}
-    # Kept whole until the process groups are known, which any node may list.
+    # Kept complete until the process groups are known, which any node may list.
     untold: list[tuple[int, str, dict[str, Any], dict[str, Any]]] = []
     by_values: dict[str, bool] = {}
     told, accesses = _Told(), builder.accesses
@@ -237,7 +237,7 @@ def _alike(
 
 
 def _plain(values: object) -> bytes:
-    """Arguments but for tensors, which have a number each."""
+    """Arguments except tensors, which have a number each."""
     listed = values if isinstance(values, list) else []
     return repr(
         [item for item in listed if not (isinstance(item, list) and len(item) == 6)]
@@ -245,7 +245,7 @@ def _plain(values: object) -> bytes:
 
 
 def _count(number: object) -> int:
-    """A count of the profiler's, -1 where there is none."""
+    """A count of the profiler's, -1 if there is none."""
     return number if type(number) is int and 0 <= number < _LATEST else -1
 
 

@@ -1,8 +1,8 @@
 """PyTorch execution traces (``ExecutionTraceObserver``) -> observed ops.
 
-The idea: a node is an op that ran, with all its tensors; ``ctrl_deps`` is the op around it, and
+The idea: a node is an op that ran, with all its tensors; ``ctrl_deps`` is the enclosing op, and
 ``rf_id`` counts the ops in the order in which they began.  There are no times in it.  Schemas 1.0.1
-to 1.1.1 are known; what an older one writes elsewhere is refused rather than misread.
+to 1.1.1 are known; older ones are refused rather than misread.
 
     observe(Path("et.json")).rows(rank=0, step=1)
 """
@@ -28,7 +28,7 @@ _OLDEST, _NEWEST = (1, 0, 1), (1, 1, 1)
 _RANK = re.compile(r"(?:rank[-_.]?|[-_](?=\d+$))(\d{1,7})", re.IGNORECASE)
 _NO_STEPS = "no ProfilerStep in the trace: all of it is treated as one step"
 _AFTER = "ops that the observer records inside a collective: treated as following it"
-#: Ops that are never inside of a collective.
+#: Ops that are never inside a collective.
 _AFTER_COLLECTIVES = ("aten::", "c10d::", "_c10d_functional::")
 
 
@@ -36,7 +36,7 @@ def observe(path: Path) -> Observed:
     """The ops of an execution trace, gzip allowed.
 
     Raises:
-        FlintError: it is not such a file, of an unknown schema, cut off or damaged.
+        FlintError: it is not such a file, or has an unknown schema, or is cut off or damaged.
     """
     return linked(path)[0]
 
@@ -44,11 +44,11 @@ def observe(path: Path) -> Observed:
 def linked(
     path: Path, stated: Mapping[str, tuple[int, ...]] | None = None
 ) -> tuple[Observed, Accesses]:
-    """The ops, and what each does with memory (see ``observe``).
+    """The ops, and the memory accesses of each (see ``observe``).
 
     Args:
         path: the file.
-        stated: ranks of process groups that it names and does not list.
+        stated: ranks of process groups that it names but does not list.
     """
     trace = JsonTrace.read(path)
     nodes = read_nodes(trace, stated or {})
@@ -98,7 +98,7 @@ def _check(path: Path, schema: str) -> None:
 
 
 def _rank(path: Path) -> int | None:
-    """The rank by the file's name; nothing in the file says it."""
+    """The rank from the file's name, because the file does not contain it."""
     named = _RANK.search(path.name.removesuffix(".gz").removesuffix(".json"))
     return int(named[1]) if named else None
 
@@ -116,7 +116,7 @@ def _steps(nodes: Nodes, order: Ints) -> tuple[Ints, tuple[str, ...]]:
 
 
 def _parents(nodes: Nodes, order: Ints, path: Path, notes: dict[str, int]) -> Ints:
-    """The row around each row, -1 for none."""
+    """The enclosing row of each row, -1 for none."""
     rows = order.tolist()
     outer = [nodes.outer[row] for row in rows]
     names = [nodes.name[row] for row in rows]
@@ -132,19 +132,19 @@ def _parents(nodes: Nodes, order: Ints, path: Path, notes: dict[str, int]) -> In
         for i, (name, node) in enumerate(zip(names, outer, strict=True)):
             if node in collectives and name.startswith(_AFTER_COLLECTIVES):
                 # An annotation of gloo that ends on another thread mixes up the observer's stack:
-                # what follows the collective on its own thread is said to be inside of it.
+                # later ops on the collective's own thread are recorded as inside it.
                 notes[_AFTER] = notes.get(_AFTER, 0) + 1
                 outer[i] = running.get(i, _outside(node, collectives, around, path))
     found = np.array([number.get(node, -1) for node in outer], np.int64)
-    found[found >= np.arange(len(found))] = -1  # what begins later is not around it
+    found[found >= np.arange(len(found))] = -1  # an op that begins later does not enclose it
     return found
 
 
 def _running(nodes: Nodes, order: Ints, collectives: set[int]) -> dict[int, int]:
-    """The innermost node that a row's own thread was in when it began, but for collectives.
+    """The innermost node on a row's own thread when it began, except collectives.
 
-    Rows are in order of begin; the file has them as they ended: what begins later and ends earlier
-    is inside.
+    Rows are in order of start; the file has them in order of end: an op that begins later and ends
+    earlier is inside.
     """
     found: dict[int, int] = {}
     stacks: dict[int, list[int]] = {}
@@ -160,7 +160,7 @@ def _running(nodes: Nodes, order: Ints, collectives: set[int]) -> dict[int, int]
 
 
 def _outside(node: int, collectives: set[int], outer_of: dict[int, int], path: Path) -> int:
-    """The innermost node around a collective that is none itself."""
+    """The innermost node around a collective that is not a collective."""
     passed: set[int] = set()
     while node in collectives:
         if node in passed:

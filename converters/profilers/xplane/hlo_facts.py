@@ -1,7 +1,7 @@
-"""What is known of each instruction of an executed HLO module, by its name.
+"""Facts about each instruction of an executed HLO module, by its name.
 
-The idea: an instruction that calls a fused computation stands for what is in there: the
-contractions and collectives one by one, and the rest as one op.
+The idea: an instruction that calls a fused computation is replaced by its content: the contractions
+and collectives one by one, and the rest as one op.
 
     facts_of(program, "all-reduce.3", rank=0)
 """
@@ -31,10 +31,10 @@ _MAX_DEPTH = 64
 
 
 def facts_of(program: Program, name: str, rank: int) -> tuple[OpFacts, ...]:
-    """What an executed instruction did; () where the module has none of that name.
+    """What an executed instruction did; () if the module has none of that name.
 
     Raises:
-        FlintError: groups or types that make no sense.
+        FlintError: invalid groups or types.
     """
     instruction = program.by_name.get(name)
     if instruction is None:
@@ -50,7 +50,7 @@ def facts_of(program: Program, name: str, rank: int) -> tuple[OpFacts, ...]:
 
 
 def _inside(program: Program, instruction: Any, depth: int) -> list[Any]:
-    """Contractions and collectives in the computations that a fusion or a call stands for."""
+    """Contractions and collectives in the computations of a fusion or a call."""
     if instruction.opcode not in ("fusion", "call", "async-start") or depth > _MAX_DEPTH:
         return []
     found = []
@@ -78,9 +78,9 @@ def _facts(program: Program, instruction: Any, rank: int, name: str) -> OpFacts:
         for tensor in program.tensors(program.by_id[number])
     ]
     if kind == OpClass.CONVOLUTION and instruction.opcode == "custom-call":
-        operands = operands[:2]  # a bias and what is added come behind
+        operands = operands[:2]  # a bias and added values come after them
     place = program.place(instruction)
-    if not place.file and not place.name:  # an op that a fusion was built around
+    if not place.file and not place.name:  # the op that a fusion was built around
         place = program.place(program.by_name[name])
     source = f"{place.file}:{place.line}" if place.file else ""
     origin = origin_of(source_of(place))
@@ -109,7 +109,9 @@ def _facts(program: Program, instruction: Any, rank: int, name: str) -> OpFacts:
 def _convolved(
     program: Program, instruction: Any, operands: Sequence[TensorType]
 ) -> tuple[int, ...]:
-    """What a convolution makes and its FLOPs; () of a library's, whose window is elsewhere."""
+    """A convolution's number of results and its FLOPs; () for a library's, whose window is
+    elsewhere.
+    """
     if instruction.opcode != "convolution":
         return ()
     op = Op("convolution", (), (), convolution(instruction, program.context))
@@ -119,7 +121,7 @@ def _convolved(
 
 
 def _reduction(program: Program, instruction: Any, kind: OpClass) -> str:
-    """The op of a reduction of one op, conversions left aside."""
+    """The op of a one-op reduction, ignoring conversions."""
     if kind not in (OpClass.ALL_REDUCE, OpClass.REDUCE_SCATTER):
         return ""
     names = [
@@ -133,7 +135,7 @@ def _reduction(program: Program, instruction: Any, kind: OpClass) -> str:
 
 
 def _group(program: Program, instruction: Any, kind: OpClass, rank: int) -> tuple[int, ...]:
-    """The ranks of a collective's group; of a permute, whom the rank sends to."""
+    """The ranks of a collective's group; for a permute, the rank's target."""
     if kind in (OpClass.COLLECTIVE_PERMUTE, OpClass.SEND, OpClass.RECV):
         pairs = [(pair.source, pair.target) for pair in instruction.source_target_pairs]
         return tuple(target for source, target in pairs if source == rank)
@@ -147,7 +149,7 @@ def _group(program: Program, instruction: Any, kind: OpClass, rank: int) -> tupl
     return tuple(sorted(groups.members(rank).tolist()))
 
 
-#: Beginning of a custom call's target -> what it computes.
+#: Prefix of a custom call's target -> what it computes.
 _LIBRARIES = (
     ("__cublas$triangularSolve", OpClass.OTHER),
     ("__cublas$", OpClass.GEMM),
@@ -163,7 +165,7 @@ def library_class(target: str) -> OpClass:
 
 
 def _library_dot(config: str, operands: Sequence[TensorType]) -> tuple[Gemm, ...] | None:
-    """The product of a call of cuBLAS, whose dims stand in its configuration."""
+    """The product of a cuBLAS call, whose dims are in its configuration."""
     try:
         entries = json.loads(config)
         entries = entries.get("gemm_backend_config", entries)

@@ -1,7 +1,7 @@
-"""How often the bodies of an executed module's loops ran, by what the profiler saw of them.
+"""How often the bodies of an executed module's loops ran, from the profile.
 
-The idea: every instruction of a body runs once in each iteration.  Where a profiler sees nothing of
-a body, the compiler's own count says how often it runs each time that the loop does.
+The idea: every instruction of a body runs once in each iteration.  If a profiler records nothing of
+a body, the compiler's own count gives its runs per run of the loop.
 
     iterations(program, {(0, 1): Counter({"while.1": 2, "tanh.2": 8})})     # {(0, 1): (8,)}
 """
@@ -23,10 +23,10 @@ from flint.observed.columns import Iterated
 def iterations(
     program: Program, ran: Mapping[tuple[int, int], Counter[str]]
 ) -> tuple[Iterated, ...]:
-    """Per rank and step, how often each loop's body ran.
+    """How often each loop's body ran, by rank and step.
 
     Args:
-        program: what was executed.
+        program: the executed program.
         ran: how often each instruction ran, by rank and step.
     """
     loops = [
@@ -45,7 +45,7 @@ def iterations(
 
 
 def _trips(loop: Any, context: Context) -> int:
-    """Iterations each time that a loop runs, as the compiler has proved; 0 unknown."""
+    """Iterations per run of a loop, as proved by the compiler; 0 if unknown."""
     try:
         found = while_loop(loop, context)
     except (ValueError, LookupError, DecodeError):

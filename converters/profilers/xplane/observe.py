@@ -1,7 +1,7 @@
 """Profile folders of JAX (xplane files) -> observed ops: which HLO ops every device has executed.
 
-The idea: the events name HLO ops; shapes, groups and source lines stand in the HLO module.  A
-fusion is opened: what it contracts counts.
+The idea: the events name HLO ops; shapes, groups and source lines are in the HLO module.  A fusion
+is opened: its contractions count.
 
     observe(Path("profile/")).rows(rank=3, step=0)
 """
@@ -28,7 +28,7 @@ from flint.observed.classes import OpClass, hlo_class
 from flint.observed.columns import Fault, Functions, Observed, OpFacts, Taken
 from flint.stablehlo.sources.phases import source_of
 
-#: What parts of a damaged program raise where they are looked at.
+#: Exceptions from reading parts of a damaged program.
 _DAMAGED = (ValueError, LookupError, RecursionError, DecodeError)
 
 
@@ -37,12 +37,12 @@ def observe(path: Path, program: tuple[str, int] | None = None) -> Observed:
 
     Args:
         path: the folder or file.
-        program: name of the program that is asked for, and the number of those of that name that
-            ran before; without, the one that took most time.
+        program: name of the requested program, and the number of those of that name that ran
+            before; by default the one that took most time.
 
     Raises:
-        FlintError: no such file in the folder, several runs', several hosts' that do not name
-            their devices, a damaged one, or one without any HLO op.
+        FlintError: no such file in the folder, files of several runs, of several hosts that do not
+            name their devices, a damaged file, or one without HLO ops.
     """
     try:
         return _observed(path, program)
@@ -72,7 +72,7 @@ def _observed(path: Path, program: tuple[str, int] | None) -> Observed:
         if not inside:
             rows.note("ops that are missing from the HLO in the trace")
         for place, facts in enumerate(inside):
-            # A fusion of several products took its time for all of them together.
+            # A fusion's time is that of all its products together.
             share = duration * (place + 1) // len(inside) - duration * place // len(inside)
             rows.add(facts, rank=rank, step=step, start=start, duration=share, end=event.end)
         if name not in products:
@@ -98,7 +98,7 @@ def _observed(path: Path, program: tuple[str, int] | None) -> Observed:
 
 
 def _functions(program: Program, ran: dict[tuple[int, int], Counter[str]]) -> tuple[Functions, ...]:
-    """The element-wise ops on floats inside of what ran, each with its layer."""
+    """The element-wise ops on floats inside the executed ops, each with its layer."""
     of: dict[str, frozenset[tuple[str, str]]] = {}
     for name in {name for counts in ran.values() for name in counts}:
         instruction = program.by_name.get(name)
@@ -134,7 +134,7 @@ def _taken(
     ran: dict[tuple[int, int], Counter[str]],
     known: dict[tuple[str, int], tuple[OpFacts, ...]],
 ) -> Iterator[Taken]:
-    """What each conditional chose, and what it could choose from."""
+    """The branch that each conditional took, and its possible branches."""
     names = in_branches(program)
     inside: dict[tuple[str, int], tuple[OpFacts, ...]] = {}
     for one in taken(program, ran):
@@ -150,7 +150,7 @@ def _taken(
 
 
 def _converted(inside: tuple[OpFacts, ...], program: Program) -> tuple[OpFacts, ...]:
-    """The facts of an instruction, of what must match also what its operands were before."""
+    """The facts of an instruction; for those that must match, also its operands' earlier types."""
     name = inside[0].name if inside else ""
     if not any(map(_reads_wider, inside)):
         return inside
@@ -180,7 +180,7 @@ def _uneven(
 ) -> Iterator[Fault]:
     """Instructions that ran another number of times than most of their computation.
 
-    Compilers may do a computation's other work in another place, but what communicates runs.
+    Compilers may move a computation's other work, but communications run.
     """
     program = profile.program
     communicate: dict[int, list[str]] = defaultdict(list)

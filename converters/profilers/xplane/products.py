@@ -2,9 +2,9 @@
 
 The idea: a product without a sum (an outer product, a scaled matrix) becomes a multiplication of
 two broadcasts, with the product's name or none at all; a product of vectors becomes a
-multiplication, which has no name, and a sum, which has the product's.  Both are fused with what
-stands around them.  Their sizes are read from the HLO itself: how many elements each side of the
-multiplication has before it is repeated.
+multiplication, which has no name, and a sum, which has the product's.  Both are fused with
+neighbouring ops.  Their sizes are read from the HLO itself: the number of elements of each side of
+the multiplication before it is repeated.
 
     Multiplied(program).of("broadcast_multiply_fusion")    # gemms (1, 64, 32, 1)
 """
@@ -26,13 +26,13 @@ from flint.stablehlo.sources.phases import source_of
 _MAX_DEPTH = 64
 #: How JAX names a matrix product; XLA joins the names of merged ops by semicolons.
 _PRODUCT = "/dot_general"
-#: A side of a multiplication is looked at through these: they change neither how many elements
-#: there are nor what they are worth.
+#: Ops that are looked through on a side of a multiplication: they change neither the number of
+#: elements nor their values.
 _SAME = frozenset({"bitcast", "reshape", "transpose", "copy", "convert"})
 
 
 class Multiplied:
-    """Multiplications of a module that were matrix products."""
+    """Multiplications in a module that were matrix products."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -40,9 +40,9 @@ class Multiplied:
     def of(self, name: str) -> tuple[OpFacts, ...]:
         """The products that an executed instruction computes by multiplying.
 
-        Each is of the class of element-wise work, which it is, and has its ``gemms``: (batch, m, n,
-        1), or (batch, 1, 1, k) of a product of vectors.  Where the sum is not named, or is one with
-        another sum, that is (elements, 1, 1, 0).
+        Each has the class of element-wise work and its ``gemms``: (batch, m, n, 1), or (batch, 1,
+        1, k) for a product of vectors.  If the sum is not named, or was joined with another sum,
+        that is (elements, 1, 1, 0).
 
         Raises:
             FlintError: damaged HLO.
@@ -76,7 +76,7 @@ class Multiplied:
                 if len(batches) == 1 and (batch := batches.pop()) and total % batch == 0:
                     size = batch, 1, 1, total // batch
             elif size is not None and min(size[1:3]) == 1:
-                return None  # any multiplication by something that is repeated
+                return None  # any multiplication by a repeated value
         if size is None:
             return None
         return OpFacts(
@@ -86,7 +86,7 @@ class Multiplied:
         )  # fmt: skip
 
     def _batch(self, sum_: Any) -> int:
-        """Elements of a sum that is a product's and no other's; 0 of others."""
+        """Elements of a sum that belongs only to a product; 0 for others."""
         found = self._program.tensor(sum_)
         names = self._program.place(sum_).name.split(";")
         alone = all(name.endswith(_PRODUCT) for name in names)
@@ -111,7 +111,7 @@ class Multiplied:
         return math.prod(found.shape) if found is not None else 0
 
     def _summed(self, instruction: Any, seen: set[int]) -> list[Any]:
-        """The sums that a value goes into; none where it goes anywhere else as well."""
+        """The sums that read a value; none if anything else reads it."""
         found: list[Any] = []
         for user in self._program.readers(instruction, seen):
             if user.opcode == "reduce":

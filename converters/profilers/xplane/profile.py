@@ -1,8 +1,8 @@
-"""Profile folders of JAX (xplane files) -> the program that they are about, and what ran of it.
+"""Profile folders of JAX (xplane files) -> the profiled program, and its executed ops.
 
-The idea: the events name HLO ops; the HLO modules stand in the same file, in a plane that
-``jax.profiler.ProfileData`` does not show, so that a schema of our own reads it.  Of several hosts'
-files the events are put together.
+The idea: the events name HLO ops; the HLO modules are in the same file, in a plane that
+``jax.profiler.ProfileData`` does not show, so our own schema reads it.  Events from several hosts'
+files are combined.
 
     profile_of(Path("profile/")).events[0].hlo
 """
@@ -25,15 +25,15 @@ from flint.hlo.messages import parse_module
 from flint.host.packed_files import check_all_plain
 from flint.observed.rows import ObservedRows
 
-#: The number of the first device of each of several hosts' files: of files, backends and world.
+#: The number of the first device in each of several hosts' files, from files, backends and world.
 FirstDevices: TypeAlias = Callable[[Sequence[Path], set[str], int | None], list[int]]
 
 
 class Profile(NamedTuple):
-    """The program that a profile is about, and what ran of it.
+    """The profiled program, and its executed ops.
 
     Attributes:
-        rows: for the notes, and for rows to come.
+        rows: for notes, and for rows to be added.
         proto: its serialised HLO.
         program: the same, by instruction.
         events: one per op that ran, in order, kernels of an op joined.
@@ -50,11 +50,11 @@ class Profile(NamedTuple):
 def profile_of(
     path: Path, asked: tuple[str, int] | None = None, first_devices: FirstDevices = hosts_of
 ) -> Profile:
-    """What a profile folder or file says of a program.
+    """The program in a profile folder or file.
 
     Args:
-        path, asked: as of ``observe``; errors, too.
-        first_devices: of each host's file the number of its first device.
+        path, asked: as in ``observe``; also the errors.
+        first_devices: the number of the first device in each host's file.
     """
     files = profile_files(path)
     rows = ObservedRows(str(path))
@@ -85,7 +85,7 @@ def profile_of(
 
 
 class _Host(NamedTuple):
-    """One file: the program that it is about, and the events of that by device."""
+    """One file: its program, and the program's events by device."""
 
     proto: bytes
     program: Program
@@ -94,9 +94,9 @@ class _Host(NamedTuple):
 
 
 def _common(hosts: list[list[Event]]) -> tuple[str, int] | None:
-    """Of several hosts the program that all ran and that took most time; None of one host.
+    """With several hosts, the program that all ran and that took most time; None for one host.
 
-    A host may be busy with another one that only it runs.
+    A host may also run another program that only it runs.
     """
     spent: list[Counter[str]] = []
     for events in hosts if len(hosts) > 1 else ():
@@ -147,10 +147,10 @@ def profile_files(path: Path) -> list[Path]:
 
 
 def begun_runs(events: list[Event], program: Program) -> list[Event]:
-    """Events with the number of their run, for backends that tell none.
+    """Events with the number of their run, for backends that do not record it.
 
-    What stands in the module's entry runs once per run, so that each time that the first of these
-    ops begins on a device, a run begins.
+    Ops in the module's entry run once per run, so each time the first of these ops begins on a
+    device, a run begins.
     """
     if any(event.run >= 0 for event in events):
         return events
@@ -173,7 +173,7 @@ def begun_runs(events: list[Event], program: Program) -> list[Event]:
 def _joined(events: list[Event]) -> list[Event]:
     """One event per op that ran: kernels of an op that follow each other are joined.
 
-    An op of a loop runs again when a kernel of it comes a second time.
+    An op in a loop runs again when one of its kernels occurs a second time.
     """
     found: list[Event] = []
     last: dict[tuple[int, str], tuple[int, set[str]]] = {}
@@ -194,7 +194,7 @@ def _joined(events: list[Event]) -> list[Event]:
 
 
 def asked_events(file: Path, events: list[Event], asked: tuple[str, int]) -> list[Event]:
-    """The events of a program by its name and its place among those of that name, by time."""
+    """The events of a program, by its name and its position in time among those of that name."""
     name, number = asked
     begun: dict[str, int] = {}
     for event in events:
@@ -209,7 +209,7 @@ def asked_events(file: Path, events: list[Event], asked: tuple[str, int]) -> lis
 
 
 def chosen_program(file: Path, events: list[Event], protos: dict[str, bytes]) -> tuple[str, bytes]:
-    """The program that the trace is about: the one with the most time among those with HLO."""
+    """The profiled program: the one with the most time among those with HLO."""
     spent: dict[str, int] = {}
     for event in events:
         spent[event.program] = spent.get(event.program, 0) + event.duration

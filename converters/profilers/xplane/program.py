@@ -1,8 +1,8 @@
-"""An executed HLO module as instructions that know who calls and who reads them.
+"""An executed HLO module as instructions with their callers and readers.
 
-The idea: a profiler names instructions; this is the one index of them, with their types and source
-lines.  XLA puts instructions into fused computations and loops' bodies; to follow a value from its
-producer to its readers or back means to pass these borders, which is done here.
+The idea: a profiler names instructions; this is the index of them, with their types and source
+lines.  XLA puts instructions into fused computations and loop bodies; following a value from its
+producer to its readers or back means crossing these boundaries, which is done here.
 
     program = Program(parse_module(proto), "trace")
     program.readers(program.by_name["multiply.3"], set())
@@ -22,7 +22,7 @@ from flint.stablehlo.collectives.world import World
 from flint.stablehlo.read.records import SourceInfo
 
 _MAX_DEPTH = 64
-#: Ops that stand for what is in their computation.
+#: Ops that are replaced by their computation's content.
 CALLS = ("fusion", "call")
 
 
@@ -30,16 +30,16 @@ class Program:
     """Instructions of a module.
 
     Attributes:
-        name: the module's.
+        name: the module's name.
         where: the file, for errors.
         by_id, by_name: each instruction.
         computations: by id.
         entry: names of the instructions of the entry computation, which run once per run.
         root: the instruction that the entry ends with; None without an entry.
-        types: of the module.
+        types: types of the module.
         context: what attributes of instructions refer to.
-        world: ranks as the module's device assignment has them.
-        devices: number of ranks that the device assignment names; None where it has none.
+        world: ranks according to the module's device assignment.
+        devices: number of ranks in the device assignment; None if it has none.
     """
 
     def __init__(self, module: pb.HloModuleProto, where: str) -> None:
@@ -78,7 +78,7 @@ class Program:
         return [one for one in self.by_name.values() if one.opcode == opcode]
 
     def names_in(self, computation: int) -> list[str]:
-        """Names of the instructions of a computation; [] where the module has none of that id."""
+        """Names of the instructions of a computation; [] if the module has none of that id."""
         found = self.computations.get(computation)
         return [one.name for one in found.instructions] if found is not None else []
 
@@ -87,7 +87,7 @@ class Program:
         return self._home[instruction.id]
 
     def place(self, instruction: Any) -> SourceInfo:
-        """Where in the source an instruction comes from."""
+        """An instruction's place in the source."""
         numbers = self._locations.numbers
         return self._locations(numbers.setdefault(instruction.metadata, len(numbers)))
 
@@ -96,12 +96,12 @@ class Program:
         return [self.types.types[leaf] for leaf in flatten(self.types.tree(instruction.shape))]
 
     def tensor(self, instruction: Any) -> TensorType | None:
-        """The type of an instruction's result; None of a tuple."""
+        """The type of an instruction's result; None for a tuple."""
         tree = self.types.tree(instruction.shape)
         return self.types.types[tree] if isinstance(tree, int) else None
 
     def inside(self, instruction: Any, depth: int = 0) -> list[Any]:
-        """An instruction, or those that a fusion or a call stands for, in order."""
+        """An instruction, or those inside a fusion or a call, in order."""
         if instruction.opcode not in CALLS or depth > _MAX_DEPTH:
             return [instruction]
         return [
@@ -113,11 +113,11 @@ class Program:
         ]
 
     def readers(self, instruction: Any, seen: set[int]) -> list[Any]:
-        """What reads a value, in the computation it is in and behind or inside of fusions.
+        """The readers of a value, in its computation and after or inside fusions.
 
         Args:
             instruction: the value.
-            seen: instructions that are not looked at again; added to.
+            seen: instructions that are not visited again; extended here.
         """
         found: list[Any] = []
         if instruction.id in seen:
@@ -137,9 +137,9 @@ class Program:
         return found
 
     def source(self, instruction: Any) -> Any | None:
-        """The value that this one is, across one border of a fusion, a tuple or a loop.
+        """The value that this one equals, across one boundary of a fusion, a tuple or a loop.
 
-        None where a value begins: a parameter of the module, an op that computes, or a loop that
+        None at a value's origin: a parameter of the module, an op that computes, or a loop that
         changes it.
         """
         if instruction.opcode in CALLS:
@@ -165,11 +165,11 @@ class Program:
         return None
 
     def _changes(self, tuple_: Any, place: int) -> bool:
-        """Whether a loop gives itself another value at this place of what it carries.
+        """Whether a loop changes the carried value at this position.
 
         Args:
-            tuple_: a loop, or the parameter of one's body or condition; of others it is not asked.
-            place: in the tuple.
+            tuple_: a loop, or the parameter of its body or condition.
+            place: position in the tuple.
         """
         if tuple_.opcode == "parameter":
             calls = self._calls[self._home[tuple_.id]]
@@ -179,7 +179,7 @@ class Program:
         body = self.computations[tuple_.called_computation_ids[0]]
         root = self.by_id[body.root_id]
         if root.opcode != "tuple":
-            return True  # nothing is known of it
+            return True  # nothing is known about it
         value = self.by_id[root.operand_ids[place]]
         for _ in range(_MAX_DEPTH):
             if value.opcode not in ("copy", "bitcast"):
@@ -191,6 +191,6 @@ class Program:
 
 
 def _operand(call: Any, parameter: Any) -> int:
-    """Which value a call gives for a parameter."""
+    """The value that a call passes for a parameter."""
     number: int = call.operand_ids[0 if call.opcode == "while" else parameter.parameter_number]
     return number

@@ -1,7 +1,7 @@
 """Profile folders of JAX (xplane files) -> which programs ran on every device, in order.
 
-The idea: every event of an op says which program it belongs to and, on most backends, in which run
-of it; a run begins with its first event.  Which program is heavy its HLO tells.
+The idea: every event of an op names its program and, on most backends, its run; a run begins with
+its first event.  The HLO shows which programs are heavy.
 
     program_runs(Path("profile/"), ("jit_gradient", 0)).by_rank[0]
 """
@@ -35,8 +35,8 @@ def program_runs(path: Path, program: tuple[str, int]) -> ProgramRuns:
 
     Args:
         path: the folder or file.
-        program: one that ran, which says which rank each device is: name, and the number of those
-            of that name before it.
+        program: an executed program that shows each device's rank: name, and the number of those of
+            that name before it.
 
     Raises:
         FlintError: as ``observe``.
@@ -91,7 +91,7 @@ def _of_rank(events: list[Event], known: dict[str, Program | None]) -> list[Prog
 
 
 def _is_heavy(program: Program | None) -> bool:
-    """Whether it has ops each of which must match; of a program without HLO nobody knows."""
+    """Whether it has ops that must match one by one; unknown for a program without HLO."""
     return program is not None and any(
         hlo_class(item.opcode).must_match for item in program.by_name.values()
     )

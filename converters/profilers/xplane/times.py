@@ -1,6 +1,6 @@
 """Profiles of JAX -> how long each instruction of the executed program took.
 
-The idea: one program runs on all devices, so an instruction's time is its mean over the devices
+The idea: one program runs on all devices, so an instruction's time is the mean over the devices
 and, within a loop, over the iterations of one run.
 
     times = times_of(Path("profile/"), None)
@@ -17,12 +17,12 @@ from flint.converters.profilers.xplane.profile import profile_of
 from flint.errors import UsageError
 from flint.post_execution.modules import ModuleTimes
 
-#: More devices than a host has.
+#: The most devices of a host.
 _OF_A_HOST = 1 << 20
 
 
 def _apart(files: Sequence[Path], backends: set[str], _: int | None) -> list[int]:
-    """Numbers for devices that only tell them apart: which rank each is makes no mean different."""
+    """Arbitrary distinct numbers for devices, because means do not depend on their ranks."""
     return [0 if backends == {"cpu"} else host * _OF_A_HOST for host in range(1, len(files) + 1)]
 
 

@@ -1,8 +1,8 @@
-"""Element types that an executed program has beside those that it computes with.
+"""Element types of an executed program other than those that it computes with.
 
 The idea: XLA's CPU backend multiplies matrices in float32 and int32, sends floats of 8 bits as
-float16, and converts what is narrower before; the conversions stand in the executed HLO, maybe in
-another fusion or in front of a loop.  What the program is called with and returns keeps its type.
+float16, and converts narrower values first; the conversions are in the executed HLO, perhaps in
+another fusion or before a loop.  The program's arguments and results keep their types.
 
     narrower(program, program.by_name["dot.3"])      # (("f16", "f8E4M3FN"), ())
 """
@@ -17,7 +17,7 @@ from flint.graph.tensor_types import DTYPE_BITS
 from flint.observed.columns import Tensor
 
 _MAX_STEPS = 256
-#: A value is followed back through these, by their first operand: they move it and no more.
+#: A value is followed back through the first operand of these ops, which only move it.
 _MOVES = frozenset(
     {
         "convert", "bitcast", "reshape", "transpose", "copy", "broadcast", "slice", "pad",
@@ -28,10 +28,10 @@ _CONVERTED = ("f8", "f16", "bf16", "f32", "f64", "i4", "ui4", "i8", "ui8", "i16"
 
 
 def narrower(program: Program, reader: Any) -> tuple[tuple[str, ...], ...]:
-    """Narrower types that the operands of a product or a collective had on their way.
+    """Narrower types that the operands of a product or a collective had before.
 
     Args:
-        program: where from.
+        program: the program.
         reader: the instruction.
 
     Returns:
@@ -56,7 +56,7 @@ def _on_its_way(program: Program, number: int) -> tuple[str, ...]:
 
 
 def parameters(program: Program) -> tuple[Tensor, ...]:
-    """The tensors that a module is called with."""
+    """The argument tensors of a module."""
     found = [program.by_name[name] for name in program.entry]
     return _tensors(program, [one for one in found if one.opcode == "parameter"])
 
