@@ -1,7 +1,7 @@
 """A calibration as an accelerator's description, and as a page with every residual.
 
-The idea: the description is the base's text with the curves behind it, each figure with where it is
-from, so that people can read and change it; curves that the base had are replaced.
+The idea: the description is the base's text followed by the curves, each figure with its source, so
+that people can read and change it; curves of the base are replaced.
 
     described(Path("base.toml"), calibration, "microbench.csv")
     page(calibration, "microbench.csv")
@@ -22,7 +22,7 @@ from flint.host.readable import human_bytes, human_seconds
 
 #: A table of curves in an accelerator's description, up to the next table.
 _CURVES: Final = re.compile(r"^\[\[curves\]\]\n(?:(?!\[).*\n?)*", re.MULTILINE)
-#: Of a group that the page lists, the worst.
+#: The number of worst kernels that the page lists per group.
 _LISTED: Final = 12
 #: The picture, in pixels; errors beyond a factor of this are drawn at its edge.
 _WIDTH, _HEIGHT, _EDGE = 860, 260, 2.0
@@ -33,8 +33,8 @@ def described(base: str, calibration: Calibration, source: str) -> str:
 
     Args:
         base: the description's text.
-        calibration: what was fitted.
-        source: what the kernels are called.
+        calibration: the fitted curves.
+        source: name of the kernels.
     """
     blocks = [_curve(group, source) for group in calibration.groups]
     return "\n".join([_CURVES.sub("", base).rstrip("\n") + "\n", *blocks])
@@ -73,7 +73,7 @@ COLUMNS: Final = (
 
 
 def row(group: Group) -> tuple[str, ...]:
-    """One line on a group: the errors are those of the half that was held out."""
+    """One line about a group, with the errors on the held-out half."""
     curve, held = group.curve, group.held_out
     return (
         curve.kernel, curve.dtype, f"{len(group.kernels):,}", f"{held.count:,}",
@@ -88,14 +88,14 @@ def page(calibration: Calibration, name: str, source: str) -> str:
     """The page's text.
 
     Args:
-        calibration: what was fitted.
+        calibration: the fitted curves.
         name: the accelerator.
-        source: what the kernels are called.
+        source: name of the kernels.
     """
     parts = [
         paragraph(
-            f"Curves of {name}, fitted to every second kernel of {source} in the order of a "
-            "hash. Errors are predicted / measured - 1; those in the table are on the held-out "
+            f"Curves of {name}, fitted to half of the kernels of {source}, chosen by a hash. "
+            f"Errors are predicted / measured - 1; those in the table are on the held-out "
             "kernels. before is the median error of the previous description."
         ),
         table([column.removeprefix("?") for column in COLUMNS], map(row, calibration.groups)),

@@ -126,7 +126,7 @@ def convert_command(
         if not any(map(is_jax_profile, files)):
             refuse(of_control_flow, "for programs: PyTorch's traces have no loops or branches")
         else:
-            refuse(of_torch, "for PyTorch's traces: a JAX profile has its groups")
+            refuse(of_torch, "for PyTorch's traces: a JAX profile records its groups")
         with as_files(sources) as profiles:
             workload = _convert_traces(
                 profiles, et or [], step, group or [], scale_out, mesh, axes, options, limit
@@ -148,10 +148,10 @@ def convert_command(
 
 
 def _recorded(files: list[Path | Content]) -> bool:
-    """Whether these are what a profiler recorded, and no program.
+    """Whether these files are profiles, not programs.
 
     Raises:
-        UsageError: several files that are none.
+        UsageError: several files that are not profiles.
     """
     from flint.observed.reading import is_trace
 

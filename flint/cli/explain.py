@@ -110,7 +110,7 @@ def explain_command(
 def _taken(
     sources: list[Path], system: str | None, step: str | None, memory_limit: int
 ) -> tuple[Workload, System | str | None, list[DeviceEvents]]:
-    """What is to be explained: a workload, its system, and the profiles it is of.
+    """What is to be explained: a workload, its system, and the profiles that it was made from.
 
     Raises:
         UsageError: neither a workload folder nor a profile.
@@ -121,7 +121,7 @@ def _taken(
 
     folders = [source for source in sources if is_workload_folder(source)]
     if folders and (len(sources) > 1 or step is not None):
-        what = "--step is for profiles" if step is not None else "give it alone"
+        what = "--step is for profiles" if step is not None else "give no other input with it"
         raise UsageError(f"{folders[0]} is a workload folder: {what}")
     if folders:
         return loaded(folders[0]), system or traced_system(folders[0]), []

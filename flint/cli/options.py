@@ -1,4 +1,4 @@
-"""Options and arguments that several commands have, each in one place.
+"""Options and arguments that several commands share, each defined once.
 
 The idea: a command's signature names a type of this module, so that an option has the same name,
 help and rules everywhere; an option of a single command is defined in that command.
@@ -26,7 +26,7 @@ from flint.cli.parsing import (
 if TYPE_CHECKING:
     pass
 
-# What saving would refuse at the end is refused here, before minutes of work.
+# Saving would refuse this at the end; refuse it here, before minutes of work.
 
 
 FolderArgument = Annotated[
@@ -81,9 +81,9 @@ WithoutOption = Annotated[
     typer.Option(
         "--without",
         metavar="PART",
-        help="Leave out of the system's costs: launches (of kernels and communications), "
-        "protocols (for small messages), in-network (reductions in switches), contention (kernels "
-        "that are slower beside communication); repeatable.",
+        help="Cost of the system to leave out: launches (of kernels and communications), "
+        "protocols (for small messages), in-network (reductions in switches) or contention "
+        "(communication slows kernels down); repeatable.",
         callback=parts,
     ),
 ]

@@ -1,4 +1,4 @@
-"""``flint run``: a whole training program, as its users start it, to a workload folder."""
+"""``flint run``: a whole training program, started as usual, to a workload folder."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def run_command(
         typer.Option(
             "--step",
             help="Step to capture: its NAME, its NUMBER (1 for the first time it runs), or "
-            "NAME:NUMBER [default: the second time of the first step that repeats].",
+            "NAME:NUMBER [default: the second run of the first step that repeats].",
         ),
     ] = None,
     fake_data: Annotated[
@@ -98,8 +98,8 @@ def run_command(
         list[str] | None,
         typer.Option(
             "--allow",
-            help="Real actions that the program may take: network; checkpoints, of which "
-            "PyTorch programs write the parts without device tensors (repeatable).",
+            help="Real actions that the program may take: network, or checkpoints (PyTorch "
+            "programs write only the parts without device tensors); repeatable.",
         ),
     ] = None,
     level: Annotated[
@@ -166,10 +166,10 @@ def run_command(
 
 
 def _target(level: str, target: str | None, system: str) -> str | None:
-    """What a program's step is to be compiled for; None for the partitioned level.
+    """The target that a program's step is compiled for; None for the partitioned level.
 
     Raises:
-        UsageError: no such level, a level without its target, a target that is not there.
+        UsageError: no such level, a level without its target, or no such target.
     """
     if level not in (Level.PARTITIONED, Level.OPTIMIZED, targets.AUTO):
         raise UsageError(f"--level {level}: expected partitioned, optimized or auto")
@@ -184,10 +184,10 @@ def _target(level: str, target: str | None, system: str) -> str | None:
 
 
 def _named(device: str | None) -> str | None:
-    """A device's whole name: "h100" is "h100-sxm".
+    """A device's full name: "h100" is "h100-sxm".
 
     Raises:
-        UsageError: no accelerator begins like that, or several.
+        UsageError: no accelerator's name begins like that, or several do.
     """
     from flint.cost.accelerators import accelerator_names
 
@@ -201,7 +201,7 @@ def _named(device: str | None) -> str | None:
 
 
 def _system_of(device: str | None) -> str:
-    """The system that times are computed for where only the device is named."""
+    """The system that times are computed for if only the device is given."""
     from flint.cost.systems import system_with
 
     return (system_with(device) if device else None) or DEFAULT_SYSTEM

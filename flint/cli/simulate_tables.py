@@ -40,7 +40,7 @@ def show(result: SimulationResult) -> None:
 
 
 def _sources(result: SimulationResult) -> str:
-    """Of a recorded step, what is measured and what is modelled."""
+    """What is measured and what is modelled in a recorded step."""
     if result.kernels != "measured":
         return ""
     parts = {"kernels": "measured", "communication": result.communication, "host": result.host}
@@ -67,8 +67,8 @@ def _lines(figures: Figures, result: SimulationResult) -> list[tuple[str, str]]:
     need, have = human_bytes(figures.peak_memory_bytes), human_bytes(result.memory_bytes)
     computing = sum(p.rank_count for p in result.programs if p.figures.compute_seconds > 0)
     ranks = counted(computing, "rank") if 0 < computing < result.ranks else "all ranks"
-    beside = f" beside {human_bytes(result.reserve_bytes)} of the runtime"
-    have += beside if result.reserve_bytes else ""
+    runtime = f" together with {human_bytes(result.reserve_bytes)} for the runtime"
+    have += runtime if result.reserve_bytes else ""
     verdicts = {True: f", which fits into {have}", False: f", which DOES NOT FIT into {have}"}
     verdict = verdicts[result.fits] if result.fits is not None else ""
     return [
@@ -84,7 +84,7 @@ def _lines(figures: Figures, result: SimulationResult) -> list[tuple[str, str]]:
     ]
 
 
-#: The widest range that reads as a time and what it may be more or less; wider ones are bounds.
+#: The widest range that is shown as a time +- a deviation; wider ones are shown as bounds.
 _NARROW: Final = 0.3
 
 
@@ -105,7 +105,7 @@ def _two_digits(seconds: float) -> str:
 def _rests_on(spread: Spread) -> str:
     basis = f"products {spread.basis}, network {spread.network}"
     told = f"+- {spread.share:.0%}" if spread.share <= _NARROW else f"factor {1 + spread.share:.2g}"
-    return f"{told}  ({basis}; {spread.runs} blind runs like it, {spread.program})"
+    return f"{told}  ({basis}; from {spread.runs} similar blind runs, {spread.program})"
 
 
 def _program_table(result: SimulationResult) -> Table:

@@ -59,7 +59,7 @@ def sweep_command(
             "-o",
             "--output",
             help="Folder for the results; points already in it are not rerun. Or a .html, .csv, "
-            ".json or .png file beside this folder.",
+            ".json or .png file next to this folder.",
         ),
     ],
     system: Annotated[
@@ -118,7 +118,7 @@ def sweep_command(
     json_output: JsonOption = False,
 ) -> None:
     """Capture and simulate steps on every mesh and system; a second run resumes."""
-    # A file is written beside the folder of the same name, which holds what a second run needs.
+    # A file is written next to the folder of the same name, which keeps what a second run needs.
     kept = None if output.is_dir() else _FILES.get(output.suffix)
     folder = output.with_suffix("") if kept is not None else output
     systems = tuple(system or (system_of(target),))
@@ -141,7 +141,7 @@ def sweep_command(
 def _capture_options(
     level: str | None, target: str | None, trip_count: list[str] | None, branch: list[str] | None
 ) -> tuple[str, ...]:
-    """Options of ``flint capture``, checked once for all points as far as possible."""
+    """The options for ``flint capture``, checked once for all points as far as possible."""
     if level not in (None, "partitioned", "optimized"):
         raise UsageError(f"--level {level}: a sweep simulates partitioned or optimized programs")
     if level == "optimized" and target is None:
@@ -162,7 +162,7 @@ def _capture_options(
 def _engine_options(
     engine: str, algorithm: str | None, astra_sim: Path | None, time_limit: float | None
 ) -> tuple[str, ...]:
-    """Options of ``flint simulate`` that select the engine, checked once for all points."""
+    """The options for ``flint simulate`` that select the engine, checked once for all points."""
     of_its_own = {"--astra-sim": astra_sim, "--time-limit": time_limit}
     if engine not in registry.ENGINES:  # the built-in ones are imported where they run
         registry.engine(engine)
@@ -170,7 +170,7 @@ def _engine_options(
     refuse_of_others(engine, "astra-sim", of_its_own)
     if engine == "embedded":
         return ()
-    # As a full path: points run in other folders, and another build makes other points.
+    # As a full path, because points run in other folders; another build gives new points.
     found = astra_sim or os.environ.get(ASTRA_SIM_VARIABLE)
     binary = Path(found).absolute() if found else None
     options = {"--engine": engine, **of_its_own, "--astra-sim": binary}

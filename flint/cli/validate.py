@@ -1,4 +1,4 @@
-"""``flint validate``: does what was captured run, op by op, on a real machine?"""
+"""``flint validate``: does a real run have the captured ops, one by one?"""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def validate_command(
         str | None,
         typer.Option(
             "--system",
-            help="System for modelled times beside the measured ones: a name (flint systems) or "
+            help="System to model times for, shown next to the measured ones: a name (flint "
+            "systems) or "
             "a TOML file.",
         ),
     ] = None,
@@ -49,7 +50,7 @@ def validate_command(
         bool,
         typer.Option(
             "--strict",
-            help="Exit status 1 also if the traces do not record a fact about a captured op "
+            help="Also exit with status 1 if the traces do not record a fact about a captured op "
             "(group, reduce op, element type, sizes).",
         ),
     ] = False,

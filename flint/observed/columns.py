@@ -1,9 +1,9 @@
-"""What a profiler saw, as columns: one row per op that ran.
+"""What a profiler recorded, as columns: one row per op that ran.
 
-The idea: traces differ in form, not in what they can tell.  Every reader gives the same columns:
-who ran what, when, and inside of which other op; what does not change from step to step (class,
-name, shapes, bytes, group) is interned in ``facts``.  What a trace does not tell is None or -1
-there, and never a guess.
+The idea: traces differ in format, not in content.  Every reader returns the same columns: which
+rank ran which op, when, and inside which other op; properties that do not change from step to step
+(class, name, shapes, bytes, group) are interned in ``facts``.  Facts that a trace does not record
+are None or -1 there, never guessed.
 
     trace = read_trace(Path("kineto_rank0.json.gz"))
     trace.facts[trace.op[0]].kind, trace.start[0]
@@ -23,49 +23,50 @@ from flint.graph.work import WorkItem
 from flint.mesh.ragged import Ints
 from flint.observed.classes import OpClass
 
-#: A tensor: its shape and its element type by the StableHLO name ("" where the trace has none).
+#: A tensor: its shape and its element type by the StableHLO name ("" if the trace has none).
 Tensor: TypeAlias = tuple[tuple[int, ...], str]
 #: (batch, m, n, k) of a contraction.
 Gemm: TypeAlias = tuple[int, int, int, int]
 
-#: Note of a trace that does not say whose it is.
+#: Note about a trace that does not name its rank.
 UNTOLD_RANK = "the trace does not name its rank: rank 0 is assumed"
-#: Note of a trace whose steps nothing marks.
-UNMARKED = "no marks of steps in the trace: they are told apart by the optimizers' steps"
-#: Note of a file that ends within its list of events.
+#: Note about a trace without step marks.
+UNMARKED = "no step marks in the trace: a step ends with an optimizer step"
+#: Note about a file that ends within its list of events.
 CUT_OFF = "the file ends within its list of events: the rest is missing"
 
 
 @dataclass(frozen=True, slots=True)
 class OpFacts:
-    """What is the same each time an op runs.
+    """Properties of an op that are equal each time it runs.
 
     Attributes:
         kind: its class.
-        name: the profiler's name of it.
-        operands: tensors that it reads; None where the trace does not say.
-        parts: bytes of each buffer that a collective sends on one rank; None where it does not say.
+        name: the profiler's name for it.
+        operands: tensors that it reads; None if not recorded.
+        parts: bytes of each buffer that a collective sends on one rank; None if not recorded.
         dtype: element type of a collective's buffers or of a contraction's operands ("" unknown).
-        group: ranks of a collective, ascending; None where it does not say.
-        gemms: contractions, one entry each, of an op that has such; None where it does not say.
+        group: ranks of a collective, ascending; None if not recorded.
+        gemms: contractions of an op, one entry each; None if not recorded.
         source: the user's line, ``file:line`` ("" unknown).
         origin: layer and phase, as ``origin_of`` writes them ("" unknown).
-        peer: the other rank of a send or a recv; -1 of anything else, or unknown.
-        members: ranks in a collective's group, where the trace tells how many but not which; -1
-            unknown.
+        peer: the other rank of a send or a recv; -1 for other ops, or if unknown.
+        members: number of ranks in a collective's group, if the trace records only the number; -1
+            if unknown.
         stored: per operand of a contraction or a collective, narrower element types that it had
             before it was converted; () unknown.
-        compared: the element type in which it is compared, where that is not ``dtype``.
-        reduction: what an all-reduce or a reduce-scatter reduces with, by its StableHLO name;
-            "computation" for more than one op, "" unknown.
-        convolved: of a convolution of XLA's how many numbers it makes, and its FLOPs by XLA's cost
-            analysis, so that windows that begin, step or spread otherwise are different; ()
+        compared: the element type in which it is compared, if not ``dtype``.
+        reduction: the reducing op of an all-reduce or a reduce-scatter, by its StableHLO name;
+            "computation" for more than one op, "" if unknown.
+        convolved: for XLA's convolutions, the number of results and the FLOPs from XLA's cost
+            analysis, which distinguish windows with other offsets, strides or dilations; () if
             unknown.
-        work: its FLOPs by unit, where ``flint.cost.aten_work`` knows them; None elsewhere, and of
+        work: its FLOPs by unit, if ``flint.cost.aten_work`` knows them; None otherwise, and for
             contractions.
-        moved: bytes that it reads and writes, where those are not all of its operands, as of a
-            cache that it looks into; (0, 0) unknown; None where they are.
-        lacks: what the trace does not tell, so that ``work`` is a bound or unknown; "" nothing.
+        moved: bytes that it reads and writes, if not those of all operands, as for a lookup in a
+            cache; (0, 0) if unknown; None if they are.
+        lacks: what the trace does not record, so that ``work`` is a bound or unknown; "" if
+            nothing.
     """
 
     kind: OpClass
@@ -89,35 +90,35 @@ class OpFacts:
 
     @property
     def bytes(self) -> int:
-        """Bytes that a collective sends; -1 unknown."""
+        """Bytes that a collective sends; -1 if unknown."""
         return -1 if self.parts is None else sum(self.parts)
 
     @property
     def elements(self) -> int:
-        """Elements of all operands that are known."""
+        """Elements of all known operands."""
         return sum(math.prod(shape) for shape, _ in self.operands or ())
 
     @property
     def of_no_captured_type(self) -> bool:
-        """Whether ``compared`` is no type of a captured op but words that say so."""
+        """Whether ``compared`` is a text instead of the type of a captured op."""
         return " " in self.compared
 
 
 def origin_of(source: Source) -> str:
     """Layer and phase of an op: "mlp, backward".
 
-    The optimizer's phase is left out: captures know it by what uses gradients, traces do not.
+    The optimizer's phase is left out: captures find it by the use of gradients, traces cannot.
     """
     known = source.phase in (Phase.FORWARD, Phase.BACKWARD, Phase.RECOMPUTE)
     return ", ".join(filter(None, (source.layer, source.phase.name.lower() if known else "")))
 
 
 class Hints(NamedTuple):
-    """How a profile of a kind is made to tell more, in words; "" where nothing does.
+    """How a kind of profile can record more, as text; "" if it cannot.
 
     Attributes:
-        sizes: how the bytes of collectives are recorded.
-        beside: what else of the same run may tell what this profile does not.
+        sizes: how to record the bytes of collectives.
+        beside: what else from the same run may have what this profile lacks.
     """
 
     sizes: str = ""
@@ -137,7 +138,7 @@ class Fault(NamedTuple):
 class Taken(NamedTuple):
     """How often a conditional took each of its branches.
 
-    ``inside`` is what must match one by one of all that stands in its branches, whether it ran.
+    ``inside`` are the ops in its branches that must match one by one, whether they ran or not.
     """
 
     rank: int
@@ -148,7 +149,9 @@ class Taken(NamedTuple):
 
 
 class Functions(NamedTuple):
-    """Light ops in what ran of an XLA program: (opcode, layer), and all layers that it names."""
+    """Light ops in the executed part of an XLA program: (opcode, layer), and all layers that it
+    names.
+    """
 
     rank: int
     step: int
@@ -166,34 +169,34 @@ class Iterated(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """The rows of one trace, by rank and then by start; an op comes before those inside of it.
+    """The rows of one trace, by rank and then by start; an op comes before those inside it.
 
     Attributes:
         path: the file or folder.
         form: "kineto", "pytorch-et", "xplane" or "chakra".
-        backend: "cpu", "gpu", "tpu" or "" where the trace does not say.
-        world: number of ranks of the run; None where the trace does not say.
-        facts: what the column ``op`` points into.
-        op, rank, step: per row, shape [rows]; a step is an index into ``steps``, -1 outside of all.
-        start, duration: nanoseconds on the device where kernels are known, else on the host (of
-            gloo's collectives the duration is that of gloo's own thread); -1 where the trace has
-            no times.
-        end: when its work was over, nanoseconds: a later one than start + duration where kernels
-            have pauses between them or another thread did the work; -1 unknown.
+        backend: "cpu", "gpu", "tpu", or "" if not recorded.
+        world: number of ranks of the run; None if not recorded.
+        facts: the facts that the column ``op`` indexes.
+        op, rank, step: per row, shape [rows]; a step is an index into ``steps``, -1 outside all
+            steps.
+        start, duration: nanoseconds on the device if kernels are known, else on the host (for
+            gloo's collectives, the duration on gloo's own thread); -1 if the trace has no times.
+        end: when its work ended, nanoseconds: later than start + duration if kernels have pauses
+            between them or another thread did the work; -1 if unknown.
         stream: device stream or host thread, numbered within the trace.
         parent: row that encloses this one, -1 for none.
-        launches: kernels that the row launched itself; -1 where the trace has no device.
+        launches: number of kernels that the row itself launched; -1 if the trace has no device.
         steps: names of the steps in the trace, in order.
-        notes: text -> count: what was left out or is not known, for the report.
-        faults: where the trace contradicts itself, so that something did not run, or was not
+        notes: text -> count: what was left out or is unknown, for the report.
+        faults: contradictions in the trace, which mean that something did not run or was not
             recorded.
-        taken: what conditionals chose, as far as the trace tells.
-        iterated: how often the bodies of loops ran, as far as the trace tells.
-        functions: the element-wise ops inside of what ran of an XLA program.
-        parameters: what the executed program is called with on one rank; () where it does not say.
+        taken: the branches of conditionals, as far as recorded.
+        iterated: how often the bodies of loops ran, as far as recorded.
+        functions: the element-wise ops in the executed part of an XLA program.
+        parameters: arguments of the executed program on one rank; () if not recorded.
         results: what it returns, likewise.
-        device: what the driver calls the device; "" where the trace does not say.
-        hints: how profiles of this kind tell more.
+        device: the driver's name for the device; "" if not recorded.
+        hints: how profiles of this kind can record more.
     """
 
     path: str

@@ -1,4 +1,4 @@
-"""What one rank exchanges, and with whom.
+"""What one rank exchanges, and with which ranks.
 
 exchanges_of(units, trace, groups)[0][3]        # Exchange("all_reduce", (0, 1), (4096,), "f32")
 """
@@ -20,10 +20,10 @@ from flint.post_execution.units import Units, around
 from flint.post_execution.untold_groups import UntoldGroups
 
 _KIND = {found: kind for kind, found in COMMUNICATIONS.items() if not kind.startswith("ragged")}
-#: More bytes than a collective moves.
+#: The most bytes of a collective.
 _LARGEST = 1 << 50
 
-#: A reduce to one rank, as c10d names it.
+#: c10d's name of a reduce to one rank.
 _TO_ONE = re.compile(r"(c10d::)?reduce_?")
 REDUCES = "reduces to one rank: converted to all-reduces, because execution traces have no reduce"
 
@@ -34,9 +34,9 @@ class Exchange:
 
     Attributes:
         kind: StableHLO op name; "send" and "recv" for messages.
-        group: its ranks, ascending; of a message (source, target).
-        parts: bytes of each buffer that the rank puts in (of a ``recv``: gets).
-        dtype: element type ("" unknown).
+        group: its ranks, ascending; for a message (source, target).
+        parts: bytes of each buffer that the rank contributes (for a ``recv``: receives).
+        dtype: element type ("" if unknown).
     """
 
     kind: str
@@ -58,20 +58,20 @@ def exchanges_of(
     strict: bool = False,
     alone: bool = False,
 ) -> tuple[list[Exchange | None], dict[int, str]]:
-    """The exchange of each unit, None of those that compute, and how groups were inferred.
+    """The exchange of each unit, None for those that compute, and how groups were inferred.
 
-    A communication of which the trace does not tell enough stays a kernel with its time, and is
+    A communication about which the trace records too little stays a kernel with its time, and is
     counted in the units' notes; so is each inferred group, whose unit comes with the reason.
 
     Args:
-        units: one rank's.
+        units: units of one rank.
         trace: the rows that they come from.
-        untold: the groups of those that do not name theirs.
+        untold: the groups of collectives that do not name theirs.
         strict: nothing is inferred, and nothing may stay a kernel.
-        alone: nothing else of the run completes the trace.
+        alone: no other file of the run completes the trace.
 
     Raises:
-        FlintError: a rank is in none of its groups; with ``strict``, the trace does not tell a
+        FlintError: a rank is not in its group; with ``strict``, the trace does not record a
             collective's size, group or peer.
     """
     found: list[Exchange | None] = [None] * len(units)
@@ -101,7 +101,7 @@ def exchanges_of(
             missing[f"group of {fact.name} (--group {fact.name}=0-7 gives one)"] += 1
             continue
         if units.rank not in group:
-            whose = f"by its distributedInfo or its file's name, of rank {units.rank}"
+            whose = f"of rank {units.rank} by its distributedInfo or its file's name"
             if UNTOLD_RANK in trace.notes:
                 whose = (
                     f"taken as rank {units.rank}, because nothing names its rank: name it "
@@ -124,9 +124,9 @@ def untold_exchanges(units: Units, trace: Observed, groups: UntoldGroups) -> lis
     """The collectives of a step whose group neither the trace nor the user names.
 
     Args:
-        units: one rank's.
+        units: units of one rank.
         trace: the rows that they come from.
-        groups: what else is known of groups.
+        groups: what else is known about groups.
     """
     starts, ends = units.start.tolist(), units.end.tolist()
     lanes = units.stream.tolist() if units.device else [-1] * len(units)
@@ -148,7 +148,7 @@ def untold_exchanges(units: Units, trace: Observed, groups: UntoldGroups) -> lis
 
 
 def _told(units: Units, trace: Observed) -> Iterator[tuple[int, OpFacts, int, Group | None]]:
-    """Each unit that communicates: what is known of it, its row, and the group that is told."""
+    """Each unit that communicates: its facts, its row, and its recorded group."""
     talking = np.flatnonzero(units.collective)
     if not len(talking):
         return
@@ -176,7 +176,7 @@ def _say(
     """Count what is missing and what was inferred.
 
     Raises:
-        FlintError: there is such, and ``strict``.
+        FlintError: there is something, and ``strict``.
     """
     if strict and (missing or inferred):
         text, count = max((missing or inferred).items(), key=lambda item: item[1])
@@ -193,6 +193,6 @@ def _say(
 
 
 def shown_group(group: tuple[int, ...]) -> str:
-    """The ranks of a group in words, the first of many."""
+    """The ranks of a group as text; only the first ones if there are many."""
     text = ", ".join(map(str, group[:8]))
     return text + (", ..." if len(group) > 8 else "")

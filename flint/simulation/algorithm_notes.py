@@ -1,8 +1,8 @@
 """Why a named algorithm changes nothing for some collectives.
 
-The idea: each collective is priced with the named algorithm and without.  Where both are the same
-there is a reason: the kind runs in one way only, the tier does not offer the algorithm, the group
-lies on one tier, or the algorithm is the cheapest anyway.
+The idea: each collective is priced with the named algorithm and without.  If both prices are the
+same, there is a reason: the kind runs in only one way, the tier does not offer the algorithm, the
+group is within one tier, or the algorithm is the cheapest anyway.
 
     algorithm_notes(graphs, prices, "in-network")
     # ["in-network changes nothing for all-gather: only all-reduces run in switches"]
@@ -23,7 +23,7 @@ _ONE_WAY = {
     "ragged_all_to_all": "it always runs as direct exchanges",
     "collective_broadcast": "it always runs as a tree",
 }
-#: Algorithms that only all-reduces have.
+#: Algorithms that only all-reduces use.
 _OF_ALL_REDUCE = {
     "tree": "only all-reduces run on trees",
     "in-network": "only all-reduces run in switches",
@@ -33,12 +33,12 @@ _OF_ALL_REDUCE = {
 def algorithm_notes(
     graphs: Sequence[WorkloadGraph], prices: Prices, algorithm: str | None
 ) -> list[str]:
-    """A line for each reason for which collectives are as without the algorithm.
+    """One line for each reason why an algorithm does not change collectives.
 
     Args:
-        graphs: of the programs.
-        prices: where groups lie on the system.
-        algorithm: as named by the user; nothing is said without one.
+        graphs: the programs' graphs.
+        prices: prices on the system.
+        algorithm: as named by the user; without one there are no lines.
     """
     if algorithm is None:
         return []
@@ -74,14 +74,14 @@ def _without(profile: Profile, algorithm: str) -> list[str]:
 
 
 def _reason(kind: str, profile: Profile, algorithm: str, used: str) -> str:
-    """Why the algorithm named costs what no name costs."""
+    """Why the named algorithm costs the same as the default."""
     if kind in _ONE_WAY:
         return _ONE_WAY[kind]
     if algorithm in _OF_ALL_REDUCE and kind != "all_reduce":
         return _OF_ALL_REDUCE[algorithm]
     if algorithm in ("hierarchical", "flat ring"):
         if len(profile) == 1:
-            return f"the group lies on one tier, {profile[0].tier.name}"
+            return f"the group is within one tier, {profile[0].tier.name}"
         return "it is already the fastest"
     if algorithm in used.split(" + "):
         return "it is already the fastest"

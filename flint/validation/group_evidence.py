@@ -1,11 +1,11 @@
-"""Captured groups against what several ranks' traces show of collectives that name no group.
+"""Checking captured groups against several ranks' traces, for collectives that name no group.
 
-The idea: what a rank ran for one captured group is a run of collectives.  Members of a group run
-the same ones in the same order, and none leaves one before the last has come.  Where that rules the
-captured group out, whatever the clocks, the traces tell another one.  Where it leaves only the
-captured one, or that is by far the likeliest (``across_ranks``), the group is counted as inferred
-and not as told: the run as a whole is of no other group, one of its collectives still may be.
-Another one that is likelier leaves the group untold.
+The idea: the collectives that a rank ran for one captured group are a run.  Members of a group run
+the same ones in the same order, and none leaves one before the last has arrived.  If that rules out
+the captured group, for any clocks, the traces show another one.  If it leaves only the captured
+one, or that is by far the likeliest (``across_ranks``), the group is counted as inferred, not as
+recorded: the run as a whole belongs to no other group, but one of its collectives might.  If
+another one is likelier, the group stays unknown.
 
     evidence.add(matching, trace, rows)       # of each rank
     evidence.conclude(report)
@@ -35,7 +35,7 @@ from flint.validation.matching.not_told import GROUP, INFERRED
 from flint.validation.matching.pairing import Matching
 from flint.validation.report.report import Difference, Report
 
-#: Kinds that nobody can leave before all have come: each member needs something of every other.
+#: Kinds that no member can leave before all have arrived: each needs data from every other.
 _TOGETHER = frozenset(
     {OpClass.ALL_REDUCE, OpClass.ALL_GATHER, OpClass.REDUCE_SCATTER, OpClass.ALL_TO_ALL}
 )
@@ -55,12 +55,12 @@ class _Run:
     """Collectives that a rank ran for one captured group, in the order in which they ran.
 
     Attributes:
-        rank: whose.
-        group: the captured one.
-        position: among the captured ops, shape [collectives].
-        what: of each the kind and bytes, as numbers of the evidence's table, shape [collectives].
-        together: whether no member leaves it before all have come, shape [collectives].
-        start, end: nanoseconds by the rank's clock, an end of -1 unknown, shape [collectives].
+        rank: the rank.
+        group: the captured group.
+        position: position among the captured ops, shape [collectives].
+        what: kind and bytes of each, as numbers of the evidence's table, shape [collectives].
+        together: whether no member leaves it before all have arrived, shape [collectives].
+        start, end: nanoseconds on the rank's clock, an end of -1 if unknown, shape [collectives].
     """
 
     rank: int
@@ -77,9 +77,10 @@ class GroupEvidence:
     """Collectives of all ranks that do not name their group, as columns.
 
     Attributes:
-        runs: of each rank.
-        table: (kind, bytes that a member puts in) -> number; bytes of -1 differ between members.
-        groups: all captured ones.
+        runs: runs of each rank.
+        table: (kind, bytes that a member contributes) -> number; -1 if bytes differ between
+            members.
+        groups: all captured groups.
     """
 
     runs: dict[int, list[_Run]] = field(default_factory=dict)
@@ -87,7 +88,7 @@ class GroupEvidence:
     groups: set[Group] = field(default_factory=set)
 
     def add(self, matching: Matching, trace: Observed, rows: Ints) -> None:
-        """A rank's collectives that have one certain partner, whose group its trace lacks."""
+        """A rank's collectives with a certain partner whose group its trace lacks."""
         captured, executed = matching.captured, matching.executed
         self.groups.update(one.group for one in captured if one.group and len(one.group) > 1)
         pairs = Counter(i for i, _, _ in matching.pairs)
@@ -107,7 +108,9 @@ class GroupEvidence:
     def _run(
         self, matching: Matching, trace: Observed, rows: Ints, group: Group, pairs: Ints
     ) -> _Run:
-        """What ran for one group: ``pairs`` of executed and captured, shape [collectives, 2]."""
+        """The run for one group, from ``pairs`` of executed and captured, shape [collectives,
+        2].
+        """
         facts = [matching.executed[j] for j in pairs[:, 0].tolist()]
         together = [
             fact.kind in _TOGETHER and last_name(fact.name) not in TO_ROOT for fact in facts
@@ -124,7 +127,7 @@ class GroupEvidence:
         )
 
     def conclude(self, report: Report) -> None:
-        """What follows of the groups that a report of all ranks counts as not told."""
+        """Conclude about the groups that a report of all ranks counts as not recorded."""
         likely = self._likely(report.world)
         for rank, runs in self.runs.items():
             candidates = set(rows_of_grids(rank, report.world))
@@ -145,7 +148,7 @@ class GroupEvidence:
                     report.note(UNLIKE, len(run.what))
 
     def _likely(self, world: int) -> dict[int, dict[int, Group]]:
-        """The group of each rank's runs, of those for which one is by far the likeliest."""
+        """The group of each rank's runs, if one group is by far the likeliest."""
         kinds = list(self.table)
         known = {
             rank: frozenset(
@@ -166,7 +169,7 @@ class GroupEvidence:
         return groups_across(untold, known, world)
 
     def _possible(self, run: _Run, group: Group) -> bool:
-        """Whether a run can have been one of this group; True where nothing tells."""
+        """Whether a run can belong to this group; True if nothing contradicts it."""
         wanted = Counter(run.what.tolist())
         for rank in group:
             others = self.runs.get(rank)
@@ -181,7 +184,7 @@ class GroupEvidence:
         return True
 
     def _contradicted(self, run: _Run) -> bool:
-        """Whether a member of the captured group was gone before another came, on any clocks."""
+        """Whether a member of the captured group left before another arrived, for any clocks."""
         for rank in run.group:
             for other in self.runs.get(rank, ()):
                 same = other.group == run.group and np.array_equal(other.what, run.what)
@@ -190,7 +193,7 @@ class GroupEvidence:
         return False
 
     def _settle(self, report: Report, run: _Run, note: str) -> None:
-        """The traces speak for the captured group after all."""
+        """Count the group as inferred, because the traces support the captured one."""
         kinds = list(self.table)
         report.note(note, len(run.what))
         report.not_told[INFERRED] = report.not_told.get(INFERRED, 0) + len(run.what)
@@ -201,9 +204,9 @@ class GroupEvidence:
             report.of(kinds[what][0]).of_any_group -= 1
 
     def _differ(self, report: Report, run: _Run, group: Group) -> None:
-        """The traces have another group than the captured one."""
+        """Report that the traces show another group than the captured one."""
         kinds = list(self.table)
-        place = f"several ranks' traces: only the ranks {_shown(group)} were there at these times"
+        place = f"several ranks' traces: only the ranks {_shown(group)} communicated at these times"
         for what, position in zip(run.what.tolist(), run.position.tolist(), strict=True):
             kind, size = kinds[what]
             op = f"{kind}{f' of {size:,} bytes' if size >= 0 else ''} among {_shown(run.group)}"
@@ -217,7 +220,7 @@ def _what(fact: OpFacts) -> tuple[OpClass, int]:
 def _meet(one: _Run, other: _Run) -> bool:
     """Whether two ranks can have been in every collective of a run together.
 
-    For some difference of their clocks, each begins before the other ends.
+    That is, for some difference of their clocks, each begins before the other ends.
     """
     timed = one.together & (one.end >= 0) & (other.end >= 0)
     if not timed.any():

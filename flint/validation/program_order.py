@@ -1,10 +1,10 @@
-"""The programs of a sequence against those that a rank ran: in which order, and how often each.
+"""Comparing the programs of a sequence with those that a rank ran: their order and number.
 
-The idea: a step calls the same programs each time that it runs, so that the programs of a trace are
-those of the capture, over and over; the trace may begin and end within a step.  What ran in between
-and is not the capture's counts where it communicates or multiplies: a step that makes constants
-outside of its jits runs small programs that a capture computes.  Devices of the CPU may begin a
-program before another one on which it does not depend.
+The idea: a step calls the same programs each time, so the programs of a trace are those of the
+capture, repeated; the trace may begin and end within a step.  Other programs in between count only
+if they communicate or multiply: a step that makes constants outside its jits runs small programs
+that a capture evaluates.  CPU devices may begin a program before another one on which it does not
+depend.
 
     compare_order(workload, read_runs(path, first), report)
 """
@@ -24,9 +24,9 @@ from flint.validation.report.report import Difference, Report
 from flint.workload.programs import Call
 from flint.workload.workload import Workload
 
-#: What moves an array between processes: in one process no program runs for it.
+#: The program that moves an array between processes; within one process none runs.
 _MOVES = ("jit__identity_fn", "jit_device_put")
-OTHER_ORDER = "independent programs started in a different order than they are called"
+OTHER_ORDER = "independent programs that started in another order than they were called"
 _WITHIN = "the trace begins or ends within a step"
 
 
@@ -35,9 +35,9 @@ class _Expected:
     """The calls of a step that are programs in a run.
 
     Attributes:
-        calls: in order.
-        names: of their modules.
-        before: of each call those, by number, whose results it takes.
+        calls: the calls, in order.
+        names: names of their modules.
+        before: for each call, the numbers of those whose results it uses.
     """
 
     calls: tuple[Call, ...]
@@ -49,15 +49,15 @@ def compare_order(workload: Workload, runs: ProgramRuns, report: Report) -> None
     """Compare the order of the programs, and how often each is called, on all ranks of a trace.
 
     Args:
-        workload: of programs in sequence.
-        runs: what the ranks ran.
-        report: is added to.
+        workload: a workload of programs in sequence.
+        runs: the programs that the ranks ran.
+        report: results are added here.
     """
     expected = _expected(workload.programs[0].calls)
     for rank, ran in runs.by_rank.items():
         mine = [place for place, run in enumerate(ran) if run.name in expected.names]
         if not mine:
-            continue  # its absence is told program by program
+            continue  # its absence is reported program by program
         names = [ran[place].name for place in mine]
         first = _first(expected.names, names)
         if first is None:
@@ -76,7 +76,7 @@ def _expected(calls: Sequence[Call]) -> _Expected:
     place = {number: position for position, number in enumerate(kept)}
     before: list[frozenset[int]] = []
     direct: dict[int, set[int]] = {}
-    for number, call in enumerate(calls):  # through what is not a program in a run
+    for number, call in enumerate(calls):  # through calls that are not programs in a run
         makers = {item.program for item in call.operands if item.program >= 0}
         direct[number] = makers.union(*(direct[maker] for maker in makers))
     for number in kept:
@@ -86,7 +86,7 @@ def _expected(calls: Sequence[Call]) -> _Expected:
 
 
 def _first(expected: Sequence[str], names: Sequence[str]) -> int | None:
-    """Which call of a step the first program is, where the trace is that step over and over."""
+    """Which call of a step the first program is, if the trace repeats that step."""
     size = len(expected)
     for first in range(size):
         if expected[first] == names[0] and len(names) >= size:
@@ -99,7 +99,7 @@ def _first(expected: Sequence[str], names: Sequence[str]) -> int | None:
 def _wrong(
     expected: _Expected, names: Sequence[str], rank: int, backend: str, report: Report
 ) -> Iterator[Difference]:
-    """What is not as captured: numbers of calls, else their order."""
+    """Differences from the capture: numbers of calls, else their order."""
     size = len(expected.names)
     asked, found = Counter(expected.names), Counter(names)
     steps = _steps(asked, found)
@@ -109,7 +109,7 @@ def _wrong(
         yield _difference(
             "not as often", rank, expected.names.index(name),
             f"program {name}: {counted(found[name], 'run')} in {counted(steps, 'step')}, captured "
-            f"{asked[name]:,} a step", call,
+            f"{asked[name]:,} per step", call,
         )  # fmt: skip
     if uneven:
         return
@@ -130,7 +130,9 @@ def _wrong(
 
 
 def _steps(asked: Counter[str], found: Counter[str]) -> int:
-    """In how many steps most programs ran as often as captured, the fewest where several do."""
+    """The number of steps for which most programs ran as often as captured; the smallest if several
+    fit.
+    """
     whole = Counter(
         found[name] // times
         for name, times in asked.items()
@@ -158,7 +160,7 @@ def _independent(expected: _Expected, ran: Sequence[str]) -> bool:
 def _others(
     expected: _Expected, ran: Sequence[ProgramRun], mine: Sequence[int], first: int, rank: int
 ) -> Iterator[Difference]:
-    """Programs between the first and the last of a step that are none of the capture's."""
+    """Programs between the first and the last of a step that are not in the capture."""
     size = len(expected.names)
     seen: Counter[ProgramRun] = Counter()
     for at, (here, there) in enumerate(pairwise(mine)):

@@ -27,7 +27,9 @@ OTHER_MESH = "should match the mesh passed to shard_map"
 _INDIVISIBLE = "not evenly divisible by the corresponding mesh axis"
 #: Part of JAX's message for an executable that is called with arrays without values.
 _COMPILED_BEFORE = "to a function lowered and compiled for a particular signature"
-_ADVICE = "a capture holds for all values: use jax.lax.cond, jax.numpy.where or a static argument"
+_ADVICE = (
+    "a capture must hold for all values: use jax.lax.cond, jax.numpy.where or a static argument"
+)
 
 
 def explained(error: BaseException, step: str, doing: str = "be traced") -> FlintError:

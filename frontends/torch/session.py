@@ -95,7 +95,7 @@ class _Session:
             tracker = Tracker()
             args, kwargs, by_name = self._first_run(mesh, tracker)
             if peers.is_asked:
-                raise FlintError("it ran its step without sending it")
+                raise FlintError("it ran its step but sent no result")
             names = names_of(by_name, tracker.roots, tracker.optimizers)
             tracker.names.update(names.modules)
             tracker.restart()

@@ -38,7 +38,7 @@ def workload(tmp_path_factory):
                                 "NVLink 4 and NVSwitch"}),
         ("tpu-v5p-pod", "in-network", {"all-reduce: it does not run on ICI torus",
                                        "all-gather: only all-reduces run in switches"}),
-        ("dgx-h100", "hierarchical", {"all-gather, all-reduce: the group lies on one tier, "
+        ("dgx-h100", "hierarchical", {"all-gather, all-reduce: the group is within one tier, "
                                       "NVLink 4 and NVSwitch"}),
         ("tpu-v5p-pod", "ring", {"all-gather, all-reduce: it is already the fastest"}),
         ("dgx-h100", "tree", {"all-gather: only all-reduces run on trees"}),

@@ -127,7 +127,7 @@ def test_what_a_gpu_runs_was_captured_and_every_rewrite_is_named(name, runs, rep
         assert report.ok, left
     assert report.contradicted == 0
     absorbed = report.classes[OpClass.ALL_REDUCE].explained if ABSORBED in EXPLAINED[name] else 0
-    assert (" have no partner for a named reason" in report.verdict) == bool(absorbed and report.ok)
+    assert (" are unmatched for a known reason" in report.verdict) == bool(absorbed and report.ok)
     gemms = report.classes[OpClass.GEMM]
     assert gemms.matched == gemms.captured
     known = {MERGED, PADDED, CUT, FOLDED, ABSORBED, *COMBINED.values()}

@@ -121,8 +121,8 @@ def test_a_clock_that_goes_wrong_is_measured_and_changes_no_verdict(ahead, step,
     said = [text for text in report.notes if "clock" in text]
     side = "ahead of" if ahead > 0 else "behind"
     assert said == [
-        f"the clock of rank 2 is {abs(ahead) / 1e3:,.3f} ms {side} rank 0's, by 1 collective "
-        "that must overlap"
+        f"the clock of rank 2 is {abs(ahead) / 1e3:,.3f} ms {side} rank 0's, as 1 collective "
+        "must overlap"
     ]
 
 

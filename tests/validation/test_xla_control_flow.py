@@ -131,7 +131,7 @@ def test_the_verdict_counts_captured_ops(compare):
     ran = f"of {total} collectives, GEMMs, convolutions and attentions {total - 16} ran as captured"
     assert ran in report.verdict
     assert (
-        "captured, 16 have no partner for a named reason" in report.verdict
+        "captured, 16 are unmatched for a known reason" in report.verdict
     )  # two products per rank
 
 

@@ -74,7 +74,7 @@ def test_a_product_with_a_number_leaves_no_trace_and_is_no_match(compare):
     assert report.explained[SCALED] == 8
     gemms = report.classes[OpClass.GEMM]
     assert gemms.captured == gemms.matched + 8
-    assert "8 have no partner for a named reason" in report.verdict
+    assert "8 are unmatched for a known reason" in report.verdict
 
 
 def test_a_product_with_a_number_that_is_not_known_before_must_run(compare):

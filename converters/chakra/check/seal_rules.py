@@ -1,7 +1,7 @@
 """Rules about the folder as a whole: its files are those that Flint wrote, byte by byte.
 
 The idea: ``workload.json`` states size and checksum of every file (``flint.workload.sealing``).
-Settings of the simulator are there to be edited, so what has changed in them is a warning.
+Users may edit settings of the simulator, so changes in them are only a warning.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from flint.workload.document import Document
 from flint.workload.folder import DOCUMENT, is_workload_folder, read_document
 from flint.workload.sealing import broken
 
-#: Applied to a folder and its files that are not as its seal says: name, and what is wrong.
+#: Applied to a folder and its files that do not match its seal: name, and what is wrong.
 SEAL_RULES: Final = Round[[Path, list[tuple[str, str]]]]()
 _SETTINGS: Final = "astra-sim/"
 
@@ -34,16 +34,18 @@ def changed_setting(home: Path, found: list[tuple[str, str]]) -> Iterator[Hits]:
     """The simulator's settings are as Flint wrote them."""
     for name, what in found:
         if name.startswith(_SETTINGS):
-            yield whole_set(f"{home / name} {what}: the simulation is of other settings")
+            yield whole_set(
+                f"{home / name} {what}: the simulator will use other settings than Flint wrote"
+            )
 
 
 def document_of(home: Path | None) -> Document | None:
-    """The document of a folder that Flint wrote; None where there is none."""
+    """The document of a folder that Flint wrote; None if there is none."""
     if home is None or not is_workload_folder(home):
         return None
     return read_document(home) if "schema" in dict(read_json_object(home / DOCUMENT)) else None
 
 
 def broken_files(home: Path, document: Document) -> list[tuple[str, str]]:
-    """Files of a folder that are not as its document says: name, and what is wrong."""
+    """Files of a folder that do not match its document: name, and what is wrong."""
     return list(broken(home, document.files or {}, document.traces))

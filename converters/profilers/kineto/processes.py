@@ -1,10 +1,10 @@
-"""Which process an event of a Kineto trace belongs to, where tools have merged those of several.
+"""Which process an event of a Kineto trace belongs to, if tools have merged several.
 
 The idea: PyTorch's profiler records its own process, and its file is one rank's.  Tools that merge
-files keep the events as they are and change at most the number of their process.  An event on a
-host names its process.  One on a device names the device in its place: it belongs to the process of
-the same name, to the one with whose name its own begins ("rank1" and "rank1/GPU 0"), to the one
-between whose events it stands, or to the only one that made the calls that launched it.
+files keep the events and change at most the number of their process.  An event on a host names its
+process.  One on a device names the device instead: it belongs to the process of the same name, to
+the one whose name is a prefix of its own ("rank1" and "rank1/GPU 0"), to the one whose events are
+around it, or to the only one that made the calls that launched it.
 
     processes = Processes(path, list)
     processes.of(4123, lambda: None).mine.append(event)     # an event of the host's
@@ -23,19 +23,19 @@ from flint.errors import FlintError
 
 Kept = TypeVar("Kept")
 
-MERGED: Final = "several processes in one trace, as merged files have: each is a rank of its own"
+MERGED: Final = "several processes in one trace, as in merged files: each is taken as one rank"
 UNTOLD_ORDER: Final = (
     "nothing in the merged trace names the ranks of its processes: they are numbered in file order"
 )
-#: More processes than a file has.
+#: The most processes of a file.
 _MOST = 1 << 12
-#: In the place of a process where events stand in any order.
+#: Replaces a process if events are in any order.
 _ANYWHERE: Final = -1
-#: Characters of a process's name that are shown.
+#: The most characters of a process's name that are shown.
 _SHOWN = 40
-#: Of the calls of device events so much more must be one process's than any other's.
+#: How much larger one process's share of the calls of device events must be than any other's.
 _CLEARLY = 0.05
-#: What names consist of, and a word with the number behind it.
+#: The parts of names, and a word followed by a number.
 _TOKEN, _NUMBERED = re.compile(r"\w+"), re.compile(r"([A-Za-z]+)[ _#:.-]?(\d{1,7})(?!\d)")
 
 
@@ -43,8 +43,8 @@ class Track(NamedTuple):
     """Device events that name the same process and follow events of the same one on a host.
 
     Attributes:
-        before: number of the process in front of them in the file.
-        name: what they have for a process.
+        before: number of the process before them in the file.
+        name: the process that they name.
     """
 
     before: int
@@ -55,10 +55,10 @@ class Process(Generic[Kept]):
     """One process of a file.
 
     Attributes:
-        number: its place among those of the file.
-        name: what its events have for a process.
+        number: its number in the file.
+        name: the process that its events name.
         mine: what the reader keeps.
-        rank: the rank that its events name, -1 where they do not.
+        rank: the rank that its events name, -1 if they do not.
     """
 
     __slots__ = ("mine", "name", "number", "rank")
@@ -69,7 +69,7 @@ class Process(Generic[Kept]):
 
 
 class Processes(Generic[Kept]):
-    """The processes of a file in the order in which they are met.
+    """The processes of a file in order of first appearance.
 
     There is always one: events of devices may come first.
 
@@ -78,7 +78,7 @@ class Processes(Generic[Kept]):
     """
 
     def __init__(self, path: Path, new: Callable[[], Kept]) -> None:
-        """For a file, of each process of which ``new`` makes what is kept."""
+        """For a file; ``new`` makes what is kept for each process."""
         self._path, self._new = path, new
         self.all: list[Process[Kept]] = [Process(0, None, new())]
         self._labels: dict[object, list[str]] = {}
@@ -86,14 +86,14 @@ class Processes(Generic[Kept]):
         self._runs = 0
 
     def of(self, name: object, rank: Callable[[], object]) -> Process[Kept]:
-        """The process with this name, whose events on a host begin or go on here.
+        """The process with this name, whose events on a host begin or continue here.
 
         Args:
-            name: of the process.
+            name: name of the process.
             rank: reads the rank that an argument of this event names, or anything else.
 
         Raises:
-            FlintError: more processes than a file has.
+            FlintError: too many processes.
         """
         self._runs += 1
         found = self._by_name.get(name)
@@ -115,11 +115,11 @@ class Processes(Generic[Kept]):
 
     @property
     def met(self) -> bool:
-        """Whether any process was met by its name."""
+        """Whether any process was seen by its name."""
         return bool(self._by_name)
 
     def label(self, name: object, said: Iterable[object]) -> None:
-        """Keep what the file says of the process with this name."""
+        """Keep the file's information about the process with this name."""
         self._labels.setdefault(name, []).extend(text for text in said if isinstance(text, str))
 
     def named(self, name: object) -> Process[Kept] | None:
@@ -136,14 +136,14 @@ class Processes(Generic[Kept]):
         """The number of the process that each track of a device belongs to.
 
         Args:
-            tracks: of each event the call that launched it, and its begin in nanoseconds.
-            calls: of each process its calls, and when they began.
+            tracks: for each event, the call that launched it, and its start in nanoseconds.
+            calls: for each process, its calls, and when they began.
             in_place: whether events of devices follow those of their process in the file.
 
         Raises:
-            FlintError: of some, nothing tells it.
+            FlintError: it is unknown for some.
         """
-        placed = in_place and self._runs == len(self.all)  # the events of each stand together
+        placed = in_place and self._runs == len(self.all)  # the events of each are together
         whole: dict[Track, list[tuple[object, int]]] = defaultdict(list)
         for track, events in tracks.items():
             whole[track if placed else Track(_ANYWHERE, track.name)] += events
@@ -179,7 +179,7 @@ class Processes(Generic[Kept]):
         events: Sequence[tuple[object, int]],
         calls: Sequence[Mapping[object, int]],
     ) -> set[int]:
-        """The processes that a track may belong to, by the first of the rules that tells any."""
+        """The processes that a track may belong to, by the first rule that finds any."""
         same = self._by_name.get(track.name)
         if same is not None:
             return {same.number}
@@ -195,10 +195,10 @@ class Processes(Generic[Kept]):
         return {number for number, count in enumerate(launched) if count > least}
 
     def ranks(self, processes: Sequence[Process[Kept]]) -> list[int] | None:
-        """The ranks of some processes, those that did anything; None where the file does not tell.
+        """The ranks of the active processes; None if the file does not show them.
 
-        It tells by an argument, by the word "rank" in their names or labels, or by the only number
-        there that differs, if all from 0 on are there.
+        Evidence is an argument, the word "rank" in their names or labels, or the only number there
+        that differs, if all from 0 on occur.
         """
         told = [process.rank for process in processes]
         if min(told) >= 0:
@@ -214,7 +214,7 @@ class Processes(Generic[Kept]):
         return None
 
     def _numbers(self, name: object) -> dict[str, int]:
-        """Words and the numbers behind them in what is said of a process."""
+        """Words followed by numbers in the information about a process."""
         texts = [*([name] if isinstance(name, str) else []), *self._labels.get(name, ())]
         return {
             word.lower(): int(number) for text in texts for word, number in _NUMBERED.findall(text)
@@ -222,7 +222,7 @@ class Processes(Generic[Kept]):
 
 
 def _shared(one: object, other: object) -> int:
-    """How many words two names begin with alike."""
+    """Number of equal leading words of two names."""
     if not isinstance(one, str) or not isinstance(other, str):
         return 0
     count = 0

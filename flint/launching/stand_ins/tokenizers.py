@@ -1,8 +1,8 @@
-"""Tokenizers whose files are not there.
+"""Tokenizers with missing files.
 
-The idea: a token is a word.  How many tokens there are, and how long a text may be, is what the
-model's configuration says where that is on this machine; else a usual number, which the warning
-names.  Made-up text (``words.py``) has a token per word, any other text as many as it has words.
+The idea: a token is a word.  The size of the vocabulary and the maximum length come from the
+model's configuration if it is on this machine; else they are common values, which the warning
+names.  Made-up text (``words.py``) and any other text have one token per word.
 
     AutoTokenizer.from_pretrained("some/model")("w1 w2").input_ids      # [9, 10]
 """
@@ -16,7 +16,7 @@ from typing import Any
 
 from flint.launching.stand_ins.missing import Made, StandIn
 
-#: Tokens of a vocabulary whose size nobody says.
+#: Default size of a vocabulary.
 _USUAL = 32_000
 #: Sizes of the vocabularies that ``tiktoken`` knows by name.
 _TIKTOKEN = {
@@ -27,9 +27,9 @@ _SPECIAL = {
     "unk_token": "<unk>", "pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>",
     "cls_token": "<cls>", "sep_token": "<sep>", "mask_token": "<mask>",
 }  # fmt: skip
-#: How the library says that a model's folder has no files of a tokenizer.
+#: The library's message that a model's folder has no tokenizer files.
 _NO_FILES = ("Couldn't instantiate the backend tokenizer",)
-#: How a conversation becomes a text.
+#: Template that turns a conversation into text.
 _CHAT = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
 
 
@@ -51,8 +51,8 @@ def _pretrained(kind: Any, name: Any, *_: Any, **kwargs: Any) -> Made:
     given = {"model_max_length": longest} if longest else {}
     made = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **_SPECIAL, **given)
     made.chat_template = _CHAT
-    by = "as its configuration says" if config is not None else "a usual number"
-    return made, f"tokenizer {name}: a token per word, {size:,} of them ({by})"
+    by = "from its configuration" if config is not None else "a usual number"
+    return made, f"tokenizer {name}: one token per word, {size:,} tokens ({by})"
 
 
 def _encoding(name: str, *_: Any, **__: Any) -> Made:
@@ -64,7 +64,7 @@ def _encoding(name: str, *_: Any, **__: Any) -> Made:
         mergeable_ranks={bytes([byte]): byte for byte in range(256)},
         special_tokens={"<|endoftext|>": size - 1},
     )  # fmt: skip
-    return made, f"encoding {name}: a token per byte, {size:,} of them"
+    return made, f"encoding {name}: one token per byte, {size:,} tokens"
 
 
 def _is_known(name: str, *_: Any, **__: Any) -> bool:

@@ -14,15 +14,15 @@ PROMOTED = "bfloat16 is computed and sent as float32 on the CPU"
 PROMOTED_8_BITS = "8-bit floats are computed and sent as float16 on the CPU"
 PROMOTED_4_BITS = "4-bit integers are computed and sent as 8 bits on the CPU"
 _PROMOTED = {"f32": PROMOTED, "f16": PROMOTED_8_BITS, "i8": PROMOTED_4_BITS, "ui8": PROMOTED_4_BITS}
-WIDENED = "a matrix product of narrower floats, which the CPU converts to float32 before"
-WIDENED_INTEGERS = "a matrix product of narrower integers, which the CPU converts to int32 before"
+WIDENED = "a matrix product of narrower floats, which the CPU converts to float32 first"
+WIDENED_INTEGERS = "a matrix product of narrower integers, which the CPU converts to int32 first"
 SCATTERED = "a reduce-scatter that runs as the all-reduce and slice of the program"
 SWAPPED = "a matrix product with its operands swapped: the transpose of the result"
 LAYOUT = "a convolution with its dims in another order"
 BUFFERS = "an all-to-all with one buffer per member, of the same bytes in all"
 LIBRARY = "the profiler records the library's name of the op"
 ANOTHER_OP = "another op that computes the same matrix product"
-IN_PLACE = "in place or into a new tensor: autograd decides by what else holds it"
+IN_PLACE = "in place or into a new tensor: autograd decides by what else uses the tensor"
 ATTENTION = "another library's attention kernel than the one captured"
 ROOTED = (
     "a reduce to one rank, captured as an all-reduce, because StableHLO has no reduce to one rank"
@@ -31,7 +31,7 @@ BARRIER = "a barrier, captured as the all-reduce of one number that NCCL runs fo
 
 
 def form_reasons(rules: Rules, captured: OpFacts, executed: OpFacts) -> list[str]:
-    """Why two ops with the same key do not look the same; [] where they do."""
+    """Why two ops with the same key do not look the same; [] if they do."""
     reasons = []
     wider = WIDER.get(captured.dtype) if rules.promoted else None
     if wider is not None and executed.dtype == wider:

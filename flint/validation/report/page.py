@@ -13,12 +13,15 @@ from flint.host.pages import heading, items, paragraph, table
 from flint.host.pages import page as document
 from flint.validation.report.report import WARNED, Report, ordered
 
-#: So many traces and steps are named.
+#: The most traces and steps that are named.
 _SHOWN = 4
 
-_RATIO = "ratio: measured time of matched ops{without}, by modelled time of the same ops{but}"
-#: What a ratio leaves out, by whether it is known how long collectives waited for other ranks: of
-#: all, of some, of none (None of a step without collectives).
+_RATIO = (
+    "ratio: measured time of matched ops{without}, divided by the modelled time of the same "
+    "ops{but}"
+)
+#: What a ratio leaves out, by whether the waiting time of collectives is known: of all, some or
+#: none (None: a step without collectives).
 _WAITING = {
     None: ("", ""),
     "all": (", without waiting for other ranks", ""),
@@ -30,7 +33,7 @@ _WAITING = {
     "none": ("", "; the measured time of collectives includes their waiting for other ranks"),
 }
 
-#: As tables have them: ``>`` stands before numbers, ``?`` before what a narrow terminal leaves out.
+#: As in tables: ``>`` precedes numbers, ``?`` columns that a narrow terminal leaves out.
 CLASS_COLUMNS = (
     "class", ">captured", ">executed", ">matched", ">by name", ">explained", "?>in order",
     "?>captured bytes", "?>executed bytes",
@@ -40,7 +43,7 @@ _MODEL_COLUMNS = (">modelled", ">ratio")
 
 
 def class_rows(report: Report) -> list[list[str]]:
-    """Cells of the table of classes; "-" where a trace does not tell or nothing is compared."""
+    """Cells of the table of classes; "-" if not recorded or not compared."""
     rows = []
     for kind in ordered(report.classes):
         count = report.classes[kind]
@@ -62,7 +65,7 @@ def class_rows(report: Report) -> list[list[str]]:
 
 
 def ratio_note(report: Report) -> str:
-    """What the ratio is of, below the table of times."""
+    """The explanation of the ratio, below the table of times."""
     times = report.times
     known = None
     if times.collectives:
@@ -77,7 +80,7 @@ def time_columns(report: Report) -> tuple[str, ...]:
 
 
 def time_rows(report: Report) -> list[list[str]]:
-    """Cells of the table of times, milliseconds per rank; none where the traces have no times."""
+    """Cells of the table of times, in milliseconds per rank; none if the traces have no times."""
     times = report.times
     if not times.known:
         return []
@@ -102,7 +105,7 @@ def time_rows(report: Report) -> list[list[str]]:
 
 
 def time_title(report: Report) -> str:
-    """What the table of times is of."""
+    """The title of the table of times."""
     times = report.times
     parts = ["time per rank"]
     if times.steps > 1:
@@ -159,7 +162,7 @@ def page(report: Report) -> str:
 
 
 def _few(names: Sequence[str]) -> str:
-    """The first of many names, and how many there are."""
+    """The first of many names, and their number."""
     shown = ", ".join(names[:_SHOWN])
     return f"{shown}, ... ({len(names):,})" if len(names) > _SHOWN else shown
 

@@ -15,11 +15,11 @@ from flint.observed.clocks import Clock
 from flint.validation.matching.not_told import COUNTS, GROUP, LIGHTER, PEER, SIZES, VALUES, WHOLE
 from flint.validation.report.times import ClassTime, Times
 
-#: Differences that are kept word by word; all are counted.
+#: The most differences that are kept in full; all are counted.
 MAX_LISTED = 200
-#: Begins notes of what the capture has warned of, which a report that differs has.
+#: Prefix of notes with the capture's warnings, which a report with differences includes.
 WARNED = "the capture warns: "
-#: Facts for which the verdict has a sentence of its own when the traces do not tell them.
+#: Facts for which the verdict has a separate sentence if the traces do not record them.
 _WORDED = frozenset({SIZES, GROUP, PEER, WHOLE, LIGHTER})
 
 
@@ -30,12 +30,12 @@ class ClassCount:
     Attributes:
         captured, executed: ops on both sides.
         matched: captured ops with a partner of the same sizes.
-        by_name: captured ops with a partner of the same name and place in the order, where the
+        by_name: captured ops with a partner of the same name and position in the order, if the
             trace has no sizes: a weak match.
         in_order: matched ops that follow each other in both.
-        of_any_group: of those, communications of which the trace does not have the ranks.
-        explained: ops of either side that have no partner for a known reason.
-        explained_captured: of those, captured ones.
+        of_any_group: those of them that are communications whose ranks the trace lacks.
+        explained: ops of either side without a partner for a known reason.
+        explained_captured: the captured ones of these.
         captured_bytes, executed_bytes: what collectives send per rank, summed; -1 unknown.
     """
 
@@ -56,13 +56,13 @@ class Difference:
     """An op without a partner, or a pair in another order.
 
     Attributes:
-        what: "not executed", "not captured", "in another order", "without a kernel" of a
-            collective that was asked for and has none in a trace of a device, or "not as often" of
-            an instruction that ran another number of times than the others of its computation.
+        what: "not executed", "not captured", "in another order", "without a kernel" (a collective
+            that was called but has no kernel in a trace of a device), or "not as often" (an
+            instruction that ran another number of times than the others of its computation).
         kind: the class.
-        rank: on which rank.
-        position: among the ops of the rank, in the order of its side.
-        op: what it is, in words.
+        rank: its rank.
+        position: position among the ops of the rank, in the order of its side.
+        op: a description.
         where: the source line or layer, or the trace's name and row.
         counts: whether it decides the verdict.
     """
@@ -94,16 +94,16 @@ class Report:
         failures: differences that decide the verdict.
         others: differences in classes that need not match one by one.
         edges: captured dependencies that were checked against the order of the run.
-        contradictions: producer and consumer in words, of edges that the run contradicts.
-        contradicted: how many such edges.
+        contradictions: producer and consumer, as text, of edges that the run contradicts.
+        contradicted: number of such edges.
         untold: captured collectives, GEMMs, convolutions and attentions with which nothing in
             the traces can be compared.
-        not_told: fact ("group", "reduce op", ...) -> captured ops of which the traces do not tell
-            it, so that it may be another one (``matching.not_told``).
-        notes: what the traces do not have, with counts; where they differ, also the capture's
+        not_told: fact ("group", "reduce op", ...) -> number of captured ops for which the traces do
+            not record it, so that it may differ (``matching.not_told``).
+        notes: what the traces lack, with counts; if there are differences, also the capture's
             warnings (``WARNED``).
-        times: measured and modelled.
-        clocks: of ranks against each other.
+        times: measured and modelled times.
+        clocks: clocks of ranks relative to each other.
     """
 
     traces: list[str]
@@ -133,7 +133,7 @@ class Report:
 
     @property
     def not_compared(self) -> tuple[str, ...]:
-        """What no trace could contradict, in words: what a workload does not hold."""
+        """What no trace could contradict, as text: facts that a workload does not have."""
         return (VALUES,) if self.comparable else (VALUES, COUNTS)
 
     def of(self, kind: OpClass) -> ClassCount:
@@ -141,7 +141,7 @@ class Report:
         return self.classes.setdefault(kind, ClassCount())
 
     def note(self, text: str, count: int = 1) -> None:
-        """Count something that the reader of the report should know."""
+        """Count a note for the reader of the report."""
         self.notes[text] = self.notes.get(text, 0) + count
 
     def add(self, difference: Difference) -> None:
@@ -186,11 +186,11 @@ class Report:
                 if self.untold:
                     text += f"; {self.untold:,} are not compared: the traces do not name them"
                 if without:
-                    text += f"; {without:,} have no partner for a named reason"
+                    text += f"; {without:,} are unmatched for a known reason"
             elif without:
                 text = (
                     f"agrees: of {total:,} collectives, GEMMs, convolutions and attentions "
-                    f"{sized:,} ran as captured, {without:,} have no partner for a named reason"
+                    f"{sized:,} ran as captured, {without:,} are unmatched for a known reason"
                 )
             if facts := {k: n for k, n in self.not_told.items() if k not in _WORDED}:
                 listed = ", ".join(f"{fact} ({count:,})" for fact, count in facts.items())
@@ -200,7 +200,8 @@ class Report:
         else:
             parts = []
             if self.failures:
-                parts.append(f"{self.failures:,} ops have no partner, another order or no kernel")
+                count = f"{self.failures:,} ops"
+                parts.append(f"{count} are unmatched, out of order or without a kernel")
             if self.contradicted:
                 parts.append(f"{self.contradicted:,} dependencies ran in reverse")
             text = f"differs: {', '.join(parts)}"
@@ -233,7 +234,7 @@ class Report:
         }
 
     def _times_to_json(self) -> dict[str, Any] | None:
-        """Seconds per rank; None where the traces have no times."""
+        """Seconds per rank; None if the traces have no times."""
         if not self.times.known:
             return None
         rows: dict[str, ClassTime] = {

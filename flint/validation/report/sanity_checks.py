@@ -1,9 +1,9 @@
-"""What can be concluded at all, from one rank's ops and from all ranks together.
+"""What can be concluded from one rank's ops and from all ranks together.
 
-The idea: where next to nothing matches, or not one group of ranks is the same, the trace is of
-something else, and a list of differences would only hide that.  Across ranks, collectives tell how
-the clocks stand to each other and what of their time was waiting; the order of ops of different
-ranks is never judged.
+The idea: if almost nothing matches, or no group of ranks is the same, the trace is of something
+else, and a list of differences would only hide that.  Across ranks, collectives show the
+differences of clocks and how much of their time was waiting; the order of ops of different ranks is
+never judged.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from flint.validation.matching.pairing import Matching, without
 from flint.validation.report.report import WARNED, Report
 from flint.workload.workload import Workload
 
-#: Below this part of heavy ops with a partner nothing but "another program" can be concluded.
+#: If a smaller share of heavy ops has a partner, the only conclusion is "another program".
 _ALIKE = 0.25
 _TO_ONE = frozenset({OpClass.COLLECTIVE_PERMUTE, OpClass.SEND, OpClass.RECV})
 
 
 def check_alike(trace: Observed, matching: Matching) -> None:
-    """Refuse what is of another model or another mesh.
+    """Refuse traces of another model or another mesh.
 
-    What has no partner for a reason that is named is no evidence of either, nor that anything is
-    wrong: a conditional may hold all products of a step, or communicate over other axes, and take
-    the branch not captured.
+    Ops without a partner for a known reason are no evidence for either, and no error: a conditional
+    may contain all products of a step, or communicate over other axes, and take the branch not
+    captured.
 
     Raises:
-        FlintError: it is.
+        FlintError: the trace is of another model or mesh.
     """
     captured, executed = (
         [ops[number] for number in without(list(range(len(ops))), explained)]
@@ -47,7 +47,7 @@ def check_alike(trace: Observed, matching: Matching) -> None:
     )
     heavy, run = (sum(facts.kind.must_match for facts in ops) for ops in (captured, executed))
     paired = sum(matching.captured[i].kind.must_match for i in {i for i, _, _ in matching.pairs})
-    # Another type is no other model.
+    # Another type does not mean another model.
     other = sum(facts.of_no_captured_type for facts in matching.executed)
     asked, ran = (
         any(facts.kind.must_match for facts in ops)
@@ -71,7 +71,7 @@ def check_alike(trace: Observed, matching: Matching) -> None:
 
 
 def _groups(ops: Sequence[OpFacts]) -> set[tuple[int, ...]]:
-    """Groups of several ranks in which a rank communicates."""
+    """Groups of two or more ranks in which a rank communicates."""
     return {
         facts.group
         for facts in ops
@@ -93,7 +93,7 @@ def _shown(groups: set[tuple[int, ...]]) -> str:
 def meet(meetings: Meetings, matching: Matching, trace: Observed, rows: Ints, time: Ints) -> None:
     """Add a rank's collectives: the n-th of a group is the same one on all of its ranks.
 
-    Only those count whose partner is certain and whose time is known.
+    Only those with a certain partner and a known time count.
     """
     partner: dict[int, int] = {}
     taken: set[int] = set()
@@ -119,9 +119,9 @@ def meet(meetings: Meetings, matching: Matching, trace: Observed, rows: Ints, ti
 
 
 def conclude(report: Report, workload: Workload, meetings: Meetings) -> None:
-    """What all traces together tell: clocks, waiting, ranks and programs without a trace.
+    """Conclusions from all traces together: clocks, waiting, ranks and programs without a trace.
 
-    Of a run that differs, also what the capture has warned of.
+    If a run differs, the capture's warnings are added.
     """
     if len(set(report.step)) > 1:
         names = ", ".join(sorted(set(report.step))[:4])
@@ -150,7 +150,7 @@ def conclude(report: Report, workload: Workload, meetings: Meetings) -> None:
 
 
 def _said(clock: Clock) -> str:
-    """A clock that is not right, in words; "" of one that may be."""
+    """A wrong clock as text; "" if it may be right."""
     who = f"the clock of rank {clock.rank}"
     if not clock.agree:
         return (
@@ -162,13 +162,13 @@ def _said(clock: Clock) -> str:
         return ""
     side = "ahead of" if clock.ahead > 0 else "behind"
     return (
-        f"{who} is {abs(clock.ahead) * 1e3:,.3f} ms {side} rank {clock.reference}'s, by "
-        f"{clock.collectives:,} collective{'s' * (clock.collectives > 1)} that must overlap"
+        f"{who} is {abs(clock.ahead) * 1e3:,.3f} ms {side} rank {clock.reference}'s, as "
+        f"{clock.collectives:,} collective{'s' * (clock.collectives > 1)} must overlap"
     )
 
 
 def shown_ranks(ranks: Ints) -> str:
-    """Ranks in words: "rank 3", "ranks 1-3, 7"."""
+    """Ranks as text: "rank 3", "ranks 1-3, 7"."""
     ends = np.flatnonzero(np.diff(ranks) != 1)
     first = np.concatenate([ranks[:1], ranks[ends + 1]]).tolist()
     last = np.concatenate([ranks[ends], ranks[-1:]]).tolist()

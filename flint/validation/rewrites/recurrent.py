@@ -1,9 +1,9 @@
-"""Recurrent layers, which the CPU runs in another form than accelerators do, step by step.
+"""Recurrent layers, which the CPU runs in another form than accelerators.
 
 The idea: a capture has the products of every step, and a kernel for each step's cell.  The CPU
 multiplies a GRU's inputs of all steps at once, runs cells op by op, and an LSTM in one op of a
-library (RNN.cpp and mkldnn/RNN.cpp in aten/src/ATen/native).  A product of all steps stands for
-those of each step: as many, of the same weight, whose rows add up.
+library (RNN.cpp and mkldnn/RNN.cpp in aten/src/ATen/native).  A product of all steps replaces those
+of each step, with the same weight, whose rows add up.
 
     in_cells(matching)      # before the other products
     recurrent(matching)
@@ -27,9 +27,9 @@ from flint.validation.rewrites.cpu_substitutes import (
     unmatched_light,
 )
 
-JOINED = "products of a recurrent layer's steps, which the CPU runs as one for all of them"
+JOINED = "products of a recurrent layer's steps, which the CPU runs as one product"
 CELLS = "light ops of a recurrent layer: accelerators have a kernel for each step, the CPU has none"
-ORDER = "gradients of a recurrent layer's weights, which the CPU has in another order"
+ORDER = "gradients of a recurrent layer's weights, which the CPU computes in another order"
 
 #: Ops of PyTorch's that run a recurrent layer over all of its steps.
 LAYERS = frozenset({"aten::gru", "aten::lstm", "aten::rnn_tanh", "aten::rnn_relu"})
@@ -41,8 +41,8 @@ class _Weight(NamedTuple):
     """A weight that was multiplied for all steps of a layer at once.
 
     Attributes:
-        steps: how many.
-        rows: of each step's input.
+        steps: number of steps.
+        rows: rows of each step's input.
         gates, inputs: the weight's shape.
     """
 
@@ -63,9 +63,9 @@ class _Weight(NamedTuple):
 
 
 def in_cells(matching: Matching) -> None:
-    """Pair the products of steps' cells by their sizes alone.
+    """Pair the products of steps' cells only by their sizes.
 
-    Within a cell the CPU multiplies in another order, so that the order is no evidence.
+    Within a cell the CPU multiplies in another order, so the order is no evidence.
     """
     sizes = _sizes(matching)
     if not sizes:
@@ -96,7 +96,7 @@ def _sizes(matching: Matching) -> set[Shape]:
 
 
 def _order(matching: Matching, gates: set[int]) -> None:
-    """Leave out that gradients of the layers' weights and biases come in another order."""
+    """Ignore that gradients of the layers' weights and biases come in another order."""
     other = [
         (i, j)
         for i, j in matching.reordered
@@ -228,7 +228,7 @@ def _sums(matching: Matching, weights: list[_Weight]) -> None:
         per_step[key_of("sum", (rows, gates))] += steps
         at_once[key_of("sum", (steps * rows, gates))] += 1
         at_once[key_of("sum", (steps, rows, gates))] += 1
-        # Of two directions the gradients of the input add up.
+        # For two directions, the gradients of the input add up.
         at_once[key_of("add", (steps, rows, inputs))] += 1
         at_once[key_of("clone", (steps, rows, inputs))] += 1
         at_once[key_of("stack", (rows, gates))] += 1
@@ -244,7 +244,7 @@ _FORWARD, _BACKWARD = "forward", "backward"
 
 
 class _Op(NamedTuple):
-    """So many ops of a name on tensors (rows, parts x hidden), or (parts x hidden,)."""
+    """A number of ops of a name on tensors (rows, parts x hidden), or (parts x hidden,)."""
 
     name: str
     times: int
@@ -260,7 +260,7 @@ def _ops(table: tuple[_Op, ...], rows: int, hidden: int) -> Counter[Key]:
 
 
 def _backward(parts: int, *ops: _Op) -> tuple[tuple[_Op, ...], tuple[_Op, ...]]:
-    """What a cell's gradient needs, and what may be there: gradients of biases, and their sums."""
+    """Ops that a cell's gradient needs, and optional ones: gradients of biases, and their sums."""
     gates = _Op("sum", 2, parts), _Op("add", 2, parts, flat=True), _Op("cat", 2)
     return ops, (*gates, _Op("add", 4), _Op("mul", 1))
 

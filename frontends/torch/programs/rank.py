@@ -245,7 +245,7 @@ class ProgramRank:
         recorder, peers = self._kept, self._known.peers
         assert recorder is not None and peers is not None
         if peers.is_asked:
-            raise FlintError("it ran its step without sending it")
+            raise FlintError("it ran its step but sent no result")
         if self._guessed:
             raise FlintError(self._guessed)
         if self.request.lists_steps:

@@ -63,10 +63,12 @@ def audit(
     ]
     if wrong:
         rank, representative = wrong[0]
-        others = "".join(f", nor does rank {item:,} what rank {one:,}" for item, one in wrong[1:4])
+        others = "".join(
+            f", and rank {item:,} does not do what rank {one:,} does" for item, one in wrong[1:4]
+        )
         raise FlintError(
-            f"rank {rank:,} does not do what rank {representative:,} does, although no query of "
-            f"the program about its rank distinguishes them{others}: "
+            f"rank {rank:,} does not do what rank {representative:,} does{others}, although no "
+            "query of the program about its rank distinguishes them: "
             f"{difference(representative, rank)}. The program should compare "
             "torch.distributed.get_rank() or a mesh coordinate where its behaviour depends on them "
             "(Flint does not see lists indexed by the rank, or text)"

@@ -113,7 +113,7 @@ def answer(question: str, usual: bool, words: str) -> bool:
     """
     goes_on = capture().unknown.goes_on(users_frame(sys._getframe(1)))
     if goes_on is not None:
-        words = f"assumed to be {goes_on}, so that its loop goes on"
+        words = f"assumed to be {goes_on}, so that its loop continues"
     capture().assume(f"{question}: {words}")
     return usual if goes_on is None else goes_on
 
