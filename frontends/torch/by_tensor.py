@@ -1,7 +1,7 @@
-"""What is noted of tensors, found by a tensor or by its storage.
+"""Notes about tensors, found by a tensor or by its storage.
 
-The idea: most ops write to storages of which nothing is noted; a set of addresses says so at once,
-whatever else is noted.  An address may be used again, so what it finds is looked at.
+The idea: most ops write to storages without notes; a set of addresses shows this at once, however
+many notes there are.  An address may be reused, so a match is verified.
 
     noted = ByTensor(); noted[counts] = 1
     noted.sharing(counts[2:])           # [counts]
@@ -16,7 +16,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 
 class ByTensor(WeakTensorKeyDictionary):
-    """A dictionary whose keys are tensors, which it does not keep."""
+    """A dictionary whose keys are tensors, which it does not keep alive."""
 
     def __init__(self) -> None:
         """Nothing is noted."""

@@ -1,8 +1,8 @@
 """A PyTorch step -> a workload: recorded rank by rank, emitted, walked.
 
 The idea: a child per recorded rank builds the user's model on the fake cluster, records one step
-and writes it as StableHLO; here it is found which ranks do the same, and each distinct program is
-read and walked as any saved module is.
+and writes it as StableHLO; here the ranks that do the same are found, and each distinct program is
+read and walked like any saved module.
 
     workload = capture(request)
 """
@@ -43,11 +43,11 @@ from flint.stablehlo.walker import walk
 from flint.workload.programs import Level
 from flint.workload.workload import Workload
 
-#: Versions of torch whose private parts are known to be as used here: `make test-torch`.
+#: Versions of torch whose private parts are known to be as needed here: `make test-torch`.
 KNOWN_VERSIONS = ">=2.12.1,<2.15"
 
 _MODULE = "module.mlirbc"
-#: What compiles, which takes seconds to import.
+#: The modules that compile, which take seconds to import.
 _COMPILER = "torch._inductor.compile_fx"
 
 
@@ -92,7 +92,7 @@ def compiled_for(target: str | None) -> str | None:
     """The accelerator that ``torch.compile`` compiles for at a target; None without one.
 
     Raises:
-        UsageError: a target that PyTorch has not.
+        UsageError: PyTorch does not support the target.
     """
     if target is None:
         return None
@@ -103,14 +103,14 @@ def compiled_for(target: str | None) -> str | None:
 
 
 def limits_of(options: CaptureOptions) -> Limits:
-    """What a child that records a rank may take."""
+    """The limits of a child that records a rank."""
     return Limits(options.time_limit, options.memory_limit)
 
 
 def leave(recording: Recording, folder: Path, strict: bool) -> None:
-    """In a child: leave a rank's module, and a report of it.
+    """In a child: write a rank's module, and a report of it.
 
-    A rank that does what a lower one has done leaves no module: the lowest one stands for all.
+    A rank that does the same as a lower one writes no module: the lowest one represents all.
     """
     warnings = Counter(recording.warnings)
     signed = Signed(recording)
@@ -126,16 +126,16 @@ def leave(recording: Recording, folder: Path, strict: bool) -> None:
 def workload_of(
     ranks: RecordedRanks, name: str, options: CaptureOptions, level: Level = Level.PARTITIONED
 ) -> Workload:
-    """The workload of a step, after recording as many ranks as it takes to know all.
+    """The workload of a step, after recording as many ranks as are needed to know all.
 
     Args:
         ranks: records them.
-        name: what messages call the step.
-        options: of the capture.
-        level: partitioned, or optimized where ``torch.compile`` compiled.
+        name: the step's name in messages.
+        options: options of the capture.
+        level: partitioned, or optimized if ``torch.compile`` compiled.
 
     Raises:
-        FlintError: what a rank raised, or ranks whose differences follow no pattern.
+        FlintError: a rank's error, or ranks whose differences follow no pattern.
     """
     mesh = ranks.mesh
     found, partition = behaviours(
@@ -165,13 +165,14 @@ def workload_of(
 
 
 def prepare(level: Level = Level.PARTITIONED) -> None:
-    """Import once what every child needs, which takes longer than recording a small step.
+    """Import the modules that every child needs once, because this takes longer than recording a
+    small step.
 
     Args:
         level: at the optimized one, children compile.
 
     Raises:
-        FlintError: another version of torch than those that are known.
+        FlintError: the version of torch is not a known one.
     """
     check_version("torch", KNOWN_VERSIONS)
     for name, frontend in SPARES.items():
@@ -186,12 +187,12 @@ class RecordedRanks:
     """Records ranks, each in a child.
 
     Attributes:
-        children: of ranks, each of which leaves in its folder what ``leave`` does.
-        mesh: that the ranks are in.
-        limits: of a child.
-        place: for the folders of the children.
-        folders: rank -> what its child left.
-        reports: rank -> what it tells.
+        children: children of ranks; each writes the files of ``leave`` into its folder.
+        mesh: the mesh of the ranks.
+        limits: the limits of a child.
+        place: parent of the children's folders.
+        folders: rank -> the folder of its child.
+        reports: rank -> its report.
     """
 
     children: Starter
@@ -202,7 +203,7 @@ class RecordedRanks:
     reports: dict[int, RankReport] = field(default_factory=dict)
 
     def sign(self, ranks: Sequence[int]) -> dict[int, str]:
-        """Record those that are not yet: rank -> its signature."""
+        """Record those not yet recorded; returns rank -> its signature."""
         new = [rank for rank in ranks if rank not in self.folders]
         if new:
             done = len(self.folders)
@@ -216,20 +217,20 @@ class RecordedRanks:
         self.reports.update({rank: rank_report.read(self.folders[rank]) for rank in ranks})
 
     def evidence(self) -> Iterator[Evidence]:
-        """What the ranks recorded so far tell of differences among ranks."""
+        """The evidence of differences among ranks from those recorded so far."""
         for report in self.reports.values():
             yield from report.evidence
 
     def unseen(self) -> bool:
-        """Whether ranks recorded so far may have asked about themselves what was not seen."""
+        """Whether ranks recorded so far may have asked about their number unseen."""
         return any(report.unseen for report in self.reports.values())
 
     def difference(self, one: int, other: int) -> str:
-        """What a rank does otherwise than another one."""
+        """What a rank does differently from another one."""
         return rank_report.first_difference(self.folders[one], self.folders[other])
 
     def warnings(self, partition: Partition, representatives: Sequence[int]) -> Counter[str]:
-        """What capturing noticed, text -> count."""
+        """The warnings of the capture, text -> count."""
         found: Counter[str] = Counter()
         for rank in representatives:
             found |= Counter(self.reports[rank].warnings)

@@ -1,4 +1,5 @@
-"""What the capture in this process knows and assumes: one object for all modes and shims.
+"""The knowledge and assumptions of the capture in this process, in one object for all modes and
+shims.
 
 capture().assume("a value is read at train.py:7: assumed to be 1.0")
 """
@@ -27,30 +28,30 @@ class Capture:
         per_host: ranks per host.
         routing: how choices spread over experts.
         fake_mode: the FakeTensorMode that it runs in.
-        peers: are asked what reaches a pipeline stage, and told what this rank sends to one.
-        assumed: what has been assumed: text -> how often.
-        known_values: tensor -> what is known of its value.
+        peers: give the messages to pipeline stages from other ranks, and take those of this rank.
+        assumed: assumptions, text -> count.
+        known_values: tensor -> knowledge about its value.
         batches: storages of the device that were copied from real tensors of the host.
-        evidence: what tells ranks apart.
-        groups_made: place in the program -> ranks of the groups that it makes there, in order.
-        groups_known: name of a process group -> who is where in the groups of its kind.
-        shards_noted: placements of distributed tensors that have been looked at.
-        begins_group: the program itself begins the process group; else it is there from the start.
-        rank: tells the one of this process, where the program begins the group.
-        strict_values: an unknown integer that is read is an error, not 1.
-        guessed: the error of the first one that was 1, since the step may have begun.
-        unknown: what is told of other values that nobody knows.
-        numbers: tensor -> its version, and the float that was read of it.
-        watch: called with what ops take that are no plain tensors.
-        unseen: where the own rank was read without its questions being seen.
-        backends: name of a process group -> the backend that was asked for; "" is the default
-            group's.
+        evidence: evidence of differences among ranks.
+        groups_made: place in the program -> ranks of the groups created there, in order.
+        groups_known: name of a process group -> places of ranks in the groups of its kind.
+        shards_noted: placements of distributed tensors that have been examined.
+        begins_group: the program itself begins the process group; otherwise it exists from the
+            start.
+        rank: returns the rank of this process, if the program begins the group.
+        strict_values: reading an unknown integer is an error, not 1.
+        guessed: the error of the first integer read as 1, since the step may have begun.
+        unknown: the values that are given for other unknown ones.
+        numbers: tensor -> its version, and the float that was read from it.
+        watch: called with operands that are not plain tensors.
+        unseen: places where the rank was read without its comparisons being seen.
+        backends: name of a process group -> the requested backend; "" is the default group's.
         compiles: ``torch.compile`` compiles, for the GPU that the device module describes.
         has_compiled: something was given to ``torch.compile``.
-        not_compiled: what it should have compiled and could not, and what it assumed when it
-            compiled, which is before the step that is recorded: text -> how often.
-        preserved_gradients: addresses of storages of gradients that stay as they are -> what to do
-            where C++ writes one.
+        not_compiled: code that could not be compiled, and assumptions of the compilation, which
+            happens before the recorded step: text -> count.
+        preserved_gradients: addresses of storages of gradients that stay unchanged -> the action
+            when C++ writes one.
     """
 
     shape: tuple[int, ...] = (1,)

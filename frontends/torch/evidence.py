@@ -1,8 +1,9 @@
-"""What tells ranks apart: answers to questions, sizes of shards, groups, stages; all in one form.
+"""Evidence of differences among ranks (answers to comparisons, shard sizes, groups, stages), in one
+form.
 
-The idea: whatever is known of differences among ranks gives every rank a number, its kind, equal
-for ranks that it does not tell apart.  A program asks the same question many times: each piece of
-evidence is kept once, by the place that it comes from.
+The idea: each piece of evidence gives every rank a number, its kind, equal for ranks that it does
+not distinguish.  A program asks the same question many times: each piece of evidence is kept once,
+by the place that it comes from.
 
     found = Gathered()
     found.ask("at train.py:7", np.arange(64) == 0)       # a question and who is answered yes
@@ -21,18 +22,18 @@ from numpy.typing import NDArray
 
 Kinds = NDArray[np.int64]
 
-#: More questions from one place than this are only counted: to how many a rank is answered yes.
+#: Of more questions from one place than this, only a rank's number of yes answers is kept.
 MOST_AT_A_PLACE = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Something that tells ranks apart.
+    """One piece of evidence that distinguishes ranks.
 
     Attributes:
         place: where it comes from.
-        asked: it is a question of the program's, which may change nothing; else a fact on which
-            sizes or messages depend.
+        asked: whether it is a question of the program, which may have no effect; otherwise a fact
+            on which sizes or messages depend.
         packed: the ranks' kinds, compressed.
     """
 
@@ -41,7 +42,7 @@ class Evidence:
     packed: bytes
 
     def kinds(self) -> Kinds:
-        """The number of every rank's kind, [world]; 0 and 1 (no and yes) of a question."""
+        """The number of every rank's kind, [world]; 0 and 1 (no and yes) for a question."""
         raw = zlib.decompress(self.packed)
         return np.frombuffer(raw[1:], raw[:1].decode()).astype(np.int64)
 
@@ -56,7 +57,7 @@ def evidence_of(place: str, kinds: Any, asked: bool = False) -> Evidence:
 
 
 class Gathered:
-    """Evidence of one rank's capture, each piece once."""
+    """The evidence of one rank's capture, each piece once."""
 
     def __init__(self) -> None:
         self._asked: dict[str, dict[bytes, int]] = {}
@@ -64,7 +65,7 @@ class Gathered:
         self._facts: dict[Evidence, None] = {}
 
     def ask(self, place: str, yes: NDArray[np.bool_]) -> None:
-        """A question of the program's: which ranks are answered yes, [world]."""
+        """A question of the program: for which ranks the answer is yes, [world]."""
         if yes.all() or not yes.any():
             return
         if place in self._counts:
@@ -77,7 +78,7 @@ class Gathered:
             del self._asked[place]
 
     def ask_value(self, place: str, kinds: Kinds) -> None:
-        """A number of the program's that ranks may be told apart by, [world]."""
+        """A number of the program that may distinguish ranks, [world]."""
         if kinds.min() != kinds.max():
             self._facts[evidence_of(place, kinds, asked=True)] = None
 

@@ -1,4 +1,4 @@
-"""Errors of the user's code: which line of it, and what to do.
+"""Errors of the user's code, with the line and advice.
 
 with users_code("the step"): step()      # "the step failed at train.py:31: ValueError: ..."
 """
@@ -22,7 +22,7 @@ _ADVICE = dict.fromkeys(
 
 @contextlib.contextmanager
 def users_code(what: str) -> Iterator[None]:
-    """Errors of the user's code say where in it."""
+    """Within it, errors of the user's code name their line."""
     try:
         yield
     except FlintError:
@@ -39,7 +39,7 @@ def users_code(what: str) -> Iterator[None]:
 
 
 def lost_error(raised: BaseException) -> BaseException:
-    """What C++, or a distributed checkpoint, has made another error of, if it has."""
+    """The original error behind one that C++ or a distributed checkpoint has replaced, if any."""
     if isinstance(raised, SystemError):
         return registration.passed_error() or raised
     if type(raised).__name__ == "CheckpointException":
@@ -49,5 +49,5 @@ def lost_error(raised: BaseException) -> BaseException:
 
 
 def advice(error: BaseException) -> str:
-    """What to do about an error, to follow its text."""
+    """Advice about an error, to follow its text."""
     return _ADVICE.get(type(error).__name__, "")

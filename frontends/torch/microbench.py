@@ -27,7 +27,7 @@ _ROWS: Final = 3
 
 
 def device() -> str:
-    """What the ops run on."""
+    """The device that the ops run on."""
     if torch.cuda.is_available():
         return str(torch.cuda.get_device_name())
     return "cpu"

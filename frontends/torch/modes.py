@@ -23,14 +23,16 @@ _traced = False
 
 
 def let_code_be_traced() -> None:
-    """Under modes of this module PyTorch leaves compiled code eager; from now on it does not."""
+    """From now on PyTorch compiles code also under modes of this module, where it would leave it
+    eager.
+    """
     global _traced
     _traced = True
 
 
 @contextmanager
 def unseen() -> Iterator[None]:
-    """Within it, dispatch modes of this module see nothing."""
+    """Within it, dispatch modes of this module are inactive."""
     global _hidden
     _hidden += 1
     try:
@@ -40,7 +42,7 @@ def unseen() -> Iterator[None]:
 
 
 def run(op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Leave an op to the modes below; the handler that sees nothing."""
+    """Leave an op to the modes below: the inactive handler."""
     return op(*args, **kwargs)
 
 

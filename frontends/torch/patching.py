@@ -1,4 +1,4 @@
-"""Parts of PyTorch replaced by others, for good or until undone.
+"""Replacement of parts of PyTorch, permanently or until undone.
 
 undo = around(torch.Tensor, "__setitem__", lambda original, self, *args: original(self, *args))
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-#: Takes a replacement back.
+#: Undoes a replacement.
 Undo = Callable[[], None]
 
 #: Kernels are registered for as long as their library lives.
@@ -27,21 +27,21 @@ _around: dict[object, tuple[Any, str, Any, Any]] = {}
 
 
 def replace(owner: Any, name: str, value: Any) -> Undo:
-    """Set an attribute; what is returned sets it back."""
+    """Set an attribute; the returned function restores it."""
     before = _attribute(owner, name)
     setattr(owner, name, value)
     return functools.partial(setattr, owner, name, before)
 
 
 def replace_of_type(kind: type, name: str, value: Any) -> None:
-    """Set an attribute of a type of C, which Python does not let be set; for good."""
+    """Set an attribute of a C type, which Python does not allow; permanently."""
     attributes: Any = gc.get_referents(kind.__dict__)[0]
     attributes[name] = value
     ctypes.pythonapi.PyType_Modified(ctypes.py_object(kind))
 
 
 def around(owner: Any, name: str, function: Callable[..., Any]) -> Undo:
-    """Replace a function: who calls it calls ``function(original, *args, **kwargs)``."""
+    """Replace a function: a call of it becomes ``function(original, *args, **kwargs)``."""
     before, key = _attribute(owner, name), object()
     now = _calling(owner, name, function)
     undo = replace(owner, name, now)
@@ -55,7 +55,7 @@ def around(owner: Any, name: str, function: Callable[..., Any]) -> Undo:
 
 
 def always_around(owner: Any, name: str, function: Callable[..., Any]) -> Undo:
-    """As ``around``, and ``plain_functions`` leaves it."""
+    """Like ``around``, but ``plain_functions`` leaves the replacement in place."""
     return replace(owner, name, _calling(owner, name, function))
 
 
@@ -71,7 +71,7 @@ def _calling(owner: Any, name: str, function: Callable[..., Any]) -> Any:
 
 @contextlib.contextmanager
 def plain_functions() -> Iterator[None]:
-    """Within it, functions that ``around`` has replaced are as they were."""
+    """Within it, functions replaced by ``around`` are the original ones."""
     items = list(_around.values())
     for owner, name, before, _ in reversed(items):
         setattr(owner, name, before)
@@ -83,7 +83,7 @@ def plain_functions() -> Iterator[None]:
 
 
 def _attribute(owner: Any, name: str) -> Any:
-    """An attribute as it was set, which a class may hand out in another form."""
+    """An attribute as it was set; a class may return it in another form."""
     own = getattr(owner, "__dict__", {})
     return own[name] if name in own else getattr(owner, name)
 

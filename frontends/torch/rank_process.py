@@ -1,4 +1,4 @@
-"""This process as one rank of a cluster: what is changed in it, for good or for a while.
+"""This process as one rank of a cluster: the permanent and the temporary changes to it.
 
 prepare(known)                      # devices and shims, for good
 with fake_device(known) as seen: ...        # tensors of the recording device are fake
@@ -25,7 +25,7 @@ from flint.frontends.torch.shims import fake_cache, missing_shapes, own_sizes
 
 
 def prepare(known: Capture) -> None:
-    """Make the device known, apply the shims, begin the capture.  Changes the process for good."""
+    """Register the device, apply the shims, begin the capture.  Changes the process permanently."""
     warnings.filterwarnings("ignore")
     registration.register()
     shims.apply_all()
@@ -37,14 +37,14 @@ def prepare(known: Capture) -> None:
 
 
 class Seen:
-    """Who sees every op that is dispatched, above the fake tensors: one mode for all who do.
+    """The observers of every dispatched op, above the fake tensors, in one mode.
 
-    A mode of one's own costs as much for each op as what most of them do with it.
+    A separate mode for each would cost as much per op as most observers do.
 
     Attributes:
-        follow: what sees ops while nothing is recorded, and below a recorder.
-        by: what sees them now.
-        noted: is told of them first: the op, types of its tensors, keyword arguments.
+        follow: the handler of ops while nothing is recorded, and below a recorder.
+        by: the current handler.
+        noted: called first with the op, types of its tensors, keyword arguments.
     """
 
     def __init__(self, follow: Handler) -> None:
@@ -67,7 +67,7 @@ def fake_device(known: Capture, host: Handler = run) -> Iterator[Seen]:
 
     Args:
         known: the capture.
-        host: sees every op right before the fake tensors do.
+        host: handles every op directly before the fake tensors.
     """
     seen = Seen(following(host))
 

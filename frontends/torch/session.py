@@ -1,9 +1,9 @@
 """One rank's capture from beginning to end: cluster, setup, warm-up, recorded step.
 
 The idea: the user's setup builds model, optimizer and batch on a rank of a fake cluster, under fake
-tensors that take no memory.  The step runs twice: the first time everything is made that is made
-once (FSDP's buffers, the optimizer's state, DDP's buckets), the second time is recorded.  All of it
-changes the process, which therefore is one that ends afterwards.
+tensors that take no memory.  The step runs twice: the first run creates everything that is created
+once (FSDP's buffers, the optimizer's state, DDP's buckets); the second run is recorded.  All of
+this changes the process, which therefore ends afterwards.
 
     recording = record(train_step, setup, (64, 8), ("dp", "tp"), rank=0)
 """
@@ -47,7 +47,7 @@ def record(
     settings: Mapping[str, Any] | None = None,
     compile_for: str | None = None,
 ) -> Recording:
-    """Record one step of one rank.  Changes this process for good: run it in a child.
+    """Record one step of one rank.  Changes this process permanently: run it in a child.
 
     Args:
         function: the step.
@@ -58,7 +58,8 @@ def record(
         arguments: the step's, when there is no setup.
         settings: ``local_world_size``: ranks per host (default 8); ``routing``: which tokens a
             router sends where (``flint.graph.routing``; default "balanced").
-        compile_for: the accelerator that ``torch.compile`` compiles for; None: it does not.
+        compile_for: the accelerator that ``torch.compile`` compiles for; None if it does not
+            compile.
 
     Raises:
         UsageError: an unknown setting, a rank outside the mesh.
@@ -111,7 +112,9 @@ class _Session:
 
     @contextlib.contextmanager
     def _cluster(self, peers: stage_shapes.Peers) -> Iterator[tuple[Any, Seen]]:
-        """This process as a rank of a cluster, under fake tensors: the mesh, and who sees ops."""
+        """This process as a rank of a cluster, under fake tensors: the mesh, and the observers of
+        ops.
+        """
         known = Capture(
             self.shape,
             self.per_host,

@@ -1,10 +1,10 @@
-"""What another rank would send, from running as that rank in another process.
+"""The messages of another rank, from running as that rank in another process.
 
 The idea: pipeline stages send each other the shapes of their messages before the first step, and
-programs broadcast numbers on which shapes depend.  The rank of a capture is alone; so a copy of the
-process, forked before it is any rank, waits to run as the other one: it runs until the message is
-to be sent, answers with it, and may wait to be asked for a later one.  What is known already goes
-along, so that each message is asked for once.
+programs broadcast numbers on which shapes depend.  The rank of a capture has no peers; so a copy of
+the process, forked before it becomes a rank, waits to run as another rank: it runs until the
+message would be sent, returns it, and may wait for a request for a later one.  Known messages are
+passed along, so that each message is requested once.
 
     with waiting(rank=4) as peers:          # in copies, rank 0 and peers.is_asked
         peers.ask(sender=0, stage=1)        # what reaches stage 1 from rank 0
@@ -27,7 +27,7 @@ from typing import Any
 from flint.errors import FlintError
 from flint.host.child_processes import end_with_parent, fork
 
-#: "sender>stage" -> what reaches the stage; names of broadcasts -> what they send: plain data that
+#: "sender>stage" -> the message to the stage; names of broadcasts -> their content: plain data that
 #: JSON can hold.
 Known = dict[str, Any]
 _KNOWN = "stages.json"
@@ -38,8 +38,8 @@ class Peers:
     """A rank's neighbours.
 
     Attributes:
-        rank: that this process is.
-        known: what has been learned.
+        rank: the rank of this process.
+        known: the known messages.
     """
 
     rank: int
@@ -55,14 +55,14 @@ class Peers:
 
     @property
     def is_asked(self) -> bool:
-        """Whether this process runs only to know what its rank sends."""
+        """Whether this process runs only to find what its rank sends."""
         return bool(self._wanted)
 
     def ask(self, sender: int, stage: int) -> Any:
-        """What reaches a stage from a rank.
+        """The message from a rank to a stage.
 
         Raises:
-            FlintError: the rank failed before it came to send it.
+            FlintError: the rank failed before sending it.
         """
         key = _key(sender, stage)
         try:
@@ -74,16 +74,16 @@ class Peers:
         return self.known[key]
 
     def sent(self, stage: int, looks: Any) -> None:
-        """This rank sends to a stage what looks so.  Does not return if that was asked for."""
+        """Note the form of this rank's message to a stage.  Does not return if it was requested."""
         self._told(_key(self.rank, stage), looks)
 
     def broadcast(self, ranks: Sequence[int], root: int, held: Any) -> Any:
-        """What the next broadcast in a group sends; None where that is not known.
+        """The content of the next broadcast in a group; None if it is not known.
 
         Args:
             ranks: of the group.
-            root: the rank that sends: where it has not run, it is asked.
-            held: what this rank holds, if that is known.
+            root: the rank that sends; if it has not run, it is started.
+            held: the value on this rank, if known.
         """
         group = f"{zlib.crc32(repr(list(map(int, ranks))).encode())} of {len(ranks)}"
         self._broadcasts[group] += 1
@@ -98,10 +98,10 @@ class Peers:
         return self.known.get(key)
 
     def _learn_from(self, rank: int, key: str, *, again: bool) -> None:
-        """Know what a rank sends, which may be asked again or takes no more memory.
+        """Find what a rank sends; its process is kept for further requests or takes no more memory.
 
         Raises:
-            FlintError: it failed, or ended, before it came to send it.
+            FlintError: it failed, or ended, before sending it.
         """
         if key in self.known:
             return
@@ -118,7 +118,9 @@ class Peers:
         self.known.update(answer["known"])
 
     def _told(self, key: str, what: Any) -> None:
-        """This rank sends that; if it was asked for, answer, and go on when asked for more."""
+        """Note a message of this rank; if it was requested, return it, and continue on a further
+        request.
+        """
         self.known[key] = what
         if key != self._wanted:
             return
@@ -129,16 +131,16 @@ class Peers:
         self.known.update(question["known"])
 
     def fail(self, error: BaseException) -> None:
-        """Tell the one who asks that this rank cannot say it."""
+        """Report to the requesting process that this rank does not know it."""
         os.write(self._telling, _line({"error": str(error)[:2000]}))
 
     def teach(self, folder: Path) -> None:
-        """Leave what is known in a rank's folder."""
+        """Write the known messages into a rank's folder."""
         if self.known:
             (folder / _KNOWN).write_text(json.dumps(self.known), encoding="utf-8")
 
     def learn(self, place: Path) -> None:
-        """Know what ranks have left in their folders within a place."""
+        """Read the messages that ranks have written into their folders within a place."""
         for file in place.rglob(_KNOWN):
             self.known.update(json.loads(file.read_text(encoding="utf-8")))
 
@@ -156,7 +158,7 @@ def waiting(rank: int) -> Iterator[Peers]:
     """Fork the copy that waits.
 
     The block runs in this process, after which the copy ends, and in a process for each rank that
-    is asked, which ends with it.
+    is requested, which ends with it.
     """
     peers, copy = Peers(rank), _forked()
     while isinstance(copy, _Questions):
@@ -179,7 +181,7 @@ def waiting(rank: int) -> Iterator[Peers]:
 
 @dataclass(frozen=True, slots=True)
 class _Child:
-    """A copy of this process: its number, where it is asked and where it answers."""
+    """A copy of this process: its number, its channel for requests and its channel for answers."""
 
     process: int
     asking: int
@@ -194,14 +196,14 @@ class _Child:
 
 @dataclass(frozen=True, slots=True)
 class _Questions:
-    """In a copy: the lines that it is asked, and where it answers."""
+    """In a copy: the requests, one per line, and the channel for answers."""
 
     lines: Any
     telling: int
 
 
 def _forked() -> _Child | _Questions:
-    """A copy of this process; in the copy, what it is asked."""
+    """A copy of this process; in the copy, its requests."""
     questions, asking = os.pipe()
     answers, telling = os.pipe()
     sys.stdout.flush()
@@ -219,10 +221,10 @@ def _forked() -> _Child | _Questions:
 
 
 def _serve(copy: _Questions) -> Peers:
-    """In the copy: a child for every rank that is asked, as long as it can be asked more.
+    """In the copy: a child for every requested rank, as long as further requests are possible.
 
     Returns:
-        In each child: its rank's.
+        In each child: its rank's requests.
     """
     asked: dict[int, _Child] = {}
     try:
@@ -246,7 +248,7 @@ def _serve(copy: _Questions) -> Peers:
 
 
 def _asked(child: _Questions) -> Peers:
-    """In a child that runs only to know what its rank sends."""
+    """In a child that runs only to find what its rank sends."""
     first = json.loads(child.lines.readline())
     return Peers(
         first["rank"], first["known"], first["wanted"], tuple(first["askers"]), child.telling,

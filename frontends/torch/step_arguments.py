@@ -1,4 +1,4 @@
-"""What a step is called with: setup's result or given arguments, on the recording device, by name.
+"""The arguments of a step: setup's result or given arguments, on the recording device, by name.
 
 args, kwargs = prepared(setup, mesh, None)
 """
@@ -19,7 +19,7 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def prepared(setup: Callable[..., Any] | None, mesh: Any, arguments: Arguments | None) -> Arguments:
-    """What the step is called with: what setup returns for a mesh, or what was given."""
+    """The arguments of the step: setup's result for a mesh, or the given arguments."""
     if setup is None:
         return _moved(arguments or ((), {}))
     made = setup(mesh)
@@ -36,7 +36,7 @@ def prepared(setup: Callable[..., Any] | None, mesh: Any, arguments: Arguments |
 
 
 def _moved(arguments: Arguments) -> Arguments:
-    """Arguments that were made before the capture, on the recording device."""
+    """Arguments that were created before the capture, on the recording device."""
 
     def move(item: Any) -> Any:
         if isinstance(item, torch.nn.Module):
@@ -61,7 +61,7 @@ def _moved(arguments: Arguments) -> Arguments:
 def by_parameter(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Arguments by the names of the step's parameters, and what the step's closure holds."""
+    """Arguments by the names of the step's parameters, and the objects in the step's closure."""
     named: dict[str, Any] = {}
     try:
         bound = inspect.signature(function).bind(*args, **kwargs)

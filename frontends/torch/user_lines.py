@@ -1,7 +1,7 @@
-"""Which line of the user's code runs.
+"""The running line of the user's code.
 
 The idea: frames of PyTorch, of the standard library and of this frontend are skipped; the innermost
-frame that is left is the user's.
+remaining frame is the user's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DECORATED = os.sep + "typing_extensions.py"  # whose wrapper calls PyTorch's de
 _LAUNCHING = f"{os.sep}triton{os.sep}runtime{os.sep}"  # launches the user's kernels
 _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
 
-#: At most this many frames of the engine and of wrappers are searched above an op.
+#: The most frames of the engine and of wrappers that are searched above an op.
 _DEPTH = 400
 
 
@@ -36,7 +36,7 @@ def is_frontends(file: str) -> bool:
 def _is_users(file: str) -> bool:
     if file.startswith((_OURS, _TORCH, "<")) or file.endswith(_DECORATED) or _LAUNCHING in file:
         return False
-    # A library that the user runs is as good a place as any.
+    # A library that the user runs also counts as the user's code.
     return "-packages" in file or not file.startswith(_STDLIB)
 
 

@@ -1,1 +1,1 @@
-"""A cluster and a device that are not there."""
+"""An absent cluster and an absent device."""

@@ -1,8 +1,8 @@
-"""A cluster that is not there: one process that is any rank of any number of ranks.
+"""A fake cluster: one process acts as any rank of any number of ranks.
 
 The idea: PyTorch's fake process group answers every collective at once.  With it, and with the
-environment variables that launchers set, a program believes to be one rank of a running job; all
-that is real is the rank's own view of the mesh.
+environment variables that launchers set, a program acts as one rank of a running job; only the
+rank's own view of the mesh is real.
 
     mesh = start(rank=3, shape=(64, 8), axes=("dp", "tp"), device="flint")
 """
@@ -28,7 +28,7 @@ def start(
     device: str,
     per_host: int = LOCAL_WORLD_SIZE,
 ) -> DeviceMesh:
-    """Become a rank of a fake cluster and make its mesh.
+    """Become a rank of a fake cluster and create its mesh.
 
     Args:
         rank: of this process, row-major in the mesh.
@@ -48,7 +48,7 @@ def start(
             "this process already has a process group: capture before init_process_group, or call "
             "init_process_group in setup only"
         )
-    # Threads that a parent's computations started are not in a forked child, but waited for.
+    # A forked child lacks the threads of its parent's computations, but would wait for them.
     torch.set_num_threads(1)
     os.environ.update(environment(rank, world_size, per_host))
     from torch.testing._internal.distributed.fake_pg import FakeStore

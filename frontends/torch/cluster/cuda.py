@@ -1,9 +1,9 @@
-"""CUDA by name: what programs ask of a GPU goes to the recording device.
+"""CUDA by name: programs' calls to a GPU go to the recording device.
 
-The idea: training code names its device ("cuda", ``.cuda()``, ``torch.cuda.Stream``).  Where
-PyTorch takes a device, the recording device is put in; the functions of ``torch.cuda`` and of
-``torch.accelerator`` are answered by its module.  Extensions that call CUDA themselves are no
-PyTorch code and fail where they are called.
+The idea: training code names its device ("cuda", ``.cuda()``, ``torch.cuda.Stream``).  Wherever
+PyTorch takes a device, the recording device is substituted; the functions of ``torch.cuda`` and of
+``torch.accelerator`` are answered by its module.  Extensions that call CUDA themselves are not
+PyTorch code and fail when they are called.
 
     with cuda_names(): torch.zeros(3, device="cuda").device        # flint:0
 """
@@ -23,7 +23,7 @@ from flint.frontends.torch.cluster.device_module import GENERATOR, DeviceModule,
 from flint.frontends.torch.modes import function_mode
 from flint.frontends.torch.patching import around, replace
 
-#: Versions that programs compare with what they need, where PyTorch is built without CUDA.
+#: Versions that programs compare with their requirements, for PyTorch built without CUDA.
 _CUDA, _NCCL = "12.8", (2, 27, 5)
 #: Generators of devices, which programs index by their number.
 _MOST_DEVICES = 64
@@ -35,7 +35,7 @@ def recording_device() -> torch.device:
 
 
 def mapped(item: Any) -> Any:
-    """A device that names CUDA becomes the recording device; anything else stays."""
+    """A device that names CUDA becomes the recording device; any other object is unchanged."""
     if isinstance(item, torch.device):
         return recording_device() if item.type in ("cuda", NAME) else item
     if isinstance(item, str) and (item == "cuda" or item.startswith("cuda:")):
@@ -44,7 +44,7 @@ def mapped(item: Any) -> Any:
 
 
 def _see(func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Put the recording device in wherever a function is given a CUDA device."""
+    """Substitute the recording device wherever a function is given a CUDA device."""
     if func is torch.Tensor.cuda:
         rest = {key: value for key, value in kwargs.items() if key == "non_blocking"}
         return args[0].to(recording_device(), **rest)
@@ -87,7 +87,7 @@ def cuda_names() -> Iterator[None]:
             stack.callback(replace(owner, "check_error", lambda _: None))
         # Pages of fake tensors cannot be pinned; a data loader's thread is outside of the mode.
         stack.callback(replace(torch.Tensor, "pin_memory", lambda tensor, *_, **__: tensor))
-        # It says when memory may be used again, which orders nothing.
+        # It states when memory may be reused, which adds no order.
         stack.callback(replace(torch.Tensor, "record_stream", lambda *_: None))
         for owner, name, where in _device_arguments():
             stack.callback(around(owner, name, functools.partial(_with_mapped, where)))
@@ -105,7 +105,7 @@ def _backward(run: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _present() -> Iterator[tuple[Any, str, Any]]:
-    """What says that CUDA and NCCL are there: owner, name, value."""
+    """The attributes that report CUDA and NCCL as available: owner, name, value."""
     from torch.distributed import distributed_c10d
 
     yield torch.version, "cuda", torch.version.cuda or _CUDA
@@ -119,7 +119,7 @@ def _present() -> Iterator[tuple[Any, str, Any]]:
 
 
 class _Generators(type):
-    """The type of PyTorch's generators, for those who ask what something is."""
+    """The type of PyTorch's generators, for type checks."""
 
     def __instancecheck__(cls, item: object) -> bool:
         return isinstance(item, torch._C.Generator)
@@ -165,6 +165,6 @@ def _with_mapped(where: tuple[int, str], function: Any, *args: Any, **kwargs: An
 
 
 def _same_kind(item: Any) -> Any:
-    """A device's type stays a text where it was one."""
+    """A device's type given as text stays text."""
     found = mapped(item)
     return NAME if isinstance(item, str) and isinstance(found, torch.device) else found

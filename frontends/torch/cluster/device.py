@@ -1,8 +1,8 @@
 """The recording device: a PyTorch device that computes nothing and remembers streams and events.
 
-The idea: PyTorch lets a device be made in Python (its PrivateUse1 backend).  Ours has no memory and
-no kernels: tensors on it are fake tensors.  But code asks it for streams and events as it would ask
-a GPU; a timeline keeps what waits for what, and numbers the ops that are recorded.
+The idea: PyTorch allows a device to be defined in Python (its PrivateUse1 backend).  This one has
+no memory and no kernels: tensors on it are fake tensors.  But code uses streams and events on it as
+on a GPU; a timeline keeps the dependencies and numbers the recorded ops.
 
     with torch.device("flint"): ...             # after registration.register()
     stream = torch.flint.Stream(); stream.wait_event(event)
@@ -22,7 +22,7 @@ NAME = "flint"
 
 
 class _State:
-    """What is current: the timeline of the recording, and the stack of streams."""
+    """The current state: the timeline of the recording, and the stack of streams."""
 
     timeline: Timeline = Timeline()
     streams: list[Stream]
@@ -35,7 +35,7 @@ def timeline() -> Timeline:
 
 
 def restart() -> Timeline:
-    """A new timeline: what was issued before is over."""
+    """Start a new timeline: everything issued before is complete."""
     _State.timeline = Timeline()
     return _State.timeline
 
@@ -46,7 +46,7 @@ def current_stream() -> Stream:
 
 
 def set_stream(stream: Stream) -> None:
-    """Make a stream the current one for good."""
+    """Make a stream the current one permanently."""
     _State.streams[-1] = stream
 
 

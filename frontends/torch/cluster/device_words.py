@@ -1,9 +1,9 @@
-"""The recording device calls itself "cuda" to everybody but PyTorch and this frontend.
+"""The recording device is named "cuda" to all code but PyTorch and this frontend.
 
-The idea: programs decide by words: ``device.type == "cuda"``, ``"cuda" in str(device)``,
-``tensor.is_cuda``.  PyTorch's own code goes by the device's real name.  ``torch.device`` is a type
-of C that cannot be changed from Python, so its table of attributes and its functions for text are
-replaced below that; CPython's layout of types has been the same from 3.8 to 3.14.
+The idea: programs decide by names: ``device.type == "cuda"``, ``"cuda" in str(device)``,
+``tensor.is_cuda``.  PyTorch's own code uses the device's real name.  ``torch.device`` is a C type
+that cannot be changed from Python, so its table of attributes and its functions for text are
+replaced below that level; CPython's layout of types has been the same from 3.8 to 3.14.
 
     apply(); torch.device("flint", 0).type              # "cuda", in a program
 """
@@ -25,12 +25,12 @@ _WORD = "cuda"
 _REPR, _STR = 88, 136
 
 _TEXT: Any = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)
-#: What types point to must live as long as they do.
+#: The objects that types point to must live as long as the types.
 _kept: list[Any] = []
 
 
 def apply() -> None:
-    """Let the device have CUDA's name."""
+    """Give the device CUDA's name."""
     plain = vars(torch.device)["type"]
 
     def kind(device: Any) -> str:

@@ -1,4 +1,4 @@
-"""The variables that launchers set, by which a process knows which rank it is.
+"""The variables that launchers set, from which a process knows its rank.
 
 environment(rank=9, world_size=16, per_host=8)["LOCAL_RANK"]       # "1"
 """

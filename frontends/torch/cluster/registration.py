@@ -1,4 +1,4 @@
-"""The recording device as one that PyTorch knows, and errors that C++ loses on the way to Python.
+"""Registration of the recording device in PyTorch, and errors that C++ loses on the way to Python.
 
 register()
 with torch.device("flint"): ...
@@ -16,11 +16,11 @@ from flint.frontends.torch.cluster.device_module import DeviceModule
 
 
 class _Passing:
-    """A Python error on its way through C++, which no Python may be called with.
+    """A Python error on its way through C++, during which no Python may be called.
 
-    While it unwinds, PyTorch gives devices and streams back to what they were and asks the guard
-    of ours for its type; the answer would end the process.  So the error is taken out first, and
-    what C++ then reports as an error of nothing is this one (``passed_error``).
+    While it unwinds, PyTorch restores devices and streams and asks the recording device's guard for
+    its type; the answer would end the process.  So the error is removed first, and an empty error
+    that C++ then reports is this one (``passed_error``).
     """
 
     take: Any = ctypes.pythonapi.PyErr_Fetch
@@ -30,7 +30,7 @@ class _Passing:
 
 
 def _type(_: Any, take: Any = _Passing.take, places: Any = _Passing.places) -> Any:
-    take(*places)  # first of all: nothing else may be called before
+    take(*places)  # first: nothing else may be called before
     if _Passing.cells[0]:
         kind, value, trace = (cell.value if cell else None for cell in _Passing.cells)
         error: Any = value if isinstance(value, BaseException) or kind is None else kind(value)
@@ -53,7 +53,7 @@ def register() -> None:
     if _registered:
         return
     import torch.distributed as dist
-    import torch.testing._internal.distributed.fake_pg  # says what its groups are for
+    import torch.testing._internal.distributed.fake_pg  # describes its groups
     from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
     acc: Any = torch._C._acc  # private; as in torch 2.13

@@ -1,8 +1,8 @@
-"""Streams and events as order: what the next op of a stream comes after.
+"""Streams and events as order: the predecessors of the next op of a stream.
 
 The idea: ops get numbers as they are issued.  A moment is, for every stream, the last op that is
-over by then, as a vector clock; a stream's ops follow each other, and waiting merges moments.  So
-of all the ops before it, an op names only those that its own stream does not imply.
+complete by then, as a vector clock; a stream's ops follow each other, and waiting merges moments.
+So an op names only those earlier ops that its own stream does not imply.
 
     timeline = Timeline()
     timeline.issue(0)                                  # op 0 on stream 0
@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
-#: Stream -> number of its last op that is over.
+#: Stream -> number of its last complete op.
 Moment = Mapping[Hashable, int]
 
-#: Nothing is over yet.
+#: Nothing is complete yet.
 START: Moment = {}
 
 
@@ -35,7 +35,7 @@ class Timeline:
 
     def __init__(self) -> None:
         self._streams: list[Hashable] = []  # of every op
-        self._clocks: list[Moment] = []  # of every op: what is over when it starts, itself excluded
+        self._clocks: list[Moment] = []  # of every op: the moment when it starts, itself excluded
         self._last: dict[Hashable, int] = {}
         self._waits: dict[Hashable, Moment] = {}
         self._host: dict[Hashable, int] = {}
@@ -44,7 +44,7 @@ class Timeline:
         return len(self._streams)
 
     def moment(self, stream: Hashable) -> Moment:
-        """What is over once all that has been issued on a stream is: an event's record."""
+        """The moment when everything issued on a stream is complete: an event's record."""
         found = dict(self._pending(stream))
         last = self._last.get(stream)
         if last is not None:
@@ -52,7 +52,7 @@ class Timeline:
         return found
 
     def after_op(self, number: int) -> Moment:
-        """What is over once an op is."""
+        """The moment when an op is complete."""
         return {**self._clocks[number], self._streams[number]: number}
 
     def wait(self, stream: Hashable, moment: Moment) -> None:
@@ -62,11 +62,13 @@ class Timeline:
         self._waits[stream] = merged
 
     def host_wait(self, moment: Moment) -> None:
-        """The host waits: whatever it issues from now on, on any stream, comes after a moment."""
+        """The host waits: everything that it issues from now on, on any stream, comes after a
+        moment.
+        """
         _merge(self._host, moment)
 
     def moment_of_all(self) -> Moment:
-        """What is over once everything issued is: a device's synchronisation."""
+        """The moment when everything issued is complete: a device's synchronisation."""
         return dict(self._last)
 
     def issue(
@@ -75,9 +77,9 @@ class Timeline:
         """Issue an op.
 
         Args:
-            stream: where it runs.
-            data: ops whose results it takes: it comes after them, which needs no saying.
-            order: ops that it must come after all the same.
+            stream: the stream on which it runs.
+            data: ops whose results it takes: their order is implied.
+            order: other ops that it must come after.
 
         Returns:
             Its number, and which ops it waits for beyond those that its stream's order implies.
@@ -99,7 +101,7 @@ class Timeline:
         new = [op for where, op in clock.items() if known.get(where, -1) < op]
         _merge(clock, implied)
         clock.pop(stream, None)
-        # One of them may be implied by another: keep those that no other one comes after.
+        # One of them may be implied by another: keep those that no other op comes after.
         after = tuple(
             sorted(
                 op
@@ -111,7 +113,7 @@ class Timeline:
                 )
             )
         )
-        # Most ops learn nothing new: they share the clock of the op before.
+        # Most ops change nothing: they share the clock of the op before.
         shared: Moment = clock
         if last is not None and self._clocks[last] == clock:
             shared = self._clocks[last]
@@ -122,7 +124,7 @@ class Timeline:
         return Issued(number, after)
 
     def _pending(self, stream: Hashable) -> Moment:
-        """What the next op of a stream comes after on other streams."""
+        """The predecessors of the next op of a stream on other streams."""
         return self._waits.get(stream, START)
 
 

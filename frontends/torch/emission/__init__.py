@@ -2,7 +2,7 @@
 
 The idea: one SSA value per storage (``storages.py``), one composite per kernel
 (``decompositions.py``), collectives with every rank's groups (``collectives.py``), and on each op
-how it was issued (``issue.py``).
+the way it was issued (``issue.py``).
 
     emitted(recording).data
 """

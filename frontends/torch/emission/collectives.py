@@ -1,9 +1,9 @@
 """Communication ops of torch.distributed as StableHLO collectives with every rank's groups.
 
-The idea: the table of collectives (``recording/collectives.py``) says which tensors of an op go in
-and where results are written; a handler per kind and layout writes them.  What torch lays out
-otherwise than StableHLO (lists of outputs, flat buffers) is reshaped around the collective, which
-costs nothing.
+The idea: the table of collectives (``recording/collectives.py``) gives the input tensors of an op
+and the targets of its results; a handler per kind and layout writes them.  Where torch's layout
+differs from StableHLO's (lists of outputs, flat buffers), tensors are reshaped around the
+collective, which costs nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Collectives:
     def __init__(self, recording: Recording, storages: Storages) -> None:
         self.recording = recording
         self.storages = storages
-        #: What was assumed, and for how many ops.
+        #: Assumptions, with the number of ops.
         self.warnings: Counter[str] = Counter()
         self.shape = tuple(size for _, size in recording.mesh) or (recording.world_size,)
         self._channel = 0
@@ -47,7 +47,7 @@ class Collectives:
             location: where it was called.
 
         Raises:
-            FlintError: an op that is not known here: a lost communication would be worse.
+            FlintError: the op is not known here; losing a communication would be worse.
         """
         row = collective_of(op.name)
         if row is None:
@@ -61,10 +61,10 @@ class Collectives:
         return self._attribute(op, full_groups)
 
     def even_groups(self, op: Op) -> Any:
-        """The same in groups of one size, which all collectives but all-reduces want.
+        """The same in groups of one size, which all collectives but all-reduces require.
 
-        Ranks of whose groups nothing is known are put together in order: their programs, if they
-        communicate, are others.  None where that does not go.
+        Ranks with unknown groups are combined in order: if they communicate, they have other
+        programs.  None if that is not possible.
         """
         return self._attribute(op, lambda ranks, shape: evenly(full_groups(ranks, shape)))
 
@@ -105,13 +105,13 @@ class Collectives:
         return self._pairs[source, target]
 
     def channel(self) -> Any:
-        """A channel of its own for a collective among devices."""
+        """A separate channel for a collective among devices."""
         self._channel += 1
         return hlo.ChannelHandle.get(self._channel, 1)
 
 
 def _tensors(row: Collective, op: Op) -> tuple[list[View], list[View]]:
-    """The tensors that go into a collective, and those that it writes."""
+    """The input tensors of a collective, and those that it writes."""
     inputs = [] if row.inputs is None else list(views_in(op.args[row.inputs : row.inputs + 1]))
     if row.outputs is not None:
         return inputs, list(views_in(op.args[row.outputs : row.outputs + 1]))
@@ -123,7 +123,7 @@ def _integers(table: Table) -> Any:
     return ir.DenseIntElementsAttr.get(dense)
 
 
-#: Kind and layout -> what writes a call; "tensor" serves the layouts without one of their own.
+#: Kind and layout -> the function that writes a call; "tensor" serves layouts without an entry.
 _HANDLERS: dict[tuple[str, str], Callable[[Emitter, list[View], list[View]], None]] = {
     ("all_reduce", "tensor"): group_collectives.all_reduce,
     ("reduce", "tensor"): group_collectives.reduce,

@@ -1,8 +1,8 @@
-"""Private functions of real StableHLO: what a kernel of an op with given types does.
+"""Private functions of real StableHLO: the computation of an op's kernel with given types.
 
 The idea: calls of one op with equal types, scalars and targets share a function, so that a model of
-many equal layers has few.  Its parameters are the tensors that the lowering asked for, its results
-the targets that it gave a value.
+many equal layers has few.  Its parameters are the tensors that the lowering read, its results the
+targets that it gave a value.
 
     found = decompositions.of(op, targets)
     composite(found.function, [read(views[at]) for at in found.operands])
@@ -56,7 +56,7 @@ class Decompositions:
         """``strict``: refuse ops that the table of lowerings lacks."""
         self.module = module
         self.strict = strict
-        #: What stands in for a lowering, and how many ops use it.
+        #: The substitute for a lowering, with the number of ops that use it.
         self.warnings: Counter[str] = Counter()
         self._known: dict[Any, Decomposition] = {}
         self._assumed: dict[Any, str] = {}
@@ -143,7 +143,7 @@ class Decompositions:
             except Unsupported as error:
                 reason = f"no lowering: {error}"
             except (TypeError, ValueError, IndexError, KeyError, ir.MLIRError) as error:
-                # An overload that takes other arguments than those that are known.
+                # An overload with other arguments than those that are known.
                 shown = (str(error).splitlines() or [type(error).__name__])[0][:_SHOWN]
                 reason = f"{call.name} cannot be lowered with its arguments ({shown})"
             else:

@@ -1,7 +1,7 @@
 """One communication on its way into a module: its tensors, its groups, the collective itself.
 
-The idea: what an op of torch.distributed says of tensors stands in its arguments, what it says of
-ranks in its process group; the emitter reads both, and makes each StableHLO collective in one way.
+The idea: the tensors of an op of torch.distributed are in its arguments, its ranks in its process
+group; the emitter reads both, and builds each StableHLO collective in one way.
 
     emitter.write(out, emitter.broadcast(emitter.read(view), root=0))
 """
@@ -73,13 +73,13 @@ class Emitter:
     ) -> Any:
         """A collective that StableHLO has for groups of one size only, which have all ranks.
 
-        Where the ranks do not divide into such groups, a custom call stands for it.
+        If the ranks do not divide into such groups, a custom call represents it.
 
         Args:
             name: of the op, without its dialect.
-            operands, results: values that go in, types of those that come out.
+            operands, results: input values, and types of the results.
             extra: attributes besides groups and channel.
-            reduction: name of the op that it reduces with, "" where it does not reduce.
+            reduction: name of the op that it reduces with, "" if it does not reduce.
         """
         groups = self.among.even_groups(self.op)
         if groups is None:
@@ -94,7 +94,7 @@ class Emitter:
     def called(
         self, name: str, operands: Sequence[Value], results: Sequence[Any], reduction: str = ""
     ) -> Any:
-        """A custom call that stands for a collective of this name; it says what it reduces with."""
+        """A custom call that represents a collective of this name, with its reduction."""
         config = {
             "replica_groups": self.among.groups(self.op),
             "channel_id": build.number(int(hlo.ChannelHandle(self.among.channel()).handle)),
@@ -183,8 +183,8 @@ class Emitter:
     ) -> Value:
         """Rows ``sent[i]`` to member i, ``received[i]`` from it.
 
-        Where rows arrive at another member depends on what that one receives, which one rank's
-        recording does not say: the offsets are this rank's own.
+        The position of rows at another member depends on all that it receives, which one rank's
+        recording does not show: the offsets are this rank's own.
         """
         target = build.constant(0, out.shape, out.dtype)
         vectors = [starts(sent), list(sent), starts(received), list(received)]

@@ -1,8 +1,8 @@
-"""What stands in for an op without a lowering: a custom call that states its FLOPs.
+"""The substitute for an op without a lowering: a custom call that states its FLOPs.
 
-The idea: torch's FLOP counter has formulas for what it knows, shims add theirs, and ``formulas.py``
-has those of windows and of linear algebra; any other op is taken for one FLOP per element that it
-writes.  Bytes follow from the types.  The values are not computed.
+The idea: torch's FLOP counter has formulas for the ops that it knows, shims add theirs, and
+``formulas.py`` has those of windows and of linear algebra; any other op counts one FLOP per element
+that it writes.  Bytes follow from the types.  The values are not computed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""All-to-alls and messages: what goes from one rank to another.
+"""Emission of all-to-alls and messages, from one rank to another.
 
 The idea: as many rows to each member are one all-to-all along a dim; other numbers of rows are
 XLA's ragged one, whose offsets at the receivers are assumed.  A message is a permute of one pair.

@@ -1,7 +1,7 @@
 """FLOPs of ops that have no lowering, by formulas.
 
-The idea: what a kernel computes per window, place or matrix is known though it is not written as
-StableHLO.  A formula is a function of the call and its arguments, tensors as ``Operand``; counts
+The idea: the arithmetic of a kernel per window, place or matrix is known though it is not written
+as StableHLO.  A formula is a function of the call and its arguments, tensors as ``Operand``; counts
 are of elementary operations (an exponential is one).
 
     FORMULAS["linalg_cholesky_ex"](call, [matrices])    # n^3 / 3 per matrix

@@ -1,8 +1,8 @@
-"""Reductions, gathers, broadcasts, barriers: what the ranks of a group make of others' tensors.
+"""Emission of reductions, gathers, broadcasts and barriers among the ranks of a group.
 
-The idea: what torch lays out otherwise than StableHLO (lists of outputs, flat buffers, several
-tensors in one call) is reshaped around the collective, which costs nothing.  Gathers to a root and
-scatters from one are made of messages, as NCCL's process group does it.
+The idea: where torch's layout differs from StableHLO's (lists of outputs, flat buffers, several
+tensors in one call), tensors are reshaped around the collective, which costs nothing.  Gathers to a
+root and scatters from a root become messages, as in NCCL's process group.
 
     all_gather_list(emitter, [input], outputs)
 """
@@ -18,14 +18,14 @@ from flint.frontends.torch.recording.recording import View
 
 
 def all_reduce(emitter: Emitter, inputs: list[View], outputs: list[View]) -> None:
-    """Of all tensors in one collective."""
+    """An all-reduce of all tensors in one collective."""
     values = emitter.all_reduce([emitter.read(view) for view in inputs])
     for view, value in zip(outputs, values, strict=True):
         emitter.write(view, value)
 
 
 def reduce(emitter: Emitter, inputs: list[View], outputs: list[View]) -> None:
-    """To one rank: an all-reduce, which is what the other ranks' values may be taken for."""
+    """A reduce to one rank, written as an all-reduce: the other ranks' results are not used."""
     emitter.among.warnings["reduce to one rank written as an all-reduce"] += 1
     all_reduce(emitter, inputs, outputs)
 
@@ -50,11 +50,11 @@ def all_gather(emitter: Emitter, inputs: list[View], outputs: list[View]) -> Non
 
 
 def all_gather_list(emitter: Emitter, inputs: list[View], outputs: list[View]) -> None:
-    """Outputs per rank in lists of their own."""
+    """Outputs per rank, each rank's in a separate list."""
     (source,) = inputs
     value = emitter.read(source)
     if len({math.prod(out.shape) for out in outputs}) > 1:
-        # Of parts of several sizes each is broadcast by its owner, as NCCL's process group does.
+        # Parts of different sizes are broadcast by their owners, as in NCCL's process group.
         for root, out in enumerate(outputs):
             own = emitter.ranks()[root] == emitter.among.recording.rank
             part = value if own else build.constant(0, out.shape, out.dtype)
@@ -89,7 +89,7 @@ def reduce_scatter(emitter: Emitter, inputs: list[View], outputs: list[View]) ->
 
 
 def reduce_scatter_list(emitter: Emitter, inputs: list[View], outputs: list[View]) -> None:
-    """A tensor of each member's, of which one is kept."""
+    """A tensor from each member; each rank keeps one."""
     (out,) = outputs
     parts = [flat(emitter.read(view)) for view in inputs]
     reduced = emitter.reduce_scatter(build.concatenate(parts, 0))
@@ -97,9 +97,9 @@ def reduce_scatter_list(emitter: Emitter, inputs: list[View], outputs: list[View
 
 
 def gather(emitter: Emitter, inputs: list[View], outputs: list[View]) -> None:
-    """A message from every other member to the root, as NCCL's process group does it.
+    """A message from every other member to the root, as in NCCL's process group.
 
-    Every member's program has all of them, so that members that do the same run one program.
+    Every member's program has all messages, so that members that do the same share one program.
     """
     (source,) = inputs
     ranks, root = emitter.ranks(), emitter.root()
@@ -113,7 +113,7 @@ def gather(emitter: Emitter, inputs: list[View], outputs: list[View]) -> None:
 def scatter(emitter: Emitter, inputs: list[View], outputs: list[View]) -> None:
     """A message from the root to every other member; all of them in every member's program.
 
-    A permute gives zeros to who receives nothing, so that their sum is what a member received.
+    A permute gives zeros to a member that receives nothing, so the sum is what a member received.
     """
     (out,) = outputs
     ranks, root = emitter.ranks(), emitter.root()
@@ -131,5 +131,5 @@ def scatter(emitter: Emitter, inputs: list[View], outputs: list[View]) -> None:
 
 
 def barrier(emitter: Emitter, *_: list[View]) -> None:
-    """NCCL's process group does a barrier as an all-reduce of one element."""
+    """NCCL's process group implements a barrier as an all-reduce of one element."""
     emitter.all_reduce([build.constant(0, (1,), "float32")], "add")

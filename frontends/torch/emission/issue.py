@@ -1,8 +1,8 @@
 """How ops were issued, as discardable attributes: number, stream, waits, phase, module, location.
 
-The idea: not every recorded op becomes one of the module (views, allocations and waits launch
-nothing), but what they wait for must not be lost: it is handed on to the next op of their stream,
-and who waits for them waits for what they stood for.
+The idea: not every recorded op becomes an op of the module (views, allocations and waits launch
+nothing), but their dependencies must not be lost: they pass to the next op of their stream, and an
+op that waits for a skipped op waits for that op's dependencies.
 
     attributes = issue.attributes(7, recording.ops[7])
     issue.skip(8, recording.ops[8])
@@ -29,7 +29,7 @@ class IssueAttributes:
         self._locations: dict[tuple[str, str, int], Any] = {}
 
     def skip(self, number: int, op: Op) -> None:
-        """Take note of an op that does not become one of the module."""
+        """Note an op that does not become an op of the module."""
         waits = self._resolve(op.after)
         handed = self._handed_on.setdefault(op.stream, set())
         handed |= waits
@@ -37,7 +37,7 @@ class IssueAttributes:
         self._stands_for[number] = frozenset(handed | before)
 
     def waits(self, number: int, op: Op) -> list[int]:
-        """What an op of the module waits for beyond those before it on its stream."""
+        """The ops that an op of the module waits for beyond those before it on its stream."""
         waits = self._resolve(op.after) | self._handed_on.pop(op.stream, set())
         waits.discard(self._last.get(op.stream, -1))
         self._last[op.stream] = number
@@ -64,7 +64,7 @@ class IssueAttributes:
         return made
 
     def text(self, value: str) -> Any:
-        """A string attribute, made once."""
+        """A string attribute, created once."""
         if value not in self._texts:
             self._texts[value] = ir.StringAttr.get(value)
         return self._texts[value]

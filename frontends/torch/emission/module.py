@@ -1,7 +1,7 @@
 """Recording -> StableHLO module.
 
-The idea: ops are emitted in issue order onto one SSA value per storage.  What an op reads is read
-out of the storages, its composite computes, what it writes is written back.  Whatever is in
+The idea: ops are emitted in issue order onto one SSA value per storage.  The operands of an op are
+read out of the storages, its composite computes, and its results are written back.  Everything in
 ``@main`` besides composites and collectives is plumbing and marked ``flint.view``.
 
     data, warnings = emitted(recording)
@@ -43,7 +43,7 @@ _ALIASING = "tf.aliasing_output"
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """A module and what had to be assumed to write it.
+    """A module and the assumptions made in writing it.
 
     Attributes:
         data: MLIR bytecode.
@@ -62,7 +62,7 @@ def emitted(recording: Recording, strict: bool = False) -> Emitted:
         strict: refuse ops without a lowering instead of estimating their FLOPs.
 
     Raises:
-        FlintError: an op that cannot be written truthfully: which, and where it was called.
+        FlintError: an op cannot be written correctly; the text names it and its line.
     """
     with make_context(), ir.Location.unknown():
         emission = _Emission(recording, strict)
@@ -75,7 +75,7 @@ def emitted(recording: Recording, strict: bool = False) -> Emitted:
 class _Emission:
     def __init__(self, recording: Recording, strict: bool) -> None:
         self.recording = recording
-        # What is known to be a constant is written as one, and no parameter.
+        # A known constant is written as a constant and is not a parameter.
         known = {item.view.storage: item for item in reversed(recording.inputs)}
         self.inputs = [
             item
@@ -195,12 +195,12 @@ class _Emission:
             attributes=attributes,
             loc=self.issue.location(op),
         )
-        # All is read by now: ops over lists read everything before they write anything.
+        # Everything is read by now: ops over lists read all operands before they write any result.
         for at, value in zip(found.targets, made.results, strict=True):
             self.storages.write(targets[at], value)
 
     def _way(self, op: Op, target: View) -> str:
-        """Where a copy between the device's memory and the host's goes; "" of all else."""
+        """The target memory of a copy between device and host; "" for any other op."""
         if effects.plain_name(op) not in COPIES:
             return ""
         *_, source = views_in(op.args)

@@ -1,9 +1,8 @@
 """Functionalisation: one SSA value per storage.
 
-The idea: whoever reads a tensor reads its view out of the storage's present value, whoever writes
-one gives the storage a new value.  Aliasing needs no analysis then: views are never kept in step,
-they are read again.  What has been read since the last write is remembered, so that a view costs
-its ops once.
+The idea: reading a tensor reads its view out of the storage's current value; writing a tensor gives
+the storage a new value.  Aliasing then needs no analysis: views are never kept in sync but read
+again.  Reads since the last write are cached, so that a view costs its ops once.
 
     value = storages.read(view)
     storages.write(view, new)
@@ -25,12 +24,12 @@ from flint.frontends.torch.recording.recording import View
 
 @dataclass(slots=True)
 class _Storage:
-    """A storage's present value, as the whole dense view that it was last written through.
+    """A storage's current value, as the whole dense view through which it was last written.
 
     Attributes:
         value, view: the value, and the view whose value it is.
         memory: dtype -> the storage's elements in memory order, in any shape.
-        views: what has been read.
+        views: the views that have been read.
         version: how many times it has been written.
     """
 
@@ -42,7 +41,7 @@ class _Storage:
 
 
 class Storages:
-    """The storages of a program and their values as it goes on."""
+    """The storages of a program and their values as emission proceeds."""
 
     def __init__(self, sizes: tuple[int, ...]) -> None:
         """``sizes``: of every storage, bytes."""
@@ -53,7 +52,7 @@ class Storages:
         self._allocated: set[int] = set()
 
     def allocate(self, storage: int) -> None:
-        """Memory without values (``torch.empty``): reading it is no mistake of the recording."""
+        """Memory without values (``torch.empty``): reading it is not an error of the recording."""
         self._allocated.add(storage)
 
     def length(self, storage: int, dtype: str) -> int:
@@ -79,7 +78,7 @@ class Storages:
         return View(view.storage, 0, (self.length(view.storage, view.dtype),), (1,), view.dtype)
 
     def read(self, view: View) -> Value:
-        """The present value of a view."""
+        """The current value of a view."""
         known = self._known.get(view.storage) or self._unknown(view)
         value = known.views.get(view)
         if value is None:
@@ -106,7 +105,7 @@ class Storages:
         """Give a view a new value.
 
         Raises:
-            FlintError: the value is of another shape or dtype, or the view repeats memory.
+            FlintError: the value has another shape or dtype, or the view repeats memory.
         """
         if op.shape_of(value) != view.shape or op.dtype_of(value) != view.dtype:
             found = f"{op.dtype_of(value)}{list(op.shape_of(value))}"
@@ -121,7 +120,7 @@ class Storages:
             self._known[view.storage] = _Storage(value, view, version, views={view: value})
             return
         self._check(view)
-        self.allocate(view.storage)  # reading the rest later is no mistake
+        self.allocate(view.storage)  # reading the rest later is allowed
         known = self._known.get(view.storage) or self._unknown(view)
         ends = [
             self.length(view.storage, dtype) * dtypes.size(dtype)
@@ -139,7 +138,7 @@ class Storages:
         self._known[view.storage] = fresh
 
     def _memory(self, known: _Storage, dtype: str) -> Value:
-        """A storage in memory order, as a dtype."""
+        """A storage in memory order, as a vector of a dtype."""
         own = known.view.dtype
         if own not in known.memory:
             known.memory[own] = op.transpose(known.value, _order(known.view))
@@ -159,7 +158,7 @@ class Storages:
             )
 
     def _unknown(self, view: View) -> _Storage:
-        """Zeros, for memory that nothing has written."""
+        """Zeros, for memory that no op has written."""
         if view.storage not in self._allocated and self.sizes[view.storage]:
             self.unwritten[view.storage] += 1
         whole = View(view.storage, 0, (self.length(view.storage, view.dtype),), (1,), view.dtype)

@@ -1,11 +1,11 @@
 """Strided views of a storage as StableHLO: read one out of its value, write one into it.
 
-The idea: a storage is a value whose elements are in memory order, in any shape.  A view of it is
-one of four things, tried in this order.  A box in a grid that the whole storage is reshaped to
-(every stride divides the next larger one): reshape, slice, transpose.  Dense (a permutation of a
+The idea: a storage is a value whose elements are in memory order, in any shape.  A view has one of
+four forms, tried in this order.  A box in a grid that the whole storage is reshaped to (every
+stride divides the next larger one): reshape, slice, transpose.  Dense (a permutation of a
 contiguous range): the same of the flat range.  A box in a grid that ends before the storage does:
-the same of the storage cut or padded to whole rows.  Anything else, as overlapping windows are: a
-gather or scatter with computed places.  Repeated dims (stride 0) are read once and broadcast.
+the same of the storage cut or padded to whole rows.  Anything else, such as overlapping windows: a
+gather or scatter with computed positions.  Repeated dims (stride 0) are read once and broadcast.
 
     read(value, View(storage=3, offset=4, shape=(4, 2), stride=(1, 4), dtype="float32"))
 """
@@ -25,7 +25,7 @@ from flint.frontends.torch.recording.recording import View
 def dense_order(shape: tuple[int, ...], stride: tuple[int, ...]) -> list[int] | None:
     """Dims from the slowest in memory to the fastest; None when the view is not dense.
 
-    Dims of size 1, whose strides mean nothing, come first.
+    Dims of size 1, whose strides have no meaning, come first.
     """
     ones = [dim for dim, size in enumerate(shape) if size == 1]
     order = [dim for dim, size in enumerate(shape) if size != 1]
@@ -45,7 +45,7 @@ class Grid:
     Attributes:
         order: the view's dims of size > 1, from the largest stride to the smallest.
         start, size: of the box, per dim of the grid.
-        dims: the grid's shape without its first dim, which is as long as the storage lets it be.
+        dims: the grid's shape without its first dim, whose length follows from the storage.
         pitch: elements from one step of the first dim to the next.
     """
 
@@ -72,7 +72,8 @@ def grid_of(view: View) -> Grid | None:
     size = [view.shape[dim] for dim in order]
     dims = [a // b for a, b in itertools.pairwise(strides)]
     if strides[-1] > 1:
-        # The elements between those of the view are one more dim, of which it has one place.
+        # The elements between those of the view form one more dim, in which the view has one
+        # position.
         start.append(rest)
         size.append(1)
         dims.append(strides[-1])
@@ -190,20 +191,20 @@ def _into_box(value: Value, grid: Grid, shape: tuple[int, ...]) -> Value:
 
 
 def _padded(flat: Value, grid: Grid) -> Value:
-    """The storage, long enough that the box's last row is whole."""
+    """The storage, padded so that the box's last row is complete."""
     missing = (grid.start[0] + grid.size[0]) * grid.pitch - op.shape_of(flat)[0]
     return op.pad(flat, [0], [missing]) if missing > 0 else flat
 
 
 def _rows(flat: Value, grid: Grid) -> Value:
-    """The rows of the grid that the box lies in."""
+    """The rows of the grid that contain the box."""
     first = grid.start[0] * grid.pitch
     part = op.slice_dim(flat, 0, first, first + grid.size[0] * grid.pitch)
     return op.reshape(part, (grid.size[0], *grid.dims))
 
 
 def _places(view: View) -> Value:
-    """Where a view's elements lie in the storage [n, 1]."""
+    """The positions of a view's elements in the storage, [n, 1]."""
     place = op.constant(view.offset, view.shape, "int64")
     for dim, (size, step) in enumerate(zip(view.shape, view.stride, strict=True)):
         if size > 1 and step:

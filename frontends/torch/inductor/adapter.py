@@ -1,8 +1,8 @@
-"""Private parts of torch._dynamo and torch._inductor, as in torch 2.13: a GPU that is not there.
+"""Private parts of torch._dynamo and torch._inductor, as in torch 2.13, for an absent GPU.
 
 The idea: Inductor asks the device's interface for the GPU's properties and Triton for its version;
-both are answered.  Of what Inductor generates, Triton's sources are never compiled: the program in
-Python that calls the kernels is all that is wanted.
+both are answered here.  The generated Triton sources are never compiled: only the Python program
+that calls the kernels is needed.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import torch
 from flint.frontends.torch.cluster.device import NAME, current_stream
 from flint.frontends.torch.patching import replace
 
-#: What graphs are lowered for.
+#: The device that graphs are lowered for.
 GPU = torch.device("cuda", 0)
 
-#: Modules of Inductor that ask whether Triton is there, each by a name of its own.
+#: Modules of Inductor that ask whether Triton is installed, each by a different name.
 _ASKING = (
     "scheduler", "compile_fx", "fx_passes.pad_mm", "kernel.mm_grouped", "runtime.autotune_cache",
 )  # fmt: skip
@@ -41,7 +41,7 @@ _CUDA, _META = 1, 14
 
 
 def no_compiler() -> None:
-    """Let Inductor find the GPU and Triton, and compile nothing for them."""
+    """Make Inductor find the GPU and Triton, and compile nothing for them."""
     from torch._dynamo import device_interface
     from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
     from torch.utils import _triton
@@ -61,20 +61,20 @@ def no_compiler() -> None:
         replace(importlib.import_module(f"torch._inductor.{name}"), "has_triton", lambda: True)
     private: Any = torch._C
     private._cuda_getCurrentRawStream = lambda _: current_stream().stream_id
-    # Found by functions of torch.cuda, several of which will be one function of the capture's.
+    # Found by functions of torch.cuda, several of which become one function of the capture.
     TorchInGraphFunctionVariable._get_handlers()
     _lend_guard()
 
 
 def _of_cuda(name: str) -> Callable[..., Any]:
-    """A function of ``torch.cuda``, as it is when it is called."""
+    """A function of ``torch.cuda``, looked up when it is called."""
     return lambda *args, **kwargs: getattr(torch.cuda, name)(*args, **kwargs)
 
 
 def _lend_guard() -> None:
-    """Let tensors of CUDA be indexed, for which PyTorch asks CUDA's guard of the current device.
+    """Allow CUDA tensors to be indexed, for which PyTorch calls CUDA's guard of the current device.
 
-    That of "meta", which does nothing, takes its place in c10's table, with a row per type.
+    The guard of "meta", which does nothing, replaces it in c10's table, which has a row per type.
     """
     library = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libc10.so"))
     guards = (ctypes.c_void_p * (_META + 1)).in_dll(library, _GUARDS)
@@ -82,7 +82,7 @@ def _lend_guard() -> None:
 
 
 def settle() -> None:
-    """Settings of Dynamo and AOTAutograd: sizes are those of the step, errors leave code eager."""
+    """Settings of Dynamo and AOTAutograd: sizes are those of the step; errors leave code eager."""
     from torch._dynamo import config as dynamo
     from torch._functorch import config as autograd
 
@@ -114,7 +114,7 @@ def tracer() -> Any:
 
 
 def errors() -> tuple[type[Exception], ...]:
-    """What tracing and lowering raise where they cannot go on."""
+    """The exceptions that tracing and lowering raise when they cannot continue."""
     from torch._dynamo.exc import BackendCompilerFailed, InternalTorchDynamoError, Unsupported
 
     return BackendCompilerFailed, InternalTorchDynamoError, Unsupported

@@ -1,8 +1,8 @@
-"""``torch.compile`` with Inductor for a GPU that is not there: what takes the place of its backend.
+"""``torch.compile`` with Inductor for an absent GPU: the replacement of its backend.
 
 The idea: Dynamo and AOTAutograd trace for the recording device.  Each graph that reaches Inductor
 is put on "cuda" and lowered there; the program that it generates runs on the recording device when
-it is called.  What cannot be compiled stays eager code, and is counted.
+it is called.  Code that cannot be compiled stays eager, and is counted.
 
     apply()                                     # once, before PyTorch's CUDA functions are replaced
     compiled(torch.compile, model, mode="max-autotune")
@@ -28,8 +28,8 @@ from flint.frontends.torch.modes import is_own, let_code_be_traced
 from flint.frontends.torch.patching import always_around, plain_functions, replace
 from flint.frontends.torch.user_lines import at_user_line, is_frontends
 
-#: Inductor's settings: no other processes, no cache of what ran elsewhere, nothing that is decided
-#: by trying it on a GPU.
+#: Inductor's settings: no other processes, no cache from other runs, no decisions by trials on a
+#: GPU.
 _SETTINGS: Mapping[str, Any] = {
     "compile_threads": 1,
     "cpp_wrapper": False,
@@ -44,7 +44,7 @@ _SETTINGS: Mapping[str, Any] = {
     "triton.unique_kernel_names": True,
 }
 
-#: Modes of ``torch.compile`` -> what they would do on a GPU and do not do here.
+#: Modes of ``torch.compile`` -> what they do on a GPU but not here.
 _MODES = {
     "reduce-overhead": "its kernels are launched one by one, not as a CUDA graph",
     "max-autotune": "kernels that a GPU would choose by timing them are the default ones",
@@ -56,7 +56,7 @@ _SHOWN = 160
 
 
 def apply() -> None:
-    """Let Inductor work without a GPU, in this process, for good."""
+    """Make Inductor work without a GPU in this process, permanently."""
     adapter.no_compiler()
     adapter.settle()
     let_code_be_traced()
@@ -65,12 +65,12 @@ def apply() -> None:
     always_around(adapter.function_modes(), "__init__", _without_own_modes)
     replace(adapter.graphs(), "_compile_to_module", generated.runnable)
     always_around(adapter.uniform_values(), "_deduce_value", _on_host)
-    # Products with an integer 0, of which it would make tensors that have no value here.
+    # Products with an integer 0, from which it would make tensors without a value here.
     replace(adapter.uniform_values(), "_add_peephole_patterns", lambda _: None)
 
 
 def compiled(original: Any, model: Any, **kwargs: Any) -> Any:
-    """``torch.compile`` of a model or function; one for another backend stays as it is."""
+    """``torch.compile`` of a model or function; with another backend the function is unchanged."""
     capture().has_compiled = True
     backend, mode = kwargs.pop("backend", "inductor"), kwargs.pop("mode", None)
     if backend != "inductor":
@@ -83,13 +83,13 @@ def compiled(original: Any, model: Any, **kwargs: Any) -> Any:
         capture().assume(f"torch.compile{at_user_line()}: mode {mode}: {_MODES[mode]}")
     if kwargs.pop("dynamic", None):
         capture().assume(f"torch.compile{at_user_line()}: dynamic: compiled for the step's sizes")
-    kwargs["fullgraph"] = False  # what cannot be traced is counted
+    kwargs["fullgraph"] = False  # code that cannot be traced is counted
     # Equal backends share what they compile: a model's blocks are compiled once.
     return original(model, dynamic=False, **kwargs)
 
 
 def _compile(_: Any, backend: Any, module: Any, inputs: Sequence[Any], **__: Any) -> Any:
-    """The default backend of ``torch.compile``, also where a file that was imported has used it."""
+    """The default backend of ``torch.compile``, also if an imported file has used it."""
     from torch._inductor import compile_fx, config
 
     capture().has_compiled = True
@@ -117,7 +117,7 @@ def _lower(settings: Mapping[str, Any], module: Any, inputs: Sequence[Any], **kn
 
 
 def _on_gpu(module: Any, inputs: Sequence[Any]) -> list[Any]:
-    """Put a graph of the recording device on the GPU: its inputs there."""
+    """Move a graph of the recording device, with its inputs, to the GPU."""
     for node in module.graph.nodes:
         node.args = map_aggregate(node.args, _device)
         node.kwargs = map_aggregate(node.kwargs, _device)
@@ -141,13 +141,15 @@ def _tensor(item: Any) -> Any:
 
 
 def _traced(trace: Any, *args: Any, **kwargs: Any) -> Any:
-    """Dynamo traces a frame of the program, and nothing that watches it; or leaves it eager."""
+    """Make Dynamo trace a frame of the program without the code that watches it, or leave it
+    eager.
+    """
     with _assumptions_last(), plain_functions():
         try:
             return trace(*args, **kwargs)
         except adapter.errors() as error:
-            # A wrapper of this frontend around a module that is compiled whole: what it calls is
-            # traced when it is called.
+            # A wrapper of this frontend around a module that is compiled whole: the code that it
+            # calls is traced when it is called.
             if is_frontends(args[1].f_code.co_filename):
                 raise
             lines = str(error).strip().splitlines() or [type(error).__name__]
@@ -158,7 +160,7 @@ def _traced(trace: Any, *args: Any, **kwargs: Any) -> Any:
 
 @contextlib.contextmanager
 def _assumptions_last() -> Iterator[None]:
-    """Within it, what is assumed holds for every run: compiled code is made in the first one."""
+    """Within it, assumptions hold for every run: compiled code is created in the first run."""
     known = capture()
     before, known.assumed = known.assumed, Counter()
     try:
@@ -169,7 +171,7 @@ def _assumptions_last() -> Iterator[None]:
 
 
 def _on_host(deduce: Any, folder: Any, node: Any) -> Any:
-    """A small tensor of known value, which has one on the host only."""
+    """A small tensor of known value; it has that value on the host only."""
     args, kwargs = node.args, node.kwargs
     node.args, node.kwargs = map_aggregate(args, _host), map_aggregate(kwargs, _host)
     try:

@@ -1,6 +1,6 @@
-"""The program in Python that Inductor generates: kept, and run on fake tensors.
+"""The Python program that Inductor generates: kept, and run on fake tensors.
 
-The idea: the program is executed as it is, with other names for what it takes from PyTorch's C++
+The idea: the program is executed unchanged, with replacements for what it takes from PyTorch's C++
 (allocation, views) and for its kernels, each of which records itself when it is called.
 """
 
@@ -21,7 +21,7 @@ from flint.frontends.torch.inductor.kernels import Kernel
 from flint.frontends.torch.inductor.scheduled import kernel_of
 from flint.frontends.torch.patching import always_around, replace
 
-#: What generated programs import and, without kernels that are compiled, do not use.
+#: Imports of generated programs that are unused without compiled kernels.
 _UNUSED = ("triton", "triton.language")
 
 
@@ -56,7 +56,7 @@ def runnable(graph: Any) -> ModuleType:
 
 @contextlib.contextmanager
 def _imports(kernels: Mapping[str, Kernel]) -> Iterator[None]:
-    """Within it, what a generated program imports is there, and defines kernels that record."""
+    """Within it, the imports of a generated program exist and define kernels that record."""
     from torch._inductor import async_compile
 
     missing = [name for name in _UNUSED if name not in sys.modules]
@@ -83,7 +83,7 @@ class _Compiler:
         """Nothing is being compiled."""
 
     def __getattr__(self, _: str) -> Any:
-        """Kernels for the host: nothing of theirs is recorded."""
+        """Kernels for the host, which are not recorded."""
         return lambda *_, **__: _nothing
 
 

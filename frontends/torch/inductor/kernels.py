@@ -1,8 +1,8 @@
 """A kernel that Inductor has scheduled: what it reads, writes and computes.
 
-The idea: Inductor's loop bodies say which operations run per element and which parts of which
-buffers they touch.  A kernel that is called is an op of a namespace of its own; what it does stands
-in an argument as text, so that recordings stay plain.
+The idea: Inductor's loop bodies state which operations run per element and which parts of which
+buffers they touch.  A kernel call is an op of a separate namespace; its description is an argument
+in text form, so that recordings stay plain data.
 
     define(Kernel("triton_poi_fused_add_0", (Argument("read", 512), Argument("write", 512)), ...))
 """
@@ -30,7 +30,7 @@ class Argument:
     """A tensor that a kernel is called with.
 
     Attributes:
-        read, written: bytes that it reads and writes of it; 0: it does not.
+        read, written: bytes of it that are read and written; 0 if none.
     """
 
     read: int
@@ -43,7 +43,7 @@ class Kernel:
 
     Attributes:
         name: as a profiler shows it.
-        arguments: its tensors, in the order of its call, which come before its other arguments.
+        arguments: its tensors, in the order of its call; other arguments follow.
         flops: elementary operations.
         transcendentals: applications of special functions.
     """
@@ -54,9 +54,9 @@ class Kernel:
     transcendentals: int
 
     def call(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Do as if it ran: an op of its name that reads and writes the tensors."""
+        """Act as if it ran: an op of its name that reads and writes the tensors."""
         pairs = list(zip(self.arguments, tensors, strict=True))
-        # What is read and written is two tensors, so that it is known to be read.
+        # A tensor that is read and written is passed twice, so that the read is known.
         read = [item.detach() for each, item in pairs if each.read]
         written = [item for each, item in pairs if each.written]
         work = {
@@ -69,7 +69,7 @@ class Kernel:
 
 
 def _op(name: str) -> Any:
-    """The op that stands for the kernels of a name."""
+    """The op that represents the kernels of a name."""
     if name not in _defined:
         if not _libraries:
             _libraries.append(_new_library(KERNELS, "DEF"))

@@ -1,8 +1,9 @@
-"""Triton kernels that a program itself writes, launched on a device that is not there.
+"""Triton kernels written by the program itself, launched on an absent device.
 
 The idea: a launch is an op of the kernel's name that reads its tensors and writes those that the
 kernel's source stores to.  Nothing is compiled; an autotuned kernel takes its first configuration,
-since nothing can be timed.  Its arithmetic is not counted, and a warning says so with the line.
+because nothing can be timed.  Its arithmetic is not counted, and a warning with the line states
+this.
 
     _add[(n // 1024,)](x, y, out, n, BLOCK=1024)       # inductor._add: reads x and y, writes out
 """
@@ -24,12 +25,12 @@ from flint.frontends.torch.patching import around
 from flint.frontends.torch.user_lines import at_user_line
 from flint.host.imports import watch_imports
 
-#: What reads memory: its result does not point to what was read.
+#: Functions that read memory: their result does not point to what was read.
 _LOADS = ("load", "atomic_add", "atomic_cas", "atomic_xchg")
 
 
 def apply() -> None:
-    """Record launches, also where Triton is imported later."""
+    """Record launches, also if Triton is imported later."""
     watch_imports({"triton": _watch})
 
 
@@ -64,7 +65,7 @@ def _first_configuration(_: Any, tuner: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def stored_to(function: Any, names: Sequence[str]) -> frozenset[str]:
-    """Which arguments a kernel's source stores to; all where it hands pointers on.
+    """Which arguments a kernel's source stores to; all if it passes pointers on.
 
     Args:
         function: the kernel, plain.

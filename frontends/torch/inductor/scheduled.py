@@ -1,9 +1,9 @@
-"""From Inductor's scheduler: which arguments a kernel has, and what its loops do.
+"""A kernel's arguments and the work of its loops, from Inductor's scheduler.
 
-The idea: a kernel is made of scheduled nodes.  Each has a loop body with the operations per element
-and its ranges; and the parts of buffers that it touches, as index expressions.  Bytes of a buffer
-are those of the elements that are touched, at most the whole, as Inductor counts them itself; what
-stays within the kernel is none.
+The idea: a kernel consists of scheduled nodes.  Each has a loop body with the operations per
+element and its ranges, and the accessed parts of buffers as index expressions.  The bytes of a
+buffer are those of the accessed elements, at most the whole buffer, as Inductor counts them itself;
+buffers that stay within the kernel do not count.
 
 Private parts of torch._inductor, as in torch 2.13 (``adapter.py`` has the rest).
 """
@@ -31,19 +31,19 @@ _TRANSCENDENTAL = frozenset(
      "randint64", "rand_eager", "ndtr", "ndtri", "log_ndtr", "i0", "i0e", "i1", "i1e")
 )  # fmt: skip
 
-#: Operations of a reduction per element, where it is not one.  Welford's in two passes: a sum, a
-#: difference, a square and a sum, as the kernels of a GPU do it where a row fits a block.
+#: Operations of a reduction per element, if not one.  Welford's in two passes: a sum, a difference,
+#: a square and a sum, as GPU kernels compute it if a row fits in a block.
 _PER_REDUCED = {"welford_reduce": 4, "welford_combine": 8, "online_softmax_reduce": 3}
 
 
 def kernel_of(name: str, schedule: Sequence[Any], kernel: Any, graph: Any) -> Kernel:
-    """What a kernel does.
+    """The description of a kernel.
 
     Args:
         name: of the kernel.
         schedule: Inductor's nodes in it, with markers between.
         kernel: Inductor's own description.
-        graph: being lowered (``V.graph``).
+        graph: the graph being lowered (``V.graph``).
     """
     found = _Touched(graph)
     flops = transcendentals = 0
@@ -56,7 +56,7 @@ def kernel_of(name: str, schedule: Sequence[Any], kernel: Any, graph: Any) -> Ke
 
 
 def _nodes(schedule: Iterable[Any], names: set[str]) -> Iterator[Any]:
-    """The nodes of loops in a schedule; of several kernels in one, those that this one has."""
+    """The loop nodes of a schedule; if it has several kernels, those of this one."""
     from torch._inductor.scheduler import BaseSchedulerNode, ForeachKernelSchedulerNode
 
     for item in schedule:
@@ -105,7 +105,7 @@ class _Touched:
         self._writes: dict[str, dict[Any, int]] = {}
 
     def add(self, node: Any) -> None:
-        """Take note of what a node touches."""
+        """Note the accesses of a node."""
         elements = _count(self._graph, [*node._body.sizes[0], *node._body.sizes[1]])
         for deps, known in (
             (node.read_writes.writes, self._writes), (node.read_writes.reads, self._reads),
@@ -114,17 +114,18 @@ class _Touched:
                 name = self._real(dep.name)
                 count = self._of(dep, elements)
                 if count is None:
-                    # A buffer that is changed where it is written: so much of it is read.
+                    # A buffer that is modified in place: as much of it is read.
                     count = sum(self._writes.get(name, {}).values())
                 known.setdefault(name, {})[dep] = count
 
     def _real(self, name: str) -> str:
-        """The buffer behind a name that Inductor gave a buffer after it was changed."""
+        """The buffer behind a name that Inductor gave to a modified buffer."""
         return str(self._graph.scheduler.mutation_real_name.get(name, name))
 
     def _of(self, dep: Any, elements: int) -> int | None:
-        """Elements that an access of a node touches, which runs over ``elements``; None: it says
-        nothing but the buffer's name."""
+        """Elements that an access of a node touches, which runs over ``elements``; None if it
+        states only the buffer's name.
+        """
         from torch._inductor.dependencies import MemoryDep
 
         if not isinstance(dep, MemoryDep):
@@ -146,7 +147,7 @@ class _Touched:
         return found
 
     def _made(self, changed: set[str]) -> set[str]:
-        """Buffers that the kernel makes; not those that it changes."""
+        """Buffers that the kernel creates, without those that it modifies."""
         return set(self._writes) - changed
 
     def arguments(self, kernel: Any) -> Iterator[Argument]:
@@ -161,7 +162,7 @@ class _Touched:
             name = definition.name
             if name in inplace:
                 names = inplace[name].other_names
-                # What was made in the kernel itself has not been stored before.
+                # A buffer created in the kernel itself has not been stored before.
                 old = [item for item in names if self._real(item) not in self._made(changed)]
                 yield Argument(self._bytes(self._reads, old), self._bytes(self._writes, names))
             elif buffer in args.output_buffers and name == args.output_buffers[buffer]:

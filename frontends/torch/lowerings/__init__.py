@@ -1,8 +1,8 @@
 """ATen ops as StableHLO: a table from "aten.op.overload" to functions that build the ops.
 
 The idea: one small file per family; importing the package fills the table.  A kernel is written in
-StableHLO or, where PyTorch's rules of types and broadcasting say most of it, in PyTorch's own ops
-(``in_torch``); what PyTorch itself takes apart the same way has no row.
+StableHLO or, if PyTorch's rules of types and broadcasting cover most of it, in PyTorch's own ops
+(``in_torch``); an op that PyTorch itself decomposes in the same way has no row.
 
     lowering_of("aten.mm.default")(call, operand, operand)
 """

@@ -1,6 +1,6 @@
 """Activations and their derivatives, by the formulas in torch's documentation of each.
 
-Those that PyTorch's kernels compute otherwise than its decompositions do.
+Only those that PyTorch's kernels compute differently from its decompositions.
 """
 
 from __future__ import annotations

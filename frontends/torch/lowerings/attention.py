@@ -1,9 +1,9 @@
 """Fused attention, forward and backward: softmax(scale Q K^T + mask) V.
 
-The idea: the kernels of all backends compute the same; they differ in what else they return
-(log-sum-exp, random state).  The backward pass makes the probabilities again from the saved
-log-sum-exp, as flash attention does: five products of scores' size.  Dropout draws the same numbers
-in both passes, as the saved random state makes it in torch.
+The idea: the kernels of all backends compute the same; they differ in their additional results
+(log-sum-exp, random state).  The backward pass recomputes the probabilities from the saved
+log-sum-exp, as flash attention does: five products of the size of the scores.  Dropout draws the
+same numbers in both passes, as torch does with the saved random state.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _KERNELS = tuple(
 
 
 def _bias(given: Mapping[str, Any]) -> Any:
-    """What is added to scores, or says which ones count; None: nothing."""
+    """The bias added to scores, or the mask of those that count; None if there is neither."""
     return given.get("attn_mask", given.get("attn_bias"))
 
 
@@ -106,7 +106,7 @@ def _softmax(value: Value, along: int) -> tuple[Value, Value, Value]:
 
 @lowers("aten._safe_softmax")
 def _safe_softmax(call: Call, self: Any, dim: int, *_: Any, **__: Any) -> Value:
-    """Zeros where everything is masked."""
+    """Zeros in rows where everything is masked."""
     shape = self.shape or (1,)
     along = axis(dim, len(shape))
     value = op.reshape(value_at(self, self.shape, call.compute), shape)
@@ -117,7 +117,7 @@ def _safe_softmax(call: Call, self: Any, dim: int, *_: Any, **__: Any) -> Value:
 
 
 def _dropped(value: Value, probability: float) -> Value:
-    """Without a share of the values, the others scaled up."""
+    """Dropout: some values removed, the others scaled up."""
     if not probability:
         return value
     scaled = op.multiply(value, op.like(1 / (1 - probability) if probability < 1 else 0.0, value))

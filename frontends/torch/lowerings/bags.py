@@ -1,7 +1,7 @@
 """Sums of rows of a table, bag by bag: recommenders' embeddings.
 
-What is read of the table are the rows that the indices name.  ``offsets`` says at which index each
-bag begins.
+Only the rows named by the indices are read from the table.  ``offsets`` gives the index at which
+each bag begins.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _counted(indices: Any, padding_idx: int, dtype: str) -> Value:
 
 
 def _weights(indices: Any, own: Any, padding_idx: int, dtype: str) -> Value | None:
-    """What each row is multiplied by; None where it is 1."""
+    """The factor of each row; None if it is 1."""
     parts = []
     if own is not None:
         parts.append(op.convert(own.value, dtype))
@@ -78,7 +78,7 @@ def _embedding_bag(
     if mode == _MEAN:
         total = _divided(total, sizes, dtype)
     values = [total]
-    # Which of the rest there is, and how long, differs among devices.
+    # Which of the other results exist, and their length, differs among devices.
     for spec, value in zip(call.targets[1:], (bag, sizes, None), strict=True):
         fits = value is not None and op.shape_of(value) == spec.shape
         values.append(value if fits else op.constant(0, spec.shape, spec.dtype))

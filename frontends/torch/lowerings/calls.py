@@ -1,10 +1,9 @@
-"""What a lowering is given: the call of one ATen op, by types.
+"""The input of a lowering: the call of one ATen op, by types.
 
 The idea: a lowering is a function whose parameters are those of the op's schema, in its order and
 with its defaults, after the ``Call``; it adds StableHLO ops and returns a value per target, None
-for a target that it leaves as it is.  Tensors come as ``Operand``: a type whose ``value`` becomes a
-parameter of the decomposition when it is first asked for, so that what an op only writes is not
-read.
+for an unchanged target.  Tensors come as ``Operand``: a type whose ``value`` becomes a parameter of
+the decomposition at its first use, so that a tensor that an op only writes is not read.
 
     @lowers("aten.mm")
     def mm(call, self, mat2):
@@ -27,7 +26,7 @@ from flint.frontends.torch.lowerings.operations import Value
 
 
 class Unsupported(FlintError):
-    """A lowering does not know a variant of its op: the text says which."""
+    """A lowering does not support a variant of its op, which the text names."""
 
 
 class Spec(NamedTuple):
@@ -38,12 +37,12 @@ class Spec(NamedTuple):
 
     @property
     def elements(self) -> int:
-        """How many elements it has."""
+        """The number of its elements."""
         return math.prod(self.shape)
 
 
 class Operand:
-    """A tensor that an op is given.
+    """A tensor operand of an op.
 
     Attributes:
         spec: its type; ``shape`` and ``dtype`` are its parts.
@@ -58,7 +57,7 @@ class Operand:
 
     @property
     def value(self) -> Value:
-        """Its value; asking makes the op a reader of it."""
+        """Its value; reading it makes the op a reader of the tensor."""
         if self._value is None:
             self._value = self._ask()
         return self._value
@@ -85,9 +84,9 @@ class Call:
 
     Attributes:
         name: "aten.add.Tensor".
-        targets: types of what it writes or returns, in the order in which a lowering returns
-            values: existing tensors that it writes first, by their place in the arguments, then
-            new results.
+        targets: types of the tensors that it writes or returns, in the order in which a lowering
+            returns values: first existing tensors that it writes, by their place in the arguments,
+            then new results.
     """
 
     name: str
@@ -123,7 +122,7 @@ class Call:
 
     @property
     def compute(self) -> str:
-        """What a kernel with the first target's dtype computes in."""
+        """The dtype in which a kernel with the first target's dtype computes."""
         return dtypes.compute_dtype(self.dtype)
 
 
@@ -137,7 +136,9 @@ def value_at(item: Any, shape: Sequence[int], dtype: str) -> Value:
 
 
 def common_dtype(first: Any, second: Any) -> str:
-    """What torch computes a pointwise op of two tensors or numbers in (``torch.result_type``)."""
+    """The dtype in which torch computes a pointwise op of two tensors or numbers
+    (``torch.result_type``).
+    """
 
     def stand_in(item: Any) -> Any:
         if not isinstance(item, Operand):

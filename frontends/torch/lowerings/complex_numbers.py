@@ -1,4 +1,4 @@
-"""Complex numbers and their parts; size, direction and conjugates, of real ones too."""
+"""Complex numbers and their parts; magnitude, direction and conjugates, also of real numbers."""
 
 from __future__ import annotations
 

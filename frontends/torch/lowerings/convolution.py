@@ -1,8 +1,8 @@
 """Convolutions of any number of spatial dims, with their gradients as convolutions too.
 
 The gradient of the input convolves the output's gradient, dilated by the stride, with the mirrored
-kernel; the gradient of the kernel convolves input and output gradient with batch and features in
-each other's place (Dumoulin and Visin, "A guide to convolution arithmetic", arXiv:1603.07285).
+kernel; the gradient of the kernel convolves input and output gradient with batch and features
+swapped (Dumoulin and Visin, "A guide to convolution arithmetic", arXiv:1603.07285).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _convolve(
 
 
 class _Window(NamedTuple):
-    """Where a kernel is put: stride, padding and dilation per spatial dim; and groups."""
+    """The placement of a kernel: stride, padding and dilation per spatial dim, and groups."""
 
     stride: list[int]
     padding: list[int]
@@ -146,7 +146,7 @@ def _convolution_backward(
         made = _output if transposed else _input_gradient
         results.append(made(grad_output.value, weight.value, input.shape, window))
     if output_mask[1]:
-        # In a transposed convolution input and output change places.
+        # In a transposed convolution input and output are swapped.
         ends = (grad_output, input) if transposed else (input, grad_output)
         results.append(_kernel_gradient(ends[0].value, ends[1].value, weight.shape, window))
     if output_mask[2]:

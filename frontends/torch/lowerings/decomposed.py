@@ -1,14 +1,14 @@
-"""Ops that PyTorch itself can take apart: its decomposition runs, and each part is lowered.
+"""Ops that PyTorch itself can decompose: its decomposition runs, and each part is lowered.
 
-The idea: for hundreds of ops PyTorch says in Python what they compute, in terms of others
-(``torch._decomp``).  Where the table of lowerings lacks an op, its decomposition is run on meta
+The idea: for hundreds of ops PyTorch defines in Python what they compute, in terms of other ops
+(``torch._decomp``).  If the table of lowerings lacks an op, its decomposition is run on meta
 tensors, which have types and no values; every op that it calls is lowered as it is called, so that
-what is known of those holds for all that are made of them.  It stays one kernel: PyTorch launches
-one.
+the lowerings of those ops also serve the ops composed of them.  It stays one kernel, as PyTorch
+launches one.
 
     decomposition_of("aten.glu_backward.default")(call, grad, x, -1)
 
-Lowerings of our own may be written so, too (``@in_torch`` of ``table.py``).
+Lowerings of Flint may be written in this way, too (``@in_torch`` of ``table.py``).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def decomposition_of(name: str, find: Find) -> Callable[..., Any] | None:
     return None if function is None else functools.partial(lowered_in_torch, function, find)
 
 
-#: Kernels of FSDP2's that are copies of ATen's.
+#: Kernels of FSDP2 that are copies of ATen's.
 _COPIES = {"fsdp.chunk_cat.default": "aten._chunk_cat.default"}
 
 
@@ -69,7 +69,7 @@ def lowered_in_torch(
         function: of the call's arguments.
         find: the lowering of what it is made of.
         call, args, kwargs: as a lowering has them.
-        widened: the function is given its tensors in the types that kernels compute in.
+        widened: pass the tensors in the types in which kernels compute.
     """
     parts = _Parts(find, widened)
     given = [parts.opened(item) for item in args]
@@ -164,7 +164,7 @@ def _same(value: Value) -> Value:
     return value
 
 
-#: Ops that ask of a tensor and make none.
+#: Ops that query a tensor and create none.
 _ASKING = frozenset(("aten.is_same_size.default", "aten.sym_size.int", "aten.sym_numel.default"))
 
 #: Names of primitives -> those of the ATen ops that they are.

@@ -1,4 +1,4 @@
-"""Division, what is left over, and rounding to decimals: integers and floats as torch does them."""
+"""Division, remainders and rounding to decimals, for integers and floats as in torch."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _opposite(x: Value, y: Value) -> Value:
 
 
 def _floored(x: Value, y: Value, quotient: Value) -> Value:
-    """Floats divided and floored as torch and Python do: what is left over is exact, so that
+    """Floats divided and floored as in torch and Python: the remainder is exact, so that
     1 // 0.1 is 9, though 1 / 0.1 rounds to 10; division by zero is that of the quotient."""
     rest = hlo.remainder(x, y)
     zero, one = op.like(0, x), op.like(1, x)

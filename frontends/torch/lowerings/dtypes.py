@@ -31,7 +31,7 @@ def size(dtype: str) -> int:
     """Bytes of an element.
 
     Raises:
-        FlintError: no StableHLO type stands for it.
+        FlintError: no StableHLO type corresponds to it.
     """
     if dtype not in _ELEMENTS:
         raise FlintError(f"dtype torch.{dtype} has no StableHLO type here")
@@ -75,7 +75,7 @@ def name_of(element_type: Any) -> str:
 
 
 def compute_dtype(dtype: str) -> str:
-    """What a pointwise or reducing kernel computes in: float32 for the half types."""
+    """The dtype in which a pointwise or reducing kernel computes: float32 for the half types."""
     return "float32" if is_float(dtype) and size(dtype) < 4 else dtype
 
 

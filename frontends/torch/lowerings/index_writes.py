@@ -1,8 +1,8 @@
 """Writing at computed places: index_copy, index_put, scatter and the like.
 
-The idea: a buffer is written where it lies.  Its dims keep their order and its elements their type,
-and the scatter says along which dims the places are, so that a kernel in place touches the elements
-that it writes and nothing else of the buffer.
+The idea: a buffer is written in place.  Its dims keep their order and its elements their type, and
+the scatter states along which dims the positions are, so that an in-place kernel touches only the
+elements that it writes.
 
     cache.index_copy_(2, position, keys)     a scatter along dim 2 of the cache as it is
 """
@@ -40,8 +40,8 @@ def _put_at(
 
     Args:
         value, index, updates, dims, first: of the scatter.
-        kind: of the scatter, or "mean" of what comes to a place.
-        keeps: what stands at a place counts as well.
+        kind: of the scatter, or "mean" of the values for a position.
+        keeps: the existing value at a position counts as well.
 
     Raises:
         Unsupported: a mean of integers.

@@ -1,8 +1,8 @@
-"""Reading at computed places: embeddings, gather, index; and the places themselves.
+"""Reading at computed positions: embeddings, gather, index; and the positions themselves.
 
-The idea: a table is read where it lies.  Its dims keep their order, and the gather says along which
-of them the places are, so that what is accessed are the rows that are taken.  Negative indices
-count from the end, as torch's do, where torch allows them.
+The idea: a table is read in place.  Its dims keep their order, and the gather states along which of
+them the positions are, so that only the selected rows are accessed.  Negative indices count from
+the end if torch allows them.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ def _gather(call: Call, self: Any, dim: int, index: Any, **_: Any) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where ``x[i, :, j]`` looks.
+    """The positions that ``x[i, :, j]`` reads.
 
     Attributes:
         index: [*common, k]: positions along ``dims``.
         dims: the k indexed dims.
-        first: where the dims of ``common`` stand among the dims left over.
+        first: position of the dims of ``common`` among the remaining dims.
         shape: of the result.
     """
 
@@ -114,7 +114,7 @@ def counted_from_front(index: Value, size: int) -> Value:
 
 
 def is_mask(index: Any) -> bool:
-    """Whether an index says of every place whether it is meant."""
+    """Whether an index is a mask."""
     return index is not None and index.dtype in ("bool", "uint8")
 
 
@@ -122,7 +122,7 @@ def chosen(mask: Value, count: int) -> Value:
     """Places [count, 1] in a mask [n] at which it is set, of which there are so many."""
     place = op.iota(op.shape_of(mask), 0)
     before = op.subtract(scanned(op.convert(mask, "int64"), 0), op.like(1, place))
-    # What is not chosen goes beyond the end, where a scatter drops it.
+    # Unselected elements go beyond the end, where a scatter drops them.
     target = op.select(mask, before, op.like(count, place))
     found = op.scatter(
         op.constant(0, (count,), "int64"), op.reshape(target, (*op.shape_of(mask), 1)), place

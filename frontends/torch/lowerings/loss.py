@@ -14,7 +14,7 @@ _NONE, _MEAN, _SUM = 0, 1, 2
 
 
 class _Targets(NamedTuple):
-    """What a loss takes of each target.
+    """What a loss takes from each target.
 
     Attributes:
         shape: of the targets: that of the input without its class dim.
@@ -73,7 +73,7 @@ def _nll_loss_backward(
     count = op.shape_of(found.weights)
     each = op.reshape(grad, count) if reduction == _NONE else op.broadcast(grad, count)
     empty = op.constant(0, self.shape, dtype)
-    # Where all targets are ignored the mean is of nothing, and its gradient still 0.
+    # If all targets are ignored, the mean is of nothing, and its gradient still 0.
     nothing = op.like(0, found.weights)
     counts = op.compare("NE", found.weights, nothing)
     updates = op.select(counts, op.multiply(each, found.weights), nothing)

@@ -105,7 +105,7 @@ def _repeat_interleave(
         return op.constant(0, call.shape, call.dtype)
     ends = scanned(op.convert(self.value, "int64"), 0)
     begins = op.reshape(op.slice_dim(ends, 0, 0, size - 1), (size - 1, 1))
-    # An entry that begins at the end has no row; an update out of bounds is none.
+    # An entry that begins at the end has no row; an update out of bounds has no effect.
     begun = op.scatter(
         op.constant(0, (length,), "int64"), begins, op.constant(1, (size - 1,), "int64"), "add"
     )
@@ -140,7 +140,7 @@ def _split_along(call: Call, self: Any, sizes: Any = None, dim: int = 0, **_: An
 
 @lowers("aten.upsample_nearest2d")
 def _upsample_nearest(call: Call, self: Any, *rest: Any, **named: Any) -> Any:
-    """Every element repeated, for whole factors; as PyTorch takes it apart for others."""
+    """Every element repeated, for whole factors; for others as PyTorch decomposes it."""
     factors = [new / old for new, old in zip(call.shape[-2:], self.shape[-2:], strict=True)]
     if any(factor != int(factor) for factor in factors):
         apart = decomposition_of(call.name, lowering_of)

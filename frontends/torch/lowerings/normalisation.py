@@ -1,7 +1,7 @@
 """Normalisations, forward and backward: centred, divided by the standard deviation, scaled.
 
-The idea: the norms differ in the dims of their statistics and in where weight and bias lie; what
-they have in common is here once, also for batch norm over several ranks (``synchronised.py``).
+The idea: the norms differ in the dims of their statistics and in the dims of weight and bias; the
+common parts are here once, also for batch norm over several ranks (``synchronised.py``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from flint.frontends.torch.lowerings.table import in_torch
 
 
 def centred(x: Tensor, dims: list[int]) -> tuple[Tensor, Tensor, Tensor]:
-    """The mean over dims, which stay, what is left without it, and the variance."""
+    """The mean over dims, which stay, the centred values, and the variance."""
     mean = x.mean(dims, keepdim=True)
     rest = x - mean
     return mean, rest, (rest * rest).mean(dims, keepdim=True)
@@ -31,7 +31,7 @@ def updated(
 
 
 def _input_gradient(weighted: Tensor, normal: Tensor, scale: Tensor, dims: list[int]) -> Tensor:
-    """Of a norm's input: the gradient without what changes neither mean nor variance.
+    """The gradient of a norm's input, without its parts along mean and variance.
 
     Args:
         weighted: the gradient of the normal values.

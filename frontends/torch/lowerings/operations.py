@@ -1,4 +1,4 @@
-"""StableHLO ops with the defaults that a lowering wants: each function adds ops, returns a value.
+"""StableHLO ops with the defaults that lowerings need: each function adds ops and returns a value.
 
 The idea: shapes and dtypes are read from the values; dtypes are torch's names; dims may be negative
 nowhere.  Ops go to MLIR's current insertion point.
@@ -268,7 +268,7 @@ def take(value: Value, index: Value, dim: int = 0) -> Value:
 
 
 def gather(value: Value, index: Value, dims: Sequence[int], first: int = 0) -> Value:
-    """What stands in ``value`` at places along some of its dims.
+    """The elements of ``value`` at positions along some of its dims.
 
     Args:
         value: [d0, ..., dr-1].
@@ -325,7 +325,7 @@ def scatter(
 
 
 def _beside(left: int, index: Value, first: int) -> list[int]:
-    """Where ``left`` dims stand when those of the places stand among them, at ``first``."""
+    """Positions of ``left`` dims when those of the places are inserted among them, at ``first``."""
     places = len(shape_of(index)) - 1
     return [*range(first), *range(first + places, left + places)]
 

@@ -1,6 +1,6 @@
 """Fused optimiser kernels: the update rules of torch's documentation, list by list.
 
-With scaled losses (``GradScaler``) gradients are divided by the scale, which has a step of its own.
+With scaled losses (``GradScaler``) gradients are divided by the scale, in a separate step.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _gradient(grad: Operand, spec: Any, dtype: str, scale: Any) -> Value:
 
 
 def _unless(found_inf: Any, before: Operand, value: Value) -> Value:
-    """A new value; the one before where ``found_inf`` says that a gradient was not finite."""
+    """A new value; the previous one if ``found_inf`` states that a gradient was not finite."""
     if found_inf is None:
         return value
     flag = op.reshape(found_inf.value, ())
@@ -47,7 +47,7 @@ def _adam(
 ) -> list[Value | None]:  # fmt: skip
     """Adam; with decoupled weight decay as AdamW.
 
-    ``state_steps`` are counted up before, by an op of their own.
+    ``state_steps`` are counted up before, by a separate op.
     """
     new: list[list[Any]] = [[], [], [], [], []]
     for at, param in enumerate(self):
@@ -108,7 +108,7 @@ def _adagrad(
     lr_decay: float, weight_decay: float, eps: float, maximize: bool, grad_scale: Any = None,
     found_inf: Any = None,
 ) -> list[Value | None]:  # fmt: skip
-    """``state_steps``, which the schema says are written, are counted up before."""
+    """``state_steps``, written according to the schema, are counted up before."""
     new: list[list[Any]] = [[], [], [], [None] * len(state_steps)]
     for at, param in enumerate(self):
         spec = param.spec

@@ -1,6 +1,6 @@
 """Pointwise ops: one value per element, after promotion and broadcasting.
 
-The idea: a row per op says what is computed of values that already have one shape and one dtype.
+The idea: a row per op states what is computed from values that already have one shape and dtype.
 Half types are computed in float32, as torch's kernels do.
 """
 
@@ -45,7 +45,7 @@ def _whole(function: Callable[[Value], Value]) -> Callable[[Value], Value]:
 
 
 def truncated(x: Value) -> Value:
-    """Without what is behind the point."""
+    """Without the fractional part."""
     if not dtypes.is_float(op.dtype_of(x)):
         return x
     return op.select(op.compare("LT", x, op.like(0, x)), hlo.ceil(x), hlo.floor(x))
@@ -163,7 +163,7 @@ def pair(call: Call, first: Any, second: Any, dtype: str | None = None) -> tuple
 
 
 def promoted(call: Call, item: Any) -> Value:
-    """An argument, first in the dtype that torch promotes it to, then in what is computed in."""
+    """An argument, first in the dtype to which torch promotes it, then in the compute dtype."""
     if isinstance(item, Operand) and item.dtype != call.dtype:
         item = op.convert(item.value, call.dtype)
     return value_at(item, call.shape, call.compute)

@@ -1,8 +1,8 @@
 """Random numbers: the right work and the right types, not torch's numbers.
 
 Bits come from StableHLO's Philox generator with a constant state in every kernel, so that a module
-says what is done, though not with which numbers.  Uniform numbers are the upper bits scaled to
-[0, 1); normal ones are made of two uniform ones (Box and Muller, 1958).
+states the work, though not the numbers.  Uniform numbers are the upper bits scaled to [0, 1);
+normal ones are computed from two uniform ones (Box and Muller, 1958).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def uniform_values(shape: tuple[int, ...], dtype: str = "float32") -> Value:
 
 
 def kept_values(shape: tuple[int, ...], probability: float) -> Value:
-    """What a dropout with this probability keeps; bool."""
+    """The elements that a dropout with this probability keeps; bool."""
     return op.compare("GE", uniform_values(shape), op.constant(probability, shape, "float32"))
 
 

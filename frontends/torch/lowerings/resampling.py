@@ -1,8 +1,8 @@
-"""Gradients of upsampling: each of a result's goes to the places that the result was made of.
+"""Gradients of upsampling: the gradient of a result goes to the inputs that it was computed from.
 
 The idea: along each dim a result is a sum of a few neighbours with weights that follow from the
 sizes alone; over several dims, of their products.  So the gradient of n results from k neighbours
-along each of d dims is n k^d products and as many sums, beside the weights, which all planes share.
+along each of d dims is n k^d products and as many sums, plus the weights, which all planes share.
 Which neighbours and weights: aten/src/ATen/native/UpSample.h.
 """
 

@@ -1,6 +1,6 @@
-"""Kernels that a compiler has scheduled (``inductor``): custom calls that state what they do.
+"""Kernels scheduled by a compiler (``inductor``): custom calls that state their work.
 
-The idea: what such a kernel reads, writes and computes is known to the element; its values are not
+The idea: the reads, writes and arithmetic of such a kernel are known exactly; its values are not
 computed here.  Its loops compute in float32, whatever types they load and store.
 """
 

@@ -1,6 +1,7 @@
-"""Batch norm over several ranks, in its parts: own statistics, everybody's, the result.
+"""Batch norm over several ranks, in its parts: the rank's statistics, all ranks' statistics, the
+result.
 
-Statistics are vectors [channels]; everybody's stand in rows, one per rank.
+Statistics are vectors [channels]; those of all ranks are rows, one per rank.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The table of lowerings: "aten.op.overload" or "aten.op" (every overload) -> function.
 
 The idea: an op is looked up by its full name, then without the overload, then as the out-of-place
-op that it is a variant of: ``aten.add_.Tensor`` and ``aten.add.out`` are ``aten.add``, since who is
-written is not the lowering's business; a whole namespace may be one row.  What the table lacks is
-taken apart as PyTorch does it (``decomposed.py``).
+op that it is a variant of: ``aten.add_.Tensor`` and ``aten.add.out`` are ``aten.add``, because the
+written tensor does not concern the lowering; a whole namespace may be one row.  Ops not in the
+table are decomposed as in PyTorch (``decomposed.py``).
 
     @lowers("aten.mm", "aten.bmm")
     def product(call, self, mat2): ...
@@ -60,7 +60,7 @@ def lowering_of(name: str) -> Lowering | None:
 
 
 def entry_of(name: str) -> str | None:
-    """Which row of the table an op has, or None."""
+    """The row of an op in the table, or None."""
     namespace, base, *rest = name.split(".")
     plain = base[:-1] if base.endswith("_") and not base.endswith("__") else base
     overload = ".".join(rest).removesuffix("_out")

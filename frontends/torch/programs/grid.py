@@ -1,8 +1,8 @@
 """The mesh of a program, from the meshes and groups that it makes.
 
-The idea: a dim of a mesh, and a group whose ranks lie at equal distances, cut the line of ranks
-into blocks: a group of 4 at distance 2 cuts it into blocks of 2 and of 8.  Cuts that divide one
-another make a grid, whatever made them: DeviceMesh, lists of ranks, or nothing (one axis).
+The idea: a dim of a mesh, or a group whose ranks have equal distances, cuts the line of ranks into
+blocks: a group of 4 at distance 2 cuts it into blocks of 2 and of 8.  Cuts that divide one another
+form a grid, whatever their source: DeviceMesh, lists of ranks, or none (one axis).
 
     grid = Grid(512)
     grid.add(stride=8, size=64, name="dp")
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-#: The axis of a program that divides its ranks in no way.
+#: The axis of a program that does not divide its ranks.
 WHOLE = "world"
 
 
@@ -38,7 +38,7 @@ class Grid:
         self._cuts |= {1, self.world}
 
     def add(self, stride: int, size: int, name: str) -> bool:
-        """Take the blocks of a group in, if they fit those that there are: whether they do.
+        """Add the blocks of a group if they fit the existing ones; returns whether they do.
 
         Args:
             stride: distance of its ranks.
@@ -54,7 +54,7 @@ class Grid:
         return True
 
     def add_ranks(self, ranks: Sequence[int], name: str) -> bool:
-        """The same for a list of ranks; those at unequal distances cut nothing."""
+        """The same for a list of ranks; ranks at unequal distances cut nothing."""
         steps = np.unique(np.diff(ranks)).tolist()
         return len(steps) == 1 and steps[0] > 0 and self.add(steps[0], len(ranks), name)
 

@@ -1,9 +1,10 @@
 """What ``flint run`` does for programs that import torch (see ``flint.launching.hooks``).
 
-The idea: the program runs as one rank of a fake cluster from its first line on, on tensors of a
-device that is not there.  When its step has run once, it is recorded the next time; the process
-leaves the recording and ends.  Then other ranks run, as many as it takes to know all of them: from
-where the program first asked which rank it is, in copies of the process that was left there.
+The idea: from its first line the program runs as one rank of a fake cluster, on tensors of an
+absent device.  After its step has run once, the next one is recorded; the process writes the
+recording and ends.  Then as many other ranks run as are needed to know all of them: they continue
+from the point at which the program first asked for its rank, in copies of the process kept at that
+point.
 """
 
 from __future__ import annotations
@@ -35,13 +36,14 @@ _always = contextlib.ExitStack()
 
 
 def prepare(request: ProgramRequest, own: Own, template: Template | None) -> None:
-    """Set the variables that a launcher sets; reading who the process is makes it a rank."""
+    """Set the variables that a launcher sets; reading the process's identity makes it a rank."""
     if request.cluster.world == 1:
         if template is not None:
             template.discard()
         return
     _set(request, own)
-    # As torchrun does; and threads of a computation would not be in a copy that waits for them.
+    # As torchrun does; also, a forked copy would wait for computation threads that it does not
+    # have.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     own.at_first_question(functools.partial(_become, request, own, template))
     watch_variables(RANKS, own)
@@ -52,7 +54,7 @@ def _set(request: ProgramRequest, own: Own) -> None:
 
 
 def _become(request: ProgramRequest, own: Own, template: Template | None) -> None:
-    """The process is its rank from here on; copies of it that are made here are others."""
+    """The process is its rank from here on; copies made here are other ranks."""
     if template is not None and _ranks and own.can_be_copied():
         _ranks[0].import_rest()
         came = template.leave()
@@ -66,7 +68,7 @@ def _become(request: ProgramRequest, own: Own, template: Template | None) -> Non
         place.mkdir(exist_ok=True)
         own.become(peers.rank, place)
         own.fail = peers.fail
-    else:  # else it knows what the one that asks knows
+    else:  # otherwise it has the knowledge of the asking process
         peers.learn(own.folder.parent)
     _peers.append(peers)
     _set(request, own)
@@ -83,19 +85,19 @@ def begin(request: ProgramRequest, own: Own) -> None:
 
 
 def seen() -> Sequence[SeenStep]:
-    """The steps that were seen; of a program that only infers, its step is left now."""
+    """The steps that were seen; the step of an inference program is written now."""
     return _ranks[0].ended() if _ranks else ()
 
 
 def assumed() -> Mapping[str, int]:
-    """What the program was told of values that nobody knows."""
+    """The values that the program was given for unknown ones."""
     from flint.frontends.torch.context import capture
 
     return dict(capture().assumed)
 
 
 def cause(error: BaseException) -> BaseException:
-    """The error that C++ lost on the way, if that is what it is; with advice."""
+    """The original error if C++ has lost it, with advice."""
     from flint.frontends.torch.failures import advice, lost_error
 
     found = lost_error(error)
@@ -106,7 +108,7 @@ def cause(error: BaseException) -> BaseException:
 
 
 def workload(request: ProgramRequest, folder: Path, place: Path, template: Template) -> Workload:
-    """The workload of a recorded rank and those that it takes to know all."""
+    """The workload of a recorded rank and the further ranks that are needed."""
     from flint.frontends.torch.capturing import RecordedRanks, prepare, workload_of
     from flint.frontends.torch.ranks import rank_report
     from flint.launching.child import be_program, limits_of

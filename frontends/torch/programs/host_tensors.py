@@ -1,12 +1,12 @@
-"""Host real, device fake: tensors of the CPU are what they are, those of the device have no values.
+"""Host real, device fake: tensors of the CPU have values, those of the device have none.
 
 The idea: a whole program reads data, shuffles it and draws numbers on the host, and its shapes
 depend on what comes out.  Every op whose tensors are all real runs as it is.  An op that takes a
 fake tensor, or makes one on the device, is left to the fake tensors, and so are parameters and very
-large tensors: a model is as large on the host as on the device, and nobody asks what is in it.
+large tensors: a model is as large on the host as on the device, and its values are not needed.
 
-What the device writes into a tensor of the host (``host.copy_(device)``) is not known: from then on
-that tensor is treated as fake.
+Values that the device writes into a host tensor (``host.copy_(device)``) are not known: from then
+on that tensor is treated as fake.
 
     with fake_mode, dispatch_mode(see): torch.randperm(8).tolist()     # real numbers
 """
@@ -27,7 +27,7 @@ from flint.frontends.torch.recording.known_values import known_value
 from flint.frontends.torch.recording.schemas import rule_of, tensors_in, written_tensors
 from flint.frontends.torch.shims.parameters import swap
 
-#: More elements than this are not made on the host.
+#: Tensors with more elements than this are not made on the host.
 _MOST = 1 << 24
 
 #: Storages of the host that the device has written: address -> what keeps it.
@@ -43,7 +43,7 @@ _COPIES = (_COPY, torch.ops.aten._to_copy.default)
 
 
 def apply() -> None:
-    """Let parameters be fake from the start, and tensors of the host become fake ones."""
+    """Make parameters fake from the start, and allow host tensors to become fake."""
     around(torch.nn.Parameter, "__new__", _make_parameter)
     plain: Any = torch._C.TensorBase.data
     replace(torch.Tensor, "data", property(plain.__get__, _assigning(plain)))
@@ -53,7 +53,7 @@ def apply() -> None:
     plain_state = generator.set_state
 
     def set_state(self: Any, state: torch.Tensor) -> Any:
-        """States come back from other ranks: those that are not known are not taken."""
+        """Do not accept states from other ranks that are not known."""
         real = known_value(state) if isinstance(state, FakeTensor) else state
         return self if real is None else plain_state(self, real.clone())
 
@@ -71,14 +71,14 @@ def is_host(tensor: Any) -> bool:
 
 
 def see(op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run for real what is about the host alone: a handler right above the fake tensors."""
+    """Run host-only ops for real: a handler directly above the fake tensors."""
     tensors = list(_tensors(args, kwargs))
     real = [tensor for tensor in tensors if is_host(tensor)]
     if len(real) < len(tensors):
         written = _note_written(op, args, kwargs) if real and op._schema.is_mutable else []
         result = op(*args, **kwargs)
         if isinstance(result, FakeTensor) and any(item is args[0] for item in written):
-            return args[0]  # the fake tensors have made it another one
+            return args[0]  # the fake tensors have replaced it
         return _noted(op, real, args, result)
     if not tensors and not _made_on_host(op, args, kwargs):
         return op(*args, **kwargs)
@@ -92,7 +92,7 @@ def see(op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 
 
 def _noted(op: Any, real: list[torch.Tensor], args: tuple[Any, ...], result: Any) -> Any:
-    """What a copy to the device returns, noted as part of a batch."""
+    """The result of a copy to the device, noted as part of a batch."""
     if op in _COPIES and real and real[0] is args[op is _COPY]:
         capture().batches.add(result.untyped_storage())
     return result

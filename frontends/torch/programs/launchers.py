@@ -1,7 +1,7 @@
 """Launchers of PyTorch programs, read by their own parsers.
 
-The idea: each launcher's package reads its command line, so that every option means what it means
-there; here it is only written down which program it would start, and with what.
+The idea: each launcher's package reads its command line, so that every option keeps its meaning;
+here only the program that it would start and its arguments are noted.
 
     torchrun(["--nproc-per-node=8", "train.py", "--lr=3e-4"])      # Program("train.py", ...)
 """
@@ -88,7 +88,7 @@ def _package(module: str, launcher: str, package: str) -> Any:
 
 
 def _parsed(launcher: str, parse: Callable[[], Any]) -> Any:
-    """What a parser reads; what it has against it is one line."""
+    """The result of a parser; its errors become one line."""
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
@@ -99,5 +99,5 @@ def _parsed(launcher: str, parse: Callable[[], Any]) -> Any:
 
 
 def _number(text: Any) -> int | None:
-    """A whole number of at least 1; None for "auto", "gpu" and what is not given."""
+    """A whole number of at least 1; None for "auto", "gpu" and a missing value."""
     return int(text) if str(text).isdecimal() and int(text) > 0 else None

@@ -1,4 +1,4 @@
-"""Meshes and groups that a program makes, noted as it makes them.
+"""Meshes and groups of a program, noted when it creates them.
 
 apply(grid, known)           # DeviceMesh(...) and new_group([0, 2, 4]) cut the grid from now on
 """
@@ -20,7 +20,7 @@ from flint.frontends.torch.shims.own_rank import replace_everywhere
 
 
 def apply(grid: Grid, known: Capture) -> None:
-    """Let meshes and groups that are made cut the grid, whose axes become the capture's."""
+    """Make new meshes and groups cut the grid, whose axes become the capture's."""
 
     def mesh_made(init: Callable[..., None], mesh: Any, *args: Any, **kwargs: Any) -> None:
         init(mesh, *args, **kwargs)

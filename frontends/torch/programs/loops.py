@@ -1,10 +1,10 @@
 """The loop of a program that has no optimizer, from the sequence of ops that it ran.
 
-The idea: ops of the device are noted by their name and the lines that led to them, and so are calls
-of a model from outside of any and ends of backward passes.  What a loop repeats stands in this
-sequence several times in a row.  The longest such stretch that is not within one call of a model is
-the program's loop; an op that is in it once a round tells one round from the next, on other ranks
-and when the program runs again.
+The idea: ops of the device are noted by their name and the lines that led to them, and so are
+outermost calls of models and ends of backward passes.  The ops of a loop occur in this sequence
+several times in a row.  The longest such stretch that is not within one call of a model is the
+program's loop; an op that occurs in it once per round marks the rounds, on other ranks and when the
+program runs again.
 
     ops.noted(op); ...; ops.loop()       # Loop("5f1c", count=7, place="train.py:12")
 """
@@ -26,13 +26,13 @@ from numpy.typing import NDArray
 
 from flint.capturing.user_frames import is_silent, short_path
 
-#: What a step that is found so is called.
+#: The name of a step that is found in this way.
 NAME = "loop"
 
-#: Distances that are looked at: those between an op and the next one like it that cover the most.
+#: Number of distances that are examined: those between equal ops that cover the most.
 _DISTANCES = 64
 
-#: What the host reads is no work of the device: a loss is printed every tenth time.
+#: Reads by the host are not work of the device: a loss may be printed every tenth time.
 _READS = ("aten._local_scalar_dense", "aten.is_nonzero", "aten.equal")
 
 _Lines = tuple[tuple[str, int], ...]
@@ -42,10 +42,10 @@ _Calls = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """What a program repeats.
+    """The loop of a program.
 
     Attributes:
-        mark: of the op that begins each round.
+        mark: the mark of the op that begins each round.
         count: whole rounds.
         place: the program's line that begins a round.
     """
@@ -56,7 +56,7 @@ class Loop:
 
 
 class Ops:
-    """What a program has run, in order."""
+    """The ops that a program has run, in order."""
 
     def __init__(self, mark: str, begins: Callable[[], None]) -> None:
         """Note ops, or wait for one.
@@ -74,7 +74,7 @@ class Ops:
         self._is_over = False
 
     def over(self) -> None:
-        """There are other steps: note no more."""
+        """There are other steps: stop noting."""
         self._is_over = not self._mark
         self._sequence = array("q")
 
@@ -85,7 +85,7 @@ class Ops:
             self._note(name, is_inside)
 
     def called(self, module: Any) -> None:
-        """A model is called from outside of any."""
+        """A model is called, not from within another one."""
         self._note(type(module).__name__, False)
 
     def ran_backward(self) -> None:
@@ -122,7 +122,7 @@ class Ops:
         stacks = [keys[number][2] for number in ops]
         level = _common(stacks)
         lines = [stack[level][1] if len(stack) > level else 0 for stack in stacks]
-        # A round begins where the last of its lines has ended.
+        # A round begins after its last line has ended.
         last = max(range(period), key=lambda at: (lines[at], at))
         order = [*range(last + 1, period), *range(last + 1)]
         often = Counter(ops)
@@ -136,16 +136,16 @@ class Ops:
 
 
 def _common(stacks: list[_Lines]) -> int:
-    """How many of the outermost lines are the same in all."""
+    """The number of outermost lines that are the same in all."""
     first, last = min(stacks), max(stacks)
     same = (one == other for one, other in zip(first, last, strict=False))
     return sum(itertools.takewhile(bool, same))
 
 
 def _calls(frame: FrameType | None) -> _Calls:
-    """Calls of the program and its libraries that run, from the innermost to the outermost.
+    """The running calls of the program and its libraries, from the innermost to the outermost.
 
-    This is asked at every op: lines are looked up only for calls that are new.
+    This is called at every op: lines are looked up only for calls that are new.
     """
     found: list[int] = []
     while frame is not None:
@@ -189,7 +189,7 @@ def _mark(key: tuple[str, bool, _Lines]) -> str:
 
 
 def _longest(sequence: NDArray[np.int64], outside: NDArray[np.bool_]) -> tuple[int, int] | None:
-    """Where the longest stretch begins that repeats what it begins with, and how much that is.
+    """The start and the length of the longest stretch that repeats its beginning.
 
     Args:
         sequence: numbers of ops, shape [count].
@@ -201,7 +201,7 @@ def _longest(sequence: NDArray[np.int64], outside: NDArray[np.bool_]) -> tuple[i
     likely = np.argsort(-distances * counts, kind="stable")[:_DISTANCES]
     best, found = 0, None
     for period in sorted(distances[likely].tolist()):
-        # Positions between which all equal what comes a period later.
+        # Positions between which everything equals what comes one period later.
         breaks = np.flatnonzero(sequence[:-period] != sequence[period:])
         edges = np.concatenate(([-1], breaks, [len(sequence) - period]))
         at = int(np.argmax(np.diff(edges)))

@@ -1,4 +1,4 @@
-"""Data sets of torchvision that are not there: black images, of the size and number that it has.
+"""Missing data sets of torchvision: black images of the original size and number.
 
 CIFAR10("data", train=True, download=True)[0]        # (image of 32 x 32 pixels, 0)
 """
@@ -41,7 +41,7 @@ _FORMS = {
     "STL10": _Images(5_000, 10, 96),
     "ImageNet": _Images(1_281_167, 1000, PIXELS),
     "Food101": _Images(75_750, 101, PIXELS),
-    "ImageFolder": _Images(1_281_167, 1000, PIXELS),  # of any images: as many as ImageNet's
+    "ImageFolder": _Images(1_281_167, 1000, PIXELS),  # of arbitrary images: as many as in ImageNet
 }
 
 
@@ -88,7 +88,7 @@ def _made(self: Any, *args: Any, **kwargs: Any) -> Made:
 
 
 def _as_many(items: Sequence[Any], number: int) -> list[Any]:
-    """So many items, again and again the same."""
+    """That many items, all the same."""
     return list(items) * (number // len(items)) + list(items)[: number % len(items)]
 
 

@@ -1,9 +1,9 @@
-"""Checkpoints and pretrained weights that are not there.
+"""Missing checkpoints and pretrained weights.
 
-The idea: values of tensors on the device do not matter, so a model or optimizer that is given a
-made-up state stays as it is.  Counters (``checkpoint["epoch"]``) are 0.  What decides about shapes
-(``checkpoint["model_args"]["n_layer"]``) nobody but the program can know: using it is an error that
-says so.
+The idea: values of tensors on the device do not matter, so a model or optimizer that receives a
+made-up state stays unchanged.  Counters (``checkpoint["epoch"]``) are 0.  Values that decide about
+shapes (``checkpoint["model_args"]["n_layer"]``) cannot be known here: using one is an error that
+names it.
 
     state = torch.load("none.pt")
     model.load_state_dict(state["model"])           # changes nothing
@@ -24,12 +24,12 @@ from flint.frontends.torch.patching import around
 from flint.frontends.torch.user_lines import at_user_line
 from flint.launching.stand_ins.missing import Made, StandIn
 
-#: Names of what counts from 0.
+#: Names of counters that start from 0.
 _COUNTER = re.compile(r"(\w*_)?(epochs?|steps?|iter\w*|iteration\w*|batch\w*|tokens|seen)(_\w+)?")
 
 
 class MissingCheckpointValue(dict[Any, Any]):
-    """A state of which nothing is known: it has every name, and no items."""
+    """An unknown state: it has every name, and no items."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ _given: list[MissingCheckpointValue] = []
 
 
 def apply() -> None:
-    """Let what is given a made-up state stay as it is."""
+    """Leave objects unchanged that receive a made-up state."""
     schedulers = [item for item in vars(lr_scheduler).values() if isinstance(item, type)]
     kinds = (torch.nn.Module, torch.optim.Optimizer, torch.amp.GradScaler, *schedulers)
     for kind in kinds:
@@ -88,7 +88,7 @@ def apply() -> None:
 
 
 def _loaded(load: Any, owner: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
-    # {new_name(key): value for key, value in state.items()} is no state of ours, and empty.
+    # {new_name(key): value for key, value in state.items()} is not a made-up state, and is empty.
     if isinstance(state, MissingCheckpointValue) or (_given and not state):
         keys = torch.nn.modules.module._IncompatibleKeys([], [])
         return keys if isinstance(owner, torch.nn.Module) else None

@@ -1,8 +1,8 @@
 """A whole program as one rank of a cluster: from its first tensor to the end of its step.
 
-The idea: when the program imports torch, this process becomes the rank (devices, shims, modes) for
-as long as it lives.  The steps (``steps.py``) say when one begins and ends; what is dispatched
-between is recorded, and left in the folder.
+The idea: when the program imports torch, this process becomes the rank (devices, shims, modes)
+until it ends.  The steps (``steps.py``) determine when one begins and ends; the ops dispatched
+between are recorded and written into the folder.
 
     rank = ProgramRank(request, Own(0, folder), Peers(0))
     rank.begin()                        # and the program goes on; at its step, the process ends
@@ -74,8 +74,8 @@ class ProgramRank:
     """A program's process.
 
     Attributes:
-        request: what is asked for.
-        steps: that the program has run.
+        request: the request.
+        steps: the steps that the program has run.
     """
 
     def __init__(self, request: ProgramRequest, own: Own, peers: Peers) -> None:
@@ -106,18 +106,18 @@ class ProgramRank:
         self._ops = loops.Ops(request.step.mark, lambda: self.steps.ended(loops.NAME, Kind.LOOP))
 
     def import_rest(self) -> None:
-        """Import what leaving a recording takes, once for all copies of the process."""
+        """Import the modules needed to write a recording, once for all copies of the process."""
         with _without_modes():
             importlib.import_module(_EMISSION)
 
     def become(self, peers: Peers) -> None:
-        """Be the rank that the process is from now on."""
+        """Act as the rank of the process from now on."""
         self._known.peers = peers
-        if self._own.is_copy:  # which has no threads that a computation might wait for
+        if self._own.is_copy:  # a copy has no threads that a computation might wait for
             torch.set_num_threads(1)
 
     def begin(self) -> None:
-        """Be the rank from now on."""
+        """Act as the rank from now on."""
         cluster = self.request.cluster
         seen = compiled_for(self.request.target) or cluster.device
         device_module.describe(seen, cluster.per_node)
@@ -168,12 +168,12 @@ class ProgramRank:
         self.steps.ended(name, Kind.MARK)
 
     def _noted(self, op: Any, types: Any, kwargs: dict[str, Any]) -> None:
-        """An op is about to run: of the device, where a tensor that it takes or makes is."""
+        """An op is about to run; it is the device's if one of its tensors is."""
         if types or getattr(kwargs.get("device"), "type", "cpu") != "cpu":
             self._ops.op(op, self._tracker.is_inside())
 
     def _called(self, module: torch.nn.Module) -> None:
-        """A model is called from outside of any."""
+        """A model is called, not from within another one."""
         self._ops.called(module)
         if not torch.is_grad_enabled():
             self.steps.ended(type(module).__name__, Kind.CALL)
@@ -187,7 +187,7 @@ class ProgramRank:
             self._recorder.resized(storage)
 
     def _start(self, kind: Kind) -> None:
-        """A step may begin here: what was recorded before is not it."""
+        """A step may begin here: earlier recorded ops do not belong to it."""
         tracker = self._tracker
         self._names = names_of({}, tracker.roots, tracker.optimizers)
         tracker.names.update(self._names.modules)
@@ -199,7 +199,7 @@ class ProgramRank:
         self._seen.by = self._recorder.see
 
     def _end(self, kind: Kind) -> None:
-        """The step has ended: leave its recording, and the process."""
+        """The step has ended: write its recording and end the process."""
         self._kept, self._recorder = self._recorder, None
         self._guessed = self._known.guessed
         self._seen.by = self._seen.follow
@@ -207,20 +207,20 @@ class ProgramRank:
             self._leave()
 
     def _is_sure(self, kind: Kind) -> bool:
-        """A call of a model may be an evaluation, or what a policy does, before the training."""
+        """A call of a model may be an evaluation or a policy's action before the training."""
         return kind is not Kind.CALL or self.request.step.name is not None
 
     def ended(self) -> list[SeenStep]:
-        """The program has ended: what was kept is the step; the steps that were seen.
+        """The program has ended: the kept recording is the step; returns the steps that were seen.
 
-        What it repeats is its step where it infers without calls of a model, or trains without an
-        optimizer; it runs again for that one.  It does so with other values, too, where those that
-        nobody knows may have ended its training.
+        If it infers without calls of a model, or trains without an optimizer, its loop is its step;
+        it runs again to record that one.  It also runs again with other values if unknown values
+        may have ended its training.
         """
         asked, seen = self.request, list(self.steps.seen())
         trains = self._has_stepped or self._ops.runs_backward
         again = self._known.unknown.again(asked.step)
-        # One that repeats itself by itself may be a part of a round whose loop has ended.
+        # A stretch that repeats may be a part of a round whose loop has ended.
         wrong = trains or self._has_optimizer or (self._kept is None and not self._ops.loop())
         if again is not None and not asked.step.mark and wrong:
             found(self._own.folder, "torch", again=again)
@@ -235,7 +235,7 @@ class ProgramRank:
             seen.insert(0, step)
         if self._kept is not None and not asked.lists_steps:
             if trains and again is None and asked.step.values:
-                return seen  # what ends its training is not known
+                return seen  # the cause of the end of its training is not known
             if trains or self._has_optimizer:
                 self._known.assume(_NO_TRAINING)
             self._leave()

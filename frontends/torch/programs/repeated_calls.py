@@ -1,10 +1,10 @@
 """Evaluations: the same call of a model without gradients again and again.
 
 The idea: an evaluation calls a model hundreds of times with tensors of the same sizes, and without
-values each call gives the same.  From the third call on, the result of the second one is given
-again, as new tensors; every call left out is counted with its line.  A model that is not called
-with tensors and plain values alone, or whose result looks different the second time, is called each
-time.
+values each call has the same result.  From the third call on, the result of the second one is
+returned again, as new tensors; every omitted call is counted with its line.  A model is called each
+time if its arguments are not only tensors and plain values, or if its second result has other
+sizes.
 
     with answering(lambda: recording): model.eval(); [model(batch) for batch in batches]
 """
@@ -29,7 +29,7 @@ _PLAIN = (bool, int, float, str, type(None), torch.dtype, torch.device)
 
 @dataclass(slots=True)
 class _Calls:
-    """Calls that look alike: how many ran, and what the last of them gave."""
+    """Calls of the same form: how many ran, and the result of the last one."""
 
     ran: int = 0
     looks: Any = None
@@ -37,7 +37,7 @@ class _Calls:
 
 
 class _Different(Exception):
-    """What is looked at is not described by sizes alone."""
+    """A value is not described by sizes alone."""
 
 
 @contextlib.contextmanager
@@ -90,7 +90,7 @@ def answering(needed: Callable[[], bool]) -> Iterator[None]:
 
 
 def _looks(item: Any) -> tuple[Any, ...]:
-    """What a call takes or gives: its structure, sizes of tensors, plain values."""
+    """The arguments or results of a call: structure, sizes of tensors, plain values."""
     leaves, structure = tree_flatten(item)
     return structure, tuple(map(_look, leaves))
 

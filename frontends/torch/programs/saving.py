@@ -1,8 +1,8 @@
-"""``torch.save`` with ``--allow checkpoints``: what the host holds is written, the rest is not.
+"""``torch.save`` with ``--allow checkpoints``: host data is written, the rest is not.
 
 The idea: configurations, states of data loaders and random numbers are real and are written as in
-any run.  A tensor of the device, and a parameter on any, has no value: a file that held one would
-be made up.  What would be pickled decides, wherever in an object a tensor is.
+any run.  A tensor of the device, or a parameter on any device, has no value, so that a file with
+one would be made up.  An object is not written if pickling finds such a tensor anywhere in it.
 
     torch.save({"epoch": 3, "order": torch.randperm(8)}, "state.pt")        # is written
     torch.save(model.state_dict(), "model.pt")                              # a warning
@@ -26,7 +26,7 @@ from flint.frontends.torch.user_lines import at_user_line
 
 
 def apply() -> None:
-    """Let programs write what has values."""
+    """Allow programs to write data that has values."""
     replace(torch, "save", _save)
 
 
@@ -35,7 +35,7 @@ class _NoValue(Exception):
 
 
 class _Looking(pickle.Pickler):
-    """Looks at all that would be written, and writes nothing of tensors."""
+    """Examines everything that would be written, and does not write tensors."""
 
     def reducer_override(self, item: Any) -> Any:
         if isinstance(item, torch.Tensor):

@@ -1,6 +1,6 @@
 """``torch.multiprocessing.spawn(main, args, nprocs=8)``: a program that starts its ranks itself.
 
-This process is one rank already: what would run in each of the processes runs here, as that rank.
+This process is already one rank: the function for each of the processes runs here, as that rank.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from flint.frontends.torch.user_lines import at_user_line
 
 
 def apply() -> None:
-    """Let programs spawn this process."""
+    """Make spawned functions run in this process."""
     replace(torch.multiprocessing, "spawn", _spawn)
     replace(torch.multiprocessing, "start_processes", _spawn)
 

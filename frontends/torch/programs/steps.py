@@ -1,10 +1,10 @@
 """Which step of a program is captured, and when it begins and ends.
 
-The idea: a step is what lies between two ends of the same kind.  Ends are marks of the program
-(``flint.step()``), rounds of optimizer steps, and, of programs without an optimizer, rounds of what
-repeats (``loops.py``) and calls of a model without gradients.  The first kind that there is, in
-this order, is the program's step unless the user names another; the last two are only known to be
-the step when the program has ended without any other.
+The idea: a step lies between two ends of the same kind.  Ends are marks of the program
+(``flint.step()``), rounds of optimizer steps and, in programs without an optimizer, rounds of a
+loop (``loops.py``) and calls of a model without gradients.  The first kind found, in this order, is
+the program's step unless the user names another; the last two are known to be the step only when
+the program has ended without any other.
 
     steps = Steps(StepChoice(number=2), start, end)
     steps.ended("optimizer", Kind.OPTIMIZER, "AdamW")    # the third time: end()
@@ -22,7 +22,7 @@ from flint.launching.program import SeenStep, StepChoice
 
 
 class Kind(IntEnum):
-    """What tells the ends of a step; the greater goes first."""
+    """The kind of the ends of a step; a greater kind takes precedence."""
 
     CALL = 0
     LOOP = 1
@@ -55,8 +55,8 @@ class Steps:
         """Watch for a step.
 
         Args:
-            choice: which.
-            start: called where it may begin, the last time where it does.
+            choice: the wanted step.
+            start: called where it may begin; the last call is where it does.
             end: called at its end.
         """
         self._choice, self._start, self._end = choice, start, end
@@ -65,13 +65,13 @@ class Steps:
         self._of = ""  # the step that was started last
 
     def ended(self, name: str, kind: Kind, what: str = "", *, began: bool = False) -> None:
-        """A step of that name ends here, or, the first time, something before its first.
+        """A step of that name ends here, or, at the first call, the part before the first step.
 
         Args:
             name: of the step.
-            kind: what tells its ends.
-            what: more words about it.
-            began: this is about an end before, after which the next step may have begun.
+            kind: the kind of its ends.
+            what: a further description.
+            began: this concerns an earlier end, after which the next step may have begun.
         """
         words = f"{_WORDS[kind]} ({what})" if what else _WORDS[kind]
         seen = self._seen.get(name)
@@ -86,25 +86,25 @@ class Steps:
                 self._end(kind)
 
     def may_begin(self, name: str, kind: Kind) -> None:
-        """A step may begin here that has not ended once: what it consists of is not known yet."""
+        """A step may begin here that has not ended once, so its content is not known yet."""
         self._begun.setdefault(name, _Seen(kind, _place(), _WORDS[kind]))
         if self._choice.number == 1 and self._is_wanted(name, kind):
             self._of = name
             self._start(kind)
 
     def forget(self, name: str) -> None:
-        """What were taken for ends of a step were none."""
+        """The noted ends of a step were not ends."""
         self._seen.pop(name, None)
 
     def _is_wanted(self, name: str, kind: Kind) -> bool:
         if self._choice.name is not None:
             return name == self._choice.name
-        # One kind of step, and of that the first.
+        # One kind of step, and the first step of that kind.
         first = max(self._seen, key=lambda item: self._seen[item].kind, default=name)
         return name == first or kind > self._seen[first].kind
 
     def seen(self) -> list[SeenStep]:
-        """What has been seen, with how often it has run."""
+        """The steps that have been seen, with their counts."""
         return [
             SeenStep(name=name, count=max(item.ends - 1, 0), place=item.place, what=item.what)
             for name, item in (self._begun | self._seen).items()

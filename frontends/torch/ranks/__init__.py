@@ -1,1 +1,1 @@
-"""Which ranks of a PyTorch step do the same, and what the others would send."""
+"""Which ranks of a PyTorch step do the same, and the messages of the others."""

@@ -1,9 +1,9 @@
-"""An audit: do ranks that nobody recorded do what their class says?
+"""An audit: whether unrecorded ranks do the same as the representative of their class.
 
 The idea: which ranks do the same follows from evidence, and evidence can be missing: a list that is
-indexed by the rank asks no question.  So a few ranks chosen at random are recorded for themselves
-and compared with their class.  The choice follows from what was captured, so that the same capture
-audits the same ranks.
+indexed by the rank asks no question.  So a few ranks chosen at random are recorded and compared
+with their class.  The choice follows from what was captured, so that the same capture audits the
+same ranks.
 
     chosen(world=64, recorded={0, 31, 63}, count=2, seed=b"...")         # [7, 42]
 """
@@ -23,7 +23,7 @@ _SHARE = 5
 
 
 def default_count(recorded: int) -> int:
-    """How many ranks are audited unless it is said: less than a fifth of those recorded."""
+    """The default number of audited ranks: less than a fifth of those recorded."""
     return (recorded - 1) // _SHARE
 
 
@@ -45,11 +45,11 @@ def audit(
         found: the classes.
         ranks: to audit.
         sign: records ranks, the representatives among them before.
-        difference: what a rank does otherwise than its representative: ``difference(representative,
-            rank)``.
+        difference: what a rank does differently from its representative:
+            ``difference(representative, rank)``.
 
     Raises:
-        FlintError: a rank that does not do what its class says.
+        FlintError: a rank does not do the same as its class.
     """
     if not ranks:
         return

@@ -1,10 +1,10 @@
 """Which ranks do the same, from recordings of a few of them.
 
-The idea: what is known of differences among ranks (what a program asks about its own rank, uneven
-shards, stages, groups) is crossed into one partition, and ranks of every cell of it are recorded;
-what these ask in turn counts, too.  Where two ranks of one cell do not do the same, the axes of the
-mesh along which that is so are found one by one, and places along those are told apart as well.
-Cells that turn out to do the same are one behaviour.
+The idea: all evidence of differences among ranks (a program's comparisons of its own rank, uneven
+shards, stages, groups) is crossed into one partition, and ranks of every cell are recorded; their
+evidence counts, too.  If two ranks of one cell do not do the same, the mesh axes along which they
+differ are found one by one, and places along those axes are distinguished as well.  Cells that turn
+out to do the same are one behaviour.
 
     behaviours((4, 2, 8), sign)       # sign(ranks) -> rank -> signature; here 4 stages
     [Behaviour(0, mask of 16 ranks), Behaviour(16, ...), ...]
@@ -24,10 +24,10 @@ from flint.errors import FlintError
 from flint.frontends.torch.evidence import Evidence, Kinds, evidence_of
 from flint.frontends.torch.ranks.partition import MOST_CELLS, Partition, crossed
 
-#: Of fewer recorded ranks nobody knows what they do that no evidence shows.
+#: The fewest recorded ranks that show differences for which there is no evidence.
 _FEWEST = 4
 
-#: Up to this many ranks are all recorded where what is known does not explain what they do.
+#: Up to this many ranks are all recorded if the evidence does not explain their differences.
 _FEW = 16
 
 #: Records ranks: rank -> its signature, equal for ranks that do the same.
@@ -39,7 +39,7 @@ class Behaviour:
     """Ranks that do the same.
 
     Attributes:
-        representative: the one that was recorded.
+        representative: the rank that was recorded.
         ranks: mask over all ranks, shape [world].
     """
 
@@ -54,16 +54,16 @@ def behaviours(
     unseen: Callable[[], bool] = bool,
     recorded: Iterable[int] = (),
 ) -> tuple[list[Behaviour], Partition]:
-    """The distinct behaviours over a mesh, and the partition that they were found by.
+    """The distinct behaviours over a mesh, and the partition with which they were found.
 
     Args:
         shape: devices per mesh axis; rank is row-major.
         sign: records ranks; asked for several at once, and for each rank once.
-        evidence: what the ranks recorded so far tell of differences; asked again after more.
-        unseen: whether the program may ask what is not seen, and was told so: then ranks that
-            differ without a reason are narrowed down instead of refused.
-        recorded: ranks that have been recorded before; where one is, what it tells decides which
-            others are recorded first, else these are four that lie far from each other.
+        evidence: the evidence of the ranks recorded so far; called again after more.
+        unseen: whether the program may ask questions that are not seen: then ranks that differ
+            without a known reason are narrowed down instead of refused.
+        recorded: ranks that have been recorded before; if there is one, its evidence decides
+            which others are recorded first, otherwise these are four that are far apart.
 
     Raises:
         FlintError: too many distinct places, or a rank that breaks the pattern.
@@ -105,7 +105,7 @@ def behaviours(
 
 
 class _Search:
-    """Ranks that have been recorded, and what follows for the others.
+    """Ranks that have been recorded, and the conclusions for the others.
 
     Attributes:
         known: rank -> its signature.
@@ -121,13 +121,13 @@ class _Search:
         self._evidence = evidence
 
     def record(self, ranks: Iterable[int]) -> None:
-        """Record ranks that are not yet."""
+        """Record those of some ranks that have not been recorded."""
         new = [rank for rank in dict.fromkeys(ranks) if rank not in self.known]
         if new:
             self.known.update(self._sign(new))
 
     def divided(self, places: Sequence[Evidence]) -> Partition:
-        """Record ranks of every cell until these tell nothing new: the partition."""
+        """Record ranks of every cell until they add no evidence; returns the partition."""
         while True:
             partition = crossed((*self._evidence(), *places), self.world)
             wanted = self._wanted(partition)
@@ -136,9 +136,9 @@ class _Search:
             self.record(wanted)
 
     def _wanted(self, partition: Partition) -> list[int]:
-        """Ranks of cells of which there are not two that differ along every mesh axis.
+        """Ranks of cells without two recorded ranks that differ along every mesh axis.
 
-        Most questions change nothing.  Cells that only questions divide, and whose recorded ranks
+        Most questions have no effect.  Cells that only questions divide, and whose recorded ranks
         do the same, need two such ranks together, and one each.
         """
         wanted: list[int] = []
@@ -173,7 +173,9 @@ class _Search:
         return [Behaviour(rank, owners == rank) for rank in sorted(owner.values())]
 
     def narrowed(self, partition: Partition) -> Evidence:
-        """Runs of ranks within cells, between places where what recorded ranks do changes."""
+        """Runs of ranks within cells, between places where the behaviour of recorded ranks
+        changes.
+        """
         kinds = np.zeros(self.world, np.int64)
         for cell in range(partition.count):
             ranks = np.flatnonzero(partition.cells == cell)
@@ -233,7 +235,7 @@ def _places(shape: tuple[int, ...], axes: Sequence[int]) -> tuple[Evidence, ...]
 
 
 def _ends(seen: list[int], ranks: NDArray[np.int64], shape: tuple[int, ...]) -> list[int]:
-    """What to record beside some ranks of a cell, for two that differ along every axis."""
+    """Ranks to record in addition to some of a cell, for two that differ along every axis."""
     if seen and _spans(seen, ranks, shape):
         return []
     first, last = int(ranks[0]), int(ranks[-1])
@@ -244,7 +246,7 @@ def _ends(seen: list[int], ranks: NDArray[np.int64], shape: tuple[int, ...]) -> 
 
 
 def _spans(seen: list[int], ranks: NDArray[np.int64], shape: tuple[int, ...]) -> bool:
-    """Whether there are two among some ranks along every axis along which there are among all."""
+    """Whether some ranks have two different places along every axis along which all ranks have."""
     some, every = (np.stack(np.unravel_index(np.array(item), shape)) for item in (seen, ranks))
     return bool((((every != every[:, :1]).any(1)) <= (some != some[:, :1]).any(1)).all())
 

@@ -1,9 +1,9 @@
 """The partition of the ranks that follows from all evidence together.
 
-The idea: every piece of evidence divides the ranks, and ranks that none divides are a cell: all of
-it is crossed, so that no kind is taken before another is looked at.  What a program asks may make
-more cells than can be recorded: a loop over all ranks' numbers makes one for each.  Then ranks are
-told apart by how many of a place's questions they are answered yes; the place is named.
+The idea: every piece of evidence divides the ranks, and ranks that none divides form a cell: all
+evidence is crossed, so that no kind takes precedence.  A program's questions may produce more cells
+than can be recorded: a loop over all ranks' numbers produces one for each.  Then ranks are
+distinguished by their number of yes answers at a place; the place is named.
 
     crossed(evidence, world=64)        # Partition(cells=[0, 1, 1, ... 2, 2], count=3)
 """
@@ -19,23 +19,23 @@ import numpy as np
 from flint.errors import FlintError
 from flint.frontends.torch.evidence import Evidence, Kinds
 
-#: More cells than this are refused: each costs a recording.
+#: More cells than this are refused, because each costs a recording.
 MOST_CELLS = 256
 
-#: More cells than this are not made by questions of one place that only differ in a number.
+#: The most cells made by questions of one place that differ only in a number.
 _MOST_BY_QUESTIONS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Ranks that nothing known tells apart.
+    """Cells of ranks that no evidence distinguishes.
 
     Attributes:
         cells: the number of every rank's cell, [world].
         count: of cells.
-        facts: the number of every rank's cell where questions count for nothing, [world].
-        counted: places whose questions are told apart by how many are answered yes.
-        left_out: places whose questions are not told apart at all.
+        facts: the number of every rank's cell without the questions, [world].
+        counted: places whose questions count by the number of yes answers.
+        left_out: places whose questions are ignored.
     """
 
     cells: Kinds
@@ -87,10 +87,10 @@ def crossed(evidence: Iterable[Evidence], world: int) -> Partition:
 
 
 def unlike_questions(reports: Iterable[Iterable[Evidence]]) -> list[str]:
-    """Places where recorded ranks ask different questions, none of them merely fewer.
+    """Places where recorded ranks ask different questions, not only fewer.
 
-    The rank is compared there with a number that is another one on other ranks: who else is
-    answered yes is not known.
+    There the rank is compared with a number that differs among ranks, so for which other ranks the
+    answer is yes is not known.
 
     Args:
         reports: the evidence of every recorded rank.

@@ -1,7 +1,7 @@
-"""What the child that records a rank leaves for the search for ranks that do the same.
+"""The report that the child that records a rank writes, for the search for ranks that do the same.
 
-The idea: signatures say whether two ranks do the same.  Where they should and do not, the hashes of
-their ops, a line each, say what is different first.
+The idea: signatures show whether two ranks do the same.  If they should and do not, the hashes of
+their ops, one per line, show the first difference.
 
     write(folder, Signed(recording), warnings)
     read(folder).signature
@@ -26,13 +26,13 @@ _REPORT, _OPS = "report.json", "ops.txt"
 
 @dataclass(frozen=True, slots=True)
 class RankReport:
-    """What is known of one recorded rank.
+    """The data about one recorded rank.
 
     Attributes:
         signature: what it did.
-        evidence: what it tells of differences among ranks.
+        evidence: its evidence of differences among ranks.
         warnings: text -> count.
-        unseen: where its own rank was read without its questions being seen.
+        unseen: the places where its own rank was read without its questions being seen.
         mesh: ((axis, size), ...).
     """
 
@@ -44,7 +44,7 @@ class RankReport:
 
 
 def write(folder: Path, signed: Signed, warnings: Mapping[str, int]) -> None:
-    """Leave the report of a recording in a folder."""
+    """Write the report of a recording into a folder."""
     recording = signed.recording
     evidence = (*recording.evidence, *recorded_evidence(recording))
     document = {
@@ -57,11 +57,11 @@ def write(folder: Path, signed: Signed, warnings: Mapping[str, int]) -> None:
     (folder / _REPORT).write_text(json.dumps(document), encoding="utf-8")
     ops = zip(signed.ops, map(_line, recording.ops), strict=True)
     (folder / _OPS).write_text("\n".join(map(" ".join, ops)), encoding="utf-8")
-    (folder / f"{recording.rank}.{signed.whole}").touch()  # for ranks that end meanwhile
+    (folder / f"{recording.rank}.{signed.whole}").touch()  # for ranks that end in the meantime
 
 
 def is_known(folder: Path, signed: Signed) -> bool:
-    """Whether a lower rank that does the same has left its report in a folder beside this one."""
+    """Whether a lower rank that does the same has written its report into a neighbouring folder."""
     left = folder.parent.rglob(f"*.{signed.whole}")
     return any(int(file.stem) < signed.recording.rank for file in left)
 
@@ -82,7 +82,7 @@ def read(folder: Path) -> RankReport:
 
 
 def first_difference(one: Path, other: Path) -> str:
-    """What of two recorded ranks is different first: "op 3 is ... there, ... here"."""
+    """The first difference between two recorded ranks: "op 3 is ... there, ... here"."""
     lines = [(folder / _OPS).read_text(encoding="utf-8").splitlines() for folder in (one, other)]
     for number, (first, second) in enumerate(itertools.zip_longest(*lines, fillvalue="")):
         if first.partition(" ")[0] != second.partition(" ")[0]:

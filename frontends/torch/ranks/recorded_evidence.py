@@ -1,4 +1,4 @@
-"""What a recording tells of differences among ranks: roots of collectives, ends of messages.
+"""Evidence of differences among ranks from a recording: roots of collectives, ends of messages.
 
 recorded_evidence(recording)      # which ranks gather, in all translates of the group
 """
@@ -39,7 +39,7 @@ def _roots(recording: Recording, shape: tuple[int, ...]) -> Iterator[Evidence]:
 
 
 def _stages(recording: Recording, shape: tuple[int, ...]) -> Iterator[Evidence]:
-    """Places along the mesh axes that messages cross: whom a stage talks to is what it does."""
+    """Places along the mesh axes that messages cross: a stage's peers are part of its behaviour."""
     peers = sorted({op.peer for op in recording.ops if op.peer >= 0})
     if not peers:
         return

@@ -2,7 +2,7 @@
 
 The idea: a program is written for one rank, but its module is every rank's.  A group whose members
 vary along whole mesh axes has a translate for each place along the other axes.  A group that is
-part of an axis is taken for one of the equal parts that tile it; where it cannot tile, ranks beside
+part of an axis is taken to be one of the equal parts that tile it; if it cannot tile, ranks outside
 its translates are alone.
 
     full_groups((0, 1), (2, 2))    # [[0, 1], [2, 3]]
@@ -45,7 +45,7 @@ def full_groups(ranks: Sequence[int], shape: Sequence[int]) -> Table:
     present = [np.unique(row) for row in own]
     box = math.prod(map(len, present)) == len(members)
     shifts = [
-        # Of a group that is no box of the mesh only shifts along other axes are known.
+        # For a group that is not a box of the mesh only shifts along other axes are known.
         _shifts(values, size) if box or len(values) == 1 else np.zeros(1, np.int64)
         for values, size in zip(present, shape, strict=True)
     ]
@@ -55,10 +55,10 @@ def full_groups(ranks: Sequence[int], shape: Sequence[int]) -> Table:
 
 
 def _shifts(values: Table, size: int) -> Table:
-    """By how much positions along an axis move to their translates, which do not overlap.
+    """The shifts of positions along an axis to their translates, which do not overlap.
 
-    The positions are taken apart into nested strides (0 1 4 5: two of 1, two of 4); if these tile
-    the axis, every place where a tile begins is one, else only their own.
+    The positions are decomposed into nested strides (0 1 4 5: two of 1, two of 4); if these tile
+    the axis, every tile's start is a shift, otherwise only the positions' own.
     """
     digits: list[tuple[int, int]] = []
     rest = values - values[0]
@@ -93,7 +93,7 @@ def _product(items: list[Table]) -> Table:
 
 
 def _with_lone(table: Table, world: int) -> Table:
-    """The groups, and a row of its own for every rank that is in none."""
+    """The groups, and a separate row for every rank that is in none."""
     seen = np.zeros(world, bool)
     seen[table.reshape(-1)] = True
     lone = np.flatnonzero(~seen)
@@ -105,13 +105,13 @@ def _with_lone(table: Table, world: int) -> Table:
 
 
 def evenly(table: Table) -> Table | None:
-    """Groups of which lone ranks are put together, in order, to groups as large as the others.
+    """Groups with the lone ranks combined, in order, into groups as large as the others.
 
     Args:
         table: as ``full_groups`` returns it.
 
     Returns:
-        int64 [groups, members] without -1; None where the lone ranks do not divide.
+        int64 [groups, members] without -1; None if the lone ranks do not divide.
     """
     lone = table[:, -1] < 0 if table.shape[1] > 1 else np.zeros(len(table), bool)
     if int(lone.sum()) % table.shape[1]:

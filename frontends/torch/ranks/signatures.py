@@ -1,8 +1,8 @@
-"""What a rank did, as one hash: equal for ranks that do the same from their own place.
+"""The behaviour of a rank as one hash, equal for ranks that do the same relative to their place.
 
 The idea: two ranks run one program when their ops, shapes, streams and waits are equal and their
-groups lie in the same way around them.  Values that say which rank it is (offsets of shards, masks
-of vocabularies) are no behaviour: sizes are compared, numbers are not.
+groups have the same form around them.  Values that depend on the rank's number (offsets of shards,
+masks of vocabularies) are not behaviour: sizes are compared, numbers are not.
 
     Signed(recording).whole == Signed(other).whole
 """
@@ -20,7 +20,7 @@ from flint.frontends.torch.recording.recording import Group, Recording, View
 
 
 class Signed:
-    """A recording and its hashes, the rank's own place left out.
+    """A recording and its hashes, independent of the rank's own place.
 
     Attributes:
         recording: what was recorded.
@@ -38,7 +38,7 @@ class Signed:
 
 
 def op_signatures(recording: Recording) -> Iterator[str]:
-    """A hash of every op, the rank's own place left out."""
+    """A hash of every op, independent of the rank's own place."""
     shape = tuple(size for _, size in recording.mesh) or (recording.world_size,)
     groups = [_place(group, recording.rank, shape) for group in recording.groups]
     for op in recording.ops:
@@ -62,9 +62,9 @@ def op_signatures(recording: Recording) -> Iterator[str]:
 
 
 def _step(rank: int, peer: int, shape: tuple[int, ...]) -> Any:
-    """From where to where a message goes, along the mesh axes that it crosses.
+    """The source and target of a message, along the mesh axes that it crosses.
 
-    Absolute: whom a stage talks to is part of what it does, so that every stage is a program.
+    They are absolute: a stage's peers are part of its behaviour, so that every stage is a program.
     """
     ends = np.stack(np.unravel_index(np.array([rank, peer]), shape))
     return [(axis, *ends[axis].tolist()) for axis in np.flatnonzero(ends[:, 0] != ends[:, 1])]
@@ -84,7 +84,7 @@ def _form(argument: Any, group: str | None = None) -> Any:
 
 
 def _place(group: Group, rank: int, shape: tuple[int, ...]) -> Any:
-    """How a group lies around a rank: the steps between its members along each mesh axis."""
+    """The form of a group around a rank: the steps between its members along each mesh axis."""
     places = np.stack(np.unravel_index(np.array(group.ranks), shape))
     own = np.array(np.unravel_index(rank, shape))
     if rank not in group.ranks:

@@ -1,1 +1,1 @@
-"""What PyTorch dispatches in one step of one rank, as a recording."""
+"""The ops that PyTorch dispatches in one step of one rank, as a recording."""

@@ -1,8 +1,8 @@
 """Tensors of collectives that no group of ranks could exchange, by size or by layout.
 
-The idea: a fake process group takes anything, where a real one refuses lists that are not as long
-as the group, tensors that do not divide among it and, where it needs one block of memory, tensors
-that are not contiguous.  The rules are those of ProcessGroupNCCL.
+The idea: a fake process group accepts everything; a real one refuses lists that are not as long as
+the group, tensors that do not divide among its members and, if it needs one block of memory,
+tensors that are not contiguous.  The rules are those of ProcessGroupNCCL.
 
     check_sizes("c10d.allgather_.default", ([[three tensors]], [tensor], group), 4, place)
     # FlintError: c10d.allgather_.default at train.py:7: 3 output tensors for 4 ranks
@@ -25,7 +25,7 @@ def check_sizes(name: str, args: tuple[Any, ...], members: int, place: Place) ->
     """Accept a collective among ``members`` ranks that can run or that no rule is known for.
 
     Raises:
-        FlintError: it cannot run; the text says where it is and why.
+        FlintError: it cannot run; the text names its line and the reason.
     """
     collective = collective_of(name)
     if collective is None:
@@ -79,7 +79,7 @@ def _split(args: tuple[Any, ...], members: int) -> str:
 
 
 def _split_functional(args: tuple[Any, ...], members: int) -> str:
-    """The output is made as large as its splits say."""
+    """The output is as large as its splits require."""
     source, received, sent = args[:3]
     if received and len(received) != members:
         return f"{len(received)} output splits for {members} ranks"
@@ -108,16 +108,16 @@ def _scattered(args: tuple[Any, ...], positions: Sequence[int]) -> str:
 
 
 def _in_one_block(tensor: Any) -> bool:
-    """Whether elements lie one after the other: row-major, or with channels last."""
+    """Whether elements are contiguous: row-major, or with channels last."""
     formats = [torch.contiguous_format, *_CHANNELS_LAST.get(tensor.dim(), ())]
     if tensor.layout != torch.strided:
-        return True  # sparse: not this rule's matter
+        return True  # sparse: outside this rule
     return any(tensor.is_contiguous(memory_format=item) for item in formats)
 
 
 _CHANNELS_LAST = {4: (torch.channels_last,), 5: (torch.channels_last_3d,)}
 
-#: Namespace, kind and layout -> what is wrong with a call's arguments, "" if nothing.
+#: Namespace, kind and layout -> the function that finds the error in a call's arguments ("": none).
 _RULES: Mapping[tuple[str, str, str], Callable[[tuple[Any, ...], int], str]] = {
     ("c10d", "all_gather", "list"): _listed("output", 0),
     ("c10d", "gather", "list"): _listed("output", 0),

@@ -1,8 +1,8 @@
-"""Every collective and message of torch.distributed: where its tensors stand, and what it does.
+"""Every collective and message of torch.distributed: the positions of its tensors, and its effect.
 
 The idea: the in-place ops of ``c10d`` and the functional ones of ``_c10d_functional`` are a few
-collectives with tensors in other places of the schema.  One table says for each what recording,
-size checks and emission need to know.
+collectives with tensors at different positions of the schema.  One table has, for each, what
+recording, size checks and emission need.
 
     COLLECTIVES["c10d", "_allgather_base_"]   # Collective("all_gather", "tensors", inputs=1, ...)
 """
@@ -15,23 +15,23 @@ from dataclasses import dataclass
 #: Where ops that communicate are.
 NAMESPACES = frozenset(("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor"))
 
-#: Ops of these namespaces that communicate nothing: they wait, or stand for another tensor.
+#: Ops of these namespaces that do not communicate: they wait, or represent another tensor.
 _NO_COMMUNICATION = frozenset(("wait_tensor", "_wrap_tensor_autograd"))
 
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """What an op of torch.distributed does.
+    """The effect of an op of torch.distributed.
 
     Attributes:
         kind: "all_reduce", "all_gather", "send", ...
         layout: "tensor": one tensor, or a list of them, on either side; "list": a tensor per rank
             on one side; "coalesced": several tensors in one communication; "rows": splits of dim 0.
-        inputs: position of the argument with the tensors that go in; None where nothing does.
-        outputs: position of the argument with the tensors that it writes; None where it returns
-            new ones (or has ``out=``).
+        inputs: position of the argument with the input tensors; None if there are none.
+        outputs: position of the argument with the tensors that it writes; None if it returns new
+            ones (or has ``out=``).
         rooted: one rank is the root; its position in the group is the first whole number.
-        one_block: positions of tensors that ProcessGroupNCCL wants to be contiguous.
+        one_block: positions of tensors that ProcessGroupNCCL requires to be contiguous.
     """
 
     kind: str
@@ -43,11 +43,11 @@ class Collective:
 
     @property
     def reads_outputs(self) -> bool:
-        """Whether what it writes is what it reads: it works in place."""
+        """Whether it works in place, writing the tensors that it reads."""
         return self.inputs == self.outputs
 
 
-#: Ops of c10d, which write into tensors that they are given; their schemas do not say so.
+#: Ops of c10d, which write into their arguments, though their schemas do not say so.
 _IN_PLACE = {
     "allreduce_": Collective("all_reduce", outputs=0, one_block=(0,)),
     "allreduce_coalesced_": Collective("all_reduce", "coalesced", outputs=0),
@@ -70,7 +70,7 @@ _IN_PLACE = {
     "barrier": Collective("barrier", inputs=None),
 }
 
-#: Functional ops, which return new tensors; those that end in "_" write what they are given.
+#: Functional ops, which return new tensors; those that end in "_" write their arguments.
 _FUNCTIONAL = {
     "all_reduce": Collective("all_reduce"),
     "all_reduce_": Collective("all_reduce", outputs=0),
@@ -106,6 +106,6 @@ def collective_of(name: str) -> Collective | None:
 
 
 def is_communication(name: str) -> bool:
-    """Whether "namespace.name.overload" is a communication, and no wait for one."""
+    """Whether "namespace.name.overload" is a communication, not a wait for one."""
     namespace, base, *_ = name.split(".")
     return namespace in NAMESPACES and base not in _NO_COMMUNICATION

@@ -2,8 +2,8 @@
 
 The idea: two families of ops communicate: ``c10d`` (what ``torch.distributed`` calls; a process
 group object, in place, a work to wait for) and ``_c10d_functional`` (what DTensor calls; a group's
-name, a fresh result, ``wait_tensor``).  ``_dtensor`` has one more, which is over when it returns.
-What they mean is read from their arguments, in one place.
+name, a fresh result, ``wait_tensor``).  ``_dtensor`` has one more, which is complete when it
+returns.  Their meaning is read from their arguments, in one place.
 
     message(torch.ops.c10d.allreduce_.default, args, {}, groups)   # Message(group=0, "sum", ...)
 """
@@ -46,11 +46,11 @@ class Groups:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What a communication op says.
+    """The content of a communication op.
 
     Attributes:
         group: number of its process group.
-        queue: the stream of the group's own that it runs on; None: the current stream.
+        queue: the group's own stream that it runs on; None for the current stream.
         reduction, peer, tag: as in ``recording.Op``.
     """
 
@@ -64,7 +64,7 @@ class Message:
 def message(
     op: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], groups: Groups
 ) -> Message | None:
-    """What an op communicates; None when it does not."""
+    """The communication of an op; None if it does not communicate."""
     if op.namespace not in NAMESPACES:
         return None
     given = dict(zip(_names(op), args, strict=False), **kwargs)
@@ -87,7 +87,7 @@ def message(
         reduction = reduction_of(reduction)
     queue: Hashable | None = ("group", number) if asynchronous else None
     if peer >= 0:
-        # Messages of one batch are not ordered among each other, those of one channel are.
+        # Messages of one batch are not ordered, but those of one channel are.
         queue = ("channel", number, direction, peer)
     return Message(number, queue, reduction.lower(), peer, int(given.get("tag", 0) or 0))
 
@@ -105,7 +105,7 @@ def works_in(result: Any) -> Iterator[Any]:
 
 
 def plain(item: Any) -> Argument:
-    """An argument that is an object, as a word."""
+    """An object argument as a word."""
     group = _group(item)
     if group is not None:
         return str(group.group_name)

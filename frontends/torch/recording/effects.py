@@ -1,7 +1,8 @@
-"""What an op does to storages beyond what its schema says, and whether it launches anything.
+"""The effects of ops on storages beyond their schemas, and whether they launch a kernel.
 
-The idea: recording and emission ask here, by name.  Most ops write what their schema marks; a few
-hide it.  Views, allocations and questions to the runtime launch no kernel.
+The idea: recording and emission look up ops here by name.  Most ops write the arguments that their
+schema marks; a few do not mark them.  Views, allocations and queries to the runtime launch no
+kernel.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 from flint.frontends.torch.recording.recording import Op, View, views_in
 
-#: Namespace of ops that stand for a compiler's kernels, each named as its kernel.
+#: Namespace of ops that represent a compiler's kernels, each named as its kernel.
 KERNELS = "inductor_kernel"
 
 #: Ops that return memory without values.
@@ -23,7 +24,7 @@ _ALLOCATIONS = frozenset(
     )
 )  # fmt: skip
 
-#: Ops that return views of what they are given.
+#: Ops that return views of their arguments.
 _VIEWS = frozenset(
     f"aten.{name}"
     for name in (
@@ -37,7 +38,7 @@ _VIEWS = frozenset(
     )
 )  # fmt: skip
 
-#: Ops that hand a value on, in other memory or the same, and launch nothing.
+#: Ops that pass a value on, in other memory or the same, and launch nothing.
 _FORWARDING = frozenset(
     {
         "_c10d_functional.wait_tensor",
@@ -73,7 +74,7 @@ OVERWRITING = frozenset(
     )
 )  # fmt: skip
 
-#: Ops that are not recorded: they ask, annotate or change what a tensor refers to.
+#: Ops that are not recorded: they query, annotate or change the reference of a tensor.
 IGNORED = frozenset(
     (
         "prim.device.default",
@@ -99,7 +100,7 @@ def hidden_writes(name: str, args: Sequence[Any]) -> tuple[int, ...]:
 
 
 def shown_name(op: Op) -> str:
-    """What an op is called in programs: "aten.mm.default", "inductor.triton_poi_fused_add_0"."""
+    """The name of an op in programs: "aten.mm.default", "inductor.triton_poi_fused_add_0"."""
     namespace, _, name = op.name.partition(".")
     return f"inductor.{name.removesuffix('.default')}" if namespace == KERNELS else op.name
 
@@ -110,29 +111,29 @@ def plain_name(op: Op) -> str:
 
 
 def is_allocation(op: Op) -> bool:
-    """Whether an op only gets memory."""
+    """Whether an op only allocates memory."""
     return only_allocates(op.name)
 
 
 def only_allocates(name: str) -> bool:
-    """The same of an op's full name."""
+    """The same for an op's full name."""
     return name.rpartition(".")[0] in _ALLOCATIONS
 
 
 def is_forwarding(op: Op) -> bool:
-    """Whether an op only hands its first argument on."""
+    """Whether an op only passes its first argument on."""
     return plain_name(op) in _FORWARDING
 
 
 def is_question(op: Op) -> bool:
-    """Whether an op without tensors to give is known to do nothing to a graph."""
+    """Whether an op that returns no tensors is known to have no effect on a graph."""
     return plain_name(op) in _QUESTIONS
 
 
 def is_view(op: Op) -> bool:
-    """Whether an op only looks at the memory of its arguments in another way.
+    """Whether an op only changes the view of its arguments' memory.
 
-    ``t_`` and its like change a tensor, but no memory.
+    ``t_`` and similar ops change a tensor, but not its memory.
     """
     name = plain_name(op)
     if name not in _VIEWS or (op.writes and not _in_place(name)):
@@ -142,7 +143,7 @@ def is_view(op: Op) -> bool:
 
 
 def targets(op: Op) -> tuple[View, ...]:
-    """What an op gives values to: existing views that it writes, then new tensors."""
+    """The tensors that an op gives values to: existing views that it writes, then new tensors."""
     existing = set(op.writes)
     return op.writes + tuple(view for view in views_in(op.results) if view not in existing)
 

@@ -1,4 +1,4 @@
-"""A recording from what a recorder saw: inputs with names and roles, results, evidence.
+"""A recording from a recorder: inputs with names and roles, results, evidence.
 
 recording = finished(recorder, names, rank=0, mesh=(("dp", 64), ("tp", 8)), result=loss)
 """
@@ -33,14 +33,14 @@ def finished(
     """The recording of a step that has run.
 
     Args:
-        recorder: saw it.
-        names: of what exists before the step.
-        rank: whose it is, in the mesh.
+        recorder: the recorder of the step.
+        names: names of the tensors that exist before the step.
+        rank: the recorded rank, in the mesh.
         mesh: ((axis, size), ...).
-        result: what the step returned.
+        result: the result of the step.
 
     Raises:
-        FlintError: it ran nothing on the device.
+        FlintError: the step ran nothing on the device.
     """
     if not recorder.ops and (rank == 0 or recorder.host):
         raise FlintError(_nothing_ran(recorder))
@@ -76,7 +76,9 @@ def finished(
 
 
 def _since(item: Input) -> int:
-    """Since when an input takes memory: optimizers make their state in the first step."""
+    """The time from which an input takes memory: optimizers create their state in the first
+    step.
+    """
     return FIRST_STEP if item.role == "optimizer state" else BEFORE
 
 
@@ -112,7 +114,7 @@ def _inputs(recorder: Recorder, names: Names) -> Iterator[Input]:
         if named is not None:
             role = named.role
             if role == "constant" and number in storages.written:
-                role = "unknown"  # a buffer that the step changes: running statistics, say
+                role = "unknown"  # a buffer that the step changes, such as running statistics
             yield Input(storages.view(named.tensor), role, named.name)
         elif number in storages.exposed:
             where = recorder.host.get(number)

@@ -1,12 +1,12 @@
-"""Token counts of routers, which are data, by a stated model.
+"""Token counts of routers, which are data, from a stated model.
 
-The idea: which expert a token goes to depends on values, and how many rows a rank sends to another
-follows from it.  A capture has no values, but programs count the choices in few ways (a histogram,
+The idea: the expert of a token depends on values, and so does the number of rows that a rank sends
+to another.  A capture has no values, but programs count the choices in few ways (a histogram,
 ``bincount``, ``scatter_add`` of ones), and everything that they do with the counts afterwards is
 arithmetic on small integers.  So the counts come from ``flint.graph.routing``, the same on every
-rank, and what is computed from them is computed: sums per rank, what arrives from others, where
-groups end.  Reading such a value (``.tolist()``) then gives what the model implies, on every rank
-the matching part of it, and each use is reported.
+rank, and the arithmetic on them is carried out: sums per rank, counts received from others, ends of
+groups.  Reading such a value (``.tolist()``) then gives the numbers implied by the model, on every
+rank the matching part, and each use is reported.
 
     @flint.capture(mesh=(8, 8), axes=("dp", "ep"), setup=build)        # balanced
     @flint.capture(..., routing=(4, 2, 1, 1, 1, 1, 1, 1))              # the first is popular
@@ -39,7 +39,7 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor, torch.nn.Buffer)
 
 
 def following(below: Handler = run) -> Handler:
-    """What follows counts; a dispatch mode's handler within fake mode, and below a recorder.
+    """The handler that follows counts, of a dispatch mode within fake mode, and below a recorder.
 
     Args:
         below: sees every op next.
@@ -73,7 +73,7 @@ def _see(
     result = below(op, types, args, kwargs)
     rule = _RULES.get(op)
     if _is_real(result):
-        return result  # the host's own, which needs nobody to follow it
+        return result  # a tensor of the host, which need not be followed
     if rule is not None:
         rule(values, op, args, kwargs, result)
     elif args:
@@ -96,7 +96,7 @@ def _made(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) ->
         if next(tensors_in(args), None) is None:
             plain = {**kwargs, "device": torch.device("cpu"), "pin_memory": None}
             value = op(*args, **plain)
-        else:  # zeros_like and its like: only the form of its argument counts
+        else:  # zeros_like and similar ops: only the form of the argument counts
             like = torch.empty(result.shape, dtype=result.dtype)
             value = op(like, *args[1:])
     values[result] = Known(value)
@@ -110,7 +110,7 @@ def _drawn(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -
 
 
 def _lifted(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -> None:
-    """Integers that the program gives: ``torch.tensor([2, 1])``; maybe others on other ranks."""
+    """Integers stated by the program: ``torch.tensor([2, 1])``; possibly others on other ranks."""
     given = args[0]
     if type(given) is torch.Tensor and not given.is_floating_point() and given.numel() <= MOST:
         with unset_fake_temporarily():
@@ -118,7 +118,7 @@ def _lifted(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) 
 
 
 def _counted(values: Any, result: torch.Tensor, choices: int) -> torch.Tensor:
-    """A result that counts choices: the model's counts."""
+    """A result that counts choices: the counts of the model."""
     file, line = users_line(sys._getframe(1))
     at = f"{os.path.basename(file)}:{line}" if file else "an unknown line"
     routing = capture().routing
@@ -137,7 +137,9 @@ def _histc(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -
 
 
 def _bincount(values: Any, op: Any, args: Any, kwargs: Any) -> Any:
-    """Its length is data, unless the program says how many there are at least, and means it."""
+    """Its length is data, unless the program states a minimum, which is then taken as the
+    length.
+    """
     given = dict(zip(("self", "weights", "minlength"), args, strict=False), **kwargs)
     size = int(given.get("minlength") or 0)
     if given.get("weights") is not None or size == 0:
@@ -147,7 +149,7 @@ def _bincount(values: Any, op: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _scatter_add(values: Any, op: Any, args: Any, kwargs: Any) -> Any:
-    """Ones added to zeros, each at a place that is not known."""
+    """Ones added to zeros, each at an unknown place."""
     target, _, index, source = (*args, *kwargs.values())[:4]
     before, added = values.get(target), values.get(source)
     result = op(*args, **kwargs)
@@ -160,12 +162,12 @@ def _scatter_add(values: Any, op: Any, args: Any, kwargs: Any) -> Any:
     return _counted(values, result, index.numel()) if counts else result
 
 
-# What arrives from other ranks, whose counts are the same.
+# Counts received from other ranks, which have the same counts.
 
 
 _aten, _functional, _c10d = torch.ops.aten, torch.ops._c10d_functional, torch.ops.c10d
 
-#: Op -> what notes the value of its result.
+#: Op -> the function that notes the value of its result.
 _RULES: Mapping[Any, Callable[[Any, Any, Any, Any, Any], None]] = {
     **dict.fromkeys(
         (
@@ -196,7 +198,7 @@ _RULES: Mapping[Any, Callable[[Any, Any, Any, Any, Any], None]] = {
     _c10d._allgather_base_.default: gathered,
 }  # fmt: skip
 
-#: Op -> what runs in its place.
+#: Op -> its replacement.
 _INSTEAD: Mapping[Any, Callable[[Any, Any, Any, Any], Any]] = {
     _aten.bincount.default: _bincount,
     _aten.scatter_add.default: _scatter_add,

@@ -1,4 +1,4 @@
-"""Known numbers that arrive from other ranks: what these are taken to have sent."""
+"""Known numbers received from other ranks: the values that these are assumed to have sent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from flint.frontends.torch.user_lines import at_user_line
 
 
 def exchanged(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -> None:
-    """An all-to-all: from each rank the part that this one has for itself."""
+    """An all-to-all: from each rank the part that this rank has for itself."""
     group: Any
     if op.namespace == "c10d":
         result, source, boxed, *splits = (*args, *kwargs.values())[:5]
@@ -51,7 +51,7 @@ def gathered(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor)
         values[result] = Known(value, known.origin)
 
 
-#: What values of ranks that hold the same become: of the value and the number of ranks.
+#: The reduction of equal values of several ranks, from the value and the number of ranks.
 _REDUCED: Mapping[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
     "sum": lambda value, ranks: value * ranks,
     "product": lambda value, ranks: value**ranks,
@@ -60,7 +60,7 @@ _REDUCED: Mapping[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
 
 
 def reduced(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None:
-    """Numbers that the host gave: the other ranks are taken to have given the same."""
+    """Numbers from the host: the other ranks are assumed to have the same."""
     group: Any
     if op.namespace == "c10d":
         tensors, boxed, reduction = (*args, *kwargs.values())[:3]
@@ -77,7 +77,7 @@ def reduced(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None:
         known = values.get(tensor)
         forget(values, tensor)
         change = _REDUCED.get(name)
-        exact = known is not None and known.origin in ("", _THE_SAME)  # no router's counts
+        exact = known is not None and known.origin in ("", _THE_SAME)  # not counts of a router
         if known is not None and exact and change is not None:
             with unset_fake_temporarily():
                 value = change(known.value, dist.get_world_size(group)).to(known.value.dtype)
@@ -85,7 +85,7 @@ def reduced(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None:
 
 
 def broadcast(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None:
-    """What the root holds, if that is known there; else it is taken to hold what this rank does."""
+    """The root's value, if it is known there; otherwise it is assumed to equal this rank's."""
     tensors, boxed, root = (*args, *kwargs.values())[:3]
     kind: Any = dist.ProcessGroup
     ranks = dist.get_process_group_ranks(kind.unbox(boxed))
@@ -117,14 +117,14 @@ def _is_few(tensor: torch.Tensor) -> bool:
     return tensor.numel() <= _FEW and not (tensor.is_floating_point() or tensor.is_complex())
 
 
-#: Broadcasts of more elements are not told to other ranks.
+#: Broadcasts of more elements are not passed to other ranks.
 _FEW = 1024
-#: What follows from other ranks' numbers.
+#: The functions that follow other ranks' numbers.
 _THE_SAME = "other ranks giving the same"
 
 
 def waited(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -> None:
-    """What a collective is waited for."""
+    """The result of a collective that is waited for."""
     known = values.get(args[0])
     if known is not None:
         values[result] = known

@@ -1,9 +1,9 @@
-"""Which earlier ops touch the bytes that an op touches.
+"""Earlier ops that access the same bytes as an op.
 
-The idea: for every storage, who wrote and who read which bytes since.  An op comes after those who
-wrote what it reads (read after write: the data edges), and after those who read or wrote what it
-overwrites (write after read, write after write).  Extents are intervals: views that interleave are
-taken to overlap, which orders more and never less.
+The idea: for every storage, the ops that last wrote, and since then read, which bytes are kept.  An
+op comes after the writers of what it reads (read after write: the data edges), and after the
+readers and writers of what it overwrites (write after read, write after write).  Extents are
+intervals: views that interleave count as overlapping, which adds order and never loses any.
 
     hazards = Hazards()
     hazards.access(0, stream=0, reads=[], writes=[Extent(7, 0, 64, True)])
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 
 class Extent(NamedTuple):
-    """Bytes ``[low, high)`` of a storage; dense: all of them are meant."""
+    """Bytes ``[low, high)`` of a storage; dense if all of them are accessed."""
 
     storage: int
     low: int
@@ -33,7 +33,7 @@ def extent(
 
     Args:
         storage: its number.
-        offset: of the first element, in elements.
+        offset: offset of the first element, in elements.
         shape, stride: in elements.
         element: size of an element, bytes.
     """
@@ -49,7 +49,7 @@ def extent(
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """Earlier ops: whose data an op takes, and whom it must not overtake."""
+    """Earlier ops: those whose data an op takes, and those that it must not overtake."""
 
     data: frozenset[int]
     order: frozenset[int]
@@ -89,14 +89,14 @@ class Hazards:
     def access(
         self, op: int, stream: Hashable, reads: Iterable[Extent], writes: Iterable[Extent]
     ) -> None:
-        """Note what an op does."""
+        """Note the accesses of an op."""
         for item in reads:
             storage = self._storages.setdefault(item.storage, _Storage())
             storage.reads[item.low, item.high, stream] = op
         for item in writes:
             storage = self._storages.setdefault(item.storage, _Storage())
             if item.dense:
-                # Whoever comes after this write comes after all that it came after.
+                # Ops after this write also come after everything before it.
                 storage.writes = _outside(storage.writes, item)
                 storage.reads = _outside(storage.reads, item)
             storage.writes[item.low, item.high, stream] = op

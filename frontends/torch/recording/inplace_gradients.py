@@ -1,8 +1,8 @@
-"""Gradients that PyTorch puts into new zeros in place, though not where a mode looks on.
+"""Gradients that PyTorch writes into new zeros in place, except under a mode.
 
-The idea: the gradient of ``x[i]`` is new zeros into which it is put.  Where subclasses of tensors
-or modes may have a hold of them, PyTorch takes care to put it into a copy
-(areAnyTensorSubclassLike in FunctionsManual.cpp); a recorder is such a mode, and undoes that.
+The idea: the gradient of ``x[i]`` is written into new zeros.  If subclasses of tensors or modes may
+hold these, PyTorch writes it into a copy instead (areAnyTensorSubclassLike in FunctionsManual.cpp);
+a recorder is such a mode, and undoes that.
 
     IN_PLACE[torch.ops.aten.scatter.src]     # (torch.ops.aten.scatter_.src, ())
 """
@@ -18,7 +18,7 @@ from flint.frontends.torch.recording.recording import Op, View
 
 _aten: Any = torch.ops.aten
 
-#: The op that is seen -> the op in place, and what it takes beyond.
+#: The dispatched op -> the in-place op, and its further arguments.
 IN_PLACE: Mapping[Any, tuple[Any, tuple[Any, ...]]] = {
     _aten.index_put.default: (_aten._index_put_impl_.default, (True,)),
     _aten.scatter.src: (_aten.scatter_.src, ()),
@@ -33,7 +33,7 @@ _ZEROS = frozenset(
 
 
 def new_zeros(ops: Sequence[Op]) -> View | None:
-    """The zeros that the last op made, if one of PyTorch's own gradients is being computed."""
+    """The zeros created by the last op, if one of PyTorch's own gradients is being computed."""
     node: Any = torch._C._current_autograd_node()
     if node is None or isinstance(node, torch.autograd.function.BackwardCFunction):
         return None

@@ -1,4 +1,4 @@
-"""Values of small integer tensors that a capture knows, and what is computed from them.
+"""Values of small integer tensors that a capture knows, and the arithmetic on them.
 
 known_value(counts.cumsum(0))       # where all that an op takes is known, it is done
 """
@@ -23,10 +23,10 @@ _MOST_ALIKE = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of a tensor's value.
+    """The knowledge about a tensor's value.
 
     Attributes:
-        value: it, on the CPU; views of one tensor are views of one value.
+        value: the value, on the CPU; views of one tensor are views of one value.
         origin: which count it follows from; "" when it is exact.
         alike: it is the same on every rank.
     """
@@ -37,7 +37,7 @@ class Known:
 
 
 def known_of(values: Any, tensor: torch.Tensor) -> Known | None:
-    """What is known of a tensor's value; a real one of the host is its own value."""
+    """The knowledge about a tensor's value; a real host tensor is its own value."""
     found: Known | None = values.get(tensor)
     if found is None and is_whole(tensor) and tensor.numel() <= MOST:
         return Known(tensor, alike=False)
@@ -45,13 +45,15 @@ def known_of(values: Any, tensor: torch.Tensor) -> Known | None:
 
 
 def is_whole(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is a real one of whole numbers on the host (of a whole program)."""
+    """Whether a tensor is a real integer tensor of the host (of a whole program)."""
     real = type(tensor) is torch.Tensor and tensor.device.type == "cpu"
     return real and not (tensor.dtype.is_floating_point or tensor.dtype.is_complex)
 
 
 def value_of(tensor: torch.Tensor) -> tuple[Any, str] | None:
-    """The value of a tensor of one element, and which count it follows from; None: not known."""
+    """The value of a tensor of one element, and the count that it follows from; None if not
+    known.
+    """
     known = capture().known_values.get(tensor)
     if known is None:
         return None
@@ -60,25 +62,29 @@ def value_of(tensor: torch.Tensor) -> tuple[Any, str] | None:
 
 
 def known_value(tensor: torch.Tensor) -> torch.Tensor | None:
-    """A tensor's value on the CPU; None: not known."""
+    """A tensor's value on the CPU; None if not known."""
     known = capture().known_values.get(tensor)
     return None if known is None else known.value
 
 
 def know(tensor: torch.Tensor, element: torch.Tensor, origin: str) -> None:
-    """Every element of a tensor is this one, which follows from ``origin``; every rank's."""
+    """Note that every element of a tensor has this value, which follows from ``origin``, on every
+    rank.
+    """
     if tensor.numel() <= _MOST_ALIKE:
         capture().known_values[tensor] = Known(element.expand(tensor.shape), origin)
 
 
 def given(tensor: torch.Tensor) -> None:
-    """A real tensor's value is known and the same on every rank."""
+    """Note that a real tensor's value is known and the same on every rank."""
     if tensor.numel() <= _MOST_ALIKE:
         capture().known_values[tensor] = Known(tensor)
 
 
 def follow(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None:
-    """Do an op on known values where all that it takes is known; forget what it overwrites."""
+    """Run an op on known values if all its inputs are known; forget the values that it
+    overwrites.
+    """
     written = list(_written(op, args, kwargs))
     known = _all_known(values, args, kwargs) if op.namespace == "aten" else []
     nondeterministic = torch.Tag.nondeterministic_seeded in op.tags
@@ -96,7 +102,7 @@ def follow(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None:
 
 
 def _all_known(values: Any, args: Any, kwargs: Any) -> list[Known]:
-    """What is known of all tensors that an op takes; nothing where one of them is not known."""
+    """The knowledge about all tensors that an op takes; empty if one of them is not known."""
     found = []
     for tensor in tensors_in((*args, *kwargs.values())):
         known = known_of(values, tensor)
@@ -116,7 +122,7 @@ def _own_elements(values: Any, tensor: torch.Tensor) -> bool:
 
 
 def _written(op: Any, args: Any, kwargs: Any) -> Iterator[torch.Tensor]:
-    """What an op writes; of c10d's, all that it is given."""
+    """The tensors that an op writes; for ops of c10d, all arguments."""
     yield from (
         tensors_in(args)
         if op.namespace == "c10d"
@@ -125,7 +131,7 @@ def _written(op: Any, args: Any, kwargs: Any) -> Iterator[torch.Tensor]:
 
 
 def forget(values: Any, tensor: torch.Tensor) -> None:
-    """A tensor is written: neither it nor what shares its storage is known any more."""
+    """A tensor is written: it and the tensors that share its storage are no longer known."""
     for other in values.sharing(tensor):
         del values[other]
 

@@ -1,10 +1,11 @@
-"""When storages get memory from the device's allocator, and when they give it back.
+"""When storages get memory from the device's allocator, and when they return it.
 
-The idea: PyTorch frees a storage when the last one lets go of it: a variable, autograd, a module's
-buffer.  No op tells; but a storage's Python object lives as long as the storage does, so that a
-weak reference to it hears of its end (``torch.distributed._tools.mem_tracker`` does the same).
-FSDP keeps storages and resizes them to nothing and back: each time is a life of its own.  The host
-frees and allocates in the order in which it runs, which is the order the caching allocator sees.
+The idea: PyTorch frees a storage when its last holder releases it: a variable, autograd, a module's
+buffer.  No op shows this, but a storage's Python object lives as long as the storage, so that a
+weak reference to it is notified of its end (``torch.distributed._tools.mem_tracker`` does the
+same). FSDP keeps storages and resizes them to nothing and back: each time is a separate life.
+The host frees and allocates in the order in which it runs, which is the order the caching allocator
+sees.
 
     lifetimes.seen(storage, number=7, pool=0)
     lifetimes.used(7)
@@ -38,7 +39,7 @@ def has_expandable_segments() -> bool:
 
 @contextlib.contextmanager
 def watching_sizes(resized: Callable[[Any], None]) -> Iterator[None]:
-    """Within it, ``resized`` is called with each storage that was given another size."""
+    """Within it, ``resized`` is called with each storage that has been resized."""
 
     def watched(original: Any, storage: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(storage, *args, **kwargs)
@@ -64,14 +65,16 @@ class Lifetimes:
         self.lives: list[Life] = []
         self.numbers: dict[int, int] = {}
         self._now = now
-        self._alive: dict[int, int] = {}  # number -> its present life
+        self._alive: dict[int, int] = {}  # number -> its current life
         self._first: dict[int, int] = {}  # number -> its first life
         self._pools: dict[int, int] = {}
-        self._names: Counter[int] = Counter()  # number -> storages that are it
-        self._references: dict[int, Any] = {}  # address -> what hears of a storage's end
+        self._names: Counter[int] = Counter()  # number -> its storages
+        self._references: dict[
+            int, Any
+        ] = {}  # address -> weak reference that is notified of a storage's end
 
     def seen(self, storage: Any, number: int, pool: int) -> None:
-        """A storage is seen for the first time; ``pool``: whose memory it takes (``Life``)."""
+        """A storage is seen for the first time; ``pool``: the pool of its memory (``Life``)."""
         address = storage._cdata
         self.numbers[address] = number
         self._names[number] += 1
@@ -81,7 +84,7 @@ class Lifetimes:
             self._change(number, storage.nbytes())
 
     def resized(self, storage: Any) -> None:
-        """A storage may have another size now."""
+        """A storage may have a different size now."""
         number = self.numbers.get(storage._cdata)
         if number is not None:
             self._change(number, storage.nbytes())

@@ -1,7 +1,7 @@
-"""What the program's tensors are called: parameters, optimizer state, batch.
+"""The names of the program's tensors: parameters, optimizer state, batch.
 
-The idea: the step's arguments are walked for modules, optimizers and tensors; what they hold before
-the step starts gets the user's names, by storage, and modules the paths that ops are marked with.
+The idea: the step's arguments are searched for modules, optimizers and tensors; tensors that exist
+before the step get the user's names, by storage, and modules get the paths that mark ops.
 
     names = Names.of({"model": model, "optimizer": optimizer, "batch": tokens})
     names.known[storage]                 # Named("parameter", "model.layers.0.wq.weight", tensor)
@@ -17,7 +17,7 @@ import torch
 
 from flint.frontends.torch.recording.tracking import clean
 
-#: How deep containers and objects among the arguments are walked.
+#: Depth to which containers and objects among the arguments are searched.
 _DEPTH = 6
 
 
@@ -35,8 +35,7 @@ class Names:
     """Names of what exists before a step.
 
     Attributes:
-        modules: path of every module; without the argument's name where the models'
-            own names differ.
+        modules: path of every module; without the argument's name if the models' own names differ.
         tensors: in the order of the arguments; the local shards of distributed ones.
     """
 
@@ -46,7 +45,7 @@ class Names:
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
-    """What a rank holds of a tensor: its shard."""
+    """The part of a tensor that a rank holds: its shard."""
     while hasattr(tensor, "_local_tensor"):
         tensor = tensor._local_tensor
     return tensor
@@ -87,7 +86,7 @@ def names_of(
     modules: Iterable[torch.nn.Module] = (),
     optimizers: Iterable[torch.optim.Optimizer] = (),
 ) -> Names:
-    """Names of all that the arguments hold.
+    """Names of everything in the arguments.
 
     Args:
         arguments: the step's, by parameter name.

@@ -1,9 +1,9 @@
-"""What PyTorch dispatches, as a recording.
+"""The recorder of the ops that PyTorch dispatches.
 
-The idea: a dispatch mode sees every op after autograd, composite ops and DTensor have been taken
-apart: on local shards, collectives between them.  Tensors become views of numbered storages, and
-with streams, groups and places an op is written down in full.  Views cost nothing and are not
-recorded: whoever reads one says so.  Waiting is order, no op.
+The idea: a dispatch mode sees every op after autograd, composite ops and DTensor have been
+decomposed: ops on local shards with collectives between them.  Tensors become views of numbered
+storages, and with streams, groups and places an op is recorded completely.  Views cost nothing and
+are not recorded: an op that reads one records the view.  Waiting is order, not an op.
 
     recorder = Recorder(tracker, device="flint")
     with recorder: step()
@@ -39,7 +39,7 @@ from flint.frontends.torch.recording.schemas import (
 from flint.frontends.torch.recording.storages import Storages, extent_of
 from flint.frontends.torch.recording.tracking import Place, Tracker
 
-#: Tensor types that are not taken apart further.
+#: Tensor types that are not decomposed further.
 _PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor, torch.nn.Buffer)
 
 
@@ -47,12 +47,12 @@ class Recorder:
     """Records one step.
 
     Attributes:
-        ops: so far.
-        storages: of all tensors.
-        host: storages that the host's own ops made -> where.
-        read_from_host: storages of the host's own tensors that the device read.
-        groups: that have been used.
-        warnings: what is left out, text -> count.
+        ops: the ops so far.
+        storages: the storages of all tensors.
+        host: storages that host ops created -> where.
+        read_from_host: storages of host tensors that the device has read.
+        groups: the groups that have been used.
+        warnings: omissions, text -> count.
     """
 
     def __init__(
@@ -65,10 +65,10 @@ class Recorder:
         """A recorder of ops on tensors of a device.
 
         Args:
-            tracker: says whose work an op is.
+            tracker: gives the module, phase and line of an op.
             device: type of the device.
-            taken_apart: op -> what runs in its place, where PyTorch would take it apart otherwise.
-            below: sees every op next.
+            taken_apart: op -> its replacement, if PyTorch would decompose it differently.
+            below: the next handler of every op.
         """
         self.ops: list[Op] = []
         self.storages = Storages(lambda: len(self.ops))
@@ -103,7 +103,7 @@ class Recorder:
         """Run an op that is dispatched, and record it; a dispatch mode's handler."""
         for kind in types:
             if kind not in _PLAIN:
-                return NotImplemented  # DTensor and its like first become what they are made of
+                return NotImplemented  # DTensor and similar types first become their parts
         rule = rule_of(func)
         if rule.ignored:
             return self._below(func, types, args, kwargs)
@@ -147,7 +147,7 @@ class Recorder:
             return
         on_host = not any(item.device.type == self._device for item in (*taken, *given))
         if rule.name == "c10d.barrier.default":
-            args = (None, *args[1:])  # its tensor only says which device's backend
+            args = (None, *args[1:])  # its tensor only selects the device's backend
             taken, on_host = [], False
         message = communication.message(func, args, kwargs, self.groups)
         if on_host and message is None:
@@ -237,7 +237,7 @@ class Recorder:
         current = current_stream().stream_id
         stream: Hashable = current
         if message is not None and on_host:
-            stream = ("host", message.group)  # which waits for what the host has waited for
+            stream = ("host", message.group)  # which waits for everything the host has waited for
         elif message is not None and message.queue is not None:
             # A process group's own stream waits for the one that the collective was issued on.
             stream = message.queue
@@ -285,7 +285,7 @@ class Recorder:
 
     def _wait_tensor(self, tensor: torch.Tensor, result: torch.Tensor) -> None:
         number = self.storages.number(tensor)
-        # Fake tensors get another storage here; really it is the same one.
+        # Fake tensors get another storage here; in a real run it is the same one.
         self.storages.alias(result, number)
         op = self._flying.get(number)
         if op is not None:

@@ -1,8 +1,8 @@
-"""What one rank did in one step: ops on views of storages, streams, groups.
+"""A recording of one step of one rank: ops on views of storages, streams, groups.
 
 The idea: a tensor is a strided view of a storage, an op reads views and writes views, and nothing
 here needs torch, so that recordings can be compared, emitted and tested without it.  Order is issue
-order; what must have finished first beyond an op's own stream is written on it.
+order; dependencies beyond an op's own stream are attributes of it.
 
     Op("aten.mm.default", args=(View(3, 0, (8, 16), (16, 1), "bfloat16"), View(4, ...)),
        results=(View(9, ...),), stream=0, ...)
@@ -27,7 +27,7 @@ class View:
         offset: of the first element, in elements of ``dtype``.
         shape, stride: in elements; a stride of 0 repeats.
         dtype: torch's name without its prefix: "bfloat16", "int64", "bool".
-        conjugate: its values are the conjugates of what lies in memory (torch's conjugate views).
+        conjugate: its values are the conjugates of those in memory (torch's conjugate views).
     """
 
     storage: int
@@ -52,15 +52,15 @@ class Op:
             "_c10d_functional.all_gather_into_tensor.default", "fsdp.all_gather_copy_in.default".
         args: positional arguments, in the schema's order.
         kwargs: keyword arguments.
-        results: what it returned: views, None or plain values, flat; an in-place op returns the
-            views that it wrote.
+        results: its results: views, None or plain values, flat; an in-place op returns the views
+            that it wrote.
         writes: views of existing storages that it writes (in-place, out=, c10d's outputs).
         group: number of the process group in ``Recording.groups``; -1: not a communication.
         peer: global rank at the other end of a send or receive; -1 otherwise.
         reduction: "sum", "avg", "max", "min", "product" of a reducing collective, else "".
         tag: of a send or receive.
-        stream: 0 is the device's default stream; a collective of a process group that runs on a
-            stream of its own has that one.
+        stream: 0 is the device's default stream; a collective of a process group with its own
+            stream has that stream.
         after: earlier ops, by number, that it waits for beyond those before it on its stream: event
             waits, stream waits, waited-for works, and every earlier reader or writer of bytes that
             it writes (write after read, write after write).
@@ -89,7 +89,9 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A process group: name, what the program calls it (a mesh dim), its global ranks in order."""
+    """A process group: its name, its name in the program (a mesh dim), its global ranks in
+    order.
+    """
 
     name: str
     description: str
@@ -101,7 +103,7 @@ class Input:
     """A storage that exists before the step.
 
     Attributes:
-        view: the whole tensor that the program knows it by.
+        view: the whole tensor by which the program refers to it.
         role: "parameter", "optimizer state", "batch", "constant" or "unknown".
         name: "model.layers.0.wq.weight", "optimizer.layers.0.wq.weight.exp_avg", "batch[0]".
     """
@@ -116,12 +118,13 @@ class Life:
     """Memory that a storage had for some time.
 
     Attributes:
-        bytes: how much.
-        pool: the stream that was current when it was asked for, in whose pool PyTorch's caching
+        bytes: its size.
+        pool: the stream that was current at its allocation, in whose pool PyTorch's caching
             allocator keeps it; ``HOST`` of ``flint.graph.allocations``: in the host's memory.
-        born: how many ops had been issued; ``BEFORE`` or ``FIRST_STEP`` of the same module.
-        freed: how many had been when nobody held it any more; ``NEVER``: it outlives the step.
-        used: number of the last op that took or gave a value in it.
+        born: number of ops issued before its allocation; ``BEFORE`` or ``FIRST_STEP`` of the same
+            module.
+        freed: number of ops issued before it was released; ``NEVER`` if it outlives the step.
+        used: number of the last op that read or wrote a value in it.
     """
 
     bytes: int
@@ -136,20 +139,21 @@ class Recording:
     """One rank's step.
 
     Attributes:
-        rank, world_size: whose it is, and of how many.
+        rank, world_size: the recorded rank, and the number of ranks.
         ops: in issue order.
         storage_bytes: size of every storage, bytes, the largest that it ever had.
         inputs: storages that exist before the step, those that are read or written.
         results: views that the step returned.
         groups: process groups, those that are used.
         mesh: ((axis, size), ...) of the device mesh.
-        constants: storage -> bytes of small CPU tensors whose values the step made (indices, say).
-        host: storages that lie in the host's memory.
-        lives: of its storages' memory, in the order in which they began.
+        constants: storage -> bytes of small CPU tensors whose values the step created (such as
+            indices).
+        host: storages in the host's memory.
+        lives: lives of its storages' memory, in the order in which they began.
         expandable: the allocator has segments that grow (``expandable_segments:True``).
-        warnings: what was assumed or is not known, text -> count.
-        evidence: what tells ranks apart, as far as this one has seen it.
-        unseen: where it may have asked what is not among them.
+        warnings: assumptions and unknowns, text -> count.
+        evidence: evidence of differences among ranks, as seen by this rank.
+        unseen: places of possible questions that are not in the evidence.
     """
 
     rank: int

@@ -1,4 +1,4 @@
-"""What the schema of a dispatched op says of a call, with what is known beyond it.
+"""The properties of a dispatched op's calls, from its schema and from knowledge beyond it.
 
 rule_of(torch.ops.aten.add_.Tensor).written      # (0,)
 """
@@ -15,19 +15,19 @@ import torch
 from flint.frontends.torch.recording.collectives import collective_of
 from flint.frontends.torch.recording.effects import IGNORED, KERNELS, OVERWRITING, hidden_writes
 
-#: Ops after which the host has what it copies from the device.
+#: Ops after which a copy from the device is complete on the host.
 _COPIES = frozenset(("aten._to_copy.default", "aten.copy_.default"))
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What is known of an op.
+    """The properties of an op.
 
     Attributes:
         name: "aten.mm.default".
         written: positions of positional arguments that it writes.
         written_kwargs: names of keyword arguments that it writes.
-        overwrites: it does not read what it writes.
+        overwrites: it does not read the tensors that it writes.
         ignored: it is not recorded.
     """
 
@@ -58,10 +58,10 @@ def rule_of(op: Any) -> Rule:
 
 @cache
 def parts_of(op: Any, backend: str) -> Callable[..., Any] | None:
-    """How an op that is only a name for others is taken apart; None for a kernel of its own.
+    """The decomposition of an op that only combines others; None for an op with a kernel.
 
-    Such ops come to a mode below autograd only (in inference mode), which otherwise takes them
-    apart.
+    Such ops reach a mode only without autograd (in inference mode), which otherwise decomposes
+    them.
 
     Args:
         op: of the dispatcher.

@@ -19,7 +19,7 @@ from flint.frontends.torch.recording.lifetimes import Lifetimes
 from flint.frontends.torch.recording.recording import View
 from flint.graph.allocations import HOST
 
-#: Larger real tensors of the host are data.
+#: Larger real host tensors are data.
 _MOST_BYTES = 256
 
 
@@ -28,12 +28,12 @@ class Storages:
 
     Attributes:
         bytes: of every storage, the largest size that it ever had.
-        made: storages that the step made.
+        made: storages that the step created.
         exposed: storage -> the view by which its value from before the step was first read.
         written: storage -> a view by which it was written.
-        constants: storage -> bytes, where the host knows them.
-        host: those in the host's memory.
-        lifetimes: of their memory.
+        constants: storage -> bytes, if the host knows them.
+        host: the storages in the host's memory.
+        lifetimes: the lifetimes of their memory.
     """
 
     def __init__(self, now: Callable[[], int]) -> None:
@@ -77,7 +77,7 @@ class Storages:
                 yield number
 
     def alias(self, tensor: torch.Tensor, number: int) -> None:
-        """A tensor whose storage is really another one's."""
+        """Note a tensor whose storage is really that of another tensor."""
         storage = tensor.untyped_storage()
         if storage._cdata not in self._numbers:
             self.lifetimes.seen(storage, number, 0)
@@ -94,7 +94,7 @@ class Storages:
         )
 
     def expose(self, tensor: torch.Tensor) -> None:
-        """A tensor was read: some of its value may be from before the step."""
+        """Note a read of a tensor: part of its value may be from before the step."""
         number = self.number(tensor)
         if number in self.made or number in self.exposed:
             return
@@ -104,7 +104,7 @@ class Storages:
             self.exposed[number] = view
 
     def cover(self, view: View, where: Extent) -> None:
-        """A view was written: these bytes are no longer from before the step."""
+        """Note a write of a view: these bytes are no longer from before the step."""
         if where.storage in self.made:
             return
         self.written.setdefault(where.storage, view)
@@ -114,7 +114,7 @@ class Storages:
             known[:] = _merged(known)
 
     def keep_value(self, tensor: torch.Tensor) -> None:
-        """Remember what the host knows of a tensor that the device takes."""
+        """Keep the host's value of a tensor that the device takes."""
         real = type(tensor) is torch.Tensor and tensor.untyped_storage().nbytes() <= _MOST_BYTES
         constant = tensor if real else getattr(tensor, "constant", None)
         if constant is not None:

@@ -1,10 +1,10 @@
-"""Whose work an op is: module path, phase and the user's line.
+"""The origin of an op: module path, phase and the user's line.
 
-The idea: three things are watched while a step runs: which module's ``forward`` is running, whether
-the autograd engine or an optimizer is, and which autograd node is being made or executed.  Nodes
-are numbered as they are made (their sequence number), so that the number of the node that the
-engine executes leads back to the module and the line of the forward op.  Numbers are per thread:
-the engine must run in the thread that calls it.
+The idea: three things are observed while a step runs: which module's ``forward`` is running,
+whether the autograd engine or an optimizer is running, and which autograd node is being created or
+executed.  Nodes are numbered as they are made (their sequence number), so that the number of the
+node that the engine executes leads back to the module and the line of the forward op.  Numbers are
+per thread: the engine must run in the thread that calls it.
 
     tracker = Tracker({module: "layers.3"})
     with watching(tracker): step()          # tracker.place() while an op is dispatched
@@ -25,7 +25,7 @@ import torch
 
 from flint.frontends.torch.user_lines import users_line
 
-#: Names that wrappers put between a module and the user's own name for it.
+#: Names that wrappers insert between a module and the user's own name for it.
 _WRAPPERS = frozenset(("_checkpoint_wrapped_module", "_fsdp_wrapped_module", "_orig_mod"))
 
 #: Number of the nodes that add gradients up (UINT64_MAX): they belong to no forward op.
@@ -34,7 +34,7 @@ _ACCUMULATE = 2**64 - 1
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an op comes from; as in ``recording.Op``."""
+    """The origin of an op; fields as in ``recording.Op``."""
 
     phase: str = ""
     module: str = ""
@@ -52,12 +52,12 @@ def clean(path: str) -> str:
 
 
 class Tracker:
-    """What runs at the moment.
+    """The code that is running.
 
     Attributes:
         names: paths of the modules that are known.
         roots: modules that were called outside of any known one.
-        optimizers: those that stepped.
+        optimizers: the optimizers that have stepped.
         entered: called with each module that is called outside of any other one.
         ran_backward: called at the end of each backward pass.
     """
@@ -82,7 +82,7 @@ class Tracker:
 
     @contextlib.contextmanager
     def module(self, path: str | None) -> Iterator[None]:
-        """A module's code runs; None: one that has no name of its own."""
+        """A module's code runs; None for a module without its own name."""
         if path is None:
             path = self._stack[-1][0] if self._stack else ""
         self._stack.append((path, self._running["backward"] > 0))
@@ -108,7 +108,7 @@ class Tracker:
 
     @contextlib.contextmanager
     def owner(self, path: str | None) -> Iterator[None]:
-        """Work for a module is done whose code does not run; None: no other one's."""
+        """Work is done for a module whose code does not run; None for no other module."""
         if path is not None:
             self._owners.append(path)
         try:
@@ -159,7 +159,7 @@ class Tracker:
     # what is asked
 
     def place(self) -> Place:
-        """Whose work an op is that is being dispatched now."""
+        """The origin of the op that is being dispatched."""
         phase = self._phase()
         node = torch._C._current_autograd_node() if self._running["backward"] else None
         if node is not None and phase == "backward":
@@ -172,7 +172,7 @@ class Tracker:
         return Place(phase, module, file, line)
 
     def made(self, place: Place) -> None:
-        """An op was dispatched: the autograd node made last, if new, is its."""
+        """An op was dispatched: the last created autograd node, if new, belongs to it."""
         if torch.is_grad_enabled() or place.phase in ("forward", "recompute"):
             number = torch._C._autograd._get_sequence_nr() - 1
             self._nodes.setdefault(number, (place.module, place.file, place.line))

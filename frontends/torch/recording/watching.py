@@ -1,4 +1,4 @@
-"""Functions of PyTorch that a tracker watches: modules, the engine, optimizers, FSDP.
+"""Functions of PyTorch that a tracker observes: modules, the engine, optimizers, FSDP.
 
 with watching(tracker): step()
 """
@@ -21,7 +21,7 @@ from flint.frontends.torch.recording.tracking import Tracker
 
 @contextlib.contextmanager
 def watching(tracker: Tracker) -> Iterator[Tracker]:
-    """Let a tracker watch what runs in this process."""
+    """Let a tracker observe the code that runs in this process."""
     running: list[contextlib.ExitStack] = []
 
     def starts(optimizer: torch.optim.Optimizer, *_: Any) -> None:
@@ -41,7 +41,7 @@ def watching(tracker: Tracker) -> Iterator[Tracker]:
         yield tracker
 
 
-#: Called in place of a function, with it and its arguments.
+#: Called instead of a function, with the function and its arguments.
 _Watched = Callable[..., Any]
 
 
@@ -74,7 +74,9 @@ def _watched(tracker: Tracker) -> Iterator[tuple[Any, str, _Watched]]:
         return original(hook, *error)
 
     def for_group(original: Any, group: Any, *args: Any, **kwargs: Any) -> Any:
-        """FSDP gathers one layer's parameters while another one computes: whose they are counts."""
+        """FSDP gathers one layer's parameters while another computes: the op belongs to the
+        former.
+        """
         with tracker.owner(tracker.names.get(group.modules[0])):
             return original(group, *args, **kwargs)
 

@@ -1,7 +1,7 @@
-"""What PyTorch needs to run on a cluster and a device that are not there.
+"""The changes that PyTorch needs to run on an absent cluster and device.
 
-The idea: PyTorch is used as it is; where it asks for values, for other ranks or for a compiled
-backend, one small file here answers.  Each says why it is needed; all are applied together, once,
+The idea: PyTorch is used unchanged; if it needs values, other ranks or a compiled backend, one
+small file here supplies them.  Each file states why it is needed; all are applied together, once,
 in the process of a capture, which ends with it.  They fit the versions of torch that
 ``capturing.KNOWN_VERSIONS`` names.
 """

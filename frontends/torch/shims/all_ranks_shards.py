@@ -1,11 +1,11 @@
-"""Work over all ranks' shards that PyTorch does to know or to keep one: left out.
+"""Avoidance of work over all ranks' shards of which PyTorch needs only one.
 
 With thousands of ranks and hundreds of parameters it takes minutes.  ``fully_shard`` cuts every
 parameter into the shards of all ranks and keeps one: here a shard is cut when it is asked for.
 DTensor cuts every random tensor into the shards of all ranks to move the generator to where this
-rank's begins: fake tensors have no values, so the generator stays where it is.  And DTensor runs
-ops on fake tensors of global shapes to know their results, which no rank computes: it is hidden
-from what records.
+rank's begins: fake tensors have no values, so the generator does not move.  DTensor also runs ops
+on fake tensors of global shapes to find their results, which no rank computes: these ops are hidden
+from the recorder.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from flint.frontends.torch.patching import around, replace
 
 
 def apply() -> None:
-    """Leave out what is about all ranks' shards."""
+    """Avoid work over all ranks' shards."""
     from torch.distributed.fsdp._fully_shard import _fsdp_common, _fsdp_param
     from torch.distributed.tensor import _random, _sharding_prop
 
@@ -32,7 +32,7 @@ def apply() -> None:
 
 
 class Chunks:
-    """``list(torch.chunk(tensor, count, dim))`` with empty ones at the end, made when asked for."""
+    """``list(torch.chunk(tensor, count, dim))`` with empty ones at the end, created on demand."""
 
     def __init__(self, tensor: torch.Tensor, num_chunks: int, dim: int) -> None:
         self._tensor, self._count, self._dim = tensor, num_chunks, dim

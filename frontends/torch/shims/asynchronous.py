@@ -1,8 +1,8 @@
 """Functional collectives that are waited for when their result is used.
 
 What DTensor and ``torch.distributed._functional_collectives`` return waits for the collective at
-its first use.  Under fake tensors PyTorch takes itself to be compiling, where the wait comes at
-once: the stream would stand still although a real run goes on.
+its first use.  Under fake tensors PyTorch assumes that it is compiling and waits at once: the
+stream would stop although a real run continues.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from flint.frontends.torch.patching import replace
 
 
 class _Wrapped(torch.autograd.Function):
-    """A collective's result that waits when it is used; gradients pass as they are."""
+    """A collective's result that waits when it is used; gradients pass unchanged."""
 
     @staticmethod
     def forward(_: Any, tensor: torch.Tensor) -> torch.Tensor:

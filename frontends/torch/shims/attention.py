@@ -1,6 +1,6 @@
 """Scaled dot product attention as fused kernels.
 
-On a device of its own kind PyTorch would take attention apart into matrix products.  On a GPU it
+On a custom device PyTorch would decompose attention into matrix products.  On a GPU it
 picks a kernel by the arguments: flash attention for half precision without a mask, the
 memory-efficient one for a mask, single precision, or values of another size than queries (latent
 attention), both unless the user switched them off.
@@ -57,5 +57,5 @@ def on_device(
     )[0]
 
 
-#: Ops that the recording device has whole, though PyTorch takes them apart below autograd.
+#: Ops that the recording device has as one kernel, though PyTorch decomposes them below autograd.
 WHOLE = {torch.ops.aten.scaled_dot_product_attention.default: on_device}

@@ -1,8 +1,8 @@
-"""Checkpoints: none is written, and one of many ranks is restored without its values.
+"""Checkpoints: none is written, and a distributed one is restored without its values.
 
-Tensors of the device have no values to be written, and what is read from a file would be dropped
-(``programs/saving.py`` writes the host's where that is allowed).  ``torch.load`` stays as it is: it
-reads what the program asks for.  Each call is reported with its line, once.
+Tensors of the device have no values to be written, and values read from a file would be dropped
+(``programs/saving.py`` writes the host's values if that is allowed).  ``torch.load`` stays
+unchanged: it reads the files that the program names.  Each call is reported with its line, once.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _not_saved(*_: Any, **__: Any) -> Any:
 
 
 def _not_saved_later(*_: Any, async_stager: Any = None, **__: Any) -> Any:
-    """The same, done already: in the form that goes with the program's stager."""
+    """The same, already done, in the form that fits the program's stager."""
     from torch.distributed.checkpoint.state_dict_saver import AsyncSaveResponse
 
     saved: Future[Any] = Future()
@@ -68,7 +68,9 @@ def _not_saved_later(*_: Any, async_stager: Any = None, **__: Any) -> Any:
 
 
 def _loaded(load: Any, state_dict: Any, *args: Any, **kwargs: Any) -> None:
-    """The state stays what it is where there is a checkpoint, else PyTorch says that none is."""
+    """The state stays unchanged if there is a checkpoint; otherwise PyTorch reports that there is
+    none.
+    """
     reader = args[0] if args else kwargs.get("storage_reader")
     place = kwargs.get("checkpoint_id") or getattr(reader, "path", None)
     if place is None or not Path(place).exists():

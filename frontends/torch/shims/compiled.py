@@ -1,10 +1,10 @@
-"""``torch.compile`` and ``torch.jit.script``: recorded as the eager code that they are made from.
+"""``torch.compile`` and ``torch.jit.script``: recorded as the eager code that they are given.
 
 At the optimized level ``torch.compile`` compiles (``inductor``).  Otherwise the ops are those of
-the eager program, and a warning says so.  TorchScript runs the same ops; it
-reads the source of the functions that it is given, and those that a capture has replaced have no
-source.  Forward-mode derivatives (``torch.func.jvp``) need decompositions that PyTorch scripts when
-it first uses them: those are scripted.
+the eager program, which a warning states.  TorchScript runs the same ops; it reads the source of
+the functions that it is given, and those that a capture has replaced have no source.  Forward-mode
+derivatives (``torch.func.jvp``) need decompositions that PyTorch scripts when it first uses them:
+those are scripted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def apply() -> None:
     """Let compiled code be eager code, unless the capture compiles."""
     around(torch, "compile", _compile)
     around(torch.nn.Module, "compile", _compile_method)
-    torch.jit._state.disable()  # as PYTORCH_JIT=0: decorated functions are left as they are
+    torch.jit._state.disable()  # as PYTORCH_JIT=0: decorated functions stay unchanged
     around(forward_ad, "_maybe_load_decompositions", _scripting)
 
 

@@ -1,10 +1,10 @@
 """CTC loss, whose lattice is as long as the longest target.
 
-PyTorch takes its shape to depend on values, and its C++ around the kernel writes lengths into
-memory that fake tensors have not: that part stands here, op by op (ctc_loss in
+PyTorch treats its shape as dependent on values, and its C++ around the kernel writes lengths into
+memory that fake tensors do not have: that part is here, op by op (ctc_loss in
 aten/src/ATen/native/LossCTC.cpp).  The lattice follows from lengths that are Python numbers.  For
 lengths that are tensors, which the host waits for, inputs and targets count with their padding, or
-as equally long where targets stand one after another; a warning says so.
+as equally long if targets are concatenated; a warning states this.
 """
 
 from __future__ import annotations

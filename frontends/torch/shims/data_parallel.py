@@ -1,9 +1,9 @@
 """DistributedDataParallel without other ranks.
 
 When it is made it compares and broadcasts parameters, reading memory that fake tensors do not have.
-Its reducer (C++) makes real tensors of its own when it rebuilds its buckets after the first step:
-this runs outside of fake mode.  And it takes the sum out of the work's future, which the fake
-group's works leave empty.  What it does about parameters that are not used is in ``reducer.py``.
+Its reducer (C++) creates real tensors when it rebuilds its buckets after the first step: this runs
+outside of fake mode.  It also takes the sum from the work's future, which the fake group's works
+leave empty.  Its handling of unused parameters is in ``reducer.py``.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from flint.frontends.torch.user_lines import at_user_line
 #: Position of ``find_unused_parameters`` among a reducer's arguments.
 _FINDS = 6
 
-#: When hooks begin with what they are for: attributes of their states, counts of steps.
+#: Step counts at which hooks begin their actual work: attributes of their states.
 _STARTS = ("start_powerSGD_iter", "start_localSGD_iter")
 
 
 def apply() -> None:
-    """Let DDP be made, reduce gradients and rebuild its buckets."""
+    """Allow DDP to be constructed, to reduce gradients and to rebuild its buckets."""
     register_kernels("c10d", "Meta", {"allreduce_": _all_reduce}, allow_override=True)
     replace(distributed, "_verify_param_shape_across_processes", lambda *_, **__: None)
     ddp = distributed.DistributedDataParallel
@@ -38,7 +38,7 @@ def apply() -> None:
 
 
 def _make_reducer(original: Any, ddp: Any, *args: Any, **kwargs: Any) -> Any:
-    """The C++ reducer is made to find no unused parameters, which ours does."""
+    """The C++ reducer is constructed not to find unused parameters; Flint's reducer finds them."""
     bound = inspect.signature(original).bind(ddp, *args, **kwargs)
     module: Any = distributed
     made = module.dist.Reducer
@@ -62,7 +62,7 @@ def _make_reducer(original: Any, ddp: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _check_hook(original: Any, ddp: Any, hook: Any) -> None:
-    """Hooks that send bfloat16 are for NCCL's process group: a capture is of NCCL."""
+    """Hooks that send bfloat16 require NCCL's process group, which a capture models."""
     try:
         original(ddp, hook)
     except TypeError as error:
@@ -74,7 +74,7 @@ def _register_hook(original: Any, ddp: Any, state: Any, hook: Any) -> None:
     for name in _STARTS:
         start = getattr(state, name, 0)
         if start > 1:
-            # After the first step, in which buckets are made, all steps are as later ones.
+            # After the first step, which creates the buckets, all steps are like later ones.
             setattr(state, name, 1)
             capture().assume(
                 f"{type(state).__name__}{at_user_line()}: the step is one after {name}={start}"

@@ -1,22 +1,22 @@
-"""Kernels that the recording device has, as a GPU does, where PyTorch would do otherwise.
+"""Kernels that the recording device has, as a GPU does, though PyTorch would decompose them.
 
 Allocation: C++ code that needs real CPU tensors (DDP's reducer when it rebuilds its buckets) runs
 outside of fake mode and still allocates on the device: it gets fake tensors of the capture's mode.
-What fake mode knows the value of (``torch.tensor(3)``) is not really moved to the device, which has
-no memory, but forgotten on the way.
+A tensor with a value known to fake mode (``torch.tensor(3)``) is not really moved to the device,
+which has no memory; the value is dropped.
 
 Fused ops: for a few ops the dispatcher has one kernel per backend and, for any backend without, a
 composition of other ops: ``silu_backward`` would be recorded as seven kernels where a GPU launches
-one.  Which ops: those of ATen with a kernel for CUDA (native_functions.yaml) beside a
+one.  These are the ops of ATen with a kernel for CUDA (native_functions.yaml) and a
 CompositeImplicitAutograd one that is not merely a fallback for quantized or nested tensors.  The
 kernels are never run, because fake tensors know the results' shapes.
 
-Coalesced collectives: they have no kernels for fake tensors.  They write into tensors that exist,
-so that nothing is left to do.
+Coalesced collectives: they have no kernels for fake tensors.  They write into existing tensors, so
+that the kernels have nothing to do.
 
 Assignment (``x[mask] = 0``): for CPU and CUDA tensors PyTorch makes a CPU scalar of the number,
-which goes along with the kernel; for other devices it first fills a scalar on the device, one
-kernel more.
+which is passed with the kernel; for other devices it first fills a scalar on the device, one more
+kernel.
 
 Foreach: optimizers and gradient clipping take their foreach implementation, as they do on a GPU,
 only for the tensor types that PyTorch lists; a parameter that is a fake tensor counts as another.

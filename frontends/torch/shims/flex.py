@@ -1,10 +1,10 @@
 """FlexAttention: one fused kernel forward, and one backward.
 
-On a GPU its function is compiled: what it does with scores and masks becomes part of a kernel that
-visits the blocks of the score matrix that the block mask names.  Under fake tensors nothing is
-compiled, and PyTorch refuses devices that it has no such kernel for.  Here it is an op of its own,
-whose FLOPs are those of the blocks that are visited: ``mask_mod`` is evaluated for every position,
-outside of the capture.  A mask that needs the values of tensors counts as if nothing was masked.
+On a GPU its function is compiled: its operations on scores and masks become part of a kernel that
+visits the blocks of the score matrix named by the block mask.  Under fake tensors nothing is
+compiled, and PyTorch refuses devices without such a kernel.  Here it is a separate op, whose FLOPs
+are those of the visited blocks: ``mask_mod`` is evaluated for every position, outside of the
+capture.  A mask that needs the values of tensors counts as if nothing were masked.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _attention(
     query: Any, key: Any, value: Any, score_mod: Any, block_mask: tuple[Any, ...], scale: float,
     *_: Any,
 ) -> tuple[Any, Any, Any]:  # fmt: skip
-    """What FlexAttention's own op does: output, log-sum-exp and largest scores (not computed)."""
+    """The results of FlexAttention's op: output, log-sum-exp and largest scores (not computed)."""
     visited = _part_visited(block_mask, query.shape[-2], key.shape[-2])
     if visited is None:
         _assume("a mask that needs values: counted as if nothing was masked")
@@ -81,7 +81,7 @@ def _assume(what: str) -> None:
 
 
 def _part_visited(block_mask: tuple[Any, ...], queries: int, keys: int) -> float | None:
-    """Part of the blocks in which something is not masked; None where values decide."""
+    """The share of blocks that are not fully masked; None if it depends on values."""
     mask_mod, sizes = block_mask[-1], block_mask[-3:-1]
     if sizes[0] >= queries and sizes[1] >= keys and mask_mod is flex.noop_mask:
         return 1.0
@@ -103,7 +103,7 @@ def _count(
     mask_mod: Callable[..., Any], queries: int, keys: int, sizes: tuple[int, int], batches: int,
     heads: int,
 ) -> float:  # fmt: skip
-    """Evaluate a mask everywhere: the part of its blocks that is not empty."""
+    """Evaluate a mask everywhere; returns the share of its blocks that are not empty."""
     evaluate: Any = flex._vmap_for_bhqkv(mask_mod, prefix=())
     rows, columns = -(-queries // sizes[0]), -(-keys // sizes[1])
     step = max(_AT_ONCE // max(keys * batches * heads, 1) // sizes[0], 1) * sizes[0]

@@ -1,9 +1,10 @@
 """Lists of DTensors in foreach ops.
 
-For every op DTensor works out a sharding for each tensor of the list, out of all combinations of
+For every op DTensor derives a sharding for each tensor of the list, from all combinations of
 placements: the optimizer's first step over hundreds of parameters takes longer than the model's.
-Where all tensors that an element-wise op joins have the same placements, and none is a partial sum,
-the op is done on the local shards, as DTensor does in the end.  Anything else is left to DTensor.
+If all tensors that an element-wise op combines have the same placements, and none is a partial sum,
+the op is applied to the local shards, as DTensor does in the end.  All other cases are left to
+DTensor.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _POINTWISE = (
 
 
 def apply() -> None:
-    """Do element-wise foreach ops of DTensors on their shards."""
+    """Apply element-wise foreach ops of DTensors to their shards."""
     dispatcher: Any = DTensor._op_dispatcher
     for name in _POINTWISE:
         for packet in (f"_foreach_{name}", f"_foreach_{name}_"):
@@ -52,7 +53,7 @@ def _handler(dispatcher: Any) -> Callable[..., Any]:
 
 
 def _alike(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether shards can be taken pairwise as they are."""
+    """Whether shards can be combined pairwise without changes."""
     lists = [item for item in args if isinstance(item, list | tuple) and _has_tensors(item)]
     singles = [item for item in (*args, *kwargs.values()) if isinstance(item, torch.Tensor)]
     if not lists or any(_has_tensors(item) for item in kwargs.values()):

@@ -1,8 +1,8 @@
 """FullyShardedDataParallel (FSDP1) without memory.
 
-It asks addresses of memory: whether two tensors share it, and whether there is any.  Fake tensors
-have no addresses, but storages, which are the same ones where memory is shared and have no bytes
-where it is freed.
+It uses memory addresses to find whether two tensors share memory, and whether they have any.  Fake
+tensors have no addresses, but storages, which are identical if memory is shared and have no bytes
+if it is freed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from flint.frontends.torch.patching import replace
 
 
 def apply() -> None:
-    """Answer questions about memory by storages."""
+    """Answer questions about memory from storages."""
     from torch.distributed.fsdp import _flat_param
 
     replace(_flat_param, "_same_storage", _same_storage)

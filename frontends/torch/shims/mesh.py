@@ -1,8 +1,8 @@
 """DeviceMesh under fake tensors.
 
 A mesh computes with a tensor of rank numbers (``nonzero``, ``tolist``); under FakeTensorMode those
-are data dependent.  Its methods run with real CPU tensors instead; what programs compute from
-``mesh.mesh`` is known, and meshes are made of it.  So does the placement that
+are data dependent.  Its methods run with real CPU tensors instead; values that programs compute
+from ``mesh.mesh`` are known, and meshes are made from them.  So does the placement that
 ``fully_shard`` gives to tensor-parallel parameters, which finds a shard's size and offset by
 splitting a tensor of indices.
 """
@@ -26,7 +26,7 @@ from flint.frontends.torch.user_lines import at_user_line
 #: Every tuple of ranks that a mesh has, once.
 _MAPS: dict[tuple[int, ...], tuple[int, ...]] = {}
 
-#: Methods that touch the tensor of ranks.
+#: Methods that use the tensor of ranks.
 _METHODS = ("__init__", "_flatten", "_unflatten", "_concatenate", "_get_all_submeshes")
 
 
@@ -64,7 +64,7 @@ def _with_real_ranks(init: Any, *args: Any, **kwargs: Any) -> None:
 
 
 def _value_of(item: Any) -> Any:
-    """A known tensor's value; everything else as it is."""
+    """A known tensor's value; any other object unchanged."""
     value = known_value(item) if isinstance(item, FakeTensor) else None
     return item if value is None else value
 
@@ -85,7 +85,7 @@ def _with_one_map(init: Any, mesh: Any, *args: Any, **kwargs: Any) -> None:
 
 
 def _of_members(method: Any, mesh: Any, *args: Any, **kwargs: Any) -> Any:
-    """A method that on ranks outside of the mesh ends in PyTorch's "list index out of range"."""
+    """A method that fails with PyTorch's "list index out of range" on ranks outside of the mesh."""
     if mesh.get_coordinate() is None:
         ranks = mesh._flatten_rank_map
         shown = ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
@@ -107,7 +107,7 @@ def _equal(equal: Any, mesh: Any, other: Any) -> bool:
 
 
 def with_real_tensors(function: Any) -> Any:
-    """The function with real tensors on the CPU, whatever modes are on."""
+    """The function with real tensors on the CPU, regardless of active modes."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

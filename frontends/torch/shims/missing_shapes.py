@@ -1,14 +1,14 @@
-"""Kernels of GPUs for which PyTorch has no shape function, and what runs around them.
+"""GPU kernels for which PyTorch has no shape function, and the code around them.
 
 The idea: under fake tensors an op gives shapes by its "meta" kernel.  Synchronised batch norm's
 ops, the fused GRU cell, gradients of margin losses and fused optimizers whose learning rate is a
-tensor have none: they stand here, as in PyTorch's
-own kernels (aten/src/ATen/native/cuda/Normalization.cu, RNN.cu).  Any other op without one is an
-error that names it.
+tensor have none: they are here, as in PyTorch's own kernels
+(aten/src/ATen/native/cuda/Normalization.cu, RNN.cu).  Any other op without one is an error that
+names it.
 
-Synchronised batch norm takes out ranks without samples, which the host waits for: every rank is
-taken to have some, and the wait stays.  Recurrent networks are taken apart step by step, as GPUs
-without cuDNN do.  Both are reported.
+Synchronised batch norm removes ranks without samples, which the host waits for: every rank is
+assumed to have some, and the wait stays.  Recurrent networks are decomposed step by step, as on
+GPUs without cuDNN.  Both are reported.
 
     with kernels(): F.batch_norm ...
 """
@@ -31,7 +31,7 @@ from flint.frontends.torch.context import capture
 from flint.frontends.torch.patching import around, replace
 from flint.frontends.torch.user_lines import at_user_line
 
-#: Kernels of these types keep statistics in another one.
+#: Kernels of these types keep statistics in another type.
 _WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 
 
@@ -75,7 +75,7 @@ def _like_second(_: torch.Tensor, input: torch.Tensor, *__: Any, **___: Any) -> 
 
 
 def _nothing(*_: Any, **__: Any) -> None:
-    """Of ops that only write what they are given."""
+    """The shapes of ops that only write their arguments."""
 
 
 _SHAPES = {
@@ -115,7 +115,7 @@ def kernels() -> Iterator[None]:
 
 
 def _fallback(original: Any, mode: Any, func: Any, flat_args: Any, *rest: Any) -> Any:
-    """Ops on the recording device cannot fall back to running for real."""
+    """Prevent ops on the recording device from falling back to a real run."""
     for item in flat_args:
         if isinstance(item, torch.Tensor) and item.device.type == device.NAME:
             raise FlintError(
@@ -140,7 +140,7 @@ def _synchronised(original: Any, *args: Any) -> Any:
     def waits() -> bool:
         line = device.timeline()
         line.host_wait(line.moment(device.current_stream().stream_id))
-        return True  # as in a graph of CUDA, which takes every rank to have samples
+        return True  # as in a CUDA graph, which assumes that every rank has samples
 
     capture().assume(
         f"batch norm is synchronised{at_user_line()}: every rank is assumed to have samples"

@@ -1,8 +1,9 @@
 """Python objects of other ranks.
 
-``all_gather_object`` and its like pickle objects into tensors and read sizes from them.  Here what
-one rank sends to others is asked of it, as whole numbers are (``stage_shapes.py``); what each rank
-sends to all is taken to be what this rank sends, numbers that follow from the own rank aside.
+``all_gather_object`` and similar functions pickle objects into tensors and read sizes from them.
+Here an object that one rank sends to others is obtained from that rank, like whole numbers
+(``stage_shapes.py``); an object that each rank sends to all is assumed to equal this rank's, except
+for numbers that follow from the rank.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from flint.frontends.torch.patching import replace
 from flint.frontends.torch.shims.own_values import OwnFloat, OwnRank, everywhere
 from flint.frontends.torch.user_lines import at_user_line
 
-#: Bytes of pickled objects that are told to other ranks.
+#: The most bytes of pickled objects that are passed to other ranks.
 _MOST = 1 << 20
 
 
 def apply() -> None:
-    """Let other ranks hold the objects of this one, or say theirs."""
+    """Give other ranks the objects of this one, or obtain theirs."""
     functions: tuple[Callable[..., Any], ...] = (
         all_gather_object, gather_object, broadcast_object_list, scatter_object_list,
         send_object_list, recv_object_list,
@@ -91,7 +92,7 @@ def recv_object_list(
     """As ``torch.distributed.recv_object_list``.
 
     Raises:
-        FlintError: the sender cannot say what it sends, or is not said.
+        FlintError: the sender does not know what it sends, or is not named.
     """
     if src is None and group_src is None:
         raise FlintError(
@@ -114,12 +115,13 @@ def _root(ranks: Sequence[int], root: int | None, place: int | None) -> int:
 
 
 def _sent(ranks: Sequence[int], root: int, held: list[Any] | None) -> list[Any] | None:
-    """What the root sends: what is held there, as copies; what is held here if that is not known.
+    """The objects that the root sends: copies of its objects, or this rank's objects if those are
+    unknown.
 
     Args:
         ranks: of the group.
         root: the rank that sends.
-        held: what this rank has given to be sent, or has room for.
+        held: the objects that this rank passes for sending or receiving.
     """
     peers = capture().peers
     is_root = root == dist.get_rank()
@@ -133,7 +135,7 @@ def _sent(ranks: Sequence[int], root: int, held: list[Any] | None) -> list[Any] 
 
 
 def _text(held: list[Any] | None) -> str | None:
-    """Objects as text; None where they cannot be pickled, or are large."""
+    """Objects as text; None if they cannot be pickled, or are large."""
     with contextlib.suppress(Exception):  # whatever the objects' own code raises
         data = pickle.dumps(held)
         if len(data) <= _MOST:
@@ -142,7 +144,7 @@ def _text(held: list[Any] | None) -> str | None:
 
 
 def _of_each(obj: Any, ranks: Sequence[int]) -> list[Any]:
-    """An object as each rank holds it: what in it follows from the own rank is that rank's."""
+    """An object as each rank holds it: numbers in it that follow from the rank are that rank's."""
     leaves, structure = tree_flatten(obj)
     if not any(isinstance(leaf, OwnRank | OwnFloat) for leaf in leaves):
         return [obj] * len(ranks)

@@ -17,7 +17,7 @@ def world() -> int:
 
 
 def mapped(over: Callable[..., Any], values: list[Any], exact: bool) -> Any:
-    """A function over the numbers of all ranks; of Python's where 64 bits may be too few."""
+    """A function over the numbers of all ranks; with Python's numbers if 64 bits may be too few."""
     if not exact and all(map(_is_small, values)):
         with np.errstate(all="ignore"):  # a division by zero fails on the rank that does it
             return over(*values)

@@ -1,8 +1,8 @@
-"""Ranks that a program's own code reads: handed out as values that record what is asked of them.
+"""Ranks that a program's own code reads, as values that record comparisons with them.
 
 The idea: ``get_rank()``, places in groups, hosts and meshes, members of groups, and the variables
-that launchers set follow from the own rank.  PyTorch's own code gets them as they are; a program's
-gets values that know what they are on every rank (``own_values.py``).
+that launchers set follow from the rank.  PyTorch's own code gets plain numbers; a program's code
+gets values that know their value on every rank (``own_values.py``).
 
     if dist.get_rank() == 1: ...        # asked: rank 1 of 4 is answered yes
 """
@@ -26,14 +26,14 @@ from flint.frontends.torch.shims.own_values import OwnRank, OwnText
 from flint.frontends.torch.shims.places import membership
 from flint.frontends.torch.user_lines import inside_torch
 
-#: Modules that pass questions on: mappings, and this package's wrapper of a mesh's methods.
+#: Modules that only pass values on: mappings, and this package's wrapper of a mesh's methods.
 _PASSING = frozenset(
     ("os", "_collections_abc", "flint.frontends.torch.shims.mesh", "flint.frontends.torch.patching")
 )
 
 
 def apply() -> None:
-    """Hand out own ranks that record what is asked of them."""
+    """Return ranks that record comparisons with them."""
     replace_everywhere(dist.get_rank, _answering(dist.get_rank))
     replace_everywhere(dist.get_node_local_rank, _in_node(dist.get_node_local_rank))
     group: Any = dist.ProcessGroup
@@ -47,9 +47,9 @@ def apply() -> None:
 
 
 def replace_everywhere(original: Any, other: Any) -> None:
-    """Put ``other`` in the place of a function, wherever it was imported to."""
+    """Replace a function by ``other``, wherever it was imported."""
     name = original.__name__
-    # Programs that say "from torch.distributed import get_rank" have it already.
+    # Programs with "from torch.distributed import get_rank" have it already.
     for module in (dist, distributed_c10d, *list(sys.modules.values())):
         if getattr(module, "__dict__", {}).get(name) is original:
             setattr(module, name, other)
@@ -89,7 +89,7 @@ def _answering(original: Callable[..., int]) -> Callable[..., int]:
 
 
 def _position(group: Any, value: int) -> int:
-    """A place in a process group, on every rank; -1 on those that are in none of its kind."""
+    """A place in a process group, on every rank; -1 on ranks that are in no group of its kind."""
     found = membership(group)
     return value if found is None else OwnRank(value, found.place)
 
@@ -141,7 +141,7 @@ def _variable(original: Callable[..., str]) -> Callable[..., str]:
     def get(self: Any, key: Any) -> str:
         text = original(self, key)
         values = _VARIABLES.get(key) if isinstance(key, str) else None
-        asks = type(text) is not str  # by itself, when it is looked at
+        asks = type(text) is not str  # implicitly, when it is used
         if values is None or asks or inside_torch(_asker(sys._getframe(1))):
             return text
         return OwnText(text, key, values(np.arange(world()), min(capture().per_host, world())))
@@ -149,7 +149,7 @@ def _variable(original: Callable[..., str]) -> Callable[..., str]:
     return get
 
 
-#: Variables of launchers that differ among ranks: what they are, from ranks and ranks per host.
+#: Launcher variables that differ among ranks: their values, from ranks and ranks per host.
 _VARIABLES: dict[str, Callable[[Any, int], Any]] = {
     "RANK": lambda ranks, _: ranks,
     "ROLE_RANK": lambda ranks, _: ranks,
@@ -159,7 +159,7 @@ _VARIABLES: dict[str, Callable[[Any, int], Any]] = {
 
 
 def _asker(frame: Any) -> Any:
-    """Who asks, seen through the functions that only pass the answer on."""
+    """The calling code, behind the functions that only pass the value on."""
     while frame.f_back is not None and (
         frame.f_code.co_name in ("get_rank", "get_local_rank")
         or frame.f_globals.get("__name__") in _PASSING

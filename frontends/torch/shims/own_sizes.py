@@ -1,8 +1,8 @@
-"""Sizes of tensors that follow from the own rank: ``x[rank * rows : (rank + 1) * rows]``.
+"""Sizes of tensors that follow from the rank: ``x[rank * rows : (rank + 1) * rows]``.
 
 The idea: a slice's ends, the number of a part and the size of a new tensor go into PyTorch without
-a comparison.  What sizes other ranks would get is computed here, and ranks that get others are told
-apart.
+a comparison.  The sizes on other ranks are computed here, and ranks with different sizes are
+distinguished.
 
     with seeing(): x[rank : rank + 1]        # of 13 rows on 16 ranks: ranks 13-15 have none
 """
@@ -37,7 +37,7 @@ _SIZE = "is the size of a tensor"
 
 
 def seeing() -> AbstractContextManager[Any]:
-    """A mode that sees sizes that follow from the own rank."""
+    """A mode that sees sizes that follow from the rank."""
     return function_mode(_see)
 
 
@@ -62,7 +62,7 @@ class _Parts(tuple[torch.Tensor, ...]):
 
 
 def _indexed(args: tuple[Any, ...], _: Any) -> None:
-    """The lengths of slices; other indices give one element wherever they are."""
+    """The lengths of slices; other indices give one element at any position."""
     tensor, index = args[:2]
     parts = index if isinstance(index, tuple) else (index,)
     if not any(isinstance(item, slice) and _own(_ends(item)) for item in parts):
@@ -76,7 +76,7 @@ def _indexed(args: tuple[Any, ...], _: Any) -> None:
 
 
 def _lengths(part: slice, size: int) -> Any:
-    """How many elements of a dim of ``size`` a slice has on every rank, [world]."""
+    """The number of elements in a slice of a dim of ``size`` on every rank, [world]."""
 
     def clipped(end: Any, default: int) -> Any:
         place = np.broadcast_to(everywhere(default if end is None else end), world())
@@ -91,7 +91,7 @@ def _narrowed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 
 def _made(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Numbers among the arguments of what takes sizes."""
+    """Numbers among the arguments of functions that take sizes."""
     for item in (*args, kwargs.get("size")):
         for number in item if isinstance(item, list | tuple) else (item,):
             if isinstance(number, OwnRank):

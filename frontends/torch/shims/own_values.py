@@ -1,10 +1,10 @@
-"""Numbers and texts that follow from the own rank, and carry the values of all ranks.
+"""Numbers and texts that follow from the rank, and carry the values of all ranks.
 
-The idea: a rank that a program's own code reads is an integer that knows what it would be on every
-rank.  Arithmetic maps over all of them, and a comparison notes for which ranks it holds.  Where a
-value goes on to what cannot be followed (a set's hash, ``int()`` of a launcher's variable), its few
-different values are noted instead; of many, those that programs ask about, and that more may be
-asked.
+The idea: a rank that a program's own code reads is an integer that knows its value on every rank.
+Arithmetic maps over all of them, and a comparison notes for which ranks it holds.  If a value is
+passed to code that cannot be followed (a set's hash, ``int()`` of a launcher's variable), its
+different values are noted instead if they are few; if they are many, only the usual ones, with a
+note that more comparisons are possible.
 
     value = OwnRank(3, np.arange(8))
     value % 4 == 1                       # False; asked: ranks 1 and 5 are answered yes
@@ -26,7 +26,7 @@ from flint.frontends.torch.evidence import Kinds
 from flint.frontends.torch.shims.over_ranks import mapped, world
 from flint.frontends.torch.user_lines import at_line, at_user_line, inside_torch
 
-#: So many different values are all noted where what is asked of them is not seen.
+#: Up to this many different values are all noted if comparisons with them are not seen.
 FEW_VALUES = 16
 
 #: A number on every rank: an array [world], or what makes it when it is needed.
@@ -34,7 +34,7 @@ Everywhere = Any
 
 
 def everywhere(item: Any) -> Any:
-    """What a number is on every rank: an array, or itself where it is the same."""
+    """The value of a number on every rank: an array, or the number itself if it is the same."""
     if not isinstance(item, _Own):
         return item
     if callable(item.values):
@@ -43,7 +43,7 @@ def everywhere(item: Any) -> Any:
 
 
 class _Own:
-    """A number that follows from the own rank.
+    """A number that follows from the rank.
 
     Attributes:
         plain: Python's type of such a number.
@@ -74,7 +74,7 @@ class _Own:
 
 
 class OwnRank(_Own, int):
-    """An integer that follows from the own rank."""
+    """An integer that follows from the rank."""
 
     plain = int
 
@@ -88,7 +88,7 @@ class OwnRank(_Own, int):
 
 
 class OwnFloat(_Own, float):
-    """A float that follows from the own rank."""
+    """A float that follows from the rank."""
 
     plain = float
 
@@ -97,11 +97,11 @@ class OwnFloat(_Own, float):
 
 
 class OwnText(str):
-    """A variable of the environment that follows from the own rank.
+    """An environment variable that follows from the rank.
 
     Attributes:
         name: the variable's.
-        values: the numbers that it says on every rank, [world].
+        values: its numbers on every rank, [world].
     """
 
     name: str
@@ -138,14 +138,14 @@ class OwnText(str):
 
 
 def own(value: Any, values: Everywhere) -> Any:
-    """A number of this rank and what it is on the others."""
+    """A number of this rank and its values on the others."""
     if isinstance(value, bool):
         return value
     return (OwnRank if isinstance(value, int) else OwnFloat)(value, values)
 
 
 def ask(yes: Any) -> None:
-    """A question, by which ranks are answered yes, at the line of code that asks."""
+    """A comparison, as the ranks for which it holds, at its line of code."""
     frame = _outside()
     if _counts(frame):
         mask = np.broadcast_to(np.asarray(yes).astype(bool), world())
@@ -153,19 +153,19 @@ def ask(yes: Any) -> None:
 
 
 def leaves(values: Kinds, how: str) -> None:
-    """A number goes where what is asked of it is not seen."""
+    """A number passes to code where comparisons with it are not seen."""
     if not inside_torch(_outside()):
         note_values(values, how)
 
 
 def note_values(values: Kinds, how: str) -> None:
-    """Ranks with different values may do something else, in a way that is not seen."""
+    """Ranks with different values may behave differently, in a way that is not seen."""
     kinds = np.unique(values, return_inverse=True)[1].reshape(-1)
     evidence, place = capture().evidence, at_user_line()
     if kinds.max() < FEW_VALUES:
         evidence.ask_value(place, kinds)
         return
-    # The first, the last and the hosts' first ranks are who programs ask for.
+    # Programs usually compare with the first, the last and the hosts' first ranks.
     evidence.ask(f"{place} (the first)", kinds == 0)
     evidence.ask(f"{place} (the last)", kinds == kinds.max())
     evidence.ask(f"{place} (the first of a host)", np.arange(len(kinds)) % capture().per_host == 0)
@@ -181,7 +181,7 @@ def _outside() -> Any:
 
 
 def _counts(frame: Any) -> bool:
-    """Whether a comparison may decide what is done: not one of PyTorch's caches."""
+    """Whether a comparison may affect behaviour: not one in PyTorch's caches."""
     name = str(frame.f_globals.get("__name__", ""))
     return not inside_torch(frame) or name.startswith("torch.distributed.")
 

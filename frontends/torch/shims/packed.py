@@ -1,10 +1,10 @@
 """Packed sequences, whose sizes follow from lengths on the host.
 
-PyTorch's C++ reads the lengths from memory, and fake tensors take every result's shape to depend
-on values.  Lengths are on the host, where a program knows them: packing stands here, op by op
-(``_pack_padded_sequence`` in aten/src/ATen/native/PackedSequence.cpp), and what is made of it
-(recurrent networks, padding, gradients) reads the sizes that it gives, which are real.  Lengths
-that are not known are taken to be those of the padded sequences; a warning says so.
+PyTorch's C++ reads the lengths from memory, and fake tensors treat every result's shape as
+dependent on values.  Lengths are on the host, where a program knows them: packing is here, op by op
+(``_pack_padded_sequence`` in aten/src/ATen/native/PackedSequence.cpp), and the code that uses it
+(recurrent networks, padding, gradients) reads the resulting sizes, which are real.  Unknown lengths
+are assumed to be those of the padded sequences; a warning states this.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from flint.frontends.torch.user_lines import at_user_line
 
 
 def apply() -> None:
-    """Let sequences be packed."""
+    """Make packing of sequences work."""
     around(torch._VF, "_pack_padded_sequence", _pack)
 
 

@@ -1,12 +1,12 @@
 """Moving modules of fake parameters: ``to_empty``, ``.to(device)``, ``.cuda()``, ``fully_shard``.
 
-A module swaps the contents of such parameters, and refuses to when something refers to them weakly.
-Fake tensors are always referred to so, by the memory of what was converted, which keeps nothing
-that the swap could invalidate.
+A module swaps the contents of such parameters, and refuses to if there are weak references to
+them.  Fake tensors always have one, from the cache of conversions, which holds nothing that the
+swap could invalidate.
 
 ``parameter.data = parameter.to(device)`` moves a parameter as well, from the CPU to a GPU;
-``fully_shard`` does so with a module that was made on the CPU.  PyTorch takes fake tensors of two
-devices for tensors of different kinds and refuses: they are swapped then, too.
+``fully_shard`` does so with a module that was made on the CPU.  PyTorch treats fake tensors of two
+devices as tensors of different kinds and refuses: they are swapped then, too.
 
 ``copy.deepcopy`` (an averaged model, the layers of a transformer) gives a fake tensor a new storage
 by ``set_``, which the tensor behind it does not see: its views would have storages of their own.
@@ -27,7 +27,7 @@ _PLAIN_DATA: Any = torch._C.TensorBase.data
 
 
 def apply() -> None:
-    """Let modules of fake parameters be moved."""
+    """Make moves of modules with fake parameters work."""
     around(torch.utils, "swap_tensors", _swap)
     replace(FakeTensor, "data", property(_PLAIN_DATA.__get__, _assign_data))
     around(FakeTensor, "__deepcopy__", _with_one_storage)
@@ -41,7 +41,7 @@ def _swap(original: Any, first: torch.Tensor, second: torch.Tensor) -> None:
 
 
 def swap(first: torch.Tensor, second: torch.Tensor) -> None:
-    """Swap what two tensors are, whoever else refers to them."""
+    """Swap two tensors, regardless of other references to them."""
     impl: Any = torch._C._swap_tensor_impl  # private; as in torch 2.13
     first.__class__, second.__class__ = second.__class__, first.__class__
     first.__dict__, second.__dict__ = second.__dict__, first.__dict__
@@ -49,7 +49,7 @@ def swap(first: torch.Tensor, second: torch.Tensor) -> None:
 
 
 def _with_one_storage(original: Callable[..., Any], tensor: Any, memo: dict[int, Any]) -> Any:
-    """A deep copy that views share the storage of; of tensors that have theirs to themselves."""
+    """A deep copy whose storage views share, for tensors that do not share their storage."""
     if id(tensor) in memo:
         return memo[id(tensor)]
     whole = tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()

@@ -1,8 +1,8 @@
 """Pipeline stages without their neighbours.
 
-Before the first step the stages vote whether shapes are known, and if not send each other what
-their outputs look like.  The vote is this rank's own; what reaches a stage is asked of the rank
-that would send it; gradients look like what they are gradients of.
+Before the first step the stages vote whether shapes are known, and if not, send each other the form
+of their outputs.  The vote is this rank's own; the form of a stage's input is obtained from the
+rank that would send it; gradients have the form of the tensors that they belong to.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from flint.frontends.torch.patching import around, replace
 
 
 def apply() -> None:
-    """Let stages find out without messages what their neighbours would send."""
+    """Make stages find out without messages what their neighbours would send."""
     import torch.distributed.pipelining as pipelining
 
     schedules: Any = pipelining.schedules

@@ -1,9 +1,9 @@
-"""Places of all ranks in process groups, of which one rank knows its own.
+"""Places of all ranks in process groups, though one rank knows only its own.
 
-The idea: a program that makes several groups at one line divides the ranks among them, and every
-rank makes all of them: the lists that it gives say who is where.  Of a group that was not made by
-lists, other ranks are in its translates over the mesh.  Groups that lie differently around their
-ranks, or have other sizes, tell ranks apart.
+The idea: a program that creates several groups at one line divides the ranks among them, and every
+rank creates all of them: their lists give the place of each rank.  For a group that was not created
+from lists, other ranks are in its translates over the mesh.  Groups with different forms around
+their ranks, or of different sizes, distinguish ranks.
 
     for ranks in ([0, 1, 2], [3, 4]): dist.new_group(ranks)
     membership(group).place                  # [0, 1, 2, 0, 1]
@@ -30,9 +30,11 @@ Ranks = NDArray[np.int64]
 
 
 def note_group(ranks: Iterable[int]) -> None:
-    """A program makes a group of these ranks, its own or not."""
+    """A program creates a group of these ranks, with or without this rank."""
     listed = list(ranks)
-    if not any(isinstance(rank, OwnRank) for rank in listed):  # else of others on another rank
+    if not any(
+        isinstance(rank, OwnRank) for rank in listed
+    ):  # otherwise of other ranks on another rank
         capture().groups_made.setdefault(at_user_line(), {})[tuple(map(int, listed))] = None
 
 
@@ -45,18 +47,18 @@ def note_mesh(ranks: tuple[int, ...]) -> None:
 
 
 def note_families() -> None:
-    """What groups that were made at one line tell about ranks."""
+    """The evidence about ranks from groups that were created at one line."""
     for place, family in capture().groups_made.items():
         capture().evidence.ask_value(f"{place} (groups)", _told_apart(list(family)))
 
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """Who is where in the groups of one kind.
+    """The places of ranks in the groups of one kind.
 
     Attributes:
-        members: of all groups, one group after the other.
-        begin: where each rank's group begins in them, [world]; -1: it is in none.
+        members: the members of all groups, one group after the other.
+        begin: where each rank's group begins in them, [world]; -1 if it is in none.
         place: of each rank in its group, [world]; -1.
     """
 
@@ -71,7 +73,7 @@ class Membership:
 
 
 def membership(group: Any) -> Membership | None:
-    """Who is where in the groups of this one's kind; None: that is not known."""
+    """The places of ranks in the groups of this group's kind; None if not known."""
     known = capture().groups_known
     name = str(group.group_name)
     if name not in known:
@@ -104,7 +106,9 @@ def _of_lists(lists: Sequence[Any]) -> Membership:
 
 
 def _told_apart(lists: Sequence[tuple[int, ...]]) -> Ranks:
-    """A number for every rank, equal for ranks that groups lie around in the same way, [world]."""
+    """A number for every rank, equal for ranks whose groups have the same form around them,
+    [world].
+    """
     kinds = np.zeros(world(), np.int64)
     tiles: dict[tuple[int, ...], tuple[int, set[tuple[int, ...]]]] = {}
     for number, ranks in enumerate(lists):

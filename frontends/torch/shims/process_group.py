@@ -1,13 +1,13 @@
-"""The process group, which is one of a fake cluster.
+"""The process group of a fake cluster.
 
 Training programs call ``init_process_group`` (with NCCL, time limits, device ids) themselves.  For
-a step with a setup the group exists before they run: a second one is the same one.  A whole program
-begins and ends it.  Groups of other
-backends are fake ones, too; gloo's barriers that report missing ranks report none.
+a step with a setup the group exists before they run: a second initialisation returns the same
+group.  A whole program begins and ends it.  Groups of other backends are fake, too; gloo's barriers
+that report missing ranks report none.
 
-A group's backend decides what is communicated: the gradient of a gather is a reduce-scatter with
-NCCL and an all-to-all without.  Programs, and PyTorch's functions with gradients, get the backend
-that was asked for, by default NCCL.
+A group's backend determines the communication: the gradient of a gather is a reduce-scatter with
+NCCL and an all-to-all otherwise.  Programs, and PyTorch's functions with gradients, see the
+requested backend, by default NCCL.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from flint.frontends.torch.shims.own_rank import replace_everywhere
 from flint.frontends.torch.shims.places import note_group
 from flint.frontends.torch.user_lines import at_user_line
 
-#: Modules of PyTorch's that communicate otherwise with another backend.
+#: Modules of PyTorch that communicate differently with another backend.
 _BY_BACKEND = ("torch.distributed.nn.", "torch.distributed.algorithms.")
 
 
 def _ask(group: str, backend: Any) -> None:
-    """Note which backend a program wants: a name, or one per kind of device."""
+    """Note the backend that a program requests: a name, or one per kind of device."""
     parts = [part.rpartition(":") for part in str(backend or "").lower().split(",")]
     by_device = {device.strip(): name.strip() for device, _, name in parts}
     name = by_device.get("cuda") or by_device.get("") or next(iter(by_device.values()))
@@ -57,13 +57,13 @@ def _backend(original: Any) -> Any:
 
 
 def apply() -> None:
-    """Let programs make the group that is there."""
+    """Make programs that create the group get the existing one."""
     replace_everywhere(dist.get_backend, _backend(dist.get_backend))
     replace(distributed_c10d, "monitored_barrier", _monitored_barrier)
     around(distributed_c10d, "new_group", _new_group)
     for name in ("monitored_barrier", "new_group"):
         replace(dist, name, getattr(distributed_c10d, name))
-    # Meshes, which begin it where the program has not, have it already.
+    # Meshes, which begin it if the program has not, have it already.
     begin = distributed_c10d.init_process_group
     around(distributed_c10d, "init_process_group", _init_process_group)
     replace_everywhere(begin, distributed_c10d.init_process_group)

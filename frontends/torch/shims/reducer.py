@@ -1,11 +1,11 @@
-"""DDP's reducer where parameters are not used: what its C++ does with memory of the host.
+"""DDP's reducer with unused parameters: the work of its C++ with host memory.
 
 With ``find_unused_parameters`` the reducer keeps a map of the parameters that got a gradient, on
-the host, which fake tensors cannot be.  So the C++ reducer is one that takes every parameter to be
-used, and what the other one does is done here: parameters that the outputs do not depend on are
-ready with the first gradient (their part of a bucket is zeroed); after the last bucket the map, 4
-bytes per parameter, goes to the device and is all-reduced; and the host fetches the sum before it
-leaves alone the gradients of what no rank has used.  Buckets stay as they were made.
+the host, which fake tensors cannot be.  So the C++ reducer is created for the case that every
+parameter is used, and the rest is done here: parameters that the outputs do not depend on are ready
+with the first gradient (their part of a bucket is zeroed); after the last bucket the map, 4 bytes
+per parameter, goes to the device and is all-reduced; and the host fetches the sum, before it leaves
+unchanged the gradients of parameters that no rank has used.  Buckets stay unchanged.
 
 A static graph's unused parameters are known after the first step; nothing is communicated then.
 
@@ -29,7 +29,7 @@ _engine: Any = torch.autograd.Variable._execution_engine
 
 
 class Reducer:
-    """A C++ reducer, and around it what it does about unused parameters."""
+    """A C++ reducer with the handling of unused parameters."""
 
     def __init__(
         self,
@@ -70,11 +70,13 @@ class Reducer:
     # what DDP calls
 
     def _rebuild_buckets(self) -> bool:
-        """By the order of the first step's gradients; never where every step's graph is new."""
+        """Rebuild buckets by the order of the first step's gradients; never if every step's graph
+        is new.
+        """
         return not self._looks and bool(with_real_tensors(self._reducer._rebuild_buckets)())
 
     def prepare_for_backward(self, outputs: list[torch.Tensor]) -> None:
-        """As the reducer's; it is given the outputs where unused parameters are to be found."""
+        """Like the reducer's method; it gets the outputs if unused parameters must be found."""
         self._fired.clear()
         self._armed = self._first = True
         if outputs:
@@ -87,7 +89,9 @@ class Reducer:
         self._looks = False
 
     def _delay_all_reduce(self) -> None:
-        """After a static graph's first backward pass: what had no gradient never has one."""
+        """After a static graph's first backward pass: parameters without a gradient never have
+        one.
+        """
         self._unused = [at for at in range(len(self._parameters)) if at not in self._fired]
         self._first = False
         for number in self._unused:
@@ -126,7 +130,7 @@ class Reducer:
         self._leave_alone()
 
     def _leave_alone(self) -> None:
-        """Let the reducer, which is about to end, write no gradient of what was not used."""
+        """Keep the reducer, which is about to end, from writing gradients of unused parameters."""
         numbers = [at for at in range(len(self._parameters)) if at not in self._used]
         if numbers:
             capture().assume(

@@ -1,8 +1,9 @@
-"""What a capture refuses, naming the user's line, because its record would not be what runs.
+"""Calls that a capture refuses, naming the user's line, because the recording would differ from a
+run.
 
-How large a sparse gradient is, and who communicates how much of it,
-only values decide; and PyTorch ends the process where fake tensors become sparse.  Which rank sends
-first to one that receives from any, only a run decides.
+The size of a sparse gradient, and how much of it each rank communicates, depend on values; and
+PyTorch ends the process if fake tensors become sparse.  Which rank sends first to one that receives
+from any rank is decided only in a run.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from flint.frontends.torch.user_lines import at_user_line
 
 
 def apply() -> None:
-    """Refuse sparse gradients and receiving from any rank where they are used."""
+    """Refuse sparse gradients and receiving from any rank."""
     for name in ("embedding", "embedding_bag"):
         around(torch.nn.functional, name, _dense)
     for name in ("recv", "irecv"):

@@ -1,8 +1,9 @@
 """Which ranks have smaller shards of distributed tensors, or none.
 
-The idea: what does not divide evenly gives the last places of a mesh's dim smaller shards, or none.
-Which places those are follows from a tensor's size: of 251 rows over 4 places each has 63, the last
-62.  Parameters, batches and what is computed from them are looked at alike.
+The idea: a size that does not divide evenly gives the last places of a mesh's dim smaller shards,
+or none.  Which places those are follows from the tensor's size: of 251 rows over 4 places each has
+63, the last
+62.  Parameters, batches and results computed from them are treated alike.
 
     note(tensor)       # 16 rows over 64 ranks: ranks 0-15 have one, the others none
 """
@@ -22,7 +23,7 @@ from flint.frontends.torch.shims.places import membership, note_families
 
 
 def note(tensor: Any) -> None:
-    """Note where shards of a distributed tensor change their size."""
+    """Note at which ranks shards of a distributed tensor change their size."""
     if not isinstance(tensor, DTensor) or tensor.device_mesh.get_coordinate() is None:
         return
     mesh, left = tensor.device_mesh, list(tensor.shape)
@@ -40,7 +41,9 @@ def note(tensor: Any) -> None:
 
 
 def note_all(modules: Iterable[torch.nn.Module]) -> None:
-    """Note what modules' parameters, and groups that were made at one line, tell about ranks."""
+    """Note the evidence about ranks from modules' parameters, and from groups created at one
+    line.
+    """
     for module in modules:
         for parameter in module.parameters(recurse=False):
             note(parameter)
@@ -59,8 +62,8 @@ def _note_dim(mesh: Any, number: int, size: int, each: int) -> None:
 def _order(tensor: DTensor) -> list[int]:
     """Mesh dims over which a tensor is split, in the order of splitting.
 
-    FSDP splits what tensor parallelism has split before, though its mesh dim comes first: such
-    placements are strided shards.
+    FSDP splits tensors that tensor parallelism has split before, though its mesh dim comes first:
+    such placements are strided shards.
     """
     numbers = range(len(tensor.placements))
     plain = [n for n in numbers if type(tensor.placements[n]) is Shard]

@@ -1,10 +1,10 @@
-"""Values that leave tensors otherwise than by ``.item()``: formatted, as numpy arrays.
+"""Values that leave tensors in other ways than ``.item()``: formatted, as numpy arrays.
 
-A logging line must not stop a capture.  What is shown or handed out follows the
-policy of ``values.py`` and is reported with its line: 1.0 for floats, False for bools; whole
-numbers are shown as 0 where they are only formatted, else they must be known.  ``torch.isfinite``
-and ``torch.isnan`` say that numbers are finite, so that checks for broken losses pass; what
-distributions ask of their arguments is true.
+A logging line must not stop a capture.  Values that are shown or returned follow the policy of
+``values.py`` and are reported with their line: 1.0 for floats, False for bools; whole numbers are
+shown as 0 if they are only formatted, otherwise they must be known.  ``torch.isfinite`` and
+``torch.isnan`` return that numbers are finite, so that checks for broken losses pass;
+distributions' checks of their arguments pass.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from flint.frontends.torch.recording.known_values import know, known_value, valu
 from flint.frontends.torch.shims.values import ADVICE
 from flint.frontends.torch.user_lines import at_user_line
 
-#: More elements than this are handed out as one repeated element, which takes no memory.
+#: Arrays with more elements are returned as one repeated element, which takes no memory.
 _MOST = 1 << 20
 
 _FINITE = "assuming that all numbers are finite"
-#: Questions whose answers are known, and what these follow from; distributions ask the last one.
+#: Questions with known answers, and the reasons for these; distributions ask the last one.
 _ANSWERS = (
     ("isfinite", True, _FINITE),
     ("isnan", False, _FINITE),
@@ -41,7 +41,7 @@ _PLACEHOLDERS: dict[str, Any] = {"b": False, "f": 1.0, "c": 1.0}
 
 
 def apply() -> None:
-    """Let formatting and numpy do without values."""
+    """Make formatting and numpy work without values."""
     replace(FakeTensor, "__format__", _format)
     replace(FakeTensor, "numpy", _numpy)
     # ``with torch.device(...)`` knows constructors by identity, from a table made when it is first

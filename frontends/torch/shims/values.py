@@ -1,11 +1,11 @@
 """Reading a tensor's value: ``.item()``, ``bool(tensor)``, ``.tolist()``.
 
-Fake tensors have none.  What is read follows a policy, and each use is reported: False for a bool
-or a flag in uint8 (a loop that waits for something ends, nothing was infinite), 1.0 for a float (a
-loss or norm, an optimizer's first step); a whole program that ends by these gets others
-(``flint.launching.unknown``).  An integer is a count or an index on which shapes may
-depend: it must be known, or follow from a router's counts (``flint.graph.routing``), or it is an
-error that names the line; of a whole program it is 1 as long as its step is not recorded.
+Fake tensors have no values.  A read follows a policy, and each use is reported: False for a bool or
+a flag in uint8 (a loop that waits for something ends, nothing was infinite), 1.0 for a float (a
+loss or norm, an optimizer's first step); a whole program that ends because of these gets others
+(``flint.launching.unknown``).  An integer is a count or an index on which shapes may depend: it
+must be known, or follow from a router's counts (``flint.graph.routing``), or it is an error that
+names the line; in a whole program it is 1 as long as its step is not recorded.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _LBFGS_FILE = os.path.join(_OPTIMIZERS, "lbfgs.py")
 #: history, and whether a line search has found its step.
 _LBFGS_YES = ("if ys > ", "if abs(gtd_new) <= ")
 
-#: What to do where that is not what the step should go on with.
+#: Advice if that is not the value with which the step should continue.
 ADVICE = "; the step should not depend on it: branch on Python values that setup creates"
 
 
 def apply() -> None:
-    """Let values be read by the policy."""
+    """Make reads of values follow the policy."""
     table: Any = fake_impls.op_implementations_dict
     for op in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.default):
         table[op] = _read
@@ -104,11 +104,11 @@ def _number(tensor: torch.Tensor, at: str) -> float:
 
 
 def answer(question: str, usual: bool, words: str) -> bool:
-    """What a question is answered that nobody can answer.
+    """The answer to a question whose true answer is unknown.
 
     Args:
-        question: with its line.
-        usual: the answer where no loop of the program ends by it.
+        question: the question with its line.
+        usual: the answer unless a loop of the program ends because of it.
         words: about the usual answer.
     """
     goes_on = capture().unknown.goes_on(users_frame(sys._getframe(1)))
@@ -127,7 +127,7 @@ def _asked_for_overflow() -> bool:
 
 
 def _checks_options() -> bool:
-    """Whether an optimizer that is made asks if a learning rate, say, is in its range."""
+    """Whether a new optimizer checks the range of a value such as its learning rate."""
     return any(
         frame.f_code.co_name == "__init__" and _OPTIMIZERS in frame.f_code.co_filename
         for frame in _callers()
@@ -135,7 +135,9 @@ def _checks_options() -> bool:
 
 
 def _goes_on() -> bool:
-    """Whether LBFGS itself, and not its closure, asks what is yes as long as it goes on."""
+    """Whether LBFGS itself, not its closure, asks a question whose answer is yes as long as it
+    continues.
+    """
     for frame in _callers():
         file = frame.f_code.co_filename
         if file.endswith(_LBFGS_FILE):
@@ -144,7 +146,7 @@ def _goes_on() -> bool:
 
 
 def _to_its_end(step: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-    """LBFGS where its tolerances do not end it, which are about values."""
+    """LBFGS without an end by its tolerances, which depend on values."""
     [group] = optimizer.param_groups
     if not any(isinstance(weight, FakeTensor) for weight in group["params"]):
         return step(optimizer, *args, **kwargs)
@@ -161,7 +163,7 @@ def _to_its_end(step: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _callers() -> Iterator[FrameType]:
-    """The frames that run, from the innermost outwards."""
+    """The running frames, from the innermost outwards."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         yield frame

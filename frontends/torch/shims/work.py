@@ -1,7 +1,7 @@
 """Waiting for works: ``work.wait()`` after an asynchronous collective.
 
-The fake process group's works are over at once and do not report that they are waited for, but the
-current stream comes after the collective from then on.
+The fake process group's works are complete at once and do not report that they are waited for, but
+after the wait the current stream comes after the collective.
 """
 
 from __future__ import annotations
