@@ -1,8 +1,8 @@
 """A JAX step -> a workload, at the logical, the partitioned or the optimized level.
 
 The idea: lower the step, have XLA partition it or compile it for a target (in a child that starts
-while the step is traced), read and walk what comes out.  A step that calls several jitted functions
-is several programs in sequence (``sequence.py``).
+while the step is traced), read and walk the result.  A step that calls several jitted functions is
+several programs in sequence (``sequence.py``).
 
     workload = capture(request)
 """
@@ -42,7 +42,7 @@ def capture(request: Request) -> Workload:
             "capture covers every rank: omit the option"
         )
     if request.target is not None:
-        target(request.target)  # says what has to be installed
+        target(request.target)  # names what has to be installed
     with whole_tracebacks(), Compilers(request) as compilers:
         try:
             prepared = _prepared(request)
@@ -57,7 +57,7 @@ def capture(request: Request) -> Workload:
 
 
 def capture_recording(prepared: Prepared, recording: Recording, compilers: Compilers) -> Workload:
-    """The workload of what a step does on the host: of one program, or of several in sequence.
+    """The workload of a step's calls on the host: of one program, or of several in sequence.
 
     Raises:
         FlintError: a program cannot be lowered or compiled.
@@ -76,7 +76,7 @@ def _prepared(request: Request) -> Prepared:
 
 
 def _alone(prepared: Prepared, recording: Recording) -> Lowered | None:
-    """The only program that a step calls, with the step's arguments; None where there are more."""
+    """The only program that a step calls, with the step's arguments; None if there are more."""
     if len(recording.calls) != 1:
         return None
     [call] = recording.calls

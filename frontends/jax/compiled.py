@@ -1,9 +1,9 @@
-"""A lowered program, taken as far as the level says: what a compiler's process makes of it.
+"""A lowered program at the requested level, from a compiler's process.
 
 The idea: the logical level reads the lowered program itself; the partitioned one is XLA's
 partitioner's, the optimized one a backend's.  A compiler's process is
-started before the step is traced, and takes one program after another; one that has died of a
-program, or is still at work long after its result is known, is replaced.
+started before the step is traced, and takes one program after another; one that a program has
+ended, or that still works long after its result is known, is replaced.
 
     with Compilers(request) as compilers:
         program = compilers.compiled(lowered)
@@ -39,13 +39,13 @@ from flint.workload.programs import Level
 
 @dataclass(frozen=True, slots=True)
 class CompiledProgram:
-    """What a level makes of a lowered program.
+    """A lowered program at a level.
 
     Attributes:
         module: the records.
         saved: the module's bytes and file suffix.
-        listing: the same for people to read.
-        compiled: the compiler's report, where one has compiled it.
+        listing: the same in readable form.
+        compiled: the compiler's report, if one has compiled it.
     """
 
     module: Module
@@ -55,7 +55,7 @@ class CompiledProgram:
 
 
 class Compilers:
-    """The compiler of a request's level: a process that waits already, or one when it is needed."""
+    """The compiler of a request's level: a waiting process, or one started when needed."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
@@ -75,12 +75,12 @@ class Compilers:
         self.close()
 
     def close(self) -> None:
-        """End the process: what it does after its result is of no use."""
+        """End the process: its work after the result is of no use."""
         self._child = None
         self._stack.close()
 
     def compiled(self, lowered: Lowered) -> CompiledProgram:
-        """What the level makes of a program.
+        """A program at the level.
 
         Raises:
             FlintError: the compiler fails, or goes over a limit.
@@ -92,13 +92,13 @@ class Compilers:
     def walked(
         self, program: CompiledProgram, lowered: Lowered, options: WalkOptions | None = None
     ) -> Walked:
-        """The graph of a program that was compiled; by the request's options without others."""
+        """The graph of a compiled program; with the request's options unless others are given."""
         per_device = self._request.level is not Level.LOGICAL
         found = walk(program.module, lowered.mesh, options or self._request.options.walk)
         return replace(found, per_device=per_device)
 
     def _ready(self) -> Partitioner | Optimizer | None:
-        """The process, or another one in its place."""
+        """The process, or its replacement."""
         if self._child is None or not self._child.waits():
             self.close()
             self._child = self._started()
@@ -140,12 +140,12 @@ def _compiled(
 
 
 def optimized(child: Optimizer, wanted: Compilation, name: str) -> CompiledProgram:
-    """What a backend's compiler makes of a program.
+    """A program as compiled by a backend's compiler.
 
     Args:
         child: the compiler's process.
         wanted: the program.
-        name: what errors call it.
+        name: its name in errors.
 
     Raises:
         FlintError: the compiler fails, or goes over a limit.
@@ -160,7 +160,7 @@ def optimized(child: Optimizer, wanted: Compilation, name: str) -> CompiledProgr
 
 
 def _too_large(compiled: Compiled) -> dict[str, int]:
-    """A warning where the program does not fit the target's memory."""
+    """A warning if the program does not fit the target's memory."""
     report, reason = compiled.report, compiled.too_large
     if not reason:
         needed = report.needed_bytes
@@ -183,7 +183,7 @@ def _added(compiled: Compiled) -> dict[str, int]:
 
 
 def _parts_of_chips(target: str) -> dict[str, int]:
-    """A warning where a device is less than what systems describe."""
+    """A warning if a device is less than the unit that systems describe."""
     devices = table()[target].row.get("devices_per_chip", 1)
     if devices == 1:
         return {}

@@ -1,7 +1,7 @@
-"""What goes wrong while a user's code runs, in one line with the user's own source line.
+"""Errors while a user's code runs, in one line with the user's own source line.
 
-The idea: the user has to look at the innermost line that belongs neither to JAX nor to Flint
-(``user_frame``).
+The idea: the relevant line for the user is the innermost one that belongs neither to JAX nor to
+Flint (``user_frame``).
 
     except Exception as error:
         raise explained(error, "train_step") from error
@@ -12,7 +12,7 @@ from __future__ import annotations
 from flint.capturing.user_frames import one_line, user_frame
 from flint.errors import FlintError, UsageError
 
-#: Exception type -> what it means for a step.
+#: Exception type -> its meaning for a step.
 _MEANINGS = {
     "ConcretizationTypeError": "needs the value of a traced array",
     "TracerBoolConversionError": "branches on the value of a traced array",
@@ -33,12 +33,12 @@ _ADVICE = (
 
 
 def explained(error: BaseException, step: str, doing: str = "be traced") -> FlintError:
-    """The ``FlintError`` for whatever a user's function raised.
+    """The ``FlintError`` for an error of a user's function.
 
     Args:
-        error: what it raised.
-        step: what messages call the function.
-        doing: what it cannot do now.
+        error: the error.
+        step: the function's name in messages.
+        doing: the action that failed.
     """
     if isinstance(error, FlintError):
         return error

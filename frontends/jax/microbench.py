@@ -1,8 +1,8 @@
 """Times of single ops on JAX's default device.
 
 The idea: an op is compiled once and called many times in a row; the device works through the calls
-while the host goes on, so that the time per call is the kernel's wherever that is longer than what
-a call costs the host.  The fastest of a few such rows counts, as the least disturbed.
+while the host continues, so that the time per call is the kernel's if that is longer than the
+host's time for a call.  The fastest of a few such rows counts, as the least disturbed.
 
     device, seconds = time_kernels(benchmarks, repeats=20)
 """
@@ -30,7 +30,7 @@ _ROWS: Final = 3
 
 
 def device() -> str:
-    """What the ops run on."""
+    """The device that the ops run on."""
     found = jax.devices()[0]
     return f"{found.device_kind} ({found.platform})"
 

@@ -1,8 +1,8 @@
-"""The shardings that a program's operands have, and those that it is compiled for.
+"""The shardings of a program's operands, and those that it is compiled for.
 
-The idea: a jitted function is compiled for what it is called with; one whose jit has
-``in_shardings``, or that was lowered and compiled before its call, takes no others.  Where a run
-would stop, the capture does.
+The idea: a jitted function is compiled for its operands' shardings; one whose jit has
+``in_shardings``, or that was lowered and compiled before its call, accepts no others.  The capture
+stops if a run would stop.
 
     where = argument_shardings(recording)           # and, call by call, what each has returned
     lower_call(prepared, call, operand_shardings(prepared, call, where), names)
@@ -35,7 +35,7 @@ AHEAD = (
 
 
 def argument_shardings(recording: Recording) -> dict[Origin, Any]:
-    """Where the step's arguments are; None where they do not say."""
+    """The shardings of the step's arguments; None if they have none."""
     return {
         Origin(-1, number): getattr(leaf, "sharding", None)
         for number, leaf in enumerate(recording.arguments)
@@ -43,10 +43,10 @@ def argument_shardings(recording: Recording) -> dict[Origin, Any]:
 
 
 def operand_shardings(prepared: Prepared, call: Called, where: Mapping[Origin, Any]) -> list[Any]:
-    """Shardings that a call's operands are compiled for; None where the compiler chooses.
+    """Shardings that a call's operands are compiled for; None if the compiler chooses.
 
     Raises:
-        FlintError: an operand has another one than its program was given or compiled for.
+        FlintError: an operand has another sharding than its program was given or compiled for.
     """
     found = []
     for number, operand in enumerate(call.operands):
@@ -86,10 +86,10 @@ def check_chosen(
         call: the call.
         lowered: its program.
         proto: the same, compiled.
-        where: where arrays are.
+        where: shardings of arrays.
 
     Raises:
-        FlintError: it was.
+        FlintError: the program was compiled for other shardings.
     """
     if None not in call.compiled_for or prepared.request.level is Level.LOGICAL:
         return

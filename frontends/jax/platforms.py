@@ -1,8 +1,8 @@
-"""Lowering for one platform, or for another where an op has no form for the first.
+"""Lowering for one platform, or for another if an op has no form for the first.
 
-The idea: what the partitioner does is the same for all, so a program is lowered for the CPU; with
-kernels that only TPUs or only GPUs have, for those.  Where all fail, the first platform's error is
-raised: kernels for one platform fail on others in many ways.  But where a platform has the kernel
+The idea: the partitioner's work is the same for all platforms, so a program is lowered for the CPU;
+with kernels that only TPUs or only GPUs have, for those.  If all fail, the first platform's error
+is raised: kernels for one platform fail on others in many ways.  But if a platform has the kernel
 and cannot split it, that is the error.
 
     module, platform = on_first(("cpu", "tpu", "cuda"), lambda platform: ...)
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-#: JAX's names of those that a program may be lowered for where no target is named.
+#: JAX's names of the platforms that a program may be lowered for if no target is named.
 PLATFORMS = ("cpu", "tpu", "cuda")
 
 #: Part of Pallas's message for a kernel outside of manual computations.
@@ -23,11 +23,11 @@ T = TypeVar("T")
 
 
 def on_first(platforms: Sequence[str], attempt: Callable[[str], T]) -> tuple[T, str]:
-    """What an attempt gives on the first platform that has a form for every op, and which it is.
+    """The result on the first platform that has a form for every op, and the platform.
 
     Raises:
-        Exception: what the first attempt raised, if it was not about the platform, or if all fail;
-            what any raised that has the kernels and cannot split them.
+        Exception: the error of the first attempt, if it was not about the platform, or if all fail;
+            the error of a platform that has the kernels and cannot split them.
     """
     first: Exception | None = None
     for platform in platforms:

@@ -1,6 +1,7 @@
-"""What the parent hands to a compiler's process.
+"""The requests of the parent to a compiler's process.
 
-The idea: this much both sides share.  It imports no jax, which would double the child's start.
+The idea: both sides share only this module.  It does not import jax, which would double the child's
+start.
 
     child.begin(*words_and_module(Compilation(bytecode, shardy=True)))      # parent
     for place, request in compilations(folder):                             # child
@@ -16,12 +17,12 @@ from typing import Any
 
 from flint.host.requests import requests
 
-#: What to do where a compiler's process goes over a limit.
+#: Advice if a compiler's process goes over a limit.
 ADVICE = ", or keep repeated layers in a scan"
 
 
 class Form(StrEnum):
-    """What the bytes of a module are: what JAX has lowered, or a saved program."""
+    """The form of a module's bytes: lowered by JAX, or a saved program."""
 
     LOWERED = "lowered"
     MLIR = "mlir"
@@ -34,15 +35,15 @@ class Compilation:
     """A global program to partition or to compile.
 
     Attributes:
-        module: MLIR bytecode, or what ``form`` says.
-        shardy: whether it is annotated for Shardy, as JAX does by default (else GSPMD).
+        module: MLIR bytecode, or the form in ``form``.
+        shardy: whether it is annotated for Shardy, as JAX does by default (otherwise GSPMD).
         inputs_free, outputs_free: parameters and results whose sharding XLA may choose.
         by_batch: custom calls of which each device can do its part of the batch.
         parameters: of the entry function.
         options: the compiler's own, name -> value.
-        form: what ``module`` is; of a saved program the child finds out what else is said here.
-        per_device: of a saved program for one of so many devices, how many; 1 where it is global.
-        replicas: how many times all of that runs side by side.
+        form: the form of ``module``; for a saved program the child finds the other attributes.
+        per_device: for a saved program of one device, the number of devices; 1 if it is global.
+        replicas: number of copies of all of that, in parallel.
         donors: of a saved program, arguments whose buffers its results may take.
     """
 

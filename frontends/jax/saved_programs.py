@@ -1,8 +1,8 @@
-"""A saved program at the optimized level: what a GPU's or TPU's own compiler makes of it.
+"""A saved program at the optimized level, from a GPU's or TPU's own compiler.
 
-The idea: the file has been read into records, which say for how many devices it is and whether it
-is global or per device; the compiler's process gets its bytes as they are and brings them into the
-form that JAX's lowered programs have (``compile/saved_module.py``).
+The idea: the file has been read into records, which give its number of devices and whether it is
+global or per device; the compiler's process gets its bytes unchanged and converts them into the
+form of JAX's lowered programs (``compile/saved_module.py``).
 
     program = compiled(content, module, (64, 8), "h100", {})
     program.module, program.compiled
@@ -81,10 +81,10 @@ def compiled(
 
 
 def check(module: Module, name: str) -> None:
-    """That a program is one that a compiler can take further.
+    """Check that a compiler can process a program further.
 
     Raises:
-        UsageError: it is not.
+        UsageError: it cannot.
     """
     if module.optimized or module.scheduled:
         raise UsageError(f"{name} is already compiled; omit --level and --target")

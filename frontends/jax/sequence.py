@@ -1,9 +1,9 @@
 """A step that calls several programs -> a workload with them in sequence.
 
 The idea: each call is lowered with the shardings that its operands really have, those of the step's
-arguments and of what the programs before it returned, and compiled on its own; a program that is
-called twice is compiled once.  What the compiler has chosen for its results is what the next call
-gets, as in a run.
+arguments and of what the programs before it returned, and compiled separately; a program that is
+called twice is compiled once.  The next call gets the placement that the compiler has chosen for
+the results, as in a run.
 
     capture_sequence(prepared, recording, compilers)
 """
@@ -40,7 +40,7 @@ from flint.workload.compiler_report import CompilerReport
 from flint.workload.programs import Call, HostRead, Level, ProgramInput
 from flint.workload.workload import Workload
 
-#: What cannot stand in a file's name, and the longest name.
+#: Characters that are not allowed in a file's name, and the longest name.
 _UNNAMEABLE = re.compile(r"[^A-Za-z0-9_.-]")
 _LONGEST = 60
 OF_PARTS_OF_AXES = (
@@ -52,7 +52,7 @@ OF_PARTS_OF_AXES = (
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """A compiled call: its program, its graph, and where its results lie."""
+    """A compiled call: its program, its graph, and the placement of its results."""
 
     program: CompiledProgram
     walked: Walked
@@ -60,12 +60,12 @@ class _Made:
 
 
 def capture_sequence(prepared: Prepared, recording: Recording, compilers: Compilers) -> Workload:
-    """The workload of what a step does on the host.
+    """The workload of a step's calls on the host.
 
     Args:
         prepared: the step.
-        recording: what it does.
-        compilers: make programs of lowered calls.
+        recording: its calls.
+        compilers: compile lowered calls.
 
     Raises:
         FlintError: a call cannot be lowered or compiled, or would fail in a run.
@@ -149,12 +149,12 @@ def capture_sequence(prepared: Prepared, recording: Recording, compilers: Compil
 def result_shardings(
     prepared: Prepared, call: Called, given: Sequence[Any], compilers: Compilers
 ) -> Sequence[Any]:
-    """Where XLA leaves the results of a call; None where it does not say.
+    """The placement of a call's results by XLA; None if it is not stated.
 
     Args:
         prepared: the step.
         call: the call.
-        given: shardings of its operands, None for what may be moved.
+        given: shardings of its operands, None for those that may be moved.
         compilers: compile it.
     """
     lowered = lower_call(prepared, call, given, [""] * len(call.operands))
@@ -162,7 +162,7 @@ def result_shardings(
 
 
 class _StepInputs:
-    """The inputs of the step: its arguments, and values that the host hands to programs."""
+    """The inputs of the step: its arguments, and values that the host passes to programs."""
 
     def __init__(self, recording: Recording) -> None:
         self._found: dict[int, ProgramInput] = {}
@@ -170,7 +170,7 @@ class _StepInputs:
         self._constants: list[ProgramInput] = []
 
     def of(self, origin: Origin | None, item: ProgramInput) -> Origin:
-        """Where an operand comes from; ``item`` is what the program says of it."""
+        """The origin of an operand; ``item`` is the program's description of it."""
         if origin is None:
             return self.constant(item)
         if origin.program < 0:
@@ -178,7 +178,7 @@ class _StepInputs:
         return origin
 
     def constant(self, item: ProgramInput) -> Origin:
-        """An operand that the host has at hand."""
+        """An operand whose value the host has."""
         self._constants.append(replace(item, role="constant", donated=-1))
         return Origin(-1, len(self._names) + len(self._constants) - 1)
 
@@ -224,7 +224,7 @@ def _names(recording: Recording, call: Called) -> list[str]:
 
 
 def _held(calls: Sequence[Called], number: int) -> tuple[Origin, ...]:
-    """What earlier programs returned and is in memory until this one ends."""
+    """Results of earlier programs that are in memory until this one ends."""
     call = calls[number]
     gone = {origin for earlier in calls[:number] for origin in earlier.gone}
     gone -= {item.origin for item in call.operands if item.origin is not None}
@@ -262,7 +262,7 @@ def _remarks(recording: Recording) -> dict[str, int]:
 
 
 def _report(reports: Sequence[CompilerReport | None]) -> CompilerReport | None:
-    """What the compiler says of all calls: costs added up, memory of what needs most."""
+    """The compiler's report on all calls: costs added up, memory of the largest."""
     known = [report for report in reports if report is not None]
     if not known:
         return None

@@ -1,9 +1,9 @@
 """The process that reads a saved program: ``python -m flint.frontends.saved.child``.
 
 The idea: on a damaged or malicious file MLIR and XLA abort, overflow their stack, take all memory
-or never return, so they run where that ends in one line.  The arguments are what the process may
-take, seconds of processor time and bytes of memory, and its folder.  The result is the records in a
-file, or the error that reading raised.
+or never return, so they run in a process where that results in a one-line error.  The arguments are
+the limits of the process, seconds of processor time and bytes of memory, and its folder.  The
+result is the records in a file, or the error that reading raised.
 """
 
 from __future__ import annotations
@@ -47,5 +47,5 @@ def main(seconds: int, memory: int, folder: Path) -> None:
 if __name__ == "__main__":
     end_with_parent()
     main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
-    # Taking down what was parsed takes longer than all else at the end.
+    # Freeing the parsed data takes longer than everything else at the end.
     os._exit(0)

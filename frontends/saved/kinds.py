@@ -1,6 +1,6 @@
-"""What a file is, by its content: programs in every form that frameworks and XLA write, and others.
+"""The kind of a file, by its content: programs in every form of frameworks and XLA, and others.
 
-The idea: a file's first bytes show what it is, whatever its name.
+The idea: a file's first bytes show its kind, whatever its name.
 
     detect(b"HloModule m")               # Kind.HLO_TEXT
     detect(b"\x1f\x8b...")               # Kind.GZIP: unpack it, and look again
@@ -18,7 +18,7 @@ _SNIFFED = 1 << 16
 
 
 class Kind(Enum):
-    """What a file is; the value is how messages call it."""
+    """The kind of a file; the value is its name in messages."""
 
     MLIR_BYTECODE = "MLIR bytecode"
     VHLO = "a StableHLO portable artifact"
@@ -51,7 +51,7 @@ _PROGRAMS = frozenset({
     Kind.HLO_TEXT,
 })  # fmt: skip
 
-#: What to do with files that hold no program.
+#: Advice about files that contain no program.
 _ADVICE: dict[Kind, str] = {
     Kind.CHROME_TRACE: "it records a run and holds no program; `flint validate` compares with it",
     Kind.PYTORCH_ET: "it records a run and holds no program; `flint validate` compares with it",
@@ -82,7 +82,7 @@ _PYTHON = re.compile(r"^(?:import \w|from [\w.]+ import |def \w+\(|@\w)", re.MUL
 
 
 def detect(data: bytes) -> Kind:
-    """What ``data`` is, by its content alone.  Nothing is parsed; a cut file keeps its kind."""
+    """The kind of ``data``, by its content alone, without parsing; a truncated file keeps it."""
     if not data:
         return Kind.EMPTY
     if data[:4] == _MLIR_MAGIC:
@@ -100,19 +100,19 @@ def detect(data: bytes) -> Kind:
 
 
 def advice(kind: Kind) -> str:
-    """What to do with a file that holds no program."""
+    """Advice about a file that contains no program."""
     return _ADVICE.get(kind, f"expected {_WANTED}")
 
 
 def _text_start(data: bytes) -> str | None:
-    """The first part of ``data`` as text; None when it is none."""
+    """The first part of ``data`` as text; None if it is not text."""
     start = data[:_SNIFFED]
     if b"\x00" in start:
         return None
     try:
         return start.decode("utf-8")
     except UnicodeDecodeError as error:
-        # A character cut at the end of the part is no reason; anything else is.
+        # A truncated character at the end is not an error; anything else is.
         return start[: error.start].decode() if error.start > len(start) - 4 else None
 
 

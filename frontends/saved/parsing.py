@@ -1,8 +1,8 @@
 """Saved programs -> op records: StableHLO and HLO in every form that frameworks and XLA write.
 
-The idea: gzip is unpacked, the content shows what it is, and each form has a reader; for a file of
-another form the error names what it is.  MLIR and XLA may end this process on a damaged file:
-``reading.py`` has them run in another one.
+The idea: gzip is unpacked, the content shows the kind, and each form has a reader; for a file of
+another kind the error names the kind.  MLIR and XLA may end this process on a damaged file:
+``reading.py`` runs them in another one.
 
     parse(data, "model.mlirbc")          # MLIR bytecode, MLIR text, a portable artifact (VHLO),
     parse(data, "step.hlo.pb.gz")        # HloProto, HloModuleProto, HLO text
@@ -15,7 +15,7 @@ from flint.frontends.saved.kinds import Kind, advice, detect
 from flint.host.packed_files import unpacked
 from flint.stablehlo.read.records import Module
 
-#: More bytes than gzip data may become.
+#: The limit of unpacked gzip data, bytes.
 MAX_BYTES = 8 << 30
 
 
@@ -30,9 +30,9 @@ def parse(
 
     Args:
         data: a file's content, possibly gzipped (twice at most).
-        name: what errors call it.
+        name: its name in errors.
         entry: function to start from, for MLIR modules; default ``main``, else the only public one.
-        limit: bytes that gzip data may become.
+        limit: the most bytes of unpacked gzip data.
         advice: what to do about more, as the end of a sentence.
 
     Raises:
@@ -51,7 +51,7 @@ def parse(
     except RecursionError:
         raise FlintError(f"{name}: types, attributes or regions are nested too deeply") from None
     except RuntimeError as error:
-        if "str_from_cstr_and_size" not in str(error):  # the same, where the bindings say it
+        if "str_from_cstr_and_size" not in str(error):  # the same error from the bindings
             raise
         raise FlintError(f"{name}: damaged: a string in it is not UTF-8") from None
 

@@ -1,8 +1,8 @@
 """Reading a saved program, in a process of its own unless the user vouches for the file.
 
-The idea: the parsers of MLIR and XLA are made for what compilers write; on another file they may
+The idea: the parsers of MLIR and XLA are made for the output of compilers; on another file they may
 abort, overflow their stack, or take all memory or time.  In their own process (``child.py``) that
-ends in one line that says what happened; the records come back as bytes.
+results in a one-line error; the records come back as bytes.
 
     with begin(read_once(Path("model.mlirbc"), MEMORY_LIMIT)) as records:
         module = records()
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 #: (measured: 1.4 s per MB of bytecode, a tenth of that for text).
 START_SECONDS = 8
 BYTES_PER_SECOND = 100_000
-#: By the clock it may take this much longer: the machine may be busy with other work.
+#: Factor for the wall time, because the machine may be busy with other work.
 _BUSY = 30
 
 _CHILD = "flint.frontends.saved.child"
@@ -53,11 +53,11 @@ def begin(
     Args:
         content: of the file; its name does not matter.
         entry: function to start from, for MLIR modules; default ``main``, else the only public one.
-        trusted: read it in this process, which a file that no compiler wrote may then end.
+        trusted: read it in this process, which a file not written by a compiler may then end.
         memory_limit: bytes of memory that reading may take.
 
     Yields:
-        What waits for the records and gives them.
+        A function that waits for the records and returns them.
 
     Raises:
         UsageError: an entry for an HLO module, which has exactly one.
@@ -95,7 +95,7 @@ def _read_here(data: bytes, name: str, entry: str | None) -> Module:
 
 
 def _records(child: ModuleProcess, name: str, seconds: int, memory: int) -> Module:
-    """What the process that reads makes of the file, once it has ended."""
+    """The result of the reading process, once it has ended."""
     from flint.stablehlo.packed.packing import unpacked
 
     while not child.ended():

@@ -165,8 +165,7 @@ def workload_of(
 
 
 def prepare(level: Level = Level.PARTITIONED) -> None:
-    """Import the modules that every child needs once, because this takes longer than recording a
-    small step.
+    """Import once what every child needs, which takes longer than recording a small step.
 
     Args:
         level: at the optimized one, children compile.

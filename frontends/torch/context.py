@@ -1,5 +1,4 @@
-"""The knowledge and assumptions of the capture in this process, in one object for all modes and
-shims.
+"""The knowledge and assumptions of the capture in this process, for all modes and shims.
 
 capture().assume("a value is read at train.py:7: assumed to be 1.0")
 """

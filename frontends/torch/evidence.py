@@ -1,5 +1,4 @@
-"""Evidence of differences among ranks (answers to comparisons, shard sizes, groups, stages), in one
-form.
+"""Evidence of differences among ranks, in one form: comparisons, shard sizes, groups, stages.
 
 The idea: each piece of evidence gives every rank a number, its kind, equal for ranks that it does
 not distinguish.  A program asks the same question many times: each piece of evidence is kept once,

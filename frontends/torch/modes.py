@@ -23,9 +23,7 @@ _traced = False
 
 
 def let_code_be_traced() -> None:
-    """From now on PyTorch compiles code also under modes of this module, where it would leave it
-    eager.
-    """
+    """Make PyTorch compile code also under modes of this module, from now on."""
     global _traced
     _traced = True
 

@@ -112,9 +112,7 @@ class _Session:
 
     @contextlib.contextmanager
     def _cluster(self, peers: stage_shapes.Peers) -> Iterator[tuple[Any, Seen]]:
-        """This process as a rank of a cluster, under fake tensors: the mesh, and the observers of
-        ops.
-        """
+        """This process as a rank of a cluster, under fake tensors: its mesh and observers."""
         known = Capture(
             self.shape,
             self.per_host,

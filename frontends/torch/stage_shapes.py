@@ -118,9 +118,7 @@ class Peers:
         self.known.update(answer["known"])
 
     def _told(self, key: str, what: Any) -> None:
-        """Note a message of this rank; if it was requested, return it, and continue on a further
-        request.
-        """
+        """Note a message of this rank; if requested, answer, and continue on a further request."""
         self.known[key] = what
         if key != self._wanted:
             return

@@ -1,1 +1,1 @@
-"""The devices of a cluster that is not there: hosts, slices, kinds, places in a torus."""
+"""The devices of an absent cluster: hosts, slices, kinds, places in a torus."""

@@ -1,7 +1,7 @@
-"""Where each device of a cluster stands: its host, its slice, its place in the torus.
+"""The place of each device in a cluster: its host, its slice, its place in the torus.
 
 The idea: devices are numbered host by host, and hosts slice by slice, as ``jax.devices()`` lists
-them.  So each question has an answer by arithmetic, for a million devices as for eight.
+them.  So each question is answered by arithmetic, for a million devices as for eight.
 
     layout = layout_of(512, "tpu-v5p", hosts=None, slices=2)
     layout.host_of(300), layout.slice_of(300), layout.coords_of(300)       # 75, 1, (2, 0, 2)
@@ -17,7 +17,7 @@ from flint.host.readable import counted
 
 #: Chips of a TPU host, along the torus' dims.
 _TPU_HOST = (2, 2, 1)
-#: Devices of a host where no kind of device is named.
+#: Devices of a host if no kind of device is named.
 _PER_HOST = 8
 
 
@@ -26,16 +26,16 @@ class Layout:
     """A cluster.
 
     Attributes:
-        devices: how many.
-        hosts: how many of them; each has a process of its own.
-        slices: how many parts with a fast network of their own; None: as the program asks.
+        devices: number of devices.
+        hosts: number of hosts; each has one process.
+        slices: number of parts with a separate fast network; None: as the program asks.
         platform: JAX's name of it: "cpu", "gpu" or "tpu".
-        kind: what a device calls its kind.
-        memory: bytes of a device; None where no kind of device is named.
+        kind: the device's name of its kind.
+        memory: bytes of a device; None if no kind of device is named.
         shape: chips of a slice along the dims of its torus; empty for GPUs.
         cores: devices of a chip.
         target: the kind of device, a name of ``flint targets``.
-        capability: compute capability of a GPU of NVIDIA's, major and minor.
+        capability: compute capability of an NVIDIA GPU, major and minor.
     """
 
     devices: int
@@ -71,7 +71,7 @@ class Layout:
         return min(device // (self.devices // slices), slices - 1)
 
     def core_of(self, device: int) -> int:
-        """Which of its chip's devices it is."""
+        """The index of the device within its chip."""
         return device % self.cores
 
     def coords_of(self, device: int) -> tuple[int, int, int]:
@@ -111,7 +111,7 @@ def layout_of(
 
     Raises:
         UsageError: devices that do not divide into hosts or slices, or a TPU slice of a size that
-            there is not.
+            does not exist.
     """
     if target is None:
         return Layout(devices=devices, hosts=hosts or _hosts(devices, _PER_HOST), slices=slices)
@@ -150,5 +150,5 @@ def layout_of(
 
 
 def _hosts(devices: int, per_host: int) -> int:
-    """Hosts of that many devices each, or one where they do not divide."""
+    """Hosts of that many devices each, or one host if they do not divide."""
     return devices // per_host if devices % per_host == 0 else 1

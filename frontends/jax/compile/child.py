@@ -1,13 +1,14 @@
 """The child process that compiles for a target: ``python -m flint.frontends.jax.compile.child``.
 
 The idea: XLA and its plugins can abort or hang, so they run where they can be stopped.  The
-arguments are target, mesh and the folder for requests.  The devices are made while the parent still
-traces; then it waits for them.  The results are the compiled module, its text and, written last,
-the compiler's report.
+arguments are target, mesh and the folder for requests.  The devices are created while the parent
+still traces; then the child waits for requests.  The results are the compiled module, its text and,
+written last, the compiler's report.
 
 libtpu refuses a program that does not fit the memory of its chip, after it has optimised it; then
-the result is the module that it dumped, and its words.  XLA's GPU compiler cannot try out tiles of
-Triton products without a GPU, and finds none that fit some; then products are library calls.
+the result is the module that it dumped, and its message.  XLA's GPU compiler cannot try out tiles
+of Triton products without a GPU, and finds no fitting ones for some; then products are library
+calls.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ from flint.host.requests import REASON
 #: Names of the result's files.
 MODULE, TEXT, REPORT = "module.pb", "module.hlo", "report.json"
 
-#: Folder in the folder for what the compiler dumps.
+#: Subfolder for the compiler's dumps.
 DUMP = "dump"
-#: What XLA's message for a program that does not fit begins with.
+#: The beginning of XLA's message for a program that does not fit.
 _NO_MEMORY = "RESOURCE_EXHAUSTED"
 
-#: Part of XLA's message where it has found no tiles for a Triton product.
+#: Part of XLA's message when it has found no tiles for a Triton product.
 _NO_TILES = "Couldn't find output tile sizes"
-#: The option without which products are library calls, and who decides on it.
+#: The option without which products are library calls, and its source.
 _TRITON = "xla_gpu_enable_triton_gemm"
 
-#: TPUs take more parameters than this as one tuple, as JAX has it.
+#: TPUs take more parameters than this as one tuple, as in JAX.
 _MANY_PARAMETERS = 2000
 
 
@@ -72,7 +73,7 @@ def main(name: str, mesh: str, folder: Path) -> None:
 
 
 def _lowered(request: Compilation) -> Compilation | None:
-    """A request as for a program that JAX has lowered; None, with a reason on stderr, for none."""
+    """A request as for a program lowered by JAX; None, with a reason on stderr, on failure."""
     if request.form is Form.LOWERED:
         return request
     from flint.frontends.jax.compile.saved_module import lowered  # captures start without it

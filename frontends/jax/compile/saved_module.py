@@ -1,9 +1,9 @@
 """A saved program in the form in which a backend's compiler takes what JAX lowers.
 
-The idea: a compiler wants the global program and partitions it itself.  A saved module that is
-annotated with shardings is that.  One that is per device already, with its collectives written out,
-becomes the body of a computation over all devices that is manual (``shard_map``): of each argument
-the devices hold their parts along the first dim, and the partitioner leaves the body as it is.
+The idea: a compiler needs the global program and partitions it itself.  A saved module that is
+annotated with shardings has this form.  One that is already per device, with its collectives
+written out, becomes the body of a manual computation over all devices (``shard_map``): the devices
+hold parts of each argument along the first dim, and the partitioner leaves the body unchanged.
 
     main(x: 4x2) per device of 8   ->   main(x: 32x2) { sdy.manual_computation(x) { program(x) } }
 
@@ -34,10 +34,10 @@ _MESH, _PROGRAM = "flint_devices", "flint_program"
 
 
 def lowered(request: Compilation) -> Compilation:
-    """A request for a saved module as one for a program that JAX has lowered.
+    """A request for a saved module in the form of one for a program that JAX has lowered.
 
     Args:
-        request: its module in the form that ``form`` says, a saved one.
+        request: its module in the form of ``form``, a saved one.
 
     Raises:
         FlintError: XLA does not turn the HLO into StableHLO, or the module has no ``main``.
@@ -93,7 +93,7 @@ def _write_groups_out(module: pb.HloModuleProto, devices: int) -> None:
 
 
 def _without_copies(module: Any) -> None:
-    """Take out copies, which only name a value before a backend has chosen layouts."""
+    """Remove copies, which only name a value before a backend has chosen layouts."""
     copies: list[Any] = []
 
     def collect(op: Any) -> Any:
@@ -108,7 +108,7 @@ def _without_copies(module: Any) -> None:
 
 
 def _donate(module: Any, numbers: Sequence[int]) -> None:
-    """Say on arguments of ``main`` that their buffers may be taken, where nothing says it."""
+    """Mark arguments of ``main`` as donors of their buffers, if they have no such mark."""
     main: Any = ir.SymbolTable(module.operation)["main"]
     count = len(ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value).inputs)
     given = ir.ArrayAttr(main.attributes["arg_attrs"]) if "arg_attrs" in main.attributes else None
@@ -125,7 +125,7 @@ def _pairs(item: Any) -> dict[str, Any]:
 
 
 def _without_shardings(module: Any) -> None:
-    """Take away what ops say of shardings: the partitioner is through with the program."""
+    """Remove the shardings of ops: the program has already been partitioned."""
 
     def strip(op: Any) -> Any:
         for name in _SHARDINGS:
@@ -189,7 +189,7 @@ def _make_manual(module: Any, devices: int) -> None:
 
 
 def _kept(main: Any, key: str, count: int) -> list[str]:
-    """What is said of each argument but for its sharding, as text."""
+    """The attributes of each argument except its sharding, as text."""
     if key not in main.attributes:
         return [""] * count
     found = []
@@ -202,7 +202,7 @@ def _kept(main: Any, key: str, count: int) -> list[str]:
 
 
 def _over_all(kind: Any, devices: int) -> str:
-    """The type of what all devices hold together: their parts along the first dim."""
+    """The type of the parts of all devices together, along the first dim."""
     if not kind.shape:
         return str(kind)
     first, *rest = kind.shape

@@ -1,8 +1,8 @@
 """XLA's GPU and TPU compilers in a child process, from the parent's side.
 
 The idea: the compilers need no accelerator, only a description of one; the child
-(``child.py``) makes as many devices as the mesh has and compiles for them.  What it hands
-back is the program that would run, with its schedule, and the compiler's own figures.
+(``child.py``) makes as many devices as the mesh has and compiles for them.  It returns the program
+that would run, with its schedule, and the compiler's own figures.
 
     with Optimizer("h100", (64, 8), Limits(1800, 2**35)) as optimizer:
         compiled = optimizer.run(Compilation(bytecode, parameters=12))
@@ -39,10 +39,10 @@ class Compiled:
 
     Attributes:
         module: an ``HloModuleProto``.
-        text: the same as HLO text; empty where the compiler gives none.
+        text: the same as HLO text; empty if the compiler gives none.
         report: the compiler's own figures.
-        too_large: the compiler's words when the program does not fit the target's memory.
-        added: compiler options without which it would not compile the program.
+        too_large: the compiler's message if the program does not fit the target's memory.
+        added: compiler options without which the program would not compile.
     """
 
     module: bytes
@@ -58,8 +58,8 @@ class Optimizer(ModuleProcess):
     Args:
         target: name of a target that can be compiled for here.
         shape: of the mesh.
-        limits: what the child may take.
-        answer: what ops with a partitioning rule in Python say, asked while it works.
+        limits: the limits of the child.
+        answer: answers for ops with a partitioning rule in Python, called while it works.
 
     Raises:
         UsageError: the target has no slice of that many devices.
@@ -98,7 +98,8 @@ class Optimizer(ModuleProcess):
             request: the global program, lowered for the target's platform.
 
         Raises:
-            UsageError: an option that the compiler does not know, or a value that it does not take.
+            UsageError: an option that the compiler does not know, or a value that it does not
+                accept.
             FlintError: the compiler failed, or went over a limit.
         """
         self.begin(*words_and_module(request))

@@ -1,1 +1,1 @@
-"""What a step does on the host: which compiled programs it calls, and which values it reads."""
+"""The host side of a step: the compiled programs that it calls, and the values that it reads."""

@@ -1,8 +1,8 @@
 """A step as the host runs it: the programs that it calls, in order.
 
 The idea: a jitted function is one program; a function that calls several, and computes and reads
-values in between, is a sequence of them.  Where a value comes from is a number, so that nothing
-keeps the values themselves.
+values in between, is a sequence of them.  The origin of a value is a number, so that the values
+themselves are not kept.
 
     gradient(p, x) -> momentum(p, m, g)       g is Origin(program=0, number=0)
 """
@@ -22,7 +22,7 @@ class Operand:
 
     Attributes:
         aval: JAX's type of it.
-        origin: where it comes from; None for a value that the host has at hand.
+        origin: where it comes from; None for a value that the host has.
     """
 
     aval: Any
@@ -48,17 +48,17 @@ class Called:
     """One call of a compiled program.
 
     Attributes:
-        name: of the jitted function, or of the op where nothing was jitted.
+        name: of the jitted function, or of the op if nothing was jitted.
         parameters: of JAX's ``jit`` primitive: jaxpr, shardings, donation, compiler options.
-        operands: what it is called with.
+        operands: the operands of the call.
         jitted: whether the user's code, or a library's, jitted it.
         path: scopes and transformations around the call, as JAX writes them.
         file, line: of the user's code that calls it.
-        compiled_for: of each operand the sharding that it was compiled for before the call, or
-            the origin of an array that has it, None where the compiler chose; empty where it is
-            compiled for what it is called with.
-        reads: what the host reads before the next call.
-        gone: what nobody holds any more when the next program is called.
+        compiled_for: for each operand the sharding that it was compiled for before the call, or the
+            origin of an array that has it, None if the compiler chose; empty if it is compiled for
+            its operands at the call.
+        reads: the host's reads before the next call.
+        gone: arrays that are no longer held when the next program is called.
     """
 
     name: str
@@ -74,25 +74,25 @@ class Called:
 
     @property
     def results(self) -> int:
-        """How many arrays it returns."""
+        """The number of arrays that it returns."""
         return len(self.parameters["jaxpr"].out_avals)
 
     @property
     def donated(self) -> tuple[bool, ...]:
-        """Which operands' buffers it may reuse."""
+        """The operands whose buffers it may reuse."""
         return tuple(self.parameters["donated_invars"])
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What a step did.
+    """The host side of one step.
 
     Attributes:
-        calls: in order.
-        names: of the step's arguments, in the order of their numbers.
+        calls: the calls in order.
+        names: names of the step's arguments, in the order of their numbers.
         arguments: the step's arguments, abstract.
-        outputs: what it returned, of what programs and arguments hold.
-        warnings: values that were assumed, text -> count.
+        outputs: its results among the arrays of programs and arguments.
+        warnings: assumed values, text -> count.
     """
 
     calls: tuple[Called, ...]
@@ -103,5 +103,5 @@ class Recording:
 
     @property
     def jitted(self) -> bool:
-        """Whether anything that it called was jitted by the user's code."""
+        """Whether the user's code jitted any of the called functions."""
         return any(call.jitted for call in self.calls)

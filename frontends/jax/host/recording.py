@@ -2,9 +2,9 @@
 
 The idea: the step is called with arrays that have no values
 (``internals/host_evaluation.py``).  Each jitted function that it calls, and each op outside of one,
-becomes a ``Called`` with all that JAX would compile it with: donation, shardings, static arguments
-and compiler options are those of a real call, whoever wraps the jit.  Reading a value follows a
-policy (``values.py``).
+becomes a ``Called`` with everything that JAX would compile it with: donation, shardings, static
+arguments and compiler options are those of a real call, also if a library wraps the jit.  Reading a
+value follows a policy (``values.py``).
 
     recording = record(step, args, kwargs, jax.tree_util.keystr)
     [call.name for call in recording.calls]        # ["gradient", "momentum"]
@@ -31,20 +31,20 @@ from flint.frontends.jax.internals.traced_calls import jitted_sources
 from flint.launching.unknown import Unknown
 from flint.passes.in_sequence import Origin
 
-#: Where JAX's own jitted functions stand, which are ops to a user.
+#: The modules of JAX's own jitted functions, which are ops for a user.
 _JAX = os.path.dirname(jax.__file__) + os.sep
-#: But for the function around what a user maps over devices; the second in jax 0.8.
+#: Except the function around code that a user maps over devices; the second in jax 0.8.
 _OF_PMAP = (f"{os.sep}pmap.py:", "call_wrapped at ")
 OF_CONSTANTS = (
     "ops on constants outside of the step's jitted functions: computed in the capture and left "
     "out; in a run each is a small program"
 )
-#: A step that calls more programs than this does so in a loop that the capture does not see.
+#: A step that calls more programs than this has a loop that the capture does not see.
 MAX_CALLS = 10_000
 
 
 class NothingJittedError(Exception):
-    """A function failed; nothing says that it calls jitted functions."""
+    """A function failed, and there is no sign that it calls jitted functions."""
 
 
 def record(
@@ -53,7 +53,7 @@ def record(
     kwargs: Mapping[str, Any],
     name_of: Callable[[Any], str],
 ) -> Recording:
-    """What a function does when it is called.
+    """The host side of a function's call.
 
     Args:
         function: a step.
@@ -61,7 +61,7 @@ def record(
         name_of: the name of a leaf of both by its keys, as of ``jax.tree_util``.
 
     Raises:
-        NothingJittedError: it fails before it has called anything that was jitted.
+        NothingJittedError: it fails before it has called any jitted function.
         FlintError: it reads a value that cannot be assumed, or an array that it has donated.
     """
     host = Recorder()
@@ -122,8 +122,8 @@ class Recorder:
 
     Args:
         most: calls.
-        host: whose the arrays are that calls return; None: the recorder's.
-        unknown: what is told of values that nobody knows; None: the usual.
+        host: the host of the arrays that calls return; None: the recorder.
+        unknown: the values given for unknown ones; None: the usual ones.
     """
 
     def __init__(
@@ -176,11 +176,11 @@ class Recorder:
         return results
 
     def waits(self, array: HostArray) -> tuple[str, int]:
-        """Take note that the host waits for an array; the user's line."""
+        """Note that the host waits for an array; returns the user's line."""
         file, line = running_line()
         self._check_held(array)
         if array.origin.program >= 0 and array.origin not in self._read:
-            self._read.add(array.origin)  # JAX keeps what it has fetched
+            self._read.add(array.origin)  # JAX keeps fetched values
             self.calls[-1].reads.append(ReadValue(array.origin, file, line))
         return file, line
 
@@ -195,17 +195,17 @@ class Recorder:
 
     @property
     def warnings(self) -> dict[str, int]:
-        """What was remarked, text -> count."""
+        """The remarks, text -> count."""
         return {
             text.format(named_lines(places)): places.total()
             for text, places in self._remarks.items()
         }
 
     def remark(self, text: str, place: str = "") -> None:
-        """Take note of something that was assumed.
+        """Note an assumption.
 
         Args:
-            text: of the warning, with {} where it names lines.
+            text: text of the warning, with {} in the place of its lines.
             place: the line.
         """
         self._remarks[text][place] += 1

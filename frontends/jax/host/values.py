@@ -28,20 +28,20 @@ _MOST = 1 << 20
 
 
 class UnknownIntegerError(FlintError):
-    """A whole number is read that is not known."""
+    """An unknown whole number is read."""
 
 
 def assumed(
     aval: Any, kind: str, where: str, finite: bool, unknown: Unknown, frame: FrameType | None
 ) -> tuple[Any, str]:
-    """What a value is taken to be, and the warning that says so ("" without one).
+    """The assumed value, and its warning ("" if there is none).
 
     Args:
         aval: JAX's type of the array.
         kind: as for ``Host.read``.
-        where: the line that reads it.  A warning has {} in its place.
-        finite: whether it says that numbers are finite.
-        unknown: what floats and answers to questions are.
+        where: the line of the read.  A warning has {} in its place.
+        finite: whether it states that numbers are finite.
+        unknown: the values of floats and of answers to questions.
         frame: of the user's code that reads it.
 
     Raises:
@@ -74,7 +74,7 @@ def assumed(
 
 
 def says_finite(op: str, operands: list[bool]) -> bool:
-    """Whether a result says that numbers are finite: ``isfinite``, and all of it."""
+    """Whether a result states that numbers are finite: ``isfinite``, and its reduction with all."""
     if op in ("isfinite", "is_finite"):
         return True
     kept = op in ("all", "reduce_and", "_reduce_all", "and", "logical_and", "bitwise_and")

@@ -1,9 +1,9 @@
-"""Lowering for devices that are not there, where JAX asks for real ones.
+"""Lowering for absent devices, where JAX asks for real ones.
 
 The idea: for an abstract mesh JAX refuses to lower calls of Python (``host_calls.py``) and ops with
 a partitioning rule in Python (``partitioning_rules.py``).  It has a set of the ops that need
-devices, a table of lowering rules and a few functions that look at devices; all are replaced while
-a step is lowered.
+devices, a table of lowering rules and a few functions that use devices; all are replaced while a
+step is lowered.
 
     with abstract_devices(mesh, (9, 0)):
         lowered = traced.lower(lowering_platforms=("cuda",))
@@ -21,17 +21,17 @@ from jax.sharding import AbstractMesh
 
 from flint.frontends.jax.internals import host_calls, partitioning_rules
 
-#: Module, name of a function in it, the function that takes its place.
+#: Module, name of a function in it, its replacement.
 Replacement = tuple[Any, str, Callable[..., Any]]
 
 
 @contextmanager
 def abstract_devices(mesh: AbstractMesh | None, capability: tuple[int, int]) -> Iterator[None]:
-    """Let steps be lowered for an abstract mesh and for any platform.
+    """Make lowering for an abstract mesh and for any platform possible.
 
     Args:
-        mesh: what the step is lowered for; None where nobody will partition it: ops with a
-            partitioning rule are then written out as what one device would run.
+        mesh: the mesh that the step is lowered for; None if it will not be partitioned: ops with a
+            partitioning rule are then written out as one device would run them.
         capability: compute capability of the GPUs, major and minor.
     """
     partitioning_rules.forget()
@@ -62,7 +62,7 @@ def _put(functions: Iterable[Replacement]) -> None:
 
 
 def _clear_caches() -> None:
-    """Have JAX lower programs again: what it remembers of them holds in or out of here only."""
+    """Make JAX lower programs again: its caches are valid only inside or only outside."""
     caches: tuple[Any, ...] = (
         pjit._pjit_lower,
         pxla._cached_lowering_to_hlo,

@@ -22,11 +22,11 @@ def is_inexact(aval: Any) -> bool:
 
 
 def aval_on(aval: Any, shape: Sequence[int], sharding: Any) -> Any:
-    """JAX's type of an array of another shape on devices: where axes are explicit it says how."""
+    """JAX's type of an array of another shape on devices, with the sharding for explicit axes."""
     return _core.update_aval_with_sharding(aval.update(shape=tuple(shape), sharding=None), sharding)
 
 
 def size_of(aval: Any) -> int:
-    """Bytes of a whole array of a type; 0 of what is no array."""
+    """Bytes of a whole array of a type; 0 for anything else."""
     item = getattr(getattr(aval, "dtype", None), "itemsize", 0)
     return int(np.prod(getattr(aval, "shape", ()), dtype=np.int64)) * int(item)

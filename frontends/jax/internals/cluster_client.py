@@ -1,9 +1,10 @@
-"""jax as it is on a cluster: its devices, its default backend, the client that has them.
+"""JAX as on a cluster: its devices, its default backend, and the client that has them.
 
-The idea: the client is XLA's for CPUs, with as many devices as the cluster and only those of the
-first host here.  jax is told that it is the accelerator's, so that ``jax.devices()``,
-``jax.devices("gpu")`` and ``jax.default_backend()`` answer as on the cluster; small things really
-run on it.  The host's own processor is another client with one device, as ever.
+The idea: the client is XLA's CPU client, with as many devices as the cluster, of which only those
+of the first host are local.  It is registered in jax as the accelerator's, so that
+``jax.devices()``, ``jax.devices("gpu")`` and ``jax.default_backend()`` answer as on the cluster;
+small computations really run on it.  The host's own processor is another client with one device, as
+usual.
 
     shown = use_cluster(layout_of(512, "h100"))
     len(jax.devices()), jax.default_backend()           # 512, "gpu"
@@ -24,7 +25,7 @@ _BACKENDS = {"cpu": "cpu", "gpu": "cuda", "tpu": "tpu"}
 
 
 def use_cluster(layout: Layout) -> Shown:
-    """Make jax's devices those of a cluster; before anything has asked jax for devices.
+    """Make jax's devices those of a cluster, before any code has asked jax for devices.
 
     Raises:
         RuntimeError: the client cannot be made.
@@ -51,7 +52,7 @@ def use_cluster(layout: Layout) -> Shown:
 
 
 def _say_platform(platform: str) -> None:
-    """Have ``jax.default_backend()`` name the cluster's platform."""
+    """Make ``jax.default_backend()`` name the cluster's platform."""
     import jax
     from jax._src import xla_bridge
 

@@ -1,8 +1,8 @@
 """Devices that exist for the compiler only, and its report on what it has compiled.
 
-The idea: PJRT plugins make "compile-only" devices from a description, any number of them, without
+The idea: PJRT plugins create "compile-only" devices from a description, any number of them, without
 a driver or a network; one of them compiles.  All private parts of jaxlib that this needs beyond
-``xla.py`` stand here; known to work with jaxlib 0.10.2, the CUDA plugin 0.10.2 and libtpu 0.0.42.
+``xla.py`` are here; known to work with jaxlib 0.10.2, the CUDA plugin 0.10.2 and libtpu 0.0.42.
 
     devices = gpu_devices(table()["h100"], 512)
     executable = compile_for(devices, module, options)
@@ -24,13 +24,13 @@ from jaxlib import _jax, xla_client
 
 from flint.frontends.jax.targets.table import CompileTarget, plugin, tpu_topology
 
-#: What libtpu reads from its environment; on a TPU host a metadata server would know it.
+#: Variables that libtpu reads from its environment; on a TPU host a metadata server provides them.
 TPU_ENVIRONMENT: Mapping[str, str] = {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_WORKER_HOSTNAMES": "localhost",
     "TPU_WORKER_ID": "0",
     "TPU_LOG_DIR": "disabled",
-    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # else only one process of the machine may load it
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # otherwise only one process of the machine may load it
 }
 
 #: The package with JAX's GPU kernels, and its parts.
@@ -62,7 +62,7 @@ def load_plugin(platform: str) -> Any:
 
 
 def _register_handlers(api: Any) -> None:
-    """Register with the GPU compiler the library calls that JAX's GPU plugin brings, as JAX does.
+    """Register the library calls of JAX's GPU plugin with the GPU compiler, as JAX does.
 
     It refuses custom calls that it cannot find (cuSOLVER's decompositions, calls of Python).
     """
@@ -115,10 +115,10 @@ def tpu_devices(target: CompileTarget, shape: Sequence[int]) -> list[Any]:
 
 
 def compile_for(devices: Sequence[Any], module: bytes, options: Any) -> Any:
-    """Compile MLIR bytecode for devices that are not there.
+    """Compile MLIR bytecode for absent devices.
 
     Raises:
-        Exception: whatever the compiler raises.
+        Exception: any error of the compiler.
     """
     from flint.stablehlo.read.bindings import parse
 
@@ -127,7 +127,7 @@ def compile_for(devices: Sequence[Any], module: bytes, options: Any) -> Any:
 
 
 def set_tools(options: Any) -> None:
-    """Set where the GPU compiler finds ptxas and libdevice, as JAX does."""
+    """Set the paths of ptxas and libdevice for the GPU compiler, as JAX does."""
     try:
         found = importlib.util.find_spec("nvidia.cuda_nvcc")
     except ModuleNotFoundError:
@@ -138,14 +138,14 @@ def set_tools(options: Any) -> None:
 
 
 def set_dump(options: Any, folder: Path) -> None:
-    """Have modules written to a folder, optimised ones among them, as ``HloProto``."""
+    """Make the compiler write modules to a folder, optimised ones among them, as ``HloProto``."""
     debug = options.executable_build_options.debug_options
     debug.xla_dump_to = str(folder)
     debug.xla_dump_hlo_as_proto = True
 
 
 def set_options(options: Any, chosen: Mapping[str, Any]) -> None:
-    """Pass the user's compiler options on.  XLA takes no words for truth values, hence bools."""
+    """Pass the user's compiler options on, with bools, as XLA does not accept words for them."""
     words = {"true": True, "false": False}
     options.env_option_overrides = [
         (name, words.get(value.lower(), value) if isinstance(value, str) else value)
@@ -168,12 +168,12 @@ def memory_of(executable: Any) -> dict[str, int]:
 def cost_of(executable: Any, module: bytes) -> dict[str, float]:
     """The compiler's own cost analysis, by our names.
 
-    Plugins that offer none (CUDA's) are stood in for by XLA's generic analysis of the compiled
-    module, which counts nothing for library calls.
+    For plugins without one (CUDA's), XLA's generic analysis of the compiled module is used, which
+    counts nothing for library calls.
     """
     try:
         found = executable.cost_analysis()
-    except Exception:  # whatever a plugin raises for what it does not offer
+    except Exception:  # a plugin's error for a feature that it does not offer
         found = _generic_cost(module)
     if isinstance(found, list):
         found = found[0] if found else {}

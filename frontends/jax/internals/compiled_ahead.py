@@ -1,9 +1,8 @@
-"""What a step lowers and compiles ahead of its calls: ``jit(f).lower(...).compile()``.
+"""Programs that a step lowers and compiles ahead of their calls: ``jit(f).lower(...).compile()``.
 
-The idea: while the step's host code runs nothing needs to be lowered or compiled.  What stands in
-for JAX's own objects keeps the traced program and hands it on when it is called; what it is asked
-beside that (its text, its costs) JAX's lowering answers, or nobody, as JAX has it for some
-backends.
+The idea: while the step's host code runs, nothing needs to be lowered or compiled.  Substitutes for
+JAX's own objects keep the traced program and pass it on when it is called; other properties (its
+text, its costs) come from JAX's lowering, or are unavailable, as in JAX for some backends.
 
     lowered_ahead(traced, {}, lower, called).compile()(w, x)
 """
@@ -25,38 +24,38 @@ from flint.frontends.jax.internals.traced_calls import source_of
 #: ``Host.call``.
 Call = Callable[[str, Mapping[str, Any], Sequence[Any], str, Sequence[Any]], list[Any]]
 
-#: What nothing needs to be lowered for: the form for this machine is as good as any.
+#: Attributes for which the lowered form for this machine is sufficient.
 _PLATFORM = "cpu"
 
 
 @dataclass(frozen=True)
 class _Meta(pjit.MetaTy):
-    """What JAX keeps of an argument that it lowers for, with where the array comes from."""
+    """JAX's description of an argument that it lowers for, with the array's origin."""
 
     origin: Any = None
 
 
 def meta_of_host_array(array: HostArray) -> Any:
-    """What JAX keeps of an argument that it lowers for."""
+    """JAX's description of an argument that it lowers for."""
     return _Meta(array.aval, array.known_sharding, None, True, False, array.origin)
 
 
 def lowered_ahead(
     traced: Any, options: Mapping[str, Any], lower: Callable[..., Any], call: Call
 ) -> Any:
-    """What stands in for ``traced.lower(**options)``.
+    """The substitute for ``traced.lower(**options)``.
 
     Args:
         traced: JAX's, of arrays with and without values.
         options: of ``lower``.
-        lower: JAX's own.
+        lower: JAX's own function.
         call: records a call of what is compiled.
     """
     return _Lowered(traced, options, lower, call)
 
 
 class _Lowered(stages.Lowered):
-    """A program that is lowered if somebody looks at it."""
+    """A program that is lowered only if its lowered form is used."""
 
     def __init__(
         self, traced: Any, options: Mapping[str, Any], lower: Callable[..., Any], call: Call
@@ -76,7 +75,7 @@ class _Lowered(stages.Lowered):
     def compile(
         self, compiler_options: Mapping[str, Any] | None = None, **_known: Any
     ) -> _Compiled:
-        """What stands in for the executable."""
+        """The substitute for the executable."""
         return _Compiled(self._traced, compiler_options or {}, self._call)
 
 
@@ -98,7 +97,7 @@ class _Compiled(stages.Compiled):
         """Record a call.
 
         Raises:
-            TypeError: other arguments than it was lowered for.
+            TypeError: the arguments differ from those it was lowered for.
         """
         traced = self._traced
         leaves: list[Any]
@@ -129,5 +128,5 @@ class _Compiled(stages.Compiled):
 
 
 def _stated(sharding: Any) -> Any:
-    """A sharding over several devices; on the one that small arrays have here, JAX decides."""
+    """A sharding over several devices; for the single device of small arrays, JAX decides."""
     return sharding if is_over_devices(sharding) else None

@@ -1,10 +1,10 @@
-"""An XLA CPU client of any number of devices, of which few are here.
+"""An XLA CPU client of any number of devices, of which few are local.
 
-The idea: a CPU client makes a thread for every device of its own, and a machine has only so many.
-One process of a cluster has few devices of its own and knows of all others by what the processes
-tell each other through a key-value store.  So the client is made as the first process of two; the
-other one, which does not exist, has all the other devices, according to the store.  Nothing is ever
-run on those, so it is never missed.
+The idea: a CPU client creates a thread for every local device, and a machine has a limited number
+of threads.  A process of a cluster has few local devices and knows all others from data that the
+processes exchange through a key-value store.  So the client is created as the first process of two;
+the second one, which does not exist, has all the other devices, according to the store.  Nothing
+ever runs on those, so its absence does not matter.
 
     client = make_client(1_048_576, folder)
     len(client.devices())          # 1048576, one of them addressable
@@ -28,25 +28,26 @@ from flint.host.temporary import temporary_folder
 
 Numbers = npt.NDArray[np.int64]
 
-#: Where the first process looks for the devices of the second one.
+#: The key under which the first process looks up the devices of the second one.
 _TOPOLOGY_KEY = "cpu:local_topology/cpu/1"
-#: Address of the key-value store, in a folder of its own.
+#: Address of the key-value store, in a separate folder.
 _STORE = "unix:store"
 _CONNECT_SECONDS = 60
-#: Stores of the clients that there are: XLA ends the process when a client's store goes away.
+#: Stores of the existing clients: XLA ends the process when a client's store is deleted.
 _KEPT: list[Any] = []
 
 
 def make_client(devices: int, folder: Path, own: int = 1) -> Any:
-    """The client.  Its devices are numbered from 0, its own ones first.
+    """The client.  Its devices are numbered from 0, the local ones first.
 
     Args:
-        devices: how many.
-        folder: for the socket of the key-value store; nobody else should be able to write there.
-        own: how many can run something.
+        devices: number of devices.
+        folder: for the socket of the key-value store; other users should not be able to write
+            there.
+        own: number of local devices, which can run computations.
 
     Raises:
-        RuntimeError: the exchange is not as it is known to be, or there can be no socket.
+        RuntimeError: the exchange differs from its known form, or no socket can be created.
     """
     # A socket's path has at most 107 characters, a temporary folder's may have more.
     with contextlib.chdir(folder):
@@ -69,7 +70,7 @@ def make_client(devices: int, folder: Path, own: int = 1) -> Any:
 
 
 def client_of(devices: int, own: int = 1) -> Any:
-    """The client, in a folder that nobody needs later.
+    """The client, in a folder that is not needed later.
 
     Raises:
         RuntimeError: as ``make_client``.
@@ -79,10 +80,10 @@ def client_of(devices: int, own: int = 1) -> Any:
 
 
 def use_devices_of_another_process(devices: int) -> None:
-    """Let ``jax.devices()`` be that many CPU devices, of which one can run something.
+    """Make ``jax.devices()`` return that many CPU devices, of which one can run computations.
 
     Raises:
-        RuntimeError: jax has made its client already.
+        RuntimeError: jax already has its client.
     """
     from jax._src import xla_bridge
 
@@ -103,7 +104,7 @@ def _process(node: int, numbers: Numbers) -> bytes:
 def _devices(numbers: Numbers) -> bytes:
     """``DeviceProto`` (field 3) of each: 1, place in its process, and 4, number.
 
-    Messages of equal length are rows of one table: a million by themselves take seconds.
+    Messages of equal length are rows of one table: a million separate ones take seconds.
     """
     places = np.arange(len(numbers))
     sizes = _varint_sizes(places), _varint_sizes(numbers)

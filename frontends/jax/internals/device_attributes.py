@@ -1,8 +1,8 @@
-"""What ``jax.devices()`` say of themselves: the cluster's answers in place of this machine's.
+"""The attributes of ``jax.devices()``: the cluster's instead of this machine's.
 
-The idea: JAX's devices are one class, whose attributes are answered here by the number of the
-device and a ``Layout``.  XLA does not look at them, so compiling and running are as ever.  Code
-that builds a mesh of several slices is what says how many there are, where nobody else does.
+The idea: JAX's devices are one class, whose attributes are computed here from the number of the
+device and a ``Layout``.  XLA does not use them, so compiling and running are unchanged.  If the
+number of slices is not given, code that builds a mesh of several slices determines it.
 
     show(layout)                                    # before or after jax makes its client
     jax.devices()[300].process_index                # 37
@@ -27,9 +27,9 @@ class Shown:
     """The cluster that devices belong to.
 
     Attributes:
-        layout: of it.
-        assumed: what was assumed of it on the program's behalf, text -> count.
-        held: bytes of a device that a program holds; None where nobody counts them.
+        layout: its layout.
+        assumed: assumptions about it for the program, text -> count.
+        held: bytes of a device that a program holds; None if they are not counted.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -39,7 +39,7 @@ class Shown:
         self._peak = 0
 
     def memory(self) -> dict[str, int] | None:
-        """Statistics of a device's memory, as far as they are known; None where CPUs have none."""
+        """Statistics of a device's memory, as far as known; None for CPUs, which have none."""
         size = self.layout.memory
         if size is None or self.held is None:
             return None if size is None else {"bytes_limit": size}
@@ -54,7 +54,7 @@ class Shown:
         return {"bytes_limit": size, "bytes_in_use": held, "peak_bytes_in_use": self._peak}
 
     def ask_for_slices(self, slices: int) -> None:
-        """A program builds a mesh over that many slices, each with a network of its own."""
+        """A program builds a mesh over that many slices, each with a separate network."""
         if self.layout.slices is None and slices > 1 and self.layout.devices % slices == 0:
             where, line = running_line()
             self.layout = self.layout.with_slices(slices)
@@ -66,9 +66,9 @@ class Shown:
 
 
 def show(layout: Layout) -> Shown:
-    """Have all devices of jax say what the cluster's do; no client is made.
+    """Give all devices of jax the attributes of the cluster's; no client is created.
 
-    Attributes of Python's own that a client has, such as its platform, stay as they are.
+    Python attributes of the client, such as its platform, stay unchanged.
     """
     from jaxlib import _jax
 
@@ -87,12 +87,12 @@ def show(layout: Layout) -> Shown:
 
 
 def assumed() -> dict[str, int]:
-    """What was assumed of the cluster on the program's behalf, text -> count."""
+    """The assumptions about the cluster for the program, text -> count."""
     return {text: count for shown in _SHOWN for text, count in shown.assumed.items()}
 
 
 def shown_layout() -> Layout:
-    """The cluster that devices have been shown as; that of no device where they have not."""
+    """The cluster that devices are shown as; the cluster without devices if there is none."""
     return _SHOWN[0].layout if _SHOWN else Layout(devices=1)
 
 
@@ -130,7 +130,7 @@ def _text(layout: Layout, device: Any) -> str:
 
 
 def _let_meshes_ask(shown: Shown) -> None:
-    """Meshes over several slices say how many there are."""
+    """Take the number of slices from meshes over several slices."""
     from jax._src import mesh_utils
 
     module: Any = mesh_utils

@@ -1,7 +1,7 @@
 """Arrays that a step's host code holds.
 
-The idea: an array here has a type and no value.  Whoever records is told what is called with it
-(``host_evaluation.py``) and what is read of it.
+The idea: an array here has a type and no value.  The recorder is notified of calls with it
+(``host_evaluation.py``) and of reads of its value.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _core: Any = core  # untyped
 
 
 class Host(Protocol):
-    """Who records what host code does with arrays."""
+    """The recorder of host code's calls with arrays."""
 
     def call(
         self,
@@ -37,14 +37,14 @@ class Host(Protocol):
             parameters: of the ``jit`` primitive.
             operands: arrays of this kind and others.
             source: "function at file:line" of a jitted function, "" for an op.
-            compiled_for: of each operand the sharding that it was compiled for before the call, or
-                the origin of an array that has it, None where the compiler chose; empty where it is
-                compiled for what it is called with.
-            known: the results, where it has been run for real.
+            compiled_for: for each operand the sharding that it was compiled for before the call, or
+                the origin of an array that has it, None if the compiler chose; empty if it is
+                compiled for its operands at the call.
+            known: the results, if it has been run for real.
         """
 
     def read(self, array: Any, kind: str) -> Any:
-        """A value of an array is read; what it is taken to be.
+        """A value of an array is read; returns the assumed value.
 
         Args:
             array: whose.
@@ -58,40 +58,40 @@ class Host(Protocol):
         """A program that needs none of these arrays has been run for real."""
 
     def sharding(self, array: Any) -> Any:
-        """The sharding of an array that was not made with one.
+        """The sharding of an array that was created without one.
 
         Raises:
             AttributeError: it is not known before the program is compiled.
         """
 
     def value(self, array: Any) -> Any:
-        """The real array that an array stands for; None where its value is not known."""
+        """The real array that an array represents; None if its value is not known."""
 
     def keeps(self, source: str) -> bool:
-        """Whether a jitted function is recorded even where it has been run for real."""
+        """Whether a jitted function is recorded even if it has been run for real."""
 
     def spans(self, program: Any) -> bool:
-        """Whether a closed jaxpr is not run for real because of the devices that it is over."""
+        """Whether a closed jaxpr is not run for real because of its devices."""
 
     def put(self, value: Any, sharding: Any) -> Any:
-        """A real array is put on devices; the array there, None where JAX shall do it."""
+        """A real array is put on devices; returns the array there, None if JAX should place it."""
 
     def dropped(self, array: Any) -> None:
-        """Nobody holds an array any more."""
+        """An array is no longer held."""
 
 
 class HostArray(jax.Array):
-    """An array without a value, which is one of JAX's as any other.
+    """An array without a value, which JAX accepts as an array.
 
     Attributes:
-        host: who records.
+        host: the recorder.
         origin: where the array comes from.
         aval: JAX's type of it.
-        known_sharding: the sharding that it was made with, None where that is for the compiler.
-        part_of: of a part on one device: the array, and the device; else None.
+        known_sharding: the sharding that it was created with, None if the compiler chooses it.
+        part_of: for a part on one device: the array, and the device; otherwise None.
     """
 
-    # Older ones of JAX's arrays can be referred to weakly as they are.
+    # JAX's array classes of older versions already support weak references.
     __slots__ = (
         "aval", "host", "known_sharding", "origin", "part_of",
         *(() if jax.Array.__weakrefoffset__ else ("__weakref__",)),
@@ -108,16 +108,16 @@ class HostArray(jax.Array):
 
     @property
     def source(self) -> Any:
-        """Where a program has it from; None of a part, which no program over all devices takes."""
+        """Its origin for a program; None for a part, which no program over all devices takes."""
         return self.origin if self.part_of is None or self.part_of[0].shape == self.shape else None
 
     def place_on(self, sharding: Any) -> None:
-        """Say where the array lies; where axes are explicit its type says so, too."""
+        """Set the array's sharding; with explicit axes its type includes it, too."""
         self.known_sharding = sharding
         self.aval = aval_on(self.aval, self.shape, sharding)  # type: ignore[misc]
 
     def part_index(self) -> Any:
-        """Where a part lies in its array: slices."""
+        """The position of a part in its array: slices."""
         assert self.part_of is not None
         whole, device = self.part_of
         return whole.sharding.devices_indices_map(whole.shape)[device]
@@ -134,12 +134,12 @@ class HostArray(jax.Array):
 
     @property
     def ndim(self) -> int:
-        """How many dims there are."""
+        """The number of dims."""
         return len(self.aval.shape)
 
     @property
     def size(self) -> int:
-        """How many elements there are."""
+        """The number of elements."""
         return int(self.aval.size)
 
     @property
@@ -149,7 +149,7 @@ class HostArray(jax.Array):
 
     @property
     def sharding(self) -> Any:
-        """The sharding, where it is known."""
+        """The sharding, if known."""
         return self.known_sharding or self.host.sharding(self)
 
     @property
@@ -171,7 +171,7 @@ class HostArray(jax.Array):
 
     @property
     def device(self) -> Any:
-        """The device, or the sharding where there are several."""
+        """The device, or the sharding if there are several."""
         found = self.sharding
         return found if len(found.device_set) > 1 else next(iter(found.device_set))
 
@@ -260,7 +260,7 @@ class HostArray(jax.Array):
         return self
 
     def copy_to_host_async(self) -> None:
-        """Nothing: whoever reads the value waits."""
+        """Do nothing: a read of the value waits."""
 
     def addressable_data(self, index: int) -> Any:
         """The part of the array on one of this process's devices; of a number, the number."""
@@ -271,12 +271,12 @@ class HostArray(jax.Array):
         return False
 
     def delete(self) -> None:
-        """Let go of the array."""
+        """Release the array."""
         self.host.dropped(self)
 
 
 def _as_jax_has_them() -> None:
-    """Have JAX take these arrays as its own: types, operators, methods."""
+    """Make JAX accept these arrays as its own: types, operators, methods."""
     _core.pytype_aval_mappings[HostArray] = lambda array: array.aval
     dtypes.canonicalize_value_handlers[HostArray] = lambda array: array
     methods: Any = array_methods  # untyped
@@ -287,9 +287,9 @@ _as_jax_has_them()
 
 
 def path() -> str:
-    """The name stack around what is called now: scopes, and transformations such as ``jax.grad``'s.
+    """The name stack around the current call: scopes, and transformations such as ``jax.grad``'s.
 
-    It is not in the names of what a jitted function does, which begin with the function's own.
+    It is not in the names of ops in a jitted function, which begin with the function's own.
     """
     return str(source_info_util.current_name_stack())
 

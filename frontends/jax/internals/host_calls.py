@@ -1,9 +1,9 @@
 """Calls of Python on the host (``pure_callback``, ``io_callback``, ``debug.print``): no devices.
 
-The idea: XLA runs such a call on the first device alone or, in a manual computation, on each; which
-devices there are does not matter, only their kind.  JAX asks for devices all the same: for an
-abstract mesh it refuses, and for another platform than this machine's it wants that one's client,
-whose only part is to keep the function until a run calls it.  Nothing here ever does.
+The idea: XLA runs such a call on the first device alone or, in a manual computation, on each; the
+devices do not matter, only their kind.  JAX still asks for devices: for an abstract mesh it
+refuses, and for a platform other than this machine's it needs that platform's client, whose only
+role is to keep the function until a run calls it, which never happens here.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import Any
 
 from jax._src import callback
 
-#: Devices are needed only where the user names the one that calls.
+#: Devices are needed only if the user names the one that calls.
 CALLS = frozenset((callback.pure_callback_p, callback.io_callback_p))
 
 _emit = callback.emit_python_callback
 
 
 class _Keeper:
-    """What stands for a platform's client."""
+    """The substitute for a platform's client."""
 
     def __init__(self, platform: str) -> None:
         self.platform = platform
 
     def make_python_callback_from_host_send_and_recv(self, *_arguments: Any) -> object:
-        """What TPUs' clients make of a function; it is only kept."""
+        """The form that TPUs' clients give to a function; it is only kept."""
         return object()
 
 

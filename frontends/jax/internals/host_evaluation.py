@@ -1,10 +1,10 @@
-"""JAX's evaluation of a step's host code, replaced: what it calls is recorded and not run.
+"""A replacement of JAX's evaluation of a step's host code: calls are recorded and not run.
 
 The idea: an op or a jitted function that is called with an array without a value
-(``host_arrays.py``) is handed to whoever records, with the parameters that JAX would have compiled
-it with; what needs none of them is computed for real.  A ``shard_map`` outside of every jit runs
-its body op by op, each a program over the mesh, and so it does here; what is lowered and compiled
-ahead of its calls is recorded when it is called (``compiled_ahead.py``).
+(``host_arrays.py``) is passed to the recorder, with the parameters with which JAX would have
+compiled it; calls without such arrays are computed for real.  A ``shard_map`` outside of every jit
+runs its body op by op, each a program over the mesh, also here; programs that are lowered and
+compiled ahead of their calls are recorded when they are called (``compiled_ahead.py``).
 
     with recorded(host):
         function(HostArray(host, origin, aval, sharding), ...)
@@ -28,15 +28,15 @@ from flint.frontends.jax.internals.host_arrays import Host, HostArray, has_host_
 from flint.frontends.jax.internals.traced_calls import is_stated, source_of
 from flint.frontends.jax.internals.tracing import mesh_context
 
-#: Results of more bytes than this are not computed, even where all operands have values.
+#: Results of more bytes than this are not computed, even if all operands have values.
 _MOST_BYTES = 1 << 20
-#: The program that cuts an operand of a ``shard_map`` into parts, or makes a result of parts.
+#: The program that cuts an operand of a ``shard_map`` into parts, or joins parts to a result.
 _CUTS = "shard_map"
 
 
 @contextmanager
 def recorded(host: Host) -> Iterator[None]:
-    """Hand what is called with a ``HostArray`` to ``host``."""
+    """Pass calls with a ``HostArray`` to ``host``."""
     replacements = _replacements(host)
     originals = [(owner, name, getattr(owner, name)) for owner, name, _ in replacements]
     for owner, name, replacement in replacements:
@@ -49,7 +49,7 @@ def recorded(host: Host) -> Iterator[None]:
 
 
 def _replacements(host: Host) -> list[tuple[Any, str, Callable[..., Any]]]:
-    """What is replaced in JAX: a module or class, a name in it, and what takes its place."""
+    """The replacements in JAX: a module or class, a name in it, and the new value."""
     evaluation: Any = core.EvalTrace
     modules: dict[str, Any] = {
         "dispatch": dispatch, "pjit": pjit, "shard_map": shard_map,
@@ -61,7 +61,7 @@ def _replacements(host: Host) -> list[tuple[Any, str, Callable[..., Any]]]:
     meta_of, lower = modules["pjit"].convert_to_metaty, stages.Traced.lower
     cuts = [(name, getattr(shard_map, name)) for name in ("_unmatch_spec", "_match_spec")]
     use_devices = sharding_impls._internal_use_concrete_mesh
-    mapped: list[tuple[str, str]] = []  # name and source of what a shard_map runs now
+    mapped: list[tuple[str, str]] = []  # name and source of the function that a shard_map runs now
 
     def process(self: Any, primitive: Any, args: Any, params: Any, /) -> Any:
         if _apart.on:
@@ -154,7 +154,7 @@ def _replacements(host: Host) -> list[tuple[Any, str, Callable[..., Any]]]:
 
 
 class _Apart(threading.local):
-    """Whether what a thread computes now is nobody's business."""
+    """Whether the current computation of a thread is ignored."""
 
     on = False
 
@@ -164,7 +164,7 @@ _apart = _Apart()
 
 @contextmanager
 def computing() -> Iterator[None]:
-    """Compute for real meanwhile, and tell no host."""
+    """Within it, compute for real without notifying a host."""
     before, _apart.on = _apart.on, True
     try:
         with mesh_context(None):
@@ -174,17 +174,17 @@ def computing() -> Iterator[None]:
 
 
 def _valued(host: Host, args: Sequence[Any]) -> Sequence[Any]:
-    """The real arrays, where all of the arrays without a value stand for one."""
+    """The real arrays, if all of the arrays without a value represent one."""
     found = [host.value(item) if isinstance(item, HostArray) else item for item in args]
     return args if any(item is None for item in found) else found
 
 
 def _evaluated(compute: Callable[[], Any]) -> tuple[Any] | None:
-    """What has values is computed without a mesh; None where that cannot be (it needs one)."""
+    """A call with values, computed without a mesh; None if that is not possible (it needs one)."""
     try:
         with mesh_context(None):
             return (compute(),)
-    except Exception:  # it is recorded, and if it is the user's mistake, that fails again
+    except Exception:  # it is recorded, and a user's mistake fails again then
         return None
 
 
@@ -195,7 +195,7 @@ def _bytes(jaxpr: Any) -> int:
 def _is_large(primitive: Any, args: Sequence[Any], params: Mapping[str, Any]) -> bool:
     try:
         avals, _ = primitive.abstract_eval(*map(aval_of, args), **params)
-    except Exception:  # what is wrong with it, its evaluation says
+    except Exception:  # its evaluation reports its errors
         return False
     made = avals if primitive.multiple_results else [avals]
     return sum(map(size_of, made)) > _MOST_BYTES
@@ -230,7 +230,7 @@ def _abstract(value: Any) -> Any:
 
 
 def _device_put(host: Host, args: Sequence[Any], params: Mapping[str, Any]) -> list[Any]:
-    """Arrays put where they are said to be; each that is moved is a program of its own."""
+    """Arrays put on given devices; each that is moved is a separate program."""
     results = []
     how = zip(args, params["devices"], params["copy_semantics"], strict=True)
     for item, device, copy in how:
@@ -238,7 +238,7 @@ def _device_put(host: Host, args: Sequence[Any], params: Mapping[str, Any]) -> l
             donated = 0 if copy == dispatch.ArrayCopySemantics.DONATE_INPUT else None
             settings = {"out_shardings": device, "donate_argnums": donated}
             results += _called_function(host, _same(), [item], "device_put", **settings)
-        else:  # a device, or nothing: where it is
+        else:  # a device, or None for its current place
             results.append(item)
     return results
 

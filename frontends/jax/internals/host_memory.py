@@ -1,9 +1,9 @@
 """Copies between the device's memory and the host's, which stay in a partitioned program.
 
-The idea: ``jax.device_put`` with a memory kind, and a policy that offloads what the backward pass
-needs, become annotations with side effects, which XLA's partitioner for CPUs cannot split.  XLA's
-compilers for GPUs and TPUs have them as ops of their own before they partition, ``MoveToHost`` and
-``MoveToDevice``, element by element; here a step is lowered to these at once.
+The idea: ``jax.device_put`` with a memory kind, and a policy that offloads values for the backward
+pass, become annotations with side effects, which XLA's partitioner for CPUs cannot split.  XLA's
+compilers for GPUs and TPUs represent them before partitioning as separate elementwise ops,
+``MoveToHost`` and ``MoveToDevice``; here a step is lowered to these directly.
 
     rules = (rule(),)       # for ``mlir.LoweringParameters``
 """

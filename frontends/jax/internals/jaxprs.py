@@ -1,4 +1,6 @@
-"""Parts of traced programs: what one result needs, whether a program is over several devices."""
+"""Parts of traced programs: the part for one result, and whether a program is over several
+devices.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ def needed_for(program: Any, number: int) -> tuple[Any, list[int]]:
 
 
 def used(parameters: Mapping[str, Any]) -> list[bool]:
-    """Of each operand of the ``jit`` primitive: whether JAX hands it to the compiled program."""
+    """For each operand of the ``jit`` primitive: whether JAX passes it to the compiled program."""
     program = parameters["jaxpr"]
     if parameters["keep_unused"]:
         return [True] * len(program.in_avals)
@@ -36,7 +38,7 @@ def run(part: Any, constants: Sequence[Any], operands: Sequence[Any]) -> Any:
 
 
 def forwarded(program: Any) -> list[tuple[int, int]]:
-    """Results of a closed jaxpr that are operands as they came: numbers of both."""
+    """Results of a closed jaxpr that are unchanged operands: numbers of both."""
     places = {id(variable): number for number, variable in enumerate(program.jaxpr.invars)}
     results = enumerate(map(id, program.jaxpr.outvars))
     return [(number, places[variable]) for number, variable in results if variable in places]

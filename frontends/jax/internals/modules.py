@@ -1,4 +1,4 @@
-"""What jaxlib knows of a whole module: its other form, and the calls that split by batch."""
+"""jaxlib's functions for a whole module: its other form, and the calls that split by batch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jaxlib import _jax, xla_client
 
 
 def stablehlo_of(proto: bytes) -> bytes | None:
-    """An ``HloModuleProto`` as StableHLO, MLIR bytecode; None where XLA does not convert it."""
+    """An ``HloModuleProto`` as StableHLO, MLIR bytecode; None if XLA does not convert it."""
     try:
         converted: bytes = _jax.mlir.hlo_to_stablehlo(proto)
     except (ValueError, RuntimeError):
@@ -18,14 +18,14 @@ def stablehlo_of(proto: bytes) -> bytes | None:
 
 
 def batch_partitionable(module: bytes) -> list[str]:
-    """Custom calls of a module that are registered as ones that each device can do its part of.
+    """Custom calls of a module that are registered as divisible among devices.
 
-    They are those of whose operands all but the batch dims must be whole: LAPACK's, cuSOLVER's,
+    Only the batch dims of their operands may be split: LAPACK's, cuSOLVER's,
     and those of ``jax.ffi.register_ffi_target_as_batch_partitionable``.  XLA's partitioner
     gathers the operands of any other custom call.
 
     Args:
-        module: MLIR bytecode, in which names stand as they are.
+        module: MLIR bytecode, which contains names verbatim.
     """
     registered = [
         str(item.args[0])

@@ -1,8 +1,8 @@
 """JAX's functions for programs of several processes, with one process for all.
 
-The idea: every process of a program does the same, so what they tell each other is what this one
-knows, and nobody has to be waited for.  Arrays that a process makes of its own data are handed to
-whoever makes arrays here.
+The idea: every process of a program does the same, so their messages contain what this one already
+knows, and there is no waiting.  Arrays that a process makes from its own data are passed to the
+given function for arrays.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FromProcess = Callable[[Any, Any, Any], Any]
 
 
 def replace_array_makers(from_callback: FromCallback, from_single: FromSingle) -> None:
-    """Have arrays on the devices of several processes made elsewhere."""
+    """Create arrays on the devices of several processes with given functions."""
 
     def make_array_from_callback(
         shape: Any, sharding: Any, data_callback: Any, dtype: Any = None
@@ -42,15 +42,15 @@ def replace_array_makers(from_callback: FromCallback, from_single: FromSingle) -
 
 
 def first_index(shape: Sequence[int], sharding: Any) -> Any:
-    """Which part of an array the first device of this process has."""
+    """The part of an array on the first device of this process."""
     return next(iter(sharding.addressable_devices_indices_map(tuple(shape)).values()))
 
 
 def replace_processes(processes: int, from_process: FromProcess) -> None:
-    """One process speaks for that many; nobody is connected to.
+    """One process represents that many, without a connection.
 
     Args:
-        processes: how many there are.
+        processes: number of processes.
         from_process: makes an array of which this process has a part.
     """
     state: Any = distributed.global_state
@@ -62,7 +62,7 @@ def replace_processes(processes: int, from_process: FromProcess) -> None:
     def shutdown(*_args: Any, **_known: Any) -> None:
         state.client = None
 
-    if processes > 1:  # a program that counts several is connected, however that was done
+    if processes > 1:  # a program with several processes is connected, regardless of the way
         initialize()
     kind: Any = distributed.State
     kind.initialize = lambda self, *args, **known: initialize()
@@ -109,13 +109,13 @@ def replace_processes(processes: int, from_process: FromProcess) -> None:
 
 
 def whole_shape(sharding: Any, part: Sequence[int]) -> tuple[int, ...]:
-    """Shape of an array of which every process has such a part."""
+    """Shape of an array of which every process has one of these parts."""
     found: Any = local_to_global_shape(sharding, tuple(part))
     return tuple(found)
 
 
 class _Store:
-    """What the processes' key-value store answers where there is one process."""
+    """The answers of the processes' key-value store when there is one process."""
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
@@ -157,7 +157,7 @@ def _sharding(given: Any) -> Any:
 
 
 def _replace(modules: Iterable[Any], function: Callable[..., Any]) -> None:
-    """Put a function in the place of those of its name, wherever a module has imported it."""
+    """Replace functions of its name by a function, wherever a module has imported it."""
     name = function.__name__
     originals = {getattr(module, name) for module in modules if hasattr(module, name)}
     for module in [*modules, *sys.modules.values()]:

@@ -1,8 +1,8 @@
-"""Kernels of Pallas, which a program states the cost of as it is lowered.
+"""Kernels of Pallas, to which lowering attaches their cost.
 
-The idea: a lowered kernel is a custom call whose code is not ours to read, but while it is lowered
-its equations and its grid are there.  What they compute is attached to the call as an attribute of
-the frontend, which XLA's partitioner and compilers hand on; so is the author's own estimate.
+The idea: a lowered kernel is a custom call whose code cannot be read here, but its equations and
+its grid are available while it is lowered.  Their work is attached to the call as a frontend
+attribute, which XLA's partitioner and compilers pass on; so is the author's own estimate.
 
     rule = rule(warnings, traced.jaxpr)       # for ``mlir.LoweringParameters``
 """
@@ -58,7 +58,7 @@ def _attach(call: Any, text: str) -> None:
 
 
 def _call_of(results: Any, values: Any) -> Any:
-    """The custom call that results come from, which may be converted on the way."""
+    """The custom call of results, which may have been converted since."""
     known = list(_flat(values))
     open_, seen = list(_flat(results)), 0
     while open_ and seen < 64:
@@ -103,7 +103,7 @@ def _estimate(
 
 
 def _floats(mapping: Any) -> str:
-    """The element type that a kernel computes in: of its first array of floats, else of any."""
+    """The element type of a kernel: that of its first array of floats, otherwise of any array."""
     types = [element_type(block.array_aval) for block in mapping.block_mappings]
     return next((name for name in types if name[0] not in "iu"), types[0])
 

@@ -1,9 +1,9 @@
 """Ops with a partitioning rule in Python (``custom_partitioning``, cuDNN's attention): no GPUs.
 
-The idea: XLA's partitioner asks such an op's own Python function what each device computes.  Those
-functions are the user's, in this process, and the partitioner runs in a child: it asks through a
-file, and JAX's own machinery answers here.  JAX wants a mesh of real devices for such ops, and
-cuDNN's version; both only to have them at hand when it runs.
+The idea: XLA's partitioner calls such an op's own Python function for the computation of each
+device.  Those functions are the user's, in this process, and the partitioner runs in a child: it
+asks through a file, and JAX's own code answers here.  JAX requires a mesh of real devices for such
+ops, and cuDNN's version, both only for a later run.
 
     answer(question)    # while the partitioner runs; its form: questions.py
 """
@@ -29,13 +29,13 @@ from jaxlib.mlir.dialects import stablehlo
 from flint.frontends.jax.internals import questions
 from flint.frontends.jax.platforms import PLATFORMS, on_first
 
-#: The version of cuDNN that JAX sees: one that has every layout and mask, 9.13.
+#: The version of cuDNN that JAX sees: 9.13, which has every layout and mask.
 CUDNN_VERSION = 91300
 #: The op that ``custom_partitioning`` makes.
 PARTITIONED = custom_partitioning.custom_partitioning_p
-#: Ops of JAX that wrap such an op, by how their names begin.
+#: Ops of JAX that wrap such an op, by the beginning of their names.
 _WRAPPED = ("dot_product_attention", "scaled_matmul")
-#: What JAX's callbacks keep weakly; a capture's stay until the next one's.
+#: Objects that JAX's callbacks reference weakly; a capture's stay until the next capture.
 _kept: list[Any] = []
 
 
@@ -69,7 +69,7 @@ def replacements(capability: tuple[int, int]) -> list[tuple[Any, str, Any]]:
 
 
 def answer_for(capability: tuple[int, int]) -> None:
-    """Have JAX find cuDNN and GPUs of a compute capability from now on."""
+    """Make JAX find cuDNN and GPUs of a compute capability from now on."""
     for module, name, answer in replacements(capability):
         setattr(module, name, answer)
 
@@ -92,7 +92,7 @@ _original: Any = custom_partitioning._custom_partitioning_lowering_rule
 
 
 def _lowered(mesh: AbstractMesh, ctx: Any, values: Any, known: Mapping[str, Any]) -> Any:
-    """What JAX's own rule makes for a mesh of devices, for one that is abstract."""
+    """The result of JAX's own rule for a mesh of devices, for an abstract mesh."""
 
     def to_sharding(sharding: Any, dims: int) -> Any:
         if sharding is None:
@@ -138,7 +138,7 @@ def _types(ctx: Any, avals: Any) -> Any:
 
 
 def _sharding_rule(rule: Any, static: Any, mesh: Any, operands: Any, results: Any) -> Any:
-    """A rule for Shardy, as JAX makes it of what ``def_partition`` was given."""
+    """A rule for Shardy, as JAX makes it from the arguments of ``def_partition``."""
     if not callable(rule) or isinstance(rule, SdyShardingRule):
         return rule
     made = rule(*static, mesh, operands, results)
@@ -155,7 +155,7 @@ def answer(question: bytes) -> bytes:
         question: from the partitioner's process.
 
     Raises:
-        Exception: whatever the user's function raises.
+        Exception: any error of the user's function.
     """
     kind, key, shapes, shardings = questions.read_question(question)
     function = {
@@ -172,7 +172,7 @@ def answer(question: bytes) -> bytes:
         info.module_context.platforms = (platform,)
         return _answer(kind, function, key, shapes, shardings)
 
-    # A program for a target is for that one; others have kernels of any platform inside.
+    # A program for a target is for its platform; others may contain kernels of any platform.
     anywhere = lowered_for == PLATFORMS[:1]
     return on_first(PLATFORMS if anywhere else lowered_for, attempt)[0]
 

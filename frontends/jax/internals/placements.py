@@ -1,9 +1,9 @@
-"""Where a compiled program leaves its results: XLA's shardings as those of arrays on the mesh.
+"""The placement of a compiled program's results: XLA's shardings as those of arrays on the mesh.
 
 The idea: JAX reads the shardings of results from the executable and makes NamedShardings of them
 over the mesh of its arguments; here they are read from the module that the compiler has written.
-What no PartitionSpec over that mesh says (half of an axis on each of two dims) one over the same
-devices with smaller axes does.
+A sharding that no PartitionSpec over that mesh expresses (half of an axis on each of two dims) is
+expressed over the same devices with smaller axes.
 
     placements(proto, mesh, results=2)        # [NamedSharding(mesh, PartitionSpec('data')), None]
 """
@@ -22,17 +22,17 @@ from flint.frontends.jax.internals.traced_calls import is_stated
 from flint.hlo import hlo_pb2 as pb
 from flint.hlo.messages import parse_module
 
-#: What JAX raises for a sharding that it finds no axes of a mesh for.
+#: JAX's errors for a sharding without matching axes of a mesh.
 _NO_AXES = (ValueError, LookupError, StopIteration, NotImplementedError, AssertionError)
 
 
 def placements(proto: bytes, mesh: AbstractMesh | Mesh, results: int) -> list[Any]:
-    """Shardings of a program's results; None where the module does not say, or no axes do.
+    """Shardings of a program's results; None if the module does not state it, or no axes match.
 
     Args:
         proto: the compiled module.
-        mesh: that it is for.
-        results: how many there are.
+        mesh: its mesh.
+        results: number of results.
     """
     module = parse_module(proto)
     if not module.HasField("spmd_output_sharding"):
@@ -43,15 +43,15 @@ def placements(proto: bytes, mesh: AbstractMesh | Mesh, results: int) -> list[An
 
 
 def taken(proto: bytes, mesh: AbstractMesh | Mesh) -> list[Any]:
-    """Shardings of a program's parameters, as far as the module says; None as of ``placements``."""
+    """Shardings of a program's parameters, if the module states them; None as in ``placements``."""
     return [_named(part, mesh) for part in parse_module(proto).spmd_parameters_shardings]
 
 
 def in_hlo(wanted: Any, has: NamedSharding, dims: int) -> bool:
-    """Whether a sharding that jit was given for an operand is the one that it has.
+    """Whether the sharding given to jit for an operand is the operand's.
 
     Args:
-        wanted: of ``in_shardings``; anything goes where none was stated.
+        wanted: of ``in_shardings``; any sharding matches if none was stated.
         has: of the operand.
         dims: of the operand.
     """
@@ -75,7 +75,7 @@ def _named(part: pb.OpSharding, mesh: AbstractMesh | Mesh) -> NamedSharding | No
 
 
 def _finer(mesh: AbstractMesh | Mesh, descending: bool) -> AbstractMesh:
-    """The mesh with each axis as several of prime sizes, in ascending order or the other way."""
+    """The mesh with each axis split into several of prime sizes, ascending or descending."""
     axes = {
         f"{name}_{number}": factor
         for name, size in mesh.shape.items()

@@ -1,12 +1,12 @@
-"""What JAX silently lowers in one way for CPUs and in another for accelerators.
+"""Ops that JAX silently lowers differently for CPUs and for accelerators.
 
 The idea: a step is lowered for the CPU because that needs no device, and nearly all of it is the
-same for all.  What differs is looked up among the traced equations.  A ragged product is one op on
-GPUs and TPUs and a product with every group on CPUs; the partitioner inserts different collectives
-for the two, so it is lowered as for GPUs and TPUs.  So are random bits, whose rounds are a loop on
-CPUs alone.  Copies to and from the host's memory are no ops on CPUs: they become ops of their own.
-Branches by platform are the user's: they become warnings.  Kernels of Pallas get a statement of
-what they compute.
+same for all platforms.  Differences are found among the traced equations.  A ragged product is one
+op on GPUs and TPUs and a product with every group on CPUs; the partitioner inserts different
+collectives for the two, so it is lowered as for GPUs and TPUs.  So are random bits, whose rounds
+are a loop on CPUs alone.  Copies to and from the host's memory are not ops on CPUs: they become
+separate ops.  Branches by platform are the user's: they become warnings.  Kernels of Pallas get a
+statement of their arithmetic.
 
     lowered, warnings = lower_for(traced, "cpu", compiled=False)
 """
@@ -34,10 +34,10 @@ BRANCH = (
     "platform_dependent: its branch for CPUs is captured (--target captures that for GPUs or TPUs)"
 )
 
-#: How the primitives begin whose lowering may make random bits.
+#: The beginnings of the names of primitives whose lowering may make random bits.
 _RANDOM = ("random_", "threefry2x32")
 
-#: What a platform's branch may be meant for instead.
+#: Other platforms that a platform's branch may be meant for.
 _ACCELERATORS = ("cuda", "tpu")
 
 
@@ -47,7 +47,7 @@ def lower_for(traced: Any, platform: str, *, compiled: bool) -> tuple[Any, dict[
     Args:
         traced: of ``jax.jit(...).trace(...)`` or a library's around it.
         platform: JAX's name of the platform.
-        compiled: a platform's own compiler gets it, which knows copies to and from the host.
+        compiled: it is for a platform's own compiler, which supports copies to and from the host.
 
     Returns:
         JAX's lowered step, and warnings: text -> count.
@@ -90,7 +90,7 @@ def _branches_apart(one: Any) -> bool:
 
 
 def _index(platforms: Sequence[tuple[str, ...] | None], platform: str) -> int | None:
-    """The branch for a platform: its own, else the default's, else none."""
+    """The branch for a platform: its own, otherwise the default, otherwise none."""
     own = [number for number, names in enumerate(platforms) if names and platform in names]
     default = [number for number, names in enumerate(platforms) if names is None]
     return next(iter(own + default), None)

@@ -1,8 +1,8 @@
-"""jax's plugins for accelerators, which a capture has no use for.
+"""JAX's plugins for accelerators, which a capture does not need.
 
-The idea: an installed plugin is loaded with jax, and says on stderr that there is no device of its
-kind.  Steps are lowered for accelerators without them, and compiled for them in processes of their
-own.
+The idea: an installed plugin is loaded with jax, and reports on stderr that there is no device of
+its kind.  Steps are lowered for accelerators without plugins, and compiled for them in separate
+processes.
 
 Private: ``xla_bridge.discover_pjrt_plugins``, as of jax 0.8.3 to 0.10.2.
 """
@@ -13,5 +13,5 @@ from jax._src import xla_bridge
 
 
 def discover_none() -> None:
-    """Have jax find none when it makes its clients."""
+    """Make jax find no plugins when it creates its clients."""
     xla_bridge.discover_pjrt_plugins = lambda: None

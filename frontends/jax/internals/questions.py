@@ -1,9 +1,9 @@
-"""What the partitioner's process asks about ops with a rule in Python, and how: both ends' form.
+"""Questions of the partitioner's process about ops with a rule in Python: the format of both ends.
 
-The idea: a question is which function is meant, the op's key, the shapes of operands and result and
-their shardings; an answer is shardings and, of ``partition``, the program of one device.  Shardings
-travel as XLA's OpSharding messages.  The child writes a question into its folder and waits for the
-answer there; it needs jaxlib only.
+The idea: a question consists of the function's name, the op's key, the shapes of operands and
+result and their shardings; an answer consists of shardings and, for ``partition``, the program of
+one device.  Shardings travel as XLA's OpSharding messages.  The child writes a question into its
+folder and waits for the answer there; it needs jaxlib only.
 
     register(folder)                 # child, before it compiles
     serve(folder, answer)            # parent, again and again while the child compiles
@@ -28,7 +28,7 @@ TARGET = "CustomSPMDPartitioning"
 
 _QUESTION, _ANSWER = "question", "answer"
 _POLL = 0.002
-#: What an error of the user's function begins with in an answer.
+#: The beginning of an answer that is an error of the user's function.
 _FAILED = b"failed:"
 
 Answer = Callable[[bytes], bytes]
@@ -72,12 +72,12 @@ def write_answer(shardings: Sequence[Any], module: bytes = b"") -> bytes:
 
 
 def attending(answer: Answer | None) -> Callable[[Path], None] | None:
-    """``serve`` with that answer; None where there is none."""
+    """``serve`` with that answer; None without an answer."""
     return None if answer is None else partial(serve, answer=answer)
 
 
 def serve(folder: Path, answer: Answer) -> None:
-    """Answer the question that is waiting in the folder, if there is one."""
+    """Answer the pending question in the folder, if there is one."""
     asked = folder / _QUESTION
     if not asked.is_file():
         return
@@ -97,11 +97,11 @@ def _put(path: Path, content: bytes) -> None:
 
 
 def register(folder: Path, plugin: Any = None) -> None:
-    """Have XLA ask through a folder.
+    """Make XLA ask through a folder.
 
     Args:
         folder: shared with the process that answers.
-        plugin: the C API of a PJRT plugin that compiles; None: jaxlib's own CPU client does.
+        plugin: the C API of the PJRT plugin that compiles; None for jaxlib's own CPU client.
     """
 
     def ask(
@@ -114,7 +114,7 @@ def register(folder: Path, plugin: Any = None) -> None:
         }  # fmt: skip
         _put(folder / _QUESTION, json.dumps(content).encode())
         answered = folder / _ANSWER
-        while not answered.is_file():  # the parent ends this process where it takes too long
+        while not answered.is_file():  # the parent ends this process if it takes too long
             time.sleep(_POLL)
         reply = answered.read_bytes()
         answered.unlink()

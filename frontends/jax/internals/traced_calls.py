@@ -1,7 +1,7 @@
-"""Calls of jitted functions as JAX traces and lowers them: what they call, donate and keep.
+"""Calls of jitted functions as JAX traces and lowers them: calls, donations, kept operands.
 
 The idea: a recorded call has the parameters of JAX's ``jit`` primitive, from which JAX's own stages
-are made again when the program is lowered.
+are rebuilt when the program is lowered.
 
     traced_call(parameters, avals, shardings).lower(lowering_platforms=("cpu",))
 """
@@ -27,7 +27,7 @@ def traced_call(
     Args:
         parameters: of the ``jit`` primitive.
         avals: types of the operands.
-        shardings: of the operands; None where an operand may be moved.
+        shardings: of the operands; None if an operand may be moved.
     """
     metas = [
         pjit.create_meta_ty(aval, sharding, None, sharding is not None, False)
@@ -40,7 +40,7 @@ def traced_call(
 
 
 def jitted_sources(traced: Any) -> list[str]:
-    """What a traced function calls at its top level: "function at file:line" of each jitted one."""
+    """The top-level calls of a traced function: "function at file:line" of each jitted one."""
     called = _plain(traced).jaxpr.jaxpr.eqns
     return [source_of(one.params) for one in called if one.primitive is pjit.jit_p]
 
@@ -67,14 +67,14 @@ def donated_inside(traced: Any) -> list[int]:
 
 
 def _plain(traced: Any) -> Any:
-    """JAX's own of what a library has around it (flax)."""
+    """JAX's own object inside a library's wrapper (flax)."""
     while not isinstance(traced, jax.stages.Traced) and hasattr(traced, "traced"):
         traced = traced.traced
     return traced
 
 
 def kept_operands(lowered: Any) -> tuple[int, tuple[int, ...]]:
-    """How many constants a lowered program takes first, and which of its operands follow."""
+    """The number of constants that a lowered program takes first, and the operands that follow."""
     arguments = lowered._lowering.compile_args
     constants = len(lowered._lowering.const_args)
     kept = sorted(arguments["kept_var_idx"])

@@ -1,8 +1,8 @@
-"""What tracing a step on an abstract mesh needs of JAX that is not public.
+"""The private parts of JAX that tracing a step on an abstract mesh needs.
 
-The idea: ``jax.set_mesh`` wants a mesh of real devices, and code that has called it, or that writes
-bare PartitionSpecs, finds its mesh in two thread-local settings.  ``mesh_context`` puts an abstract
-mesh into both, so that such code traces for a mesh of any size.
+The idea: ``jax.set_mesh`` requires a mesh of real devices, and code that has called it, or that
+writes bare PartitionSpecs, finds its mesh in two thread-local settings.  ``mesh_context`` puts an
+abstract mesh into both, so that such code traces for a mesh of any size.
 
     with mesh_context(AbstractMesh((64, 8), ("data", "model"))):
         jax.jit(step, in_shardings=PartitionSpec("data")).trace(...)
@@ -26,7 +26,7 @@ _constant_folding = _config.eager_constant_folding
 
 
 class _WithoutMesh:
-    """What ``jax.ensure_compile_time_eval`` sets, for which there is no mesh.
+    """The setting of ``jax.ensure_compile_time_eval``, without a mesh.
 
     Constants are computed while a step is traced, on this machine, and not on devices of the mesh.
     """
@@ -42,7 +42,7 @@ class _WithoutMesh:
 
 @contextmanager
 def mesh_context(mesh: AbstractMesh | None) -> Iterator[None]:
-    """Make ``mesh``, or none, the mesh in context, whatever ``jax.set_mesh`` has set before."""
+    """Make ``mesh``, or none, the mesh in context, regardless of an earlier ``jax.set_mesh``."""
     settings: tuple[Any, ...] = (config.abstract_mesh_context_manager, config.device_context)
     none = (empty_abstract_mesh, empty_concrete_mesh)
     wanted = none if mesh is None else (mesh, mesh if _DEVICES_MAY_BE_ABSTRACT else none[1])
@@ -57,7 +57,7 @@ def mesh_context(mesh: AbstractMesh | None) -> Iterator[None]:
 
 
 def whole_tracebacks() -> AbstractContextManager[None]:
-    """Leave JAX's own frames in tracebacks, which show who has raised an error."""
+    """Keep JAX's own frames in tracebacks, which show the source of an error."""
     whole: AbstractContextManager[None] = config.traceback_filtering("off")
     return whole
 

@@ -1,8 +1,8 @@
 """XLA without JAX: clients that compile for any number of devices and stop after partitioning.
 
 The idea: only the passes up to the SPMD partitioner are enabled and its result is dumped; the
-compilation then fails, because code generation was not prepared, and that is as planned.  All
-private parts of jaxlib that the child process uses stand here.
+compilation then fails as intended, because code generation was not prepared.  All private parts of
+jaxlib that the child process uses are here.
 
     compiler = cpu_compiler(512, folder)
     compiler.run(module, partitioner_only(compiler.numbers, folder, request))
@@ -26,19 +26,19 @@ from flint.frontends.jax.targets.table import plugin, table
 from flint.graph.transfers import TO_DEVICE, TO_HOST
 from flint.host.environment import satisfies
 
-#: Up to the partitioner, and what belongs to its pipeline or, for one device, stands in its place.
+#: The passes up to the partitioner, with those of its pipeline or, for one device, its replacement.
 _PASSES = (
     "flatten-call-graph", "call-inliner", "zero_sized_hlo_elimination",
     "conditional-canonicalizer", "shardy-xla", "sharding-propagation", "spmd-partitioning",
     "dce", "tuple-simplifier", "cse", "control-dep-rewriter", "async-collective-replacer",
     "sharding-remover",
 )  # fmt: skip
-#: What takes annotations of memories out, and ops that copy between them.
+#: The passes that remove annotations of memories, and ops that copy between them.
 _STRIPPING = "strip-memory-placement-annotations"
 
-#: Devices beyond which the CPU client wants a communication library to be named; none is used.
+#: Devices beyond which the CPU client requires the name of a communication library; none is used.
 _NEEDS_COLLECTIVES = 2048
-#: With more devices of its own, each with its threads, the CPU client does not start reliably.
+#: With more local devices, each with its threads, the CPU client does not start reliably.
 MAX_OWN_DEVICES = 8192
 #: jaxlib whose CPU client compiles for devices of other processes.
 _COMPILES_FOR_OTHERS = ">=0.9.2"
@@ -50,8 +50,8 @@ class Compiler:
 
     Attributes:
         run: compiles MLIR bytecode with options.
-        numbers: of its devices.
-        plugin: the C API of the plugin that it is; None: jaxlib's own.
+        numbers: numbers of its devices.
+        plugin: the C API of its plugin; None for jaxlib's own client.
     """
 
     run: Callable[[bytes, Any], None]
@@ -70,7 +70,7 @@ def partitioner_only(numbers: npt.NDArray[np.int64], folder: Path, request: Comp
     options = partitioned(numbers, request)
     debug = options.executable_build_options.debug_options
     debug.xla_dump_to = str(folder)
-    # With one partition XLA removes shardings instead, in a pipeline of this name's passes.
+    # With one partition XLA instead removes shardings, in a pipeline with a pass of this name.
     debug.xla_dump_hlo_pass_re = "spmd-partitioning" if len(numbers) > 1 else ".*"
     debug.xla_dump_hlo_as_proto = True
     copies = any(name.encode() in request.module for name in (TO_HOST, TO_DEVICE))
@@ -104,7 +104,7 @@ def split_by_batch(calls: Sequence[str], plugin: Any = None) -> None:
 
     Args:
         calls: their targets.
-        plugin: the C API of the PJRT plugin that compiles; None: jaxlib's own CPU client does.
+        plugin: the C API of the PJRT plugin that compiles; None for jaxlib's own CPU client.
     """
     more = {} if plugin is None else {"c_api": plugin}
     for name in calls:
@@ -112,13 +112,13 @@ def split_by_batch(calls: Sequence[str], plugin: Any = None) -> None:
 
 
 def cpu_compiler(devices: int, folder: Path) -> Compiler:
-    """The CPU client with that many devices, next to none of them its own.
+    """The CPU client with that many devices, almost none of them local.
 
-    Where that client cannot be made, because the system refuses a socket, say, all devices are its
-    own while there are few of them, and beyond that the GPU's compile-only client does it.
+    If that client cannot be created, for example because the system refuses a socket, all devices
+    are local if there are few of them; beyond that the GPU's compile-only client is used.
 
     Args:
-        devices: how many.
+        devices: number of devices.
         folder: for the client's socket.
 
     Raises:

@@ -1,1 +1,1 @@
-"""What a kernel that is written in JAX computes: counted from its equations over its grid."""
+"""The arithmetic of a kernel that is written in JAX, counted from its equations over its grid."""

@@ -1,9 +1,9 @@
-"""What one equation of a kernel computes, by the name of its primitive.
+"""The arithmetic of one equation of a kernel, by the name of its primitive.
 
 The idea: as for ops of a program, XLA's counts: one FLOP per element and op, function evaluations
-apart, 2 per multiply-add of a product, which is in its left operand's type.  What only moves or
-orders is listed as such, and one number (an index, mostly) is not counted.  A primitive that is in
-no list makes the kernel's count unknown.
+apart, 2 per multiply-add of a product, in its left operand's type.  Primitives that only move or
+order are listed as such, and scalars (mostly indices) are not counted.  A primitive that is in no
+list makes the kernel's count unknown.
 
     arithmetic_of("dot_general", parameters, operands, results)   # {(Unit.MATMUL, "bf16"): 2 m n k}
 """
@@ -34,7 +34,7 @@ _ELEMENTWISE = names(
 _REDUCTIONS = names(
     "argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum reduce_xor"
 )
-#: They write what they compute to memory.
+#: Primitives that write their results to memory.
 _IN_MEMORY = names("addupdate atomic_rmw")
 _NOTHING = names(
     "add_dependency async_prefetch axis_index bitcast bitcast_convert_type broadcast "
@@ -55,7 +55,7 @@ def arithmetic_of(
     Args:
         name: of the primitive.
         parameters: of the equation.
-        operands, results: types, with ``shape`` and ``dtype`` where they have elements.
+        operands, results: types, with ``shape`` and ``dtype`` if they have elements.
     """
     rule = _RULES.get(name)
     return None if rule is None else rule(parameters, operands, results)
@@ -68,7 +68,9 @@ def _nothing(_parameters: Any, _operands: Sequence[Any], _results: Sequence[Any]
 def _elementwise(unit: Unit) -> Callable[..., Counts]:
     def rule(_parameters: Any, operands: Sequence[Any], results: Sequence[Any]) -> Counts:
         shape = results[0].shape
-        typed = operands[-1 if len(operands) > 2 else 0]  # a selection's first one says which
+        typed = operands[
+            -1 if len(operands) > 2 else 0
+        ]  # a selection's first operand is the condition
         return {(unit, element_type(typed)): prod(shape)} if shape else {}
 
     return rule
@@ -80,7 +82,7 @@ def _reduction(_parameters: Any, operands: Sequence[Any], results: Sequence[Any]
 
 
 def _in_memory(_parameters: Any, operands: Sequence[Any], results: Sequence[Any]) -> Counts:
-    value = results[0] if results else operands[1]  # what stood there before, or what is added
+    value = results[0] if results else operands[1]  # the previous value, or the added one
     return {(Unit.VECTOR, element_type(value)): prod(value.shape)}
 
 

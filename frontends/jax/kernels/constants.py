@@ -1,7 +1,7 @@
-"""Operands of a program's kernels that are constants: what a mask hides, in splash attention.
+"""Constant operands of a program's kernels, such as the masks of splash attention.
 
 The idea: constants of a program reach a kernel through the calls, loops and maps around it, whose
-equations say which operand becomes which argument.  What is computed on the way is not known.
+equations show which operand becomes which argument.  Values computed in between are not known.
 
     constant_operands(jax.jit(step).trace(x).jaxpr)[id(kernel)]      # (array, None, None)
 """
@@ -16,12 +16,12 @@ import numpy.typing as npt
 
 Constant = npt.NDArray[Any] | None
 
-#: Equations that hand on their operands.
+#: Equations that pass on their operands.
 _SAME = ("optimization_barrier", "pvary", "copy", "copy_p", "sharding_constraint")
 
 
 def constant_operands(closed: Any) -> dict[int, tuple[Constant, ...]]:
-    """Of each kernel of Pallas, by the id of its equations, which operands are what; None: unknown.
+    """The known operands of each Pallas kernel, by the id of its equations; None if unknown.
 
     Args:
         closed: a traced program.
@@ -55,7 +55,7 @@ def _walk(jaxpr: Any, given: Iterable[Constant], found: dict[int, tuple[Constant
 def _bodies(
     name: str, parameters: Mapping[str, Any], values: Sequence[Constant]
 ) -> Iterator[tuple[Any, Sequence[Constant]]]:
-    """What an equation calls, and with what: constants come first, what changes is unknown."""
+    """The calls of an equation and their operands: first constants; changing values are unknown."""
     if name == "scan":
         yield parameters["jaxpr"], values[: parameters["num_consts"]]
     elif name == "while":
@@ -76,13 +76,13 @@ def _bodies(
 
 
 def _array(value: Any) -> Constant:
-    """The integers of a constant that is at hand."""
+    """The integers of a known constant."""
     dtype = str(getattr(value, "dtype", ""))
     return np.asarray(value) if dtype.startswith(("int", "uint", "bool")) else None
 
 
 def _agreed(one: Constant, other: Constant) -> Constant:
-    """What a kernel that is called twice has both times."""
+    """The operands that a kernel has in both of two calls."""
     if one is None or other is None:
         return None
     return one if one is other or np.array_equal(one, other) else None

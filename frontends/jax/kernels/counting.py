@@ -2,7 +2,8 @@
 
 The idea: the equations are walked once.  Integers that follow from the place in the grid are known
 at every point (``points.py``), so a loop to the diagonal and a branch on it are counted exactly.
-Where data decide, the most expensive branch counts at every point: an upper bound, which is noted.
+If a branch depends on data, the most expensive one counts at every point: an upper bound, which is
+noted.
 
     count = counted(jaxpr, (32, 8, 4))
     count.flops, count.notes
@@ -26,7 +27,7 @@ from flint.graph.work import Unit
 BRANCHES = "a branch that depends on data: its most expensive case counts"
 EARLY = "a loop that data may end early: all its iterations count"
 
-#: Equations that are a call: name of the primitive -> of the parameter that is called.
+#: Equations that are a call: name of the primitive -> name of the parameter that is called.
 _CALLS = {
     "jit": "jaxpr",
     "pjit": "jaxpr",
@@ -43,16 +44,16 @@ _CALLS = {
 
 
 class UnknownCountError(Exception):
-    """What a kernel computes cannot be told; the text says because of what."""
+    """The arithmetic of a kernel cannot be counted; the text gives the reason."""
 
 
 @dataclass(slots=True)
 class Count:
-    """What a kernel computes.
+    """The arithmetic of a kernel.
 
     Attributes:
         flops: by unit and element type, over the whole grid.
-        notes: why they are an upper bound; empty where they are exact.
+        notes: why they are an upper bound; empty if they are exact.
     """
 
     flops: Counter[tuple[Unit, str]] = field(default_factory=Counter)
@@ -85,8 +86,8 @@ def counted(
     Args:
         kernel: its jaxpr, whose variables are references.
         grid: its extents.
-        mapped: axes of the grid that the kernel does not know of (``jax.vmap``'s).
-        constants: what its first references hold, where that is known.
+        mapped: axes of the grid that are not in the kernel (``jax.vmap``'s).
+        constants: the contents of its first references, if known.
 
     Raises:
         UnknownCountError: a loop whose trip count depends on data, a primitive of unknown
@@ -99,7 +100,7 @@ def counted(
     return count
 
 
-#: What an equation's operand is at every point: ``Values``, or ``Held``; None: unknown.
+#: The value of an equation's operand at every point: ``Values``, or ``Held``; None if unknown.
 Known = Any
 
 
@@ -112,7 +113,7 @@ class _Walk:
     count: Count
 
     def body(self, jaxpr: Any, given: Iterable[Known], at: Points) -> list[Known]:
-        """Count a body at some points; what its results are there."""
+        """Count a body at some points; returns its results there."""
         jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
         known = dict(zip(map(id, jaxpr.invars), given, strict=False))
 
@@ -204,7 +205,7 @@ class _Walk:
         return []
 
     def _idle(self, body: Any) -> None:
-        """A loop of unknown length, which must not matter (one that waits)."""
+        """A loop of unknown length, which must have no arithmetic (a waiting loop)."""
         once = Count()
         _Walk(self.grid, self.axes, once).body(body, (), whole(self.grid))
         if once.flops:
@@ -242,7 +243,7 @@ class _Walk:
 
 
 def _carried(start: Values, step: int | None, index: Values | None) -> Values | None:
-    """What a loop carries at each iteration."""
+    """The carried values of a loop at each iteration."""
     if step is None or (step and index is None):
         return None
     return start + step * index if step and index is not None else start

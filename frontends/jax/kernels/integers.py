@@ -1,8 +1,7 @@
-"""Integers of a kernel, where they follow from the place in the grid: program ids and what is
-computed from them.
+"""Integers of a kernel that follow from the place in the grid: program ids and derived values.
 
-The idea: NumPy does what the primitive does, at all points at once.  What stands in memory is not
-known, and neither is what is computed from it.
+The idea: NumPy applies the primitive at all points at once.  Values in memory are not known, and
+neither are values computed from them.
 
     value_of("div", {}, [array, array])
 """
@@ -18,7 +17,7 @@ from flint.frontends.jax.kernels.points import Values
 
 
 def value_of(name: str, parameters: Mapping[str, Any], operands: Sequence[Values]) -> Values | None:
-    """The result of a primitive on known integers; None where the table lacks it."""
+    """The result of a primitive on known integers; None if it is not in the table."""
     rule = _RULES.get(name)
     return None if rule is None else rule(parameters, *operands)
 

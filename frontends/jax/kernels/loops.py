@@ -1,8 +1,8 @@
-"""Loops of a kernel: which of their carried values count, and how often the body runs.
+"""Loops of a kernel: which of their carried values count up, and how often the body runs.
 
-The idea: ``fori_loop`` carries an index that its body adds a constant to and compares with a bound
-that it leaves alone; both are found among the equations.  A condition that asks for more besides
-(a loop that may end early) is bounded by what is found.
+The idea: ``fori_loop`` carries an index to which its body adds a constant, and compares it with an
+unchanged bound; both are found among the equations.  If the condition has further parts (a loop
+that may end early), the found bound is an upper bound.
 
     steps = induction(carried, results, equations)      # of each value: its step, None: it varies
 """
@@ -16,14 +16,14 @@ import numpy as np
 
 from flint.frontends.jax.kernels.points import Values
 
-#: What a literal or a variable is at all points; None where that is not known.
+#: The value of a literal or a variable at all points; None if not known.
 Look = Callable[[Any], "Values | None"]
 
 _FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "ne": "ne"}
 
 
 def induction(body: Any, constants: int) -> list[int | None]:
-    """By how much an iteration moves each carried value; None where that is no constant.
+    """The change of each carried value per iteration; None if it is not a constant.
 
     Args:
         body: the loop's body, a jaxpr: constants, carried values and others -> carried and others.
@@ -57,12 +57,12 @@ def trips_of(
     first: Sequence[Values | None],
     steps: Sequence[int | None],
 ) -> tuple[Values | None, bool]:
-    """How often a ``while`` runs its body, at each point, and whether it may end before.
+    """The number of iterations of a ``while`` at each point, and whether it may end earlier.
 
     Args:
-        condition: a jaxpr: constants and carried values -> whether it goes on.
-        constants: of the condition.
-        first: what is carried into the loop.
+        condition: a jaxpr: constants and carried values -> whether it continues.
+        constants: constants of the condition.
+        first: the values carried into the loop.
         steps: of ``induction``.
     """  # fmt: skip
     known = dict(zip(map(id, condition.invars), (*constants, *first), strict=True))

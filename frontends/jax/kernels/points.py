@@ -1,8 +1,8 @@
 """The points that a kernel's code runs at: its grid, and the iterations of the loops around it.
 
-The idea: what an integer of the kernel is at every point is an array over the points, from which
-trip counts and taken branches follow exactly.  An axis along which nothing changes has extent 1, so
-arrays stay small; a loop puts its axis in front, so what stood before still broadcasts.
+The idea: the values of an integer at every point form an array over the points, from which trip
+counts and taken branches follow exactly.  An axis along which nothing changes has extent 1, so
+arrays stay small; a loop puts its axis in front, so earlier arrays still broadcast.
 
     >>> grid = whole((4, 8))
     >>> rows, index = grid.looped(grid.along(0) + 1)     # for k in range(program_id(0) + 1)
@@ -20,13 +20,13 @@ import numpy as np
 import numpy.typing as npt
 
 Values = npt.NDArray[Any]
-#: Points that are told apart; a loop that would make more has an unknown index.
+#: The most points that are distinguished; a loop that would make more has an unknown index.
 _MOST = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """Where code runs, and how often.
+    """The points at which code runs, and how often.
 
     Attributes:
         shape: extents of the axes: of loops, the innermost first, then of the grid.
@@ -37,7 +37,7 @@ class Points:
     times: Values
 
     def total(self) -> int:
-        """How often the code runs at all points together."""
+        """The number of runs at all points together."""
         given = (1,) * (len(self.shape) - self.times.ndim) + self.times.shape
         repeated = prod(s for s, own in zip(self.shape, given, strict=True) if own == 1)
         return int(self.times.sum()) * repeated
@@ -49,11 +49,11 @@ class Points:
         return np.arange(self.shape[axis], dtype=np.int64).reshape(sizes)
 
     def where(self, taken: Values) -> Points:
-        """Only the points where something holds."""
+        """Only the points where a condition holds."""
         return replace(self, times=self.times * taken)
 
     def looped(self, trips: Values) -> tuple[Points, Values | None]:
-        """The points of a loop's body, and the iteration at each; None where there are too many."""
+        """The points of a loop's body, and the iteration at each; None if there are too many."""
         trips = np.maximum(trips, 0)
         most = int(trips.max(initial=0))
         if most * np.broadcast(self.times, trips).size > _MOST:

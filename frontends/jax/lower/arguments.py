@@ -1,9 +1,10 @@
 """A step's arguments as abstract values on the mesh that is captured for.
 
 The idea: only shape, dtype, PartitionSpec and memory of an argument matter.  Real arrays on 8
-devices, ShapeDtypeStructs on the mesh that ``setup`` was given and bare PartitionSpecs all become
-ShapeDtypeStructs on one abstract mesh, so that one call captures any size.  Leaves that are no
-arrays (activation functions in a module, say) are no arguments of the program and stay as they are.
+devices, ShapeDtypeStructs on the mesh passed to ``setup`` and bare PartitionSpecs all become
+ShapeDtypeStructs on one abstract mesh, so that one call captures any size.  Leaves that are not
+arrays (such as activation functions in a module) are not arguments of the program and stay
+unchanged.
 
     mesh = mesh_of(arguments, (2048, 16), axes=None)
     arguments = on_mesh(arguments, mesh)
@@ -22,7 +23,7 @@ from flint.capturing.request import Arguments
 from flint.errors import UsageError
 from flint.frontends.jax.internals.tracing import stated_sharding
 
-#: Memory in which an argument may lie other than the device's own.
+#: Memory other than the device's own in which an argument may be.
 _HOST = "pinned_host"
 
 
@@ -38,8 +39,8 @@ def mesh_of(
 ) -> AbstractMesh:
     """The mesh to capture for.
 
-    Names and types (auto, explicit) of the axes come from the arguments' shardings where they are
-    not given.
+    Names and types (auto, explicit) of the axes come from the arguments' shardings if they are not
+    given.
 
     Args:
         arguments: a pytree.
@@ -48,7 +49,7 @@ def mesh_of(
         axis_types: ``jax.sharding.AxisType`` per axis, if given.
 
     Raises:
-        UsageError: shardings that name other axes, or other numbers of axes, than there are.
+        UsageError: shardings that name other axes, or other numbers of axes, than the mesh has.
     """
     found = list(dict.fromkeys(_meshes(arguments)))
     named = {mesh.axis_names for mesh in found}
@@ -89,7 +90,7 @@ def on_mesh(
         parameters: names of the positional ones, for messages.
 
     Raises:
-        UsageError: a dim that its mesh axes do not divide, an axis that the mesh has not, a spec
+        UsageError: a dim that its mesh axes do not divide, an axis that is not in the mesh, a spec
             with more entries than the array has dims; the text names the argument.
     """
 
@@ -118,7 +119,7 @@ def check_spec(spec: PartitionSpec, shape: tuple[int, ...], mesh: AbstractMesh, 
     """Check that a spec fits an array and a mesh.
 
     Raises:
-        UsageError: it does not; the text begins with ``what``.
+        UsageError: it does not fit; the text begins with ``what``.
     """
     if len(spec) > len(shape):
         raise UsageError(f"{what} has the shape {shape}, but its {spec} has {len(spec)} entries")

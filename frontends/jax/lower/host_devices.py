@@ -1,10 +1,10 @@
 """As many host devices as the capture's mesh has, for code that builds its own mesh of devices.
 
 The idea: ``Mesh(jax.devices())`` in a user's file means the cluster's devices.  XLA's CPU client
-has as many as a flag asks for; it is made at the first call that needs devices, so the flag costs
-nothing otherwise.  It must be set before jax makes its client, hence no jax is imported here.
-Beyond what the machine has threads for, one device is here and the others seem to be elsewhere:
-code can build meshes of them and cannot run anything on them.
+has as many as a flag requests; it is created at the first call that needs devices, so the flag
+costs nothing otherwise.  It must be set before jax creates its client, hence no jax is imported
+here.  If the machine has too few threads, one device is local and the others appear to be
+elsewhere: code can build meshes of them but cannot run on them.
 
     prepare(512)      # then import the user's file
 """
@@ -19,18 +19,18 @@ from flint.host.imports import watch_imports
 
 _FLAG = "--xla_force_host_platform_device_count"
 
-#: Parts of jax's plugins, which it imports with itself.
+#: Parts of jax's plugins, which jax imports when it is imported.
 _PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin", "jax_rocm60_plugin", "jax_rocm7_plugin")
 
-#: With more devices of its own, each with its threads, the client does not start reliably.
+#: With more local devices, each with its threads, the client does not start reliably.
 MAX_DEVICES = 8192
 
 
 def prepare(devices: int | None) -> None:
-    """Set the flag, unless the user's environment has it; and no accelerator is waited for.
+    """Set the flag, unless the user's environment has it, and avoid waiting for an accelerator.
 
     Args:
-        devices: of the mesh; None when only the user's file knows.
+        devices: of the mesh; None if only the user's file defines it.
     """
     no_accelerators()
     flags = os.environ.get("XLA_FLAGS", "")
@@ -48,7 +48,7 @@ def prepare(devices: int | None) -> None:
 
 
 def no_accelerators() -> None:
-    """Have jax look for none, before it is imported: its plugins write on stderr."""
+    """Make jax look for no plugins, before it is imported: its plugins write on stderr."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if "jax" not in sys.modules:
@@ -64,7 +64,7 @@ def _without_plugins() -> None:
 
 
 def _show(devices: int) -> None:
-    """All devices are one host's, in one slice unless the user's file builds a mesh of more."""
+    """Put all devices on one host, in one slice unless the user's file builds a mesh of more."""
     from flint.frontends.jax.cluster.layout import Layout
     from flint.frontends.jax.internals.device_attributes import show
 

@@ -1,6 +1,6 @@
-"""A step as something that JAX traces.
+"""A step in a form that JAX can trace.
 
-The idea: a function that is jitted already is taken as it is, with its donation, static arguments
+The idea: a function that is already jitted is used unchanged, with its donation, static arguments
 and shardings; any other is jitted with the decorator's keywords.  A wrapper around a jit that
 cannot trace (haliax's, equinox's) is opaque: only calling it shows what it compiles.
 
@@ -24,7 +24,7 @@ from flint.frontends.jax.lower.arguments import is_array
 
 
 def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Names of a function's positional parameters; empty where it does not say."""
+    """Names of a function's positional parameters; empty if they are unknown."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -34,7 +34,7 @@ def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def is_jitted(function: Any) -> bool:
-    """Whether JAX can trace it as it is."""
+    """Whether JAX can trace it unchanged."""
     return hasattr(function, "trace") and hasattr(function, "lower")
 
 
@@ -42,7 +42,7 @@ def is_opaque(function: Any) -> bool:
     """Whether it is jitted in a way that only a call shows.
 
     Raises:
-        UsageError: it is ``jax.pmap``'s.
+        UsageError: it comes from ``jax.pmap``.
     """
     if not hasattr(function, "lower") or is_jitted(function):
         return False
@@ -77,7 +77,7 @@ def jitted(
 
 
 def _is_pmap(function: Any) -> bool:
-    """Whether it is ``jax.pmap``'s, or equinox's of it, whose modules are named for it."""
+    """Whether it comes from ``jax.pmap`` or equinox's wrapper of it, named like its module."""
     modules = type(function).__module__, str(getattr(function.lower, "__module__", ""))
     return any(name.startswith(("jax.", "equinox.")) and "pmap" in name for name in modules)
 
@@ -85,8 +85,8 @@ def _is_pmap(function: Any) -> bool:
 def _jit_of_mutable(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``flax.nnx.jit`` for a step whose arguments are nnx objects, else None.
 
-    Such a step updates its arguments in place; under ``jax.jit`` the updates would be lost, and
-    with them everything that only they need.
+    Such a step updates its arguments in place; under ``jax.jit`` the updates would be lost, with
+    everything that only they need.
     """
     for argument in (*args, *kwargs.values()):
         if any(cls.__module__.startswith("flax.nnx") for cls in type(argument).__mro__):

@@ -1,7 +1,7 @@
-"""A captured module as text, for people to read and for ``flint convert`` to take.
+"""A captured module as text, for reading and for ``flint convert``.
 
-The idea: what the partitioner dumps is an HLO proto, which is what the graph is made of; beside it
-the workload folder keeps the same module as StableHLO text with names and source lines.
+The idea: the partitioner dumps an HLO proto, from which the graph is built; the workload folder
+also keeps the same module as StableHLO text with names and source lines.
 
     listing_of_hlo(proto)       # (b"module @jit_step ...", ".mlir")
 """
@@ -31,7 +31,7 @@ def listing_of(bytecode: bytes, donors: Iterable[int] = ()) -> Listing | None:
 
     Args:
         bytecode: the module.
-        donors: parameters of ``@main`` whose buffers any output may take, beside those it states.
+        donors: parameters of ``@main`` whose buffers any output may take, besides those it states.
     """
     if len(bytecode) > MAX_BYTES:
         return None
@@ -42,7 +42,7 @@ def listing_of(bytecode: bytes, donors: Iterable[int] = ()) -> Listing | None:
 
 
 def _mark(module: Any, donors: set[int]) -> None:
-    """Say of parameters that they are donors, as JAX does; HLO's conversion leaves that out."""
+    """Mark parameters as donors, as JAX does; HLO's conversion omits that."""
     if not donors:
         return
     main: Any = ir.SymbolTable(module.operation)["main"]
@@ -57,7 +57,7 @@ def _mark(module: Any, donors: set[int]) -> None:
 
 
 def listing_of_hlo(proto: bytes) -> Listing | None:
-    """The text of an HLO module as StableHLO; None where XLA would not convert it or its groups."""
+    """The text of an HLO module as StableHLO; None if XLA would not convert it or its groups."""
     if len(proto) > MAX_BYTES:
         return None
     module = parse_module(proto)

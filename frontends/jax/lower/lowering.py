@@ -1,9 +1,10 @@
 """A JAX step as global StableHLO programs, without devices.
 
 The idea: ``jit(step).trace(abstract arguments).lower(...)`` with everything on an abstract mesh.
-A function that is jitted already is taken as it is, with its donation, static arguments and
+A function that is already jitted is used unchanged, with its donation, static arguments and
 shardings.  One that calls jitted functions, or hides one (a wrapper with ``lower``), is run as on
-the host, and what it calls are the programs.  Any other is jitted with the decorator's keywords.
+the host, and the functions that it calls are the programs.  Any other is jitted with the
+decorator's keywords.
 
     lowered = lower(prepare(request))
     lowered.bytecode, lowered.mesh, lowered.interface
@@ -55,13 +56,13 @@ class Lowered:
 
     Attributes:
         bytecode: the module, MLIR bytecode.
-        mesh: the mesh that it is for.
+        mesh: its mesh.
         interface: names, donation and shardings of its inputs and outputs.
-        shardy: whether it is annotated for Shardy (else GSPMD).
+        shardy: whether it is annotated for Shardy (otherwise GSPMD).
         warnings: text -> count.
         compiler_options: that its jit was given, name -> value.
-        operands: of each input, which operand of the call it is, -1 for a constant; empty where
-            the step is one program.
+        operands: for each input its operand of the call, -1 for a constant; empty if the step is
+            one program.
     """
 
     bytecode: bytes
@@ -74,14 +75,14 @@ class Lowered:
 
 
 def lower(prepared: Prepared) -> Lowered | Recording:
-    """Trace and lower a step, as one program where it is one.
+    """Trace and lower a step, as one program if it is one.
 
     Returns:
-        The program; what the step does on the host, where it calls several programs or its
-        function is not what is compiled.
+        The program; the host side of the step, if it calls several programs or its function is not
+        the compiled one.
 
     Raises:
-        FlintError: the step cannot be traced; the text has the user's source line.
+        FlintError: the step cannot be traced; the text contains the user's source line.
     """
     request, args, kwargs = prepared.request, prepared.args, prepared.kwargs
     if not prepared.settings and is_opaque(request.function):
@@ -100,7 +101,7 @@ def lower(prepared: Prepared) -> Lowered | Recording:
     try:
         found, context = prepared.in_context(whole)
     except FlintError as error:
-        # Host code may read values, and jits may be such as cannot be inside of another.
+        # Host code may read values, and some jits cannot be inside of another.
         recording = _recorded(prepared, instead_of=error) if plain else None
         if recording is None or not recording.jitted:
             raise
@@ -119,8 +120,8 @@ def lower_call(
     Args:
         prepared: the step.
         call: the call.
-        shardings: of its operands; None where one may be moved.
-        names: of its operands, "" where its own name for one is best.
+        shardings: of its operands; None if one may be moved.
+        names: of its operands, "" if the program's own name for one is best.
 
     Raises:
         FlintError: it cannot be lowered.
@@ -147,11 +148,11 @@ def lower_call(
 
 
 def _recorded(prepared: Prepared, instead_of: FlintError | None = None) -> Recording:
-    """What the step does on the host.
+    """The host side of the step.
 
     Args:
         prepared: the step.
-        instead_of: why it could not be traced whole, which is the error where nothing is jitted.
+        instead_of: why it could not be traced whole, which is the error if nothing is jitted.
     """
 
     def run(_check: Check) -> Recording:
@@ -197,7 +198,7 @@ def _whole(
 
 
 def _not_donated(sizes: Sequence[int]) -> dict[str, int]:
-    """A warning for buffers that a jit inside of a jitted function donates: nobody reuses them."""
+    """A warning for buffers donated by a jit inside of a jitted function: they are not reused."""
     if not sizes:
         return {}
     text = (
@@ -209,7 +210,7 @@ def _not_donated(sizes: Sequence[int]) -> dict[str, int]:
 
 
 def _without(options: Mapping[str, Any]) -> dict[str, int]:
-    """A warning for compiler options of a jit, where no compiler gets them."""
+    """A warning for compiler options of a jit that no compiler receives."""
     if not options:
         return {}
     text = (

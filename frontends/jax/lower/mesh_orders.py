@@ -1,8 +1,9 @@
 """Groups along a mesh whose devices are in another order, as groups along one that is in order.
 
 The idea: XLA's partitioner names groups by axes of meshes, some of which are transposed.  XLA's
-conversion to StableHLO drops the transposition, and with it which devices are meant.  A transposed
-mesh has the axes of a mesh that is in order: the same groups lie along axes of that one.
+conversion to StableHLO drops the transposition, and with it the assignment of devices.  A
+transposed mesh has the axes of a mesh that is in order: the same groups lie along axes of the
+latter.
 
     axis a of [a=2, b=4]<=[4,2]T(1,0)       ->  axis 1 of [axis_0=4, axis_1=2]
 """
@@ -17,7 +18,7 @@ from flint.hlo import hlo_pb2 as pb
 
 
 def put_in_order(module: pb.HloModuleProto) -> bool:
-    """Write a module's groups along meshes that are in order; False where that is not possible."""
+    """Write a module's groups along meshes that are in order; False if that is not possible."""
     known: dict[bytes, bytes | None] = {b"": b""}
     for computation in module.computations:
         for instruction in computation.instructions:
@@ -39,7 +40,7 @@ def along_a_mesh_in_order(data: bytes) -> bytes | None:
         data: a ``MeshAxesReplicaGroupListProto``.
 
     Returns:
-        None where the devices are in an order that no transposed mesh has.
+        None if the devices are in an order that no transposed mesh has.
     """
     proto = pb.MeshAxesReplicaGroupListProto.FromString(data)
     if proto.mesh.device_ids:
@@ -76,7 +77,7 @@ def _spans(sizes: Sequence[int]) -> list[Span]:
 
 
 def _part(span: Span, reference: pb.AxisRefProto) -> Span:
-    """The span of an axis, or of the part of it that is meant."""
+    """The span of an axis, or of a part of it."""
     if not reference.HasField("sub_axis_info"):
         return span
     high = span[1] // reference.sub_axis_info.pre_size

@@ -1,7 +1,7 @@
 """Inputs and outputs of a lowered module: names, roles, shardings, and which buffers XLA reuses.
 
 The idea: JAX writes names, shardings and donation on the entry function.  The partitioned module
-has lost some of it, so it is read before.
+has lost some of it, so it is read earlier.
 
     interface = interface_of(lowered.compiler_ir("stablehlo"))
 """
@@ -81,7 +81,7 @@ def named_inputs(
     """The inputs of a (partitioned) module with the names and roles of their arguments.
 
     Args:
-        stated: what the module says.
+        stated: the inputs as the module states them.
         interface: of the lowered module that it comes from, with the same inputs.
     """
     names = interface.names
@@ -94,7 +94,7 @@ def named_inputs(
 
 
 def role_of(path: str) -> str:
-    """The role of an argument by the words of its path, "unknown" where no word is known.
+    """The role of an argument by the words of its path, "unknown" if no word is known.
 
     >>> role_of("state.opt_state[0].mu['layers']['wq']")
     'optimizer state'

@@ -1,8 +1,8 @@
 """Names of flax nnx modules on the ops that they make.
 
 The idea: linen and haiku run a module in a ``jax.named_scope`` of its name, from which layers come;
-nnx does not, and an nnx module has no name but the attribute that its parent holds it by.  So while
-a step is traced a call of an nnx module enters a scope of that name (of its class, where it was not
+nnx does not, and an nnx module has no name but the attribute of its parent that holds it.  So while
+a step is traced, a call of an nnx module enters a scope of that name (of its class, if it was not
 called by a module that holds it).
 
     with named_modules():
@@ -20,13 +20,13 @@ from typing import Any
 import jax
 
 _CALL = "__call__"
-#: Lists and dicts in lists that are looked through for a module.
+#: Nesting of lists and dicts that are searched for a module.
 _DEPTH = 3
 
 
 @contextmanager
 def named_modules() -> Iterator[None]:
-    """Let calls of nnx modules name what they trace."""
+    """Make calls of nnx modules name the ops that they trace."""
     nnx = sys.modules.get("flax.nnx")  # a step that has nnx modules has imported it
     classes = [] if nnx is None else [cls for cls in _below(nnx.Module) if _CALL in vars(cls)]
     originals = [vars(cls)[_CALL] for cls in classes]
@@ -63,7 +63,7 @@ def _in_scope(call: Callable[..., Any], running: list[Any]) -> Callable[..., Any
 
 
 def _held_by(parent: Any, module: Any) -> str:
-    """The name by which a module holds another: ``head``, ``layers_0``; "" where it does not."""
+    """The name by which a module holds another: ``head``, ``layers_0``; "" if it does not."""
     return next(_paths(vars(parent), module, _DEPTH), "")
 
 
@@ -77,7 +77,7 @@ def _paths(holder: Mapping[Any, Any], module: Any, depth: int) -> Iterator[str]:
 
 
 def _entries(value: Any) -> Mapping[Any, Any]:
-    """What a container holds; nnx's own are modules with numbered or named attributes."""
+    """The contents of a container; nnx's own are modules with numbered or named attributes."""
     if isinstance(value, dict):
         return value
     if isinstance(value, list | tuple):

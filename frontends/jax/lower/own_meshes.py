@@ -1,8 +1,8 @@
 """Meshes that a step's own code builds of ``jax.devices()``, in place of the capture's.
 
-The idea: in abstract such a mesh is the capture's, but for the kind of device that it names.  Its
-ranks are numbered by its devices, so they must be in the order of ``jax.devices()``: another order
-would put other neighbours into a group than the capture has there.
+The idea: the abstract form of such a mesh is the capture's, except for the kind of device that it
+names.  Its ranks are numbered by its devices, so they must be in the order of ``jax.devices()``:
+another order would form other groups than the capture has.
 
     lowered = attempt(mesh_context(of_devices(mesh)), in_order)
 """
@@ -20,10 +20,10 @@ from flint.frontends.jax.internals.platform_forms import equations
 
 
 def of_devices(mesh: AbstractMesh) -> AbstractMesh:
-    """``mesh`` as the meshes that code builds of ``jax.devices()`` are in abstract.
+    """``mesh`` in the abstract form of meshes that code builds from ``jax.devices()``.
 
-    They say what kind of device they are of, and a mesh that does not is another one: shard_map
-    takes none but the mesh in context.
+    They name their kind of device, and a mesh that does not is different: shard_map accepts only
+    the mesh in context.
     """
     device = Mesh(np.array(jax.devices()[:1]), ("device",)).abstract_mesh.abstract_device
     return AbstractMesh(
@@ -32,7 +32,7 @@ def of_devices(mesh: AbstractMesh) -> AbstractMesh:
 
 
 def in_order(traced: Any) -> None:
-    """Look through a traced step for maps over devices in another order.
+    """Search a traced step for maps over devices in another order.
 
     Raises:
         UsageError: there is one.

@@ -24,13 +24,13 @@ from flint.frontends.jax.platforms import PLATFORMS
 from flint.workload.programs import Level
 
 T = TypeVar("T")
-#: Looks at what was traced, and raises where that cannot be captured.
+#: Checks the traced program, and raises if it cannot be captured.
 Check = Callable[[Any], None]
 NO_MESH = (
     "traced without a mesh in context: with one, a sharding annotation of the step does not fit "
     "its value"
 )
-#: Compute capability that GPUs are taken to have where no target is named: Hopper's.
+#: Compute capability assumed for GPUs if no target is named: Hopper's.
 ANY_GPU = (9, 0)
 
 
@@ -39,14 +39,15 @@ class Prepared:
     """A step with its arguments on the mesh, ready to be traced.
 
     Attributes:
-        request: what was asked for.
+        request: the request.
         mesh: the abstract mesh.
         args, kwargs: the arguments, abstract.
         settings: keywords of ``jax.jit`` for a function that is not jitted yet.
-        platforms: JAX's names of those to lower for; the first that every op has a form for.
-        capability: compute capability of the GPUs, should it be GPUs.
-        devices: the mesh of devices that a program has built, which its shardings are on; None
-            where they are on the abstract one.
+        platforms: JAX's names of the platforms to lower for; the first with a form of every op is
+            used.
+        capability: compute capability of the GPUs, if the devices are GPUs.
+        devices: the mesh of devices that a program has built, which its shardings are on; None if
+            they are on the abstract one.
     """
 
     request: Request
@@ -64,13 +65,13 @@ class Prepared:
         return self.devices or self.mesh
 
     def in_context(self, work: Callable[[Check], T]) -> tuple[T, dict[str, int]]:
-        """What ``work`` returns with the mesh in context, and warnings.
+        """The result of ``work`` with the mesh in context, and warnings.
 
         Args:
-            work: traces; is given a check of what it has traced.
+            work: traces; is given a check of the traced program.
 
         Raises:
-            FlintError: what it raises, explained.
+            FlintError: its error, explained.
         """
         try:
             if self.devices is not None:  # traced already, in a context of its own
@@ -100,7 +101,7 @@ class Prepared:
         """With annotations that do not fit: constraints only with a mesh in context (flax)."""
         try:
             return self._attempt(work, contextlib.nullcontext())
-        except Exception:  # it needs the mesh, so the first error is the one to mend
+        except Exception:  # it needs the mesh, so the first error is the one to fix
             raise error from None
 
 
@@ -118,7 +119,7 @@ def prepare(
     Raises:
         UsageError: arguments, mesh and shardings that do not fit each other.
         FlintError: setup fails.
-        OtherFrameworkError: the step is not JAX's.
+        OtherFrameworkError: the step is not a JAX step.
     """
     settings = dict(request.settings)
     axis_types = settings.pop("axis_types", None)

@@ -18,7 +18,7 @@ from flint.frontends.jax.lower.arguments import mesh_of
 
 
 class OtherFrameworkError(Exception):
-    """The arguments that setup made are another framework's; ``args[0]`` is its name."""
+    """The arguments from setup belong to another framework; ``args[0]`` is its name."""
 
 
 def arguments_of(request: Request, axis_types: Any) -> Arguments:
@@ -26,7 +26,7 @@ def arguments_of(request: Request, axis_types: Any) -> Arguments:
 
     Args:
         request: the step.
-        axis_types: types of the mesh's axes, where the user gave them.
+        axis_types: types of the mesh's axes, if the user gave them.
 
     Raises:
         UsageError: there are none, and the step takes some.
@@ -42,7 +42,7 @@ def arguments_of(request: Request, axis_types: Any) -> Arguments:
 
 
 def _from_setup(request: Request, axis_types: Any) -> Arguments:
-    """What the user's setup makes for the mesh, as (args, kwargs)."""
+    """The result of the user's setup for the mesh, as (args, kwargs)."""
     setup = request.setup
     assert setup is not None
     mesh = mesh_of((), request.shape, request.axes, axis_types)
@@ -53,7 +53,7 @@ def _from_setup(request: Request, axis_types: Any) -> Arguments:
         except (RuntimeError, TypeError, ValueError) as error:
             if "context" not in str(error):
                 raise
-            # Abstract initialisation with bare PartitionSpecs wants its mesh in context.  Not
+            # Abstract initialisation with bare PartitionSpecs needs its mesh in context.  Not
             # always: with it, nothing can be computed.
             with mesh_context(mesh):
                 made = setup(mesh)
@@ -72,7 +72,7 @@ def _from_setup(request: Request, axis_types: Any) -> Arguments:
 
 
 def _refuse_missing(request: Request) -> None:
-    """Refuse a step that takes arguments where there are none."""
+    """Refuse a step that takes arguments if there are none."""
     try:
         inspect.signature(request.function).bind()
     except TypeError as error:

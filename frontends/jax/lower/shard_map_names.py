@@ -2,9 +2,9 @@
 
 The idea: JAX names an op in the body of a ``shard_map``, or of a function, relative to it.  When
 XLA opens a function's call it puts the call's path before the names inside; bodies of manual
-computations it puts back as they are, so that ``ring/ppermute`` is all that is left of
+computations it inserts unchanged, so that only ``ring/ppermute`` remains of
 ``jit(step)/transpose(jvp(blocks))/while/body/attention/shard_map/ring/ppermute``.  Here the path is
-put before the names first, so that phases and layers of these ops are known too.
+first put before the names, so that phases and layers of these ops are known too.
 
     name_bodies(module)        # in place, before it goes to the partitioner
 """
@@ -24,7 +24,7 @@ _MANUAL = "sdy.manual_computation"
 def name_bodies(module: Any) -> None:
     """Put paths before the names of all ops in manual computations of a lowered ``ir.Module``.
 
-    A function that is called from several places has what their paths begin with in common.
+    A function that is called from several places gets the common beginning of their paths.
     """
     functions = {
         ir.StringAttr(function.attributes["sym_name"]).value: function
@@ -45,11 +45,11 @@ def name_bodies(module: Any) -> None:
 
     def prefix(name: str) -> str:
         if name not in known:
-            known[name] = ""  # functions do not call themselves; a module may say otherwise
+            known[name] = ""  # no function calls itself, but a module may state it
             known[name] = _common([_joined(prefix(by), path) for by, path in calls[name]])
         return known[name]
 
-    # Paths were read before any was changed: a body inside a body has its own, whole one already.
+    # Paths were read before any was changed: a body inside a body already has its whole path.
     renamed = [
         (inner, _joined(prefix(name), path))
         for name, manual, op in bodies

@@ -1,8 +1,9 @@
 """The child process that runs XLA's partitioner: ``python -m flint.frontends.jax.partition.child``.
 
 The idea: XLA can abort or hang, so it runs where it can be stopped.  The arguments are engine
-(a name in ``ENGINES``), devices and the folder for requests.  The client is made while the parent
-still traces; then it waits for them.  A result is the dumped file, whatever becomes of the process.
+(a name in ``ENGINES``), devices and the folder for requests.  The client is created while the
+parent still traces; then the child waits for requests.  A result is the dumped file, whether or not
+the process survives.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from flint.frontends.jax.requests import compilations
 from flint.host.child_processes import end_with_parent
 from flint.host.requests import REASON
 
-#: Clients by name: what is used, and two others whose result must be the same.
+#: Clients by name: the one in use, and two others whose result must be the same.
 ENGINES = {
     "cpu": xla.cpu_compiler,
     "cpu, own devices": xla.own_devices_compiler,
@@ -37,7 +38,7 @@ def main(engine: str, devices: int, folder: Path) -> None:
         options = xla.partitioner_only(compiler.numbers, place, request)
         try:
             compiler.run(request.module, options)
-        except Exception as error:  # as planned, unless there is no dump; then this is the reason
+        except Exception as error:  # expected, unless there is no dump; then this is the reason
             sys.stderr.write(f"\n{REASON}{' '.join(str(error).split())}\n")
     # Clients of many devices take long to leave in order, and sometimes hang.
     os._exit(0)

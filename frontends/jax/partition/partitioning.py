@@ -1,8 +1,8 @@
 """XLA's SPMD partitioner in a child process, from the parent's side.
 
-The idea: the child (``child.py``) is judged by the file that it dumps: once that is whole
-the child is not waited for, and some programs abort it themselves.  Without the file, its last
-words and how it ended become one line.
+The idea: the child (``child.py``) is judged by the file that it dumps: once that is complete the
+parent does not wait for the child, which some programs abort anyway.  Without the file, its last
+output and the way it ended become one line.
 
     with Partitioner(512, Limits(1800, 2**35)) as partitioner:
         proto = partitioner.run(Compilation(bytecode))      # an HloProto
@@ -19,7 +19,7 @@ from flint.host.child_processes import Limits
 from flint.host.module_process import ModuleProcess
 
 _DUMP = "*after_spmd-partitioning*.hlo.pb"
-#: For one device there is nothing to partition; XLA takes the annotations away.
+#: For one device there is nothing to partition; XLA removes the annotations.
 _DUMPS_OF_ONE = "*.sharding-removal.*.hlo.pb"
 
 
@@ -27,10 +27,10 @@ class Partitioner(ModuleProcess):
     """A child process that waits for modules.
 
     Args:
-        devices: partitions.
-        limits: what the child may take.
-        engine: which client; a name in ``child.ENGINES``.
-        answer: what ops with a partitioning rule in Python say, asked while it works.
+        devices: number of partitions.
+        limits: the limits of the child.
+        engine: the client; a name in ``child.ENGINES``.
+        answer: answers for ops with a partitioning rule in Python, called while it works.
     """
 
     def __init__(
@@ -65,9 +65,9 @@ class Partitioner(ModuleProcess):
         raise self.failure()
 
     def _result(self) -> bytes | None:
-        """The dump, as soon as it is whole; None when the child is through without one.
+        """The dump, as soon as it is complete; None if the child ends without one.
 
-        What a child does after its dump is of no use, and takes half of the time of a large module.
+        The child's work after its dump is of no use, and takes half of the time of a large module.
         """
         seen = -1
         while True:

@@ -1,8 +1,8 @@
-"""What XLA's partitioner logs beside its result, as a few counted warnings.
+"""The log of XLA's partitioner, as a few counted warnings.
 
-The idea: where it finds no good way from one sharding to another it replicates the whole tensor and
-logs that.  That is communication that the user did not ask for, often the most expensive
-of the step, so it belongs in the workload's warnings, with the op that it happens at.
+The idea: if it finds no good way from one sharding to another, it replicates the whole tensor and
+logs that.  This is unrequested communication, often the most expensive of the step, so it belongs
+in the workload's warnings, with its op.
 
     remarks(log)      # {"XLA replicates a tensor and splits it anew ... (embedding, gather)": 3}
 """
@@ -18,7 +18,7 @@ _REMATERIALIZED = re.compile(
     r"Involuntary full rematerialization\..*?for HLO operation %\S+ = (\w+\[[\d,]*\]).*?"
     r"(?:op_name=\"([^\"]*)\"|$)"
 )
-#: Places that one warning names.
+#: The most places that one warning names.
 _NAMED = 3
 
 
@@ -26,7 +26,7 @@ def remarks(log: str) -> dict[str, int]:
     """Warnings of a partitioner's log, text -> count.
 
     Args:
-        log: what the process wrote on stderr.
+        log: the process's output on stderr.
     """
     found: Counter[str] = Counter()
     for line in log.splitlines():

@@ -1,1 +1,1 @@
-"""Whole JAX programs: run on devices that are not there, captured where they repeat themselves."""
+"""Whole JAX programs: run on absent devices, captured when they repeat themselves."""

@@ -1,8 +1,8 @@
 """Checkpoints of Orbax, flax and JAX itself: not written, and restored as arrays without values.
 
-The idea: a checkpoint of a cluster's state is neither here to be read nor worth being written.
-What a program restores is what it says that it wants: types and shardings.  Where there is no
-checkpoint, the library itself says so, unless data is made up.
+The idea: a checkpoint of a cluster's state is neither available for reading nor worth writing.  A
+program restores the types and shardings that it requests.  If there is no checkpoint, the library
+itself reports that, unless data is made up.
 
     keep_out(watcher, allowed=False, made_up=False)    # from then on, whenever orbax is imported
 """
@@ -34,7 +34,7 @@ def keep_out(watcher: Watcher, allowed: bool, made_up: bool) -> None:
     Args:
         watcher: makes arrays.
         allowed: checkpoints are written for real.
-        made_up: those that are not there are restored as well.
+        made_up: missing ones are restored as well.
     """
     calls: dict[str, Callable[[], None]] = {}
     calls["orbax.checkpoint"] = functools.partial(_keep_orbax_out, watcher, allowed, made_up)
@@ -63,7 +63,7 @@ def _keep_flax_out() -> None:
 
 
 def _keep_jax_out() -> None:
-    """What Levanter and others write their checkpoints with."""
+    """The library with which Levanter and others write their checkpoints."""
     module: Any = sys.modules["jax.experimental.array_serialization.serialization"]
     kind = module.GlobalAsyncCheckpointManager
     for name in ("serialize", "serialize_with_paths"):
@@ -102,7 +102,7 @@ def _restoring(watcher: Watcher, original: Callable[..., Any], made_up: bool) ->
 
 
 def _target(args: tuple[Any, ...], known: dict[str, Any]) -> Any:
-    """What is to be restored, as the caller says; None where nobody does."""
+    """The target of a restore, as the caller states it; None if it does not."""
     for item in (known.get("args"), known.get("item"), known.get("items"), known.get("target")):
         if item is not None:
             return item

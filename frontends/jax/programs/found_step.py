@@ -1,7 +1,8 @@
-"""The step of a program that has been found, as a recording that a capture is made of.
+"""The found step of a program, as a recording for a capture.
 
-The idea: the calls of one period are a step.  What they take from before is the step's arguments,
-where it lies when the step begins; the arrays that are held when it ends are its results.
+The idea: the calls of one period are a step.  Arrays from before that they take are the step's
+arguments, with their placement when the step begins; the arrays that are held when it ends are its
+results.
 
     workload = captured(watcher, places, period.calls_of(2), request)
 """
@@ -45,13 +46,13 @@ def captured(
     """The workload of a stretch of a program's calls.
 
     Args:
-        calls: of the program.
-        numbers: of those of the step.
-        places: where arrays lie.
-        warnings: of the program, text -> count.
-        name: of the step.
+        calls: calls of the program.
+        numbers: numbers of the step's calls.
+        places: placements of arrays.
+        warnings: warnings of the program, text -> count.
+        name: name of the step.
         options: limits, and choices of the walk.
-        target: what to compile for; None: the partitioned level.
+        target: the target to compile for; None for the partitioned level.
 
     Raises:
         FlintError: a call cannot be lowered or compiled.
@@ -80,7 +81,7 @@ def compiled_results(call: Called, mesh: Mesh, given: Sequence[Any]) -> Sequence
 def prepared_on(
     mesh: Mesh, name: str, options: CaptureOptions, target: str | None = None
 ) -> Prepared:
-    """What lowering and compiling on a mesh of devices needs to know."""
+    """The data for lowering and compiling on a mesh of devices."""
 
     def step() -> None:
         """Never called: it has been."""
@@ -115,11 +116,11 @@ def _recording(
     as_argument: dict[Origin, Origin] = {}
 
     def own(origin: Origin) -> Origin:
-        """Where an array of the step's own programs comes from, as the step has it."""
+        """The origin of an array of the step's own programs, in the step's numbering."""
         return Origin(position[origin.program], origin.number)
 
     def given(origin: Origin | None, aval: Any) -> Origin | None:
-        """Where an operand comes from, as the step has it."""
+        """The origin of an operand, in the step's numbering."""
         if origin is None or origin.program in position:
             return None if origin is None else own(origin)
         if origin not in arguments:
@@ -160,7 +161,7 @@ def _recording(
 
 
 def _mesh(recording: Recording) -> Mesh:
-    """The mesh of a step: its calls', or all devices in a row where it is over none.
+    """The mesh of a step: that of its calls, or all devices in a row if they have none.
 
     Raises:
         FlintError: its calls are over different devices.

@@ -1,9 +1,9 @@
 """What ``flint run`` does for programs that import jax (see ``flint.launching.hooks``).
 
-The idea: before jax makes its client it is given one with the cluster's devices.  From then on the
-program's arrays have no values where they would be large or lie on several devices, and its calls
+The idea: before jax creates its client it is given one with the cluster's devices.  From then on
+the program's arrays have no values if they would be large or lie on several devices, and its calls
 are noted.  When they repeat themselves, the step is captured in this same process, which has the
-traced programs, and left as a workload folder for the process of the command.
+traced programs, and written as a workload folder for the process of the command.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from flint.workload.workload import Workload
 if TYPE_CHECKING:
     from flint.frontends.jax.programs.running import Running
 
-#: Name of the folder that the program's process leaves its workload in.
+#: Name of the folder for the workload of the program's process.
 _WORKLOAD = "workload"
 #: The program of this process.
 _RUNNING: list[Running] = []
 
 
 def prepare(request: ProgramRequest, own: Own, template: Template | None) -> None:
-    """No accelerator of this machine is waited for."""
+    """Avoid waiting for an accelerator of this machine."""
     no_accelerators()
 
 
@@ -38,7 +38,7 @@ def begin(request: ProgramRequest, own: Own) -> None:
     """Make the cluster's devices jax's, and watch for the step.
 
     Raises:
-        UsageError: what has to be installed to compile for the target.
+        UsageError: a package must be installed to compile for the target.
     """
     if request.target is not None:
         target(request.target)
@@ -48,13 +48,13 @@ def begin(request: ProgramRequest, own: Own) -> None:
 
 
 def seen() -> Sequence[SeenStep]:
-    """The steps that were seen; does not return where one of them is the one that is wanted."""
+    """The steps that were seen; does not return if the wanted step is one of them."""
     [running] = _RUNNING
     return running.ended()
 
 
 def assumed() -> Mapping[str, int]:
-    """What the program was told of values that nobody knows."""
+    """The values that the program was given for unknown ones."""
     [running] = _RUNNING
     return running.told
 
@@ -65,5 +65,5 @@ def cause(error: BaseException) -> BaseException:
 
 
 def workload(request: ProgramRequest, folder: Path, place: Path, template: Template) -> Workload:
-    """The workload that the program's process has left."""
+    """The workload that the program's process has written."""
     return load(folder / _WORKLOAD)

@@ -1,8 +1,8 @@
-"""Values that are known though most of an array's program is never run: step counters, keys.
+"""Values that are known though most of their program is never run: step counters, keys.
 
-The idea: a training step of any size returns ``step + 1``, and programs read it.  What a small
-whole number, bool or random key is made of is cut out of the program; where that needs nothing but
-values that are known, it is computed for real.
+The idea: a training step of any size returns ``step + 1``, and programs read it.  The part of a
+program that computes a small whole number, bool or random key is cut out; if it needs only known
+values, it is computed for real.
 
     KnownResults().of(jaxpr, [None, 3])            # {1: Array(4)}: the second result is known
 """
@@ -19,12 +19,12 @@ from flint.frontends.jax.internals.avals import size_of
 from flint.frontends.jax.internals.host_evaluation import computing
 from flint.frontends.jax.internals.jaxprs import needed_for, run
 
-#: Bytes of the largest value that is computed.
+#: The most bytes of a value that is computed.
 _MOST_BYTES = 1 << 12
 
 
 class KnownResults:
-    """What is needed for a program's small results, kept from call to call."""
+    """The parts of programs for small results, kept from call to call."""
 
     def __init__(self) -> None:
         self._parts: dict[tuple[int, int], Any] = {}
@@ -36,7 +36,7 @@ class KnownResults:
 
         Args:
             program: a closed jaxpr.
-            operands: real values; None where there is none.
+            operands: real values; None if there is none.
         """
         found = {}
         for number, aval in enumerate(program.out_avals):

@@ -2,12 +2,13 @@
 
 The idea: a training loop makes the same calls again and again, so its step is a stretch of calls
 that equals the stretch before it.  An evaluation repeats itself too, and so does each gradient of
-an accumulation.  What tells a whole training step from those is that it renews what it is given:
-parameters and optimizer state come from the step before, and next to nothing stays as it is.  Data
-that nobody has seen before are neither.  Such a period is ``whole`` and is taken when it is seen;
-of others the one that renews most, when the program has ended or repeats nothing else any more.
+an accumulation.  A whole training step differs from those in that it renews its
+operands: parameters and optimizer state come from the step before, and almost nothing stays
+unchanged.  New data count as neither.  Such a period is ``whole`` and is taken when it is seen; of
+others, the one that renews most is taken when the program has ended or no longer repeats anything
+else.
 
-A thread that prepares batches makes its own calls at its own pace, so each thread has its periods.
+A thread that prepares batches makes calls at its own pace, so each thread has its own periods.
 
     watcher = Periods()
     watcher.add(Made(key="g", ...))         # the period that this call completes, or None
@@ -19,22 +20,22 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-#: A whole period leaves at most this share of the bytes that it is given unchanged.
+#: A whole period leaves at most this share of its operands' bytes unchanged.
 _UNCHANGED = 0.1
-#: Earlier calls of the same kind that are tried as the one a period before.
+#: Number of earlier calls of the same kind that are tried as the one a period before.
 _TRIED = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A call, as far as periods go.
+    """The data of a call for finding periods.
 
     Attributes:
-        key: what calls of a kind have in common.
-        name: of what is called.
+        key: equal for calls of the same kind.
+        name: name of the called function.
         jitted: whether the user's code, or a library's, jitted it.
-        given: its operands that are no constants: where each comes from, before which call it was
-            there at the earliest (None of data: what no call of this thread has computed), and its
+        given: its operands that are not constants: the origin of each, the earliest call before
+            which it existed (None for data, which no call of this thread has computed), and its
             bytes.
         thread: that makes it; 0 is the program's first.
     """
@@ -52,14 +53,14 @@ class Period:
 
     Attributes:
         line: numbers of its thread's calls.
-        first: place in them of its first call when it was seen first, the first time of it.
-        length: calls.
-        name: of its largest jitted function.
-        renewed, unchanged, fresh: bytes that it is given: computed by the period before, older,
-            and data that the period before was not given.
-        count: how often it was seen, one after another.
-        last: place of the call after the last one of them.
-        thread: that it is of.
+        first: position among them of its first call when it was first seen.
+        length: number of calls.
+        name: name of its largest jitted function.
+        renewed, unchanged, fresh: bytes of its operands: computed by the period before, older, and
+            data that the period before did not have.
+        count: how often it was seen in a row.
+        last: position after its last call.
+        thread: its thread.
     """
 
     line: Sequence[int]
@@ -75,7 +76,7 @@ class Period:
 
     @property
     def whole(self) -> bool:
-        """Whether it renews what it is given, as a training step does."""
+        """Whether it renews its operands, as a training step does."""
         return self.renewed > 0 and self.unchanged <= _UNCHANGED * self.renewed
 
     def calls_of(self, number: int) -> Sequence[int]:
@@ -94,7 +95,7 @@ class Periods:
     _at: dict[Hashable, list[int]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, call: Made) -> Period | None:
-        """Take note of a call; the period that it completes, where it completes one."""
+        """Note a call; returns the period that it completes, if any."""
         line = self._lines[call.thread]
         place = len(line)
         line.append(len(self.calls))
@@ -112,14 +113,16 @@ class Periods:
         return min(completed, key=lambda one: (not one.whole, one.length), default=None)
 
     def best(self, periods: Iterable[Period] | None = None) -> Period | None:
-        """The period that renews most, of those the one that is given most, then the shortest."""
+        """The period that renews most; among equals that with most operand bytes, then the
+        shortest.
+        """
         some = self.found.values() if periods is None else periods
         return max(
             some, key=lambda one: (one.whole, one.renewed, one.unchanged, -one.length), default=None
         )
 
     def single(self, name: str) -> Period | None:
-        """The last call of a jitted function as a period that was seen once; None without any."""
+        """The last call of a jitted function as a period that was seen once, or None."""
         for number in reversed(range(len(self.calls))):
             call = self.calls[number]
             if call.jitted and call.name == name:
@@ -131,10 +134,10 @@ class Periods:
         return None
 
     def _completed(self, thread: int, end: int, length: int, several: bool) -> Period | None:
-        """The period that ends now and is as long as that, if the calls before it equal its.
+        """The period of that length that ends now, if the calls before it equal its calls.
 
-        Several times a shorter one is a period of its own where only together they renew what they
-        are given, as several models in turn do.
+        Several repetitions of a shorter one are a separate period if only together they renew their
+        operands, as with several models in turn.
         """
         begin, line = end - 2 * length, self._lines[thread]
         if begin < 0 or any(
@@ -198,7 +201,7 @@ def _name(calls: Sequence[Made]) -> str:
 
 
 def _rotated(one: tuple[Hashable, ...], other: tuple[Hashable, ...]) -> bool:
-    """Whether two sequences of one thread are the same one, begun elsewhere."""
+    """Whether two sequences of one thread are rotations of each other."""
     if one[0] != other[0]:
         return False
     twice, wanted = one[1:] * 2, other[1:]

@@ -1,10 +1,11 @@
-"""Where a program's arrays lie, as the compiler has chosen it.
+"""The placement of a program's arrays, as chosen by the compiler.
 
-The idea: a jitted function without ``out_shardings`` leaves its results where XLA's partitioner
-wants them.  Whoever asks has the program partitioned that made the array, with its operands where
-they really lie: those are stated, or another program's results, and so on back to the first one.
-Operands of which only the shape is used (``jax.jit(optimizer.init)(params)``) are none of the
-compiled program's: without any other its results are on one device, and may be moved.
+The idea: XLA's partitioner chooses the placement of results of a jitted function without
+``out_shardings``.  A request for it partitions the program that made the array, with the real
+placements of its operands: those are stated, or results of another program, and so on back to the
+first one.  Operands of which only the shape is used (``jax.jit(optimizer.init)(params)``) are not
+operands of the compiled program: without any other, its results are on one device, and may be
+moved.
 
     Places(watcher, compile).of(Origin(3, 0))
 """
@@ -30,9 +31,9 @@ class Places:
     """Shardings of arrays.
 
     Args:
-        calls: of the program, so far.
-        stated: shardings of arrays that were made with one.
-        compiled: what a compiler makes of a call.
+        calls: the program's calls so far.
+        stated: shardings of arrays that were created with one.
+        compiled: compiles a call.
     """
 
     def __init__(
@@ -43,11 +44,11 @@ class Places:
         self._known: dict[Any, Sequence[Any]] = {}
 
     def of(self, origin: Origin) -> Any:
-        """The sharding of an array; on one device where nothing says otherwise."""
+        """The sharding of an array; on one device by default."""
         return self.committed(origin) or jax.sharding.SingleDeviceSharding(jax.devices()[0])
 
     def committed(self, origin: Origin) -> Any:
-        """The sharding of an array; None where it is on one device and may be moved."""
+        """The sharding of an array; None if it is on one device and may be moved."""
         if origin in self._stated or origin.program < 0:
             return self._stated.get(origin)
         for number in self._needed(origin.program):
@@ -90,11 +91,11 @@ class Places:
 
 
 def mesh_of(call: Called, given: Sequence[Any]) -> Mesh | None:
-    """The mesh that a call runs on; None where it runs on one device.
+    """The mesh that a call runs on; None if it runs on one device.
 
     Args:
         call: the call.
-        given: shardings of its operands; None for what may be moved.
+        given: shardings of its operands; None for those that may be moved.
     """
     parameters = call.parameters
     some = (*given, *parameters["in_shardings"], *parameters["out_shardings"])

@@ -1,7 +1,7 @@
 """A JAX program in its own process: the cluster it sees, the step it ends with.
 
-The idea: everything is in place when the program has imported jax.  The step's period ends the
-process wherever the program is then, with the workload in a folder.
+The idea: everything is prepared when the program has imported jax.  The end of the step's period
+ends the process, wherever the program is then, with the workload in a folder.
 
     running = Running(request, folder, output)       # watches from here on
     running.ended()                          # the program has come to its end
@@ -41,7 +41,7 @@ from flint.launching.program import Cluster, ProgramRequest, SeenStep
 from flint.passes.in_sequence import Origin
 
 _FRAMEWORK = "jax"
-#: What a program sees that names no device.
+#: The cluster's devices for a program without a named device.
 _DEVICE = "h100-sxm"
 
 
@@ -49,9 +49,9 @@ class Running:
     """A program that runs in this process from now on.
 
     Args:
-        request: what is asked.
-        folder: of this process.
-        output: for the workload of the step.
+        request: the request.
+        folder: the folder of this process.
+        output: the folder for the step's workload.
     """
 
     def __init__(self, request: ProgramRequest, folder: Path, output: Path) -> None:
@@ -69,7 +69,7 @@ class Running:
         self._stack = stack
 
     def ended(self) -> Sequence[SeenStep]:
-        """The program has ended; the steps that were seen, where none of them is wanted."""
+        """The program has ended; returns the steps that were seen, if none of them is wanted."""
         again = None if self._request.lists_steps else self._watcher.end()
         if again is not None:
             found(self._folder, _FRAMEWORK, again=again)
@@ -77,7 +77,7 @@ class Running:
 
     @property
     def told(self) -> dict[str, int]:
-        """What the program was told of values that nobody knows, text -> count."""
+        """The values that the program was given for unknown ones, text -> count."""
         return self._watcher.recorder.warnings
 
     def _placed(self, origin: Origin) -> object:
@@ -86,7 +86,7 @@ class Running:
     def _finish(self, period: Period) -> NoReturn:
         """Capture the step and end the process."""
         signal.setitimer(signal.ITIMER_REAL, 0)  # the compiler has a limit of its own
-        threading.excepthook = lambda _: None  # those of the program that still call something
+        threading.excepthook = lambda _: None  # threads of the program that still make calls
         self._stack.close()
         recorder = self._watcher.recorder
         try:
@@ -105,7 +105,7 @@ class Running:
             workload.save_programs(self._output)
         except BaseException as error:
             leave(error, self._folder, "the capture")
-            os._exit(1)  # the program would see an exception, and go on
+            os._exit(1)  # the program would see an exception, and continue
         found(self._folder, _FRAMEWORK, self._steps())
 
     def _steps(self) -> list[SeenStep]:

@@ -1,7 +1,8 @@
-"""What a program makes of its own data, placed on the cluster without it.
+"""Arrays that a program makes from its own data, placed on an absent cluster.
 
-The idea: ``make_array_from_callback`` and the like give arrays on devices of other processes.  The
-program's code that makes the data runs, once, for the part of this process's first device.
+The idea: ``make_array_from_callback`` and similar functions return arrays on devices of other
+processes.  The program's code that makes the data runs once, for the part of this process's first
+device.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from flint.launching.program import ProgramRequest
 
 
 def put(watcher: Watcher, request: ProgramRequest) -> None:
-    """Put them in the place of JAX's own."""
+    """Replace JAX's own functions by them."""
 
     def from_callback(
         shape: Sequence[int], sharding: Any, callback: Callable[..., Any], dtype: Any

@@ -1,9 +1,8 @@
 """A program's calls, noted while it runs, until its step has been found.
 
-The idea: the program runs as it is, on arrays that have no values where they would be large or
-lie on several devices (``internals/host_evaluation.py``).  Every call of a jitted function is
-noted; when the calls repeat themselves (``periods.py``) the step is found, and the next call does
-not return.
+The idea: the program runs unchanged, on arrays that have no values if they would be large or lie on
+several devices (``internals/host_evaluation.py``).  Every call of a jitted function is noted; when
+the calls repeat themselves (``periods.py``) the step is found, and the next call does not return.
 
     watcher = Watcher(chosen, placements)
     with recorded(watcher):
@@ -35,29 +34,29 @@ from flint.launching.program import StepChoice
 from flint.launching.unknown import Unknown
 from flint.passes.in_sequence import Origin
 
-#: Calls of a whole program.
+#: The most calls of a whole program.
 _MOST_CALLS = 1_000_000
-#: A period that renews little of what it is given is taken when it has been seen so often.
+#: A period that renews little of its operands is taken when it has been seen this often.
 _OFTEN = 1_000
-#: Bytes of the largest array that keeps its value on several devices.
+#: The most bytes of an array that keeps its value on several devices.
 _KEPT_BYTES = 1 << 16
 
-#: Where an array of a program lies: None where that is for the compiler to say.
+#: The placement of an array of a program; None if the compiler chooses it.
 Placed = Callable[[Origin], Any]
 
 
 class Watcher:
-    """What a program does (a ``Host``).
+    """The record of a program's calls (a ``Host``).
 
     Args:
-        choice: which step is wanted.
-        lists_steps: all steps are, so that none ends the program.
+        choice: the wanted step.
+        lists_steps: list all steps, so that none ends the program.
         finish: called with the step's period when it has been found; does not return.
-        placed: where an array lies that was not made with a sharding.
+        placed: the placement of an array that was created without a sharding.
 
     Attributes:
         recorder: the calls.
-        places: shardings of arrays that no program made, and those that programs state.
+        places: shardings of arrays that no program created, and those that programs state.
     """
 
     def __init__(
@@ -97,7 +96,9 @@ class Watcher:
             thread = self._threads.setdefault(threading.get_ident(), len(self._threads))
             due = self._due
         if due is not None and due.thread == thread:
-            self._finish(due)  # others go on meanwhile: they may hold what a capture waits for
+            self._finish(
+                due
+            )  # other threads continue meanwhile: they may hold locks that a capture waits for
         with self._lock:
             results = self.recorder.call(name, parameters, operands, source, compiled_for)
             number = len(self.recorder.calls) - 1
@@ -117,9 +118,9 @@ class Watcher:
             return results
 
     def end(self) -> StepChoice | None:
-        """The program has ended: the best step that was seen is the one, if any was.
+        """The program has ended: the best step that was seen is taken, if there is one.
 
-        Else it may have ended by values that nobody knows: what to look for with others.
+        Otherwise it may have ended because of unknown values: returns what to look for with others.
         """
         named = self._choice.name
         some = [
@@ -150,10 +151,10 @@ class Watcher:
         return found if kind == "array" else found.item()
 
     def lowers(self) -> None:
-        """What is lowered is noted when it is called."""
+        """A lowered program is noted when it is called."""
 
     def computed(self) -> None:
-        """What needs no device of the cluster is nobody's business."""
+        """Calls that need no device of the cluster are ignored."""
 
     def sharding(self, array: HostArray) -> Any:
         found = self._placed(array.origin)
@@ -190,9 +191,9 @@ class Watcher:
         """An array on several devices, made of the host's data.
 
         Args:
-            value: a part of it, or all; or the type of all, where nobody knows the value.
-            sharding: where it lies.
-            shape: of the whole array; None: the value's.
+            value: a part of it, or all; or the type of all, if the value is unknown.
+            sharding: its placement.
+            shape: shape of the whole array; None: the value's.
         """
         own = tuple(getattr(value, "shape", ()))
         aval = aval_on(aval_of(value), own if shape is None else shape, sharding)
@@ -226,7 +227,7 @@ class Watcher:
             self._values[results[number].origin] = value
 
     def _forward(self, number: int, call: Called) -> None:
-        """Results that are operands as they came are the same arrays."""
+        """Results that are unchanged operands are the same arrays."""
         for result, operand in forwarded(call.parameters["jaxpr"]):
             origin = call.operands[operand].origin
             if origin is not None:
@@ -252,9 +253,9 @@ class Watcher:
             self._due = period
 
     def _since(self, origin: Origin, aval: Any) -> int | None:
-        """The call before which an array was there at the earliest; None of data.
+        """The earliest call before which an array existed; None for data.
 
-        Keys and counters are data too: whoever makes batches renews those.
+        Keys and counters are data too, because code that makes batches renews them.
         """
         if origin.program < 0 or self._made_by[origin.program] != self._made_by[-1]:
             return None
@@ -265,7 +266,7 @@ class Watcher:
             return False
         if self._choice.name is not None:
             return period.name == self._choice.name
-        given = period.renewed + period.unchanged  # of data alone a loader makes batches
+        given = period.renewed + period.unchanged  # from data alone a loader makes batches
         if period.thread:  # one of those that prepare data, unless the program does nothing else
             return False
         return period.whole or (period.count >= _OFTEN and given > 0)

@@ -1,1 +1,1 @@
-"""What XLA's compile-only GPU and TPU compilers can compile for."""
+"""Targets of XLA's compile-only GPU and TPU compilers."""

@@ -1,8 +1,8 @@
-"""What XLA's compile-only GPU and TPU compilers can compile for, and what they need installed.
+"""Targets of XLA's compile-only GPU and TPU compilers, and the packages that they need.
 
-The idea: targets are data (``targets.toml`` and the descriptions beside it); whether one
-can be compiled for here is a matter of installed distributions and of their versions.  Nothing
-is imported or loaded to find out.
+The idea: targets are data (``targets.toml`` and the descriptions next to it); whether one can be
+compiled for here depends on installed distributions and their versions.  Nothing is imported or
+loaded to find out.
 
     find("h100").missing        # "" where the extra `gpu` is installed
 """
@@ -26,7 +26,7 @@ _FOLDER = Path(__file__).parent
 _MEMORY = re.compile(r"\bdevice_memory_size: (\d+)")
 _CAPABILITY = re.compile(r"cuda_compute_capability \{\s*major: (\d+)(?:\s+minor: (\d+))?")
 
-#: Distributions of the GPU extra that must be of jaxlib's own version, and the one that need not.
+#: Distributions of the GPU extra that must have jaxlib's own version, and one that need not.
 _GPU_PLUGIN = ("jax-cuda12-pjrt", "jax-cuda12-plugin")
 _GPU_TOOLS = "nvidia-cuda-nvcc-cu12"
 #: libtpu releases whose compile-only topologies are known to work with jaxlib 0.10.2.
@@ -94,7 +94,7 @@ def table() -> Mapping[str, CompileTarget]:
 
 
 def targets() -> tuple[Target, ...]:
-    """All targets, with what is missing for each."""
+    """All targets, with the missing packages for each."""
     missing = {platform: missing_for(platform) for platform in EXTRAS}
     return tuple(
         Target(
@@ -112,7 +112,7 @@ def targets() -> tuple[Target, ...]:
 
 
 def plugin(platform: str) -> Path | None:
-    """The library of a platform's plugin, None where it is not installed."""
+    """The library of a platform's plugin, None if it is not installed."""
     module, library = _LIBRARIES[platform]
     try:
         found = importlib.util.find_spec(module)
@@ -125,7 +125,7 @@ def plugin(platform: str) -> Path | None:
 
 
 def missing_for(platform: str) -> str:
-    """What is not as it must be to compile for a platform, and what to do; "" when nothing."""
+    """The obstacle to compiling for a platform, with advice; "" if there is none."""
     return _missing_tpu() if platform == "tpu" else _missing_gpu()
 
 
@@ -176,8 +176,8 @@ def slice_shape(target: CompileTarget, devices: int, per_chip: int) -> tuple[int
     """Chips of a TPU slice of that many devices along each dim of its torus.
 
     A host has 2x2 chips, so both of its dims are even, except in a slice of one chip.  Of the
-    shapes that there are, the one with the smallest longest dim is taken, as Cloud TPU's standard
-    slices have it: 4x4x8 for 128 chips, 8x16 for 128 chips of a 2D family.
+    possible shapes, the one with the smallest longest dim is taken, as in Cloud TPU's standard
+    slices: 4x4x8 for 128 chips, 8x16 for 128 chips of a 2D family.
 
     Args:
         target: a TPU.
@@ -201,7 +201,7 @@ def slice_shape(target: CompileTarget, devices: int, per_chip: int) -> tuple[int
 
 
 def _slice(chips: float, dims: int, largest: int) -> tuple[int, ...] | None:
-    """The shape of a slice, None where there is none of that many chips."""
+    """The shape of a slice, None if none has that many chips."""
     if chips != int(chips) or not 1 <= chips <= largest:
         return None
     chips = int(chips)

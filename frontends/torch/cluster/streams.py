@@ -62,9 +62,7 @@ class Timeline:
         self._waits[stream] = merged
 
     def host_wait(self, moment: Moment) -> None:
-        """The host waits: everything that it issues from now on, on any stream, comes after a
-        moment.
-        """
+        """The host waits: everything it issues from now on, on any stream, follows a moment."""
         _merge(self._host, moment)
 
     def moment_of_all(self) -> Moment:

@@ -141,9 +141,7 @@ def _tensor(item: Any) -> Any:
 
 
 def _traced(trace: Any, *args: Any, **kwargs: Any) -> Any:
-    """Make Dynamo trace a frame of the program without the code that watches it, or leave it
-    eager.
-    """
+    """Make Dynamo trace a frame of the program without its observers, or leave it eager."""
     with _assumptions_last(), plain_functions():
         try:
             return trace(*args, **kwargs)

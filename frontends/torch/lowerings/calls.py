@@ -136,9 +136,7 @@ def value_at(item: Any, shape: Sequence[int], dtype: str) -> Value:
 
 
 def common_dtype(first: Any, second: Any) -> str:
-    """The dtype in which torch computes a pointwise op of two tensors or numbers
-    (``torch.result_type``).
-    """
+    """The compute dtype of a pointwise op of tensors or numbers (``torch.result_type``)."""
 
     def stand_in(item: Any) -> Any:
         if not isinstance(item, Operand):

@@ -1,5 +1,4 @@
-"""Batch norm over several ranks, in its parts: the rank's statistics, all ranks' statistics, the
-result.
+"""Batch norm over several ranks, in parts: own statistics, all ranks' statistics, the result.
 
 Statistics are vectors [channels]; those of all ranks are rows, one per rank.
 """

@@ -173,9 +173,7 @@ class _Search:
         return [Behaviour(rank, owners == rank) for rank in sorted(owner.values())]
 
     def narrowed(self, partition: Partition) -> Evidence:
-        """Runs of ranks within cells, between places where the behaviour of recorded ranks
-        changes.
-        """
+        """Runs of ranks within cells, between changes in the behaviour of recorded ranks."""
         kinds = np.zeros(self.world, np.int64)
         for cell in range(partition.count):
             ranks = np.flatnonzero(partition.cells == cell)

@@ -76,9 +76,7 @@ def finished(
 
 
 def _since(item: Input) -> int:
-    """The time from which an input takes memory: optimizers create their state in the first
-    step.
-    """
+    """When an input begins to take memory: optimizers create their state in the first step."""
     return FIRST_STEP if item.role == "optimizer state" else BEFORE
 
 

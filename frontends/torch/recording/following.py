@@ -137,9 +137,7 @@ def _histc(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -
 
 
 def _bincount(values: Any, op: Any, args: Any, kwargs: Any) -> Any:
-    """Its length is data, unless the program states a minimum, which is then taken as the
-    length.
-    """
+    """Its length is data, unless the program states a minimum, which is then the length."""
     given = dict(zip(("self", "weights", "minlength"), args, strict=False), **kwargs)
     size = int(given.get("minlength") or 0)
     if given.get("weights") is not None or size == 0:

@@ -51,9 +51,7 @@ def is_whole(tensor: torch.Tensor) -> bool:
 
 
 def value_of(tensor: torch.Tensor) -> tuple[Any, str] | None:
-    """The value of a tensor of one element, and the count that it follows from; None if not
-    known.
-    """
+    """The value of a tensor of one element and the count that it follows from, if known."""
     known = capture().known_values.get(tensor)
     if known is None:
         return None
@@ -68,9 +66,7 @@ def known_value(tensor: torch.Tensor) -> torch.Tensor | None:
 
 
 def know(tensor: torch.Tensor, element: torch.Tensor, origin: str) -> None:
-    """Note that every element of a tensor has this value, which follows from ``origin``, on every
-    rank.
-    """
+    """Note that all elements of a tensor have this value, from ``origin``, on every rank."""
     if tensor.numel() <= _MOST_ALIKE:
         capture().known_values[tensor] = Known(element.expand(tensor.shape), origin)
 
@@ -82,9 +78,7 @@ def given(tensor: torch.Tensor) -> None:
 
 
 def follow(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None:
-    """Run an op on known values if all its inputs are known; forget the values that it
-    overwrites.
-    """
+    """Run an op on known values if all inputs are known; forget overwritten values."""
     written = list(_written(op, args, kwargs))
     known = _all_known(values, args, kwargs) if op.namespace == "aten" else []
     nondeterministic = torch.Tag.nondeterministic_seeded in op.tags

@@ -89,9 +89,7 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A process group: its name, its name in the program (a mesh dim), its global ranks in
-    order.
-    """
+    """A process group: name, name in the program (a mesh dim), its global ranks in order."""
 
     name: str
     description: str

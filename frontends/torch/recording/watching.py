@@ -74,9 +74,7 @@ def _watched(tracker: Tracker) -> Iterator[tuple[Any, str, _Watched]]:
         return original(hook, *error)
 
     def for_group(original: Any, group: Any, *args: Any, **kwargs: Any) -> Any:
-        """FSDP gathers one layer's parameters while another computes: the op belongs to the
-        former.
-        """
+        """FSDP gathers one layer's parameters while another computes: the op is the former's."""
         with tracker.owner(tracker.names.get(group.modules[0])):
             return original(group, *args, **kwargs)
 

@@ -68,9 +68,7 @@ def _not_saved_later(*_: Any, async_stager: Any = None, **__: Any) -> Any:
 
 
 def _loaded(load: Any, state_dict: Any, *args: Any, **kwargs: Any) -> None:
-    """The state stays unchanged if there is a checkpoint; otherwise PyTorch reports that there is
-    none.
-    """
+    """The state stays unchanged if there is a checkpoint; otherwise PyTorch reports that."""
     reader = args[0] if args else kwargs.get("storage_reader")
     place = kwargs.get("checkpoint_id") or getattr(reader, "path", None)
     if place is None or not Path(place).exists():

@@ -115,8 +115,7 @@ def _root(ranks: Sequence[int], root: int | None, place: int | None) -> int:
 
 
 def _sent(ranks: Sequence[int], root: int, held: list[Any] | None) -> list[Any] | None:
-    """The objects that the root sends: copies of its objects, or this rank's objects if those are
-    unknown.
+    """The root's objects: copies of them, or this rank's objects if they are unknown.
 
     Args:
         ranks: of the group.

@@ -106,9 +106,7 @@ def _of_lists(lists: Sequence[Any]) -> Membership:
 
 
 def _told_apart(lists: Sequence[tuple[int, ...]]) -> Ranks:
-    """A number for every rank, equal for ranks whose groups have the same form around them,
-    [world].
-    """
+    """A number for every rank, equal for ranks with the same form of groups, [world]."""
     kinds = np.zeros(world(), np.int64)
     tiles: dict[tuple[int, ...], tuple[int, set[tuple[int, ...]]]] = {}
     for number, ranks in enumerate(lists):

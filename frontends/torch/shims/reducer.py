@@ -70,9 +70,7 @@ class Reducer:
     # what DDP calls
 
     def _rebuild_buckets(self) -> bool:
-        """Rebuild buckets by the order of the first step's gradients; never if every step's graph
-        is new.
-        """
+        """Rebuild buckets by the first step's gradients; never if every step's graph is new."""
         return not self._looks and bool(with_real_tensors(self._reducer._rebuild_buckets)())
 
     def prepare_for_backward(self, outputs: list[torch.Tensor]) -> None:
@@ -89,9 +87,7 @@ class Reducer:
         self._looks = False
 
     def _delay_all_reduce(self) -> None:
-        """After a static graph's first backward pass: parameters without a gradient never have
-        one.
-        """
+        """After a static graph's first backward pass: unused parameters remain unused."""
         self._unused = [at for at in range(len(self._parameters)) if at not in self._fired]
         self._first = False
         for number in self._unused:

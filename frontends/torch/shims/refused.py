@@ -1,5 +1,4 @@
-"""Calls that a capture refuses, naming the user's line, because the recording would differ from a
-run.
+"""Calls that a capture refuses, naming the user's line, as the recording would differ from a run.
 
 The size of a sparse gradient, and how much of it each rank communicates, depend on values; and
 PyTorch ends the process if fake tensors become sparse.  Which rank sends first to one that receives

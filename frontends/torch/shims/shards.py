@@ -41,9 +41,7 @@ def note(tensor: Any) -> None:
 
 
 def note_all(modules: Iterable[torch.nn.Module]) -> None:
-    """Note the evidence about ranks from modules' parameters, and from groups created at one
-    line.
-    """
+    """Note the evidence from modules' parameters and from groups created at one line."""
     for module in modules:
         for parameter in module.parameters(recurse=False):
             note(parameter)

@@ -135,9 +135,7 @@ def _checks_options() -> bool:
 
 
 def _goes_on() -> bool:
-    """Whether LBFGS itself, not its closure, asks a question whose answer is yes as long as it
-    continues.
-    """
+    """Whether LBFGS, not its closure, asks a question answered yes as long as it continues."""
     for frame in _callers():
         file = frame.f_code.co_filename
         if file.endswith(_LBFGS_FILE):
