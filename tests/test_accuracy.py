@@ -30,7 +30,7 @@ def runs(metrics: str):
     return group(csv.DictReader(io.StringIO(text + "\n".join(rows))))
 
 
-def test_rows_of_one_run_are_one_run_and_ranges_are_no_figures() -> None:
+def test_rows_of_one_run_are_one_run_and_ranges_are_not_figures() -> None:
     (run,) = runs("step_time_s,3.5 tokens/s/device,7031 MFU_%,47-48")
     assert run.figures == {"step_time_s": 3.5, "tokens/s/device": 7031.0}
 

@@ -131,7 +131,7 @@ def test_only_what_stands_between_the_markers_is_replaced() -> None:
         report.between("no markers", "new")
 
 
-def test_a_missed_target_is_said() -> None:
+def test_a_missed_target_is_reported() -> None:
     item = {"wall": 6.0, "fastest": 5.0, "slowest": 7.0, "peak": 2e6, "runs": 3}
     assert tables.row("x", item, target="5 s", met=False) == [
         "x",

@@ -165,7 +165,7 @@ def test_scores_join_figures_by_id_and_tell_errors_of_seconds(tmp_path) -> None:
     assert "median error 10.0%" in score.memory_summary([first, second])
 
 
-def test_a_prediction_without_a_figure_is_no_score() -> None:
+def test_a_prediction_without_a_figure_is_not_a_score() -> None:
     rows = {"ao-h100-8b-bf16": prediction("ao-h100-8b-bf16", "5000", "4500", "5500")}
     with pytest.raises(SystemExit, match="no such row"):
         score.scores(rows, [{"id": "another", "value": "1"}], RECIPES)
@@ -224,7 +224,7 @@ def test_a_row_whose_page_has_no_figure_is_not_scored() -> None:
     assert score.scores(rows, [{"id": "ao-h100-8b-bf16", "value": ""}], RECIPES) == []
 
 
-def test_a_mended_recipe_stands_beside_the_sealed_error() -> None:
+def test_a_mended_recipe_is_shown_next_to_the_sealed_error() -> None:
     rows = {"ao-h100-8b-bf16": prediction("ao-h100-8b-bf16", "5000", "4500", "5500")}
     found = score.scores(rows, [{"id": "ao-h100-8b-bf16", "value": "6000"}], RECIPES)
     again = {name: row | {"value": "7500"} for name, row in rows.items()}

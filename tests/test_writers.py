@@ -220,7 +220,7 @@ def test_a_path_below_a_folder_that_is_a_link_is_inside(named):
 
 
 @pytest.mark.parametrize("write", [replacing, replacing_folder])
-def test_a_null_byte_is_no_part_of_a_name(write, named):
+def test_a_null_byte_is_not_part_of_a_name(write, named):
     with pytest.raises(FlintError, match="null byte"), write(named / "a\0b"):
         pass
 

@@ -196,7 +196,7 @@ def test_faulty_files_name_the_line(tmp_path, text, message):
         read_kernels(path)
 
 
-def test_too_few_kernels_are_no_curve():
+def test_too_few_kernels_are_not_a_curve():
     kernels = invented(20)
     with pytest.raises(FlintError, match="too few kernels"):
         calibrate(kernels[:6], V4)

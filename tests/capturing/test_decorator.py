@@ -166,7 +166,7 @@ def test_static_arguments_stay_static():
     assert [node.op for node in workload.graph] == ["sine"] * 3
 
 
-def test_leaves_that_are_no_arrays_are_constants():
+def test_leaves_that_are_not_arrays_are_constants():
     def apply(model, x):
         return {"y": model["activation"](x @ model["w"]), "model": model}
 

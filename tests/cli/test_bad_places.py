@@ -26,7 +26,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("closed", quick(["<&-", ">&-", "2>&-", "<&- >&- 2>&-"], "<&- >&- 2>&-"))
-def test_a_closed_stream_is_no_error_and_no_file_takes_its_place(closed, folder, tmp_path):
+def test_a_closed_stream_is_not_an_error_and_no_file_takes_its_place(closed, folder, tmp_path):
     """What is printed to a closed stream must not end in a file that was opened after it."""
     command = f"'{sys.executable}' -m flint simulate '{folder}' --html page.html {closed}"
     run = subprocess.run(
@@ -157,7 +157,7 @@ def test_an_interrupt_in_the_garbage_collector_is_not_lost(tmp_path):
 @pytest.mark.parametrize(
     "limit", ["--memory-limit inf", "--memory-limit 1e+300", "--time-limit nan", "--time-limit 0"]
 )
-def test_a_limit_that_is_no_positive_number_is_refused(limit, tmp_path):
+def test_a_limit_that_is_not_a_positive_number_is_refused(limit, tmp_path):
     run = subprocess.run(  # a capture leaves its process without cleaning up
         [sys.executable, "-m", "flint", "capture", "s.py:f", "-o", "o", *limit.split()],
         capture_output=True, text=True, cwd=tmp_path, check=False,

@@ -24,7 +24,7 @@ TRACES = DATA / "folders/ring_attention"
 
 
 @pytest.mark.parametrize("text", ["²", "９", "1" * 5000, "-1", "1e3", ""])
-def test_a_lookahead_that_is_no_number_is_a_usage_error(text, tmp_path):
+def test_a_lookahead_that_is_not_a_number_is_a_usage_error(text, tmp_path):
     run = flint_here("convert", MODULE, "--loop-lookahead", text, "-o", "out", cwd=tmp_path)
     assert "--loop-lookahead" in failed(run, 2)
 

@@ -90,7 +90,7 @@ def test_json_has_the_exact_numbers(run) -> None:
     assert program["flops"] >= program["matmul_flops"] > 0
 
 
-def test_top_shortens_tables_and_says_so(run, loop_file: Path) -> None:
+def test_top_shortens_tables_and_reports_it(run, loop_file: Path) -> None:
     out = run(loop_file, "--top", "1").stdout
     assert "more (--top)" in out
 

@@ -109,7 +109,7 @@ def test_a_profile_from_a_pipe_is_explained(fifo, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["explain", "convert"])
-def test_what_is_no_trace_is_explained_to_nobody(command: str, fifo, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_trace_is_not_explained(command: str, fifo, tmp_path: Path) -> None:
     pipe = fifo(b"nothing of the kind")
     into = ("-o", tmp_path / "out") if command == "convert" else ()
     text = failed(flint_here(command, pipe, *into, cwd=tmp_path), 1)
@@ -153,7 +153,7 @@ def test_validate_reads_standard_input(captured: Path, tmp_path: Path) -> None:
     assert run.stdout.splitlines()[-1].endswith("1 of 4 ranks compared")
 
 
-def test_what_is_no_trace_is_called_by_the_name_of_its_pipe(
+def test_what_is_not_a_trace_is_called_by_the_name_of_its_pipe(
     captured: Path, fifo, tmp_path: Path
 ) -> None:
     pipe = fifo(b"nothing of the kind")
@@ -161,7 +161,7 @@ def test_what_is_no_trace_is_called_by_the_name_of_its_pipe(
     assert text.startswith(f"flint: {pipe}: not a trace of a known format")
 
 
-def test_a_device_that_never_ends_is_no_trace(captured: Path, tmp_path: Path) -> None:
+def test_a_device_that_never_ends_is_not_a_trace(captured: Path, tmp_path: Path) -> None:
     text = failed(flint_here("validate", captured, "--trace", "/dev/zero", cwd=tmp_path), 1)
     assert text.startswith("flint: /dev/zero: not a trace")
 
@@ -188,7 +188,7 @@ FOLDER = Path(__file__).parent.parent / "data" / "folders" / "ring_attention"
         ("et/trace.0.et", "check"),
     ],
 )
-def test_a_pipe_in_a_workload_folder_is_no_file(name: str, command: str, tmp_path: Path) -> None:
+def test_a_pipe_in_a_workload_folder_is_not_a_file(name: str, command: str, tmp_path: Path) -> None:
     folder = shutil.copytree(FOLDER, tmp_path / "out")
     (folder / name).unlink()
     os.mkfifo(folder / name)
@@ -199,7 +199,9 @@ def test_a_pipe_in_a_workload_folder_is_no_file(name: str, command: str, tmp_pat
 
 @pytest.mark.parametrize("name", ["rank0.json", "host.xplane.pb"])
 @pytest.mark.parametrize("command", ["explain", "convert"])
-def test_a_pipe_in_a_folder_of_traces_is_no_trace(name: str, command: str, tmp_path: Path) -> None:
+def test_a_pipe_in_a_folder_of_traces_is_not_a_trace(
+    name: str, command: str, tmp_path: Path
+) -> None:
     (tmp_path / "profile").mkdir()
     os.mkfifo(tmp_path / "profile" / name)
     into = ("-o", tmp_path / "out") if command == "convert" else ()
@@ -229,7 +231,7 @@ def test_a_system_from_a_pipe_is_read_once(fifo, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("device", ["/dev/zero", "nobody_writes.toml"])
-def test_a_device_or_pipe_that_a_system_names_is_no_accelerator(device, tmp_path: Path) -> None:
+def test_a_device_or_pipe_that_a_system_names_is_not_an_accelerator(device, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "nobody_writes.toml")
     ours = (COST / "systems/dgx-h100.toml").read_text()
     (tmp_path / "mine.toml").write_text(ours.replace('"h100-sxm"', f'"{device}"'))

@@ -145,7 +145,7 @@ FLASHINFER = "flashinfer::batch_decode_with_kv_cache_dtype_q_bf16_head_dim_qk_12
           tensor(4, 90), *[[]] * 12]),
     ],
 )  # fmt: skip
-def test_attention_over_pages_has_no_number_and_says_so(name, arguments):
+def test_attention_over_pages_has_no_number_and_reports_it(name, arguments):
     """How many pages a query reads is a value; the cache's shape is that of all there are."""
     work = work_of(name, arguments, [None] * len(arguments))
     assert (work.items, work.moved, work.lacks) == (None, (0, 0), UNKNOWN)

@@ -100,7 +100,7 @@ def test_links_of_a_full_mesh_in_use_are_counted_in_nodes_as_they_are_described(
     assert (across.tier.name, across.lanes) == ("pods", pytest.approx(1 / 3))
 
 
-def test_a_full_mesh_of_which_one_node_is_used_joins_nobody_and_stays_as_described():
+def test_a_full_mesh_of_which_one_node_is_used_joins_nothing_and_stays_as_described():
     """24 ranks take one of the two nodes of 8 in each mesh: no link of it is used, none is lost."""
     node, _, pods, outside = nodes_in_a_mesh().network
     mesh = Tier("mesh", 16, "FullyConnected", 60e9, 0.0)

@@ -45,7 +45,7 @@ def test_without_in_network_an_all_reduce_moves_nearly_twice_its_size():
     assert ring.seconds == pytest.approx(7 / 4 * size / 351e9, rel=0.01)
 
 
-def test_without_contention_kernels_beside_a_communication_are_as_fast_as_alone():
+def test_without_contention_kernels_during_a_communication_are_as_fast_as_alone():
     """Four of five kernels are beside a gather that takes longer than all of them."""
     workload = overlapped(Mesh((8, 8), ("data", "model")), "data", 4)
 

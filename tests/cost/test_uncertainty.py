@@ -133,7 +133,7 @@ def product(dtype: str, op: str = "dot_general"):
         ([product("f8E4M3FN"), product("bf16", "chlo.ragged_dot")], "mixture"),
     ],
 )
-def test_programs_are_told_by_their_products(graphs, kind):
+def test_programs_are_identified_by_their_products(graphs, kind):
     assert program_of(graphs) == kind
 
 
@@ -145,13 +145,13 @@ def test_programs_are_told_by_their_products(graphs, kind):
         ("expertise/removed", "dense"),
     ],
 )  # fmt: skip
-def test_mixtures_are_told_by_their_layers(layer, kind):
+def test_mixtures_are_identified_by_their_layers(layer, kind):
     graph = product("bf16")
     tables = replace(graph.tables, sources=(*graph.tables.sources, Source(layer=layer)))
     assert program_of([replace(graph, tables=tables)]) == kind
 
 
-def test_points_of_one_system_are_told_apart_by_more_than_blind_pairs_differed():
+def test_points_of_one_system_are_distinguished_by_more_than_blind_pairs_differed():
     share = uncertainty.between_runs()
     assert not apart(1.0, math.exp(share * 0.99)) and not apart(1.0, 1.0)
     assert apart(1.0, math.exp(share * 1.01)) and apart(math.exp(share * 1.01), 1.0)

@@ -74,7 +74,7 @@ def kernels(rows):
     return Kernels(("k",), np.zeros(len(start), np.int64), kind, start, duration, stream, launched)
 
 
-def test_idle_time_is_told_by_the_launch_of_the_next_kernel():
+def test_idle_time_is_classified_by_the_launch_of_the_next_kernel():
     """0-10 runs; the kernel at 50 us was launched at 45: host.  Its end is 60; the one at 70 was
     launched before: its launch took 10 us.  The one at 200 was launched at 5: 120 us of something
     else (its gap begins at 80).

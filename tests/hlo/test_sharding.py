@@ -40,7 +40,7 @@ def test_tuple_parameter_has_one_text_per_leaf():
     assert read.input_shardings == ("{devices=[2]<=[2]}", "{replicated}")
 
 
-def test_no_sharding_is_no_text():
+def test_without_a_sharding_there_is_no_text():
     text = "HloModule m\nENTRY e {\n ROOT p = f32[8] parameter(0)\n}\n"
     read = read_hlo(hlo_module_from_text(text).as_serialized_hlo_module_proto())
     assert read.input_shardings == ("",)

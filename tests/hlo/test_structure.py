@@ -299,7 +299,7 @@ TABLE = """p = f32[8,8] parameter(0)
   ROOT own = f32[2,8] dynamic-slice(sum, start, zero), dynamic_slice_sizes={2,8}"""
 
 
-def test_constant_that_the_text_leaves_out_has_no_value_and_is_told():
+def test_constant_that_the_text_leaves_out_has_no_value_and_is_reported():
     """XLA's parser takes ``{...}`` for zeros: every rank would read row 0."""
     read = module(TABLE, ADD)
     values = [op.attr("value", None) for op in read.functions["main"].ops if op.name == "constant"]

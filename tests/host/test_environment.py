@@ -22,7 +22,7 @@ def install(folder: Path, distribution: str, version: str) -> None:
     )
 
 
-def test_python_flint_beside_us_is_refused_in_one_line(
+def test_an_installed_python_flint_is_refused_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(tmp_path, "python-flint", "0.8.0")
@@ -94,7 +94,7 @@ def test_an_untried_version_is_refused(
     assert version in str(caught.value)
 
 
-def test_a_version_check_of_something_not_installed_says_so() -> None:
+def test_a_version_check_of_something_not_installed_reports_it() -> None:
     with pytest.raises(FlintError, match="is not installed"):
         environment.check_version("no-such-distribution", ">=1")
 

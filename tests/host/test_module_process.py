@@ -66,19 +66,19 @@ def test_over_the_memory_limit_it_is_stopped(child):
         outcome(process)
 
 
-def test_a_signal_is_told_with_the_last_words(child):
+def test_a_signal_is_reported_with_the_last_words(child):
     with child("dies") as process:
         assert outcome(process) == (
             "its process died of SIGABRT (E0000 file.cc:1] Check failed: rank == 2)"
         )
 
 
-def test_a_reason_is_told_as_it_is(child):
+def test_a_reason_is_reported_unchanged(child):
     with child("refuses") as process:
         assert outcome(process) == "not today"
 
 
-def test_silence_is_told(child):
+def test_silence_is_reported(child):
     with child("quits") as process:
         assert outcome(process) == "its process ended with status 3 and no result"
 

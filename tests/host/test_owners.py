@@ -100,14 +100,14 @@ def test_another_machines_files_have_an_age_limit(age, left, tmp_path):
 @pytest.mark.parametrize(
     "name", ["out", ".out.partial", "flint-1-2-3", ".x.flint-zz-1-2-3.partial", "flint.scratch"]
 )
-def test_files_with_other_names_are_nobodys(name, tmp_path):
+def test_files_with_other_names_have_no_owner(name, tmp_path):
     (tmp_path / name).mkdir()
     remove_left(tmp_path)
     assert (tmp_path / name).is_dir()
 
 
 @pytest.mark.parametrize("there_is_one", [True, False])
-def test_of_two_threads_that_write_a_folder_one_wins_whole_and_the_other_says_so(
+def test_of_two_threads_that_write_a_folder_one_wins_whole_and_the_other_reports_it(
     there_is_one, tmp_path
 ):
     out = tmp_path / "out"
@@ -155,7 +155,7 @@ except FlintError as error:
 """
 
 
-def test_of_two_processes_that_write_a_folder_one_wins_whole_and_the_other_says_so(tmp_path):
+def test_of_two_processes_that_write_a_folder_one_wins_whole_and_the_other_reports_it(tmp_path):
     out = tmp_path / "out"
     processes = [
         subprocess.Popen(

@@ -107,7 +107,7 @@ def test_a_ratio_that_data_can_have_is_taken(tmp_path):
     assert unpacked(packed, "f", 1 << 30) == data
 
 
-def test_a_damaged_file_is_told(tmp_path):
+def test_a_damaged_file_is_reported(tmp_path):
     (tmp_path / "f.gz").write_bytes(gzip.compress(os.urandom(1000))[:-12])
     with pytest.raises(FlintError, match="truncated gzip data"):
         read_bytes(tmp_path / "f.gz", MIB)

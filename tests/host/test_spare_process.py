@@ -81,7 +81,7 @@ def test_there_is_one_and_for_its_module_alone(tmp_path):
     assert run(script, tmp_path) == ["None", "0", "None"]
 
 
-def test_it_ends_when_nobody_needs_it(tmp_path):
+def test_it_ends_when_it_is_no_longer_needed(tmp_path):
     number = int(run("print(spare_process._spare.pid)", tmp_path)[0])
     assert happens(lambda: not alive(number))
 

@@ -48,7 +48,7 @@ def test_a_process_that_leaves_none_has_none(tmp_path):
         assert not template.is_there()
 
 
-def test_the_death_of_a_copy_is_said(tmp_path):
+def test_the_death_of_a_copy_is_reported(tmp_path):
     def then(task, folder):
         if task:
             os.kill(os.getpid(), signal.SIGKILL)

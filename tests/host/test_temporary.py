@@ -17,7 +17,7 @@ def place(monkeypatch, tmp_path):
     return tmp_path
 
 
-def test_where_there_is_no_room_for_temporary_files_they_are_it(monkeypatch, place):
+def test_a_full_temporary_folder_is_named(monkeypatch, place):
     used = type("Usage", (), {"free": 0})
     monkeypatch.setattr(temporary.shutil, "disk_usage", lambda _: used)
     line = f"{place}: temporary files cannot be written there (the disk is full)"
@@ -28,6 +28,6 @@ def test_where_there_is_room_it_is_the_standard_output(place):
     assert of_no_file(FULL) == "standard output: the disk is full"
 
 
-def test_another_error_is_told_as_the_system_says_it(place):
+def test_another_error_is_reported_in_the_systems_words(place):
     broken = OSError(errno.EIO, os.strerror(errno.EIO))
     assert of_no_file(broken) == "standard output: Input/output error"

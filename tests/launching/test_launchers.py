@@ -48,7 +48,7 @@ def test_an_installed_command_is_its_file(tmp_path):
     ["", "python", "python -c x", "python -m", "none.py", "no-such-command", "./binary",
      "torchrun --nproc-per-node=8", "torchrun --no-python ls", "torchrun none.py"],
 )  # fmt: skip
-def test_what_is_no_program_is_refused(line):
+def test_what_is_not_a_program_is_refused(line):
     with pytest.raises(UsageError):
         parse(line.split())
 

@@ -100,7 +100,7 @@ def kept(asked):
         (kept, [None]),
     ],
 )
-def test_the_answer_that_goes_on_is_that_of_the_innermost_loop(function, answers, capsys):
+def test_the_continuing_answer_is_that_of_the_innermost_loop(function, answers, capsys):
     asked = Asked()
     function(asked)
     assert asked.answers == answers

@@ -41,11 +41,11 @@ def rounds(unknown, trains):
 
 
 @pytest.mark.parametrize(("values", "trains", "count"), [(0, 1, 0), (1, 1, 50), (1, 0, 1)])
-def test_a_loop_goes_on_as_long_as_its_rounds_train(values, trains, count):
+def test_a_loop_continues_as_long_as_its_rounds_train(values, trains, count):
     assert rounds(Unknown(values), trains) == count
 
 
-def test_a_program_that_was_told_values_runs_twice_more_with_others():
+def test_a_program_that_was_given_values_runs_twice_more_with_others():
     choice, unknown = StepChoice(number=3), Unknown()
     assert unknown.again(choice) is None
     unknown.number("train.py:7")

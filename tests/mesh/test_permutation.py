@@ -82,7 +82,7 @@ def test_exchange_of_neighbours() -> None:
 
 
 @pytest.mark.parametrize("pairs", [[], [(0, 0), (1, 1)], [(0, 3), (3, 0)]])
-def test_what_is_no_shift(pairs: list[tuple[int, int]]) -> None:
+def test_what_is_not_a_shift(pairs: list[tuple[int, int]]) -> None:
     assert permutation(8, np.array(pairs).reshape(-1, 2)).shift is None
 
 

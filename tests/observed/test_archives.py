@@ -154,7 +154,7 @@ def test_a_map_of_holes_is_not_read(tmp_path):
     assert "a sparse file in it" in refused(tmp_path / "t.tar")
 
 
-def test_members_that_are_no_files_count_too(tmp_path, monkeypatch):
+def test_members_that_are_not_files_count_too(tmp_path, monkeypatch):
     monkeypatch.setattr(archives, "_MAX_MEMBERS", 20)
     with tarfile.open(tmp_path / "t.tar", "w") as archive:
         for number in range(21):

@@ -52,7 +52,7 @@ ORDERS = ["import flint, sympy, torch", "import sympy, torch, flint"]
 
 
 @pytest.mark.parametrize("order", quick(ORDERS, ORDERS[1]))
-def test_torch_and_sympy_work_beside_flint(installed: Installed, order: str) -> None:
+def test_torch_and_sympy_work_together_with_flint(installed: Installed, order: str) -> None:
     # sympy takes a `flint` with a version of python-flint's for its number types.
     script = f"""
 {order}

@@ -254,7 +254,7 @@ def test_rows_that_are_read_otherwise_are_stored() -> None:
 
 
 @pytest.mark.parametrize("vocabulary", [256, 1024])
-def test_a_loss_over_a_vocabulary_is_no_attention(vocabulary: int) -> None:
+def test_a_loss_over_a_vocabulary_is_not_attention(vocabulary: int) -> None:
     def loss(x, weight, labels):
         scores = jnp.einsum("bsd,dv->bsv", x, weight)
         return jnp.mean(
@@ -271,7 +271,7 @@ def test_a_loss_over_a_vocabulary_is_no_attention(vocabulary: int) -> None:
     assert fuse_attention(graph) is graph
 
 
-def test_a_gated_network_is_no_attention() -> None:
+def test_a_gated_network_is_not_attention() -> None:
     def network(x, gate, up, down):
         return (jax.nn.silu(x @ gate) * (x @ up)) @ down
 

@@ -64,7 +64,7 @@ def test_an_input_that_is_kept_is_copied_once_for_all_updates_behind_each_other(
     assert [node.work.aliased for node in apply(graph, "kernel")] == [0, 7936, 7936]
 
 
-def test_each_update_of_a_kept_input_has_a_copy_of_its_own():
+def test_each_update_of_a_kept_input_has_a_separate_copy():
     g = Graph()
     buffer, index, new = g.input(), g.input(INDEX), g.input(SHARD)
     outputs = [g.update(buffer, new, index), g.update(buffer, new, index)]

@@ -118,7 +118,7 @@ def test_the_epilogue_of_a_product_of_xla_adds_but_does_not_multiply_another_ten
         assert as_xla(g.finish(g.elementwise(made, g.input(), name=name))) == expected
 
 
-def test_a_reduction_of_columns_that_are_read_again_is_a_kernel_of_its_own() -> None:
+def test_a_reduction_of_columns_that_are_read_again_is_a_separate_kernel() -> None:
     g = Graph()
     kind, column = tensor_type((4096, 1024), "f32"), tensor_type((1024,), "f32")
     x = g.input(kind)
@@ -173,7 +173,7 @@ def test_an_epilogue_has_as_many_elements_as_the_product() -> None:
     assert kernels(graph) == [("dot_general", 1), ("slice", 1)]
 
 
-def test_a_reduction_is_no_epilogue() -> None:
+def test_a_reduction_is_not_an_epilogue() -> None:
     g = Graph()
     graph = g.finish(g.reduce(g.elementwise(g.dot(g.input(), g.input(WEIGHT)))))
     assert kernels(graph) == [("dot_general", 1), ("reduce", 2)]

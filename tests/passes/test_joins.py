@@ -139,7 +139,7 @@ def test_hoisting_takes_a_gather_past_the_barrier_that_held_it_back(in_a_loop: b
     assert not any(item for item in needs.values())
 
 
-def test_collectives_on_two_sides_of_a_barrier_are_no_bucket() -> None:
+def test_collectives_on_two_sides_of_a_barrier_are_not_one_bucket() -> None:
     """The second one waits for the first, though it takes nothing from it."""
     g = Graph()
     first, other = g.reduce_scatter(g.input(WEIGHT)), g.input(WEIGHT)

@@ -115,19 +115,19 @@ def test_a_law_for_experts_that_nothing_states_is_refused():
         sizes("zipf:1.5", product=False)
 
 
-def test_without_a_routing_buffers_are_counted_full_and_that_is_told():
+def test_without_a_routing_buffers_are_counted_full_and_that_is_reported():
     found = walked(mixture())
     assert [item.bytes_out // 16 for item in found.graph.tables.communications] == [MOST, OWN]
     assert any("data-dependent" in text for text in found.warnings)
 
 
-def test_what_was_assumed_is_told():
+def test_assumptions_are_reported():
     found = walked(mixture(), routing=routing_of("balanced"))
     assert found.warnings == {
         "balanced routing: ragged exchanges of 16 rows fill 16 of 64": 2,
     }
 
 
-def test_a_routing_that_decides_nothing_is_told():
+def test_a_routing_that_decides_nothing_is_reported():
     found = walked(main("return %x : tensor<8xf32>"), routing=routing_of("balanced"))
     assert found.warnings == {"balanced routing: no exchange has sizes that depend on it": 1}

@@ -44,7 +44,7 @@ def test_a_mask_that_no_iteration_reads_is_not_made():
     assert list(after.predecessors(1)) == []
 
 
-def test_what_gathers_for_nobody_stays():
+def test_an_unused_gather_stays():
     """Communications are what is traced: none is ever left out."""
     tables = TableBuilder()
     body = Graph(tables)

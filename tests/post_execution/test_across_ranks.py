@@ -48,7 +48,7 @@ def lockstep(rows, lane, times, spread, draw, size=4000, members=-1):
     told=st.booleans(),
     seed=st.integers(0, 1000),
 )
-def test_rows_of_a_mesh_are_told_by_who_is_there_at_the_same_time(shape, axis, told, seed):
+def test_rows_of_a_mesh_are_identified_by_who_is_there_at_the_same_time(shape, axis, told, seed):
     """Rows drift by far more than a collective lasts; their members leave together."""
     world, size = shape[0] * shape[1] * shape[2], shape[axis]
     stride = 1
@@ -65,7 +65,7 @@ def test_rows_of_a_mesh_are_told_by_who_is_there_at_the_same_time(shape, axis, t
 
 
 @pytest.mark.parametrize("size", [2, 4, 8])
-def test_ranks_in_step_are_told_apart_by_when_they_leave(size):
+def test_ranks_in_step_are_distinguished_by_when_they_leave(size):
     """All ranks are in every collective at the same time; only members leave together."""
     rows, draw = grid(8, size, 1), random.Random(5)
     ranks = {rank: [] for rank in rows}

@@ -81,7 +81,7 @@ def test_what_is_read_was_written_by_the_last_writer(tmp_path):
     assert graph.inputs == 2 and [graph.type_of(i).bytes for i in range(2)] == [64, 64]
 
 
-def test_parts_of_a_storage_are_told_apart_by_their_bytes(tmp_path):
+def test_parts_of_a_storage_are_distinguished_by_their_bytes(tmp_path):
     """Two halves of one buffer, written by 0 and 1: 2 reads the second, 3 both."""
     a = tensor(10)
     low, high, both = tensor(20), tensor(20, offset=16), tensor(20, rows=8)
@@ -172,7 +172,7 @@ def test_kernels_wait_for_the_data_that_their_ops_read(tmp_path):
     assert workload.graph.measured_by_node().tolist() == [5000] * 3
 
 
-def test_data_that_the_times_contradict_is_no_dependency(tmp_path):
+def test_data_that_the_times_contradict_is_not_a_dependency(tmp_path):
     """Kernel 2 began at 31 while 0 ran until 90: a storage's number was given out anew."""
     profile, execution = pair(tmp_path)
     kernel = next(e for e in profile.events if e["cat"] == "kernel")
@@ -224,7 +224,7 @@ def test_a_folder_holds_both_of_every_rank(tmp_path):
 PAD = "aten::constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor"
 
 
-def test_a_list_of_six_numbers_is_no_tensor(tmp_path):
+def test_a_list_of_six_numbers_is_not_a_tensor(tmp_path):
     """Pads of three dims look like a tensor's entry: [tensor, storage, offset, elements, ...]."""
     execution = Execution()
     execution.op("aten::constant_pad_nd", PAD, [tensor(10)], [tensor(11)])

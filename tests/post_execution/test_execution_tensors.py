@@ -53,7 +53,7 @@ def test_an_undefined_tensor_in_a_list_is_none_and_shifts_no_types(tmp_path):
     assert facts.operands == (((4, 4), "f32"), ((1, 4), "i32"))
 
 
-def test_an_undefined_argument_is_no_operand(tmp_path):
+def test_an_undefined_argument_is_not_an_operand(tmp_path):
     execution = Execution()
     execution.mm(tensor(10), NONE, tensor(12))
     execution.nodes[0]["inputs"]["types"][1] = UNDEFINED
@@ -99,7 +99,7 @@ def test_two_nodes_of_one_id_are_refused(tmp_path):
         converted(execution, tmp_path)
 
 
-def test_what_is_wrong_with_a_node_is_said(tmp_path):
+def test_what_is_wrong_with_a_node_is_reported(tmp_path):
     execution = Execution()
     execution.mm(tensor(10), tensor(11), tensor(12))
     execution.nodes[0]["ctrl_deps"] = "1"

@@ -102,7 +102,7 @@ def test_elements_of_a_shape_that_has_none_may_be_anywhere_in_the_storage(shape,
 
 
 @pytest.mark.parametrize(("shape", "strides"), [*EMPTY, ([0, 4], [-1, 1]), ([0, 4], [])])
-def test_no_elements_are_no_part_of_a_storage(shape, strides, tmp_path):
+def test_a_view_without_elements_is_not_part_of_a_storage(shape, strides, tmp_path):
     execution = Execution()
     execution.mm(tensor(10), tensor(11), tensor(20))
     execution.mm(emptied(shape, strides, 0), tensor(11), tensor(12))

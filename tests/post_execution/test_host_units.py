@@ -47,7 +47,7 @@ def test_products_of_a_gradient_with_a_bias_are_all_there(tmp_path):
     assert products(lambda: layer(x).sum().backward(), tmp_path) == [2 * ROWS * IN * OUT] * 3
 
 
-def test_a_dropout_that_drops_nothing_is_no_work_and_memory_is_not_told(tmp_path):
+def test_a_dropout_that_drops_nothing_is_not_work_and_memory_is_not_reported(tmp_path):
     """Neither keeps FLOPs from being known: 3 products; no shape tells what lies in memory."""
     layers = torch.nn.Sequential(torch.nn.Linear(IN, OUT), torch.nn.Dropout(0.0))
     x = torch.ones(ROWS, IN, requires_grad=True)
@@ -82,13 +82,13 @@ def test_kernels_that_inductor_made_in_cpp_are_nodes_where_the_profile_names_the
     assert UNNAMED_KERNELS not in workload.warnings
 
 
-def test_a_compiled_graph_whose_kernels_are_not_named_is_said(tmp_path):
+def test_a_compiled_graph_whose_kernels_are_not_named_is_reported(tmp_path):
     workload = of_compiled(tmp_path)
     workload.save(tmp_path / "out")
     assert workload.warnings[UNNAMED_KERNELS] == 1
 
 
-def test_what_a_profile_lacks_is_said_with_what_records_it(tmp_path):
+def test_what_a_profile_lacks_is_reported_with_what_records_it(tmp_path):
     """Shapes, marks of steps that do not repeat, and kernels for which the host waits."""
     layer, other = torch.nn.Linear(IN, OUT), torch.nn.Linear(OUT, OUT)
     both = torch.nn.Sequential(layer, other)

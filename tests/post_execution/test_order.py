@@ -54,7 +54,7 @@ def test_a_kernel_with_the_number_of_its_call_is_of_the_op_that_made_the_call(tm
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
 
-def test_a_barriers_kernel_is_no_all_reduce_and_stands_where_a_collective_would(tmp_path):
+def test_a_barriers_kernel_is_not_an_all_reduce_and_stands_where_a_collective_would(tmp_path):
     """NCCL runs a barrier as an all-reduce.  It follows the product 0; 2 is made to wait."""
     profile = Profile(0, 2)
     profile.work(0, 10, 20)
@@ -291,7 +291,7 @@ def test_an_op_on_tensors_is_not_taken_for_the_number_that_it_is_given(tmp_path)
     assert graph.measured_by_node().tolist() == [100_000, 15_000, 30_000]
 
 
-def test_time_between_the_ops_of_a_host_is_said(tmp_path):
+def test_time_between_the_ops_of_a_host_is_reported(tmp_path):
     """Without kernels: 10 us of an op, 60 of nothing, 10 of another one."""
     profile = Profile(0, 1)
     profile.op("aten::mm", 0, 10)

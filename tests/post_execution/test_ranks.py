@@ -72,7 +72,7 @@ def test_equal_collectives_are_described_once(tmp_path, times):
         assert graph.detail[graph.kind == NodeKind.COMMUNICATION].tolist() == [0, 1] * times
 
 
-def test_a_reduce_to_one_rank_is_an_all_reduce_and_it_is_said(tmp_path):
+def test_a_reduce_to_one_rank_is_an_all_reduce_and_reported(tmp_path):
     workload, _ = written([step(rank, 2, (0, 1), name="reduce") for rank in (0, 1)], tmp_path)
     [item] = workload.programs[0].graph.tables.communications
     assert (item.kind, item.bytes_in) == ("all_reduce", 4000)
@@ -97,7 +97,7 @@ def test_a_group_without_even_spacing_stands_alone(tmp_path):
     assert communicator.groups.table().tolist() == [[0, 1, 3]]
 
 
-def test_a_collective_of_one_rank_is_no_exchange(tmp_path):
+def test_a_collective_of_one_rank_is_not_an_exchange(tmp_path):
     """Alone in its group: its kernel computes, and no other rank is needed for it."""
     profiles = [step(rank, 2, (rank,)) for rank in (0, 1)]
     workload, _ = written(profiles, tmp_path)
@@ -179,7 +179,7 @@ def test_a_collective_that_the_traces_rank_is_none_of_is_refused(tmp_path):
         convert_traces([path])
 
 
-def test_a_trace_that_nobody_says_the_rank_of_is_to_be_named_by_it(tmp_path):
+def test_a_trace_with_an_unknown_rank_must_be_named_by_it(tmp_path):
     profile = Profile(0, 3)
     del profile.info["rank"]
     profile.collective(10, 20, 10, group=(1, 2))
@@ -187,13 +187,13 @@ def test_a_trace_that_nobody_says_the_rank_of_is_to_be_named_by_it(tmp_path):
         convert_traces([profile.write(tmp_path / "some.json")])
 
 
-def test_a_group_with_a_rank_twice_is_no_group(tmp_path):
+def test_a_group_with_a_rank_twice_is_not_a_group(tmp_path):
     path = step(0, 4, (0, 0)).write(tmp_path / "rank0.json")
     with pytest.raises(FlintError, match="does not record the group of allreduce"):
         convert_traces([path], strict=True)
 
 
-def test_ranks_without_a_trace_answer_and_it_is_said(tmp_path):
+def test_ranks_without_a_trace_answer_and_are_reported(tmp_path):
     """Rank 0 of 4 in a group with 2, and one of everybody: 1 and 3 meet it once, 2 twice."""
     profile = step(0, 4, (0, 2))
     profile.collective(40, 60, 10, group=(0, 1, 2, 3))

@@ -71,7 +71,7 @@ def test_a_trace_of_a_host_without_marks_reaches_from_its_first_op_to_its_last(t
     assert workload.simulate(host="none").step_seconds == pytest.approx(10e-6)
 
 
-def test_a_message_is_on_its_way_before_gloo_says_so(tmp_path):
+def test_a_message_is_on_its_way_before_gloo_reports_it(tmp_path):
     """Rank 0's call hands it over from 10 to 30; what gloo notes of it begins at 29, when rank 1
     has it: at 25.  The clocks are one, and it takes 15 us.
     """
@@ -118,7 +118,7 @@ def test_a_modelled_host_pays_for_each_launch(tmp_path):
     assert step == pytest.approx(max(60e-6, launch + 10e-6), rel=1e-6)
 
 
-def test_the_host_goes_on_only_when_what_it_waited_for_is_over(tmp_path):
+def test_the_host_continues_only_when_its_wait_is_over(tmp_path):
     """A copy of 100 us that its call waits for; half as long, all after it comes 50 us earlier."""
     profile = Profile(0, 1)
     op = profile.op("aten::copy_", 0, 130)
@@ -171,7 +171,7 @@ def test_a_rank_without_a_partners_trace_keeps_its_whole_time(tmp_path):
     assert workload.simulate(algorithm="ring").communication == "modelled"
 
 
-def test_clocks_of_several_hosts_are_told_by_the_ends_of_collectives(tmp_path):
+def test_clocks_of_several_hosts_are_aligned_by_the_ends_of_collectives(tmp_path):
     """Rank 1's clock is 7 ms ahead: the step is as long as with one clock."""
     paths = []
     for rank in (0, 1):

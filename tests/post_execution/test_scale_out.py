@@ -36,7 +36,7 @@ def exchanged(workload, rank):
 
 
 @pytest.mark.parametrize("text", ["dp=" + "9" * 5000, "dp=²", "dp=４", "dp=0", "dp=4,dp=4", "=4"])
-def test_a_size_that_is_no_number_is_one_short_line(text, tmp_path):
+def test_a_size_that_is_not_a_number_is_one_short_line(text, tmp_path):
     run = flint_here("convert", *run_of("ddp", 2), "--scale-out", text, "-o", "out", cwd=tmp_path)
     assert len(failed(run, 2)) < 200
 

@@ -30,7 +30,7 @@ PROFILES = Path(__file__).parents[1] / "data" / "profiles"
         ("<built-in function linear>", False),
     ],
 )
-def test_functions_of_pytorch_and_python_are_no_place(name, told):
+def test_functions_of_pytorch_and_python_are_not_places(name, told):
     assert is_told(name) is told
 
 

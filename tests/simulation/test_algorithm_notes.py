@@ -52,5 +52,5 @@ def test_what_an_algorithm_does_not_change_has_a_reason(workload, system, algori
     }
 
 
-def test_without_a_named_algorithm_nothing_is_said(workload) -> None:
+def test_without_a_named_algorithm_nothing_is_reported(workload) -> None:
     assert not any("changes nothing" in note for note in workload.simulate("dgx-h100").notes)

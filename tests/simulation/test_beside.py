@@ -49,7 +49,7 @@ def test_kernels_before_and_after_a_communication_are_not(beside: float) -> None
     assert ends(beside, (COMP, 30, ()), (COLL, 40, (0,)), (COMP, 30, (1,))) == [30, 70, 100]
 
 
-def test_communication_is_never_slower_beside_kernels_than_alone() -> None:
+def test_communication_is_never_slower_during_kernels_than_alone() -> None:
     assert ends(0.25, (COLL, 40, ()), (COLL, 40, (0,)), (COMP, 1000, ()))[:2] == [40, 80]
 
 

@@ -54,7 +54,7 @@ def test_what_is_freed_is_used_again():
     assert of((64 * MIB, 0, 1), (64 * MIB, 1, 2)).reserved == 64 * MIB
 
 
-def test_what_one_stream_has_freed_is_no_other_streams():
+def test_memory_that_one_stream_has_freed_is_not_available_to_others():
     """All-gathers on their own stream: the peaks of both add up, though never alive together."""
     found = of((64 * MIB, 0, 1, 0), (64 * MIB, 1, 2, 1))
     assert (found.allocated, found.reserved) == (64 * MIB, 128 * MIB)

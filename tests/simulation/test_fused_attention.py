@@ -27,7 +27,7 @@ def tiny():
     return train_tiny.at((2, 2)).capture()
 
 
-def test_a_step_is_shorter_with_the_kernel_and_says_so(tiny) -> None:
+def test_a_step_is_shorter_with_the_kernel_and_reports_it(tiny) -> None:
     fused = simulate(tiny, "tpu-v5e-pod", attention="fused")
     written = simulate(tiny, "tpu-v5e-pod", attention="as-written")
     assert any("timed as 3 fused kernels" in note for note in fused.notes)
@@ -49,7 +49,7 @@ def of_attention(implementation: str, length: int) -> flint.Workload:
     return step.capture(heads, heads, heads)
 
 
-def test_unstated_it_runs_as_written_and_both_times_are_told() -> None:
+def test_unstated_it_runs_as_written_and_both_times_are_reported() -> None:
     workload = of_attention("xla", 1024)
     unstated, written, fused = (simulate(workload, attention=x) for x in (None, *CHOICES[::-1]))
     assert unstated.figures == written.figures
@@ -59,7 +59,7 @@ def test_unstated_it_runs_as_written_and_both_times_are_told() -> None:
         assert human_seconds(result.step_seconds) in note
 
 
-def test_a_difference_that_does_not_matter_is_not_told(tiny) -> None:
+def test_a_difference_that_does_not_matter_is_not_reported(tiny) -> None:
     unstated, fused = (simulate(tiny, "tpu-v5e-pod", attention=x) for x in (None, "fused"))
     assert unstated.step_seconds < fused.step_seconds * 1.1
     assert not any("attention" in note for note in unstated.notes)

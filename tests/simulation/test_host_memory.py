@@ -77,7 +77,7 @@ def test_the_device_does_not_hold_what_the_host_keeps(offloaded) -> None:
     )
 
 
-def test_copies_take_the_hosts_link_beside_kernels(offloaded) -> None:
+def test_copies_use_the_hosts_link_while_kernels_run(offloaded) -> None:
     system = without(load_system("dgx-h100"), ("contention",))
     accelerator = system.accelerator
     found = copies(offloaded.simulate(system))
@@ -115,7 +115,7 @@ def test_what_only_the_host_does_costs_the_device_nothing(offloaded) -> None:
     assert moved[0] < moved[1]
 
 
-def test_optimizer_state_on_the_host_is_no_input_of_the_device() -> None:
+def test_optimizer_state_on_the_host_is_not_an_input_of_the_device() -> None:
     def setup(mesh):
         split = PartitionSpec("data", None)
         there = NamedSharding(mesh, split, memory_kind="pinned_host")

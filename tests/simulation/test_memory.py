@@ -56,7 +56,7 @@ def test_an_elementwise_chain_runs_in_place():
     assert peak(with_tables(builder.finish((value,)), tables.finish())) == 1000
 
 
-def test_an_op_in_place_that_reads_nothing_has_a_buffer_of_its_own():
+def test_an_op_in_place_that_reads_nothing_has_a_separate_buffer():
     """PyTorch's ``zero_``: there is no operand whose buffer it could take."""
     tables, builder = start()
     builder.input(tables.type(TEN))
@@ -82,7 +82,7 @@ def test_what_is_needed_later_stays():
     assert peak(with_tables(builder.finish((total,)), tables.finish())) == 4000
 
 
-def test_a_result_that_nobody_reads_is_gone_at_once():
+def test_a_result_that_is_never_read_is_freed_at_once():
     tables, builder = start()
     value = builder.input(tables.type(ONE))
     made(builder, (value,), TEN)
@@ -224,7 +224,7 @@ def test_carried_values_that_begin_with_one_zero_need_a_buffer_each():
     assert peak(with_tables(outer.finish(results), tables.finish())) == 20000
 
 
-def test_nobody_writes_over_a_constant():
+def test_a_constant_is_never_overwritten():
     tables, outer = start()
     counter = made(outer, (outer.input(tables.type(ONE)),))
     (zero,) = outer.compute("constant", Role.GENERATE, (), (TEN,), Work((), 0, 0))

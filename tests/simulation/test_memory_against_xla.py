@@ -45,7 +45,7 @@ def scanned(weights, x, y):
         (scanned, jax.ShapeDtypeStruct((LAYERS, WIDTH, WIDTH), jnp.float32)),
     ],
 )
-def test_a_donated_training_step_needs_what_xla_says(tmp_path, step, weights):
+def test_a_donated_training_step_needs_as_much_memory_as_in_xla(tmp_path, step, weights):
     lowered = jax.jit(step, donate_argnums=0).lower(weights, X, X)
     found = lowered.compile().memory_analysis()
     expected = (
@@ -68,7 +68,7 @@ def models(request):
 
 
 @pytest.mark.parametrize("name", quick(["llama3", "resnet", "pipeline"], "llama3"))
-def test_sharded_models_need_what_xla_says(models, name):
+def test_sharded_models_need_as_much_memory_as_in_xla(models, name):
     """XLA's CPU backend also copies operands of products into the layouts that it wants."""
     arguments, needed, inputs, ours = models[name]
     assert inputs == pytest.approx(arguments, rel=0.01)
@@ -85,7 +85,7 @@ def test_a_decoder_needs_no_second_cache(models, name):
 
 
 @pytest.mark.parametrize("name", quick(["moe"]))
-def test_a_mixture_of_experts_needs_what_xla_says_but_for_fragmentation(models, name):
+def test_a_mixture_of_experts_needs_as_much_memory_as_in_xla_but_for_fragmentation(models, name):
     """XLA's total has holes: of the 105 MB beside the arguments in the like of this step 87 MB are
     alive at the fullest moment (its own live ranges, written with --xla_dump_to)."""
     _, needed, _, ours = models[name]

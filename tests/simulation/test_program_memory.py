@@ -43,7 +43,7 @@ def test_the_peak_is_what_the_allocator_reserves(workload, tmp_path):
     assert flint.load(tmp_path / "out").simulate("dgx-h100").peak_memory_bytes == 20 * MIB
 
 
-def test_a_step_fits_beside_what_the_runtime_takes(workload):
+def test_a_step_fits_together_with_the_runtimes_memory(workload):
     system = load_system("dgx-h100")
     beside = workload.simulate(system).reserve_bytes
     for room, fits in ((beside + 20 * MIB, True), (beside + 19 * MIB, False)):
@@ -51,7 +51,7 @@ def test_a_step_fits_beside_what_the_runtime_takes(workload):
         assert workload.simulate(replace(system, accelerator=device)).fits is fits
 
 
-def test_a_device_that_is_full_at_times_is_told(workload):
+def test_a_device_that_is_full_at_times_is_reported(workload):
     """60 MiB on one stream and 60 on another, never at once, and there are 100."""
     rows = np.array([[60 * MIB, 0, 0, 1, 0], [60 * MIB, 1, 1, 2, 1]], np.int64)
     program = replace(workload.programs[0], allocations=Allocations.from_rows(rows, False))

@@ -100,7 +100,7 @@ def test_unrolled_layers_need_what_scanned_ones_need(tmp_path, policy):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("policy", POLICIES)
-def test_scanned_layers_need_what_xla_says(tmp_path, policy):
+def test_scanned_layers_need_as_much_memory_as_in_xla(tmp_path, policy):
     step = lowered(jax.checkpoint(chain, policy=POLICIES[policy]), CHAIN, scan=True)
     assert peak(tmp_path, step) == pytest.approx(xla_says(step), rel=0.05)
 
@@ -131,7 +131,7 @@ def products(workload):
     return [(phase, len(list(run))) for phase, run in groupby(phases)]
 
 
-def test_layers_are_computed_again_when_the_schedule_for_an_h100_says_so(tmp_path):
+def test_layers_are_recomputed_when_the_schedule_for_an_h100_does_so(tmp_path):
     """Six layers of two products each.  The schedule: all forward, then of each layer its forward
     pass again and at once the two products that its backward pass hands to the layer before; when
     gradients of weights are computed is left to either scheduler."""

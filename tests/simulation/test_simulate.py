@@ -224,7 +224,7 @@ def test_the_number_of_behaviours_does_not_grow_with_ranks(world):
     assert (result.behaviours, result.ranks) == (1, world)
 
 
-def test_groups_across_and_within_nodes_are_told_apart():
+def test_groups_across_and_within_nodes_are_distinguished():
     """Pairs (0, 1) ... within a node, except that the world of 12 takes 6 per node: all within.
 
     Groups of 4 in nodes of 6: {0..3} within, {4..7} across, {8..11} within.

@@ -61,7 +61,9 @@ def test_f16_takes_as_long_as_bf16_where_only_that_is_listed(tmp_path) -> None:
         ("tpu-v5e-pod", "f64", "f64 products: computed as f32 by the vector units (6.1 TFLOP/s)"),
     ],
 )
-def test_a_type_that_is_not_listed_is_said_with_its_share(tmp_path, system, dtype, text) -> None:
+def test_a_type_that_is_not_listed_is_reported_with_its_share(
+    tmp_path, system, dtype, text
+) -> None:
     (note,) = [n for n in product(tmp_path, dtype).simulate(system).notes if "lists no rate" in n]
     # The product is all but the whole step: 137 GFLOP beside an all-reduce of 32 bytes.
     assert text in note and note.endswith("% of the step is spent in these kernels")

@@ -119,7 +119,7 @@ def test_a_mesh_is_captured_once_and_never_again(step):
     assert captures(step) == seen
 
 
-def test_a_sweep_goes_on_where_it_was_interrupted(step):
+def test_a_sweep_continues_where_it_was_interrupted(step):
     first = rows_of(sweep(step, meshes=("4,2",), systems=("dgx-h100",)))
     seen = captures(step)
     [result] = (step.parent / "out" / "points").iterdir()
@@ -208,7 +208,7 @@ def alive(process):
 
 
 @pytest.mark.thorough
-def test_each_pass_is_a_point_of_its_own(step):
+def test_each_pass_is_a_separate_point(step):
     options = ("--pass", "none", "--pass", "scale:factor=0.5", "--pass", "scale+scale:factor=0.25")
     rows = rows_of(sweep(step, *options, meshes=("2,2",), systems=("dgx-h100",)))
     assert [row["pass"] for row in rows] == [None, "scale:factor=0.5", "scale+scale:factor=0.25"]
@@ -267,7 +267,7 @@ def test_what_cannot_be_meant_is_refused_before_anything_runs(step, capsys, opti
     assert not (step.parent / "out").exists() and not Path(f"{step}.captures").exists()
 
 
-def test_a_file_is_written_beside_the_folder_of_its_name(step):
+def test_a_file_is_written_next_to_the_folder_of_its_name(step):
     done = sweep(step, "-o", "best.html", meshes=("2,2",), systems=("dgx-h100",))
     [row] = rows_of(done)
     page = (step.parent / "best.html").read_text()

@@ -15,7 +15,7 @@ def sweep(folder: Path, **options: object) -> Sweep:
     return Sweep((f"{folder / 'step.py'}:f",), folder=folder, **given)  # type: ignore[arg-type]
 
 
-def test_systems_that_call_themselves_alike_are_told_apart(tmp_path: Path) -> None:
+def test_systems_that_call_themselves_alike_are_distinguished(tmp_path: Path) -> None:
     """Two changed copies of a known system keep its name."""
     known = Path(systems.__file__).with_name("systems") / "dgx-h100.toml"
     files = [tmp_path / name for name in ("slow.toml", "slower.toml", "same.toml")]
@@ -27,7 +27,7 @@ def test_systems_that_call_themselves_alike_are_told_apart(tmp_path: Path) -> No
     ]  # fmt: skip
 
 
-def test_an_algorithms_name_is_no_two_passes(tmp_path: Path) -> None:
+def test_an_algorithms_name_is_not_two_passes(tmp_path: Path) -> None:
     joined = "hoist:by=1 + replace:by=reduce_scatter+all_gather+split"
     texts = ("replace:by=reduce-scatter+all-gather", joined)
     assert [point.passes for point in points(sweep(tmp_path, passes=texts))] == [

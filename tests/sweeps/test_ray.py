@@ -59,7 +59,7 @@ def test_rows_are_those_of_processes_and_a_second_run_resumes(step):
 
 
 @needs_ray
-def test_nobody_at_the_address_is_one_line(step):
+def test_no_answer_at_the_address_is_one_line(step):
     done = sweep(step, "-o", "out", "--ray", "127.0.0.1:1")
     assert done.returncode == 1
     assert "--ray 127.0.0.1:1: no answer" in done.stderr

@@ -121,7 +121,7 @@ def test_ops_on_gloos_threads_take_no_partner_of_the_programs_ops():
 @pytest.mark.parametrize(
     ("kind", "named"), [(OpClass.ALL_REDUCE, "all-reduces"), (OpClass.ALL_GATHER, "all-gathers")]
 )
-def test_combined_collectives_are_told_by_their_kind(kind, named):
+def test_combined_collectives_are_identified_by_their_kind(kind, named):
     single = [collective(kind, 8), collective(kind, 16)]
     operands = (((8,), "f32"), ((16,), "f32"))
     both = OpFacts(kind, str(kind), operands, (32, 64), "f32", (0, 1))
@@ -244,7 +244,7 @@ def test_ops_that_must_match_list_nothing_that_is_not_theirs(captured, listed, a
 
 
 @pytest.mark.parametrize("explained", [0, 6])
-def test_what_is_explained_is_no_evidence_that_a_trace_is_of_the_step(explained):
+def test_an_explained_difference_is_not_evidence_that_a_trace_is_of_the_step(explained):
     ours = [heavy("dot", OpClass.GEMM, gemms=((1, 8, 8, 8),))] * 8
     theirs = [heavy("dot", OpClass.GEMM, gemms=((1, 9, 9, 9),))] * 8
     found = of_host(ours, theirs)

@@ -82,7 +82,7 @@ def test_a_branch_of_another_type_than_captured_is_compared_as_the_program_has_i
 @pytest.mark.parametrize(
     ("name", "ranks"), quick_rows([("behind", 8), ("within", 2)], ("within", 2))
 )
-def test_what_data_chose_of_several_programs_of_one_module_is_told(name, ranks, compare):
+def test_what_data_chose_of_several_programs_of_one_module_is_reported(name, ranks, compare):
     report = compare(name, name)
     assert report.ok, report.verdict
     assert report.explained == {NOT_CHOSEN: 2 * ranks, CHOSEN: 2 * ranks}

@@ -182,7 +182,7 @@ def test_a_defect_in_a_trace_of_a_gpu_is_named(defect, step, tmp_path):
     ],
     ids=["group", "bytes", "sizes of a product"],
 )
-def test_what_a_trace_does_not_tell_is_no_full_agreement(change, text, step, tmp_path):
+def test_a_trace_without_all_facts_is_not_full_agreement(change, text, step, tmp_path):
     report = validate(step, [changed(tmp_path, change)])
     assert report.ok
     assert report.verdict.startswith("agrees as far as the traces show")
@@ -269,7 +269,7 @@ def test_a_defect_in_a_chakra_trace_is_named(defect, step, tmp_path):
     assert text in named(report)
 
 
-def test_a_chakra_trace_without_names_of_ops_compares_collectives_and_says_so(step, tmp_path):
+def test_a_chakra_trace_without_names_of_ops_compares_collectives_and_reports_it(step, tmp_path):
     path = chakra(tmp_path / "t.0.et", gone("first", "second", "kernel", "other"))
     report = validate(step, [path])
     assert report.ok

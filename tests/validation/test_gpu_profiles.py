@@ -62,7 +62,7 @@ def facts_of(trace, rank, step):
 
 
 @pytest.mark.parametrize("kernels", [1, 2])
-def test_kernels_are_told_by_run_and_op_and_counted_once(kernels, runs, tmp_path):
+def test_kernels_are_identified_by_run_and_op_and_counted_once(kernels, runs, tmp_path):
     run = runs["gpu_llama"]
     trace = observe_xplane(profile(run, tmp_path / "g.xplane.pb", 8, runs=3, kernels=kernels))
     assert (trace.backend, trace.world, trace.ranks) == ("gpu", 8, tuple(range(8)))

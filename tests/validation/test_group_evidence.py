@@ -95,7 +95,7 @@ def test_a_captured_group_that_ran_is_never_a_difference(shape, layers, spread, 
     spread=st.sampled_from([1_000, 100_000, 3_000_000]),
     seed=st.integers(0, 10_000),
 )
-def test_groups_of_the_other_axis_are_never_told(shape, layers, spread, seed):
+def test_groups_of_the_other_axis_are_never_reported(shape, layers, spread, seed):
     def exchanged(shape, rank):
         return rows(shape, rank)[::-1]
 

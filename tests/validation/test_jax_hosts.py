@@ -118,7 +118,7 @@ def test_two_runs_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(("names", "told"), [("01", True), ("ab", False), ("02", False)])
-def test_gpus_of_several_hosts_are_told_by_the_numbers_of_processes(names, told, tmp_path):
+def test_gpus_of_several_hosts_are_identified_by_the_numbers_of_processes(names, told, tmp_path):
     for name in names:
         profile(Run(DATA / "gpu_llama.hlo.pb.gz"), tmp_path / f"{name}.xplane.pb", 4, runs=1)
     if told:

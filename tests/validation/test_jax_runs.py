@@ -42,7 +42,7 @@ def test_every_collective_and_every_dot_of_a_real_run_was_captured(name, capture
 
 
 @pytest.mark.parametrize("name", quick(EXPLAINED, "mlp", "scan"))
-def test_differences_in_form_are_told_by_name(name, captures, profiles):
+def test_differences_in_form_are_identified_by_name(name, captures, profiles):
     assert set(validate(captures(name), [profiles[name]]).explained) <= EXPLAINED[name]
 
 

@@ -59,7 +59,7 @@ def test_every_all_reduce_and_broadcast_matches_by_its_size():
         assert found.captured_bytes == found.executed_bytes
 
 
-def test_convolutions_and_gemms_match_by_name_and_that_is_no_match_by_size():
+def test_convolutions_and_gemms_match_by_name_and_that_is_not_a_match_by_size():
     for kind, count in ((OpClass.CONVOLUTION, 53 + 53), (OpClass.GEMM, 3)):
         found = report().classes[kind]
         assert found.captured == found.executed == found.by_name == found.in_order == count

@@ -100,7 +100,7 @@ def test_only_a_functional_collective_names_its_reduction():
 
 
 @pytest.mark.parametrize(("options", "status"), [((), 0), (("--strict",), 1)])
-def test_strict_fails_where_a_fact_is_not_told(options, status, step, tmp_path):
+def test_strict_fails_where_a_fact_is_not_reported(options, status, step, tmp_path):
     step.save_programs(tmp_path / "out")
     [path] = traces(tmp_path, (0,), steps=(1,))
     run = flint_here("validate", "out", "--trace", str(path), *options, cwd=tmp_path)
@@ -109,7 +109,7 @@ def test_strict_fails_where_a_fact_is_not_told(options, status, step, tmp_path):
     assert "not recorded: reduce op (1)" in run.stdout.splitlines()[-1]
 
 
-def test_strict_passes_where_all_is_told(step, tmp_path):
+def test_strict_passes_where_all_is_reported(step, tmp_path):
     step.save_programs(tmp_path / "out")
     path = functional(tmp_path / "et_rank0.json")
     run = flint_here("validate", "out", "--trace", str(path), "--strict", cwd=tmp_path)

@@ -25,7 +25,7 @@ def test_many_traces_are_a_few_and_their_number():
 
 
 @pytest.mark.parametrize(("larger", "told"), [(False, 0), (True, 1)])
-def test_what_the_capture_left_out_is_told_where_a_run_differs(larger, told, tmp_path):
+def test_what_the_capture_left_out_is_reported_where_a_run_differs(larger, told, tmp_path):
     path = pytorch_step(tmp_path / "run.2.et")
     if larger:  # 1024 bytes -> 2048
         path.write_bytes(path.read_bytes().replace(b"\x48\x80\x08", b"\x48\x80\x10"))

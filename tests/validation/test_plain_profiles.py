@@ -94,7 +94,7 @@ def trained(profile, begin, optimizers=1, logged=False):
 
 
 @pytest.mark.parametrize("settings", [{}, {"optimizers": 2}, {"logged": True}], ids=str)
-def test_steps_that_nothing_marks_are_told_apart_by_the_optimizers(tmp_path, settings):
+def test_steps_that_nothing_marks_are_distinguished_by_the_optimizers(tmp_path, settings):
     """Each has a product forward and one backward, an update per optimizer, and what it logs."""
     profile = Profile(0, 1)
     for number in range(3):
@@ -109,7 +109,7 @@ def test_steps_that_nothing_marks_are_told_apart_by_the_optimizers(tmp_path, set
     assert names == [sorted(wanted)] * 3
 
 
-def test_what_follows_the_last_step_is_no_part_of_it(tmp_path):
+def test_ops_after_the_last_step_are_not_part_of_it(tmp_path):
     """Two steps, after which the model is tried on two other batches."""
     profile = Profile(0, 1)
     for number in range(2):
@@ -142,7 +142,7 @@ def kinds(profile, *names):
         ("GDD", []),
     ],
 )
-def test_only_what_repeats_itself_is_told_apart(tmp_path, names, found):
+def test_only_what_repeats_itself_is_distinguished(tmp_path, names, found):
     profile = Profile(0, 1)
     kinds(profile, *names)
     trace = read_trace(profile.write(tmp_path / "rank0.json"))

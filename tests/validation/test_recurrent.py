@@ -59,7 +59,7 @@ def in_two_steps(gates=64, steps=2):
     return match(Matching(one * 2, [library], rules))
 
 
-def test_a_librarys_op_stands_for_the_products_and_cells_of_each_step():
+def test_a_librarys_op_represents_the_products_and_cells_of_each_step():
     matching = in_two_steps()
     assert [(i, j) for i, j, _ in matching.pairs] == [(0, 0), (1, 0), (3, 0), (4, 0)]
     assert matching.without_captured == [2, 5]
@@ -67,7 +67,7 @@ def test_a_librarys_op_stands_for_the_products_and_cells_of_each_step():
 
 
 @pytest.mark.parametrize("other", [{"gates": 48}, {"steps": 3}], ids=str)
-def test_a_librarys_op_of_other_sizes_or_more_steps_stands_for_none(other):
+def test_a_librarys_op_of_other_sizes_or_more_steps_represents_none(other):
     assert not in_two_steps(**other).pairs
 
 

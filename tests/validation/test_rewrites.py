@@ -42,7 +42,7 @@ def test_the_group_of_a_chain_is_everybody_whose_values_meet():
             assert _product(groups, rank) == tuple(n for n in range(8) if told >> n & 1)
 
 
-def test_a_chain_over_the_same_axis_twice_is_no_single_all_reduce():
+def test_a_chain_over_the_same_axis_twice_is_not_a_single_all_reduce():
     a, whole = along_axes(MESH, ("a",)), along_axes(MESH, ("a", "b"))
     assert _product((a, a), 0) == ()
     assert _product((a, whole), 3) == ()

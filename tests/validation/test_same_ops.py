@@ -30,7 +30,7 @@ def matched(ops, run):
     return [(i, j) for i, j, _ in matching.pairs], matching.explained
 
 
-def test_a_sum_with_a_number_is_no_sum_of_two_tensors():
+def test_a_sum_with_a_number_is_not_a_sum_of_two_tensors():
     """The sum of gradients did not run; the optimizer's sums with its epsilon did."""
     ops = [captured("aten.add.Tensor", X, X), captured("aten._foreach_add_.Scalar", X, X)]
     assert {facts.kind for facts in ops} == {OpClass.ELEMENTWISE}

@@ -78,7 +78,7 @@ def test_times_are_of_one_step_or_the_mean_of_all(step, tmp_path):
         assert times.steps == (3 if wanted == "mean" else 1)
 
 
-def test_waiting_for_other_ranks_is_told_apart(step, tmp_path):
+def test_waiting_for_other_ranks_is_distinguished(step, tmp_path):
     report = validate(step, traces(tmp_path))
     gather, reduce = (report.times.classes[k] for k in (OpClass.ALL_GATHER, OpClass.ALL_REDUCE))
     # Ranks 0 and 2 are in the all-gather for 100 us, the late ones 1 and 3 for 60 us.
@@ -163,7 +163,7 @@ def test_a_rank_twice_says_what_to_do_where_the_files_do_not_tell(step, tmp_path
         validate(step, list(names))
 
 
-def test_a_system_without_times_to_compare_is_said(step, tmp_path):
+def test_a_system_without_times_to_compare_is_reported(step, tmp_path):
     nodes = [
         {
             "id": n + 2, "ctrl_deps": 1, "name": name, "outputs": {},

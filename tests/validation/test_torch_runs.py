@@ -143,7 +143,7 @@ def test_another_activation_dropout_or_optimizer_is_found(changes, form, runs):
 
 
 @pytest.mark.thorough
-def test_light_ops_that_a_compiler_may_have_fused_are_no_difference(runs, tmp_path):
+def test_light_ops_that_a_compiler_may_have_fused_are_not_a_difference(runs, tmp_path):
     """A capture of 16 tanh more than ran, and the mark that ``torch.compile`` leaves."""
     more = torch_steps.dropped(act=lambda: nn.Sequential(nn.GELU(), nn.Tanh())).capture()
     whole = traces(runs[DROPOUT], "kineto")[0]
@@ -176,7 +176,7 @@ def test_collectives_have_the_bytes_that_were_captured(form, reports):
 
 
 @pytest.mark.thorough
-def test_one_rank_of_several_is_said(captures, runs):
+def test_one_rank_of_several_is_reported(captures, runs):
     report = validate(captures["fsdp_tp"], traces(runs["fsdp_tp"], "et")[1:2])
     assert report.ranks == [1]
     assert report.verdict.endswith("1 of 4 ranks compared")

@@ -76,7 +76,7 @@ def test_what_changes_in_the_outer_loop_may_leave_the_inner_one_only(compare):
     assert "not executed all_reduce" in named(report)
 
 
-def test_a_branch_that_data_did_not_choose_is_told_and_the_other_one_compared(compare):
+def test_a_branch_that_data_did_not_choose_is_reported_and_the_other_one_compared(compare):
     report = compare("branches")  # the dear branch is captured, 4 products in each iteration
     assert report.ok, named(report)
     assert report.explained[NOT_CHOSEN] == 2 * 4 * 8
@@ -108,7 +108,7 @@ def test_of_three_branches_each_ran_as_often_as_the_trace_says(branch, not_chose
 
 
 @pytest.mark.thorough
-def test_two_conditionals_of_the_same_branches_are_told_one_by_one(compare):
+def test_two_conditionals_of_the_same_branches_are_reported_one_by_one(compare):
     report = compare("twice_large", "never_large")
     assert report.ok, named(report)
     assert report.explained[NOT_CHOSEN] == report.explained[CHOSEN] == 2 * 2 * 8
@@ -169,7 +169,7 @@ def test_a_branch_of_other_sizes_is_not_the_one_that_ran(name, run, branch, comp
         ({"loop": 2}, 0, ()),
     ],
 )
-def test_how_often_a_loop_iterates_is_told_by_what_ran_of_its_body(ran, trips, times):
+def test_iterations_of_a_loop_are_counted_by_the_ops_of_its_body_that_ran(ran, trips, times):
     module = pb.HloModuleProto()
     config = b'{"known_trip_count":{"n":"%d"}}' % trips if trips else b""
     loop = module.computations.add(id=1).instructions.add(name="loop", opcode="while")
@@ -206,7 +206,7 @@ def conditional(*branches):
         ((["a"], ["b"]), {}, None),
     ],
 )
-def test_how_often_branches_were_taken_is_told_by_what_ran_of_them(branches, ran, times):
+def test_taken_branches_are_counted_by_their_ops_that_ran(branches, ran, times):
     found = [
         one.times for one in taken(Program(conditional(*branches), "trace"), {(0, 0): Counter(ran)})
     ]

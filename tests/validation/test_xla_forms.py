@@ -60,7 +60,7 @@ def test_a_product_of_vectors_of_another_number_is_another_one(compare):
 
 
 @pytest.mark.thorough
-def test_a_product_of_vectors_of_another_length_is_no_such_multiplication(compare):
+def test_a_product_of_vectors_of_another_length_is_not_such_a_multiplication(compare):
     report = compare("vectors_changed", "vectors")
     assert not report.ok
     assert report.failures == 2 * 8 + RETURNED
@@ -68,7 +68,7 @@ def test_a_product_of_vectors_of_another_length_is_no_such_multiplication(compar
         assert f"not executed dot_general {dims} " in named(report)
 
 
-def test_a_product_with_a_number_leaves_no_trace_and_is_no_match(compare):
+def test_a_product_with_a_number_leaves_no_trace_and_is_not_a_match(compare):
     report = compare("number")
     assert report.ok, named(report)
     assert report.explained[SCALED] == 8
@@ -152,7 +152,7 @@ def test_a_product_of_floats_that_never_were_so_narrow_is_another_one(name, run,
 
 
 @pytest.mark.parametrize("name", quick(["carried_narrow", "carried_wide", "one_half"], "one_half"))
-def test_a_type_that_both_have_on_the_way_is_no_difference(name, compare):
+def test_a_type_that_both_have_on_the_way_is_not_a_difference(name, compare):
     report = compare(name)
     assert report.ok, named(report)
     assert report.classes[OpClass.GEMM].matched == report.classes[OpClass.GEMM].captured
@@ -214,7 +214,7 @@ def test_what_an_all_reduce_reduces_with_is_compared(compare):
 
 
 @pytest.mark.thorough
-def test_all_reduces_of_as_many_bytes_are_told_apart_by_type_and_reduction(compare):
+def test_all_reduces_of_as_many_bytes_are_distinguished_by_type_and_reduction(compare):
     report = compare("four_sums")
     assert report.ok, named(report)
     assert report.classes[OpClass.ALL_REDUCE].matched == 4 * 8
@@ -239,7 +239,7 @@ def test_two_products_of_the_same_values_over_other_dims_are_two(compare):
     assert report.failures == 8
 
 
-def test_a_sum_of_constants_is_no_communication(compare):
+def test_a_sum_of_constants_is_not_a_communication(compare):
     report = compare("constants")
     assert report.ok, named(report)
     assert report.explained == {CONSTANT: 8}

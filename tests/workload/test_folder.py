@@ -90,7 +90,7 @@ def test_an_interrupted_save_keeps_the_folder_that_was_there(
     assert (tmp_path / "out/workload.json").read_text() == before
 
 
-def test_a_full_disk_is_said_before_anything_is_written(
+def test_a_full_disk_is_reported_before_anything_is_written(
     workload: Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import shutil
@@ -102,7 +102,7 @@ def test_a_full_disk_is_said_before_anything_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_without_a_document_is_no_workload(tmp_path: Path) -> None:
+def test_a_folder_without_a_document_is_not_a_workload(tmp_path: Path) -> None:
     with pytest.raises(FlintError, match=r"workload\.json"):
         flint.load(tmp_path)
 
@@ -127,7 +127,7 @@ def test_a_graph_path_outside_the_folder_is_refused(workload: Workload, tmp_path
 @pytest.mark.parametrize(
     "name", ["../../../x", "/tmp/x", "a/b", "..", ".hidden", "a\0b", "a\\b", "", "x" * 300]
 )
-def test_a_program_name_that_is_no_file_name_is_refused(
+def test_a_program_name_that_is_not_a_file_name_is_refused(
     name: str, workload: Workload, tmp_path: Path
 ) -> None:
     workload.save(tmp_path / "out")
@@ -251,7 +251,7 @@ def test_a_program_whose_inputs_are_replicated_is_per_device(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("ranks", [[], [64], [-1], ["0"], 3, [0.5]])
-def test_ranks_that_are_no_ranks_are_refused(
+def test_ranks_that_are_not_ranks_are_refused(
     ranks: object, workload: Workload, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match=r"ranks="):

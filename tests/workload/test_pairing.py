@@ -51,7 +51,7 @@ def convert(tmp_path: Path, one: str, other: str) -> flint.Workload:
     return flint.convert(path)
 
 
-def test_a_message_that_nobody_receives_is_refused(tmp_path: Path) -> None:
+def test_a_message_without_a_receiver_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FlintError, match="wait forever"):
         convert(tmp_path, permute("[[0, 1]]", 1), NOTHING)
 

@@ -101,7 +101,7 @@ def test_rings_take_as_long_as_over_all_ranks(name, whole, few):
 _NAMES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
 
 
-def test_the_summary_and_the_manifest_say_what_it_stands_for(tmp_path, capsys):
+def test_the_summary_and_the_manifest_state_what_it_represents(tmp_path, capsys):
     fsdp_and_tp().save(tmp_path / "out", reduce_ranks=16)
     document = json.loads((tmp_path / "out/workload.json").read_text())
     found = document["et"]["reduced"]
@@ -122,7 +122,7 @@ def test_the_summary_and_the_manifest_say_what_it_stands_for(tmp_path, capsys):
         ),
     ],
 )
-def test_what_is_no_ring_over_a_whole_axis_keeps_it(item, why):
+def test_what_is_not_a_ring_over_a_whole_axis_keeps_it(item, why):
     workload = exchanged(item(MESH), collective("all_reduce", along_axes(MESH, ("model",))),
                          mesh=MESH)  # fmt: skip
     assert reduce_ranks(workload, 32).axes == {"model": (4, 2)}
@@ -130,7 +130,7 @@ def test_what_is_no_ring_over_a_whole_axis_keeps_it(item, why):
         reduce_ranks(workload, 16)
 
 
-def test_the_command_line_says_what_it_stands_for_and_what_keeps_an_axis(tmp_path, capsys):
+def test_the_command_line_states_what_it_represents_and_what_keeps_an_axis(tmp_path, capsys):
     """Ring attention: its ring along context stays, the gradients' reductions along data do not."""
     command = ["convert", str(RING), "--mesh", "8,8", "--axes", "data,context", "-o"]
     for most, status in (("16", 0), ("4", 2)):
@@ -150,7 +150,7 @@ def test_stages_of_a_pipeline_all_stay():
         reduce_ranks(pipeline(3), 2)
 
 
-def test_every_rank_has_one_that_stands_for_it():
+def test_every_rank_has_one_that_represents_it():
     mesh = Mesh((6, 4), ("a", "b"))
     found = stands_for(mesh, (3, 2)).reshape(6, 4)
     assert found[0].tolist() == [0, 1, 0, 1] and found[4].tolist() == [2, 3, 2, 3]

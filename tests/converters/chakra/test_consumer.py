@@ -92,7 +92,7 @@ def test_seeds_repeat():
     assert one == two != other
 
 
-def test_hang_by_an_early_collective_is_told():
+def test_hang_by_an_early_collective_is_reported():
     """Contract's trace (a), with a COMP slow enough that the COLL goes first."""
     ranks = [[comp(1), send(2, 1, [1]), coll(3)], [recv(1, 0), coll(2, [1])]]
     result = execute(in_memory(ranks), durations=ticks({(0, 1): 9}))
@@ -110,7 +110,7 @@ def test_hang_by_collectives_in_different_order():
     assert not result.finished.any() and not result.mispaired
 
 
-def test_wrong_pairs_of_equal_size_are_told():
+def test_wrong_pairs_of_equal_size_are_reported():
     """The same with equal sizes: both ranks finish, yet node 2 met node 3."""
     nodes = [comp(0), comp(1), coll(2, [0]), coll(3, [1])]
     other = [comp(0), comp(1), coll(2, [1]), coll(3, [0])]
@@ -119,7 +119,7 @@ def test_wrong_pairs_of_equal_size_are_told():
     assert result.mispaired == (((0, 2), (1, 3)), ((0, 3), (1, 2)))
 
 
-def test_chain_against_the_order_of_ids_is_no_wrong_pair():
+def test_chain_against_the_order_of_ids_is_not_a_wrong_pair():
     nodes = [coll(0), coll(1, [0])]
     other = [coll(0, [1]), coll(1)]
     assert execute(in_memory([nodes, other])).complete

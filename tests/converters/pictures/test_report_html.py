@@ -197,7 +197,7 @@ def test_every_program_has_its_part():
     assert len(page.row("main_0")) == 9
 
 
-def test_a_step_that_does_not_fit_says_so():
+def test_a_step_that_does_not_fit_reports_it():
     workload = overlapped(MESH, "data")
     result = replace(workload.simulate("dgx-h100"), memory_bytes=1 << 20)
     assert "does not fit" in report(result, record(workload, "dgx-h100"))
@@ -207,7 +207,7 @@ def test_a_table_escapes_names_of_columns_too():
     assert "<b>" not in table(("<b>", "><b>"), [("<b>", "<b>")])
 
 
-def test_the_command_writes_a_page_and_says_so(tmp_path, capsys):
+def test_the_command_writes_a_page_and_reports_it(tmp_path, capsys):
     overlapped(MESH, "data").save_programs(tmp_path / "out")
     path = tmp_path / "report.html"
     with pytest.raises(SystemExit) as stopped:

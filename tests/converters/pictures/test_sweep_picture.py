@@ -42,7 +42,7 @@ def test_nothing_is_cut_off_at_the_border(steps, memory, device_seconds, tmp_pat
         assert (border == 1).all()
 
 
-def test_a_matplotlib_that_cannot_be_imported_is_no_picture(tmp_path, monkeypatch):
+def test_a_matplotlib_that_cannot_be_imported_is_not_a_picture(tmp_path, monkeypatch):
     monkeypatch.setattr(picture, "_loading", None)
     for name in [name for name in sys.modules if name.startswith("matplotlib")]:
         monkeypatch.delitem(sys.modules, name)

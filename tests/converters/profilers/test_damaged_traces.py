@@ -53,7 +53,7 @@ REAL = gzip.decompress((DATA / "traces/resnet50_ddp_nccl_rank0.json.gz").read_by
     ],
     ids=range(19),
 )
-def test_what_is_no_whole_trace_is_one_clear_line(data, said, tmp_path):
+def test_what_is_not_a_whole_trace_is_one_clear_line(data, said, tmp_path):
     path = tmp_path / "some.json"
     path.write_bytes(content(data))
     with pytest.raises(FlintError, match=said) as caught:
@@ -63,7 +63,7 @@ def test_what_is_no_whole_trace_is_one_clear_line(data, said, tmp_path):
 
 
 @pytest.mark.parametrize("depth", [10, 3000])
-def test_a_long_list_of_process_groups_before_the_events_is_no_hindrance(depth, tmp_path):
+def test_a_long_list_of_process_groups_before_the_events_is_read(depth, tmp_path):
     path = tmp_path / "some"
     groups = [{"pg_name": str(n), "ranks": list(range(8))} for n in range(depth)]
     document = {"schemaVersion": 1, "distributedInfo": {"rank": 2, "pg_config": groups}}

@@ -35,7 +35,7 @@ def test_a_trace_read_in_small_pieces_is_the_same_trace(tmp_path, monkeypatch):
     assert trace.rest("traceEvents") == {"traceEvents": [], "traceName": "é"}
 
 
-def test_half_of_a_surrogate_pair_is_no_text(tmp_path):
+def test_half_of_a_surrogate_pair_is_not_text(tmp_path):
     """JSON may have it as an escape; UTF-8, which everything is written in, has no such thing."""
     path = tmp_path / "t.json"
     path.write_text(r"""{"traceEvents": [{"name": "a\ud800", "ts": NaN}, {"name": "\ud83d\ude00"}],

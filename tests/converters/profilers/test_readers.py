@@ -220,7 +220,7 @@ def test_a_step_on_rocm_reads_as_one_on_cuda(tmp_path):
     assert (trace.backend, trace.steps) == ("gpu", ("ProfilerStep#1",))
 
 
-def test_a_record_without_a_name_is_told_by_its_kernel_and_only_by_that(tmp_path):
+def test_a_record_without_a_name_is_identified_by_its_kernel_and_only_by_that(tmp_path):
     kernels = ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)", "ncclKernel_SendRecv(x)")
     path = written(
         tmp_path / "t.json",
@@ -273,7 +273,7 @@ def _scalar_type(torch, dtype):
     return plain.get(dtype) or name.replace("uint", "UInt").replace("float8", "Float8")
 
 
-def test_steps_are_told_apart_and_what_is_outside_belongs_to_none(tmp_path):
+def test_steps_are_distinguished_and_what_is_outside_belongs_to_none(tmp_path):
     path = written(
         tmp_path / "t.json",
         [
@@ -287,7 +287,9 @@ def test_steps_are_told_apart_and_what_is_outside_belongs_to_none(tmp_path):
     assert trace.step.tolist() == [-1, 0, 1, 1, -1]
 
 
-def test_an_op_that_only_calls_others_is_no_kernel_where_its_parts_are_listed_elsewhere(tmp_path):
+def test_an_op_that_only_calls_others_is_not_a_kernel_where_its_parts_are_listed_elsewhere(
+    tmp_path,
+):
     # Execution traces lose the parent of an op where another thread's op ends at the same moment.
     path = written(
         tmp_path / "t.json",

@@ -28,7 +28,7 @@ def test_collectives_are_those_that_run(name, captured, host_runs):
 
 
 @pytest.mark.parametrize("name", quick(STEPS, "turned"))
-def test_the_text_beside_a_module_says_the_same(name, captured, tmp_path):
+def test_the_text_next_to_a_module_is_the_same(name, captured, tmp_path):
     """XLA converts the module to the text, and ``flint convert`` reads it."""
     workload = captured(name, reduce_scatter=False)
     workload.save_programs(tmp_path)

@@ -81,7 +81,7 @@ def test_a_program_that_aborts_the_process_after_its_dump_is_captured():
     assert len(workload.graph) > 1
 
 
-def test_what_xla_refuses_is_said():
+def test_what_xla_refuses_is_reported():
     with (
         pytest.raises(FlintError, match=r"failed for 8 devices: .*error: custom op"),
         Partitioner(8, LIMITS) as partitioner,
@@ -117,7 +117,7 @@ def test_devices_of_another_process_partition_as_own_devices_do(devices):
         assert written(partitioner.run(Compilation(module))) == written(own)
 
 
-def test_a_long_temporary_folder_is_no_obstacle(tmp_path, monkeypatch):
+def test_a_long_temporary_folder_works(tmp_path, monkeypatch):
     """A socket's path has at most 107 characters."""
     folder = tmp_path / ("long" * 30)
     folder.mkdir()

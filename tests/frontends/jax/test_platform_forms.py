@@ -69,7 +69,7 @@ def test_gradients_of_ragged_products_are_ragged():
     assert [node.work.flops for node in products] == 3 * [2 * ROWS * DEPTH * WIDTH]
 
 
-def test_whoever_asks_jax_for_dense_products_gets_them():
+def test_a_request_to_jax_for_dense_products_is_kept():
     """All groups' matrices for every row."""
     name = "jax_ragged_dot_use_ragged_dot_instruction"
     jax.config.update(name, False)
@@ -97,13 +97,13 @@ def by_platform(x, w, **branches):
     ],
     ids=["cpu", "tpu", "each", "rocm"],
 )
-def test_a_branch_for_cpus_alone_is_told(branches, warned):
+def test_a_branch_for_cpus_alone_is_reported(branches, warned):
     square = placed((32, 32))
     workload = captured(lambda x, w: by_platform(x, w, **branches), square, square)
     assert told(workload, "platform_dependent") == warned
 
 
-def test_branches_that_jax_itself_takes_for_others_are_not_told():
+def test_branches_that_jax_itself_takes_for_others_are_not_reported():
     """``jnp.diag`` has one for Mosaic."""
     assert told(captured(jnp.diag, placed((32, 32))), "platform_dependent") == 0
 
@@ -142,7 +142,7 @@ def test_activations_kept_on_the_host_are_copied_there_and_back():
     assert copies == [("MoveToHost", size, 3), ("MoveToDevice", size, 3)]
 
 
-def test_a_kernel_that_nobody_can_split_is_told_as_such():
+def test_a_kernel_that_nobody_can_split_is_reported_as_such():
     """Pallas has no form for CPUs; that it must stand in ``shard_map`` is what helps."""
 
     def copy(x, out):

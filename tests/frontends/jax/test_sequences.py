@@ -181,7 +181,7 @@ def test_memory_between_programs_is_what_they_donate_and_hold(captured):
     assert figures.peak_memory_bytes <= inputs + 2 * WHOLE + 64 * 256 * 4
 
 
-def test_what_nobody_donates_stays_until_the_end():
+def test_buffers_that_are_not_donated_stay_until_the_end():
     def held(w, m, x):
         a = jax.jit(lambda w: w * 2)(w)
         b = jax.jit(lambda a: a * 2)(a)
@@ -324,7 +324,7 @@ def test_other_types_than_a_program_was_compiled_for_are_an_error_as_in_a_run():
         sequence_steps.captured(step).capture()
 
 
-def test_what_nobody_has_compiled_yet_says_nothing_of_itself():
+def test_a_program_that_is_not_compiled_yet_has_no_properties():
     def step(w, m, x):
         lowered = sequence_steps.gradient.lower(w, x)
         assert "stablehlo.dot_general" in lowered.as_text()
@@ -350,7 +350,7 @@ def test_an_executable_from_before_the_capture_is_refused():
         sequence_steps.captured(lambda w, m, x: before(x)).capture()
 
 
-def test_a_sequence_in_which_nothing_is_sharded_says_so():
+def test_a_sequence_in_which_nothing_is_sharded_reports_it():
     x = jax.ShapeDtypeStruct((64, 64), "float32")
     step = flint.capture(lambda x: jax.jit(lambda y: y @ y)(jax.jit(lambda x: x + 1)(x)), mesh=(8,))
     workload = step.capture(x)

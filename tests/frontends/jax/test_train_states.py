@@ -30,7 +30,7 @@ def inputs(workload, role):
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_parameters_and_adams_moments_are_told_apart(name, captured):
+def test_parameters_and_adams_moments_are_distinguished(name, captured):
     workload = captured(name)
     assert workload.warnings == {}
     assert sorted(item.type.bytes for item in inputs(workload, "parameter")) == WEIGHTS

@@ -201,7 +201,7 @@ def test_static_arguments_of_the_inner_jit_are_python_values():
     assert len(few.graph) < len(many.graph)
 
 
-def test_donation_inside_of_a_jitted_function_has_no_effect_and_one_warning_says_so():
+def test_donation_inside_of_a_jitted_function_has_no_effect_with_one_warning():
     def outer(w, x):
         return donating(donating(w, x), x)
 

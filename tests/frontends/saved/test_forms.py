@@ -162,13 +162,13 @@ def test_zip_archives_and_arrays_are_named(tmp_path):
     assert detect((tmp_path / "a.npy").read_bytes()) is Kind.NUMPY
 
 
-def test_cut_gzip_says_so():
+def test_cut_gzip_reports_it():
     data = gzip.compress(MLIR)
     with pytest.raises(FlintError, match="truncated gzip data"):
         parse(data[:-12], "f.gz")
 
 
-def test_damaged_gzip_says_so():
+def test_damaged_gzip_reports_it():
     data = bytearray(gzip.compress(os.urandom(1000)))
     data[-8] ^= 1  # the checksum
     with pytest.raises(FlintError, match="damaged gzip"):

@@ -56,20 +56,20 @@ def nested_call_sites(depth):
     "data", [nested_regions(20_000), nested_attributes(8_000), nested_call_sites(30_000)],
     ids=["regions", "attributes", "call sites"],
 )  # fmt: skip
-def test_nesting_that_overflows_the_stack_is_told(data):
+def test_nesting_that_overflows_the_stack_is_reported(data):
     """In the process that calls it, each of these is a segmentation fault."""
     assert refusal(data) == (
         "f.mlir: damaged, or nested too deeply: during reading, its process died of SIGSEGV"
     )
 
 
-def test_types_that_are_nested_deeper_than_python_goes_are_told():
+def test_types_that_are_nested_deeper_than_python_goes_are_reported():
     kind = b"tuple<" * 3_000 + b"tensor<f32>" + b">" * 3_000
     made = b'%0 = "x.y"() : () -> ' + kind
     assert "nested too deeply" in refusal(BODY.replace(b"OPS", made))
 
 
-def test_a_string_that_is_no_utf8_is_told():
+def test_a_string_that_is_not_utf8_is_reported():
     """One flipped byte in bytecode: the bindings abort the process that asks for the string."""
     named = MLIR.replace(b"@m {", b"@abcdefgh {")
     data = xla_mlir.serialize_portable_artifact(named, "1.0.0")
@@ -88,7 +88,7 @@ def child_that(does, monkeypatch, tmp_path):
     monkeypatch.setattr(reading, "START_SECONDS", 1)
 
 
-def test_a_parser_that_aborts_is_told_with_its_last_words(monkeypatch, tmp_path):
+def test_a_parser_that_aborts_is_reported_with_its_last_words(monkeypatch, tmp_path):
     child_that(
         "import os; os.write(2, b'LLVM ERROR: no such thing\\n'); os.abort()", monkeypatch, tmp_path
     )
@@ -115,7 +115,7 @@ def test_a_parser_that_takes_all_memory_is_stopped_at_the_limit(monkeypatch, tmp
     )
 
 
-def test_a_parser_that_ends_without_a_word_is_told(monkeypatch, tmp_path):
+def test_a_parser_that_ends_without_a_word_is_reported(monkeypatch, tmp_path):
     child_that("sys.exit(3)", monkeypatch, tmp_path)
     assert "its process ended with status 3 and no result" in refusal(MLIR)
 

@@ -207,7 +207,7 @@ def test_evidence_of_a_rank_that_is_known_decides_whom_else_to_record():
     assert sorted(cluster.recorded) == [0, 509, 510, 511]
 
 
-def test_many_questions_of_one_place_are_told_apart_by_how_many_are_answered_yes():
+def test_many_questions_of_one_place_are_distinguished_by_how_many_are_answered_yes():
     """Groups of four among 4,096 ranks, of which each rank asks one by one whether it is in it."""
     world = 4096
     every = [evidence_of("at train.py:7", np.arange(world) // 4 == at, True) for at in range(1000)]

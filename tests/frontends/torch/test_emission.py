@@ -122,7 +122,7 @@ def test_a_value_passes_a_wait_that_returns_other_memory():
     assert graph.predecessors(1) == {0}
 
 
-def test_views_take_no_time_and_are_no_kernels():
+def test_views_take_no_time_and_are_not_kernels():
     turned = View(1, 0, (4, 4), (1, 4), "float32")
     ops = [relu(X, A), relu(turned, B)]
     nodes = list(graph_of(recording(ops, [Input(X, "batch", "x")], [B])))

@@ -76,13 +76,13 @@ def test_work_is_that_of_the_blocks_that_are_left(step, part):
     }
 
 
-def test_a_mask_that_needs_values_is_told_with_its_line():
+def test_a_mask_that_needs_values_is_reported_with_its_line():
     recording = record_in_child(by_documents, setup, (1,), ("dp",))
     ((text, count),) = [item for item in recording.warnings.items() if "FlexAttention" in item[0]]
     assert "test_flex_attention.py" in text and "as if nothing was masked" in text and count == 1
 
 
-def test_a_changed_score_is_told():
+def test_a_changed_score_is_reported():
     recording = record_in_child(biased, setup, (1,), ("dp",))
     assert any("score_mod is not counted" in text for text in recording.warnings)
 

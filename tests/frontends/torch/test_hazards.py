@@ -28,7 +28,7 @@ def part(low, high, storage=0, dense=True):
     return Extent(storage, low, high, dense)
 
 
-def test_reads_of_other_bytes_are_no_hazard():
+def test_reads_of_other_bytes_are_not_a_hazard():
     hazards = Hazards()
     hazards.access(0, 0, [], [part(0, 8)])
     assert not hazards.before([part(8, 16)], []).data

@@ -162,7 +162,7 @@ def test_an_array_has_the_tensors_shape_and_dtype():
     assert list(in_child(found_array)) == [(2, 3), "float32", 1.0]
 
 
-def test_the_host_waits_for_a_copy_to_it_before_it_goes_on():
+def test_the_host_waits_for_a_copy_to_it_before_it_continues():
     """An op on another stream that is issued after ``.cpu()`` comes after what was copied."""
 
     def waits(copy):

@@ -102,7 +102,7 @@ def test_a_step_that_runs_on_the_cpu_is_refused_with_the_line():
         record_in_child(step, build, (1,), ("dp",))
 
 
-def test_what_a_step_computes_on_the_cpu_is_left_out_and_told_with_its_line():
+def test_what_a_step_computes_on_the_cpu_is_left_out_and_reported_with_its_line():
     def build(mesh):
         return torch.ones(8, device=mesh.device_type), torch.ones(8)
 
@@ -115,7 +115,7 @@ def test_what_a_step_computes_on_the_cpu_is_left_out_and_told_with_its_line():
     assert "computed on the CPU at" in text and "test_made_on_cpu.py" in text and count == 1
 
 
-def test_an_op_on_no_elements_is_no_kernel():
+def test_an_op_on_no_elements_is_not_a_kernel():
     def build(mesh):
         return (torch.ones(4, device=mesh.device_type),)
 

@@ -109,14 +109,14 @@ def test_few_ranks_are_all_recorded_where_questions_are_not_seen(step, world, od
     assert [rank for rank, count in enumerate(counts) if count == 2] == [odd]
 
 
-def test_of_many_ranks_it_is_told_where_questions_are_not_seen():
+def test_places_of_unseen_questions_are_reported_for_many_ranks():
     workload = captured(by_environment, (64,))
     (text,) = [text for text in workload.warnings if "environment" in text]
     assert "(RANK) at " in text and "test_own_rank.py" in text and "of 64 were" in text
 
 
 @pytest.mark.thorough
-def test_more_kinds_of_ranks_than_are_recorded_are_told():
+def test_more_kinds_of_ranks_than_are_recorded_are_reported():
     workload = captured(by_many_comparisons, (64,))
     told = [text for text in workload.warnings if "compares its own rank" in text]
     assert bool(told) != (products(workload)[37] == 2)
@@ -132,7 +132,7 @@ def by_own_rows_first(mesh, x):
     return x @ x @ x if dist.get_rank() == first else x @ x
 
 
-def test_of_numbers_that_differ_among_ranks_it_is_told_that_ranks_are_compared_with_them():
+def test_a_comparison_of_ranks_with_numbers_that_differ_among_ranks_is_reported():
     workload = captured(by_own_rows_first, (8, 8))
     (text,) = workload.warnings
     assert "test_own_rank.py" in text and "with different numbers on different ranks" in text

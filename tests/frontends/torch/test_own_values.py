@@ -119,7 +119,7 @@ def test_a_text_is_compared_as_the_number_that_it_is():
     assert asked() == [[int(rank == 3) for rank in range(WORLD)]]
 
 
-def test_of_many_values_that_leave_the_usual_ones_are_told_apart_and_the_rest_is_unseen():
+def test_of_many_values_that_leave_the_usual_ones_are_distinguished_and_the_rest_is_unseen():
     context.begin(Capture((64,)))
     int(OwnText("7", "RANK", np.arange(64)))
     (text,) = context.capture().unseen

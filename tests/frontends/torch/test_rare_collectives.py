@@ -104,7 +104,7 @@ def sum_of_four_columns(x):
     return permuted([1, 2, 3, 0], x.view(1024, 4))
 
 
-def test_splits_that_are_no_rows_are_refused():
+def test_splits_that_are_not_rows_are_refused():
     """``permute_tensor`` takes elements for rows: a matrix of 1,024 rows has 4,096 elements."""
     with pytest.raises(FlintError, match="input splits of 4,096 rows for a tensor of 1,024"):
         record_in_child(sum_of_four_columns, numbers, (4,), ("x",))

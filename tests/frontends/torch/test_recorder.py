@@ -45,7 +45,7 @@ def test_an_op_is_written_down_in_full():
     ]  # fmt: skip
 
 
-def test_views_are_no_ops():
+def test_views_are_not_ops():
     recording = record(lambda a, b: a[1:3].t().neg(), two_tensors)
     (op,) = recording.ops
     # Rows 1 and 2 of 6 elements, transposed: from element 6, strides swapped.
@@ -322,7 +322,7 @@ def test_every_collective_says_group_reduction_peer_and_what_it_writes():
     assert "Python objects are exchanged" in text and count == 1
 
 
-def test_a_conjugate_view_says_so():
+def test_a_conjugate_view_reports_it():
     def setup(mesh):
         return (torch.ones(3, 4, dtype=torch.complex64, device="cuda"),)
 

@@ -178,7 +178,7 @@ def test_counts_of_all_ranks():
     assert shapes_of(by_bincount, use, routing=tuple(range(EXPERTS)))[0] == [0, 1, 2, 3, 3, 4, 5, 6]
 
 
-def test_integers_from_pythons_numbers_are_known_and_nothing_is_told():
+def test_integers_from_pythons_numbers_are_known_and_nothing_is_reported():
     def use(counts):
         return (torch.arange(3, device=counts.device) * 2 + 1).tolist()
 

@@ -55,7 +55,7 @@ def test_fsdp_gathers_and_scatters_each_layer():
     assert {op.args[1].dtype for op in scattered} == {"float32"}
 
 
-def test_fsdp_communicates_on_streams_of_its_own():
+def test_fsdp_communicates_on_separate_streams():
     recording = recorded(small.step, small.sharded, (4,), ("dp",), 2)
     streams = {}
     for op in recording.ops:
@@ -316,7 +316,7 @@ def reading_setup(mesh):
     return model, optimizer, tokens
 
 
-def test_a_value_that_setup_reads_is_told_too():
+def test_a_value_that_setup_reads_is_reported_too():
     recording = record_in_child(small.step, reading_setup, (1,), ("dp",))
     ((text, count),) = recording.warnings.items()
     assert "float tensor's value is read" in text and count == 1
@@ -340,7 +340,7 @@ def compiled(mesh):
     return torch.compile(model), optimizer, tokens
 
 
-def test_compiled_code_is_recorded_as_eager_code_and_that_is_told():
+def test_compiled_code_is_recorded_as_eager_code_and_that_is_reported():
     recording = recorded(small.step, compiled, (1,), ("dp",))
     eager = recorded(small.step, small.plain, (1,), ("dp",))
     assert [op.name for op in recording.ops] == [op.name for op in eager.ops]

@@ -47,7 +47,7 @@ def test_members_of_equal_groups_along_an_axis_do_the_same():
     assert len(signs) == 1
 
 
-def test_values_that_name_a_rank_are_no_behaviour():
+def test_values_that_name_a_rank_are_not_behaviour():
     assert signature(recording(0, op=mm(args=(view(4, 8), 3)))) == signature(
         recording(2, op=mm(args=(view(4, 8, offset=64), 5)))
     )
@@ -107,7 +107,7 @@ def test_stages_that_talk_to_different_peers_are_different_programs():
     assert signature(recording(2, op=mm(), peer=4)) == signature(recording(3, op=mm(), peer=5))
 
 
-def test_one_stands_for_all_that_do_the_same_and_it_is_the_lowest(tmp_path):
+def test_the_lowest_rank_represents_all_that_do_the_same(tmp_path):
     def is_known(rank, **changes):
         return rank_report.is_known(tmp_path / "now", Signed(recording(rank, op=mm(**changes))))
 

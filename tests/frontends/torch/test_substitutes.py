@@ -31,7 +31,7 @@ def test_an_op_without_a_lowering_is_a_kernel_with_torchs_own_flops_and_a_warnin
     assert [(item.unit, item.flops) for item in work.items] == [(Unit.MATMUL, 2 * 3 * 4 * 5)]
 
 
-def test_an_op_that_nobody_knows_has_a_flop_per_element_and_a_warning():
+def test_an_unknown_op_has_a_flop_per_element_and_a_warning():
     recording = by_hand("aten._cdist_forward.default", [normal(3, 4)], [normal(3, 3)], {0}, {0})
     made = emitted(recording)
     assert any("one FLOP per element assumed" in text for text in made.warnings)

@@ -89,7 +89,7 @@ def checkpointed(mesh):
     return model, torch.optim.AdamW(model.parameters()), small_models.batch()
 
 
-def test_recomputation_is_a_phase_of_its_own_and_wrappers_have_no_name():
+def test_recomputation_is_a_separate_phase_and_wrappers_have_no_name():
     recording = recorded(small_models.step, checkpointed, (1,), ("dp",))
     again = [op for op in recording.ops if op.phase == "recompute"]
     modules = {op.module for op in recording.ops}
@@ -115,7 +115,7 @@ def test_reentrant_checkpointing_is_recomputation_too():
     assert sorted(backward) == ["first", "first", "second", "second"]
 
 
-def test_a_model_that_is_no_argument_is_found_when_it_is_called():
+def test_a_model_that_is_not_an_argument_is_found_when_it_is_called():
     held = []
 
     def build(mesh):

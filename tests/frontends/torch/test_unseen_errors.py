@@ -46,6 +46,6 @@ def by_a_value(x):
         (by_a_value, r"an integer tensor's value is read at .*test_unseen_errors.py:\d+"),
     ],
 )
-def test_an_error_in_backward_is_told_with_its_line(step, text):
+def test_an_error_in_backward_is_reported_with_its_line(step, text):
     with pytest.raises(FlintError, match=text):
         record_in_child(step, rows, (1,), ("x",))

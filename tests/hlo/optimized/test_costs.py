@@ -62,7 +62,7 @@ def client():
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_every_kernel_costs_what_xla_says(name, client):
+def test_every_kernel_costs_as_much_as_in_xla(name, client):
     found = collections.Counter()
     for kernel in kernels(load(name)):
         theirs, mine = xlas(kernel, client), ours(kernel)

@@ -154,7 +154,7 @@ def test_a_fusion_of_another_number_of_operands_is_refused():
         read_hlo(data.SerializeToString())
 
 
-def test_what_nobody_knows_is_a_node_and_counted():
+def test_an_unknown_instruction_is_a_node_and_counted():
     module = module_of(
         "ENTRY e { x = f32[64] parameter(0)  ROOT c = f32[64] custom-call(x), "
         'custom_call_target="vendor$secret" }'

@@ -108,7 +108,7 @@ CLASSES = {
 
 
 @pytest.mark.parametrize("hero", BODIES)
-def test_a_fusion_is_told_by_its_hero(hero):
+def test_a_fusion_is_identified_by_its_hero(hero):
     result, body = BODIES[hero]
     graph = graph_of(
         f"fused {{\n{body}\n}}\nENTRY m {{\n{X}"

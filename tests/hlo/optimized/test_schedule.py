@@ -49,7 +49,7 @@ def test_a_synchronous_collective_stands_in_the_stream():
     assert edges(graph) == {(n + 1, n, STREAM) for n in range(4)}
 
 
-def test_constants_and_bitcasts_are_no_kernels():
+def test_constants_and_bitcasts_are_not_kernels():
     graph = graph_of(
         """ENTRY e { x = f32[8,8] parameter(0)  b = f32[64] bitcast(x)  n = f32[64] negate(b)
           c = f32[] constant(2)  s = f32[64] broadcast(c), dimensions={}
@@ -62,7 +62,7 @@ def test_constants_and_bitcasts_are_no_kernels():
     ]  # fmt: skip
 
 
-def test_copies_between_memory_spaces_run_beside_the_stream():
+def test_copies_between_memory_spaces_overlap_the_stream():
     graph = graph_of(
         """ENTRY e { x = f32[64] parameter(0)
           s = (f32[64]{0:S(1)}, f32[64], u32[]) copy-start(x)

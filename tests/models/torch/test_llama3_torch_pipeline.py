@@ -182,7 +182,7 @@ def test_the_step_of_the_command_line(tmp_path):
 
 
 @pytest.mark.thorough
-def test_the_last_ranks_smaller_shard_is_a_program_of_its_own(tmp_path):
+def test_the_last_ranks_smaller_shard_is_a_separate_program(tmp_path):
     """262 tokens over 2 x 4 ranks: 131 rows for either rank of ``tp``, of which the first three
     ranks of ``dp`` hold ceil(131 / 4) = 33 and the last 32.  FSDP pads its storage to the others'
     size, but the optimizer's moments are of 32."""

@@ -153,7 +153,7 @@ def test_grouped_products_of_the_experts():
 
 
 @pytest.mark.thorough
-def test_the_routing_model_is_told_with_every_use():
+def test_the_routing_model_is_reported_with_every_use():
     choices = TINY.sequences * TINY.sequence * EXPERTS.chosen
     told = {text: count for text, count in workload().warnings.items() if "routing" in text}
     ((text, count),) = told.items()
@@ -210,7 +210,7 @@ def attributes_of(path):
 
 
 @pytest.mark.thorough
-def test_an_uneven_exchange_has_one_size_in_the_traces_and_each_ranks_own_beside_it(tmp_path):
+def test_an_uneven_exchange_has_one_size_in_the_traces_and_each_ranks_own_as_well(tmp_path):
     overloaded().save(tmp_path / "out", annotate=True)
     assert not check(tmp_path / "out").findings
     for rank, got in enumerate((LOADED, IDLE, IDLE, IDLE)):

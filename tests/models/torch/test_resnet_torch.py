@@ -157,7 +157,7 @@ def test_the_classifiers_gemms_of_the_real_run():
     assert [sorted(products(n)[0][1:]) for n in gemms] == [[32, 1000, 2048]] * 3
 
 
-def test_a_collective_runs_beside_the_backward_pass():
+def test_a_collective_overlaps_the_backward_pass():
     """No convolution waits for a bucket, every copy out of a bucket does."""
     nodes = launches()
     reduced = [n.index for n in nodes if n.op == "all_reduce"]

@@ -160,7 +160,7 @@ def test_what_waits_for_an_all_reduce_waits_for_its_last_step():
     assert [sorted(after.predecessors(i)) for i in range(5)] == [[], [0], [1], [0, 2], [2]]
 
 
-def test_what_cannot_be_replaced_stays_and_says_so():
+def test_what_cannot_be_replaced_stays_and_reports_it():
     mesh = Mesh((8,), ("data",))
     tables = TableBuilder()
     builder = GraphBuilder(tables)

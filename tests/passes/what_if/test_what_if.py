@@ -233,7 +233,7 @@ def test_buckets_give_up_waiting_on_streams_and_for_events():
     assert payload(after) == payload(graph) and needs(graph) <= needs(after)
 
 
-def test_deferred_reductions_hold_nobody_up():
+def test_deferred_reductions_delay_no_other_op():
     graph = recorded(4)
     after = transform(graph, ["defer:by=2"])
     assert [node.op for node in after] == [
@@ -243,7 +243,7 @@ def test_deferred_reductions_hold_nobody_up():
     assert payload(after) == payload(graph) and needs(graph) <= needs(after)
 
 
-def test_a_stream_goes_on_where_a_reduction_was_taken_out_of_it():
+def test_a_stream_continues_where_a_reduction_was_removed_from_it():
     """One stream: product, reduction, product, all in line.  The reduction goes to the end, and the
     second product still comes after the first, whatever it is made from."""
     g = Graph()
@@ -258,7 +258,7 @@ def test_a_stream_goes_on_where_a_reduction_was_taken_out_of_it():
     assert list(after.predecessors(1)) == [0]
 
 
-def test_a_pass_that_changes_nothing_says_so():
+def test_a_pass_that_changes_nothing_reports_it():
     workload = sharded_layers(3)
     notes = workload.simulate(passes=["bucket:kind=all_reduce", "hoist:by=1"]).notes
     assert "pass bucket:kind=all_reduce,bytes=26214400 changed nothing" in notes

@@ -28,7 +28,7 @@ def test_send_and_recv_have_peers_and_bytes() -> None:
     assert send.permutation.target.tolist() == [1, -1, 3, -1]
 
 
-def test_send_to_the_host_is_no_communication_between_devices() -> None:
+def test_send_to_the_host_is_not_a_communication_between_devices() -> None:
     text = main(
         f"""%t = stablehlo.create_token : !stablehlo.token
         %s = "stablehlo.send"(%x, %t) {{
@@ -158,7 +158,7 @@ def test_a_ragged_exchange_of_constant_sizes_moves_the_rows_that_they_name() -> 
     assert not walk_.warnings
 
 
-def test_a_ragged_exchange_of_sizes_that_are_data_is_counted_at_its_bound_and_says_so() -> None:
+def test_a_ragged_exchange_of_sizes_that_are_data_is_counted_at_its_bound_and_reports_it() -> None:
     sizes = """%sent = stablehlo.constant dense<[1, 0, 4, 2]> : tensor<4xi32>
         %got = stablehlo.add %n, %n : tensor<4xi32>"""
     walk_ = walked(_ragged(sizes))

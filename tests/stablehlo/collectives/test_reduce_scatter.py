@@ -248,7 +248,7 @@ def test_equal_offsets_are_evaluated_once_for_all_ranks(
     assert len(calls) == 1
 
 
-def test_positions_of_ragged_groups_are_no_shards() -> None:
+def test_positions_of_ragged_groups_are_not_shards() -> None:
     # A group of four and a group of two in a world of six: not the same shards for everybody.
     groups = np.array([[0, 1, 2, 3], [4, 5, -1, -1]]).tolist()
     text = slice_by(looked_up([0, 4, 8, 12, 0, 4]), groups=groups).replace(

@@ -44,7 +44,7 @@ def test_a_function_that_calls_itself_is_an_error_that_names_it() -> None:
         walked(text)
 
 
-def test_what_nobody_calls_is_not_read() -> None:
+def test_functions_that_are_not_called_are_not_read() -> None:
     helper = f"""func.func private @unused(%v: {F}) -> {F} {{
       %w = "who.knows"(%v) : ({F}) -> {F}
       return %w : {F}
@@ -192,7 +192,7 @@ def test_calls_that_double_at_each_level_are_not_followed_for_ever() -> None:
         walked(text)
 
 
-def test_a_value_that_is_both_input_and_output_is_no_node() -> None:
+def test_a_value_that_is_both_input_and_output_is_not_a_node() -> None:
     graph = walked(main(f"return %x, %x : {F}, {F}", results=f"{F}, {F}")).graph
     assert len(graph) == 0
     assert graph.outputs.tolist() == [0, 0]

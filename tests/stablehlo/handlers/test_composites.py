@@ -68,7 +68,7 @@ def test_unknown_ops_and_targets_are_nodes_and_are_counted_each_time() -> None:
         walked(text, strict=True)
 
 
-def test_a_known_custom_call_is_no_warning() -> None:
+def test_a_known_custom_call_is_not_a_warning() -> None:
     text = main(
         f"""%a = stablehlo.custom_call @Sharding(%x) : ({F}) -> {F}
         return %a : {F}"""

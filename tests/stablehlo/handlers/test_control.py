@@ -112,7 +112,7 @@ def test_the_first_region_of_an_if_is_the_true_one(value: str, branch: str) -> N
     assert walked(text).graph[-1].op == branch
 
 
-def test_data_chooses_the_most_expensive_branch_and_says_so() -> None:
+def test_data_chooses_the_most_expensive_branch_and_reports_it() -> None:
     text = program("%r = " + conditional("%i", [CHEAP, DEAR]), arguments=", %i: tensor<i32>")
     walk = walked(text)
     assert [node.op for node in walk.graph] == ["sine", "cosine"]

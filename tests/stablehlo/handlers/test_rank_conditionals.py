@@ -390,6 +390,6 @@ def test_a_branch_kept_by_one_loop_is_known_in_the_next(row: str, writer: tuple[
         ),
     ],
 )
-def test_a_buffer_that_is_no_row_per_iteration_stays_data(element: str, row: str) -> None:
+def test_a_buffer_that_is_not_a_row_per_iteration_stays_data(element: str, row: str) -> None:
     warnings = walked(two_loops(element, row)).warnings
     assert any("a conditional that depends on data" in text for text in warnings)

@@ -202,7 +202,7 @@ def test_hand_derived_trip_counts(
     assert walked(source(loop, cut_off=False)).graph.loops[0].trip_count == trips
 
 
-def test_an_endless_loop_is_an_error_that_says_so() -> None:
+def test_an_endless_loop_is_an_error_that_names_it() -> None:
     loop = Counted("i8", 0, 0, 1, "LT", False, False, False, "", "", (0, 1, 0, "EQ"))
     with pytest.raises(FlintError, match=r"while_0 .*never ends"):
         walked(source(loop, cut_off=False))

@@ -132,7 +132,7 @@ def test_the_order_is_the_recorded_one(tmp_path):
     ] * 2  # fmt: skip
 
 
-def test_a_communication_that_nobody_waits_for_overlaps(tmp_path):
+def test_a_communication_without_a_wait_overlaps(tmp_path):
     """A gradient's all-reduce runs beside what is issued after it: 10 + max(100, 10 + 1) = 110."""
     text = module(
         [

@@ -258,7 +258,7 @@ def test_gemm_dims_follow_from_sizes(dims: tuple[int, int, int, int]) -> None:
     assert gemm_dims_from_sizes(b, b * m * k, b * k * n, b * m * n) == dims
 
 
-def test_sizes_that_are_no_gemm_give_no_dims() -> None:
+def test_sizes_that_are_not_a_gemm_give_no_dims() -> None:
     assert gemm_dims_from_sizes(1, 8 * 4, 4 * 16 + 1, 8 * 16) is None
 
 

@@ -97,7 +97,7 @@ def test_custom_call_target_has_its_role(target: str, role: Role) -> None:
     [Op("custom_call", (0,), (1,), {"target": "my_kernel"}), Op("other.op", (0,), (1,))],
     ids=["custom call", "op"],
 )
-def test_unknown_op_is_one_kernel_with_boundary_bytes_and_says_so(op: Op) -> None:
+def test_unknown_op_is_one_kernel_with_boundary_bytes_and_reports_it(op: Op) -> None:
     ins, outs = [tensor_type((8, 4), "f32")], [tensor_type((8,), "f32")]
     rule, known = rule_for(op)
     assert not known

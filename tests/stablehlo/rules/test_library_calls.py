@@ -182,7 +182,7 @@ def test_kernel_that_states_its_cost_is_believed() -> None:
     "target",
     ["triton_kernel_call", "tpu_custom_call", "mosaic_gpu", "xla_ffi_python_cpu_callback", "mine"],
 )
-def test_kernel_of_unknown_arithmetic_keeps_its_boundary_bytes_and_says_so(target: str) -> None:
+def test_kernel_of_unknown_arithmetic_keeps_its_boundary_bytes_and_reports_it(target: str) -> None:
     work = _call(target, [(8, 8)], [(8,)])
     assert (work.items, work.read, work.written) == ((), 128, 16)
     assert not _known(target, [(8, 8)], [(8,)])

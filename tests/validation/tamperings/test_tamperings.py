@@ -78,7 +78,7 @@ def test_the_step_that_ran_agrees(base, files):
 
 
 @pytest.mark.parametrize("name", quick(NAMED, *CHEAP))
-def test_a_wrong_capture_is_caught_or_what_is_not_told_is_said(name, files):
+def test_a_wrong_capture_is_caught_or_the_missing_fact_is_reported(name, files):
     kind = NAMED[name]
     for form, said in outcomes(captured(kind.base, kind.changes), files(kind.base)).items():
         assert kind.told in told(said) or said == {CAUGHT}, (form, said)

@@ -48,7 +48,7 @@ def test_attribute_in_the_wrong_field(name, field, value):
 
 
 @pytest.mark.parametrize("field", ["int32_val", "int64_val"])
-def test_group_name_that_is_no_string(field):
+def test_group_name_that_is_not_a_string(field):
     assert "attr-field" in errors(both([coll(0, pg_name=(field, 1))]))
 
 

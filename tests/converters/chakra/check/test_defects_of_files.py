@@ -82,7 +82,7 @@ def test_more_files_than_the_network_has_ranks(tmp_path):
         run(tmp_path / "w", [GOOD, GOOD, GOOD], npus=[2])
 
 
-def test_one_rank_is_no_error(tmp_path):
+def test_one_rank_is_not_an_error(tmp_path):
     report = run(tmp_path / "w", [[comp(0)]])
     assert report.ok and report.counts == {"world-size": 1}
 

@@ -10,7 +10,7 @@ from tests.converters.chakra.check.defects import GOOD, both, errors, run, warni
 from tests.converters.chakra.check.traces import coll, comp, in_memory, recv, send
 
 
-def test_group_key_that_is_no_integer(tmp_path):
+def test_group_key_that_is_not_an_integer(tmp_path):
     groups = {"0": [0, 1], "tp": [0, 1], "2": "all", "3": [0, 9], "4": [0, 0], "5": []}
     report = run(tmp_path / "w", [GOOD, GOOD], groups=groups)
     assert errors(report) == {"group-table"} and report.counts["group-table"] == 6
@@ -21,13 +21,13 @@ def test_group_key_that_is_repeated(tmp_path):
     assert errors(report) == {"group-table"}
 
 
-def test_group_table_that_is_no_json(tmp_path):
+def test_group_table_that_is_not_json(tmp_path):
     with pytest.raises(FlintError, match="not JSON"):
         run(tmp_path / "w", [GOOD, GOOD], groups='{"1": [0, 1')
 
 
 @pytest.mark.parametrize("name", ["tp", "-1", "01", "1.0", " 1", "99999999999999999999"])
-def test_group_name_that_is_no_integer(name):
+def test_group_name_that_is_not_an_integer(name):
     assert errors(both([coll(0, pg_name=name)])) == {"group-key"}
 
 
@@ -40,7 +40,7 @@ def test_undeclared_group():
     assert errors(both([coll(0, pg_name="7")])) == {"group-unknown"}
 
 
-def test_rank_that_is_no_member():
+def test_rank_that_is_not_a_member():
     one, two = [coll(0, pg_name="1")], [comp(0)]
     traces = in_memory([one, one, one, two], groups={1: [0, 1]})
     report = check_traces(traces)

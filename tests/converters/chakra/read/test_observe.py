@@ -74,7 +74,7 @@ def test_kinds_sizes_and_times_are_taken_as_they_are(tmp_path):
 
 
 @pytest.mark.parametrize("size", [ord("{"), ord("["), ord(" ")])
-def test_a_first_record_as_long_as_a_braces_code_is_no_json(size, tmp_path):
+def test_a_first_record_as_long_as_a_braces_code_is_not_json(size, tmp_path):
     data = pb.GlobalMetadata(version="0" * (size - 2)).SerializeToString()
     assert len(data) == size
     path = written(tmp_path / "t.0.et", node(1, "s", pb.COMM_SEND_NODE, comm_size=16))
@@ -83,7 +83,7 @@ def test_a_first_record_as_long_as_a_braces_code_is_no_json(size, tmp_path):
     assert read_trace(path).form == "chakra"
 
 
-def test_a_kind_that_is_absent_is_no_all_reduce(tmp_path):
+def test_a_kind_that_is_absent_is_not_an_all_reduce(tmp_path):
     path = written(
         tmp_path / "t.0.et",
         node(1, "ncclDevKernel_AllGather_RING_LL(ncclDevComm*)", pb.COMM_COLL_NODE, comm_size=8),
@@ -147,7 +147,7 @@ def test_another_size_differs(tmp_path):
     assert report.verdict.startswith("differs: 2 ops")
 
 
-def test_a_name_without_a_rank_is_taken_as_rank_0_and_said(tmp_path):
+def test_a_name_without_a_rank_is_taken_as_rank_0_and_reported(tmp_path):
     report = validate(workload(), [pytorch_step(tmp_path / "trace.et")])
     assert report.ranks == [0]
     assert any(text.startswith(UNTOLD_RANK) for text in report.notes)
@@ -168,7 +168,7 @@ TABLE = {"0": [0, 1, 2, 3], "1": [2, 3], "2": [0, 2]}
 
 
 @pytest.mark.parametrize("name", ["comm_group.json", "comm_groups.json"])
-def test_groups_are_those_of_the_table_beside_the_trace(name, tmp_path):
+def test_groups_are_those_of_the_table_next_to_the_trace(name, tmp_path):
     path = with_groups(tmp_path, TABLE, name)
     assert [facts.group for facts in observe_chakra_ops(path).facts] == [(2, 3), (0, 2)]
     for given in (path, tmp_path):  # the table in a folder is no trace
@@ -193,14 +193,14 @@ def test_another_group_differs(groups, text, tmp_path):
 
 
 @pytest.mark.parametrize("entry", [[2, 2], [-1], "all", [1 << 40], None, {}])
-def test_a_group_that_is_none_is_left_out_and_said(entry, tmp_path):
+def test_a_group_that_is_none_is_left_out_and_reported(entry, tmp_path):
     trace = observe_chakra_ops(with_groups(tmp_path, TABLE | {"1": entry}))
     assert trace.facts[0].group is None
     assert trace.notes["groups in comm_group.json that are not lists of ranks: left out"] == 1
     assert trace.notes["collectives of a group that is not in the table of groups"] == 1
 
 
-def test_a_table_that_is_no_json_is_one_line(tmp_path):
+def test_a_table_that_is_not_json_is_one_line(tmp_path):
     path = with_groups(tmp_path, TABLE)
     (tmp_path / "comm_group.json").write_text('{"1": [2,')
     with pytest.raises(FlintError, match=r"comm_group\.json: not JSON"):
@@ -222,14 +222,14 @@ def test_messages_tell_the_other_rank(tmp_path):
     ("data", "said"),
     [(b"", "empty"), (b"\x00", "GlobalMetadata|no nodes"), (b"\xff" * 50, "length|varint|bytes")],
 )
-def test_what_is_no_et_is_one_line(data, said, tmp_path):
+def test_what_is_not_an_et_is_one_line(data, said, tmp_path):
     path = tmp_path / "trace.0.et"
     path.write_bytes(data)
     with pytest.raises(FlintError, match=said):
         observe_chakra_ops(path)
 
 
-def test_impossible_numbers_are_no_crash(tmp_path):
+def test_impossible_numbers_do_not_crash(tmp_path):
     path = written(
         tmp_path / "t.0.et",
         node(1, "a", pb.COMP_NODE, micros=2**64 - 1),

@@ -130,7 +130,7 @@ def test_removed_collectives_are_counted_with_the_reason(tmp_path):
     assert list(add.data_deps) == [dot.id]
 
 
-def test_every_message_has_a_tag_of_its_own(tmp_path):
+def test_every_message_has_its_own_tag(tmp_path):
     items = [communication("collective_permute", peers=p) for p in PERMUTATIONS[:2]]
     manifest = write_all(tmp_path, chain(*items, *items))
     tags = [attributes(n)["comm_tag"] for n in nodes(tmp_path, 0) if n.type == NodeType.SEND]

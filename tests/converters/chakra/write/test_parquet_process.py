@@ -100,7 +100,7 @@ def test_a_process_killed_in_the_middle_of_its_answer_gives_no_part_of_a_file():
 
 
 @forked
-def test_what_fails_in_the_process_is_said():
+def test_what_fails_in_the_process_is_reported():
     said = run(
         "columns['op'] = columns['op'][0][:5], columns['op'][1]\n"
         "file.add(columns)\n"

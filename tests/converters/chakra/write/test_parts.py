@@ -50,7 +50,7 @@ def test_varints_in_bulk_equal_varints_one_by_one(values):
 
 
 @given(st.lists(st.tuples(st.integers(-1, 3), st.integers(0, 10**12)), min_size=1))
-def test_rows_are_told_apart_by_all_columns(rows):
+def test_rows_are_distinguished_by_all_columns(rows):
     columns = [np.array(column, np.int64) for column in zip(*rows, strict=True)]
     code, first = combine(columns, len(rows))
     seen = list(dict.fromkeys(rows))

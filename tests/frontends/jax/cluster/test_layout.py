@@ -17,7 +17,7 @@ SLICES = [
 
 
 @pytest.mark.parametrize(("target", "devices", "slices"), SLICES)
-def test_every_device_has_a_place_of_its_own_and_they_fill_each_slice(target, devices, slices):
+def test_every_device_has_its_own_place_and_they_fill_each_slice(target, devices, slices):
     layout = layout_of(devices, target, slices=slices)
     places = {(layout.slice_of(n), *layout.coords_of(n), layout.core_of(n)) for n in range(devices)}
     assert len(places) == devices

@@ -35,7 +35,7 @@ def test_a_rule_of_the_users_is_followed():
     assert (gathered.op, gathered.communication.bytes_in) == ("all_gather", 8 * 32 * 4)
 
 
-def test_the_tpus_compiler_takes_no_such_op_and_that_is_said():
+def test_the_tpus_compiler_does_not_accept_this_op_and_that_is_reported():
     need("tpu")
     with pytest.raises(
         FlintError, match=r"does not support ops with a partitioning rule.*custom_partitioning"

@@ -46,7 +46,7 @@ def test_every_target_compiles(target, compiled):
 
 
 @pytest.mark.parametrize(("target", "told"), [("tpu7x", True), ("tpu-v5p", False)])
-def test_a_device_that_is_half_a_chip_is_told(target, told, compiled):
+def test_a_device_that_is_half_a_chip_is_reported(target, told, compiled):
     said = compiled("scan", target).warnings
     assert any("one of 2 on a chip" in text for text in said) == told
 
@@ -151,7 +151,7 @@ def test_any_number_of_gpus(devices, compiled):
     assert workload.mesh.size == devices
 
 
-def test_a_mesh_that_is_no_slice_is_refused():
+def test_a_mesh_that_is_not_a_slice_is_refused():
     need("tpu")
     with pytest.raises(UsageError, match="no slice has 6 devices; the nearest sizes are 4 and 8"):
         steps.scan.at((3, 2)).capture(level="optimized", target="v5p")
@@ -207,7 +207,7 @@ def test_a_killed_compiler_is_explained():
 
 
 @EVERY
-def test_what_the_compiler_refuses_is_said(target):
+def test_what_the_compiler_refuses_is_reported(target):
     need("cuda" if target == "h100" else "tpu")
     with (
         Optimizer(target, (8,), LIMITS) as optimizer,

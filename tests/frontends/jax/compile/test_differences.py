@@ -124,7 +124,7 @@ def test_both_directions_say_the_same(apart, together):
         (Calls(2, 2, 0, 80), Calls(2, 2, 0, 80), "same payload"),
     ],
 )
-def test_what_happened_is_said(before, after, said):
+def test_the_result_is_reported(before, after, said):
     assert what_happened(before, after, 2, 2) == said
 
 
@@ -150,7 +150,7 @@ def test_the_command_compares_folders(apart, together, tmp_path, capsys):
     assert document["collectives"][1]["after"]["asynchronous"] == 4
 
 
-def test_what_is_no_folder_is_refused(tmp_path, capsys):
+def test_what_is_not_a_folder_is_refused(tmp_path, capsys):
     with pytest.raises(SystemExit) as left:
         main(["diff", str(tmp_path), str(tmp_path)])
     assert left.value.code == 1

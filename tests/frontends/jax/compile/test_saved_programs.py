@@ -70,7 +70,7 @@ def test_a_saved_program_has_no_other_level(level):
         flint.convert("step.mlir", level=level)
 
 
-def test_a_compiled_program_stays_as_it_is_at_level_auto():
+def test_a_compiled_program_is_unchanged_at_level_auto():
     as_saved = flint.convert(FOLDER / "gpu_remat.hlo.pb.gz")
     auto = flint.convert(FOLDER / "gpu_remat.hlo.pb.gz", level="auto")
     assert (kernels(auto), auto.warnings) == (kernels(as_saved), as_saved.warnings)

@@ -74,7 +74,7 @@ def test_a_chip_of_two_devices_takes_half_as_many_chips():
     ("name", "devices", "near"),
     [("tpu-v5p", 6, "4 and 8"), ("tpu-v5e", 512, "256"), ("tpu7x", 9, "8 and 16")],
 )
-def test_a_mesh_that_is_no_slice_is_refused_with_the_nearest(name, devices, near):
+def test_a_mesh_that_is_not_a_slice_is_refused_with_the_nearest(name, devices, near):
     with pytest.raises(UsageError, match=rf"no slice has {devices} devices; .* {near}$"):
         tpu_topology(table()[name], devices)
 

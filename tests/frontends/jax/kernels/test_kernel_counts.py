@@ -178,7 +178,7 @@ def test_a_selection_is_in_the_type_of_what_it_selects():
     assert count == {("vector", "f32"): 2 * 8 * 128}
 
 
-def test_a_loop_whose_end_is_data_leaves_the_kernel_unknown_and_says_so():
+def test_a_loop_whose_end_is_data_leaves_the_kernel_unknown_and_reports_it():
     step = mapped(functools.partial(attention_like, lambda end: end[0]), P(), P(), P(), P())
     end = array(1, dtype=jnp.int32)
     workload = captured(step, HEAD, HEAD, HEAD, end, level="logical")
@@ -187,7 +187,7 @@ def test_a_loop_whose_end_is_data_leaves_the_kernel_unknown_and_says_so():
     assert any("not known (counted as 0)" in text for text in workload.warnings)
 
 
-def test_a_loop_that_data_may_end_counts_to_its_end_and_says_so():
+def test_a_loop_that_data_may_end_counts_to_its_end_and_reports_it():
     """10 times all numbers are doubled, 11 times their maximum is looked at."""
 
     def body(x, out):

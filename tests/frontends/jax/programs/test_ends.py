@@ -67,7 +67,7 @@ step(one)
 
 
 @pytest.mark.thorough
-def test_what_stops_a_capture_is_said_whatever_the_program_catches(tmp_path):
+def test_what_stops_a_capture_is_reported_whatever_the_program_catches(tmp_path):
     (tmp_path / "p.py").write_text(TWO_MESHES)
     run = command(tmp_path / "p.py", devices=4, per_node=4, options=("-o", tmp_path / "out"))
     assert run.returncode == 1
@@ -239,7 +239,7 @@ def test_checkpoints_are_restored_without_values_and_none_is_written(tmp_path):
 
 
 @pytest.mark.thorough
-def test_values_that_nobody_knows_are_assumed_and_the_line_is_named(tmp_path):
+def test_unknown_values_are_assumed_and_the_line_is_named(tmp_path):
     workload = captured("decode_loop", tmp_path / "out")
     assert any("an integer is read at" in text for text in workload.warnings)
     assert any("stay unchanged from step to step" in text for text in workload.warnings)

@@ -53,7 +53,7 @@ def test_a_training_loop_is_found_when_its_step_has_run_twice():
     assert list(period.calls_of(2)) == [2]
 
 
-def test_gradients_that_are_summed_are_no_step_alone():
+def test_gradients_that_are_summed_are_not_a_step_alone():
     _, (period, completed) = periods_of("i" + "gggu" * 3)
     assert (period.first, period.length, completed) == (1, 4, 8)
     assert list(period.calls_of(2)) == [5, 6, 7, 8]
@@ -103,7 +103,7 @@ def test_a_thread_that_makes_batches_at_its_own_pace_hides_no_step():
     assert [calls[number] for number in period.calls_of(1)] == [("t", 0)]
 
 
-def test_calls_that_never_repeat_are_no_step():
+def test_calls_that_never_repeat_are_not_a_step():
     periods, first = periods_of("itei")
     assert first is None
     assert periods.best() is None

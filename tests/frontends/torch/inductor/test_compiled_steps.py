@@ -243,7 +243,7 @@ def other_backend(mesh):
 
 
 @pytest.mark.thorough
-def test_another_backend_is_eager_code_and_that_is_told():
+def test_another_backend_is_eager_code_and_that_is_reported():
     found = compiled(small.step, other_backend)
     eager = record_in_child(small.step, small.plain, (1,), ("dp",))
     assert [op.name for op in found.ops] == [op.name for op in eager.ops]
@@ -251,7 +251,7 @@ def test_another_backend_is_eager_code_and_that_is_told():
     assert "backend aot_eager is not Inductor" in text and "test_compiled_steps.py" in text
 
 
-def test_where_nothing_is_compiled_that_is_told():
+def test_nothing_compiled_is_reported():
     found = compiled(call, lambda mesh: (work, *(torch.empty(4, 64, device="cuda"),) * 2))
     assert list(found.warnings) == [
         "nothing is compiled (torch.compile): all of the step is eager code"

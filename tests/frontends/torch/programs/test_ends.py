@@ -158,7 +158,7 @@ def test_a_program_without_a_step_is_one_line_with_its_own(refusal, text, said):
         ("", r"objects are received at train.py:5 from any rank: name the sender \(src=\)"),
     ],
 )
-def test_objects_that_nobody_sends_are_refused_with_the_programs_line(refusal, sender, said):
+def test_objects_that_no_rank_sends_are_refused_with_the_programs_line(refusal, sender, said):
     text = f"""
     import torch.distributed as dist
     dist.init_process_group("nccl")

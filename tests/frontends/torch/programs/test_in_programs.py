@@ -118,7 +118,7 @@ def test_ranks_are_text_that_is_followed_as_numbers(said):
     assert found == [5, 1, 16, [False, True], [second, first]]
 
 
-def test_going_over_the_variables_is_no_question_about_the_rank(said):
+def test_going_over_the_variables_is_not_a_question_about_the_rank(said):
     assert said("""
         from flint.frontends.torch.context import capture
         shown = [f"{name}={value}" for name, value in os.environ.items()]
@@ -233,7 +233,7 @@ def test_numbers_that_another_rank_broadcasts_are_those_that_it_holds(said):
     assert found == [[3, 100, 203, 306], [9, 9]]
 
 
-def test_a_broadcast_of_which_nothing_is_known_is_said_with_its_line(said):
+def test_a_broadcast_of_which_nothing_is_known_is_reported_with_its_line(said):
     [found] = said("""
         import torch.distributed as dist
         from flint.frontends.torch.context import capture

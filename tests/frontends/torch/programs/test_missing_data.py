@@ -76,7 +76,7 @@ def test_what_is_loaded_from_a_checkpoint_that_is_not_there_stays_as_it_is(made_
     assert found == [[], 0, 1, [4, 3]]
 
 
-def test_a_size_that_only_a_missing_checkpoint_knows_is_an_error_that_says_so(made_up):
+def test_a_size_that_only_a_missing_checkpoint_has_is_an_error_that_names_it(made_up):
     found = made_up("""
         state, said = torch.load("none.pt"), []
         for use in (range, torch.empty, lambda value: value + 1):
