@@ -88,7 +88,7 @@ def _policy(_context: Any, op: Any, *_args: Any, **_kwargs: Any) -> CheckpointPo
 
 
 def build(config: llama3.Config, mesh: DeviceMesh) -> tuple[Any, ...]:
-    """Model, optimizer and batch of a rank; their values are never looked at."""
+    """Model, optimizer and batch of a rank; their values are never used."""
     with torch.device("meta"):
         model = llama3.Llama(config)
     for module in list(model.modules()):
@@ -117,7 +117,7 @@ def step(
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A model of so many tokens per rank, on so many ranks of a system."""
+    """A model with that many tokens per rank, on that many ranks of a system."""
 
     name: str
     config: llama3.Config

@@ -5,7 +5,7 @@
     python benchmarks/accuracy/accuracy.py --recorded # runs that were captured before, no others
 
 The idea: what the cost model cannot know from datasheets are a few shares of the peaks that
-kernels reach.  They stand in the accelerators' descriptions, one number for all models, and are
+kernels reach.  They are in the accelerators' descriptions, one number for all models, and are
 fitted to the runs marked "fit"; all other runs are held out.  Nothing is set per model or per run.
 
 Longer than 300 lines because the fit and the table are of the same simulated rows.
@@ -50,21 +50,21 @@ FITTED = {
 #: On GPUs the share of fused attention is published: it stays as described.
 OF_TPUS = ("matmul_efficiency", "attention_efficiency")
 OF_GPUS = ("matmul_efficiency", "eager_attention_efficiency")
-#: Why a run is left out that was not captured before, where only such are asked for.
+#: Why a run without an earlier capture is omitted, if only captured runs are requested.
 NOT_RECORDED = "expressed, but not captured for this page"
 #: Accelerators whose runs are halved at random, into a fit and what is held out.
 HALVED = ("h100-sxm", "a100-sxm", "h200-sxm")
-#: Speeds of kernels beside communication that are tried, the same for all TPUs.
+#: Speeds of kernels during communication that are tried, the same for all TPUs.
 BESIDE = (1.0, 0.8, 0.7, 0.6, 0.5, 0.4)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A run and what became of it.
+    """A run and its result.
 
     Attributes:
         case: how it is expressed.
-        held_out: it had no part in the fit.
+        held_out: it was not used in the fit.
         simulated: seconds of a step.
     """
 
@@ -88,7 +88,7 @@ def in_fit(case: Case) -> bool:
 
     Of v6e the Llama 3.1 recipes, of v5e and v5p the smaller models on one or two slices, of the
     H100 of 500 W the compiled runs; other sources, models, sizes and numbers of slices are held
-    out.  Of the other GPUs half of the runs, by a hash of what names them, which nobody chose.
+    out.  Of the other GPUs half of the runs, by a hash of their names, which is not a choice.
     """
     run = case.run
     if case.accelerator in HALVED:
@@ -135,7 +135,7 @@ def workloads_of(case: Case, cache: Path) -> dict[int, Any]:
 
 
 def recorded(case: Case | NoCase, cache: Path) -> Case | NoCase:
-    """A case whose workloads are in the cache, or that they are not."""
+    """A case whose workloads are in the cache, or the reason that they are not."""
     if isinstance(case, NoCase) or all(map(Path.exists, folders_of(case, cache).values())):
         return case
     return NoCase(NOT_RECORDED)
@@ -164,7 +164,7 @@ def simulated(case: Case, cache: Path, change: Callable[[System], System] = lamb
 
 
 def with_parameters(values: dict[str, float]) -> Callable[[System], System]:
-    """Puts kernel parameters in the place of a system's own."""
+    """Replaces a system's kernel parameters."""
 
     def change(system: System) -> System:
         accelerator = system.accelerator
@@ -208,8 +208,8 @@ class Loss:
 def fit(by_accelerator: dict[str, list[Case]], cache: Path) -> None:
     """Print the parameters with the least loss.
 
-    The speed beside communication is one number for all TPUs, whose rows are fitted together; the
-    shares of the peaks are each accelerator's own.
+    The speed during communication is one number for all TPUs, whose rows are fitted together; the
+    shares of the peaks differ by accelerator.
     """
     losses = {name: Loss(cases, cache) for name, cases in by_accelerator.items()}
     best = (math.inf, 1.0)

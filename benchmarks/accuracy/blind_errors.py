@@ -1,12 +1,12 @@
-"""What blind predictions were off by, as ``flint/cost/blind_errors.csv`` holds it for ranges.
+"""Errors of blind predictions, in ``flint/cost/blind_errors.csv`` for ranges.
 
     python benchmarks/accuracy/blind_errors.py            # write the file; say what ranges hold
 
 The idea: every run that was predicted before it was compared (``blind_runs.csv`` and the batches
-of ``blind/``) is a row: measured seconds over predicted ones, by accelerator, program, who
-published it, and what the speed of products rested on at that time.  Whether ranges hold what they
-say is counted on runs that they do not rest on: on the other half of the runs, on each source
-without its own runs, and on each later batch without it.
+of ``blind/``) is a row: measured seconds over predicted ones, by accelerator, program, publisher,
+and the basis of the speed of products at that time. The coverage of ranges is counted on runs that
+they are not based on: on the other half of the runs, on each source without its own runs, and on
+each later batch without it.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def sealed_runs(batch: Path) -> list[Blind]:
 
 
 def campaign(url: str) -> str:
-    """Who published a run: the repository of its page, or the page's host."""
+    """The publisher of a run: the repository of its page, or the page's host."""
     host, *path = url.split("/")[2:5]
     return "/".join(path) if host == "github.com" else host
 
@@ -92,8 +92,8 @@ def held(
 
     Args:
         runs: those with a range.
-        known: those that ranges rest on.
-        rests_on: whether the range of the first may rest on the second.
+        known: those that ranges are based on.
+        rests_on: whether the range of the first may be based on the second.
     """
     inside = 0
     for run in runs:

@@ -1,4 +1,4 @@
-"""What a published run becomes: a workload and a system, or a reason.
+"""Published runs as a workload and a system, or the reason why not.
 
 The idea: a step that accumulates many batches, or a pipeline of many microbatches, lasts as long as
 one more batch takes, times their number, and what filling and the optimizer take.  So two short
@@ -19,14 +19,14 @@ class Case:
     """A run that our models express.
 
     Attributes:
-        run: what is published.
+        run: the published run.
         measured: seconds of a step.
-        system: that it ran on, by name or as a file.
-        accelerator: whose parameters decide.
+        system: the system that it ran on, by name or as a file.
+        accelerator: the accelerator whose parameters apply.
         key: names the workload: equal for runs that are the same program.
         expressed: how, in words.
         note: what differs from the published run.
-        capture: makes the workload of a step of so many batches.
+        capture: makes the workload of a step of that many batches.
         slice: devices that the innermost network joins; 0: as many as the system says.
         batches: of the run's step.
         recorded: numbers of batches that are captured: ``batches``, or two smaller ones.
@@ -50,13 +50,13 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class NoCase:
-    """Why a run is left out."""
+    """Why a run is omitted."""
 
     reason: str
 
 
 def extrapolated(seconds: dict[int, float], batches: int) -> float:
-    """Seconds of a step of so many batches, on the line through two shorter steps.
+    """Seconds of a step of that many batches, on the line through two shorter steps.
 
     Args:
         seconds: of steps, by their number of batches.

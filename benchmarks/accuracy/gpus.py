@@ -2,7 +2,7 @@
 
 The idea: FSDP2, activation checkpointing and attention by the flash kernel are what the published
 runs of PyTorch have too; sources differ in models, in networks and in what they leave open, which
-stands in each row's note.  Runs of JAX on GPUs are in ``jax_gpus.py``.
+is in each row's note.  Runs of JAX on GPUs are in ``jax_gpus.py``.
 
     case = case_of(run)            # a Case, or the reason why there is none
 """
@@ -25,7 +25,7 @@ GRAND_TETON = str(HERE / "grand-teton.toml")
 
 
 def case_of(run: Run) -> Case | NoCase:
-    """How the model expresses a run, or why it does not."""
+    """How the model expresses a run, or the reason why it does not."""
     if "MoE" in run.model or run.model.startswith(("GPT OSS", "Qwen", "DeepSeek")):
         return NoCase("models/jax has such models now, in FP8 too; not captured for this page")
     if run.precision.upper().startswith(("FLOAT8", "FP8")):

@@ -27,7 +27,7 @@ GPT3_5B = Config(
 
 
 def case_of(run: Run) -> Case | NoCase:
-    """How the model expresses a run, or why it does not."""
+    """How the model expresses a run, or the reason why it does not."""
     devices = int(run.gpus)
     if "(MaxText)" in run.source:
         shards = devices if devices <= 256 else 128

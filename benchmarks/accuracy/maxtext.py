@@ -1,8 +1,8 @@
 """Published MaxText runs on TPUs, as our JAX Llama expresses them.
 
 The idea: MaxText's dense models are Llama with other sizes; what a run keeps for the backward pass
-and how it splits the model stands in its recipe.  Where our model has no such policy, the nearest
-is taken, and the configuration says so.  Attention is splash attention in all of them (``attention:
+and how it splits the model is in its recipe. If our model has no such policy, the nearest is taken,
+and the configuration states this.  Attention is splash attention in all of them (``attention:
 "flash"``, MaxText's default on TPUs): spelled out here, and timed as the fused kernel.
 
     case = case_of(run)            # a Case, or the reason why there is none
@@ -148,7 +148,7 @@ _PEAK = {"v4": 275e12, "v6e": 918e12, "v5e": 197e12, "v5p": 459e12, "v7x": 2307e
 
 
 def case_of(run: Run) -> Case | NoCase:
-    """How the model expresses a run, or why it does not."""
+    """How the model expresses a run, or the reason why it does not."""
     if not run.gpus.split()[0].isdigit():
         return NoCase("the number of chips is not published")
     chips = int(run.gpus.split()[0])

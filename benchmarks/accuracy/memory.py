@@ -1,9 +1,10 @@
-"""Simulated peaks of memory against published ones, and whether runs that ran are said to fit.
+"""Simulated peaks of memory against published ones, and whether completed runs are predicted to
+fit.
 
     python benchmarks/accuracy/memory.py                     # all runs that are captured
     python benchmarks/accuracy/memory.py --capture llama3    # and those whose key has this word
 
-The idea: whoever published a step time had room for the step, so that a verdict "does not fit" is
+The idea: a published step time shows that the step fitted, so that a verdict "does not fit" is
 wrong; of some runs the peak itself is published: what PyTorch reserved or what was allocated.
 """
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-#: What names a run; all its rows have the same.
+#: The columns that identify a run; all its rows have the same values.
 _RUN = ("source", "model", "gpus", "gpu_type", "parallelism", "batch_seq", "precision")
 _STEP = ("step_time_s", "iteration_time_s")
 _TOKENS = ("tokens/s/device", "tokens/s/GPU")
@@ -46,7 +46,7 @@ class Run:
     url: str
 
     def step_seconds(self, tokens: int, flops: float = 0.0, peak: float = 0.0) -> float | None:
-        """How long a step took; None if nothing says so.
+        """How long a step took; None if unknown.
 
         Args:
             tokens: of a device's batch.
@@ -76,7 +76,7 @@ def read_runs(path: Path) -> list[Run]:
 
 
 def group(rows: Iterable[dict[str, str]]) -> list[Run]:
-    """Rows put together by run; figures that are no numbers ("47-48") are left out."""
+    """Rows combined by run, without figures that are not numbers ("47-48")."""
     runs: dict[tuple[str, ...], Run] = {}
     for row in rows:
         key = tuple(row[name] for name in _RUN)

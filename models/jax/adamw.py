@@ -1,7 +1,7 @@
 """AdamW: Adam with decoupled weight decay (Loshchilov and Hutter, ICLR 2019, algorithm 2).
 
 The idea: moments in float32 with the splits of their parameters; the update is elementwise, so that
-it needs no communication of its own beside the clipping norm.
+its only communication is the clipping norm's.
 
     state = adamw.state(params)                         # described, like params
     params, state = adamw.update(params, grads, state)

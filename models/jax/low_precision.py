@@ -1,9 +1,9 @@
 """Products in narrow floats: weights, activations and gradients are scaled, cast and multiplied.
 
-The idea: a weight is wrapped, and whoever multiplies with it multiplies in another type; layers
-stay as they are.  All three products of a training step are narrow: forward in e4m3, and with
-gradients in e5m2 both of the backward pass.  What is wrapped is decided by name, as training
-libraries do: matrices of attention and feed-forward networks, never router, embedding, head, norms.
+The idea: a weight is wrapped, and a product with it is computed in another type; layers stay
+unchanged.  All three products of a training step are narrow: forward in e4m3, and with gradients in
+e5m2 both of the backward pass.  What is wrapped is decided by name, as training libraries do:
+matrices of attention and feed-forward networks, never router, embedding, head, norms.
 
     layer = narrow(layer, "f8")
     x @ layer["wq"].astype(x.dtype)       # the maximum of each, two casts, a product, a rescaling

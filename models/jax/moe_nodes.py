@@ -32,7 +32,7 @@ NODE = "node"
 
 
 def tokens_per_node(experts: Experts, nodes: int, length: int) -> int:
-    """Places that a sequence of so many tokens has on each node."""
+    """The places of a sequence with that many tokens on each node."""
     reached = min(experts.chosen, nodes, math.ceil(nodes * experts.kept_groups / experts.groups))
     return min(length, math.ceil(length * reached / nodes))
 

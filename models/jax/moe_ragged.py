@@ -55,7 +55,7 @@ def _before(counts: jax.Array) -> jax.Array:
 
 
 def exchange_of(counts: jax.Array) -> Exchange:
-    """How rows get to their experts' device and what arrives from whom.
+    """How rows get to their experts' device, and what arrives from which device.
 
     Args:
         counts: (ranks, E) of int32: rows of every device for every expert.

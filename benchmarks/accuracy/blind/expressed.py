@@ -1,4 +1,4 @@
-"""What a recipe becomes: steps that are captured, and how its own step is made of them.
+"""Recipes as captured steps, and as the sum of them that gives the recipe's step.
 
 The idea: a deep model's step is a line in its layers, a model with two kinds of layers lies between
 those with either, a step of many batches is a line in them (``cases_of_runs``).  So a step is a sum
@@ -30,8 +30,8 @@ class Part:
 
     Attributes:
         weight: its share.
-        case: what is captured.
-        kernels: what times them, where it is not the system alone.
+        case: the captured step.
+        kernels: the estimator of kernels, if it is not the system alone.
     """
 
     weight: float
@@ -47,7 +47,7 @@ class Expressed:
         parts: steps that add up to the recipe's.
         batch: sequences of the step.
         differs: what differs from the published run.
-        memory: whether what it keeps is kept as in the published run.
+        memory: whether activations are kept as in the published run.
     """
 
     parts: tuple[Part, ...]
@@ -61,10 +61,10 @@ class Predicted:
     """A simulated step.
 
     Attributes:
-        seconds: of it.
-        spread: how far they can be trusted.
-        peak: bytes.
-        room: bytes that a device has.
+        seconds: its duration.
+        spread: the range of the duration.
+        peak: peak memory in bytes.
+        room: memory of a device in bytes.
     """
 
     seconds: float
@@ -98,7 +98,7 @@ def as_run(recipe: Recipe, words: Iterable[str] = (), accumulated: int = 1, each
 def by_layers(
     case: Callable[[int], Case | NoCase], layers: int, few: tuple[int, int]
 ) -> tuple[Part, ...] | NoCase:
-    """The step of so many layers on the line through two with fewer.
+    """The step of that many layers on the line through two with fewer.
 
     Args:
         case: of a number of layers.
@@ -120,16 +120,16 @@ def by_layers(
 
 
 def weighted(parts: Iterable[Part], share: float, kernels: Estimator | None) -> tuple[Part, ...]:
-    """A share of a sum, timed by something else."""
+    """A share of a sum, timed by another estimator."""
     return tuple(replace(part, weight=part.weight * share, kernels=kernels) for part in parts)
 
 
 def predicted(expressed: Expressed, program: str, cache: Path) -> Predicted:
-    """Simulate a recipe's step; what was not captured before is captured into ``cache``.
+    """Simulate a recipe's step; missing captures are added to ``cache``.
 
     Args:
         expressed: the step.
-        program: what kind it is, for its range.
+        program: the kind of program, for its range.
         cache: folder of captures.
     """
     seconds = exposed = peak = 0.0

@@ -1,8 +1,8 @@
 """Recipes of MaxText and MaxDiffusion on TPUs, as our JAX models.
 
-The idea: sizes and batch are read off the row; what the backward pass keeps, and how the devices of
-a recipe become chips of ours, stands in a table.  A model with two kinds of layers lies between the
-model that has only the one and the model that has only the other (``expressed.py``).
+The idea: sizes and batch are read from the row; what the backward pass keeps, and how the devices
+of a recipe map to simulated chips, is in a table.  A model with two kinds of layers lies between
+the model that has only the one and the model that has only the other (``expressed.py``).
 
     expressed(recipe)              # Expressed, or the reason why it is not
 
@@ -210,7 +210,7 @@ ENTRIES: Mapping[str, Entry] = {
         memory=False),
     "mt-8b-v6e-64": Entry("offloaded attention"),
 }  # fmt: skip
-#: Why other rows are none, by how their ids begin.
+#: Why other rows are not expressed, by the beginning of their ids.
 REASONS: Mapping[str, str] = {
     "iw-gemma4-2b": "embeddings per layer and shared keys: no such model here",
     "iw-gemma4-4b": "embeddings per layer and shared keys: no such model here",
@@ -230,7 +230,7 @@ ON_GPUS: Mapping[str, tuple[str, bool]] = {
 
 
 def expressed(recipe: Recipe) -> Expressed | NoCase:
-    """A recipe as a JAX model, or why it is none."""
+    """A recipe as a JAX model, or the reason why it is not expressed."""
     if recipe.id in ON_GPUS:
         return _on_gpus(recipe)
     entry = ENTRIES.get(recipe.id)

@@ -1,13 +1,14 @@
 """Products narrower than 16 bits, as training libraries run them, over a workload in bf16.
 
-The idea: a recipe in f8 is the bf16 program with its linear products in f8 and casts beside them.
-So the same capture is timed with those products in the narrow type, and each takes besides as long
-as its operands' casts move bytes.  Attention, and the head unless the recipe says otherwise, stay.
-Whatever is not in this page (f8 gathers, fewer bytes kept for the backward pass) stays as in bf16.
+The idea: a recipe in f8 is the bf16 program with its linear products in f8 and additional casts. So
+the same capture is timed with those products in the narrow type, and each also takes the time in
+which its operands' casts move bytes.  Attention, and the head unless the recipe says otherwise,
+stay. Whatever is not in this page (f8 gathers, fewer bytes kept for the backward pass) stays as in
+bf16.
 
     seconds = narrow(SCALINGS["tensorwise"], vocabulary=(128256,))(graph, system)
 
-How many bytes a cast moves per element follows from what the library's kernels do, not from times:
+The bytes that a cast moves per element follow from the library's kernels, not from times:
 
     tensorwise   read for the largest value, read again and written: 2 + 2 + 1
     rowwise      a row is read once, its largest value found and written on the chip: 2 + 1
@@ -41,7 +42,7 @@ class Scaling:
 
     Attributes:
         dtype: of the products.
-        cast: bytes moved per element of an operand, beside the product.
+        cast: bytes moved per element of an operand, in addition to the product.
         gradients: of weights are narrow too.
     """
 
@@ -70,7 +71,7 @@ def narrow(
     tokens: int = 0,
     grouped: bool | None = None,
 ) -> Estimator:
-    """What times kernels with their linear products in a narrow type.
+    """The estimator of kernels with their linear products in a narrow type.
 
     Args:
         scaling: how.

@@ -8,7 +8,7 @@
 
 The idea: a prediction is made once.  A row that has one is never simulated again, so that what
 was known when it was made is what git says of its commit; a row that could not be expressed may be
-predicted later.  Figures stand in a file of their own, whose hash lies beside this one.
+predicted later.  Figures are in a separate file, whose hash is next to this one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from flint.errors import FlintError
 
 ROOT = HERE.parents[2]
 PREDICTIONS = "predictions.csv"
-#: Rows whose recipes were mended after they were scored.
+#: Rows whose recipes were corrected after they were scored.
 MENDED = "mended.csv"
 COLUMNS = (
     "id", "accelerator", "devices", "kind", "metric", "step_seconds", "low_seconds",
@@ -50,7 +50,7 @@ JAX = ("MaxText", "MaxDiffusion", "PyTorch/XLA", "AXLearn")
 
 
 def expressed(recipe: Recipe) -> Expressed | NoCase:
-    """How a recipe is expressed, or why it is not."""
+    """How a recipe is expressed, or the reason why it is not."""
     rows = jax_rows if recipe.framework.startswith(JAX) else torch_rows
     return rows.expressed(recipe)
 
@@ -59,9 +59,9 @@ def row_of(recipe: Recipe, found: Expressed | NoCase, cache: Path) -> dict[str, 
     """A row of the table of predictions.
 
     Args:
-        recipe: what is predicted.
+        recipe: the predicted recipe.
         found: how it is expressed.
-        cache: folder of what was captured.
+        cache: folder of captures.
     """
     row = dict.fromkeys(COLUMNS, "") | {
         "id": recipe.id,

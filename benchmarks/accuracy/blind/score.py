@@ -3,10 +3,10 @@
     python benchmarks/accuracy/blind/score.py measured.csv            # print the table
     python benchmarks/accuracy/blind/score.py measured.csv --page     # and write it into the page
 
-The idea: the file of figures is the one whose SHA-256 was committed with the predictions, or it is
-refused.  It has a row per id with the figure in the row's own metric, and the peak memory in GiB
-where that is published.  An error is that of the step's seconds, whatever the metric: +10 % is a
-step that was predicted to take 10 % longer than it did.
+The idea: the file of figures is refused unless its SHA-256 was committed with the predictions.  It
+has a row per id with the figure in the row's own metric, and the peak memory in GiB where that is
+published.  An error is that of the step's seconds, whatever the metric: +10 % is a step that was
+predicted to take 10 % longer than it did.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MEMORY = ("peak_memory_GiB", "peak_memory_gib", "memory_GiB", "memory_gib", "pea
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A prediction beside its figure.
+    """A prediction with its figure.
 
     Attributes:
         recipe: the row.
@@ -43,7 +43,7 @@ class Score:
         error: of the step's seconds, relative to the measured ones.
         within: the figure lies in the predicted range.
         peak, measured_peak: GiB; None where either is unknown.
-        fits: as predicted; None where that is not told.
+        fits: as predicted; None if unknown.
     """
 
     recipe: Recipe
@@ -76,7 +76,8 @@ def scores(
     predictions: dict[str, dict[str, str]], figures: Sequence[dict[str, str]],
     recipes: dict[str, Recipe],
 ) -> list[Score]:  # fmt: skip
-    """Predictions joined with figures, in the order of the recipes; rows without a figure are none.
+    """Predictions joined with figures, in the order of the recipes, without rows that have no
+    figure.
 
     Raises:
         SystemExit: a prediction without a figure, or figures without a column for them.
@@ -191,7 +192,7 @@ def table(found: Sequence[Score]) -> list[str]:
 
 
 def mended(found: Sequence[Score], rows: dict[str, dict[str, str]]) -> list[str]:
-    """Markdown: errors as sealed, and with recipes as they were mended since."""
+    """Markdown: errors as sealed, and with the recipes as corrected since."""
     lines = ["| run | sealed | since | what was mended |", "|---|---|---|---|"]
     for score in found:
         row = rows.get(score.recipe.id)

@@ -1,7 +1,7 @@
 """Recipes of PyTorch trainers (torchtitan, Megatron, NeMo, prime-rl, ...) as our PyTorch model.
 
-The idea: sizes, mesh, batches and checkpointing are read off the row; what rows leave open, and
-what our model has not, stands in a table by how their ids begin.
+The idea: sizes, mesh, batches and checkpointing are read from the row; what rows leave open, and
+what the model lacks, is in a table by the beginnings of their ids.
 
     expressed(recipe)              # Expressed, or the reason why it is not
 
@@ -33,7 +33,7 @@ from flint.models.mixtures import Experts, Heads, Mixture
 from flint.models.torch import moe
 from flint.models.torch.llama3_model import Config
 
-#: How a row's accelerator begins -> system, accelerator.
+#: Beginning of a row's accelerator -> system, accelerator.
 SYSTEMS: Mapping[str, tuple[str, str]] = {
     "H100 96GB": (str(HERE.parent / "grand-teton.toml"), "h100-500w"),
     "H100": ("dgx-h100", "h100-sxm"),
@@ -47,7 +47,7 @@ SYSTEMS: Mapping[str, tuple[str, str]] = {
     "A100": ("dgx-a100", "a100-sxm"),
     "A100 80GB (400": (str(HERE.parent / "a100-400gbps.toml"), "a100-sxm"),
 }
-#: How a row's remat begins -> the word for it; "none" and what is likely none have none.
+#: Beginning of a row's remat -> the word for it; "none" and likely none have no entry.
 CHECKPOINTS: Mapping[str, str] = {
     "selective": "SAC",
     "full": "full AC",
@@ -59,7 +59,7 @@ CHECKPOINTS: Mapping[str, str] = {
     "none": "",
     "": "",
 }
-#: How a row's element types begin -> scaling of its products.
+#: Beginning of a row's element types -> scaling of its products.
 NARROW: Mapping[str, str] = {
     "float8 tensorwise": "tensorwise",
     "float8 rowwise linears with": "rowwise_gw_hp",
@@ -70,11 +70,11 @@ NARROW: Mapping[str, str] = {
 }
 #: Frameworks whose elementwise kernels are fused, though no compiler does it.
 FUSED = ("Megatron", "NeMo", "Primus", "BioNeMo", "PyTorch FSDP + Transformer", "DeepSpeed")
-#: How ids begin of rows whose Triton kernels fuse norms, rotation and loss.
+#: Beginnings of ids of rows whose Triton kernels fuse norms, rotation and loss.
 LIGER = ("fa-mistral-1-b8-foak", "fa-mistral-4-b16-foak", "fa-llama8b-4-b16-liger")
-#: How ids begin of rows whose parameters and optimizer states are in bf16.
+#: Beginnings of ids of rows whose parameters and optimizer states are in bf16.
 BF16 = ("fa-mistral-1", "fa-mistral-2", "tune-")
-#: How ids begin -> what tells that a row's GPUs are others than it names.
+#: Beginning of an id -> evidence that a row's GPUs differ from those that it names.
 DEVICES: Mapping[str, tuple[str, str]] = dict.fromkeys(
     ("ao-h100", "aonc-"),
     (
@@ -82,7 +82,7 @@ DEVICES: Mapping[str, tuple[str, str]] = dict.fromkeys(
         "torchao's logs (its pull request 1802) tell GPUs of 95 GiB: those of 500 W",
     ),
 )
-#: How ids begin -> why a row is none of our models.
+#: Beginning of an id -> why no model expresses the row.
 REASONS: Mapping[str, str] = {
     "me-8b-h200-64k": "the optimizer runs on the CPU, whose speed is not stated",
     "me-8b-h200-256k": "the optimizer runs on the CPU, whose speed is not stated",
@@ -98,10 +98,10 @@ FLASH2: Mapping[str, float] = {"H100": 0.35, "H200": 0.35, "B200": 0.155}
 PACKED: Mapping[str, int] = {"ie-": 8}
 #: Layers that are captured of deeper models.
 FEW = (2, 4)
-#: How ids begin -> what the row leaves open: batches of a step.
+#: Beginning of an id -> what the row leaves open: batches of a step.
 ACCUMULATED: Mapping[str, int] = {"primus-mi325x-8b": 8, "nemo-b200-llama3-8b-8k": 64,
     "nemo-b200-llama3-8b-16k": 16}  # fmt: skip
-#: How ids begin -> what differs from the run, beside what the columns say.
+#: Beginning of an id -> what differs from the run, in addition to the columns.
 DIFFERS: Mapping[str, str] = {
     "ao-b200": "the power limit is not published",
     "tt-gb200-qwen3": "no norm of queries and keys; loss not in chunks",
@@ -146,7 +146,7 @@ GROUPED: Mapping[str, bool | None] = {
 #: Mixtures whose checkpointing is expressed, or left out.
 MIXED = ("primus-mi355x-qwen30b", "rlprime-", "kf-", "prl-")
 WITHOUT = ("primus-mi355x-qwen30b-8",)
-#: What a row's memory cannot be told from, by how ids begin.
+#: Why a row's memory is unknown, by the beginnings of ids.
 NO_MEMORY: Mapping[str, str] = {
     "tt-gb200": "loss in chunks keeps less",
     "nanochat": "Muon keeps less than AdamW",
@@ -160,7 +160,7 @@ def first(table: Mapping[str, Any], text: str, default: Any = None) -> Any:
 
 
 def expressed(recipe: Recipe) -> Expressed | NoCase:
-    """A recipe as our PyTorch model, or why it is none."""
+    """A recipe as the PyTorch model, or the reason why it is not expressed."""
     reason = _excluded(recipe)
     if reason:
         return NoCase(reason)
@@ -226,7 +226,7 @@ def replicas(mesh: Mapping[str, int]) -> int:
 
 
 def _excluded(recipe: Recipe) -> str:
-    """Why a row is none of our models; "" if it is one."""
+    """Why no model expresses a row; "" if one does."""
     reason = first(REASONS, recipe.id)
     if reason:
         return str(reason)
@@ -349,7 +349,9 @@ def _mixture(recipe: Recipe) -> Expressed | NoCase:
 def _beside(
     recipe: Recipe, mesh: Mapping[str, int], system: str, accelerator: str
 ) -> tuple[Part, ...]:
-    """What a dense network beside a mixture adds: what doubling it adds to a dense model."""
+    """The cost of a dense network in addition to a mixture: what doubling it adds to a dense
+    model.
+    """
     width = recipe.sizes["expert_ffn"]
     run = as_run(recipe, ["compile"], 1, recipe.batch // recipe.devices)
     found = []
