@@ -1,6 +1,6 @@
 """Settings for all tests.
 
-JAX runs on the CPU unless told otherwise: several test processes would fight over a GPU's memory.
+JAX runs on the CPU by default: several test processes would compete for a GPU's memory.
 
 A shell that starts `make test &` may have it ignore Ctrl-C, which every process below would
 inherit.  With a handler here, tests' processes begin with the default.

@@ -32,7 +32,9 @@ def named(page: Path) -> set[Path]:
 
 
 def mapped() -> list[Path]:
-    """The paths in the README's map: rooms stand two deep, what they hold beside or below them."""
+    """The paths in the README's map: rooms are two levels deep, with their contents next to or
+    below them.
+    """
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     block = text.partition("## Map")[2].partition("```")[2].partition("```")[0]
     found: list[Path] = []

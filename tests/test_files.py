@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("flint", "frontends", "converters", "models", "tests", "benchmarks")
-#: How the sentence begins that says why a file is longer than others; it ends the docstring.
+#: The beginning of the sentence that explains why a file is longer; it ends the docstring.
 REASON = "Longer than 300 lines because "
 
 

@@ -1,4 +1,4 @@
-"""Whatever a file says, nothing is written outside of the folder that the user names."""
+"""Regardless of a file's contents, nothing is written outside of the folder that the user names."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NAMES = [HOSTILE[0], *(pytest.param(name, marks=pytest.mark.thorough) for name i
 
 @pytest.fixture
 def named(tmp_path, monkeypatch):
-    """The folder that the user names, beside one with files that nothing may touch."""
+    """The folder that the user names, next to one with files that must not change."""
     for name in ("named", "temporary", "outside"):
         (tmp_path / name).mkdir()
     (tmp_path / "outside/precious").write_text("old")
@@ -130,7 +130,7 @@ def test_a_modules_own_name_is_none_of_a_file(named):
 
 
 def links(folder: Path, outside: Path) -> None:
-    """Every name that a sweep writes is a link out of its folder, as somebody else left it."""
+    """Every name that a sweep writes is a link out of its folder, left by another user."""
     folder.mkdir()
     for name in ("sweep.json", "results.json", "results.csv", "sweep.png", "sweep.html"):
         (folder / name).symlink_to(outside / "precious")

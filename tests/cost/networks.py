@@ -24,7 +24,7 @@ def two_tiers(near: float, far: float, algorithms=("ring",)) -> System:
 def nodes_on_a_torus(rings: int = 1) -> System:
     """Nodes of 4 with 100 GB/s inside; each device has two links of 10 GB/s in each dim."""
     node = Tier("links", 4, "Switch", 100e9, 1e-6)
-    # The tiers' names are the user's: nothing is told apart by them.
+    # The tiers' names are the user's: they have no meaning.
     torus_ = Tier("links", 0, "Ring", 10e9, 10e-6, rings=rings)
     return replace(H100, network=(node, torus_))
 

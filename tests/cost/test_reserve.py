@@ -1,4 +1,4 @@
-"""What the runtime takes beside a program."""
+"""The runtime's memory in addition to a program's."""
 
 from __future__ import annotations
 

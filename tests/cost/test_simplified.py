@@ -46,7 +46,7 @@ def test_without_in_network_an_all_reduce_moves_nearly_twice_its_size():
 
 
 def test_without_contention_kernels_during_a_communication_are_as_fast_as_alone():
-    """Four of five kernels are beside a gather that takes longer than all of them."""
+    """Four of five kernels run during a gather that takes longer than all of them."""
     workload = overlapped(Mesh((8, 8), ("data", "model")), "data", 4)
 
     def kernels(graph, system):

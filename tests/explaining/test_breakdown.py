@@ -22,7 +22,7 @@ from tests.support.profiles import unpacked
 from tests.support.shared import examples, quick
 
 DATA = Path(__file__).parents[1] / "data"
-#: What HTA 0.5.0 says of our profiles; profiles/README.md says how it was asked.
+#: HTA 0.5.0's results for these profiles; profiles/README.md describes how it was run.
 HTA = json.loads((DATA / "profiles" / "hta_breakdowns.json").read_text())
 
 

@@ -1,4 +1,4 @@
-"""Explanations of steps whose critical path, waits and gains can be told by hand."""
+"""Explanations of steps whose critical path, waits and gains can be derived by hand."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_one_ranks_profile_does_not_tell_its_waiting(tmp_path):
 
 
 def test_a_kernel_that_another_stream_covers_gains_nothing(tmp_path):
-    """A gemm of 40 us on one stream beside an all-reduce of 100: without gemms still 100 us."""
+    """A gemm of 40 us on one stream during an all-reduce of 100: without gemms still 100 us."""
     profile = Profile(0, 2)
     profile.collective(0, 10, 100)
     profile.work(5, 20, 40)

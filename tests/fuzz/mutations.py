@@ -283,7 +283,7 @@ def _other_field(value: Any, rng: Random) -> Any:
 
 
 def fields_of(data: bytes) -> list[Field] | None:
-    """The fields of a message; an inner message is bytes.  None: this is no message."""
+    """The fields of a message; an inner message is bytes.  None: this is not a message."""
     fields, at = [], 0
     try:
         while at < len(data):

@@ -37,7 +37,7 @@ SECONDS = 10
 _GROWN = 1 << 15
 #: Damaged inputs that were read and are damaged further.
 _TAKEN = 32
-#: Kinds of outcomes that are no defect.
+#: Kinds of outcomes that are not defects.
 FINE = ("read", "refused")
 
 

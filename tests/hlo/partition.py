@@ -68,7 +68,7 @@ def main(folder: Path, names: list[str], optimize: bool) -> None:
     from jax.sharding import Mesh
     from programs import MESH, PROGRAMS
 
-    # Dumps name their source; the folder of this checkout is no part of it.
+    # Dumps name their source; the folder of this checkout is not part of it.
     jax.config.update("jax_hlo_source_file_canonicalization_regex", re.escape(f"{ROOT}/"))
     mesh = None
     if optimize:

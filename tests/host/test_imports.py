@@ -1,4 +1,4 @@
-"""What is done after a module's import: once, when it has loaded, whoever imports it."""
+"""Actions after a module's import: once, when it has loaded, whatever imports it."""
 
 from __future__ import annotations
 

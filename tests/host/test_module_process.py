@@ -1,4 +1,4 @@
-"""A module's process: how its limits, its death and its last words are told."""
+"""A module's process: how its limits, its death and its last output are reported."""
 
 from __future__ import annotations
 

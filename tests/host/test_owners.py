@@ -1,4 +1,4 @@
-"""What a killed process leaves is removed by the next one, and nobody else's work is."""
+"""Files left by a killed process are removed by the next one, and no other files are."""
 
 from __future__ import annotations
 

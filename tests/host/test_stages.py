@@ -1,4 +1,4 @@
-"""What a capture says to somebody who waits, and that a pipe hears nothing of it."""
+"""Progress messages of a capture on a terminal, and none on a pipe."""
 
 from __future__ import annotations
 

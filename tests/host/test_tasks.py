@@ -1,4 +1,4 @@
-"""Children: results, errors and deaths of what runs beside the user's process."""
+"""Children: results, errors and deaths of processes next to the user's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are whole or absent, and what is no file stays what it is."""
+"""Files are complete or absent, and a path that is not a file stays unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Before a program's first thread or process somebody is told, who may fork."""
+"""A function that may fork is called before a program's first thread or process."""
 
 import subprocess
 import sys

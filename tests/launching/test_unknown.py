@@ -1,4 +1,4 @@
-"""What a program is told of values that nobody knows."""
+"""The values that a program is given for unknown ones."""
 
 from __future__ import annotations
 

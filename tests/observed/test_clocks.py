@@ -26,7 +26,7 @@ def meetings(collectives, ahead):
 
 @st.composite
 def runs(draw):
-    """Collectives that could have happened: nobody leaves before the last has come."""
+    """Collectives that could have happened: no rank leaves before the last has arrived."""
     ahead = [0, *(draw(st.integers(-(10**9), 10**9)) for _ in ALL[1:])]
     now, collectives = 10**12, []
     for _ in range(draw(st.integers(1, 12))):

@@ -91,7 +91,7 @@ print(peak() - before)
 
 
 def reading(path, limit):
-    """What comes of reading a file in a process of its own, and by how many bytes that grows."""
+    """The result of reading a file in a separate process, and the bytes by which that grows."""
     done = subprocess.run(
         [sys.executable, "-c", READ, path, str(limit)], capture_output=True, text=True, check=False,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},

@@ -1,4 +1,4 @@
-"""Which rows are compared, where execution traces put ops into the wrong one or beside it."""
+"""Which rows are compared, if execution traces put ops into the wrong one or next to it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_what_an_op_on_a_list_calls_is_inside_as_often_as_the_list_is_long():
     rows = [("aten::_foreach_mul_", [A, A, A], -1), ("aten::mul_", [A], 0)]
     rows += [("aten::mul_", [A], -1), ("aten::mul", [A, A], 2)] + [("aten::mul_", [A], -1)] * 2
     assert chosen(rows, {"_foreach_mul", "mul"}) == [0, 5]
-    # Where it called none, it is a kernel of its own, and what follows is not inside.
+    # If it called none, it is a separate kernel, and what follows is not inside.
     assert chosen(rows[:1] + rows[2:3], {"_foreach_mul", "mul"}) == [0, 1]
 
 

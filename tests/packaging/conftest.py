@@ -82,7 +82,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory, project: dict[str, Any]) -> 
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Installed:
-    """The wheel in an environment of its own."""
+    """The wheel in a separate environment."""
     there = Installed(tmp_path_factory.mktemp("environment"), tmp_path_factory.mktemp("elsewhere"))
     venv.create(there.environment, symlinks=True)
     libraries = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}

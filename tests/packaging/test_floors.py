@@ -24,7 +24,7 @@ def copy(tmp_path: Path) -> Path:
 
 
 def broken(copy: Path) -> str:
-    """What import-linter says, "" where all contracts are kept."""
+    """The output of import-linter, "" if all contracts are kept."""
     done = subprocess.run(
         [Path(sys.executable).with_name("lint-imports"), "--config", ROOT / "pyproject.toml"],
         cwd=copy, capture_output=True, text=True, timeout=HUNG, check=False,

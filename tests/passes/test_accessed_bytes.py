@@ -18,7 +18,7 @@ SLICES = b"""module @m {
     return %s, %y : tensor<1x64x128xbf16>, tensor<32x64x128xbf16>
   }
 }"""
-#: 1 x 64 x 128 of 2 bytes, and the one index that is no constant.
+#: 1 x 64 x 128 of 2 bytes, and the one index that is not a constant.
 PART, INDEX = 64 * 128 * 2, 4
 
 

@@ -3,7 +3,7 @@
 FLOPs by hand: of one product over all pairs of B sequences, H heads, S positions and heads of D
 elements 2 B H S^2 D; a causal mask leaves S (S + 1) / 2 of S^2 pairs.
 
-Longer than 300 lines because each way to spell attention out is a program of its own.
+Longer than 300 lines because each way to spell attention out is a separate program.
 """
 
 from __future__ import annotations

@@ -32,6 +32,6 @@ def lines_run(name: str, graph: WorkloadGraph) -> int:
 
 @pytest.mark.parametrize("name", ["aliases", "order", "inplace", "fuse", "coarsen"])
 def test_twice_the_nodes_take_twice_the_steps(name: str) -> None:
-    PASSES[name](training_step(1))  # what numpy imports on first use is no step of the pass
+    PASSES[name](training_step(1))  # what numpy imports on first use is not a step of the pass
     small, middle, large = (lines_run(name, training_step(layers)) for layers in (20, 40, 80))
     assert large - middle <= 2.1 * (middle - small)

@@ -1,4 +1,4 @@
-"""What a Kineto file says of its devices, counted without any of Flint's readers."""
+"""The contents of a Kineto file about its devices, counted without any of Flint's readers."""
 
 from __future__ import annotations
 

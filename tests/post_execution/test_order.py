@@ -1,4 +1,4 @@
-"""Who waited for whom in profiles of a device, each rule on a trace worked out by hand."""
+"""Which op waited for which in profiles of a device, each rule on a trace derived by hand."""
 
 from __future__ import annotations
 

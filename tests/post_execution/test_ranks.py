@@ -319,7 +319,7 @@ def test_orders_that_contradict_each_other_are_refused(tmp_path):
 
 
 def test_traces_read_in_processes_of_their_own_are_the_same(tmp_path, monkeypatch):
-    """Four ranks, two at a time; a damaged one says what it says alone."""
+    """Four ranks, two at a time; a damaged one gives the same message as alone."""
     paths = [step(rank, 4, (0, 1, 2, 3)).write(tmp_path / f"rank{rank}.json") for rank in range(4)]
     one_by_one = described(convert_traces(paths))
     monkeypatch.setattr(load_rank, "_jobs", lambda files: 2)

@@ -1,4 +1,4 @@
-"""A loop of its own with accelerate: gradient accumulation, clipping, gathered metrics."""
+"""A custom loop with accelerate: gradient accumulation, clipping, gathered metrics."""
 
 import argparse
 

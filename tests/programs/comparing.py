@@ -1,4 +1,4 @@
-"""A program as ``flint run`` captures it, beside the same program really run on gloo processes.
+"""A program as ``flint run`` captures it, against the same program really run on gloo processes.
 
 The idea: either side is a list, one item per rank: collectives by kind and ranks of the group (how
 many, and the bytes that the rank gives), and FLOPs of matrix products.  The two are equal.

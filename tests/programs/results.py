@@ -1,4 +1,4 @@
-"""What was found of each program: kept beside the tests, shown in README's table.
+"""The results of each program: kept next to the tests, shown in README's table.
 
 The idea: a test that compares a program with its real run leaves what it found in build/programs.
 This module puts what is new into ``results.json`` and makes README's table of that file.

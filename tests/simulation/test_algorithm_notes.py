@@ -1,4 +1,4 @@
-"""A named algorithm that changes nothing says why."""
+"""A named algorithm without an effect is reported with the reason."""
 
 from __future__ import annotations
 

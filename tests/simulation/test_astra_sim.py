@@ -197,7 +197,7 @@ def test_kernels_last_as_long_as_in_the_embedded_engine(binary):
     workload = train_tiny.at((2, 2)).capture()
     ours = workload.simulate("tpu-v5e-pod", attention="fused")
     theirs = workload.simulate("tpu-v5e-pod", engine="astra-sim", binary=binary, attention="fused")
-    # Kernels are slower beside communication, which is not in traces.
+    # Kernels are slower during communication, which is not in traces.
     kernels = sum(row.seconds for row in ours.programs[0].classes if not row.communicates)
     written = workload.simulate("tpu-v5e-pod", attention="as-written")
     assert theirs.compute_seconds < written.compute_seconds - 1e-6

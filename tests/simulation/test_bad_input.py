@@ -90,7 +90,7 @@ def test_a_system_on_which_a_step_takes_for_ever_is_one_line(folder, tmp_path, c
         (("--system", "dgx-h200"), 2, "unknown system 'dgx-h200'"),
         (("--system", "dgx-h10"), 2, "did you mean dgx-h100?"),
         (("--system", "."), 2, "cannot be read"),
-        (("--system", ""), 2, "cannot be read"),  # of a variable that nobody has set
+        (("--system", ""), 2, "cannot be read"),  # of a variable that is not set
         (("--granularity", ""), 2, "granularity ''"),
         (("--system", "/dev/zero"), 2, "too large"),
         (("--durations", "/dev/zero"), 2, "too large"),

@@ -1,4 +1,4 @@
-"""Kernels that run beside communication, tick by tick, by hand."""
+"""Kernels that run during communication, tick by tick, by hand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COMP, COLL = NodeType.COMP, NodeType.COLL
 
 
 def actor(beside: float, *nodes: tuple[NodeType, int, tuple[int, ...]]) -> Actor:
-    """Nodes as (type, ticks, producers), and the speed of kernels beside communication."""
+    """Nodes as (type, ticks, producers), and the speed of kernels during communication."""
     types, ticks, deps = zip(*nodes, strict=True)
     return Actor(
         np.array(types, np.int8),

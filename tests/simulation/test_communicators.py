@@ -1,6 +1,6 @@
 """Communicators with a stream each: what overlaps shares the links; ticks by hand.
 
-Longer than 300 lines because each schedule has its ticks derived by hand beside it.
+Longer than 300 lines because each schedule has its ticks derived by hand next to it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Node = tuple[NodeType, int, tuple[int, ...], int]
 
 
 def actor(*nodes: Node, meetings: tuple[int, ...] = ()) -> Actor:
-    """Nodes as (type, ticks, producers, slot); each COLL is a meeting of its own by default."""
+    """Nodes as (type, ticks, producers, slot); each COLL is a separate meeting by default."""
     types, ticks, deps, slots = zip(*nodes, strict=True)
     return Actor(
         np.array(types, np.int8),

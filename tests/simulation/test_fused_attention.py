@@ -1,4 +1,4 @@
-"""Attention as a fused kernel or as it is written, in a whole step and on the command line."""
+"""Attention as a fused kernel or as written, in a whole step and on the command line."""
 
 from __future__ import annotations
 

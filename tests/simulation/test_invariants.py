@@ -42,7 +42,7 @@ MESHES = [
     Mesh((2, 2, 6), ("a", "b", "c")),
     Mesh((2, 3, 2, 2), ("p", "q", "r", "s")),
 ]
-#: Communications in one order, or each communicator on a stream of its own.
+#: Communications in one order, or each communicator on a separate stream.
 ORDERS = [Order.MODELLED, Order.RECORDED]
 SYSTEMS = ["dgx-h100", "dgx-h100-superpod", "tpu-v5e-pod", "mi300x-8"]
 

@@ -1,4 +1,4 @@
-"""Peak memory against what XLA's buffer assignment says of the same program, compiled for CPU."""
+"""Peak memory against XLA's buffer assignment of the same program, compiled for CPU."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def lowered(layer, sizes, scan):
 
 
 def peak(tmp_path, lowered, **options):
-    """Bytes that Flint says the step needs, attention as it is written."""
+    """Bytes that the step needs according to Flint, with attention as written."""
     path = tmp_path / "step.mlir"
     path.write_text(lowered.as_text())
     workload = flint.convert(path, **options)

@@ -1,6 +1,6 @@
 """Whole simulations: steps by hand, invariants, the command line, bad input.
 
-Longer than 300 lines because each step has its times derived by hand beside it.
+Longer than 300 lines because each step has its times derived by hand next to it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tests.graph.unrolling.random_graphs import programs as random_programs
 from tests.support.shared import examples
 
 H100 = load_system("dgx-h100")
-#: The same with kernels as fast beside communication as alone.
+#: The same with kernels as fast during communication as alone.
 ALONE = without(H100, ("contention",))
 BIG = tensor_type((4096, 4096), "bf16")
 _ITEM = WorkItem(Unit.MATMUL, "bf16", 2 * 4096**3, (1, 4096, 4096, 4096))
@@ -69,7 +69,9 @@ def workload_of(*graphs: WorkloadGraph, mesh: Mesh, owner: np.ndarray | None = N
 
 
 def overlapped(mesh: Mesh, axis: str, products: int = 1) -> Workload:
-    """An all-gather beside ``products`` products that do not need it, then one that does."""
+    """An all-gather in parallel with ``products`` products that do not need it, then one that
+    does.
+    """
     tables = TableBuilder()
     builder = GraphBuilder(tables)
     value, weight = builder.input(tables.type(BIG)), builder.input(tables.type(BIG))

@@ -1,4 +1,4 @@
-"""What nobody knows is unknown: not zero in text, null in JSON, and no part of a mean."""
+"""Unknown values are unknown: not zero in text, null in JSON, and not part of a mean."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes that eager PyTorch steps need beside what is there before: the allocator's account, ours.
+"""Additional bytes that eager PyTorch steps need: the allocator's account, and ours.
 
 Run as a program; prints one JSON list per case: of one device, and of FSDP2 on two ranks of gloo.
 """

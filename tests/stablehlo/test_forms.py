@@ -1,4 +1,4 @@
-"""Forms in which a module is saved, and what a file says of entry and sizes."""
+"""Forms in which a module is saved, and a file's statements of entry and sizes."""
 
 from __future__ import annotations
 

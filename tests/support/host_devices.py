@@ -85,7 +85,7 @@ def profile_calls(step, folder):
 
 def main():
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever else prints is no answer
+    os.dup2(2, 1)  # any other output is not an answer
     for line in sys.stdin:
         folder, place, *how = line.split()
         module, _, attribute = place.partition(":")

@@ -1,4 +1,4 @@
-"""Points: what is told apart, and how passes are joined."""
+"""Points: which ones are distinguished, and how passes are joined."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is tortured: commands that write, each in a folder of its own, and what they may leave.
+"""The tortured jobs: commands that write, each in a separate folder, and what they may leave.
 
 The idea: a job's folder holds its inputs; what the command writes is absent or whole afterwards,
 whatever happened.  A folder that was there before is still there: the old one or the new one.

@@ -120,6 +120,6 @@ def counts(workload):
 
 
 def tiny(layers):
-    """A configuration of so many layers: how many kernels there are does not depend on sizes."""
+    """A configuration of that many layers: the number of kernels does not depend on sizes."""
     heads = replace(llama3.TINY.heads, queries=8, keys=8)
     return replace(llama3.TINY, layers=layers, heads=heads)

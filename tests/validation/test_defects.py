@@ -1,4 +1,5 @@
-"""One defect in a trace that agrees: the comparison fails and names it, or says what it cannot see.
+"""One defect in a trace that agrees: the comparison fails and names it, or states what it cannot
+see.
 
 Each trace is of the step in ``hand_made``; what is changed is one thing that a run could do
 otherwise than its capture.

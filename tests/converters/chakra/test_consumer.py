@@ -43,7 +43,7 @@ def test_collective_starts_when_its_last_member_does():
 
 
 def test_communication_overlaps_compute():
-    """COLL 0 runs 0-50 beside COMP 1, 0-30; COMP 2 after both, 50-51."""
+    """COLL 0 runs 0-50 in parallel with COMP 1, 0-30; COMP 2 after both, 50-51."""
     nodes = [coll(0), comp(1), comp(2, [0, 1])]
     table = {(rank, number): time for rank in (0, 1) for number, time in {0: 50, 1: 30}.items()}
     assert execute(in_memory([nodes, nodes]), durations=ticks(table)).time.tolist() == [51, 51]

@@ -25,7 +25,7 @@ _QUIET = (
 
 
 def opened(path, folder, *options):
-    """What the browser says of a page: the document as it stands after loading, and its console.
+    """The browser's result for a page: the document after loading, and its console.
 
     Args:
         path: the page.

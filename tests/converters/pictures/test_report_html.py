@@ -1,4 +1,4 @@
-"""Report pages: the simulation's numbers, nobody else's markup, no other file.
+"""Report pages: the simulation's numbers, no foreign markup, no other file.
 
 Longer than 300 lines because all its tests read the same page, which is written once.
 """
@@ -119,7 +119,7 @@ def test_time_by_layer_adds_up_to_the_simulation():
 def test_a_roofline_has_a_circle_per_kernel_and_the_peaks_in_use():
     page = Page(page_of(overlapped(MESH, "data", 3)))
     circles = [attributes for tag, attributes in page.tags if tag == "circle"]
-    assert len(circles) == 4  # three products beside the gather, and the one that waits for it
+    assert len(circles) == 4  # three products during the gather, and the one that waits for it
     assert "matmul bf16" in page.text
     # A product of 4096 cubed: 2 * 4096^3 FLOPs over 64 MiB read and 32 MiB written.
     intensity = 2 * 4096**3 / (96 * 2**20)
@@ -226,7 +226,7 @@ def test_a_page_without_a_folder_is_refused(tmp_path):
 
 
 def in_layers(workload):
-    """The workload with every node in a layer of its own: layers.0.mlp, layers.1.mlp, ..."""
+    """The workload with every node in a separate layer: layers.0.mlp, layers.1.mlp, ..."""
     [program] = workload.programs
     graph = program.graph
     tables = replace(
@@ -252,7 +252,7 @@ def test_layers_are_a_column_each_and_a_row_together():
         (["layers.0.mlp", "layers.12.mlp"], {"layers.*.mlp"}),
         (["blocks/block_0/attn", "blocks/block_3/attn"], {"blocks/block_*/attn"}),
         (["head_v2", "embedding"], {"head_v2", "embedding"}),
-        # A stage of a pipeline: its number is no block's, and neither is an expert's.
+        # A stage of a pipeline: its number is not a block's, and neither is an expert's.
         (["0.layers.0.mlp", "0.layers.1.mlp", "0.norm"], {"0.layers.*.mlp", "*.norm"}),
         (
             [f"model.layers.{i}.experts.{j}" for i in range(3) for j in range(2)],

@@ -205,7 +205,7 @@ def check_format(document):
         if event["ph"] in "sf":
             flows[event["cat"], event["id"]].append(event)
         if event["ph"] in "be":
-            # The id alone tells what belongs together, whatever the process.
+            # The id alone shows what belongs together, regardless of the process.
             pairs[event["cat"], event["id"]].append(event)
     for found in (*flows.values(), *pairs.values()):
         assert [event["ph"] for event in found] in (["s", "f"], ["b", "e"])

@@ -1,4 +1,4 @@
-"""Files that are no whole trace: one clear line."""
+"""Files that are not a complete trace: one clear line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where an annotation of gloo ends on another thread, the observer says of ops what they are in.
+"""If an annotation of gloo ends on another thread, the observer gives the parents of ops.
 
 The file has ops in the order in which they ended, ``rf_id`` that in which they began: an op is in
 the innermost one of its thread that began before it and ended after it.

@@ -1,4 +1,4 @@
-"""Exports of Nsight Systems: kernels, copies, NVTX ranges, and what NCCL says of itself."""
+"""Exports of Nsight Systems: kernels, copies, NVTX ranges, and NCCL's own data."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def told(workload):
 
 
 def test_communicators_are_those_of_the_processes_of_one_report(tmp_path):
-    """NCCL says each process's rank in each: no file or process is named after its rank."""
+    """NCCL states each process's rank in each: no file or process is named after its rank."""
     export = Export(tmp_path / "report.sqlite")
     for pid, rank in ((11, 2), (12, 0), (13, 3), (14, 1)):
         run(export, pid, rank, rank // 2, rank % 2, 50)
@@ -208,7 +208,7 @@ def test_other_databases_are_named_as_such(tmp_path):
 
 
 def test_what_a_file_would_have_run_is_not_run(tmp_path):
-    """A view in the place of a table is no table, and a computed column cannot be read."""
+    """A view in the place of a table is not a table, and a computed column cannot be read."""
     export = Export(tmp_path / "report.sqlite")
     export.kernel(1, 10, 5)
     export.data.executescript(

@@ -96,13 +96,13 @@ def compiled(name: str, arguments: Any, options: dict[str, Any]) -> Any:
 
 
 def compiled_with_thunks(name: str, arguments: Any, options: dict[str, Any], stem: Path) -> Any:
-    """The executable; what a GPU's would issue stands beside it in ``.thunks.txt.gz``."""
+    """The executable; what a GPU's would issue is next to it in ``.thunks.txt.gz``."""
     with tempfile.TemporaryDirectory() as folder:
         executable = compiled(name, arguments, options | {"xla_dump_to": folder})
         dumps = sorted(
             Path(folder).glob("*.thunk_sequence.txt"), key=lambda dump: dump.stat().st_size
         )
-        if dumps:  # the largest one: tracing compiles small programs of its own
+        if dumps:  # the largest one: tracing compiles additional small programs
             data = gzip.compress(dumps[-1].read_bytes(), 9, mtime=0)
             stem.with_name(stem.name + ".thunks.txt.gz").write_bytes(data)
     return executable

@@ -1,4 +1,4 @@
-"""What HolisticTraceAnalysis says of the profiles here: writes ``hta_breakdowns.json``.
+"""HolisticTraceAnalysis's results for the profiles here: writes ``hta_breakdowns.json``.
 
     pip install HolisticTraceAnalysis==0.5.0 'pandas<2.3'
     python tests/data/profiles/hta_breakdowns.py

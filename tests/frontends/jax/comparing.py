@@ -1,4 +1,4 @@
-"""What a capture says and what a run on host devices did, in the same form.
+"""A capture and a run on host devices, in the same form.
 
 The profiler says which thunks ran and how often; kinds, groups and sizes come from the executable's
 HLO.  Kinds, groups (of all ranks), calls and bytes must be the same on device 0.  The CPU backend

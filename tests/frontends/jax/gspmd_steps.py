@@ -1,4 +1,4 @@
-"""Steps under the older partitioner (GSPMD), which chooses shardings of its own.
+"""Steps under the older partitioner (GSPMD), which chooses shardings itself.
 
 As a script: compiles and runs them on 8 host devices and prints, for each step and each of its
 programs, the collectives of the executable: kind, groups, result bytes.

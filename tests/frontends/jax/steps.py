@@ -88,7 +88,7 @@ def scan(state, batch):
     return {"params": params, "opt_state": {"momentum": momentum}}, loss
 
 
-# The same layers unrolled: gradient reductions can start while the backward pass goes on.
+# The same layers unrolled: gradient reductions can start while the backward pass continues.
 
 
 def unrolled_setup(mesh):

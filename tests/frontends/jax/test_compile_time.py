@@ -132,7 +132,7 @@ def multiply(x):
 
 @pytest.fixture
 def program(tmp_path, monkeypatch):
-    """A step in a file, a file beside it, and a library that is installed."""
+    """A step in a file, a file next to it, and a library that is installed."""
     installed = tmp_path / "site-packages"
     installed.mkdir()
     (installed / "layerlib.py").write_text(LIBRARY)

@@ -1,4 +1,4 @@
-"""The topology that a client is told: decoded by a reader of protocol buffers that is not ours."""
+"""The topology that a client is given: decoded by an independent reader of protocol buffers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a captured graph says: words of the mesh, layers, phases, lines, issue order, levels."""
+"""The contents of a captured graph: words of the mesh, layers, phases, lines, issue order,
+levels.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the partitioner's log says becomes one counted warning."""
+"""The partitioner's log becomes one counted warning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A permutation without pairs: nobody sends, everybody has zeros, and no rank has a node of it."""
+"""A permutation without pairs: no rank sends, all ranks have zeros, and none has a node of it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_step_as_it_runs_and_as_it_is_captured(tmp_path):
     real = Mesh(np.array(jax.devices()[:4]), ("data",))
     x = jax.device_put(jnp.arange(8.0), NamedSharding(real, P("data")))
     with jax.set_mesh(real):
-        assert jax.jit(step)(x).tolist() == x.tolist()  # what nobody sent is zero
+        assert jax.jit(step)(x).tolist() == x.tolist()  # data that no rank sent is zero
     workload = flint.capture(step, mesh=(4,), axes=("data",), setup=setup).capture()
     workload.save(tmp_path / "out")
     assert types(tmp_path / "out") == [[pb.COMP_NODE]] * 4

@@ -43,7 +43,7 @@ REDUCTIONS = {0: "sum", 1: "avg", 2: "product", 3: "min", 4: "max"}
 
 
 class Communicating(Recorder):
-    """Also says among whom and by which reduction."""
+    """Also gives the ranks and the reduction."""
 
     def communication(self, name, args):
         if not name.startswith(("c10d.", "_c10d_functional.", "_dtensor.")):

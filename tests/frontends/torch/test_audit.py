@@ -1,4 +1,4 @@
-"""The audit: ranks chosen at random do what their class says, or the capture stops."""
+"""The audit: ranks chosen at random do the same as their class, or the capture stops."""
 
 from __future__ import annotations
 

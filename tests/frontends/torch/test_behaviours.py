@@ -32,7 +32,7 @@ class Cluster:
         return str(self.behaviour(tuple(np.unravel_index(rank, self.shape))))
 
     def wrong(self, found):
-        """Ranks that do not do what their class says; each must be in one."""
+        """Ranks that do not do the same as their class; each must be in one."""
         assert (np.stack([item.ranks for item in found]).sum(0) == 1).all()
         return [
             rank
@@ -226,7 +226,7 @@ def test_facts_of_more_ways_than_are_recorded_are_refused():
 
 
 def test_questions_of_more_ways_than_are_recorded_are_named():
-    """A number of 1,000 values: nobody can say who differs; what else is known still counts."""
+    """A number of 1,000 values: which ranks differ is unknown; other knowledge still counts."""
     cluster = Cluster((1024,), lambda at: at[0] == 7)
     known = [
         evidence_of("at train.py:3", np.arange(1024) % 1000, asked=True),

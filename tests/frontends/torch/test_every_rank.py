@@ -1,4 +1,4 @@
-"""Every rank does what the program of its class says: against a recording of each by itself."""
+"""Every rank does the same as the program of its class, against a separate recording of each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUICK = ("log_on_rank_0",)
 
 
 def done_by(graph, rank):
-    """What a rank does: every node with its sizes, and whom it communicates with."""
+    """The behaviour of a rank: every node with its sizes and its communication partners."""
     return [(node.op, *sizes(node), among(node.communication, rank)) for node in graph]
 
 

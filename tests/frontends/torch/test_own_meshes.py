@@ -1,4 +1,4 @@
-"""Meshes of the program's own over fewer ranks, and messages from whoever sends."""
+"""Meshes of the program itself over fewer ranks, and messages from any sender."""
 
 from __future__ import annotations
 

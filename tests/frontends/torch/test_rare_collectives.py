@@ -86,7 +86,7 @@ def permuted(order, x):
 
 @pytest.mark.parametrize("order", [[1, 2, 3, 0], [0, 2, 3, 1]], ids=["ring", "mixed"])
 def test_a_permutation_is_the_all_to_all_that_pytorch_calls(order):
-    """With one split that is not 0: its size is told, and that the receivers' offsets are not."""
+    """With one split that is not 0: its size is known, the receivers' offsets are not."""
     step = functools.partial(permuted, order)
     workload = flint.capture(step, mesh=(4,), axes=("x",), setup=numbers).capture()
     for program in workload.programs:

@@ -1,6 +1,6 @@
-"""Recordings of small steps, against what the step's text says it does.
+"""Recordings of small steps, against the text of the step.
 
-Longer than 300 lines because each step stands beside the ops that its text says.
+Longer than 300 lines because each step is next to the ops in its text.
 """
 
 from __future__ import annotations

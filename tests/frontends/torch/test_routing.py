@@ -1,4 +1,4 @@
-"""Counts of routers: taken from a model, followed through arithmetic and exchanges, told."""
+"""Counts of routers: taken from a model, followed through arithmetic and exchanges, reported."""
 
 from __future__ import annotations
 

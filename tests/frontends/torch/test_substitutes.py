@@ -1,4 +1,4 @@
-"""What stands in for an op without a lowering, and what --strict says of it."""
+"""Substitutes for ops without a lowering, and the messages of --strict."""
 
 from __future__ import annotations
 

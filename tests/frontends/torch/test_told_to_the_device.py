@@ -1,4 +1,4 @@
-"""What programs tell a GPU and its profiler beside its work changes nothing of the work."""
+"""Calls to a GPU and its profiler other than work do not change the work."""
 
 from __future__ import annotations
 

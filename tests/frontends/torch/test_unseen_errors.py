@@ -1,4 +1,4 @@
-"""Errors that are raised while backward runs, on their way through PyTorch's C++, are told."""
+"""Errors that are raised during backward, on their way through PyTorch's C++, are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""torch-mlir's StableHLO for a case of ``lowering_cases``, made in a process of its own.
+"""torch-mlir's StableHLO for a case of ``lowering_cases``, made in a separate process.
 
 torch-mlir ends the process on some ops, and brings a second MLIR with it, so it runs in a child
 that is asked by case name, within a time limit, and started again when it has ended.

@@ -14,7 +14,7 @@ TUPLE, S8 = 13, 2
 
 #: They name a place or join two halves that lie there already: nothing moves.
 NOTHING = ("AllocateBuffer", "X64Combine")
-#: Beginning and end of a collective that runs beside other kernels: it is a communication.
+#: Beginning and end of a collective that overlaps other kernels: it is a communication.
 COLLECTIVES = ("AsyncCollectiveStart", "AsyncCollectiveDone")
 #: Inverts triangles.
 INVERSE = "InvertDiagBlocksLowerTriangular"

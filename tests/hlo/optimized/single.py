@@ -1,4 +1,4 @@
-"""Every kernel of a compiled module as a module of its own: for XLA's cost analysis and for ours.
+"""Every kernel of a compiled module as a separate module: for XLA's cost analysis and for ours.
 
 The idea: XLA gives one total per module.  So each instruction of the schedule is cut out with the
 computations that it calls, its operands made parameters, and both analyses asked.

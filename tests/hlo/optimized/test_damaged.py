@@ -69,7 +69,7 @@ def test_a_module_cut_anywhere_is_refused_or_warned_of(name, data):
 
 @pytest.mark.parametrize("name", [*SMALL, "cpu_resnet"])
 def test_a_module_cut_between_two_fields_is_refused(name):
-    """But before its last two, buffer donors and attributes of the module, which nobody reads."""
+    """But before its last two, buffer donors and attributes of the module, which are not read."""
     whole = load(name)
     for cut, number in fields(whole):
         warnings = warnings_or_none(whole[:cut])
@@ -81,7 +81,7 @@ def test_a_module_cut_between_two_fields_is_refused(name):
 
 @pytest.mark.parametrize("name", SMALL)
 def test_a_cut_module_of_which_nothing_refers_to_what_is_lost_is_warned_of(name):
-    """Without source lines no instruction says that there were stack frames."""
+    """Without source lines no instruction shows that there were stack frames."""
     whole = without_metadata(load(name))
     assert UNENDED not in warnings_or_none(whole)
     found = {number: warnings_or_none(whole[:cut]) for cut, number in fields(whole)}

@@ -1,4 +1,4 @@
-"""The backend's schedule: kernels in one stream, what is started runs beside it."""
+"""The backend's schedule: kernels in one stream, and started operations overlap it."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_every_module_is_converted_and_says_that_it_is_compiled(name):
     assert not any("opened into its ops" in text for text in workload.warnings)
 
 
-#: Instructions that are no nodes, or (constants) nodes that the schedule puts anywhere.
+#: Instructions that are not nodes, or (constants) nodes that the schedule puts anywhere.
 UNSEEN = ("constant", "get-tuple-element", "parameter", "tuple")
 
 

@@ -1,4 +1,4 @@
-"""TPU's fused collectives: one communication each; kernels beside it keep what they compute."""
+"""TPU's fused collectives: one communication each; overlapping kernels keep their arithmetic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decoding: what the training model says, token by token, and communication derived by hand."""
+"""Decoding: the training model's results, token by token, and communication derived by hand."""
 
 from __future__ import annotations
 

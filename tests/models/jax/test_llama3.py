@@ -154,5 +154,5 @@ def test_weights_are_gathered_in_bfloat16_once_per_use():
 
 @pytest.mark.parametrize("step", [variants.shared_keys, train_405b])
 def test_more_parts_than_key_heads_make_xla_replicate_nothing(step):
-    """XLA says in its log where it gathers a whole tensor for lack of a better way."""
+    """XLA logs where it gathers a whole tensor for lack of a better way."""
     assert step.capture().warnings == {}

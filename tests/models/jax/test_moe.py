@@ -1,6 +1,6 @@
 """Mixture of experts: published size, one result however tokens are sent, counts by hand.
 
-Longer than 300 lines because each dispatch has its exchanges derived by hand beside it.
+Longer than 300 lines because each dispatch has its exchanges derived by hand next to it.
 """
 
 from __future__ import annotations

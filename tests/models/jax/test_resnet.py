@@ -148,7 +148,7 @@ def multiply_adds(config, padded):
 
 
 def test_multiply_adds_are_as_many_as_published():
-    """torchvision's ResNet50_Weights says 4.09 billion at 224 x 224."""
+    """torchvision's ResNet50_Weights states 4.09 billion at 224 x 224."""
     assert round(sum(multiply_adds(RESNET50, padded=True)) / 1e9, 2) == 4.09
 
 

@@ -193,7 +193,7 @@ def test_every_second_block_is_checkpointed():
     (80, 8192, 64_862_437_376),
 ])  # fmt: skip
 def test_gpts_parameters_are_as_many_as_published_without_the_head(layers, width, published):
-    """MPT's head is its embedding, ours a matrix of its own."""
+    """MPT's head is its embedding, ours a separate matrix."""
     config = Config(
         layers=layers, width=width, heads=Heads(queries=16, keys=16, size=width // 16),
         hidden=4 * width, vocabulary=50368, sequence=2048, style="gpt",

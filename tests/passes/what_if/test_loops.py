@@ -29,7 +29,7 @@ from tests.passes.what_if.layers import (
 
 
 def looped(tables, once, layers):
-    """A workload of 8 ranks that runs a body with 2 carried values so many times."""
+    """A workload of 8 ranks that runs a body with 2 carried values that many times."""
     outer = GraphBuilder(tables)
     operands = [outer.input(int(i)) for i in once.input_type]
     graph = outer.finish(outer.loop(Loop(once, 2, layers), operands))

@@ -23,7 +23,7 @@ TEXTS = [
 
 
 def any_graph(seed: int) -> WorkloadGraph:
-    """Gathers, scatters and kernels with any edges; every kernel has a name of its own."""
+    """Gathers, scatters and kernels with any edges; every kernel has a different name."""
     pick = random.Random(seed)
     g = Graph()
     weights, shards = [g.input(WEIGHT), g.input(WEIGHT)], [g.input(SHARD), g.input(SHARD)]

@@ -111,7 +111,7 @@ def stages():
     ids=" ".join,
 )
 def test_pipelines_still_meet_and_move_the_same(stages, passes):
-    """Messages that reductions of activations lead to are not held back: nobody waits forever."""
+    """Messages after reductions of activations are not delayed: no rank waits forever."""
     for program in stages.programs:
         graph = apply(program.graph, "kernel")
         after = transform(graph, passes)

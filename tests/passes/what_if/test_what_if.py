@@ -188,7 +188,7 @@ def test_nothing_is_gained_where_the_network_is_always_busy():
 
 
 def test_the_gain_vanishes_as_the_network_gets_slower():
-    """At most the compute is hidden, which is nothing beside the gathers of a slow network."""
+    """At most the compute is hidden, which is little compared to the gathers of a slow network."""
     workload = sharded_layers(6)
     gains = []
     for factor in (1.0, 1e-1, 1e-2, 1e-3):

@@ -1,4 +1,4 @@
-"""Composites, custom calls and ops that nobody knows."""
+"""Composites, custom calls and unknown ops."""
 
 from __future__ import annotations
 

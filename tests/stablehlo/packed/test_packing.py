@@ -1,4 +1,4 @@
-"""Records come back from bytes as they were; bytes that nobody packed are refused."""
+"""Records come back from bytes unchanged; bytes that are not packed records are refused."""
 
 from dataclasses import replace
 
@@ -54,7 +54,7 @@ def plain(value):
 
 
 def listing(module):
-    """All that a module says, to be compared."""
+    """The whole contents of a module, to be compared."""
 
     def of(block):
         return block.args, [op_of(op) for op in block.ops], block.yields

@@ -133,7 +133,7 @@ def test_the_order_is_the_recorded_one(tmp_path):
 
 
 def test_a_communication_without_a_wait_overlaps(tmp_path):
-    """A gradient's all-reduce runs beside what is issued after it: 10 + max(100, 10 + 1) = 110."""
+    """A gradient's all-reduce overlaps what is issued after it: 10 + max(100, 10 + 1) = 110."""
     text = module(
         [
             op("%0", "mm", ["%x", "%w"], 0),

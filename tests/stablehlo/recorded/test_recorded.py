@@ -77,7 +77,7 @@ def test_a_composite_is_one_node_with_the_work_inside():
 def test_streams_and_waits_are_order_edges():
     assert waits(walked()) == {
         0: set(),
-        1: {(0, EdgeKind.ORDER)},  # on a stream of its own, waits for what it is given
+        1: {(0, EdgeKind.ORDER)},  # on a separate stream, waits for its inputs
         2: set(),
         3: {(0, EdgeKind.STREAM)},
         4: {(3, EdgeKind.STREAM), (1, EdgeKind.ORDER)},

@@ -1,4 +1,4 @@
-"""One-op modules, what XLA's cost analysis says of them, and what Flint's rules say."""
+"""One-op modules, with the results of XLA's cost analysis and of Flint's rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records that no parser made: what the verifier says of each op's operands and results."""
+"""Records that no parser made: the verifier's messages about each op's operands and results."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""No wrong capture agrees: it is caught, or the report says what it was not told."""
+"""No wrong capture agrees: it is caught, or the report names the missing facts."""
 
 from __future__ import annotations
 

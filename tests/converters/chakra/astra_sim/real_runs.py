@@ -1,4 +1,4 @@
-"""Every family of trace sets of the tests through a real ASTRA-sim, beside the embedded engine.
+"""Every family of trace sets of the tests through a real ASTRA-sim and the embedded engine.
 
     FLINT_ASTRA_SIM=... python -m tests.converters.chakra.astra_sim.real_runs
 

@@ -1,4 +1,4 @@
-"""What the checker says of a random set of traces, beside what every order of events shows.
+"""The checker's verdict on a random set of traces, against the outcome of every order of events.
 
 verdict(7)        # Verdict(accepted=False, wrong=("hangs",), rules=("cross-rank-cycle",), ...)
 """
@@ -18,7 +18,7 @@ from tests.converters.chakra.check.traces import in_memory
 
 
 class Verdict(NamedTuple):
-    """The checker's word, and the truth.
+    """The checker's verdict, and the truth.
 
     Attributes:
         accepted: whether the checker finds no error.
@@ -36,12 +36,12 @@ class Verdict(NamedTuple):
 
     @property
     def agrees(self) -> bool:
-        """The checker refuses just what can go wrong."""
+        """The checker refuses exactly the sets that can go wrong."""
         return self.accepted != bool(self.wrong)
 
     @property
     def careful(self) -> bool:
-        """The checker refuses what cannot go wrong, where it says that it does.
+        """The checker refuses a set that cannot go wrong, in the documented cases.
 
         One rank alone does not order it, or COLLs of several ranks might hold their slots against
         each other, which `unordered_holds` refuses without proof.

@@ -154,7 +154,7 @@ def test_a_name_without_a_rank_is_taken_as_rank_0_and_reported(tmp_path):
 
 
 def with_groups(folder, table, name="comm_group.json", first="1", second="2"):
-    """The step's collectives, of process groups that a table beside the trace lists."""
+    """The step's collectives, with process groups listed in a table next to the trace."""
     (folder / name).write_text(json.dumps(table))
     return written(
         folder / "run.2.et",
@@ -171,7 +171,7 @@ TABLE = {"0": [0, 1, 2, 3], "1": [2, 3], "2": [0, 2]}
 def test_groups_are_those_of_the_table_next_to_the_trace(name, tmp_path):
     path = with_groups(tmp_path, TABLE, name)
     assert [facts.group for facts in observe_chakra_ops(path).facts] == [(2, 3), (0, 2)]
-    for given in (path, tmp_path):  # the table in a folder is no trace
+    for given in (path, tmp_path):  # the table in a folder is not a trace
         report = validate(workload(), [given])
         assert report.ok, report.differences
         assert "among which ranks" not in report.verdict

@@ -108,7 +108,7 @@ def test_an_order_that_there_is_not(tmp_path):
 
 
 def test_an_iteration_is_held_back_in_each_chain(tmp_path):
-    """Two gathers and a product of each per iteration, three iterations, none beside another.
+    """Two gathers and a product of each per iteration, three iterations, without overlap.
 
     Nodes of iteration i: gathers 4i + 1 and 4i + 2 and their products.  Both of the next iteration
     wait for both products of the one before, which are what ends it.
@@ -185,7 +185,7 @@ def test_each_communicator_of_a_rank_is_in_order_and_all_ranks_finish(graph):
 
 
 def test_a_folder_is_simulated_in_the_order_of_its_traces(tmp_path):
-    """Compiled programs have one order unless the folder, or the command, says another one."""
+    """Compiled programs have one order unless the folder, or the command, states another one."""
     (tmp_path / "step.mlir").write_text(PLAIN)
     found = {}
     for order in CommunicationOrder:

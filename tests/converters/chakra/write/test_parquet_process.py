@@ -1,4 +1,4 @@
-"""nodes.parquet by a process beside the command, and by the command itself."""
+"""nodes.parquet written by a separate process, and by the command itself."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Two workloads beside each other: what is counted, and what is said of it.
+"""Comparisons of two workloads: what is counted, and how it is described.
 
 The numbers are worked out by hand from the modules in this file.
 """

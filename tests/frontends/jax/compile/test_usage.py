@@ -1,4 +1,4 @@
-"""What the command line says when level, target and options do not fit each other."""
+"""The command line's messages when level, target and options do not fit each other."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ PRIMITIVES = {
 @pytest.mark.parametrize("name", PRIMITIVES)
 @given(NUMBERS, NUMBERS)
 def test_numpy_does_what_the_primitive_does(name, first, second):
-    second = [item or 1 for item in second]  # what a division by 0 gives is nobody's to rely on
+    second = [item or 1 for item in second]  # the result of a division by 0 is undefined
     left, right = np.array(first), np.array(second)
     expected = PRIMITIVES[name](jnp.array(first), jnp.array(second))
     assert np.array_equal(value_of(name, {}, [left, right]), expected)

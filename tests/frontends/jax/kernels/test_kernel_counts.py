@@ -1,6 +1,6 @@
 """What Pallas kernels compute, counted from their code, against counts by hand.
 
-Longer than 300 lines because each kernel stands beside the derivation of its count.
+Longer than 300 lines because each kernel is next to the derivation of its count.
 """
 
 from __future__ import annotations

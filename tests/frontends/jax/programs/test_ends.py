@@ -1,4 +1,4 @@
-"""Programs without a step, and what programs do beside it: checkpoints, reads of values."""
+"""Programs without a step, and what programs do besides it: checkpoints, reads of values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps whose model is compiled: Inductor's kernels beside real runs and counts by hand."""
+"""Steps whose model is compiled: Inductor's kernels against real runs and counts by hand."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """One call per case of every lowering: a function and the tensors that it is given.
 
-The idea: a case says nothing about results; those are eager PyTorch's, or another compiler's.
+The idea: a case does not contain results; those are eager PyTorch's, or another compiler's.
 
     function, tensors = CASES["mm bf16"]
 """

@@ -23,7 +23,7 @@ LIMITS = Limits(seconds=1200, memory=2**35)
 def said(tmp_path, monkeypatch):
     """What a program says about itself, as rank 5 of 16 with 4 on a host.
 
-    The tests' process may have used jax, which is no matter of these programs.
+    The tests' process may have used jax, which does not concern these programs.
     """
     monkeypatch.setattr(registry, "PROGRAMS", {"torch": registry.PROGRAMS["torch"]})
 

@@ -1,4 +1,4 @@
-"""Communication of tensors on the CPU, which gloo does beside the GPUs' own."""
+"""Communication of tensors on the CPU, by gloo, in addition to the GPUs' communication."""
 
 from __future__ import annotations
 

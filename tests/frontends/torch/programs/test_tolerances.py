@@ -1,4 +1,4 @@
-"""Trainings that end by a tolerance, beside their real runs on gloo processes."""
+"""Trainings that end by a tolerance, against their real runs on gloo processes."""
 
 from __future__ import annotations
 
