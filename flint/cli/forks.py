@@ -132,7 +132,7 @@ def _reap(running: dict[int, int], answers: int) -> None:
 
 
 def _answer(answers: int, document: dict[str, Any]) -> None:
-    # Perhaps nobody reads any more: then the input ends next.
+    # Perhaps there is no reader any more: then the input ends next.
     with contextlib.suppress(BrokenPipeError):
         os.write(answers, json.dumps(document).encode() + b"\n")
 

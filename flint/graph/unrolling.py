@@ -8,7 +8,7 @@ resolved on the template.  Blocks are put together from the inside out with nump
 loop, not per instance.
 
     unrolled = unroll(graph, lookahead="own")
-    unrolled.deps[unrolled.ptr[i] : unrolled.ptr[i + 1]]    # whom instance i waits for
+    unrolled.deps[unrolled.ptr[i] : unrolled.ptr[i + 1]]    # what instance i waits for
 """
 
 from __future__ import annotations

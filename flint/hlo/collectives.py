@@ -78,7 +78,7 @@ def point_to_point(instruction: Any, _context: Context) -> dict[str, Any]:
     return decoded
 
 
-#: Where XLA's pipelining passes write who sends to whom, as ``{{0,1},{1,2}}``.
+#: Where XLA's pipelining passes write senders and receivers, as ``{{0,1},{1,2}}``.
 _PAIRS_ATTRIBUTE = "_xla_send_recv_source_target_pairs"
 _PAIR = re.compile(r"\{\s*(\d{1,9})\s*,\s*(\d{1,9})\s*\}")
 

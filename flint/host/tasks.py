@@ -75,7 +75,7 @@ class Forks:
 def run_all(
     work: Work, tasks: Sequence[int], folder: Path, limits: Limits, jobs: int | None = None
 ) -> dict[int, Path]:
-    """Run ``work(task, folder of its own)`` for every task, each in a child.
+    """Run ``work(task, folder)`` for every task, each in a child with a separate folder.
 
     Args:
         work: called in the child; must leave its result in the folder.

@@ -114,7 +114,7 @@ def _content(step: str) -> tuple[str, tuple[str, str]]:
 
 
 def _variant(text: str) -> tuple[str, ...]:
-    """``hoist:by=1+scale:factor=2`` as its passes; ``none`` is no pass."""
+    """``hoist:by=1+scale:factor=2`` as its passes; ``none`` is not a pass."""
     passes = () if text == NO_PASS else tuple(part.strip() for part in _JOINS.split(text))
     parse_passes(passes)
     return passes

@@ -1,4 +1,4 @@
-"""Reading a saved program, in a process of its own unless the user vouches for the file.
+"""Reading a saved program, in a separate process unless the user vouches for the file.
 
 The idea: the parsers of MLIR and XLA are made for the output of compilers; on another file they may
 abort, overflow their stack, or take all memory or time.  In their own process (``child.py``) that

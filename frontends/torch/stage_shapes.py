@@ -90,7 +90,7 @@ class Peers:
         key = f"broadcast {self._broadcasts[group]} of {int(root)} in {group}"
         if root == self.rank:
             self._told(key, held)
-        elif root not in (*self._askers, *self._silent):  # of whom the first wait for this rank
+        elif root not in (*self._askers, *self._silent):  # the first of which wait for this rank
             try:
                 self._learn_from(root, key, again=True)
             except FlintError:

@@ -29,7 +29,7 @@ _PER_MESSAGE: Final = 10e-6
 #: Bytes per node, and of the simulator itself.
 _BYTES_PER_NODE: Final = 1_320
 _BYTES: Final = 10_000_000
-#: From these figures on, the user is told in advance.
+#: From these figures on, the user is warned in advance.
 LONG: Final = 300.0
 LARGE: Final = 8 * 2**30
 

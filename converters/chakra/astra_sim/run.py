@@ -230,7 +230,7 @@ def _failure(status: int | None, lost: np.ndarray, text: bytes, time_limit: floa
 
 
 def _waiting(text: bytes) -> str:
-    """Where the first lost rank waits, if the simulator says so."""
+    """Where the first lost rank waits, if the simulator reports it."""
     found = _WAITS.search(text)
     if found is None:
         return ""

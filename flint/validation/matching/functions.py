@@ -73,7 +73,7 @@ _MAKES = _table(
 )
 #: XLA computes these in only one of two layers that share the value: positions, for example.
 _SHARED = frozenset({"sine", "cosine", "log", "log_plus_one"})
-#: Functions that so many other ops use that their place is no evidence.
+#: Functions that so many other ops use that their position is not evidence.
 _ANYWHERE = frozenset({"multiply"})
 _COMPARED: frozenset[str] = frozenset().union(*_BECOMES.values()) - _ANYWHERE - {"clamp"}
 #: Prefixes of ops that may contain any function.

@@ -92,7 +92,7 @@ def _adam(
 def _decayed(
     param: Any, given: Any, dtype: str, weight_decay: float, maximize: bool, grad_scale: Any
 ) -> tuple[Value, Value, Value]:
-    """A parameter, its gradient as it is, and the gradient of what is minimised with its decay."""
+    """A parameter, its unchanged gradient, and the gradient of the objective with its decay."""
     spec = param.spec
     p = value_at(param, spec.shape, dtype)
     raw = _gradient(given, spec, dtype, grad_scale)

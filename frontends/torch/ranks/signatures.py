@@ -90,7 +90,7 @@ def _place(group: Group, rank: int, shape: tuple[int, ...]) -> Any:
     if rank not in group.ranks:
         return (places - own[:, None]).tolist()
     # Members along whole axes look the same from each of them, and so do the equal parts that tile
-    # an axis; anything else is kept as it is.
+    # an axis; anything else is kept unchanged.
     varying = tuple(np.flatnonzero((places != places[:, :1]).any(1)).tolist())
     if len(group.ranks) == int(np.prod([shape[axis] for axis in varying], initial=1)):
         return varying, "whole"

@@ -20,7 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from flint.frontends.torch.patching import around
 
-#: Values of these types are their own key, beside their type: 1 and 1.0 are equal.
+#: Values of these types are their own key, together with their type: 1 and 1.0 are equal.
 _PLAIN = frozenset(
     (int, float, bool, str, complex, type(None), torch.dtype, torch.device, torch.layout,
      torch.memory_format)

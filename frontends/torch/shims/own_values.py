@@ -252,7 +252,7 @@ def _turned(over: _Function, first: Any, second: Any) -> Any:
     return over(second, first)
 
 
-#: Each half is known as it is by itself.
+#: Each half is followed separately.
 _DIVMOD = {
     "__divmod__": lambda self, other: (self // other, self % other),
     "__rdivmod__": lambda self, other: (other // self, other % self),
