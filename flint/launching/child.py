@@ -44,6 +44,8 @@ from flint.launching.waiting import watch
 
 #: Extra seconds that the parent waits, so that the child can report where the program is.
 _LONGER = 30.0
+#: Bytes of a program's output that are searched for its last line.
+_MOST_PRINTED = 200
 #: The number of assumed values that are named if a program ends or exceeds its time.
 _MOST_TOLD = 2
 
@@ -104,10 +106,9 @@ def _be_program(request: ProgramRequest, own: Own, template: Template | None) ->
         try:
             run(request.program)
         except SystemExit as stopped:
-            if stopped.code not in (None, 0):
-                where = user_frame(stopped)
-                at = f" at {where}" if where else ""
-                ended = f"left{at} ({one_line(stopped)})"
+            where = user_frame(stopped)
+            at = f" at {where}" if where else ""
+            ended = f"left{at}" + (f" ({one_line(stopped)})" if stopped.code else "")
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # some libraries' errors are not Exceptions
@@ -160,8 +161,19 @@ def _report_end(
     why = f". This may have ended it: {'; '.join(last)}" if last else ""
     raise FlintError(
         f"{name} {ended} before its step ran {counted(wanted.number, 'time')}: {listed}; make it "
-        f"run longer with its own arguments{chosen}{why}"
+        f"run longer with its own arguments{chosen}{why}{_last_line(folder)}"
     )
+
+
+def _last_line(folder: Path) -> str:
+    """The last line that the program printed, which often says why it ended."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with (folder / "stderr").open("rb") as words:
+        words.seek(max(words.seek(0, os.SEEK_END) - _MOST_PRINTED, 0))
+        lines = words.read().decode(errors="replace").split("\n")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return f". The last line that it printed: {last}" if last else ""
 
 
 def _told(begun: Mapping[str, Hooks], often: bool = False) -> list[str]:

@@ -34,6 +34,7 @@ class Program:
         arguments: the program's own arguments.
         environment: variables that its launcher sets, except those of ranks.
         per_node: processes on each host, if its launcher sets it.
+        default_per_node: processes on each host that its launcher starts by default.
         nodes: number of hosts, if its launcher sets it.
         local_rank_option: its launcher puts this option, ``=`` and the process's number on its host
             before its arguments; empty if it does not.
@@ -44,6 +45,7 @@ class Program:
     arguments: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     per_node: int | None = None
+    default_per_node: int | None = None
     nodes: int | None = None
     local_rank_option: str = ""
 
@@ -152,9 +154,10 @@ def cluster_of(
         UsageError: they contradict each other, or do not give the number of ranks.
     """
     if world is None:
-        if program.per_node is None:
+        each = program.per_node or program.default_per_node
+        if each is None:
             raise UsageError("the number of devices is unknown: give --world")
-        world = program.per_node * (program.nodes or hosts or 1)
+        world = each * (program.nodes or hosts or 1)
     if hosts is not None:
         if world % hosts or per_node not in (None, world // hosts):
             raise UsageError(f"--hosts {hosts} does not fit {world:,} ranks{_each(per_node)}")

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
 from flint.capturing.user_frames import running_line, short_path
 from flint.host.tasks import tell
@@ -48,10 +49,11 @@ def watch(name: str, time_limit: float, over: Callable[[FrameType | None], None]
 def _look(name: str, time_limit: float, over: Callable[[FrameType | None], None]) -> None:
     progress, began = Progress(_QUIET), time.monotonic()
     said: set[tuple[str, int]] = set()
-    while (found := processor_time(os.getpid())) is not None:
+    while (found := time_of_started(os.getpid())) is not None:
         seconds, busy = found
+        seconds += time.process_time() - time.thread_time()  # without this thread's own
         now = time.monotonic()
-        if progress.stopped(now, seconds - time.thread_time(), busy):
+        if progress.stopped(now, seconds, busy):
             frame = sys._current_frames().get(threading.main_thread().ident or 0)
             if now - began > time_limit:
                 over(frame)
@@ -94,8 +96,8 @@ class Progress:
         return now - self._since >= self.quiet
 
 
-def processor_time(process: int) -> tuple[float, bool] | None:
-    """Processor seconds of a process and its children, and whether one of them is busy.
+def time_of_started(process: int) -> tuple[float, bool] | None:
+    """Processor seconds of all that a process has started, and whether it or one of them is busy.
 
     None if the system has no /proc.
     """
@@ -104,19 +106,36 @@ def processor_time(process: int) -> tuple[float, bool] | None:
         return None
     family = {process}
     for number in sorted(every):  # most processes have a greater number than their parent
-        if every[number][0] in family:
+        if every[number].parent in family:
             family.add(number)
     own = [every[number] for number in family]
-    return sum(seconds for _, seconds, _ in own), any(busy for _, _, busy in own)
+    seconds = sum(item.seconds + item.ended for item in own) - every[process].seconds
+    return seconds, any(item.busy for item in own)
 
 
-def _processes() -> Iterable[tuple[int, tuple[int, float, bool]]]:
-    """Process -> its parent, its processor time in seconds, whether it is busy; see proc(5)."""
+class _Process(NamedTuple):
+    """A process, as in proc(5).
+
+    Attributes:
+        parent: the process that started it.
+        seconds: its processor time.
+        ended: the processor time of its children that have ended.
+        busy: it runs, or reads a disk.
+    """
+
+    parent: int
+    seconds: float
+    ended: float
+    busy: bool
+
+
+def _processes() -> Iterable[tuple[int, _Process]]:
+    """Every process and its number."""
     ticks = os.sysconf("SC_CLK_TCK")
     for path in _PROCESSES.glob("[0-9]*/stat"):
         try:
             words = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         except OSError:  # it has ended
             continue
-        seconds = sum(map(int, words[11:15])) / ticks  # with its children that have ended
-        yield int(path.parent.name), (int(words[1]), seconds, words[0] in _BUSY)
+        own, ended = (sum(map(int, words[at : at + 2])) / ticks for at in (11, 13))
+        yield int(path.parent.name), _Process(int(words[1]), own, ended, words[0] in _BUSY)

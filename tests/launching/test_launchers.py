@@ -61,6 +61,17 @@ def test_the_launcher_says_how_many_ranks_there_are_unless_the_user_does():
     assert (larger.world, larger.per_node, larger.hosts) == (512, 16, 32)
 
 
+@pytest.mark.parametrize("launcher", ["torchrun", "python -m torch.distributed.launch"])
+def test_a_launcher_that_names_no_number_leaves_hosts_as_they_usually_are(launcher):
+    """By itself it starts one process, which few mean who ask for more ranks."""
+    program = parse([*launcher.split(), "train.py"])
+    own = {"world": None, "per_node": None, "hosts": None, "device": None, "slices": 1}
+    assert cluster_of(program, **own).world == 1
+    assert cluster_of(program, **own | {"world": 64}).per_node == 8
+    one = parse([*launcher.split(), "--nproc-per-node=1", "train.py"])
+    assert cluster_of(one, **own | {"world": 64}).per_node == 1
+
+
 @pytest.mark.parametrize(
     "given",
     [{}, {"world": 12, "hosts": 5}, {"world": 12, "per_node": 8}, {"world": 8, "slices": 3},

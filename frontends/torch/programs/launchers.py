@@ -11,12 +11,15 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
 from flint.errors import UsageError
 from flint.launching.program import Program
+
+#: Where torchrun's parser finds ``--nproc-per-node`` if the command line has none.
+_PER_NODE = "PET_NPROC_PER_NODE"
 
 
 def torchrun(words: Sequence[str]) -> Program:
@@ -31,7 +34,8 @@ def torch_launch(words: Sequence[str]) -> Program:
 
 def _torch_launcher(module: str, name: str, words: Sequence[str]) -> Program:
     launcher = _package(module, name, "the extra torch")
-    found = _parsed(name, lambda: launcher.parse_args(list(words)))
+    with _unset_is(_PER_NODE, "unset"):
+        found = _parsed(name, lambda: launcher.parse_args(list(words)))
     if found.no_python:
         raise UsageError(f"{name} --no-python starts no Python program: name its program")
     return Program(
@@ -39,9 +43,22 @@ def _torch_launcher(module: str, name: str, words: Sequence[str]) -> Program:
         is_module=found.module,
         arguments=tuple(found.training_script_args),
         per_node=_number(found.nproc_per_node),
+        default_per_node=1 if found.nproc_per_node == "unset" else None,
         nodes=_number(str(found.nnodes).partition(":")[0]),
         local_rank_option="" if getattr(found, "use_env", True) else "--local-rank",
     )
+
+
+@contextlib.contextmanager
+def _unset_is(variable: str, text: str) -> Iterator[None]:
+    """Within it, a variable of the environment that is not set is that text."""
+    is_set = variable in os.environ
+    os.environ.setdefault(variable, text)
+    try:
+        yield
+    finally:
+        if not is_set:
+            del os.environ[variable]
 
 
 def accelerate(words: Sequence[str]) -> Program:

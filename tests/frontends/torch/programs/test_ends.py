@@ -120,6 +120,10 @@ def refusal(request_of, tmp_path):
 ENDS = [
     ("train(1)", r"train.py ended before its step ran 2 times: .*optimizer at train.py:8 \(0 t"),
     ("train(2)", r"optimizer at train.py:8 \(1 time\).*--step optimizer:1$"),
+    (
+        "import os\nos.write(1, b'no GPUs found, exiting')\nraise SystemExit",
+        r"left at train.py:11 before .*The last line that it printed: no GPUs found, exiting$",
+    ),
     ("torch.ones(2).cuda() + 1", "train.py ended before .*: no step was seen"),
     ("train(1)\nraise SystemExit('no config')", r"left at train.py:10 \(no config\) before"),
     ("import os\ntrain(1)\nos._exit(2)", "^train.py left at train.py:11 "),
@@ -146,7 +150,7 @@ ENDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "said"), quick_rows(ENDS, ENDS[0], ENDS[5]))
+@pytest.mark.parametrize(("text", "said"), quick_rows(ENDS, ENDS[0], ENDS[6]))
 def test_a_program_without_a_step_is_one_line_with_its_own(refusal, text, said):
     assert re.search(said, refusal(TRAIN + text))
 
