@@ -40,6 +40,7 @@ class Capture:
         rank: returns the rank of this process, if the program begins the group.
         strict_values: reading an unknown integer is an error, not 1.
         guessed: the error of the first integer read as 1, since the step may have begun.
+        indices: tensors that pick a place along a dim, while they do.
         unknown: the values that are given for other unknown ones.
         numbers: tensor -> its version, and the float that was read from it.
         watch: called with operands that are not plain tensors.
@@ -69,6 +70,7 @@ class Capture:
     rank: Callable[[], int] = int
     strict_values: bool = True
     guessed: str = ""
+    indices: tuple[Any, ...] = ()
     unknown: Unknown = field(default_factory=Unknown)
     numbers: Any = field(default_factory=ByTensor)
     watch: Callable[[Any], None] | None = None

@@ -82,10 +82,11 @@ class _Described:
     current: int = 0
 
 
-def describe(accelerator: str | None, devices: int) -> None:
-    """Say which device programs see, and how many of them a host has."""
+def describe(accelerator: str | None, devices: int) -> Properties:
+    """Say which device programs see, and how many of them a host has: what they are answered."""
     _Described.properties = properties_of(accelerator or _USUAL)
     _Described.devices = devices
+    return _Described.properties
 
 
 class DeviceModule:

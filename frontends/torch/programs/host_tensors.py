@@ -27,8 +27,9 @@ from flint.frontends.torch.recording.known_values import known_value
 from flint.frontends.torch.recording.schemas import rule_of, tensors_in, written_tensors
 from flint.frontends.torch.shims.parameters import swap
 
-#: Tensors with more elements than this are not made on the host.
-_MOST = 1 << 24
+#: Tensors with more elements than this are not made on the host; those of integers may have more
+#: bytes, because programs read files of tokens into them.
+_MOST, _MOST_BYTES = 1 << 24, 1 << 28
 
 #: Storages of the host that the device has written: address -> what keeps it.
 _unknown: dict[int, Any] = {}
@@ -112,7 +113,12 @@ def _made_on_host(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> boo
     if op._opname not in _SIZED:
         return True
     size = next((item for item in args if isinstance(item, list | tuple)), None)
-    return size is None or math.prod(size) <= _MOST
+    if size is None:
+        return True
+    kind = kwargs.get("dtype") or torch.get_default_dtype()
+    if kind.is_floating_point or kind.is_complex:
+        return math.prod(size) <= _MOST
+    return math.prod(size) * kind.itemsize <= _MOST_BYTES
 
 
 def _note_written(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:

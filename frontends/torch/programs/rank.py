@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from flint.errors import FlintError
 from flint.frontends.torch.capturing import compiled_for, leave
-from flint.frontends.torch.cluster import device, device_module, device_words
+from flint.frontends.torch.cluster import device, device_module, device_words, nvidia_smi
 from flint.frontends.torch.context import Capture
 from flint.frontends.torch.patching import around
 from flint.frontends.torch.programs import (
@@ -120,7 +120,11 @@ class ProgramRank:
         """Act as the rank from now on."""
         cluster = self.request.cluster
         seen = compiled_for(self.request.target) or cluster.device
-        device_module.describe(seen, cluster.per_node)
+        gpu = device_module.describe(seen, cluster.per_node)
+        nvidia_smi.provide(
+            self._own.folder / "bin", gpu.name, gpu.total_memory, (gpu.major, gpu.minor),
+            cluster.per_node,
+        )  # fmt: skip
         prepare(self._known)
         device_words.apply()
         host_tensors.apply()

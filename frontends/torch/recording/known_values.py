@@ -81,8 +81,9 @@ def follow(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None:
     """Run an op on known values if all inputs are known; forget overwritten values."""
     written = list(_written(op, args, kwargs))
     known = _all_known(values, args, kwargs) if op.namespace == "aten" else []
-    nondeterministic = torch.Tag.nondeterministic_seeded in op.tags
-    if not known or nondeterministic or not all(_own_elements(values, item) for item in written):
+    is_known = bool(known) and torch.Tag.nondeterministic_seeded not in op.tags
+    is_known = is_known and any(item.numel() <= MOST for item in tensors_in(result))
+    if not is_known or not all(_own_elements(values, item) for item in written):
         for tensor in written:
             forget(values, tensor)
         return

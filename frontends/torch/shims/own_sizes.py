@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from flint.frontends.torch.context import capture
 from flint.frontends.torch.modes import function_mode
 from flint.frontends.torch.shims.over_ranks import world
 from flint.frontends.torch.shims.own_values import OwnRank, everywhere, note_values
 
-_INDEXED = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
 _NARROWED = (torch.narrow, torch.Tensor.narrow)
 _MADE = (
     torch.arange, torch.empty, torch.full, torch.ones, torch.rand, torch.randint, torch.randn,
@@ -37,18 +37,38 @@ _SIZE = "is the size of a tensor"
 
 
 def seeing() -> AbstractContextManager[Any]:
-    """A mode that sees sizes that follow from the rank."""
-    return function_mode(_see)
+    """A mode that sees sizes that follow from the rank, and tensors that pick a place."""
+    # As they are called now: a shim has replaced one of them.
+    indexed = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
+
+    def see(func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if func in indexed:
+            _indexed(args, kwargs)
+            return _picked(func, args, kwargs)
+        rule = _RULES.get(func)
+        if rule is not None:
+            rule(args, kwargs)
+        result = func(*args, **kwargs)
+        if func in _PARTED and len({item.shape for item in result}) > 1:
+            return _Parts(result)
+        return result
+
+    return function_mode(see)
 
 
-def _see(func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    rule = _RULES.get(func)
-    if rule is not None:
-        rule(args, kwargs)
-    result = func(*args, **kwargs)
-    if func in _PARTED and len({item.shape for item in result}) > 1:
-        return _Parts(result)
-    return result
+def _picked(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What an index picks; PyTorch reads a tensor without dims in it as it reads a count."""
+    index = args[1]
+    parts = index if isinstance(index, tuple) else (index,)
+    found = tuple(item for item in parts if isinstance(item, torch.Tensor) and item.dim() == 0)
+    if not found:
+        return func(*args, **kwargs)
+    known = capture()
+    before, known.indices = known.indices, found
+    try:
+        return func(*args, **kwargs)
+    finally:
+        known.indices = before
 
 
 class _Parts(tuple[torch.Tensor, ...]):
@@ -121,7 +141,6 @@ def _own(items: Iterable[Any]) -> bool:
 
 
 _RULES = {
-    **dict.fromkeys(_INDEXED, _indexed),
     **dict.fromkeys(_NARROWED, _narrowed),
     **dict.fromkeys(_MADE, _made),
     **dict.fromkeys((torch.full, torch.Tensor.new_full), _full),

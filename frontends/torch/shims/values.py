@@ -3,9 +3,10 @@
 Fake tensors have no values.  A read follows a policy, and each use is reported: False for a bool or
 a flag in uint8 (a loop that waits for something ends, nothing was infinite), 1.0 for a float (a
 loss or norm, an optimizer's first step); a whole program that ends because of these gets others
-(``flint.launching.unknown``).  An integer is a count or an index on which shapes may depend: it
-must be known, or follow from a router's counts (``flint.graph.routing``), or it is an error that
-names the line; in a whole program it is 1 as long as its step is not recorded.
+(``flint.launching.unknown``).  An integer that picks one row (``x[index]``) is 0.  Any other integer
+is a count on which shapes may depend: it must be known, or follow from a router's counts
+(``flint.graph.routing``), or it is an error that names the line; in a whole program it is 1 as long
+as its step is not recorded.
 """
 
 from __future__ import annotations
@@ -79,6 +80,9 @@ def _read(_: Any, op: Any, tensor: Any) -> bool | int | float | complex:
         return complex(1.0)
     if tensor.dtype == torch.uint8:  # what flags were before there was bool
         capture().assume(f"a flag (uint8) is read{at}: assumed to be 0{ADVICE}")
+        return 0
+    if any(tensor is item for item in capture().indices):
+        capture().assume(f"a tensor picks a place along a dim{at}: assumed to be the first")
         return 0
     refusal = (
         f"an integer tensor's value is read{at} ({op}): a captured step has no values, and shapes "

@@ -60,3 +60,34 @@ def test_sequences_of_unknown_lengths_count_with_their_padding(said):
         [said] = [text for text in capture().assumed if "packed" in text]
         say(list(rows.data.shape), said.endswith("is assumed to be 7"))
     """) == [[28, 2], True]
+
+
+def test_a_tensor_that_picks_a_row_is_no_count(said):
+    """Which row it is changes no shape; the host waits for it, as PyTorch does."""
+    assert said("""
+        from flint.frontends.torch.context import capture
+        capture().strict_values = True
+        x = torch.ones(4, 6, device="cuda")
+        column = x[:, x.sum(0).argmax()]
+        x[x.sum(1).argmin()] = 0
+        [text] = {text.partition(" at ")[0] for text in capture().assumed}
+        say(list(column.shape), text, sum(capture().assumed.values()))
+    """) == [[4], "a tensor picks a place along a dim", 2]
+
+
+def test_what_is_known_of_few_numbers_is_not_computed_for_many(said):
+    """Differences of 64 Ki positions are 32 GiB."""
+    assert said("""
+        many = torch.arange(1 << 16, device="cuda")[:, None] - torch.arange(1 << 16, device="cuda")
+        say(list(many.shape))
+    """) == [[1 << 16, 1 << 16]]
+
+
+def test_a_file_of_tokens_is_read_into_a_tensor_of_its_size(said, tmp_path):
+    """25 million tokens of 16 bits: more elements than floats may have on the host."""
+    (tmp_path / "tokens.bin").write_bytes(bytes(50_000_000))
+    assert said(f"""
+        tokens = torch.empty(25_000_000, dtype=torch.uint16, pin_memory=True)
+        with open("{tmp_path}/tokens.bin", "rb", buffering=0) as file:
+            say(file.readinto(tokens.numpy()), len(tokens[5:7].tolist()))
+    """) == [50_000_000, 2]
