@@ -3,7 +3,7 @@
 Fake tensors have no values.  A read follows a policy, and each use is reported: False for a bool or
 a flag in uint8 (a loop that waits for something ends, nothing was infinite), 1.0 for a float (a
 loss or norm, an optimizer's first step); a whole program that ends because of these gets others
-(``flint.launching.unknown``).  An integer that picks one row (``x[index]``) is 0.  Any other integer
+(``flint.launching.unknown``).  An integer that picks a row (``x[index]``) is 0.  Any other integer
 is a count on which shapes may depend: it must be known, or follow from a router's counts
 (``flint.graph.routing``), or it is an error that names the line; in a whole program it is 1 as long
 as its step is not recorded.
