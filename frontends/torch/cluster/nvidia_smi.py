@@ -1,9 +1,9 @@
 """``nvidia-smi`` where there is none: programs log what it prints, or ask it for memory and names.
 
 The idea: a script of that name is put at the end of the program's path.  It describes the GPUs
-that the program sees, on which nothing runs; what a query asks for beyond that is "[N/A]", as the
-real one says of what a GPU does not tell.  The script runs this file, which needs nothing but
-Python.  Each use is noted with the program's line.
+that the program sees, on which nothing runs; any other field of a query is "[N/A]", which the real
+command prints for fields that a GPU does not support.  The script runs this file, which needs only
+Python.  Each use is reported with the program's line.
 
     provide(folder, name="H100-SXM", memory=80 << 30, capability=(9, 0), count=8)
     subprocess.run(["nvidia-smi", "-L"])        # GPU 0: H100-SXM (UUID: GPU-...)
@@ -123,4 +123,5 @@ def _uuid(number: int) -> str:
 
 
 if __name__ == "__main__":
-    print(answer(*sys.argv[1:5], sys.argv[5:]))
+    name, memory, capability, count, *asked = sys.argv[1:]
+    print(answer(name, memory, capability, count, asked))
