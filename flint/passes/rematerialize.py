@@ -26,7 +26,7 @@ from flint.graph.work import Role
 from flint.mesh.ragged import pointer, row_of_entry, total_by_row
 from flint.passes.columns import gathered
 
-#: Constants up to this many bytes are part of a kernel's code; larger ones are read from memory.
+#: Arrays up to this many bytes are part of a kernel's code; larger ones are read from memory.
 IMMEDIATE_BYTES = 256
 
 #: The largest scalar index, an i64.
@@ -126,7 +126,8 @@ def accessed_bytes(graph: WorkloadGraph) -> Ints:
 def is_view(graph: WorkloadGraph) -> NDArray[np.bool_]:
     """Nodes whose result is a view of their operand's buffer, shape [nodes]."""
     moves = (graph.bytes_read > 0) | (graph.bytes_written > 0)
-    view: NDArray[np.bool_] = ~moves & (graph.bytes_aliased > 0) & (graph.role != Role.UPDATE)
+    own = (graph.role == Role.UPDATE) | (graph.role == Role.GENERATE)
+    view: NDArray[np.bool_] = ~moves & (graph.bytes_aliased > 0) & ~own
     return view
 
 
@@ -186,7 +187,7 @@ def _sources(
 ) -> dict[int, dict[int, int]]:
     """For each recomputed node, the values that its readers read instead, and how much.
 
-    A constant that is read from memory is its own source.
+    An array that is in memory is its own source.
     """
     ptr, operand = graph.operand_ptr.tolist(), graph.operand.tolist()
     producer, looks, reads = graph.producer.tolist(), through.tolist(), accessed.tolist()
@@ -202,7 +203,7 @@ def _sources(
                 if computed[node] and size == _AS_ACCESSED:
                     size = min(reads[j], int(graph.value_bytes[value]))
                 found[value] = max(size, found.get(value, _AS_ACCESSED))
-        if graph.role[node] == Role.GENERATE and not graph.bytes_written[node]:
+        if graph.role[node] == Role.GENERATE and graph.bytes_aliased[node]:
             first, last = (graph.result_ptr[node : node + 2] + graph.inputs).tolist()
             large = (v for v in range(first, last) if graph.value_bytes[v] > IMMEDIATE_BYTES)
             found |= dict.fromkeys(large, _AS_ACCESSED)

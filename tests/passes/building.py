@@ -60,8 +60,9 @@ class Graph:
             name, Role.MOVEMENT, (operand,), target, Work((), source.bytes, target.bytes)
         )
 
-    def constant(self, of: TensorType = SCALAR) -> int:
-        return self.op("constant", Role.GENERATE, (), of)
+    def constant(self, of: TensorType = SCALAR, splat: bool = False) -> int:
+        work = NO_WORK if splat else Work((), 0, 0, of.bytes)
+        return self.op("constant", Role.GENERATE, (), of, work)
 
     def reduce(self, operand: int, source: TensorType = ACTIVATION, of: TensorType = SCALAR) -> int:
         item = WorkItem(Unit.VECTOR, source.dtype, source.elements)

@@ -215,6 +215,13 @@ def test_a_constant_is_part_of_the_kernel_and_read_if_it_is_large(size: int) -> 
     assert node.work.read == of.bytes * (1 if of.bytes <= IMMEDIATE_BYTES else 2)
 
 
+def test_a_constant_of_one_value_is_part_of_the_kernel_however_large() -> None:
+    g = Graph()
+    same = g.constant(ACTIVATION, splat=True)
+    node = only(g.finish(g.elementwise(g.input(), same)))
+    assert (node.ops_merged, node.work.read) == (2, ACTIVATION.bytes)
+
+
 def test_a_broadcast_is_made_again_by_every_reader() -> None:
     g = Graph()
     scale = g.input(SCALAR)

@@ -31,6 +31,7 @@ and is marked as unknown so that the walker can warn.
     clamp, select with scalar operands     broadcasts them         scalars read
     iota, splat constant                   1-d iota or scalar,     iota: result written;
                                            then a broadcast        constant: nothing
+    constant array                         nothing                 aliased: stands in memory
     sub-byte types                         a byte per element      packed (``tensor_types``)
     custom_call                            -1                      library formulas, else a flag
 """

@@ -2,8 +2,8 @@
 
 The idea: there are few patterns of what an op reads and writes; each is one work function here. For
 every rule, ``read`` counts operands as accessed (one that is passed twice is read twice, as in
-XLA), and ``written + aliased`` covers the results' bytes, except for constants, which are in memory
-already, and the triangle that a Cholesky leaves unwritten.
+XLA), and ``written + aliased`` covers the results' bytes, except for constants of one value, which
+are in code, and the triangle that a Cholesky leaves unwritten.
 
     RULES["reverse"] = Rule(Role.MOVEMENT, boundary)
 """

@@ -6,15 +6,18 @@ counts a copy (reshape, bitcast_convert, optimization_barrier, mhlo.copy) or a t
 updates count only what they access, not the whole buffer, as in XLA.
 
 A transpose that only moves dims of size 1, or a broadcast that only adds such dims, is a view in
-row-major layout and moves nothing.  A constant is in memory: its users read it, no op writes it.
+row-major layout and moves nothing.  A constant array is in memory: its users read it, no op writes
+it.  A splat has one value, which is in its users' code.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from flint.graph.tensor_types import TensorType
-from flint.graph.work import Role, Work
+from flint.graph.work import NO_WORK, Role, Work
 from flint.stablehlo.read.records import Op
 from flint.stablehlo.rules.bytes import alias, boundary, generate, nothing, total_bytes
 from flint.stablehlo.rules.names import names
@@ -69,6 +72,12 @@ def _dynamic_update_slice(_op: Op, ins: Sequence[TensorType], outs: Sequence[Ten
     return Work((), total_bytes(ins[1:3]), update, max(0, outs[0].bytes - update))
 
 
+def _constant(op: Op, _ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
+    """The buffer that an array stands in; nothing where it has one value."""
+    value = op.attr("value", None)
+    return NO_WORK if value is not None and np.ndim(value) == 0 else alias(op, (), outs)
+
+
 def _outfeed(_op: Op, ins: Sequence[TensorType], _outs: Sequence[TensorType]) -> Work:
     return Work((), total_bytes(ins), 0)
 
@@ -86,7 +95,7 @@ RULES: dict[str, Rule] = {
         *names("after_all bitcast_convert dynamic_reshape get_tuple_element optimization_barrier"),
         *names("reshape set_dimension_size tuple"),
     ),
-    "constant": Rule(Role.GENERATE, nothing),
+    "constant": Rule(Role.GENERATE, _constant, types_only=False),
     "create_token": Rule(Role.GENERATE, nothing),
     "dynamic_iota": Rule(Role.GENERATE, generate),
     "get_dimension_size": Rule(Role.GENERATE, generate),
