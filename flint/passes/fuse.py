@@ -1,10 +1,11 @@
 """Granularity ``kernel``: what a compiler would make one kernel, by stated rules.
 
 1. **Transparent ops** (constants, iotas, broadcasts) are recomputed in every kernel that reads them
-   (``flint.passes.rematerialize``).
+   (``flint.passes.rematerialize``), and so is simple arithmetic on fewer bytes than its result has
+   (``flint.passes.made_of_less``).
 2. **Producers**: an elementwise or data-movement op joins the kernel of its consumers when all its
    consumers, by data and by order edges, are in that one kernel and its value is no graph output.
-   Nothing is computed twice.
+   Nothing else is computed twice.
 3. **Reductions are roots**: they absorb producers but do not join their consumers' kernels.
 4. **Contractions** absorb the ops that load their operands: type conversions and movement of one
    tensor (transpose, slice; further operands are scalars such as offsets), no arithmetic.
@@ -42,6 +43,7 @@ from flint.mesh.ragged import row_of_entry, total_by_row
 from flint.passes.columns import distinct, with_bodies
 from flint.passes.contract import Columns, contract, issue_rank, surviving
 from flint.passes.inline import inlined
+from flint.passes.made_of_less import made_of_less
 from flint.passes.multi_output import join_outputs
 from flint.passes.rematerialize import (
     FUSIBLE,
@@ -67,7 +69,7 @@ def fuse_kernels(graph: WorkloadGraph) -> WorkloadGraph:
     graph = with_bodies(graph, lambda body, _: fuse_kernels(body))
     if not np.isin(graph.role, FUSIBLE).any():  # nothing to join: kernels as they were measured
         return graph
-    seen = look_through(graph)
+    seen = look_through(graph, made_of_less(graph))
     found = _assign(seen, loads(seen.graph).tolist(), lambda product, members: True)
     return _fused(seen, found)[0]
 

@@ -5,8 +5,10 @@ and which keep R bytes each for the backward pass:
 
 - A scan puts what it keeps into stacks.  An update of a stack reads and writes R; the slice of
   it that the backward pass takes is another kernel's operand (R less) or a kernel of its own.
-- Gradients too: an update reads bf16 (P/2) and writes f32 (P).  The norm and AdamW then read f32
-  (P) where without a scan they read what the products have written, in bf16 or converted before.
+- Gradients too: an update reads bf16 (P/2) and writes f32 (P).  Without a scan all that reads a
+  gradient reads what the product has written in bf16: the norm P/2 less, and both moments.  These
+  take it times the clipping factor, which is made again from bf16 (2 x P/2), and from a stack in
+  f32 written once and read twice (4 P).  In front of a stack the product writes P/2 more.
 - An optimizer has a kernel for a stack where it has L for L tensors.
 - Without rematerialisation a scan gathers weights again in the backward pass, because what is
   gathered is no result of an iteration.
@@ -70,6 +72,11 @@ def compute(found, field):
     return sum(getattr(row, field) for row in found.values() if not row.communicates)
 
 
+def count(found, name):
+    """Kernels of a class; 0 where there is none, and of communication."""
+    return found[name].count if name in found and not found[name].communicates else 0
+
+
 REMATS = quick(["full", "attention", "dots"], "full")
 
 
@@ -89,8 +96,9 @@ def test_products_of_a_pipelines_stages_take_the_same_time():
     for scan in (True, False):
         step = pipeline.training(replace(CONFIG, scan=scan), 4, mesh=(2, 2, 2))
         found.append(rows(step.capture().simulate(uncontended(), attention="fused")))
+    # Beside a stack a product reads or writes f32 where it is bf16 without: here that shows.
     for name in ("matmul", "attention"):
-        assert found[0][name].seconds == pytest.approx(found[1][name].seconds, rel=1e-3)
+        assert found[0][name].seconds == pytest.approx(found[1][name].seconds, rel=2e-3)
 
 
 @pytest.mark.parametrize("remat", REMATS)
@@ -109,23 +117,24 @@ def test_a_scan_moves_what_its_stacks_take(remat):
     scanned, unrolled = both(remat, "one device")
     kept = 2 * KEPT[remat] * TOKENS
     more = compute(scanned, "bytes") - compute(unrolled, "bytes")
-    assert LAYERS * (1.5 * WEIGHTS + 2 * kept) < more < LAYERS * (2.5 * WEIGHTS + 4 * kept)
+    assert LAYERS * (5.5 * WEIGHTS + 2 * kept) < more < LAYERS * (6.5 * WEIGHTS + 4 * kept)
 
 
 @pytest.mark.parametrize("remat", REMATS)
 def test_a_scan_takes_longer_by_its_stacks_only(remat):
     """On one device, where no kernel waits for communication, the step is the sum of its kernels:
-    beside bytes, each has a launch and a latency."""
+    beside bytes, each that only one of the two has, has a launch and a latency."""
     scanned, unrolled = both(remat, "one device")
     more = compute(scanned, "bytes") - compute(unrolled, "bytes")
-    fewer = compute(unrolled, "count") - compute(scanned, "count")
+    names = scanned.keys() | unrolled.keys()
+    others = sum(abs(count(scanned, name) - count(unrolled, name)) for name in names)
     device = load_system("dgx-h100").accelerator
     bandwidth = device.memory_bandwidth * device.kernel.memory_efficiency
     kernel = device.launch_overhead + device.kernel.latency
     longer = simulated(remat, "one device", True).step_seconds
     longer -= simulated(remat, "one device", False).step_seconds
-    assert more / bandwidth - fewer * kernel < longer < more / bandwidth + fewer * kernel
-    assert fewer > 0
+    assert longer == pytest.approx(more / bandwidth, abs=others * kernel)
+    assert longer > 0
 
 
 @pytest.mark.parametrize("gated", quick([True, False], True))
