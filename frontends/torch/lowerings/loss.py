@@ -18,11 +18,13 @@ class _Targets(NamedTuple):
 
     Attributes:
         shape: of the targets: that of the input without its class dim.
+        classes: of the targets, 0 of those that are ignored, [n].
         places: where each target's class lies in the input, [n, rank].
         weights: of each target's class, 0 of those that are ignored, [n].
     """
 
     shape: tuple[int, ...]
+    classes: Value
     places: Value
     weights: Value
 
@@ -41,7 +43,7 @@ def _targets(self: Any, target: Any, weight: Any, ignore_index: int, dtype: str)
     else:
         each = op.take(op.convert(weight.value, dtype), index)
     weights = op.select(kept, each, op.like(0, each))
-    return _Targets(shape, op.concatenate(places, 1), weights)
+    return _Targets(shape, index, op.concatenate(places, 1), weights)
 
 
 @lowers("aten.nll_loss_forward", "aten.nll_loss2d_forward")
@@ -72,9 +74,18 @@ def _nll_loss_backward(
         grad = op.divide(grad, op.convert(total_weight.value, dtype))
     count = op.shape_of(found.weights)
     each = op.reshape(grad, count) if reduction == _NONE else op.broadcast(grad, count)
-    empty = op.constant(0, self.shape, dtype)
     # If all targets are ignored, the mean is of nothing, and its gradient still 0.
     nothing = op.like(0, found.weights)
     counts = op.compare("NE", found.weights, nothing)
     updates = op.select(counts, op.multiply(each, found.weights), nothing)
-    return op.scatter(empty, found.places, updates, "add")
+    # One choice per element, as Inductor writes it (``scatter_upon_const_tensor``): what reads the
+    # gradient makes it again, where a scatter would fill a tensor of all scores first.
+    along = 0 if self.rank == 1 else 1
+    dims = [dim for dim in range(self.rank) if dim != along]
+
+    def everywhere(value: Value) -> Value:
+        return op.broadcast(op.reshape(value, found.shape), self.shape, dims)
+
+    classes = op.iota(self.shape, along, "int32")
+    chosen = op.compare("EQ", classes, everywhere(op.convert(found.classes, "int32")))
+    return op.select(chosen, everywhere(updates), op.constant(0, self.shape, dtype))
