@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "accuracy" 
 import predict
 import score
 from cases_of_runs import NoCase
-from narrow import SCALINGS, narrow
+from narrow import SCALINGS, _cast, narrow
 from recipes import read_recipes
 
 from flint.cost.kernels import kernel_seconds
@@ -117,6 +117,32 @@ def test_a_narrow_product_takes_half_the_time_and_its_casts() -> None:
         narrow(SCALINGS["rowwise_gw_hp"], tokens=k),
     ):
         assert stays(graph, system) == pytest.approx(wide)
+
+
+def test_a_value_is_cast_once_for_each_dim_that_products_sum_over() -> None:
+    """x (m, k) by two weights (k, n), and the gradient of one of them, which sums over m: 5 bytes
+    per element for x, both weights and the gradient g (m, n), 3 more for x along its other dim."""
+    m, n, k = 4096, 2048, 1024
+    tables = TableBuilder()
+    builder = GraphBuilder(tables)
+
+    def value(*shape: int) -> int:
+        return builder.input(tables.type(tensor_type(shape, "bf16")))
+
+    def multiply(left: int, right: int, rows: int, columns: int, summed: int) -> None:
+        result = tensor_type((rows, columns), "bf16")
+        sizes = (1, rows, columns, summed)
+        items = (WorkItem(Unit.MATMUL, "bf16", 2 * rows * columns * summed, sizes),)
+        work = Work(items, 0, result.bytes)
+        builder.compute("dot_general", Role.CONTRACTION, (left, right), (result,), work)
+
+    x, g = value(m, k), value(m, n)
+    multiply(x, value(k, n), m, n, k)
+    multiply(x, value(k, n), m, n, k)
+    multiply(x, g, k, n, m)
+    graph = with_tables(builder.finish(()), tables.finish())
+    casts = _cast(graph, SCALINGS["tensorwise"], np.ones(3, bool))
+    assert casts.tolist() == [5 * (m * k + k * n), 5 * k * n, 3 * m * k + 5 * m * n]
 
 
 def test_windowed_attention_is_that_of_a_band() -> None:

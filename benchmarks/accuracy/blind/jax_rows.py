@@ -226,6 +226,10 @@ ON_GPUS: Mapping[str, tuple[str, bool]] = {
     "ax-7b1-h100-512": ("attention", False),
     "ax-7b2-h100-256": ("attention", True),
     "ax-70b2-h100-512": ("attention", False),
+    **dict.fromkeys(
+        (f"dgxc-70b-fp8-{devices}" for devices in (64, 128, 256, 512, 1024, 2048)),
+        ("projections", True),
+    ),
 }
 
 
@@ -258,7 +262,7 @@ def _on_gpus(recipe: Recipe) -> Expressed | NoCase:
     heads = Heads(queries=sizes["heads"], keys=sizes["kv_heads"], size=sizes["head_dim"])
     model = Config(
         layers=sizes["layers"], width=sizes["hidden"], heads=heads, hidden=sizes["ffn"],
-        vocabulary=sizes["vocabulary"], scan=recipe.id.startswith("ax-"),
+        vocabulary=sizes["vocabulary"], scan=recipe.id.startswith(("ax-", "dgxc-")),
         mixer=cudnn_attention if kernel else attention,
     )  # fmt: skip
     run = as_run(recipe, each=recipe.batch // recipe.devices)
@@ -270,7 +274,11 @@ def _on_gpus(recipe: Recipe) -> Expressed | NoCase:
         differs = f"{case.expressed}; attention is computed again"
     else:
         differs = case.expressed.replace("cuDNN's attention", "attention as XLA runs it")
-    return Expressed((Part(1.0, case),), recipe.batch, differs, memory=False)
+    parts: tuple[Part, ...] = (Part(1.0, case),)
+    if recipe.compute.startswith("fp8"):
+        kernels = narrow(SCALINGS["delayed_xla"], wide=(sizes["vocabulary"],))
+        parts, differs = weighted(parts, 1.0, kernels), f"{differs}; casts as narrow.py says"
+    return Expressed(parts, recipe.batch, differs, memory=False)
 
 
 def _sum(recipe: Recipe) -> Iterator[tuple[float, Layers]]:

@@ -8,13 +8,26 @@ bf16.
 
     seconds = narrow(SCALINGS["tensorwise"], vocabulary=(128256,))(graph, system)
 
-The bytes that a cast moves per element follow from the library's kernels, not from times:
+A value is cast once for every dim that products sum over: activations and weights for the forward
+and for the backward pass, gradients for both products that they are in.  Products that share an
+operand (queries, keys and values; gate and up) share its cast.  How many bytes that moves per
+element follows from what the library's kernels do, not from times; first and again:
 
-    tensorwise   read for the largest value, read again and written: 2 + 2 + 1
-    rowwise      a row is read once, its largest value found and written on the chip: 2 + 1
-    delayed      Transformer Engine writes the transpose beside it: 2 + 1 + 1
+    tensorwise   read for the largest value, read again and written: 2 + 2 + 1; then 2 + 1
+    rowwise      a row is read once, its largest value found and written on the chip: 2 + 1; along
+                 the other dim largest values need a pass of their own: 2 + 2 + 1
+    delayed      Transformer Engine writes the transpose in the same kernel: 2 + 1 + 1, at
+                 ``TRANSPOSING`` of the bandwidth; then nothing
+    delayed_xla  one kernel reads, finds the largest value and writes: 2 + 1; another transposes it,
+                 as Hopper's products sum over what lies in one piece: 1 + 1
     static       XLA casts where the value is made and writes it beside: 1
-    blocks       as rowwise, and a scale for every 32 (MXFP8) or 16 (NVFP4) elements
+    blocks       as rowwise, and a scale for every 32 (MXFP8) or 16 (NVFP4) elements; a block lies
+                 in one row or column, so that both dims take one pass.  NVFP4's tensor has a scale
+                 too, whose largest value takes a pass of its own (Transformer Engine): 2
+
+torchao's own benchmark of linear layers (its pull request 2185, an H100, forward and backward
+together) agrees: four layers take 2.33 ms longer than their products at twice the speed, and casts
+of so many bytes 2.27 ms.
 """
 
 from __future__ import annotations
@@ -42,25 +55,34 @@ class Scaling:
 
     Attributes:
         dtype: of the products.
-        cast: bytes moved per element of an operand, in addition to the product.
+        first: bytes moved per element of a value that is cast.
+        again: the same for each further dim that products sum over.
         gradients: of weights are narrow too.
+        transposes: the kernel that casts writes the transpose too.
     """
 
     dtype: str
-    cast: float
+    first: float
+    again: float
     gradients: bool = True
+    transposes: bool = False
 
 
+#: Maker -> share of the bandwidth that casts which write the transpose reach.  An H100 takes
+#: 51.5 us for 16.8 M elements and 24.6 us for 9.4 M (NVIDIA/TransformerEngine, pull request 101),
+#: an MI300X 54.7 us for 25.2 M and 39.5 us for 16.8 M (ROCm/TransformerEngine, pull request 89).
+TRANSPOSING: Final = {"NVIDIA": 0.42, "AMD": 0.33}
 #: Name -> scaling.
 SCALINGS: Final = {
-    "tensorwise": Scaling("f8E4M3FN", 5),
-    "rowwise": Scaling("f8E4M3FN", 3),
-    "rowwise_gw_hp": Scaling("f8E4M3FN", 3, gradients=False),
-    "delayed": Scaling("f8E4M3FN", 4),
-    "static": Scaling("f8E4M3FN", 1),
-    "mxfp8": Scaling("f8E4M3FN", 3 + 1 / 32),
-    "nvfp4": Scaling("f4E2M1FN", 2.5 + 1 / 16),
-    "int8": Scaling("i8", 3),
+    "tensorwise": Scaling("f8E4M3FN", 5, 3),
+    "rowwise": Scaling("f8E4M3FN", 3, 5),
+    "rowwise_gw_hp": Scaling("f8E4M3FN", 3, 5, gradients=False),
+    "delayed": Scaling("f8E4M3FN", 4, 0, transposes=True),
+    "delayed_xla": Scaling("f8E4M3FN", 3, 2),
+    "static": Scaling("f8E4M3FN", 1, 1),
+    "mxfp8": Scaling("f8E4M3FN", 3 + 1 / 32, 3 + 1 / 32),
+    "nvfp4": Scaling("f4E2M1FN", 4.5 + 1 / 16, 2.5 + 1 / 16),
+    "int8": Scaling("i8", 3, 3),
 }
 
 
@@ -90,13 +112,42 @@ def narrow(
         dtypes = np.where(items, DTYPE_CODE[scaling.dtype], graph.work_dtype)
         timed = kernel_seconds(replace(graph, work_dtype=dtypes.astype(np.int8)), system)
         accelerator = system.accelerator
-        b, m, n, k = np.array(graph.tables.gemms, np.float64).T[:, graph.work_gemm[items]]
-        moved = scaling.cast * b * k * (m + n)
-        rate = accelerator.memory_bandwidth * accelerator.kernel.memory_efficiency
+        share = accelerator.kernel.memory_efficiency
+        if scaling.transposes:
+            share = TRANSPOSING[accelerator.name.split()[0]]
+        rate = accelerator.memory_bandwidth * share
         owner = row_of_entry(graph.work_ptr)[items]
-        return timed + np.bincount(owner, moved / rate, len(graph))
+        return timed + np.bincount(owner, _cast(graph, scaling, items) / rate, len(graph))
 
     return seconds
+
+
+def _cast(graph: WorkloadGraph, scaling: Scaling, items: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Bytes that casts of the products' operands move, shape [products].
+
+    An operand is the value that has as many elements; where a kernel reads none, it is its own.
+    """
+    phases = [source.phase for source in graph.tables.sources]
+    elements = [kind.elements for kind in graph.tables.types]
+    owner = row_of_entry(graph.work_ptr)
+    seen: dict[tuple[int, int], set[tuple[int, int]]] = {}
+    found = []
+    for item in np.flatnonzero(items).tolist():
+        node = int(owner[item])
+        b, m, n, k = graph.tables.gemms[int(graph.work_gemm[item])]
+        there = {int(v): elements[int(graph.value_type[v])] for v in graph.operands_of(node)}
+        moved = 0.0
+        for side, size in enumerate((b * m * k, b * k * n)):
+            value = next((v for v, count in there.items() if count == size), -1)
+            there.pop(value, None)
+            name = (value, 0) if value >= 0 else (~item, side)
+            layouts = seen.setdefault(name, set())
+            layout = (k, int(phases[int(graph.source[node])]))
+            if layout not in layouts:
+                moved += (scaling.again if layouts else scaling.first) * size
+                layouts.add(layout)
+        found.append(moved)
+    return np.array(found)
 
 
 def _products(

@@ -69,7 +69,17 @@ NARROW: Mapping[str, str] = {
     "fp8": "delayed",
 }
 #: Frameworks whose elementwise kernels are fused, though no compiler does it.
-FUSED = ("Megatron", "NeMo", "Primus", "BioNeMo", "PyTorch FSDP + Transformer", "DeepSpeed")
+FUSED = (
+    "Megatron",
+    "NeMo",
+    "Primus",
+    "BioNeMo",
+    "PyTorch FSDP + Transformer",
+    "DeepSpeed",
+    "PyTorch + Transformer",
+    "llm.c",
+    "flash-attention training",
+)
 #: Beginnings of ids of rows whose Triton kernels fuse norms, rotation and loss.
 LIGER = ("fa-mistral-1-b8-foak", "fa-mistral-4-b16-foak", "fa-llama8b-4-b16-liger")
 #: Beginnings of ids of rows whose parameters and optimizer states are in bf16.
