@@ -120,8 +120,13 @@ def _place(frame: traceback.FrameSummary) -> str:
 
 
 def one_line(error: BaseException, limit: int = 500) -> str:
-    """The first paragraph of an error's text as one line of at most ``limit`` characters."""
+    """The first paragraph of an error's text as one line of at most ``limit`` characters.
+
+    An error without text is the source line that raised it: "assert batch % ranks == 0".
+    """
     text = " ".join(str(error).strip().split("\n\n")[0].split())
+    if not text and error.__traceback__ is not None:
+        text = traceback.extract_tb(error.__traceback__)[-1].line or ""
     return text if len(text) <= limit else text[:limit] + " ..."
 
 

@@ -13,6 +13,7 @@ from tests.support.command_line import failed, flint
         ("x = 1", "imported neither"),
         ("\nraise ValueError('no data')", "train.py:2: the program failed: ValueError: no data"),
         ("import sys\nsys.exit('give a config')", "left at train.py:2 (give a config)"),
+        ("batch = 5\nassert batch % 8 == 0", "AssertionError: assert batch % 8 == 0"),
         ("\ninput('name? ')", "train.py:2: the program failed: EOFError"),
         ("open('none.bin')", "train.py:1: the program failed: FileNotFoundError"),
         ("import numpy\nnumpy.memmap('none.bin')", "none.bin'; with --fake-data, Flint makes up"),

@@ -1,6 +1,7 @@
 """Run a JAX program for real on CPU devices, random bits lowered as for a TPU.
 
     python random_bits.py train.py --its arguments
+    python random_bits.py -m package.train --its arguments
 
 Only for CPUs does JAX write the rounds of their hash as a loop.
 """
@@ -13,7 +14,12 @@ from jax._src.interpreters import mlir
 from jax.extend.random import threefry2x32_p
 
 if __name__ == "__main__":
-    sys.argv = sys.argv[1:]
-    sys.path[0] = str(Path(sys.argv[0]).parent)
     del mlir._platform_specific_lowerings["cpu"][threefry2x32_p]
-    runpy.run_path(sys.argv[0], run_name="__main__")
+    sys.argv = sys.argv[1:]
+    if sys.argv[0] == "-m":
+        sys.argv = sys.argv[1:]
+        sys.path[0] = ""
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.path[0] = str(Path(sys.argv[0]).parent)
+        runpy.run_path(sys.argv[0], run_name="__main__")
