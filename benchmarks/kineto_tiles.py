@@ -24,16 +24,21 @@ _NUMBERS = (
     b'"External id"|"external id"|"correlation"|"Record function id"|"Ev Idx"|"id"'
     b'|"wait_on_cuda_event_record_corr_id"|"Sequence number"'
 )
-_TIED = re.compile(rb"(" + _NUMBERS + rb'): (\d+)|("ts"): (\d+)((?:\.\d+)?)|(ProfilerStep#)(\d+)')
+_TIED = re.compile(
+    rb"((?:" + _NUMBERS + rb'):\s*)(\d+)|("ts":\s*)(\d+)((?:\.\d+)?)|(ProfilerStep#)(\d+)'
+)
 _STEP = re.compile(rb"ProfilerStep#(\d+)")
-_BEGIN, _END = b'"traceEvents": [', re.compile(rb"\s*\]\s*[,}]")
+_BEGIN, _END = re.compile(rb'"traceEvents":\s*\['), re.compile(rb"\s*\]\s*[,}]")
 
 
 def write(path: Path, source: Path, size: int) -> int:
     """Write at least ``size`` bytes of copies of ``source``; returns how many copies."""
     data = source.read_bytes()
     data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
-    begin = data.index(_BEGIN) + len(_BEGIN)
+    listed = _BEGIN.search(data)
+    if listed is None:
+        raise SystemExit(f"{source}: not a Kineto trace")
+    begin = listed.end()
     end = next(found.start() for found in _END.finditer(data, data.rindex(b'"ph"')))
     events = data[begin:end]
     times = [int(found[4]) for found in _TIED.finditer(events) if found[3]]
@@ -49,9 +54,9 @@ def write(path: Path, source: Path, size: int) -> int:
             def moved(found: re.Match[bytes], copy: int = copy) -> bytes:
                 if found[1]:
                     value = int(found[2])
-                    return b"%b: %d" % (found[1], value and value + copy * step)
+                    return b"%b%d" % (found[1], value and value + copy * step)
                 if found[3]:
-                    return b"%b: %d%b" % (found[3], int(found[4]) + copy * span, found[5])
+                    return b"%b%d%b" % (found[3], int(found[4]) + copy * span, found[5])
                 return b"%b%d" % (found[6], int(found[7]) + copy * steps)
 
             file.write((b"," if copy else b"") + _TIED.sub(moved, events))
@@ -65,7 +70,9 @@ def main() -> None:
     parser.add_argument("megabytes", type=int, nargs="?", default=100)
     parser.add_argument("profile", type=Path, nargs="?", default=_REAL)
     parser.add_argument("--runs", type=int, default=3)
-    given = parser.parse_args()
+    given = parser.parse_intermixed_args()
+    if not given.profile.is_file():
+        parser.error(f"there is no file {given.profile}: name a Kineto trace")
     with tempfile.TemporaryDirectory() as folder:
         path, out = Path(folder) / "rank0.json", Path(folder) / "out"
         copies = write(path, given.profile, given.megabytes * 10**6)
