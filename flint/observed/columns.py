@@ -30,8 +30,11 @@ Gemm: TypeAlias = tuple[int, int, int, int]
 
 #: Note about a trace that does not name its rank.
 UNTOLD_RANK = "the trace does not name its rank: rank 0 is assumed"
-#: Note about a trace without step marks.
+#: Notes about a trace without step marks.
 UNMARKED = "no step marks in the trace: a step ends with an optimizer step"
+REPEATED = "no step marks in the trace: a step is one repetition of its ops"
+#: Note about kernels that stand alone; a converted step counts its own.
+NO_OP = "kernels that no op of the trace launched"
 #: Note about a file that ends within its list of events.
 CUT_OFF = "the file ends within its list of events: the rest is missing"
 

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from flint.errors import FlintError, UsageError
-from flint.observed.columns import UNMARKED, Observed
+from flint.observed.columns import NO_OP, REPEATED, UNMARKED, Observed
 from flint.post_execution.host_units import host_units
 from flint.post_execution.kernel_units import kernel_units
 from flint.post_execution.links import Links
@@ -21,6 +21,7 @@ from flint.post_execution.units import Units
 
 #: ``--step`` for the whole trace.
 ALL_STEPS: Final = "all"
+_UNMARKED: Final = (UNMARKED, REPEATED)
 #: The most steps that a note names.
 _NAMED = 8
 
@@ -41,6 +42,7 @@ def chosen_step(trace: Observed, links: Links | None, wanted: str | None) -> tup
         raise FlintError(
             f"{trace.path}: {len(trace.ranks)} ranks in one PyTorch trace, which should have one"
         )
+    trace.notes.pop(NO_OP, None)  # the units count those of their step
     numbers = list(range(len(trace.steps)))[::-1]
     if wanted not in (None, ALL_STEPS):
         numbers = [
@@ -57,9 +59,10 @@ def chosen_step(trace: Observed, links: Links | None, wanted: str | None) -> tup
             if skipped:
                 empty = _listed([trace.steps[other] for other in reversed(skipped)])
                 found.notes[f"steps at the end in which nothing ran ({empty}): left out"] = 1
-            if wanted is None and trace.notes.pop(UNMARKED, 0):
+            told = [text for text in _UNMARKED if trace.notes.pop(text, 0)]
+            if wanted is None and told:
                 found.notes[
-                    f"{UNMARKED}: {trace.steps[number]} of {len(trace.steps):,} is converted; "
+                    f"{told[0]}: {trace.steps[number]} of {len(trace.steps):,} is converted; "
                     f"--step {(number or len(trace.steps)) - 1} takes another, --step all the "
                     "whole trace"
                 ] = 1
@@ -75,7 +78,7 @@ def _listed(names: Sequence[str]) -> str:
 
 def as_one_step(trace: Observed, links: Links | None) -> tuple[Observed, Links | None]:
     """The trace as a single step."""
-    notes = {text: count for text, count in trace.notes.items() if text != UNMARKED}
+    notes = {text: count for text, count in trace.notes.items() if text not in _UNMARKED}
     step = np.zeros(len(trace), np.int64)
     trace = replace(trace, step=step, steps=("whole trace",), notes=notes)
     return trace, links if links is None else replace(links, steps=())

@@ -12,7 +12,7 @@ import numpy as np
 
 from flint.mesh.ragged import Ints
 from flint.observed.classes import OpClass
-from flint.observed.columns import Observed, OpFacts
+from flint.observed.columns import NO_OP, Observed, OpFacts
 from flint.post_execution.links import Links
 from flint.post_execution.units import (
     COLUMNS,
@@ -81,7 +81,7 @@ def kernel_units(trace: Observed, links: Links, rows: Ints, step: int) -> Units:
         thread=thread,
         stream=links.kernel_stream[kernel],
         collective=np.zeros(len(kernel), bool),
-        notes={},
+        notes={NO_OP: alone} if (alone := int((row < 0).sum())) else {},
     )
     units = _with_collectives(plain, trace, links, rows)
     if not len(units):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flint.errors import FlintError, UsageError
-from flint.observed.columns import CUT_OFF
+from flint.observed.columns import CUT_OFF, NO_OP
 from flint.post_execution.converting import convert_traces
 from flint.post_execution.untold_groups import BY_SIZE, EVERYBODY, stated_groups
 from tests.post_execution.traces import Profile
@@ -74,6 +74,19 @@ def test_the_last_step_with_work_in_it_is_taken():
     workload = convert_traces([PROFILES / "mi250_minitoy.json.gz"])
     assert len(workload.programs[0].graph) == 16
     assert any("(ProfilerStep#2): left out" in text for text in workload.warnings)
+
+
+@pytest.mark.parametrize(("step", "count"), [("1", 0), ("2", 2), ("all", 3)])
+def test_kernels_of_no_op_are_counted_in_the_step_that_is_converted(step, count, tmp_path):
+    profile = Profile(0, 1)
+    for number, lost in ((0, 1), (1, 0), (2, 2)):
+        begin = 100 * number
+        profile.span(f"ProfilerStep#{number}", begin, 90)
+        profile.work(begin + 5, begin + 20, 10)
+        for place in range(lost):
+            profile.kernel(None, begin + 50 + 4 * place, begin + 60 + 4 * place, 2)
+    path = profile.write(tmp_path / "rank0.json")
+    assert convert_traces([path], step=step).warnings.get(NO_OP, 0) == count
 
 
 def test_kernels_are_read_where_no_cpu_op_was_recorded():

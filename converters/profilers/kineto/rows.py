@@ -25,7 +25,7 @@ from flint.converters.profilers.kineto.nesting import Nesting
 from flint.errors import FlintError
 from flint.mesh.ragged import Ints
 from flint.observed.classes import OpClass, c10d_class
-from flint.observed.columns import OpFacts
+from flint.observed.columns import NO_OP, OpFacts
 from flint.observed.rows import ObservedRows
 
 #: Kernels of NCCL and RCCL: ncclKernel_AllReduce_RING_LL_Sum_float, ncclDevKernel_Generic.
@@ -216,7 +216,7 @@ def _add_kernels(
                 kernel.correlation, number,
             )  # fmt: skip
         if number is None:
-            rows.note("kernels that no op of the trace launched")
+            rows.note(NO_OP)
             orphans.append(kernel)
             continue
         stream = numbers.setdefault((kernel.device, kernel.stream), len(numbers))

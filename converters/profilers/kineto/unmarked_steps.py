@@ -1,10 +1,11 @@
 """Steps of a profile without step marks, as from ``torch.profiler`` without a schedule.
 
-The idea: every optimizer annotates its own step.  If the same gradients were computed before two of
-these, they end equal training steps; models trained in turns (a GAN) repeat after several.
-Anything that does not repeat is never cut.  Ops after an update belong to the next step, or to the
-end of this one (averaging a loss, setting gradients to zero).  The first step decides: the profile
-begins with it, so the next begins where the ops are again as at the beginning.
+The idea: every optimizer annotates its own step; where none does, a loop repeats itself
+(``repeats``).  If the same gradients were computed before two of the former, they end equal steps;
+models trained in turns (a GAN) repeat after several.  Anything that does not repeat is never
+cut.  Ops after an update belong to the next step, or to the end of this one (averaging a loss,
+setting gradients to zero).  The first step decides: the profile begins with it, so the next begins
+where the ops are again as at the beginning.
 
     mark(events, rows, "no ProfilerStep in the trace")
     events.steps                                # [(0, 70, "step#0"), (80, 150, "step#1")]
@@ -18,13 +19,15 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+import numpy as np
+
 from flint.converters.profilers.kineto.events import Events, Op
-from flint.observed.columns import UNMARKED
+from flint.converters.profilers.repeats import BACKWARD, Ran, loop_of
+from flint.observed.columns import REPEATED, UNMARKED
 from flint.observed.rows import ObservedRows
 
-#: Prefixes of an optimizer's annotation, and of ops of the backward pass.
+#: Prefix of an optimizer's annotation.
 UPDATE: Final = "Optimizer.step#"
-_BACKWARD: Final = "autograd::engine::evaluate_function"
 #: Suffix of the op that accumulates a parameter's gradient.
 _GRADIENT: Final = "AccumulateGrad"
 #: This many consecutive ops identify the start of a step.
@@ -55,9 +58,10 @@ def mark(events: Events, rows: ObservedRows, lack: str) -> None:
     if events.steps:
         return
     found = steps_of(events)
-    events.steps.extend(found.steps)
-    if found.steps:
-        rows.note(UNMARKED)
+    loop = [] if found.updates else loop_of(_ran(events))
+    events.steps.extend(found.steps or named(loop))
+    if events.steps:
+        rows.note(REPEATED if loop else UNMARKED)
         return
     rows.note(f"{lack}: all of it is treated as one step")
     if found.updates > 1:
@@ -67,6 +71,28 @@ def mark(events: Events, rows: ObservedRows, lack: str) -> None:
         )
 
 
+def named(steps: Sequence[tuple[int, int]]) -> list[tuple[int, int, str]]:
+    """Steps with the names that ``--step`` has for them."""
+    return [(start, end, f"step#{number}") for number, (start, end) in enumerate(steps)]
+
+
+def _ran(events: Events) -> Ran:
+    kinds: dict[tuple[str, int], int] = {}
+    threads: dict[object, int] = {}
+    columns = [
+        (
+            op.start,
+            op.start + op.duration,
+            threads.setdefault(op.thread, len(threads)),
+            kinds.setdefault((op.name, op.said), len(kinds)),
+        )
+        for op in events.ops
+    ]
+    described = [(name, events.said[said].get("Input Dims")) for name, said in kinds]
+    start, over, thread, kind = np.array(columns, np.int64).reshape(-1, 4).T
+    return Ran(start, over, thread, kind, described)
+
+
 def steps_of(events: Events) -> Found:
     """The steps of one process whose profile has no marks."""
     noted = [(op.start, op.start + op.duration) for op in events.ops if op.name.startswith(UPDATE)]
@@ -74,7 +100,7 @@ def steps_of(events: Events) -> Found:
     if len(updates) < 2:
         return Found([], len(updates))
     ops = sorted(events.ops, key=lambda op: (op.start, -op.duration))
-    backward = [op for op in ops if op.name.startswith(_BACKWARD)]
+    backward = [op for op in ops if op.name.startswith(BACKWARD)]
     ends = _ends(_outside(updates, backward), [op.start for op in backward])
     kinds = _gradients(events, ops, ends)
     period, partial, more = _period(kinds), False, False
@@ -87,14 +113,12 @@ def steps_of(events: Events) -> Found:
     first = ends[: partial or more]
     whole = [*first, *ends[len(first) :][period - 1 :: period]]
     found = _cut_off(ops[0].start, whole) if partial else _steps(ops, updates, whole)
-    return Found(
-        [(start, end, f"step#{number}") for number, (start, end) in enumerate(found)], len(ends)
-    )
+    return Found(named(found), len(ends))
 
 
 def _within_backward(ops: Sequence[Op], updates: Sequence[tuple[int, int]]) -> bool:
     """Whether a profile begins in a backward pass: the calling thread does nothing before it."""
-    first = next(op.start for op in ops if op.name.startswith(_BACKWARD))
+    first = next(op.start for op in ops if op.name.startswith(BACKWARD))
     return _outermost(ops, updates)[0].start >= first
 
 
@@ -204,9 +228,7 @@ def _gradients(
     ]
     if all(found):
         return found
-    return [
-        Counter((op.name, "") for op in part if op.name.startswith(_BACKWARD)) for part in parts
-    ]
+    return [Counter((op.name, "") for op in part if op.name.startswith(BACKWARD)) for part in parts]
 
 
 def _period(kinds: Sequence[Counter[tuple[str, str]]]) -> int:

@@ -29,6 +29,7 @@ DEVICE_TABLES = (
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
 )
 NOTHING_RAN = "nothing ran on a device in it (nsys profile -t cuda)"
+NO_PROCESS = "what ran on a device does not name its process (globalPid), as Nsight Systems does"
 _RANK = re.compile(r"rank[-_.]?(\d{1,7})", re.IGNORECASE)
 
 
@@ -79,7 +80,8 @@ def processes_of(paths: Sequence[Path]) -> list[Process]:
                 )
             used = sorted(_used(data))
             if not used:
-                raise FlintError(f"{path}: {NOTHING_RAN}")
+                ran = any(True for table in DEVICE_TABLES for _ in data.rows(table, ("start",)))
+                raise FlintError(f"{path}: {NO_PROCESS if ran else NOTHING_RAN}")
             communicators = _communicators(data)
         for process in used:
             of_process = communicators.get(process, [])

@@ -173,6 +173,9 @@ def read_nodes(
     untold: list[tuple[int, str, dict[str, Any], dict[str, Any]]] = []
     by_values: dict[str, bool] = {}
     told, accesses = _Told(), builder.accesses
+    add_id, add_outer, add_order = found.id.append, found.outer.append, found.order.append
+    add_record, add_thread, add_name = found.record.append, found.thread.append, found.name.append
+    add_fact, add_tensors = found.fact.append, found.tensors.append
     for node in trace.records("nodes", _Node, _EXPECTED):
         name, inputs, outputs = node.name, node.inputs, node.outputs
         around, attributes = node.ctrl_deps, node.attrs
@@ -199,15 +202,15 @@ def read_nodes(
             untold.append(
                 (len(found.id), name, given, {entry.name: entry.value for entry in attributes})
             )
-        record = _count(number)
-        found.id.append(node.id)
-        found.outer.append(around)
-        found.order.append(record if record >= 0 else node.id)
-        found.record.append(record)
-        found.thread.append(max(0, _count(thread)))
-        found.name.append(shared.name)
-        found.fact.append(shared.fact)
-        found.tensors.append(accesses(shared.plan, inputs.values, outputs.values))
+        record = number if type(number) is int and 0 <= number < _LATEST else -1
+        add_id(node.id)
+        add_outer(around)
+        add_order(record if record >= 0 else node.id)
+        add_record(record)
+        add_thread(thread if type(thread) is int and 0 <= thread < _LATEST else 0)
+        add_name(shared.name)
+        add_fact(shared.fact)
+        add_tensors(accesses(shared.plan, inputs.values, outputs.values))
     if len(found.id) > MAX_ROWS:
         raise FlintError(f"{trace.path}: more than {MAX_ROWS:,} ops")
     found.groups, found.world = groups_and_world((name, given) for _, name, given, _ in untold)
@@ -242,11 +245,6 @@ def _plain(values: object) -> bytes:
     return repr(
         [item for item in listed if not (isinstance(item, list) and len(item) == 6)]
     ).encode()
-
-
-def _count(number: object) -> int:
-    """A count of the profiler's, -1 if there is none."""
-    return number if type(number) is int and 0 <= number < _LATEST else -1
 
 
 def _decoded(side: _Side) -> Side:

@@ -18,6 +18,7 @@ import numpy as np
 
 from flint.converters.profilers.json_traces import JsonTrace
 from flint.converters.profilers.pytorch_et.nodes import Nodes, read_nodes
+from flint.converters.profilers.pytorch_et.unmarked import unmarked_steps
 from flint.errors import FlintError
 from flint.mesh.ragged import Ints
 from flint.observed.columns import CUT_OFF, UNTOLD_RANK, Observed
@@ -26,7 +27,6 @@ from flint.post_execution.storages import Accesses
 _SCHEMA = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 _OLDEST, _NEWEST = (1, 0, 1), (1, 1, 1)
 _RANK = re.compile(r"(?:rank[-_.]?|[-_](?=\d+$))(\d{1,7})", re.IGNORECASE)
-_NO_STEPS = "no ProfilerStep in the trace: all of it is treated as one step"
 _AFTER = "ops that the observer records inside a collective: treated as following it"
 #: Ops that are never inside a collective.
 _AFTER_COLLECTIVES = ("aten::", "c10d::", "_c10d_functional::")
@@ -60,11 +60,11 @@ def linked(
     rank = _rank(path)
     if rank is None:
         notes[UNTOLD_RANK] = 1
-    step, steps = _steps(nodes, order)
-    if not steps:
-        notes[_NO_STEPS] = 1
     parent = _parents(nodes, order, path, notes)
     rows = order.tolist()
+    step, steps = _steps(nodes, order)
+    if not steps:
+        step, steps = unmarked_steps(nodes, rows, parent, notes)
 
     def unknown() -> Ints:
         return np.full(len(rows), -1, np.int64)

@@ -205,6 +205,11 @@ def test_other_databases_are_named_as_such(tmp_path):
         convert_traces([path])
     with pytest.raises(FlintError, match="nothing ran on a device"):
         convert_traces([Export(tmp_path / "empty.sqlite").write()])
+    nobodys = Export(tmp_path / "nobodys.sqlite")
+    nobodys.kernel(1, 10, 5)
+    nobodys.data.execute("ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL DROP COLUMN globalPid")
+    with pytest.raises(FlintError, match="does not name its process"):
+        convert_traces([nobodys.write()])
 
 
 def test_what_a_file_would_have_run_is_not_run(tmp_path):
