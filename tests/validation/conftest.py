@@ -6,6 +6,8 @@ import importlib
 
 import pytest
 
+from tests.models.jax import names_pipeline
+
 #: Name -> where the step is.
 STEPS = {
     "mlp": ("tests.frontends.jax.steps", "mlp"),
@@ -20,6 +22,7 @@ STEPS = {
     "moe": ("flint.models.jax.moe", "train_tiny"),
     "ring_attention": ("flint.models.jax.ring_attention", "train_tiny"),
     "resnet": ("flint.models.jax.resnet", "train_tiny"),
+    **names_pipeline.MODELS,
 }
 
 

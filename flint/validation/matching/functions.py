@@ -124,10 +124,11 @@ def differing(matching: Matching, ran: Functions) -> list[tuple[str, str, str]]:
     found = []
     for layer, names in sorted(needed.items()):
         there = executed[layer] | executed[""] if layer in common else all_ran
+        near = there.union(*(ran for other, ran in executed.items() if _encloses(layer, other)))
         found += [
             ("not executed", name, layer)
             for name in sorted(names)
-            if not _BECOMES[name] & (all_ran if name in _SHARED else there)
+            if not _BECOMES[name] & _ran_where(name, there, near, all_ran)
         ]
     for layer, names in sorted(executed.items()):
         if opaque & ({layer, ""} if layer in common else layers):
@@ -137,6 +138,26 @@ def differing(matching: Matching, ran: Functions) -> list[tuple[str, str, str]]:
         allowed |= made[layer] | made[""] if layer in common else set().union(*made.values())
         found += [("not captured", name, layer) for name in sorted(names & _COMPARED - allowed)]
     return found
+
+
+def _ran_where(name: str, there: set[str], near: set[str], all_ran: set[str]) -> set[str]:
+    """The functions among which a captured one must be.
+
+    Args:
+        name: of the captured function.
+        there: those of its layer.
+        near: those of the layers around and inside it, too: a sum of gradients that arrive from
+            both bears either name.
+        all_ran: those of the whole program.
+    """
+    if name in _SHARED:
+        return all_ran
+    return near if name in _ARITHMETIC else there
+
+
+def _encloses(layer: str, other: str) -> bool:
+    """Whether one of two layers is inside the other."""
+    return f"{other}/".startswith(f"{layer}/") or f"{layer}/".startswith(f"{other}/")
 
 
 def _may_go(invariants: Invariants, matching: Matching, i: int, name: str) -> bool:
