@@ -1,8 +1,9 @@
 """The substitute for an op without a lowering: a custom call that states its FLOPs.
 
-The idea: torch's FLOP counter has formulas for the ops that it knows, shims add theirs, and
-``formulas.py`` has those of windows and of linear algebra; any other op counts one FLOP per element
-that it writes.  Bytes follow from the types.  The values are not computed.
+The idea: torch's FLOP counter has formulas for the ops that it knows, shims add theirs,
+``formulas.py`` has those of windows and of linear algebra, and ``flint.cost.attention_work`` those
+of attention over packed sequences.  Any other op counts one FLOP per element that it writes.  Bytes
+follow from the types.  The values are not computed.
 """
 
 from __future__ import annotations
@@ -14,14 +15,21 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import flop_registry
 
+from flint.cost import attention_work
+from flint.cost.aten_work import work_of
 from flint.cost.op_work import block_scaled
 from flint.frontends.torch.emission.formulas import FORMULAS
 from flint.frontends.torch.lowerings import dtypes
 from flint.frontends.torch.lowerings import operations as build
 from flint.frontends.torch.lowerings.calls import Call, Operand
+from flint.graph.work import Unit
 from flint.stablehlo.read.bindings import ir
 from flint.stablehlo.read.bindings import stablehlo as hlo
 
+_EQUAL = (
+    "FLOPs as if all sequences had the same length, a lower bound: their lengths are values "
+    "(cu_seqlens)"
+)
 #: What only the scales of blocks are.
 _BLOCK_SCALE = "float8_e8m0fnu"
 
@@ -50,6 +58,9 @@ def substitute(call: Call, args: list[Any], kwargs: Mapping[str, Any]) -> tuple[
 
 
 def _flops(call: Call, args: list[Any], kwargs: Mapping[str, Any]) -> tuple[int, str, str]:
+    attention = _of_attention(call, args)
+    if attention is not None:
+        return attention
     formula = _formula(call.name)
     if formula is not None:
         try:
@@ -69,6 +80,18 @@ def _flops(call: Call, args: list[Any], kwargs: Mapping[str, Any]) -> tuple[int,
     if own is not None:
         return round(own(call, args)), "vector", "FLOPs by a formula"
     return sum(spec.elements for spec in call.targets), "vector", "one FLOP per element assumed"
+
+
+def _of_attention(call: Call, args: list[Any]) -> tuple[int, str, str] | None:
+    """Of packed sequences by their number and total: torch's formula asks for their lengths."""
+    if not attention_work.needs_values(call.base):
+        return None
+    tensors = [[(item.shape, item.dtype) for item in _operands([arg])] for arg in args]
+    work = work_of(call.base, tensors, [None if isinstance(arg, Operand) else arg for arg in args])
+    if work.items is None:
+        return None
+    flops = sum(item.flops for item in work.items if item.unit is Unit.MATMUL)
+    return flops, "matmul", _EQUAL if work.lacks else "FLOPs by a formula"
 
 
 def _formula(name: str) -> Any:

@@ -16,6 +16,7 @@ from flint.frontends.torch.lowerings.calls import Call, Unsupported, axis, value
 from flint.frontends.torch.lowerings.operations import Value
 from flint.frontends.torch.lowerings.reduction import scanned
 from flint.frontends.torch.lowerings.table import lowers
+from flint.stablehlo.read.bindings import stablehlo as hlo
 
 
 @lowers("aten.embedding")
@@ -137,7 +138,40 @@ def _broadcast_shapes(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[
     return tuple(y if x == 1 else x for x, y in zip(a, b, strict=True))
 
 
+def _of_mask(call: Call, self: Any, first: int, mask: Any) -> Value:
+    """``self[:, mask]``: the rows at which a mask of the dims from ``first`` on is set."""
+    before, behind = self.shape[:first], self.shape[first + mask.rank :]
+    length = mask.spec.elements
+    flat = op.reshape(self.value, (*before, length, *behind))
+    set_at = op.reshape(op.convert(mask.value, "bool"), (length,))
+    return op.gather(flat, chosen(set_at, call.shape[first]), [first], first)
+
+
+@lowers("aten.masked_select")
+def _masked_select(call: Call, self: Any, mask: Any) -> Value:
+    shape = _broadcast_shapes(self.shape, mask.shape)
+    value, set_at = value_at(self, shape, call.dtype), value_at(mask, shape, "bool")
+    count = (math.prod(shape),)
+    places = chosen(op.reshape(set_at, count), call.shape[0])
+    return op.gather(op.reshape(value, count), places, [0], 0)
+
+
+@lowers("aten.nonzero")
+def _nonzero(call: Call, self: Any) -> Value:
+    """The places at which something is not zero, [count, rank]."""
+    length, count = self.spec.elements, call.shape[0]
+    left = op.reshape(op.convert(self.value, "bool"), (length,))
+    place, columns = chosen(left, count), []
+    for size in reversed(self.shape):
+        columns.append(hlo.remainder(place, op.like(size, place)))
+        place = op.divide(place, op.like(size, place))
+    return op.concatenate(columns[::-1], 1) if columns else op.constant(0, call.shape, call.dtype)
+
+
 @lowers("aten.index")
 def _index(call: Call, self: Any, indices: Any) -> Value:
+    given = [at for at, item in enumerate(indices) if item is not None]
+    if len(given) == 1 and is_mask(indices[given[0]]):
+        return _of_mask(call, self, given[0], indices[given[0]])
     places = places_of(self, indices)
     return op.gather(self.value, places.index, places.dims, places.first)

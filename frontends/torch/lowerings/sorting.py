@@ -106,6 +106,6 @@ def _searchsorted(
     return op.reshape(op.reduce(op.convert(before, "int64"), [1]), call.shape)
 
 
-@lowers("aten.nonzero", "aten.unique_consecutive", "aten._unique2", "aten.masked_select")
+@lowers("aten.unique_consecutive", "aten._unique2")
 def _data_dependent(call: Call, *_: Any, **__: Any) -> Value:
     raise Unsupported(f"{call.name}: its size depends on data ({math.prod(call.shape)} recorded)")

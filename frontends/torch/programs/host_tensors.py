@@ -26,6 +26,7 @@ from flint.frontends.torch.patching import around, replace, replace_of_type
 from flint.frontends.torch.recording.known_values import known_value
 from flint.frontends.torch.recording.schemas import rule_of, tensors_in, written_tensors
 from flint.frontends.torch.shims.parameters import swap
+from flint.frontends.torch.shims.refused import raise_sized_by_values
 
 #: Tensors with more elements than this are not made on the host; those of integers may have more
 #: bytes, because programs read files of tokens into them.
@@ -85,6 +86,8 @@ def see(op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         return op(*args, **kwargs)
     device = kwargs.get("device")
     if device is not None and torch.device(device).type != "cpu":
+        if any(item.layout is not torch.strided for item in real):
+            raise_sized_by_values("a copy")
         return _noted(op, real, args, op(*args, **kwargs))
     if kwargs.get("pin_memory"):
         kwargs = {**kwargs, "pin_memory": False}

@@ -31,6 +31,7 @@ from flint.frontends.torch.recording.following_exchanges import (
     reduced,
     waited,
 )
+from flint.frontends.torch.recording.known_sizes import see_sizes
 from flint.frontends.torch.recording.known_values import MOST, Known, follow, forget
 from flint.frontends.torch.recording.schemas import parts_of, tensors_in
 from flint.frontends.torch.user_lines import users_line
@@ -67,6 +68,11 @@ def _see(
         with dispatch_mode(again):
             return parts(*args, **kwargs)
     values = capture().known_values
+    if torch.Tag.dynamic_output_shape in op.tags:
+        with dispatch_mode(below):
+            sized = see_sizes(values, op, args, kwargs)
+        if sized is not None:
+            return sized
     if op in _INSTEAD:
         with dispatch_mode(below):
             return _INSTEAD[op](values, op, args, kwargs)

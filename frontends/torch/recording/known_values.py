@@ -80,7 +80,7 @@ def given(tensor: torch.Tensor) -> None:
 def follow(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None:
     """Run an op on known values if all inputs are known; forget overwritten values."""
     written = list(_written(op, args, kwargs))
-    known = _all_known(values, args, kwargs) if op.namespace == "aten" else []
+    known = all_known(values, args, kwargs) if op.namespace == "aten" else []
     is_known = bool(known) and torch.Tag.nondeterministic_seeded not in op.tags
     is_known = is_known and any(item.numel() <= MOST for item in tensors_in(result))
     if not is_known or not all(_own_elements(values, item) for item in written):
@@ -88,7 +88,10 @@ def follow(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None:
             forget(values, tensor)
         return
     with unset_fake_temporarily():
-        computed = op(*_real(values, args), **{key: _real(values, x) for key, x in kwargs.items()})
+        computed = op(
+            *real_argument(values, args),
+            **{key: real_argument(values, x) for key, x in kwargs.items()},
+        )
     origin = next((item.origin for item in known if item.origin), "")
     alike = all(item.alike for item in known)
     for tensor, value in zip(tensors_in(result), tensors_in(computed), strict=True):
@@ -96,7 +99,7 @@ def follow(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None:
             values[tensor] = Known(value, origin, alike)
 
 
-def _all_known(values: Any, args: Any, kwargs: Any) -> list[Known]:
+def all_known(values: Any, args: Any, kwargs: Any) -> list[Known]:
     """The knowledge about all tensors that an op takes; empty if one of them is not known."""
     found = []
     for tensor in tensors_in((*args, *kwargs.values())):
@@ -131,8 +134,8 @@ def forget(values: Any, tensor: torch.Tensor) -> None:
         del values[other]
 
 
-def _real(values: Any, item: Any) -> Any:
-    """An argument with values in place of tensors, on the CPU."""
+def real_argument(values: Any, item: Any) -> Any:
+    """An argument of known tensors, with their values in place of them, on the CPU."""
     if isinstance(item, torch.Tensor):
         known = known_of(values, item)
         assert known is not None
@@ -140,5 +143,5 @@ def _real(values: Any, item: Any) -> Any:
     if isinstance(item, torch.device):
         return torch.device("cpu")
     if isinstance(item, list | tuple):
-        return type(item)(_real(values, part) for part in item)
+        return type(item)(real_argument(values, part) for part in item)
     return item

@@ -4,7 +4,8 @@ On a GPU its function is compiled: its operations on scores and masks become par
 visits the blocks of the score matrix named by the block mask.  Under fake tensors nothing is
 compiled, and PyTorch refuses devices without such a kernel.  Here it is a separate op, whose FLOPs
 are those of the visited blocks: ``mask_mod`` is evaluated for every position, outside of the
-capture.  A mask that needs the values of tensors counts as if nothing were masked.
+capture, with the known values of the tensors that it reads (numbers of documents).  A mask that
+needs unknown values counts as if nothing were masked.
 """
 
 from __future__ import annotations
@@ -13,11 +14,17 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.attention import flex_attention as flex
+from torch.utils._pytree import tree_map
 from torch.utils.flop_counter import register_flop_formula
+from torch.utils.weak import WeakIdKeyDictionary
 
 from flint.frontends.torch.context import capture
+from flint.frontends.torch.modes import function_mode
 from flint.frontends.torch.patching import replace
+from flint.frontends.torch.recording.known_values import known_value
 from flint.frontends.torch.shims.mesh import with_real_tensors
 from flint.frontends.torch.user_lines import at_user_line
 
@@ -31,6 +38,8 @@ _new_library: Any = torch.library.Library
 
 #: (mask_mod, lengths, block sizes, batches, heads) -> part of the blocks that are visited.
 _visited: dict[tuple[Any, ...], float | None] = {}
+#: The same by the numbers of blocks of a mask that needs values, which may be others in the next.
+_visited_by_values: Any = WeakIdKeyDictionary()
 
 
 def apply() -> None:
@@ -87,16 +96,39 @@ def _part_visited(block_mask: tuple[Any, ...], queries: int, keys: int) -> float
         return 1.0
     batches, heads = block_mask[2].shape[:2]
     known = (mask_mod, queries, keys, *sizes, batches, heads)
-    if known not in _visited:
-        _visited[known] = None
+    if known not in _visited and block_mask[2] not in _visited_by_values:
+        part, by_values = None, False
         if queries * keys * batches * heads <= _MAX_POSITIONS:
-            try:
-                _visited[known] = with_real_tensors(_count)(
-                    mask_mod, queries, keys, sizes, batches, heads
-                )
-            except Exception:  # the user's mask reads fake tensors, whatever that raises
-                return None
-    return _visited[known]
+            part, by_values = _evaluated(mask_mod, queries, keys, sizes, batches, heads)
+        if by_values:
+            _visited_by_values[block_mask[2]] = part
+        else:
+            _visited[known] = part
+    return _visited_by_values.get(block_mask[2], _visited.get(known))
+
+
+def _evaluated(mask_mod: Callable[..., Any], *sizes: Any) -> tuple[float | None, bool]:
+    """The part of a mask's blocks that is not empty, and whether that needs values of tensors."""
+    read: list[torch.Tensor] = []
+
+    def known(func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return func(*tree_map(value, args), **tree_map(value, kwargs))
+
+    def value(item: Any) -> Any:
+        if not isinstance(item, FakeTensor):
+            return item
+        read.append(item)
+        found = known_value(item)
+        if found is None:
+            raise LookupError("its values are not known")
+        return found
+
+    # As FlexAttention does: an index is a tensor of one number.
+    with TransformGetItemToIndex(), function_mode(known):
+        try:
+            return with_real_tensors(_count)(mask_mod, *sizes), bool(read)
+        except Exception:  # the user's mask, whatever it raises
+            return None, True
 
 
 def _count(

@@ -1,31 +1,77 @@
 """Calls that a capture refuses, naming the user's line, as the recording would differ from a run.
 
-The size of a sparse gradient, and how much of it each rank communicates, depend on values; and
-PyTorch ends the process if fake tensors become sparse.  Which rank sends first to one that receives
-from any rank is decided only in a run.
+The size of a sparse gradient or tensor, the lengths of the parts of a nested tensor, and how much
+of them each rank communicates, depend on values; and PyTorch ends the process if fake tensors
+become sparse.  Which rank sends first to one that receives from any rank is decided only in a run.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed import distributed_c10d
 
 from flint.errors import FlintError
 from flint.frontends.torch.patching import around, replace
+from flint.frontends.torch.recording.schemas import tensors_in
 from flint.frontends.torch.user_lines import at_user_line
+
+#: What makes tensors whose sizes are values, and what to use instead.
+_SPARSE = (
+    "sparse_coo_tensor", "sparse_csr_tensor", "sparse_csc_tensor", "sparse_bsr_tensor",
+    "sparse_bsc_tensor", "sparse_compressed_tensor",
+)  # fmt: skip
+_TO_SPARSE = ("to_sparse", "to_sparse_coo", "to_sparse_csr", "to_sparse_csc", "to_sparse_bsr")
+_NESTED = ("nested_tensor", "as_nested_tensor", "nested_tensor_from_jagged", "narrow")
+_DENSE = "use dense tensors, or indices with index_select and index_add"
+_PACKED = "pack the sequences and call varlen_attn, or flex_attention with a mask of documents"
 
 
 def apply() -> None:
-    """Refuse sparse gradients and receiving from any rank."""
+    """Refuse sparse and nested tensors, and receiving from any rank."""
+    for owner, names, kind, advice in (
+        (torch, _SPARSE, "sparse", _DENSE),
+        (torch.Tensor, _TO_SPARSE, "sparse", _DENSE),
+        (torch.nested, _NESTED, "nested", _PACKED),
+    ):
+        for name in names:
+            around(owner, name, functools.partial(_sized_by_values, kind, advice))
     for name in ("embedding", "embedding_bag"):
         around(torch.nn.functional, name, _dense)
     for name in ("recv", "irecv"):
         around(distributed_c10d, name, _from_named_rank)
         replace(dist, name, getattr(distributed_c10d, name))
+
+
+def _sized_by_values(kind: str, advice: str, function: Any, *args: Any, **kwargs: Any) -> Any:
+    device = kwargs.get("device")
+    on_device = device is not None and torch.device(device).type not in ("cpu", "meta")
+    taken = (*tensors_in(args), *tensors_in(tuple(kwargs.values())))
+    if on_device or any(isinstance(item, FakeTensor) for item in taken):
+        raise_sized_by_values(function.__name__, kind, advice)
+    return function(*args, **kwargs)
+
+
+def raise_sized_by_values(what: str, kind: str = "sparse", advice: str = _DENSE) -> NoReturn:
+    """Refuse a tensor whose size values decide.
+
+    Args:
+        what: makes it.
+        kind: of tensor.
+        advice: what to use instead.
+
+    Raises:
+        FlintError: always.
+    """
+    raise FlintError(
+        f"{what}{at_user_line()} makes a {kind} tensor on the device: its size depends on values, "
+        f"and a captured step has none; {advice}"
+    )
 
 
 def _dense(function: Any, *args: Any, **kwargs: Any) -> Any:

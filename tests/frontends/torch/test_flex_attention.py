@@ -44,7 +44,18 @@ def masked(query, key, value):
 
 
 def by_documents(query, key, value):
-    documents = torch.zeros(LENGTH, dtype=torch.int64, device=query.device)
+    documents = query.new_empty(LENGTH).to(torch.int64)
+
+    def same(batch, head, query, key):
+        return documents[query] == documents[key]
+
+    flex_attention(query, key, value, block_mask=blocks(same), enable_gqa=True).sum().backward()
+
+
+def by_known_documents(query, key, value):
+    """Two of 128 and one of 256 positions: 1 + 1 + 4 blocks."""
+    lengths = torch.tensor([BLOCK, BLOCK, 2 * BLOCK], device=query.device)
+    documents = torch.arange(3, device=query.device).repeat_interleave(lengths)
 
     def same(batch, head, query, key):
         return documents[query] == documents[key]
@@ -67,7 +78,10 @@ def flops(step):
 
 
 # Of 4 x 4 blocks a causal mask leaves those on the diagonal and below: 4 + 3 + 2 + 1.
-@pytest.mark.parametrize(("step", "part"), [(unmasked, 1), (masked, 10 / 16), (by_documents, 1)])
+@pytest.mark.parametrize(
+    ("step", "part"),
+    [(unmasked, 1), (masked, 10 / 16), (by_known_documents, 6 / 16), (by_documents, 1)],
+)
 def test_work_is_that_of_the_blocks_that_are_left(step, part):
     # Scores and weighted values; backward the scores again and four gradients.
     assert flops(step) == {

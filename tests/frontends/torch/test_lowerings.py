@@ -51,8 +51,6 @@ ELSEWHERE = {
     "aten.batch_norm_elemt": _SYNCHRONISED,
     "aten.batch_norm_gather_stats_with_counts": _SYNCHRONISED,
     "aten.batch_norm_stats": _SYNCHRONISED,
-    "aten.masked_select": _DATA,
-    "aten.nonzero": _DATA,
     "aten.unique_consecutive": _DATA,
     "aten.multinomial": "test_random_numbers",
     "aten.randperm": "test_random_numbers",

@@ -98,12 +98,9 @@ def test_an_operand_that_is_only_written_is_not_read():
 
 @pytest.mark.parametrize(
     "function",
-    [
-        aten.nonzero.default, lambda x: aten.masked_select.default(x, x > 0),
-        lambda x: aten._unique2.default(x)[0], lambda x: aten.unique_consecutive.default(x)[0],
-    ],
-    ids=["nonzero", "masked_select", "_unique2", "unique_consecutive"],
-)  # fmt: skip
+    [lambda x: aten._unique2.default(x)[0], lambda x: aten.unique_consecutive.default(x)[0]],
+    ids=["_unique2", "unique_consecutive"],
+)
 def test_what_depends_on_data_is_refused_by_name_and_reason(function):
     recording = record(function, normal(5)).recording
     with pytest.raises(FlintError, match=r"no lowering: aten.*depends on data"):

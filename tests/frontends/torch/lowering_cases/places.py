@@ -59,6 +59,13 @@ CASES = {
         lambda x, y: aten.scatter.src(x, 1, torch.tensor([[0, 2], [1, 3]]), y),
         [normal(3, 5), normal(3, 4)],
     ),
+    "index by a mask": (
+        lambda x, m: aten.index.Tensor(x, [None, m]), [normal(2, 3, 4, 5), mask(3, 4)],
+    ),
+    "masked_select": (aten.masked_select.default, [normal(3, 4, 5), mask(4, 5)]),
+    "masked_select of a number": (aten.masked_select.default, [normal(5), mask(3, 5)]),
+    "nonzero": (aten.nonzero.default, [mask(3, 4, 5)]),
+    "nonzero of numbers": (aten.nonzero.default, [index(3, 7)]),
     "scatter value": (
         lambda x: aten.scatter.value(x, 1, torch.tensor([[0], [1]]), 3.0), [normal(3, 5)],
     ),

@@ -1,0 +1,84 @@
+"""Sequences packed one behind the other, in steps that are captured."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence  # noqa: E402
+
+import flint  # noqa: E402
+from flint.graph.work import Unit  # noqa: E402
+
+LENGTHS = [3, 7, 5, 5]
+IN, HIDDEN, LONGEST = 12, 16, 8
+HEADS, SIZE, TOKENS = 2, 16, 96
+varlen = pytest.importorskip("torch.nn.attention.varlen")
+
+
+def sentences(mesh):
+    lstm = nn.LSTM(IN, HIDDEN, batch_first=True).to(mesh.device_type)
+    words = torch.randn(len(LENGTHS), LONGEST, IN, device=mesh.device_type)
+    return lstm, words, torch.tensor(LENGTHS)
+
+
+def from_the_device(mesh):
+    lstm, words, _ = sentences(mesh)
+    return lstm, words, torch.randn(len(LENGTHS), device=mesh.device_type).abs().long().cpu()
+
+
+def read(lstm, words, lengths):
+    packed = pack_padded_sequence(words, lengths, batch_first=True, enforce_sorted=False)
+    return pad_packed_sequence(lstm(packed)[0], batch_first=True)[0]
+
+
+def products(workload):
+    graph = workload.programs[0].graph
+    work = (item for node in graph for item in node.work.items)
+    return sum(item.flops for item in work if item.unit is Unit.MATMUL)
+
+
+@pytest.mark.parametrize(
+    ("setup", "steps", "warned"),
+    [(sentences, sum(LENGTHS), False), (from_the_device, len(LENGTHS) * LONGEST, True)],
+)
+def test_a_recurrent_network_takes_as_many_steps_as_sentences_are_long(setup, steps, warned):
+    """Every word takes four gates' products of its vector and of the state."""
+    workload = flint.capture(mesh=(1,), axes=("dp",), setup=setup)(read).capture()
+    assert products(workload) == 2 * steps * (IN + HIDDEN) * 4 * HIDDEN
+    told = [text for text in workload.warnings if "sequences are packed" in text]
+    assert bool(told) == warned
+    assert all("test_packed_sequences.py" in text and "be 8" in text for text in told)
+
+
+def documents(count):
+    def setup(mesh):
+        ends = torch.arange(0, TOKENS + 1, TOKENS // count, dtype=torch.int32)
+        tensors = [
+            torch.randn(TOKENS, HEADS, SIZE, device=mesh.device_type, dtype=torch.bfloat16)
+            for _ in range(3)
+        ]
+        return [item.requires_grad_() for item in tensors], ends.to(mesh.device_type)
+
+    return setup
+
+
+def attend(tensors, ends, longest=TOKENS):
+    varlen.varlen_attn(*tensors, ends, ends, longest, longest, window_size=(-1, 0)).sum().backward()
+
+
+def test_attention_over_documents_is_that_of_documents_of_equal_lengths():
+    """Causal: n (n + 1) / 2 pairs of n positions; two products forward, five backward."""
+    workload = flint.capture(mesh=(1,), axes=("dp",), setup=documents(4))(attend).capture()
+    pairs = 4 * (24 * 25 // 2)
+    assert products(workload) == 7 * 2 * HEADS * SIZE * pairs
+    told = [text for text in workload.warnings if "varlen" in text]
+    assert len(told) == 2 and all("a lower bound" in text for text in told)
+
+
+def test_attention_over_one_document_is_exact():
+    workload = flint.capture(mesh=(1,), axes=("dp",), setup=documents(1))(attend).capture()
+    assert products(workload) == 7 * 2 * HEADS * SIZE * (TOKENS * (TOKENS + 1) // 2)
+    assert not any("lower bound" in text for text in workload.warnings)
