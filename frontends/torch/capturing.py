@@ -138,16 +138,17 @@ def workload_of(
         FlintError: a rank's error, or ranks whose differences follow no pattern.
     """
     mesh = ranks.mesh
+    messages = ranks.messages if ranks.own_data else None
     found, partition = behaviours(
-        mesh.shape, ranks.sign, ranks.evidence, ranks.unseen, tuple(ranks.folders)
+        mesh.shape, ranks.sign, ranks.evidence, ranks.unseen, tuple(ranks.folders), messages
     )
     parts = [_part(name, options, mesh, item, ranks.folders) for item in found]
     digest = hashlib.sha256(b"".join(part.saved[0] for part in parts)).hexdigest()
     before = set(ranks.folders)
     count = default_count(len(before)) if options.audit is None else options.audit
     audited = chosen(mesh.size, before, count, f"{digest} {mesh.shape}".encode())
-    audit(found, audited, ranks.sign, ranks.difference)
-    warnings = ranks.warnings(partition, [item.representative for item in found])
+    audit(found, audited, ranks.sign, ranks.difference, messages)
+    warnings = ranks.warnings(partition, found)
     return workload_of_parts(
         parts,
         mesh,
@@ -190,6 +191,7 @@ class RecordedRanks:
         mesh: the mesh of the ranks.
         limits: the limits of a child.
         place: parent of the children's folders.
+        own_data: every rank reads its own data, which may give tensors other sizes.
         folders: rank -> the folder of its child.
         reports: rank -> its report.
     """
@@ -198,6 +200,7 @@ class RecordedRanks:
     mesh: Mesh
     limits: Limits
     place: Path
+    own_data: bool = False
     folders: dict[int, Path] = field(default_factory=dict)
     reports: dict[int, RankReport] = field(default_factory=dict)
 
@@ -228,12 +231,29 @@ class RecordedRanks:
         """What a rank does differently from another one."""
         return rank_report.first_difference(self.folders[one], self.folders[other])
 
-    def warnings(self, partition: Partition, representatives: Sequence[int]) -> Counter[str]:
+    def messages(self, rank: int) -> str:
+        """What a recorded rank communicates."""
+        return self.reports[rank].messages
+
+    def warnings(self, partition: Partition, behaviours: Sequence[Behaviour]) -> Counter[str]:
         """The warnings of the capture, text -> count."""
         found: Counter[str] = Counter()
-        for rank in representatives:
-            found |= Counter(self.reports[rank].warnings)
+        unlike = 0
+        for item in behaviours:
+            one = self.reports[item.representative]
+            found |= Counter(one.warnings)
+            same = (
+                self.reports[rank].signature == one.signature
+                for rank in self.reports
+                if item.ranks[rank]
+            )
+            unlike += sum(not each for each in same)
         done, world = len(self.reports), self.mesh.size
+        if unlike:
+            found[
+                f"ranks have data of different sizes: {unlike} of {done} recorded ranks compute "
+                f"otherwise than those that stand for all {world:,}, and communicate the same"
+            ] = 1
         if done == world:
             return found
         for text in {text for report in self.reports.values() for text in report.unseen}:

@@ -123,7 +123,7 @@ def workload(request: ProgramRequest, folder: Path, place: Path, template: Templ
         prepare(level)
         starter = Forks(functools.partial(be_program, request))
     axes, shape = zip(*first.mesh, strict=True)
-    ranks = RecordedRanks(starter, Mesh(shape, axes), limits_of(request), place)
+    ranks = RecordedRanks(starter, Mesh(shape, axes), limits_of(request), place, own_data=True)
     ranks.folders[0] = folder
     ranks.read((0,))
     return workload_of(ranks, request.program.name, request.options, level)

@@ -38,6 +38,7 @@ def audit(
     ranks: Sequence[int],
     sign: Sign,
     difference: Callable[[int, int], str],
+    messages: Callable[[int], str] | None = None,
 ) -> None:
     """Record ranks and compare each with the representative of its class.
 
@@ -47,19 +48,26 @@ def audit(
         sign: records ranks, the representatives among them before.
         difference: what a rank does differently from its representative:
             ``difference(representative, rank)``.
+        messages: what a recorded rank communicates, if ranks that communicate the same may differ
+            otherwise.
 
     Raises:
         FlintError: a rank does not do the same as its class.
     """
     if not ranks:
         return
-    signs = sign(ranks)
     classes = list(found)
     owners = np.stack([item.ranks[list(ranks)] for item in classes]).argmax(0).tolist()
+
+    def same(rank: int, one: int) -> bool:
+        signs = sign([rank, one])
+        alike = messages is not None and messages(rank) == messages(one)
+        return alike or signs[rank] == signs[one]
+
     wrong = [
         (rank, classes[owner].representative)
         for rank, owner in zip(ranks, owners, strict=True)
-        if signs[rank] != sign([classes[owner].representative])[classes[owner].representative]
+        if not same(rank, classes[owner].representative)
     ]
     if wrong:
         rank, representative = wrong[0]

@@ -53,6 +53,7 @@ def behaviours(
     evidence: Callable[[], Iterable[Evidence]] = tuple,
     unseen: Callable[[], bool] = bool,
     recorded: Iterable[int] = (),
+    messages: Callable[[int], str] | None = None,
 ) -> tuple[list[Behaviour], Partition]:
     """The distinct behaviours over a mesh, and the partition with which they were found.
 
@@ -64,6 +65,8 @@ def behaviours(
             without a known reason are narrowed down instead of refused.
         recorded: ranks that have been recorded before; if there is one, its evidence decides
             which others are recorded first, otherwise these are four that are far apart.
+        messages: what a recorded rank communicates, if every rank reads its own data: ranks that
+            differ without a pattern and communicate the same then count as one of them.
 
     Raises:
         FlintError: too many distinct places, or a rank that breaks the pattern.
@@ -88,6 +91,8 @@ def behaviours(
         places = _places(shape, axes)
         partition = search.divided(places)
     elif not unseen():
+        if search.communicate_alike(partition, messages):
+            return search.explained(partition), partition
         raise FlintError(
             f"ranks behave differently along mesh axes of {count:,} places in total; the limit is "
             f"{MOST_CELLS}"
@@ -95,7 +100,7 @@ def behaviours(
     if search.different(partition) is not None and unseen():
         partition = search.divided((*places, search.narrowed(partition)))
     different = search.different(partition)
-    if different is None:
+    if different is None or search.communicate_alike(partition, messages):
         return search.explained(partition), partition
     raise FlintError(
         f"rank {different[1]:,} behaves differently from rank {different[0]:,}, although both have "
@@ -162,6 +167,21 @@ class _Search:
             if self.known[other] != self.known[rank]:
                 return other, rank
         return None
+
+    def communicate_alike(
+        self, partition: Partition, messages: Callable[[int], str] | None
+    ) -> bool:
+        """Whether recorded ranks of each cell communicate the same: they count as the first."""
+        if messages is None:
+            return False
+        first: dict[int, int] = {}
+        firsts = {
+            rank: first.setdefault(int(partition.cells[rank]), rank) for rank in sorted(self.known)
+        }
+        if any(messages(rank) != messages(one) for rank, one in firsts.items()):
+            return False
+        self.known = {rank: self.known[one] for rank, one in firsts.items()}
+        return True
 
     def explained(self, partition: Partition) -> list[Behaviour]:
         """Behaviours, where the recorded ranks of each cell do the same."""

@@ -30,6 +30,7 @@ class RankReport:
 
     Attributes:
         signature: what it did.
+        messages: what it communicated.
         evidence: its evidence of differences among ranks.
         warnings: text -> count.
         unseen: the places where its own rank was read without its questions being seen.
@@ -37,6 +38,7 @@ class RankReport:
     """
 
     signature: str
+    messages: str
     evidence: tuple[Evidence, ...]
     warnings: Mapping[str, int]
     unseen: tuple[str, ...]
@@ -49,6 +51,7 @@ def write(folder: Path, signed: Signed, warnings: Mapping[str, int]) -> None:
     evidence = (*recording.evidence, *recorded_evidence(recording))
     document = {
         "signature": signed.whole,
+        "messages": signed.messages,
         "evidence": [[item.place, item.asked, item.packed.hex()] for item in evidence],
         "warnings": dict(warnings),
         "unseen": list(recording.unseen),
@@ -71,6 +74,7 @@ def read(folder: Path) -> RankReport:
     document = json.loads((folder / _REPORT).read_text(encoding="utf-8"))
     return RankReport(
         signature=document["signature"],
+        messages=document["messages"],
         evidence=tuple(
             Evidence(place, asked, bytes.fromhex(packed))
             for place, asked, packed in document["evidence"]

@@ -26,6 +26,7 @@ class Signed:
         recording: what was recorded.
         ops: a hash of every op.
         whole: a hash of all of it.
+        messages: a hash of what it communicates: with whom, in which order, how much.
     """
 
     def __init__(self, recording: Recording) -> None:
@@ -35,6 +36,7 @@ class Signed:
         digest.update(repr(recording.storage_bytes).encode())
         digest.update(repr([_form(item.view) for item in recording.inputs]).encode())
         self.whole = digest.hexdigest()
+        self.messages = _messages(recording)
 
 
 def op_signatures(recording: Recording) -> Iterator[str]:
@@ -59,6 +61,19 @@ def op_signatures(recording: Recording) -> Iterator[str]:
             op.module,
         )
         yield hashlib.blake2b(repr(parts).encode(), digest_size=8).hexdigest()
+
+
+def _messages(recording: Recording) -> str:
+    shape = tuple(size for _, size in recording.mesh) or (recording.world_size,)
+    groups = [_place(group, recording.rank, shape) for group in recording.groups]
+    digest = hashlib.sha256()
+    for op in recording.ops:
+        if op.group >= 0:
+            own = recording.groups[op.group].name
+            peer = _step(recording.rank, op.peer, shape) if op.peer >= 0 else None
+            sent = _form(op.args, own), _form(tuple(sorted(op.kwargs.items())), own)
+            digest.update(repr((op.name, *sent, groups[op.group], peer, op.reduction)).encode())
+    return digest.hexdigest()
 
 
 def _step(rank: int, peer: int, shape: tuple[int, ...]) -> Any:

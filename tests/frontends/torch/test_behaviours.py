@@ -103,6 +103,23 @@ def test_too_many_behaviours_are_refused():
         behaviours(cluster.shape, cluster.sign)
 
 
+@pytest.mark.parametrize("shape", [(1024, 2), (600,)])
+def test_ranks_with_data_of_their_own_count_as_one_if_they_communicate_the_same(shape):
+    sizes = np.random.default_rng(0).integers(0, 1000, shape)
+    cluster = Cluster(shape, lambda at: int(sizes[at]))
+    [found], _ = behaviours(shape, cluster.sign, messages=lambda rank: "all the same")
+    assert found.representative == 0 and found.ranks.all()
+    assert len(cluster.recorded) <= 70
+
+
+@pytest.mark.parametrize("shape", [(1024, 2), (600,)])
+def test_ranks_that_communicate_otherwise_do_not_count_as_one(shape):
+    sizes = np.random.default_rng(0).integers(0, 1000, shape)
+    cluster = Cluster(shape, lambda at: int(sizes[at]))
+    with pytest.raises(FlintError, match="behave"):
+        behaviours(shape, cluster.sign, messages=cluster.at)
+
+
 @given(SHAPES, st.data())
 def test_places_where_something_changes_are_recorded_on_either_side(shape, data):
     """Known starts along some axes; behaviour changes at all of them, some, or elsewhere too."""
