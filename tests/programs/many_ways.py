@@ -119,7 +119,7 @@ def contrastive():
 
 
 def critics():
-    """A Wasserstein GAN: two rounds of the critic with a gradient of a gradient, a copy of averages."""
+    """A Wasserstein GAN: five rounds of the critic with a gradient of a gradient, a copy of averages."""
     import copy
 
     maker, critic = DDP(layers(8, 32, 16)), DDP(layers(16, 32, 1))
@@ -142,7 +142,7 @@ def critics():
         second.step()
 
     def batch():
-        for _ in range(2):
+        for _ in range(5):
             improve()
         first.zero_grad()
         (-critic(maker(torch.randn(10, 8, device=device))).mean()).backward()

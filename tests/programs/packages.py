@@ -110,6 +110,12 @@ _TORCH = [
         ("experts, all-to-all", "experts"),
         real=(),
     ),
+    *_rows(
+        "torch", "flint", "sizes_by_values.py",
+        ("masked words, DDP", "masked"),
+        ("experts by counts", "experts"),
+        real=(),
+    ),
 ]  # fmt: skip
 
 _TRAINERS = [

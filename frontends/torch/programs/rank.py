@@ -103,6 +103,7 @@ class ProgramRank:
         self._guessed = ""
         self._has_optimizer = self._has_stepped = False
         self.steps = Steps(request.step, self._start, self._end)
+        self._rounds = OptimizerRounds(self.steps, patient=request.step.name is None)
         self._ops = loops.Ops(request.step.mark, lambda: self.steps.ended(loops.NAME, Kind.LOOP))
 
     def import_rest(self) -> None:
@@ -141,8 +142,7 @@ class ProgramRank:
         enter(work.waiting(self._waited))
         enter(watching_sizes(self._resized))
         enter(answering(lambda: self._recorder is not None))
-        rounds = OptimizerRounds(self.steps)
-        register_optimizer_step_post_hook(rounds.stepped)
+        register_optimizer_step_post_hook(self._rounds.stepped)
         register_optimizer_step_post_hook(self._trained)
         around(torch.optim.Optimizer, "__init__", self._makes_optimizer)
         self._tracker.entered = self._called
@@ -152,9 +152,10 @@ class ProgramRank:
         if self.request.step.mark:
             self._known.assume("no optimizer steps: the step is one round of the repeated ops")
 
-    def _makes_optimizer(self, make: Any, *args: Any, **kwargs: Any) -> None:
+    def _makes_optimizer(self, make: Any, optimizer: Any, *args: Any, **kwargs: Any) -> None:
         self._has_optimizer = True
-        make(*args, **kwargs)
+        make(optimizer, *args, **kwargs)
+        self._rounds.made(optimizer)
 
     def _trained(self, *_: Any) -> None:
         """An optimizer has stepped."""
@@ -222,6 +223,8 @@ class ProgramRank:
         may have ended its training.
         """
         asked, seen = self.request, list(self.steps.seen())
+        if self._rounds.waits:  # for one that never came
+            found(self._own.folder, "torch", seen, replace(asked.step, name=OptimizerRounds.NAME))
         trains = self._has_stepped or self._ops.runs_backward
         again = self._known.unknown.again(asked.step)
         # A stretch that repeats may be a part of a round whose loop has ended.

@@ -16,7 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
+from weakref import WeakSet
 
+from flint.frontends.torch.context import capture
 from flint.frontends.torch.user_lines import at_user_line
 from flint.launching.program import SeenStep, StepChoice
 
@@ -115,22 +117,44 @@ def _place() -> str:
     return at_user_line().removeprefix(" at ")
 
 
+def _parameters(optimizer: Any) -> list[Any]:
+    return [item for group in optimizer.param_groups for item in group["params"]]
+
+
 class OptimizerRounds:
     """Rounds of optimizer steps: one optimizer, several in turn, a container and what is in it.
 
     How long a round is becomes clear when the first one comes again.  One that comes only then ends
-    longer rounds: a generator's after several of its critic's, the outer one of local SGD.
+    longer rounds: a generator's after several of its critic's, the outer one of local SGD.  If the
+    program has made one for other parameters that has not stepped yet, the round waits for it.
+
+    Attributes:
+        waits: for such an optimizer.
     """
 
     NAME = "optimizer"
+    #: Steps of others that a round waits for an optimizer.
+    PATIENCE = 128
 
-    def __init__(self, steps: Steps) -> None:
-        """Rounds whose ends are the steps'."""
+    def __init__(self, steps: Steps, *, patient: bool = True) -> None:
+        """Rounds whose ends are the steps'.
+
+        Args:
+            steps: that they end.
+            patient: wait for optimizers that have not stepped.
+        """
         self._steps = steps
+        self._patient = patient
+        self.waits = False
         self._calls = 0
         self._first: list[Any] = []  # the optimizers of the first round, in their order
         self._known = False
         self._last: Any = None  # the optimizer that ends each round, where one does
+        self._made: WeakSet[Any] = WeakSet()
+
+    def made(self, optimizer: Any) -> None:
+        """The program has made an optimizer."""
+        self._made.add(optimizer)
 
     def stepped(self, optimizer: Any, *_: Any) -> None:
         """An optimizer has stepped; a hook of PyTorch's."""
@@ -150,6 +174,21 @@ class OptimizerRounds:
         if optimizer is self._last if self._last is not None else whole:
             self._end()
 
+    def _waits(self) -> bool:
+        """Whether an optimizer is still to come; one made of others has their parameters."""
+        seen = {id(item) for one in self._first for item in _parameters(one)}
+        late = [one for one in self._made if seen.isdisjoint(map(id, _parameters(one)))]
+        self.waits = bool(late) and self._patient and self._calls <= self.PATIENCE
+        if late and not self.waits:
+            capture().assume(
+                f"an optimizer ({type(late[0]).__name__}) has not stepped in the first "
+                f"{self._calls} steps of others: the step is one of theirs"
+            )
+            self._made.clear()
+        return self.waits
+
     def _end(self, *, began: bool = False) -> None:
+        if self._last is None and self._waits():
+            return
         kinds = ", ".join(type(item).__name__ for item in self._first)
         self._steps.ended(self.NAME, Kind.OPTIMIZER, kinds, began=began)

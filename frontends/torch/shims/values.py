@@ -39,7 +39,7 @@ _LBFGS_FILE = os.path.join(_OPTIMIZERS, "lbfgs.py")
 _LBFGS_YES = ("if ys > ", "if abs(gtd_new) <= ")
 
 #: Advice if that is not the value with which the step should continue.
-ADVICE = "; the step should not depend on it: branch on Python values that setup creates"
+ADVICE = "; the step should not depend on it: branch on values that the host knows"
 
 
 def apply() -> None:

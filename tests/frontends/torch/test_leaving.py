@@ -60,7 +60,7 @@ FLOATS = {
 @pytest.mark.parametrize("name", FLOATS)
 def test_floats_that_are_read_are_1_and_it_says_where_and_what_to_do(name):
     recording = recorded_with(FLOATS[name])
-    assert told(recording, "assumed to be 1.0", "branch on Python values")
+    assert told(recording, "assumed to be 1.0", "branch on values that the host knows")
 
 
 SHOWN = {

@@ -11,8 +11,15 @@ from flint.frontends.torch.programs.steps import Kind, OptimizerRounds, Steps
 from flint.launching.program import StepChoice
 
 
-def recorded(events, **choice):
-    """What happened between the last start and the end: (events, kind); None: no end."""
+class Optimizer(SimpleNamespace):
+    __hash__ = object.__hash__
+
+
+def recorded(events, made="", same=(), patient=True, **choice):
+    """What happened between the last start and the end: (events, kind); None: no end.
+
+    Optimizers of ``made`` are known from the start; those of ``same`` have the same parameters.
+    """
     happened, found = [], []
 
     def start(_):
@@ -23,8 +30,13 @@ def recorded(events, **choice):
             found[:] = [("".join(happened), kind)]  # a call may be an evaluation
 
     steps = Steps(StepChoice(**choice), start, end)
-    rounds = OptimizerRounds(steps)
-    optimizers = {name: SimpleNamespace() for name in "ABC"}
+    rounds = OptimizerRounds(steps, patient=patient)
+    optimizers = {
+        name: Optimizer(param_groups=[{"params": ["shared" if name in same else name]}])
+        for name in "ABC"
+    }
+    for name in made:
+        rounds.made(optimizers[name])
     for event in events:
         happened.append(event)
         if event in optimizers:
@@ -54,6 +66,24 @@ def recorded(events, **choice):
 )
 def test_the_step_lies_between_two_ends_of_one_kind(events, choice, step):
     assert recorded(events, **choice)[0] == step
+
+
+@pytest.mark.parametrize(
+    ("events", "options", "step"),
+    [
+        ("A1A2A3A4A5B6A7A8A9B0A1A2A3B", {"made": "AB"}, "0A1A2A3B"),  # one that comes late
+        ("A1A2A3A4A5B6A7A8A9B0A1A2A3B", {}, "2A"),  # which nobody has seen made
+        ("AB1AB2AB3AB4", {"made": "ABC", "same": "AC"}, "2AB"),  # a container that never steps
+        ("A1A2A3A4", {"made": "AB", "patient": False}, "2A"),
+        ("A1" * 140, {"made": "AB"}, "1A"),  # one that never comes
+    ],
+)
+def test_a_round_waits_for_an_optimizer_of_other_parameters(events, options, step):
+    assert recorded(events, **options)[0] == step
+
+
+def test_a_program_that_ends_before_a_late_optimizer_steps_has_no_step_yet():
+    assert recorded("A1A2A3A4", made="AB") is None
 
 
 def test_calls_without_gradients_are_a_step_of_their_own_kind():
