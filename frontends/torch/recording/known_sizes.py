@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
 from flint.frontends.torch.context import capture
+from flint.frontends.torch.modes import unseen
 from flint.frontends.torch.recording.known_values import (
     MOST,
     Known,
@@ -43,28 +45,43 @@ def see_sizes(values: Any, op: Any, args: Any, kwargs: Any) -> Any:
     if not any(isinstance(item, FakeTensor) for item in tensors):
         return None
     known = all_known(values, args, kwargs)
-    if known:
-        return _computed(values, op, args, kwargs, tensors[0].device, known)
     by_mask = _BY_MASK.get(op)
-    return None if by_mask is None else by_mask(values, op, *args)
-
-
-def _computed(
-    values: Any, op: Any, args: Any, kwargs: Any, device: torch.device, known: list[Known]
-) -> Any:
+    if by_mask is None and not known:
+        return None
+    if by_mask is not None:
+        result = by_mask(values, op, *args)
+        return _noted(values, result, op, args, kwargs, known) if known else result
     with unset_fake_temporarily():
-        real = op(
-            *real_argument(values, list(args)),
-            **{name: real_argument(values, item) for name, item in kwargs.items()},
-        )
-    origin = _told(known)
-    alike = all(item.alike for item in known)
-    results = []
-    for value in tensors_in(real):
-        results.append(torch.empty(value.shape, dtype=value.dtype, device=device))
+        real = _real(values, op, args, kwargs)
+    results = [_empty(item.dtype, item.shape, tensors[0].device) for item in tensors_in(real)]
+    origin, alike = _told(known), all(item.alike for item in known)
+    for result, value in zip(results, tensors_in(real), strict=True):
         if value.numel() <= MOST:
-            values[results[-1]] = Known(value, origin, alike)
+            values[result] = Known(value, origin, alike)
     return results[0] if isinstance(real, torch.Tensor) else tuple(results)
+
+
+def _real(values: Any, op: Any, args: Any, kwargs: Any) -> Any:
+    named = {name: real_argument(values, item) for name, item in kwargs.items()}
+    return op(*real_argument(values, list(args)), **named)
+
+
+def _noted(
+    values: Any, result: Any, op: Any, args: Any, kwargs: Any, known: list[Known]
+) -> torch.Tensor | None:
+    """A result of known tensors, of which the value is known, too."""
+    if result is not None and result.numel() <= MOST:
+        origin = next((item.origin for item in known if item.origin), "")
+        with unset_fake_temporarily():
+            value = _real(values, op, args, kwargs)
+        values[result] = Known(value, origin, all(item.alike for item in known))
+    return result
+
+
+def _empty(dtype: torch.dtype, shape: Any, device: torch.device) -> torch.Tensor:
+    """A new fake tensor, also of the host, whose tensors are real in a whole program."""
+    with capture().fake_mode, unseen():
+        return torch.empty(shape, dtype=dtype, device=device)
 
 
 def _told(known: list[Known]) -> str:
@@ -76,9 +93,11 @@ def _told(known: list[Known]) -> str:
 
 def _indexed(values: Any, op: Any, tensor: torch.Tensor, indices: Any) -> Any:
     """``tensor[mask]``: each mask selects the places where it is true."""
+    if not any(_is_mask(index) for index in indices):
+        return None
     places: list[torch.Tensor | None] = []
     for index in indices:
-        if index is None or index.dtype not in (torch.bool, torch.uint8):
+        if not _is_mask(index):
             places.append(index)
             continue
         known = known_of(values, index)
@@ -87,10 +106,13 @@ def _indexed(values: Any, op: Any, tensor: torch.Tensor, indices: Any) -> Any:
         _told([known])
         with unset_fake_temporarily():
             count = int(known.value.count_nonzero())
-        places += [
-            torch.empty(count, dtype=torch.int64, device=index.device) for _ in range(index.dim())
-        ]
+        place = _empty(torch.int64, (count,), index.device)
+        places += [place] * index.dim()
     return op(tensor, places)
+
+
+def _is_mask(index: torch.Tensor | None) -> bool:
+    return index is not None and index.dtype in (torch.bool, torch.uint8)
 
 
 def _selected(values: Any, op: Any, tensor: torch.Tensor, mask: torch.Tensor) -> Any:
@@ -99,9 +121,9 @@ def _selected(values: Any, op: Any, tensor: torch.Tensor, mask: torch.Tensor) ->
         return None
     _told([known])
     with unset_fake_temporarily():
-        shape = torch.broadcast_shapes(tensor.shape, mask.shape)
+        shape: Any = np.broadcast_shapes(tensor.shape, mask.shape)
         count = int(known.value.expand(shape).count_nonzero())
-    return tensor.new_empty(count)
+    return _empty(tensor.dtype, (count,), tensor.device)
 
 
 #: Op of a tensor of data -> its result, if its mask is known.

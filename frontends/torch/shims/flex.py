@@ -104,7 +104,10 @@ def _part_visited(block_mask: tuple[Any, ...], queries: int, keys: int) -> float
             _visited_by_values[block_mask[2]] = part
         else:
             _visited[known] = part
-    return _visited_by_values.get(block_mask[2], _visited.get(known))
+    if known in _visited:
+        return _visited[known]
+    found: float | None = _visited_by_values[block_mask[2]]
+    return found
 
 
 def _evaluated(mask_mod: Callable[..., Any], *sizes: Any) -> tuple[float | None, bool]:
