@@ -66,9 +66,7 @@ def _real(values: Any, op: Any, args: Any, kwargs: Any) -> Any:
     return op(*real_argument(values, list(args)), **named)
 
 
-def _noted(
-    values: Any, result: Any, op: Any, args: Any, kwargs: Any, known: list[Known]
-) -> torch.Tensor | None:
+def _noted(values: Any, result: Any, op: Any, args: Any, kwargs: Any, known: list[Known]) -> Any:
     """A result of known tensors, of which the value is known, too."""
     if result is not None and result.numel() <= MOST:
         origin = next((item.origin for item in known if item.origin), "")

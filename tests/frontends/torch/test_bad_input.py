@@ -61,6 +61,14 @@ def not_divided(mesh):
     from torch.distributed.pipelining import PipelineStage
 
     return model  # noqa: F821
+
+
+def becomes_sparse(model, x):
+    return x.to_sparse()
+
+
+def becomes_nested(model, x):
+    return torch.nested.nested_tensor([x, x[:2]], device="cuda")
 """
 COMMON = ("--mesh", "4", "--axes", "dp", "--setup", "build")
 
@@ -87,6 +95,8 @@ BAD = [
      "size 4, but found 16 ranks"),
     (("train.py:good", *COMMON, "--setup", "not_divided"),
      "setup failed at train.py:50: NameError"),
+    (("train.py:becomes_sparse", *COMMON), "to_sparse at train.py:54 makes a sparse tensor on"),
+    (("train.py:becomes_nested", *COMMON), "nested_tensor at train.py:58 makes a nested tensor"),
     (("train.py:good", *COMMON, "--memory-limit", "0.01"), "raise the memory limit"),
     (("train.py:good", *COMMON, "--time-limit", "0.001"), "raise the time limit"),
 ]  # fmt: skip

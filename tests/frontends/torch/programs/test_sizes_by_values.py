@@ -91,3 +91,28 @@ def test_a_file_of_tokens_is_read_into_a_tensor_of_its_size(said, tmp_path):
         with open("{tmp_path}/tokens.bin", "rb", buffering=0) as file:
             say(file.readinto(tokens.numpy()), len(tokens[5:7].tolist()))
     """) == [50_000_000, 2]
+
+
+def test_masks_and_counts_of_the_host_give_the_sizes_that_they_have(said):
+    """Of tensors on the device, as PyTorch itself computes them."""
+    choosing = """
+        def sizes(device):
+            labels = torch.tensor([[3, -100, 5], [-100, -100, 7]]).to(device)
+            x = torch.ones(2, 3, 4, device=device, requires_grad=True)
+            asked = labels != -100
+            rows, places = x[asked], asked.nonzero()
+            found = x.masked_select(asked[..., None])
+            counts = torch.tensor([2, 0, 3]).to(device)
+            again = torch.arange(3, device=device).repeat_interleave(counts)
+            each, often = labels.unique(return_counts=True)
+            (rows.sum() + found.sum()).backward()
+            shapes = [list(item.shape) for item in (rows, found, x.grad)]
+            host = torch.tensor([5, 6, 7])[torch.tensor([True, False, True])]
+            numbers = places, labels[asked], again, each, often, host
+            return [shapes, [item.tolist() for item in numbers]]
+        say(sizes("{device}"))
+    """
+    real = []
+    program = textwrap.dedent(choosing.format(device="cpu"))
+    exec(program, {"torch": torch, "say": real.append})
+    assert said(choosing.format(device="cuda")) == real
