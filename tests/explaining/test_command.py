@@ -49,7 +49,7 @@ def test_a_capture_is_explained_with_its_lines(folder, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("out", "out"), "give it alone"),
+        (("out", "out"), "give no other input with it"),
         (("out", "--step", "4"), "--step is for profiles"),
         (("out", "--host", "measured"), "was not recorded"),
         (("nothing",), "no such file or folder"),

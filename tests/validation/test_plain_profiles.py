@@ -71,7 +71,7 @@ def test_the_last_step_is_converted_and_others_or_all_by_choice(tmp_path):
     path = profile.write(tmp_path / "rank0.json")
     workload = convert_traces([path])
     assert len(workload.programs[0].graph) == 3
-    [said] = [text for text in workload.warnings if "optimizers' steps" in text]
+    [said] = [text for text in workload.warnings if "an optimizer step" in text]
     assert "step#2 of 3 is converted; --step 1 takes another, --step all the whole trace" in said
     assert workload.simulate().step_seconds == pytest.approx(48e-6)
     assert len(convert_traces([path], step="0").programs[0].graph) == 3

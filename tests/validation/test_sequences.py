@@ -38,7 +38,7 @@ def test_a_program_that_ran_more_often_is_a_difference(compare):
     assert not report.ok
     found = {(item.what, item.op, item.counts) for item in report.differences if item.rank == 3}
     assert found == {
-        ("not as often", "program jit_gradient: 8 runs in 2 steps, captured 1 a step", True),
+        ("not as often", "program jit_gradient: 8 runs in 2 steps, captured 1 per step", True),
         ("not captured", "program jit_add: 3 runs within steps", False),
     }
 

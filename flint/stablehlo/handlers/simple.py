@@ -26,6 +26,7 @@ from flint.stablehlo.walk.state import WalkState
 MAX_COUNT = 2**60
 
 _TYPES_SUFFICE = {name for name, rule in RULES.items() if rule.types_only and rule.view is None}
+_KINDS = {name: rule.kind for name, rule in RULES.items() if rule.kind is not None}
 
 
 def simple(state: WalkState, scope: Scope, op: Op) -> None:
@@ -54,7 +55,8 @@ def simple(state: WalkState, scope: Scope, op: Op) -> None:
         *[value_type[value] for value in op.results],
     )
     if name not in _TYPES_SUFFICE:
-        key = (*key, details(op, value_type))
+        kind = _KINDS.get(name)
+        key = (*key, details(op, value_type) if kind is None else kind(op))
     try:
         found = state.rows.get(key)
     except TypeError:  # an attribute that cannot be compared

@@ -72,10 +72,15 @@ def _dynamic_update_slice(_op: Op, ins: Sequence[TensorType], outs: Sequence[Ten
     return Work((), total_bytes(ins[1:3]), update, max(0, outs[0].bytes - update))
 
 
-def _constant(op: Op, _ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
-    """The buffer that an array stands in; nothing where it has one value."""
+def _is_splat(op: Op) -> bool:
+    """Whether all elements of a constant have one value."""
     value = op.attr("value", None)
-    return NO_WORK if value is not None and np.ndim(value) == 0 else alias(op, (), outs)
+    return value is not None and np.ndim(value) == 0
+
+
+def _constant(op: Op, _ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
+    """The buffer that an array is in; nothing for one value."""
+    return NO_WORK if _is_splat(op) else alias(op, (), outs)
 
 
 def _outfeed(_op: Op, ins: Sequence[TensorType], _outs: Sequence[TensorType]) -> Work:
@@ -95,7 +100,7 @@ RULES: dict[str, Rule] = {
         *names("after_all bitcast_convert dynamic_reshape get_tuple_element optimization_barrier"),
         *names("reshape set_dimension_size tuple"),
     ),
-    "constant": Rule(Role.GENERATE, _constant, types_only=False),
+    "constant": Rule(Role.GENERATE, _constant, types_only=False, kind=_is_splat),
     "create_token": Rule(Role.GENERATE, nothing),
     "dynamic_iota": Rule(Role.GENERATE, generate),
     "get_dimension_size": Rule(Role.GENERATE, generate),

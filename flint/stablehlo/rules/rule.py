@@ -8,7 +8,7 @@ The idea: everything that Flint knows about one op is in one place, an entry of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from flint.graph.tensor_types import TensorType
@@ -32,10 +32,13 @@ class Rule:
         work: its work from types and attributes.
         types_only: the work depends on nothing but name and types, so that it may be cached by
             them; False when attributes or regions matter.
+        kind: what the work depends on beside name and types, if that is less than all attributes
+            and regions; None: nothing less.
         view: whether a compiler turns this use of the op into a bitcast; None: never.
     """
 
     role: Role
     work: WorkRule
     types_only: bool = True
+    kind: Callable[[Op], Hashable] | None = None
     view: ViewRule | None = None

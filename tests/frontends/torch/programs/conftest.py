@@ -30,7 +30,8 @@ def said(tmp_path, monkeypatch):
     def run(text, **asked):
         answer = tmp_path / "answer.json"
         lines = [
-            "import json, os, torch",
+            # One thread, as flint run has it: this process's others are not in its copy.
+            "import json, os, torch; torch.set_num_threads(1)",
             "def say(*items): json.dump(items, open(os.environ['ANSWER'], 'w'))",
             textwrap.dedent(text),
         ]

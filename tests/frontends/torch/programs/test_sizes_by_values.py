@@ -96,7 +96,6 @@ def test_a_file_of_tokens_is_read_into_a_tensor_of_its_size(said, tmp_path):
 def test_masks_and_counts_of_the_host_give_the_sizes_that_they_have(said):
     """Of tensors on the device, as PyTorch itself computes them."""
     choosing = """
-        torch.set_num_threads(1)  # as flint run does: threads of this process are not in its copy
         def sizes(device):
             labels = torch.tensor([[3, -100, 5], [-100, -100, 7]]).to(device)
             x = torch.ones(2, 3, 4, device=device, requires_grad=True)
