@@ -38,7 +38,7 @@ def _plain(call: Call, self: Any, other: Any, *_: Any, **__: Any) -> Value:
 
 @lowers("aten.addmm", "aten.baddbmm", "aten.addmv")
 def _added(
-    call: Call, self: Any, left: Any, right: Any, *, beta: Any = 1, alpha: Any = 1, **_: Any
+    call: Call, self: Any, left: Any, right: Any, *_: Any, beta: Any = 1, alpha: Any = 1, **__: Any
 ) -> Value:
     return _with_bias(call, self, _product(left, right), beta, alpha)
 

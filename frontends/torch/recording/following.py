@@ -199,7 +199,7 @@ _RULES: Mapping[Any, Callable[[Any, Any, Any, Any, Any], None]] = {
     ),
     _c10d.broadcast_.default: broadcast,
     _c10d.alltoall_base_.default: exchanged,
-    _c10d._allgather_base_.default: gathered,
+    **dict.fromkeys((_c10d._allgather_base_.default, _c10d.allgather_.default), gathered),
 }  # fmt: skip
 
 #: Op -> its replacement.

@@ -37,18 +37,23 @@ def exchanged(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor
     values[result] = Known(value, known.origin, alike=False)
 
 
-def gathered(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -> None:
-    """An all-gather: from each rank the same."""
+def gathered(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None:
+    """An all-gather: the other ranks are assumed to have the same."""
     source = args[0]
     if op.namespace == "c10d":
         result, source = (*args, *kwargs.values())[:2]
-        forget(values, result)
+    # One tensor for all ranks, or a list with one for each.
+    source, *results = (source[0], *result[0]) if isinstance(source, list) else (source, result)
     known = values.get(source)
-    if known is not None and known.alike:
-        with unset_fake_temporarily():
-            each = known.value.flatten()
-            value = torch.cat([each] * (result.numel() // each.numel())).view(result.shape)
-        values[result] = Known(value, known.origin)
+    exact = known is not None and known.origin in ("", _THE_SAME)
+    for tensor in results:
+        forget(values, tensor)
+        if known is not None and (known.alike or exact):
+            with unset_fake_temporarily():
+                each = known.value.flatten()
+                value = torch.cat([each] * (tensor.numel() // each.numel())).view(tensor.shape)
+            origin = known.origin if known.alike else _THE_SAME
+            values[tensor] = Known(value, origin, known.alike)
 
 
 #: The reduction of equal values of several ranks, from the value and the number of ranks.

@@ -44,6 +44,17 @@ def test_fused_rms_norm_backward_is_the_derivative_of_rms_norm():
         assert_equal(ours, theirs)
 
 
+def test_a_product_in_another_dtype_is_computed_in_it():
+    """GPUs have ``torch.addmm(..., out_dtype=torch.float32)`` of half floats."""
+    bias, x, y = normal(3, 5), half(3, 4), half(4, 5)
+    theirs = torch.addmm(bias, x.float(), y.float(), beta=2, alpha=3)
+    recording = by_hand(
+        "aten.addmm.dtype", [bias, x, y], [theirs], {0}, {1}, {2}, "torch.float32", beta=2, alpha=3
+    )
+    outputs, _ = execute(emitted(recording, strict=True).data, [bias, x, y])
+    assert_equal(outputs[0], theirs)
+
+
 @pytest.mark.parametrize("heads", [4, 2])
 def test_device_flash_attention_and_its_derivative_are_those_of_plain_attention(heads):
     q = normal(2, 4, 8, 16).requires_grad_()

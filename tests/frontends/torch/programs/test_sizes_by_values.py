@@ -115,3 +115,20 @@ def test_masks_and_counts_of_the_host_give_the_sizes_that_they_have(said):
     program = textwrap.dedent(choosing.format(device="cpu"))
     exec(program, {"torch": torch, "say": real.append})
     assert said(choosing.format(device="cuda")) == real
+
+
+def test_numbers_of_the_host_that_ranks_gather_are_assumed_to_be_the_same(said):
+    """As trainers count the tokens of a batch: 16 ranks with 10 each."""
+    assert said("""
+        import torch.distributed as dist
+        from flint.frontends.torch.context import capture
+        dist.init_process_group("nccl")
+        capture().strict_values = True
+        count = torch.ones(2, 5, dtype=torch.int64).to("cuda").sum()[None]
+        together = torch.empty(16, dtype=torch.int64, device="cuda")
+        dist.all_gather_into_tensor(together, count)
+        each = [torch.empty_like(count) for _ in range(16)]
+        dist.all_gather(each, count)
+        numbers = together.sum().item(), torch.stack(each).sum().item()
+        say(*numbers, len([text for text in capture().assumed if "giving the same" in text]))
+    """) == [160, 160, 1]
