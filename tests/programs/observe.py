@@ -159,3 +159,6 @@ def main():
 
 if __name__ == "__main__":
     main()
+    sys.stdout.flush()
+    # A thread of gloo's that is still there aborts some processes as they end otherwise.
+    os._exit(0)
