@@ -44,7 +44,8 @@ class Latent:
     """Sizes of multi-head latent attention (DeepSeek-V2, 2024, section 2.1).
 
     Attributes:
-        queries, keys: elements of the latents; no queries: these have none, but a matrix.
+        queries, keys: elements of the latents; queries 0: they come from one matrix, without a
+            latent.
         rotated: elements of a head that carry positions; keys share them.
         values: elements of a value's head.
     """
@@ -80,8 +81,8 @@ class Span:
     """What a layer's queries see.
 
     Attributes:
-        window: so many last positions, the own one among them; 0: all.
-        chunk: positions of the own chunk of so many; 0: all.
+        window: number of last positions, the query's own among them; 0: all.
+        chunk: number of positions in a chunk, of which a query sees its own; 0: all.
         rotated: queries and keys carry their positions.
     """
 
@@ -118,15 +119,16 @@ class Experts:
         count: number of experts; a multiple of the devices that they are split over.
         chosen: experts of a token.
         hidden: width of an expert's feed-forward network.
-        capacity_factor: places with the experts, over those that would be needed if all experts
-            got equally many tokens; ``count / chosen`` or more drops nothing.
-        gate: what scores become, see the routers: "softmax", "sigmoid", "input", "probability".
+        capacity_factor: an expert's places, over those that it would need if all experts got
+            equally many tokens; ``count / chosen`` or more drops nothing.
+        gate: what is made of the scores, see the routers: "softmax", "sigmoid", "input",
+            "probability".
         groups: into which the gates "sigmoid" and "probability" divide the experts.
         kept_groups: of these that a token may choose from.
         scale: of the weights of these two gates.
         shared: width of a feed-forward network that every token goes through as well; 0: none.
         room: of JAX's dispatch "ragged": rows that a device has room for, over those that it sends;
-            what comes beyond that is undefined.  0: for all that could come.
+            results beyond that are undefined.  0: room for all that could come.
         biases: router and experts add biases, and the experts' activation is GPT-OSS's.
     """
 
@@ -143,7 +145,7 @@ class Experts:
     biases: bool = False
 
     def capacity(self, length: int) -> int:
-        """Places of one expert for so many tokens; never more than there are."""
+        """Places of one expert for a number of tokens; never more than the tokens."""
         even = length * self.chosen / self.count
         return min(length, math.ceil(self.capacity_factor * even))
 

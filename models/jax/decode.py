@@ -3,8 +3,8 @@
 The idea: weights are tensor parallel and the same on every data rank; the cache is split by
 sequence over the data axes and by key head over the tensor axis, so that attention reads it where
 it is, and each step writes one token of each sequence into it in place.  Every sequence has a
-position of its own (continuous batching).  The step is captured at one cache length, whatever the
-positions are.
+position of its own (continuous batching).  The step is captured at one cache length, and the
+positions do not change it.
 
     flint capture models/jax/decode.py:decode_8b --mesh 4,8 -o out/
 """
@@ -68,7 +68,7 @@ def write(cache: jax.Array, new: jax.Array, layer: jax.Array, positions: jax.Arr
         positions: where each sequence has its token, (B,).
     """
     places = jnp.stack([jnp.broadcast_to(layer, positions.shape), positions], axis=1)
-    # The sequences are a batch dim and no index, so that each rank writes those that it has.
+    # The sequences are a batch dim, not an index, so that each rank writes only its own.
     dims = jax.lax.ScatterDimensionNumbers(
         update_window_dims=(1, 2),
         inserted_window_dims=(0, 2),
@@ -105,8 +105,8 @@ def logits(
 ) -> tuple[jax.Array, Any]:
     """Scores (B, V) of what follows ``tokens`` (B,) at ``positions`` (B,), and the new cache.
 
-    The cache is carried from layer to layer, and each writes its token into it in place.  Had a
-    layer its part of the cache given and handed back, all of it would be copied in every step.
+    The cache is carried from layer to layer, and each writes its token into it in place.  If a
+    layer took its part of the cache and returned it, every step would copy the whole cache.
     """
     with jax.named_scope("embedding"):
         x = constrain(params["embedding"][tokens][:, None], "batch", None, None)
@@ -142,7 +142,7 @@ def decoding(
     Args:
         serving: the model and its cache.
         mesh: devices per axis.
-        axes: their names, of those that ``sharding.AXES`` knows.
+        axes: their names, out of ``sharding.AXES``.
     """
 
     @flint.capture(mesh=mesh, axes=axes, setup=functools.partial(abstract_arguments, serving))

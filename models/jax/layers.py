@@ -63,7 +63,7 @@ def attention_parameters(width: int, heads: Heads) -> Tree:
     }
 
 
-#: What becomes of queries ("q") or keys ("k") before they meet.
+#: What is done to queries ("q") or keys ("k") before they are multiplied.
 Turn = Callable[[jax.Array, str], jax.Array]
 
 
@@ -76,11 +76,11 @@ def projections(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Queries (B, S, H, size), keys and values (B, S, K, size) of ``x`` (B, S, D).
 
-    Biases bq, bk and bv are added where the layer has them; ``turn`` is done with queries and keys
-    in place of the rotary embedding.
+    Biases bq, bk and bv are added where the layer has them; ``turn`` is applied to queries and
+    keys in place of the rotary embedding.
 
     On a mesh with more tensor-parallel parts than key heads, K is the number of parts: every part
-    attends with a whole key head, so that several have the same one.
+    attends with one whole key head, which several parts share.
     """
     batch, length, _ = x.shape
     mesh = jax.sharding.get_abstract_mesh()
@@ -91,7 +91,7 @@ def projections(
         bias = layer.get(f"b{name[1:]}")
         made = made if bias is None else made + bias.astype(x.dtype)
         copies = split // count if split % count == 0 else 1
-        if copies > 1:  # gathered while heads lie side by side: no device has a whole one
+        if copies > 1:  # gathered while heads lie side by side: no device has a whole head
             made = constrain(made, "batch", "sequence", None)
         made = made.reshape(batch, length, count, heads.size)
         if copies > 1:
@@ -138,15 +138,15 @@ Kernel = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 
 
 def plain(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-    """Causal attention, spelled out: what XLA makes of it keeps all scores in memory."""
+    """Causal attention, spelled out: as XLA compiles it, all scores are kept in memory."""
     length = q.shape[1]
     return attend(q, k, v, jnp.tril(jnp.ones((length, length), bool)))
 
 
 def cudnn(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-    """Causal attention by cuDNN's fused kernel, which wants whole sequences in half precision.
+    """Causal attention by cuDNN's fused kernel, which needs whole sequences in half precision.
 
-    Where the mesh splits the sequence it is spelled out.
+    Where the mesh splits the sequence, the attention is spelled out.
     """
     mesh = jax.sharding.get_abstract_mesh()
     if not mesh.empty and parts("sequence", mesh) > 1:
@@ -178,7 +178,7 @@ def attention(
         k = constrain(k, "batch", None, "tensor", None)
         v = constrain(v, "batch", None, "tensor", None)
         mixed = checkpoint_name(kernel(q, k, v), "context")
-        # Or the backward pass of a sequence-parallel block exchanges scores instead of this.
+        # Otherwise the backward pass of a sequence-parallel block exchanges scores instead.
         mixed = constrain(mixed, "batch", "sequence", "tensor")
         return mixed @ layer["wo"].astype(x.dtype)
 
@@ -222,7 +222,7 @@ def gelu(x: jax.Array, layer: Any) -> jax.Array:
 
 
 def vocabulary_parameters(width: int, vocabulary: int) -> Tree:
-    """What stands around the blocks: embedding (V, D), norm (D) and head (D, V)."""
+    """What surrounds the blocks: embedding (V, D), norm (D) and head (D, V)."""
     return {
         "embedding": Parameter((vocabulary, width), ("tensor", "fsdp")),
         "norm": Parameter((width,), (None,), scale=0.0, mean=1.0),

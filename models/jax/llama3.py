@@ -59,12 +59,13 @@ class Config:
         sequences: sequences of a batch per part of the batch dim (per data-parallel rank).
         scan: layers in one ``lax.scan`` instead of one after another in the program.
         gated: the feed-forward network is Llama's (SwiGLU), else GPT-3's (GELU).
-        remat: a key of ``REMAT``: what the backward pass finds instead of computing it again.
+        remat: a key of ``REMAT``: what is kept for the backward pass instead of being computed
+            again.
         sequence_parallel: split the residual stream's sequence over the tensor axis too, between
             attention and feed-forward network (Korthikanti et al., 2022).
         mixer: self-attention, ``mixer(x, layer, heads, positions)``: ``layers.cudnn_attention``
             calls cuDNN's kernel, as training on GPUs does; ``layers.attention`` spells it out, for
-            CPUs, TPUs, and to see what XLA makes of it.
+            CPUs, TPUs, and to see how XLA compiles it.
         precision: a key of ``low_precision.PRODUCTS``: what the blocks' products are computed in;
             "": in ``dtype``.
         dtype: of activations, and of weights in products; parameters are float32.
@@ -123,7 +124,7 @@ def _offloading(*names: str) -> Callable[..., Any]:
 #: "projections" queries, keys and values, "context" also what the attention kernel returns,
 #: "attention" what attention adds to the residual stream in place of that, "narrow" all products
 #: but those of the feed-forward network's hidden width.  "offloaded" keeps only the block's input,
-#: and that on the host; "offloaded outputs" and "offloaded attention" what their names say as well.
+#: and that on the host; "offloaded outputs" and "offloaded attention" also what their names say.
 #: ``prevent_cse`` puts in the barriers without which a compiler finds that blocks are computed
 #: twice; in a scan, where it cannot find that, they only cost overlap.
 REMAT: dict[str, Callable[..., Any]] = {
@@ -206,7 +207,7 @@ def training(
     Args:
         config: the model.
         mesh: devices per axis.
-        axes: their names, of those that ``sharding.AXES`` knows.
+        axes: their names, out of ``sharding.AXES``.
 
     Returns:
         ``step(state, batch) -> (state, loss)``, jitted, with the state donated.

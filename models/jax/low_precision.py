@@ -2,8 +2,8 @@
 
 The idea: a weight is wrapped, and a product with it is computed in another type; layers stay
 unchanged.  All three products of a training step are narrow: forward in e4m3, and with gradients in
-e5m2 both of the backward pass.  What is wrapped is decided by name, as training libraries do:
-matrices of attention and feed-forward networks, never router, embedding, head, norms.
+e5m2 both of the backward pass.  Names decide what is wrapped, as in training libraries: the
+matrices of attention and feed-forward networks, never router, embedding, head or norms.
 
     layer = narrow(layer, "f8")
     x @ layer["wq"].astype(x.dtype)       # the maximum of each, two casts, a product, a rescaling
@@ -11,7 +11,7 @@ matrices of attention and feed-forward networks, never router, embedding, head, 
     "f8"          a scale per tensor from its own maximum ("current scaling")
     "f8_static"   no scales: what is out of range is cut off
     "mxf8"        a power of two per 32 elements along the sum (OCP Microscaling Formats, 2023); a
-                  tensor is scaled anew for the product that sums over its other dim
+                  tensor is scaled again for the product that sums over its other dim
     "mxf8_cuda"   the same by the call that XLA gives Blackwell's units (``jax.nn.scaled_matmul``)
     "nvf4_cuda"   e2m1 with an e4m3 scale per 16 elements; gradients are mxf8
 """
@@ -40,7 +40,7 @@ class Narrow:
     """A weight (K, N) that stands on the right of a product in narrow types.
 
     Attributes:
-        value: it.
+        value: the weight itself.
         product: of rows (M, K) with it.
     """
 
@@ -80,7 +80,7 @@ def scaled(x: jax.Array, dtype: Any) -> tuple[jax.Array, jax.Array]:
 
 
 def cut(x: jax.Array, dtype: Any) -> tuple[jax.Array, jax.Array]:
-    """``x`` cast to ``dtype``, as large as that has it at most."""
+    """``x`` cast to ``dtype``, limited to that type's largest value."""
     most = float(jnp.finfo(dtype).max)
     return jnp.clip(x.astype(jnp.float32), -most, most).astype(dtype), jnp.float32(1)
 
@@ -91,7 +91,7 @@ def in_blocks(x: jax.Array, dtype: Any, block: int, scales: Any) -> tuple[jax.Ar
     with jax.named_scope("scale"):
         wide = x.astype(jnp.float32).reshape(x.shape[0], -1, block)
         largest = jnp.max(jnp.abs(wide), axis=-1) / float(jnp.finfo(dtype).max)
-        if scales == jnp.float8_e8m0fnu:  # the power of two that is not below it
+        if scales == jnp.float8_e8m0fnu:  # the next power of two, or itself
             largest = jnp.exp2(jnp.ceil(jnp.log2(jnp.maximum(largest, 2.0**-120))))
         back = jnp.where(largest > 0, largest, 1.0).astype(scales)
         cast = (wide / back.astype(jnp.float32)[..., None]).astype(dtype)

@@ -67,8 +67,9 @@ class Config:
         vocabulary: number of tokens.
         sequence: tokens of a training sequence.
         sequences: sequences of a (micro)batch per part of the batch dim.
-        microbatches: whose gradients are added up before a step; 0: the batch is not cut.
-        remat: a key of ``REMAT``: what the backward pass finds instead of computing it again.
+        microbatches: whose gradients are added up before a step; 0: the batch is not split.
+        remat: a key of ``REMAT``: what is kept for the backward pass instead of being computed
+            again.
         mixer: self-attention, as of ``llama3.Config``.
         precision: as of ``llama3.Config``, of products with matrices: attention, dense and shared
             networks; experts multiply in ``dtype``.
@@ -99,7 +100,7 @@ class Config:
         """How often the period repeats.
 
         Raises:
-            ValueError: it does not come out even.
+            ValueError: the period does not divide the layers.
         """
         times, rest = divmod(self.layers - self.dense, len(self.period))
         if rest or times < 1:
@@ -118,7 +119,7 @@ MIXTRAL_8X7B = Config(
     experts=Experts(count=8, chosen=2, hidden=14336), mixer=cudnn_attention,
 )  # fmt: skip
 
-#: Llama's policies, and one that keeps what came over the network instead of sending it again.
+#: Llama's policies, and one that keeps what came over the network, so that it is not sent again.
 REMAT: dict[str, Callable[..., Any]] = {
     **llama3.REMAT,
     "exchanged": functools.partial(
@@ -141,8 +142,10 @@ def block_parameters(config: Config, layer: Layer) -> Tree:
 
 
 def parameters(config: Config) -> Tree:
-    """Everything that is learned; layers in arrays with a leading dim, of a period of several in a
-    list."""
+    """Everything that is learned; layers in arrays with a leading dim.
+
+    If a period has several layers, there is a list of such arrays.
+    """
     made = [stacked(block_parameters(config, each), config.periods) for each in config.period]
     tree = {"blocks": made[0] if len(made) == 1 else made}
     if config.dense:
@@ -156,7 +159,7 @@ def mixture(config: Config, x: jax.Array, layer: Any) -> tuple[jax.Array, jax.Ar
         experts = config.experts
         routing = route(x, layer, experts)
         sent = x
-        if experts.gate == "input":  # the weight is on what goes in; a token has one expert
+        if experts.gate == "input":  # the input is weighted; a token has one expert
             sent = x * routing.weight.astype(x.dtype)
             routing = routing._replace(weight=jnp.ones_like(routing.weight))
         mixed = DISPATCHES[config.dispatch](sent, layer, routing, experts)
@@ -188,7 +191,7 @@ def block(
 
 
 def _kept(config: Config, kind: Layer) -> Any:
-    """A block that keeps for the backward pass what the config says."""
+    """A block that keeps for the backward pass what the config states."""
     return REMAT[config.remat](functools.partial(block, config, kind=kind), prevent_cse=False)
 
 

@@ -1,10 +1,11 @@
 """Ways of bringing tokens to their experts and results back.
 
 The idea: where a token goes stands in its ``Routing`` (``moe_routing.py``).  Three dispatches fill
-the same places, as many per expert as its capacity, and drop what has none; the last drops nothing:
+the same places, as many per expert as its capacity, and drop what has no place; the last drops
+nothing:
 
-    "einsum"       one-hot products put tokens into places and take them out again; experts are to
-                   be split where sequences were, and XLA's partitioner sees to it
+    "einsum"       one-hot products put tokens into places and take them out again; experts are
+                   split where sequences were, and XLA's partitioner adds the exchange
     "all_to_all"   the same by scatter and gather in ``shard_map``, with explicit all-to-alls over
                    the axis "expert", there and back
     "nodes"        over the axes "node" and "expert": a token crosses the network once per node

@@ -1,4 +1,5 @@
-"""The experts themselves: feed-forward networks of rows in places or in groups, and whose they are.
+"""The experts themselves: feed-forward networks of rows in places or in groups, and which
+device has which.
 
 The idea: every device has some of the experts, and of these the part of F that its tensor axis
 gives it.  ``on_devices`` runs a function on every device's own tokens, with the weights of its own
@@ -43,7 +44,7 @@ def _gated(gate: jax.Array, up: jax.Array, experts: Experts) -> jax.Array:
     return (up + 1) * (gate * jax.nn.sigmoid(_STEEPNESS * gate))
 
 
-#: What a routing says of each token.
+#: What a routing states about each token.
 _BY_TOKEN = ("expert", "place", "weight")
 
 Product = Callable[[jax.Array, str], jax.Array]
@@ -115,7 +116,7 @@ def on_devices(
     def whole(name: str, weights: jax.Array) -> jax.Array:
         """Weights gathered over the axes that split parameters."""
         with jax.named_scope("weights"):
-            # Said before the gather, the gradient is summed over replicas after its scatter.
+            # Stated before the gather: the gradient is then summed over replicas after its scatter.
             varying = (*replicas, *(() if name in _FSDP_DIM else fsdp))
             weights = jax.lax.pcast(weights, varying, to="varying") if varying else weights
             if name not in _FSDP_DIM or not fsdp:
@@ -128,7 +129,7 @@ def on_devices(
         # summed over them once per token and not once per place.
         x = jax.lax.pcast(x, tensor, to="varying") if tensor else x
         own = dict(zip(names, given[len(_BY_TOKEN) :], strict=True))
-        if tensor and experts.biases:  # added by one of them
+        if tensor and experts.biases:  # one of them adds it
             first = jax.lax.axis_index(tensor) == 0
             bias = jax.lax.pcast(own["down_bias"], tensor, to="varying")
             own["down_bias"] = jnp.where(first, bias, 0)

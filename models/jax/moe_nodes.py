@@ -4,13 +4,13 @@ The idea: experts are split over the mesh axes "node" and "expert", the devices 
 goes to the device of its own number on every node that has experts of it, over the network, and
 from there to these experts, within the node.  Results come back the same way: weighted and summed
 on the node first, so that they too cross the network once ("DeepSeek-V3 Technical Report", 2024,
-section 3.2.2).  What says to which experts a token goes travels with it.
+section 3.2.2).  The list of a token's experts travels with it.
 
     x (B, S, D) -- node --> (N B, M, D) -- expert --> (.., E / N, C, D)      M tokens of a sequence
 
 As many tokens of a sequence go to a node as go there when nodes get equally many; a router that
-chooses among the experts of a few nodes (groups of experts) makes these fewer.  What is beyond is
-dropped, as beyond an expert's capacity.
+chooses among the experts of a few nodes (groups of experts) makes these fewer.  Tokens beyond this
+number are dropped, as beyond an expert's capacity.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def by_nodes(x: jax.Array, layer: Any, routing: Routing, experts: Experts) -> ja
     """The experts' results for ``x`` (B, S, D), with all-to-alls between nodes and within them.
 
     Raises:
-        ValueError: if the mesh in context has not both axes.
+        ValueError: if the mesh in context lacks one of the axes.
     """
     mesh = jax.sharding.get_abstract_mesh()
     if not {NODE, AXIS} <= {*mesh.axis_names}:

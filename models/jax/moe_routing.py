@@ -2,9 +2,10 @@
 
 The idea: a router scores every token for every expert, the best few of them each get the token, and
 an expert takes a fixed number of tokens of a sequence, its capacity, so that all shapes are known
-before anything runs.  What comes after the capacity is used up is dropped: that expert adds nothing
-to that token.  First choices of all tokens come before second choices, earlier tokens before later
-ones (GShard: Lepikhin et al., 2020, algorithm 1).  What scores become is a key of ``GATES``:
+before anything runs.  Tokens that come after the capacity is used up are dropped: that expert adds
+nothing to them.  First choices of all tokens come before second choices, earlier tokens before
+later ones (GShard: Lepikhin et al., 2020, algorithm 1).  A key of ``GATES`` names what is made of
+the scores:
 
     "softmax"     a softmax over the chosen experts' scores (Mixtral, Qwen3, GPT-OSS)
     "sigmoid"     sigmoids, chosen with a bias that balances the load without a loss and among the
@@ -163,6 +164,6 @@ def route(x: jax.Array, layer: Any, experts: Experts) -> Routing:
 
 
 def shared_expert(x: jax.Array, layer: Any) -> jax.Array:
-    """What every token's network makes of ``x`` (B, S, D)."""
+    """The result of the shared network, which takes every token, for ``x`` (B, S, D)."""
     with jax.named_scope("shared"):
         return swiglu(x, layer["shared"])

@@ -2,7 +2,7 @@
 
 The idea: every model is a ``Config`` of ``moe.py``; its step is ``training(SIZES["qwen3-30b"],
 mesh=(8, 8))``, or one of the steps below.  All but Mixtral drop nothing, and balance the load
-without a loss where theirs does; ``replace(..., dispatch=...)`` has other ways.
+without a loss where the published model does; ``replace(..., dispatch=...)`` gives other ways.
 
     flint capture models/jax/moe_sizes.py:train_gpt_oss_20b --mesh 8,8 -o out/
 """

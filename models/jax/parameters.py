@@ -1,7 +1,8 @@
 """Trees of described parameters: counted, abstract on a mesh, or made for real.
 
-The idea: a model says once what its parameters are (shape, logical dims, initial scale); everything
-else follows: their number, ShapeDtypeStructs with shardings for a capture, arrays for a run.
+The idea: a model states once what its parameters are (shape, logical dims, initial scale);
+everything else follows: their number, ShapeDtypeStructs with shardings for a capture, arrays for a
+run.
 
     tree = {"w": Parameter((4096, 14336), ("fsdp", "tensor"))}
     count(tree)                                     # 58720256
@@ -95,7 +96,7 @@ def abstract(tree: Tree, mesh: Any) -> Tree:
 
 
 def initial(tree: Tree, key: jax.Array) -> Tree:
-    """Real arrays; under ``jax.jit`` with out_shardings they are made where they belong.
+    """Real arrays; under ``jax.jit`` with out_shardings each is made on its own devices.
 
     Args:
         tree: what to make.

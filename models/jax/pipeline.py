@@ -1,8 +1,8 @@
 """Pipeline parallelism: layers split into stages, batches into microbatches.
 
 The idea: the devices along the axis "stage" hold consecutive layers.  One SPMD program runs on all
-of them: a loop of ticks, in each of which a stage applies its layers to the microbatch that it has
-and hands the result on to the next stage (collective-permute).  Stage s works on microbatch t - s
+of them: a loop of ticks, in each of which a stage applies its layers to its microbatch
+and passes the result on to the next stage (collective-permute).  Stage s works on microbatch t - s
 in tick t; m microbatches on n stages take m + n - 1 ticks, and n - 1 ticks of every stage are the
 bubble, whose results are never read.  The backward pass is the loop's transpose: all microbatches
 forward, then all backward, as in GPipe (Huang et al., 2019).
@@ -17,7 +17,7 @@ Embedding and head are not part of a stage: microbatches are split over the stag
 that no stage waits while another one does all of it.  Microbatches come to the first stage, and
 results go from the last one to where they belong, one hop towards the first stage per tick.
 
-Only "stage" is manual; what the other axes split, XLA's partitioner does, as in ``llama3.py``.
+Only "stage" is manual; XLA's partitioner handles the other axes, as in ``llama3.py``.
 It gathers the weights that "data" splits in every tick: call the axis "replica" to keep them whole.
 
 The layers are those of ``llama3.py`` or ``moe.py``, by the type of the config.
@@ -55,7 +55,7 @@ def parameters(config: Config, stages: int) -> Tree:
 
     Raises:
         ValueError: the stages do not divide the layers; a mixture with dense layers before the
-            others, a load-balancing loss, which stages do not hand on, or a dispatch in
+            others, a load-balancing loss, which stages do not pass on, or a dispatch in
             ``shard_map``, which JAX cannot split within a stage's.
     """
     if config.layers % stages:
@@ -173,7 +173,7 @@ def training(
         config: the model; ``sequences`` are those of a microbatch per part of the batch dim.
         microbatches: of a step; a multiple of the stages.
         mesh: devices per axis.
-        axes: their names, of those that ``sharding.AXES`` knows; "stage" is one of them.
+        axes: their names, out of ``sharding.AXES``; "stage" is one of them.
 
     Returns:
         ``step(state, batch) -> (state, loss)``, jitted, with the state donated.

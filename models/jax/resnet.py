@@ -4,10 +4,10 @@ The idea: the model is its list of stages; convolutions are NHWC; what crosses d
 gradients, and of batch norm's statistics where they are taken over more images than one device's.
 ``Config.together`` says over how many:
 
-    together=None   the whole batch, as ``jnp.mean`` under ``jax.jit`` says: synchronised, every
+    together=None   the whole batch, as ``jnp.mean`` under ``jax.jit`` means it: synchronised, every
                     norm waits for all devices, in either pass
-    together=32     32 images, here a device's share: only their average crosses devices, which the
-                    step's end needs.  So it is published; torch's DistributedDataParallel does it
+    together=32     32 images, here a device's share: only their average crosses devices, at the
+                    end of the step, as published and as torch's DistributedDataParallel does
 
     flint capture models/jax/resnet.py:train_resnet50 --mesh 512 -o out/
 
@@ -32,7 +32,7 @@ import flint
 from flint.models.jax.parameters import Parameter, Tree, abstract, zeros_like
 from flint.models.jax.sharding import constrain, parts
 
-#: A bottleneck's result has so many times the channels of its 3x3 convolution.
+#: Channels of a bottleneck's result over those of its 3x3 convolution.
 EXPANSION = 4
 
 
@@ -189,7 +189,7 @@ def logits(config: Config, params: Any, images: jax.Array) -> tuple[jax.Array, A
 
     with jax.named_scope("stem"):
         x = jax.nn.relu(step(images.astype(config.dtype), "stem", "conv", "norm", 2))
-        least = np.array(-np.inf, x.dtype)  # concrete: JAX knows the gradient then
+        least = np.array(-np.inf, x.dtype)  # concrete: JAX knows its gradient
         pads = ((0, 0), (1, 1), (1, 1), (0, 0))
         x = jax.lax.reduce_window(x, least, jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), pads)
     for name, _, _, stride in _stages(config):

@@ -1,13 +1,13 @@
 """Ring attention: Llama 3 on sequences that are split over devices (Liu et al., 2023).
 
 The idea: every device keeps the queries of its part of the sequence, and the keys and values go
-round in a ring over the axis "context".  While a device attends to the block that it has, the block
-goes on to the next device; what was seen of several blocks is put together as an online softmax
-does (Milakov and Gimelshein, 2018).  No device ever holds the keys of the whole sequence.
+round in a ring over the axis "context".  While a device attends to its present block, the block
+goes on to the next device; the results of several blocks are combined as in an online softmax
+(Milakov and Gimelshein, 2018).  No device ever holds the keys of the whole sequence.
 
     forward    keys and values of n devices: n - 1 hops
-    backward   again, but what came first is kept: n - 2 hops; their gradients go with them and
-               home: n hops
+    backward   again, but the first block to arrive is kept: n - 2 hops; their gradients go with
+               them and back home: n hops
 
 The backward pass recomputes scores from the logs of the softmax' sums, block by block, as
 FlashAttention does (Dao et al., 2022).  Which positions a device has is its layout
@@ -37,10 +37,10 @@ from flint.models.mixtures import Heads
 #: The mesh axis along which keys and values go round.
 AXIS = "context"
 
-#: What scores of hidden positions become; of its own block, every query sees a key.
+#: The score of hidden positions; in its own block, every query sees a key.
 _HIDDEN = -1e30
 
-#: Of queries and the keys that they have met: largest scores and sums of exponentials
+#: Of queries and the keys that they have seen: largest scores and sums of exponentials
 #: (B, K, H / K, S), unscaled output (B, K, H / K, S, size), all float32.
 State = tuple[jax.Array, jax.Array, jax.Array]
 
@@ -92,7 +92,7 @@ def _joined(one: State, other: State) -> State:
 
 
 def _met(state: State | None, q: jax.Array, k: jax.Array, v: jax.Array, met: list[Piece]) -> State:
-    """The state of queries (B, S, K, H / K, size) that have also met the keys of one block."""
+    """The state of queries (B, S, K, H / K, size) that have also seen the keys of one block."""
     for queries, keys, visible in met:
         found = _attended(queries.take(q, 1), keys.take(k, 1), keys.take(v, 1), visible)
         fills = (_HIDDEN, 0.0, 0.0)
@@ -172,7 +172,7 @@ def _backward(
 
     def hop(carry: Any, step: jax.Array) -> tuple[Any, None]:
         # Three things at once: this block's products, its keys and values on their way to the
-        # next device, and what the device before this one has made of their gradients.
+        # next device, and their gradients so far, from the device before this one.
         k, v, dq, dk, dv = carry
         dk, dv = _rotated(dk, dv)
         more_q, more_k, more_v = slopes_of(k, v, meets(step))

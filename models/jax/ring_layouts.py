@@ -1,11 +1,11 @@
 """Which positions of a sequence the devices of a ring have, and which queries see which keys.
 
-contiguous    one part of the sequence; what is met of later positions is masked, not left out,
-              so that all devices do the same work: all scores
+contiguous    one part of the sequence; later positions are masked, not left out, so that all
+              devices do the same work: all scores
 zigzag        of 2 n parts the r-th and the r-th from the end, as Megatron-LM, MaxText and
-              PyTorch balance it: of what is met, half is seen, and only that is computed
+              PyTorch balance it: half of the keys are visible, and only these are computed
 
-r-th device meets the keys of an earlier device: all its queries see the front one
+r-th device gets the keys of an earlier device: all its queries see the front one
                               of a later device: its back queries see both
 """
 
@@ -31,7 +31,7 @@ class Part(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Queries that meet keys.
+    """Queries and the keys that they are multiplied with.
 
     Attributes:
         queries, keys: which.
@@ -91,6 +91,7 @@ def zigzag(rank: jax.Array, length: int, hops: jax.Array | int) -> list[Piece]:
 
 
 def zigzag_order(length: int, devices: int) -> jax.Array:
-    """The position of each token where a zigzag layout has it, (S,): loaders bring tokens so."""
+    """The position of each token in a zigzag layout, (S,): data loaders bring tokens in this
+    order."""
     parts = jnp.arange(length, dtype=jnp.int32).reshape(2 * devices, -1)
     return jnp.stack([parts[:devices], parts[::-1][:devices]], 1).reshape(-1)

@@ -1,8 +1,8 @@
 """Which mesh axes split which dims: one table for all models.
 
 The idea: a dim has a logical name, a mesh axis has one too, and the table says which axes split
-which dim.  Axes that a mesh has not are left out, so that the same model runs data parallel, fully
-sharded, tensor parallel or on one device, as the mesh in context says.
+which dim.  Axes that a mesh lacks are left out, so that the same model runs data parallel, fully
+sharded, tensor parallel or on one device, as the mesh in context states.
 
     with jax.set_mesh(jax.make_mesh((4, 2), ("data", "model"))):
         x = constrain(x, "batch", "sequence", None)     # x: P("data", None, None)
@@ -55,7 +55,7 @@ def parts(dim: str, mesh: Any) -> int:
 
 
 def constrain(x: jax.Array, *dims: Dim) -> jax.Array:
-    """``x`` split as its dims' names say on the mesh in context; as it is where there is none.
+    """``x`` split by its dims' names on the mesh in context; unchanged without such a mesh.
 
     Args:
         x: an array with as many dims as there are names.

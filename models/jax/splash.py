@@ -1,7 +1,7 @@
 """Attention as training on TPUs runs it: JAX's splash attention, a kernel of Pallas.
 
-The idea: the kernel goes over blocks of queries and keys, and passes over those that a causal mask
-hides whole; its backward pass is one kernel for the gradients of keys and values, and with
+The idea: the kernel goes over blocks of queries and keys, and skips those that a causal mask hides
+whole; its backward pass is one kernel for the gradients of keys and values, and with
 ``use_fused_bwd_kernel`` for those of queries too.  A kernel cannot be split by XLA: every
 device runs it on its own sequences and heads.
 
@@ -33,7 +33,7 @@ BLOCK = 512
 
 @functools.cache
 def _kernel(heads: int, length: int) -> kernels.SplashAttentionKernel:
-    """Causal attention of so many heads and positions."""
+    """Causal attention for these numbers of heads and positions."""
     block = min(BLOCK, length)
     sizes = kernels.BlockSizes(
         block_q=block, block_kv=block, block_kv_compute=block, block_q_dkv=block,
@@ -46,7 +46,7 @@ def _kernel(heads: int, length: int) -> kernels.SplashAttentionKernel:
 
 
 def splash(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-    """Causal attention of whole sequences; where the mesh splits them it is spelled out.
+    """Causal attention of whole sequences; where the mesh splits them, attention is spelled out.
 
     Args:
         q: (B, S, H, size).

@@ -75,7 +75,7 @@ def training_step(
         loss: of parameters and batch.
         setup: state and batch for a mesh.
         mesh: devices per axis.
-        axes: their names, of those that ``sharding.AXES`` knows.
+        axes: their names, out of ``sharding.AXES``.
         gradients: of a function of parameters and batch, its value and gradient.
 
     Returns:

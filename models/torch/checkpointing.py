@@ -11,7 +11,7 @@ from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint
 
 
 def selective() -> Any:
-    """Contexts of selective activation checkpointing: what is kept, what is computed again.
+    """Contexts of selective activation checkpointing: what is kept and what is computed again.
 
     Attention's results and those of every other matrix product are kept (the policy "op" of
     torchtitan, ``torchtitan/distributed/activation_checkpoint.py``).

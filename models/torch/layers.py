@@ -2,7 +2,7 @@
 
 The idea: shapes are written in one way: B batch, S sequence, D width, H query heads, K key heads, F
 hidden width of the feed-forward network.  Under tensor parallelism each rank has some of the heads
-and of the hidden width, so that layers never name those numbers: they take what is there.
+and of the hidden width, so layers never name those numbers: they take them from their arguments.
 
     x = x + attention(attention_norm(x), rotary_table(sequence, size, theta))
 """
@@ -40,7 +40,7 @@ def rotary_table(
 
 
 def rotated(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
-    """``x`` (B, S, heads, size) with every head turned by its position's angles."""
+    """``x`` (B, S, heads, size) with every head rotated by its position's angles."""
     cos, sin = table[None, :, None, :].chunk(2, dim=-1)
     first, second = x.float().chunk(2, dim=-1)
     turned = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
@@ -101,7 +101,7 @@ class PlainFeedForward(nn.Module):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Style:
-    """What families of transformers differ in.
+    """How families of transformers differ.
 
     Attributes:
         norm: ``norm(width)``, in front of each half of a block and of the head.

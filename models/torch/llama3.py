@@ -56,7 +56,7 @@ def check(config: Config, mesh: DeviceMesh) -> None:
     """Refuse a mesh that the model cannot be split over.
 
     Raises:
-        ValueError: which size does not divide which.
+        ValueError: names the sizes that do not divide.
     """
     parallel.check_axes(mesh)
     parts = parallel.size(mesh, "tp")
@@ -72,7 +72,7 @@ def check(config: Config, mesh: DeviceMesh) -> None:
     ):
         if count % parts:
             raise ValueError(f'{count} {what} cannot be split over {parts} ranks of the axis "tp"')
-    ring = 2 * parallel.size(mesh, "cp")  # every rank has a part of the front, one of the back
+    ring = 2 * parallel.size(mesh, "cp")  # every rank has one part of the front and one of the back
     if ring > 2 and config.sequence % (ring * parts):
         raise ValueError(
             f"{config.sequence} positions of the sequence cannot be split into {ring} parts of the "

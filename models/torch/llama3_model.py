@@ -34,7 +34,7 @@ class Config:
         accumulation: batches that go forward and backward before the optimizer's step.
         keep: gathered parameters are kept until the last of these batches, and gradients reduced
             with it (ZeRO-1: Rajbhandari et al., 2020); "gradients": only these
-            wait for the last; else FSDP gathers and reduces for each one.
+            wait for the last; otherwise FSDP gathers and reduces for each one.
         ends: a key of ``parallel.ENDS``: how embedding and head are split.
         loss_dtype: that scores are cast to for the loss.
         rotate: how keys and values come to other ranks of the axis "cp": "allgather" or
@@ -43,7 +43,7 @@ class Config:
         microbatches: of a pipeline, per step.
         stages: of a pipeline, per rank; more than one with "Interleaved1F1B" only.
         fp8: the blocks' linear layers compute in FP8 (``low_precision.py``); "delayed": by scales
-            from the steps before.
+            of earlier steps.
     """
 
     layers: int

@@ -1,14 +1,14 @@
 """Linear layers whose products are computed in FP8, forward and backward.
 
 The idea: every operand gets a scale from its own largest element, is cast, and multiplied by
-``torch._scaled_mm``, whose operands lie row by row and column by column: what does not lie so is
-transposed by a copy.  Activations and weights are e4m3, gradients e5m2 (Micikevicius et al., "FP8
-Formats for Deep Learning", 2022; dynamic scales as torchao's ``Float8Linear``).
+``torch._scaled_mm``, which takes one operand in rows and one in columns: an operand in another
+layout is transposed by a copy.  Activations and weights are e4m3, gradients e5m2 (Micikevicius et
+al., "FP8 Formats for Deep Learning", 2022; dynamic scales as torchao's ``Float8Linear``).
 
     narrow(model.layers)                # every nn.Linear in it, in place
-    narrow(model.layers, delayed=True)  # by the largest elements of steps before
+    narrow(model.layers, delayed=True)  # by the largest elements of earlier steps
 
-With delayed scaling a scale is known before its tensor is: it follows from the largest element of
+With delayed scaling, a scale is known before its tensor: it follows from the largest element of
 the last ``HISTORY`` steps (Transformer Engine's ``DelayedScaling``).  After a step all ranks agree
 on the largest elements of this one, by one all-reduce, and the histories move on (``move_on``).
 """
@@ -25,7 +25,7 @@ from torch import nn
 _FORWARD, _GRADIENT = torch.float8_e4m3fn, torch.float8_e5m2
 #: Types of what delayed scaling keeps histories of: activations, weights, gradients.
 _KEPT = (_FORWARD, _FORWARD, _GRADIENT)
-#: Steps that a history has.
+#: Steps in a history.
 HISTORY = 16
 
 
@@ -39,7 +39,7 @@ def scaled(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Ten
 
 
 def _by_column(x: torch.Tensor) -> torch.Tensor:
-    """A matrix whose columns lie in one piece."""
+    """The matrix with contiguous columns."""
     return x.t().contiguous().t()
 
 
@@ -83,7 +83,7 @@ class NarrowLinear(nn.Linear):
 def delayed(
     x: torch.Tensor, dtype: torch.dtype, scale: torch.Tensor, largest: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """``x`` cast after a scale from before, and the factor that takes it back.
+    """``x`` cast after a scale of earlier steps, and the factor that takes it back.
 
     Args:
         x: any shape.
@@ -120,7 +120,7 @@ class _Delayed(torch.autograd.Function):
 
 
 class DelayedLinear(nn.Linear):
-    """``nn.Linear`` with products in FP8 by scales of steps before.
+    """``nn.Linear`` with products in FP8 by scales of earlier steps.
 
     Attributes:
         history: largest elements of activations, weights and gradients, (3, HISTORY).
@@ -148,7 +148,8 @@ class DelayedLinear(nn.Linear):
 
 @torch.no_grad()
 def move_on(modules: Iterable[nn.Module], group: dist.ProcessGroup | None = None) -> None:
-    """After a step: the histories of all delayed layers with what the ranks of a group have seen.
+    """After a step: add this step's largest elements over a group to the histories of all delayed
+    layers.
 
     Args:
         modules: that may hold such layers.
@@ -176,7 +177,8 @@ def narrow(module: nn.Module, delayed: bool = False) -> nn.Module:
 
     Args:
         module: changed in place.
-        delayed: by scales of steps before, which ``move_on`` makes after each; else by its own.
+        delayed: by scales of earlier steps, which ``move_on`` makes after each step; else by its
+            own.
     """
     for child in module.modules():
         if type(child) is nn.Linear:

@@ -38,7 +38,7 @@ def attention_of(width: int, heads: Heads, form: Form | None, span: Span) -> nn.
 
 
 class GroupedAttention(nn.Module):
-    """Grouped-query attention with what a ``Form`` adds."""
+    """Grouped-query attention with the additions of a ``Form``."""
 
     def __init__(self, width: int, heads: Heads, form: Form, span: Span) -> None:
         super().__init__()
@@ -140,7 +140,8 @@ def _seen(window: int) -> Any:
 def _flexible(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, sinks: torch.Tensor | None
 ) -> torch.Tensor:
-    """FlexAttention; a sink takes its part of the softmax' sum after it, by that sum's log."""
+    """FlexAttention; a sink takes its part of the softmax sum afterwards, from the log of that
+    sum."""
     length = q.shape[2]
     mask = flex.create_block_mask(_seen(window), None, None, length, length, device=q.device)
     aux = flex.AuxRequest(lse=True)

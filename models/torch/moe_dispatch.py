@@ -1,10 +1,10 @@
-"""Ways of bringing tokens to their experts, wherever these are, and results back.
+"""Ways of bringing tokens to their experts on other ranks, and results back.
 
-The idea: the ranks of a group have all experts together, equally many each, one after another.
+The idea: the ranks of a group together have all experts: equal numbers, in the order of the ranks.
 
-    "dropless"   rows sorted by expert, an all-to-all of as many as there are, grouped products, the
-                 same way back; counts are read on the host, as such programs do
-    "dropped"    every expert takes the tokens that score best with it, as many as its capacity, and
+    "dropless"   rows sorted by expert, an all-to-all of exactly these rows, grouped products, and
+                 the same way back; counts are read on the host, as in such programs
+    "dropped"    every expert takes the tokens with its best scores, as many as its capacity, and
                  drops the rest: all sizes are known (Megatron-LM calls it drop and pad)
 
     mixed = DISPATCHES["dropless"](tokens, weights, choices, experts, sizes, group)
@@ -60,7 +60,8 @@ def dropless(
 def exchange(
     rows: torch.Tensor, counts: torch.Tensor, experts: Experts, group: dist.ProcessGroup
 ) -> torch.Tensor:
-    """Results (R, D) of the experts, wherever they are, for ``rows`` (R, D), sorted by expert.
+    """Results (R, D) of the experts, on whichever rank they are, for ``rows`` (R, D), sorted by
+    expert.
 
     ``counts`` (experts,) says how many rows each expert gets.
     """
@@ -96,7 +97,7 @@ def dropped(
     sizes: mixtures.Experts,
     group: dist.ProcessGroup,
 ) -> torch.Tensor:
-    """As ``dropless``; a place that no token has chosen holds one with the weight 0."""
+    """As ``dropless``; a place that no token has chosen holds a token of weight 0."""
     count, places, ranks = sizes.count, sizes.capacity(len(tokens)), group.size()
     by_expert = weights.new_zeros(len(tokens), count).scatter(1, choices, weights).t()
     weight, token = by_expert.topk(places)  # (E, C)

@@ -1,6 +1,6 @@
-"""Routers and experts: which experts a token goes to, and what they make of it.
+"""Routers and experts: which experts a token goes to, and what they compute.
 
-The idea: a router's scores become choices and weights by a key of ``GATES``:
+The idea: a key of ``GATES`` turns a router's scores into choices and weights:
 
     "softmax"      the best of a softmax, normalised (Mixtral, Qwen3, GPT-OSS)
     "sigmoid"      sigmoids, chosen with a bias that balances the load without a loss and among the
@@ -8,7 +8,7 @@ The idea: a router's scores become choices and weights by a key of ``GATES``:
     "input"        the sigmoid of a score, on what goes into the expert (Llama 4)
     "probability"  the best of a softmax among the best groups, not normalised (DeepSeek-V2, 2024)
 
-Experts are gated feed-forward networks of rows that stand expert after expert.
+Experts are gated feed-forward networks; their rows come expert after expert.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _probability(
     return experts.scale * weights, choices
 
 
-#: Name -> weights and choices of scores (T, E) of float32 and of what is added for the choice.
+#: Name -> weights and choices from scores (T, E) of float32 and the bias added for the choice.
 GATES: dict[str, Callable[[torch.Tensor, torch.Tensor | None, mixtures.Experts], Chosen]] = {
     "softmax": _softmax,
     "sigmoid": _sigmoid,

@@ -27,9 +27,9 @@ class Config:
         dispatch: a key of ``moe_dispatch.DISPATCHES``.
         products: a key of ``moe_experts.PRODUCTS``.
         checkpoint: as of ``llama3.Config``: False, True, every n-th block, "selective".
-        forced: tokens go to all experts in turn, whatever the router says (a setting that
-            frameworks have for measurements).
-        rate: by which the gate "sigmoid" changes its bias after a step (DeepSeek-V3: 0.001).
+        forced: tokens go to all experts in turn and the router is ignored (a setting of
+            frameworks for measurements).
+        rate: by how much the gate "sigmoid" changes its bias after a step (DeepSeek-V3: 0.001).
         schedule, microbatches, stages: of a pipeline, as of ``llama3.Config``.
         dtype: of activations, and of weights in products; parameters are float32.
     """
@@ -49,11 +49,11 @@ class Config:
 
 
 class Mixture(nn.Module):
-    """Router and experts, those of other ranks too.
+    """Router and experts, with those of other ranks.
 
     Args:
         config: the model.
-        group: the ranks that have all experts together, equally many each.
+        group: the ranks that together have all experts, in equal numbers.
     """
 
     def __init__(self, config: Config, group: dist.ProcessGroup) -> None:
@@ -79,7 +79,7 @@ class Mixture(nn.Module):
             with torch.no_grad():
                 self.load += torch.histc(choices.float(), sizes.count, min=0, max=sizes.count)
         sent = tokens
-        if sizes.gate == "input":  # the weight is on what goes in; a token has one expert
+        if sizes.gate == "input":  # the input is weighted; a token has one expert
             sent, weights = tokens * weights.type_as(tokens), torch.ones_like(weights)
         dispatch = DISPATCHES[self.config.dispatch]
         mixed = dispatch(sent, weights, choices, self.experts, sizes, self.group)
@@ -104,7 +104,7 @@ class Block(nn.Module):
     def forward(self, x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
         """(B, S, D) -> (B, S, D)."""
         x = x + self.attention(self.attention_norm(x), table)
-        return x + (self.moe or self.mlp)(self.moe_norm(x))  # type: ignore[misc]  # one is there
+        return x + (self.moe or self.mlp)(self.moe_norm(x))  # type: ignore[misc]  # one exists
 
 
 def kinds(model: mixtures.Mixture) -> list[Layer]:
@@ -155,7 +155,7 @@ class Model(nn.Module):
         return x if self.head is None or self.norm is None else self.head(self.norm(x))
 
     def initialise(self) -> None:
-        """Give every parameter and buffer its first value, where it is."""
+        """Initialise every parameter and buffer in place."""
         for name, parameter in self.named_parameters():
             if name.endswith(("bias", "sinks")):
                 nn.init.zeros_(parameter)

@@ -1,7 +1,7 @@
 """Published mixtures of experts (``flint.models.mixtures``) as training steps in PyTorch.
 
 The idea: every model is a ``Config`` of ``moe.py``, trained without dropping tokens, all blocks
-checkpointed; ``replace(..., dispatch=...)`` has other ways.
+checkpointed; ``replace(..., dispatch=...)`` gives other ways.
 
     flint capture models/torch/moe_sizes.py:train_gpt_oss_20b --mesh 8,8 -o out/
 """

@@ -94,12 +94,12 @@ def parallelise(
     keep: bool = False,
     ends: str = "split",
 ) -> None:
-    """Split a model over a mesh, in place; the axis "pp" is not looked at.
+    """Split a model over a mesh, in place; the axis "pp" is ignored.
 
     Args:
         model: has ``layers`` (a ModuleDict of blocks) and, where it has them, ``embedding``,
             ``norm`` and ``head``.
-        mesh: with axes out of ``AXES``.
+        mesh: whose axes are in ``AXES``.
         dtype: of activations, and of weights in products.
         reduce_dtype: that FSDP reduces gradients in.
         checkpoint: as of ``checkpoint_blocks``.
@@ -119,7 +119,7 @@ def parallelise(
 
 
 def sharding_mesh(mesh: DeviceMesh) -> DeviceMesh | None:
-    """The mesh that FSDP shards over; with replicas of two axes; None: nothing to shard over."""
+    """The mesh that FSDP shards over, of two axes with replicas; None: nothing to shard over."""
     names = mesh.mesh_dim_names or ()
     over = tuple(name for name in ("dp", "cp") if name in names)
     if not over:
@@ -157,7 +157,7 @@ def split_tensors(model: nn.Module, mesh: DeviceMesh, *, whole_ends: bool = Fals
 
 
 def _replicate(embedding: nn.Module, mesh: DeviceMesh) -> None:
-    """Every rank looks all positions up, and goes on with its part of them."""
+    """Every rank looks up all positions and keeps its part of them."""
 
     def given(_: nn.Module, tokens: Any, mesh: DeviceMesh) -> Any:
         return tuple(DTensor.from_local(item, mesh, [Replicate()]) for item in tokens)
@@ -204,7 +204,7 @@ def shard_parameters(
         reduce_dtype: that gradients are reduced in.
         keep: do not free the gathered parameters after the forward pass: with a pipeline, they
             would be gathered anew for every microbatch.
-        own_ends: either end is a group of its own, else both are one.
+        own_ends: each end is a group of its own; otherwise both form one.
     """
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=reduce_dtype)
     options: dict[str, Any] = {"mesh": mesh, "mp_policy": policy}
@@ -224,7 +224,7 @@ def exchange_gradients(model: nn.Module, mesh: DeviceMesh, last: bool, keep: boo
     Args:
         model: split by ``parallelise``.
         mesh: of the cluster.
-        last: it does.
+        last: the next backward pass reduces them.
         keep: until then, gathered parameters are kept too.
     """
     if sharding_mesh(mesh) is not None:
@@ -240,17 +240,17 @@ def split_sequence(
     tables: Iterable[torch.Tensor],
     rotate: str = "allgather",
 ) -> Iterator[None]:
-    """Within it, the sequence is split over the axis "cp", and attention attends across it.
+    """In this context, the sequence is split over the axis "cp", and attention attends across it.
 
     Of 2 n parts of the sequence, rank r of n has the r-th and the r-th from the end, so that all
-    ranks compute as much; what causal attention does not see is not computed.
+    ranks compute the same amount; masked blocks are not computed.
 
     Args:
         mesh: of the cluster.
         batch: tensors (B, S).
         tables: tensors (S, ...), as ``layers.rotary_table``'s.
-        rotate: how keys and values come in the forward pass and again in the backward pass:
-            "allgather", once for all, or "alltoall", from rank to rank.
+        rotate: how keys and values arrive, in the forward and again in the backward pass:
+            "allgather", all at once, or "alltoall", from rank to rank.
     """
     if size(mesh, "cp") == 1:
         yield
@@ -266,7 +266,7 @@ def split_sequence(
 
 
 def parallel_loss(mesh: DeviceMesh, ends: str = "split") -> contextlib.AbstractContextManager[Any]:
-    """Within it, cross entropy takes scores as ``ENDS`` says: split over the vocabulary."""
+    """In this context, cross entropy takes scores as ``ENDS`` says: split over the vocabulary."""
     split = size(mesh, "tp") > 1 and not ENDS[ends].whole
     return loss_parallel() if split else contextlib.nullcontext()
 

@@ -15,11 +15,11 @@ from torch.distributed.pipelining.schedules import get_schedule_class
 def pipeline_stages(
     make: Any, layers: int, mesh: DeviceMesh, per_rank: int
 ) -> list[tuple[int, nn.Module]]:
-    """This rank's stages of a model that is cut into pieces of consecutive layers.
+    """This rank's stages of a model that is split into runs of consecutive layers.
 
     Args:
         make: ``make(range of layers, is first, is last)`` -> module.
-        layers: of the whole model; the first stages have one more where it does not come out even.
+        layers: of the whole model; the first stages have one more if the division has a remainder.
         mesh: with an axis "pp" of P ranks.
         per_rank: stages of a rank: i, i + P, i + 2 P ... of the rank i.
 
@@ -54,7 +54,7 @@ def pipeline(
         stages: of this rank: number and module, on their device.
         mesh: of the cluster.
         schedule: "GPipe", "1F1B", "Interleaved1F1B", as PyTorch names them.
-        microbatches: that a batch is cut into.
+        microbatches: that a batch is split into.
         loss: ``loss(output, target)`` -> scalar.
     """
     count = len(stages) * mesh["pp"].size()
@@ -66,7 +66,8 @@ def pipeline(
 
 
 def run_schedule(schedule: Any, models: Sequence[nn.Module], batch: Sequence[torch.Tensor]) -> None:
-    """Pass a batch through a pipeline: its ends take tokens and targets, (sequences, S) each.
+    """Pass a batch through a pipeline: its first and last stage take tokens and targets,
+    (sequences, S) each.
 
     Args:
         schedule: of this rank.

@@ -27,7 +27,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import flint
 
-#: A bottleneck's result has so many times the channels of its 3x3 convolution.
+#: Channels of a bottleneck's result over those of its 3x3 convolution.
 EXPANSION = 4
 
 
@@ -72,7 +72,7 @@ RESNET50 = Config(blocks=(3, 4, 6, 3))
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3 and 1x1 convolution, and a way around them."""
+    """1x1, 3x3 and 1x1 convolution, and a shortcut around them."""
 
     def __init__(self, inputs: int, width: int, stride: int) -> None:
         super().__init__()
