@@ -132,7 +132,11 @@ def last_end(happened: Run, repeated: list[Repeat], actors: Iterable[int]) -> in
 
     def end_of(actor: int) -> int:
         last = int(happened.end[actor].max(initial=0))
-        again = (item.times * (item.end - item.start) for item in repeated if item.start < last)
+        again = (
+            item.times * (item.end - item.start)
+            for item in repeated
+            if actor in item.early and item.start < last
+        )
         return last + sum(again)
 
     return max(map(end_of, actors), default=0)

@@ -20,8 +20,8 @@ import numpy as np
 from flint.graph.graph import Ints, NodeKind, WorkloadGraph
 from flint.graph.instance_count import instances_of
 from flint.passes.periods import fewer_periods
+from flint.simulation.actor_states import Cut
 from flint.simulation.repeating import Part, Together
-from flint.simulation.steady_state import Cut
 
 #: Periods until a part is steady and a state has recurred.
 ENOUGH: Final = 8

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from flint.errors import FlintError
 from flint.execution.chains import CommunicationOrder
 from flint.graph.blocks import shown
@@ -17,6 +19,7 @@ from flint.graph.graph import Ints, WorkloadGraph
 from flint.graph.instance_count import MAX_INSTANCES
 from flint.simulation.actors import Actors, build_actors
 from flint.simulation.durations import Costs
+from flint.simulation.independence import independent
 from flint.simulation.loop_shortening import MORE, MULTIPLE, least, left_out, shorten
 from flint.simulation.machine import Run, run
 from flint.simulation.microbatches import Microbatches, periods_more
@@ -70,11 +73,14 @@ def run_shortened(
             return everyone, happened, []
         found: list[Repeat] = []
         restless = False
+        part = independent(everyone)
         for number, cuts in enumerate(short.cuts):
             again = left[number] + more[number]
             if not again:
                 continue
-            state = steady(cuts, everyone, happened)
+            one = next(n for n, i in enumerate(everyone.info) if i.program == cuts[0].program)
+            among = frozenset(np.flatnonzero(part == part[one]).tolist())
+            state = steady(cuts, everyone, happened, among)
             if state is not None and again % state.periods == 0:
                 found.append(state.times(again))
                 continue

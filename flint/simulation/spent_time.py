@@ -40,6 +40,7 @@ class Spent:
 
     def __init__(self, info: ActorInfo, happened: Run, actor: int, repeated: list[Repeat]) -> None:
         self.info = info
+        repeated = [item for item in repeated if actor in item.early]
         start, end = happened.start[actor], happened.end[actor]
         types = info.emission.type
         template = info.unrolled.template[info.emission.instance]

@@ -16,8 +16,8 @@ from flint.graph.building import GraphBuilder, TableBuilder
 from flint.graph.communication import Communication
 from flint.graph.graph import Loop, WorkloadGraph, with_tables
 from flint.graph.instance_count import instances_of
-from flint.graph.work import Role
-from flint.mesh.groups import along_axes
+from flint.graph.work import Role, Unit, WorkItem
+from flint.mesh.groups import StridedGroups, along_axes
 from flint.mesh.mesh import Mesh
 from flint.simulation import accounting, spent_time
 from flint.simulation.actors import build_actors
@@ -155,6 +155,59 @@ def test_a_loop_comes_to_rest_when_what_stands_behind_it_has_run_in_its_gaps(beh
     for actor in range(len(everyone.columns)):
         last = int(full.end[actor].max())
         assert accounting.last_end(short, repeated, (actor,)) == last
+
+
+def slower_by_rank(ranks: int, trips: int, pairs: bool) -> list[tuple[WorkloadGraph, np.ndarray]]:
+    """A loop on each rank, longer than that of the rank before; in pairs they meet in each
+    iteration.
+    """
+    programs = []
+    for rank in range(ranks):
+        tables = TableBuilder()
+        body = GraphBuilder(tables)
+        value, weight = (body.input(tables.type(BIG)) for _ in range(2))
+        rows = 4096 * (rank + 1)
+        item = WorkItem(Unit.MATMUL, "bf16", 2 * rows * 4096**2, (1, rows, 4096, 4096))
+        work = PRODUCT._replace(items=(item,))
+        (made,) = body.compute("dot_general", Role.CONTRACTION, (value, weight), (BIG,), work)
+        if pairs:
+            groups = StridedGroups(ranks, ((2, 1),))
+            size = (BIG.bytes,)
+            meet = Communication("all_reduce", "add", groups, None, size, size, ("bf16",))
+            (made,) = body.communication(meet, (made,), (BIG,))
+        outer = GraphBuilder(tables)
+        starts = tuple(outer.input(tables.type(BIG)) for _ in range(2))
+        results = outer.loop(Loop(body.finish((made,)), 1, trips, 0), starts)
+        graph = with_tables(outer.finish(results), tables.finish())
+        programs.append((graph, np.array([rank])))
+    return programs
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_ranks_that_never_meet_come_to_rest_each_at_its_own_pace(pairs):
+    """All differently slow, so that the states of all of them together never recur."""
+    costs = Costs(Prices(load_system("dgx-h100")))
+    programs = slower_by_rank(6, 200, pairs)
+    everyone, short, repeated = run_shortened(programs, 6, costs)
+    assert len(repeated) == (3 if pairs else 6)
+    actors = build_actors(programs, 6, costs.ticks, costs=costs.columns, speeds=costs.speeds)
+    full = run(actors.columns, actors.members)
+    ends = [int(end.max()) for end in full.end]
+    assert len(set(ends)) == (3 if pairs else 6)
+    assert [accounting.last_end(short, repeated, (actor,)) for actor in range(6)] == ends
+    for actor, role in enumerate(everyone.info):
+        few = spent_time.Spent(role, short, actor, repeated)
+        every = spent_time.Spent(actors.info[actor], full, actor, [])
+        assert (few.compute, few.communication) == (every.compute, every.communication)
+
+
+def test_cost_is_linear_in_ranks_that_never_meet():
+    costs = Costs(Prices(load_system("dgx-h100")))
+    few, many = (
+        run_shortened(slower_by_rank(ranks, 1000, False), ranks, costs)[1].events
+        for ranks in (4, 16)
+    )
+    assert many == 4 * few
 
 
 def test_cost_does_not_grow_with_iterations():
