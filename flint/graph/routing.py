@@ -58,19 +58,40 @@ class Routing:
         whole = math.fsum(loads)
         return [load / whole for load in loads]
 
-    def counts(self, choices: int, experts: int) -> list[int]:
+    def counts(self, choices: int, experts: int, most: int | None = None) -> list[int]:
         """Choices per expert, as close to the loads as whole numbers allow; they add up to all
         choices.
+
+        Args:
+            choices: number of choices.
+            experts: number of experts.
+            most: the most that one expert may have (tokens, none of which chooses an expert
+                twice); what is beyond it goes to the others, by their loads.
 
         Raises:
             UsageError: the routing is of another number of experts.
         """
-        exact = [choices * share for share in self.shares(experts)]
+        full: set[int] = set()
+        while True:
+            found = self._shared(choices, experts, full, most or 0)
+            beyond = {i for i, count in enumerate(found) if most is not None and count > most}
+            if not beyond:
+                return found
+            full |= beyond
+
+    def _shared(self, choices: int, experts: int, full: set[int], most: int) -> list[int]:
+        """The same, where the experts of ``full`` have ``most`` choices each."""
+        shares = [0.0 if i in full else share for i, share in enumerate(self.shares(experts))]
+        rest, whole = choices - most * len(full), math.fsum(shares)
+        if not whole and rest > 0:  # all that are left have a load of 0
+            shares = [float(i not in full) for i in range(experts)]
+            whole = math.fsum(shares)
+        exact = [rest * (share / whole) if whole else 0.0 for share in shares]
         found = [int(part) for part in exact]
-        by_rest = sorted(range(experts), key=lambda i: (found[i] - exact[i], i))
-        for expert in by_rest[: choices - sum(found)]:
+        by_rest = sorted(set(range(experts)) - full, key=lambda i: (found[i] - exact[i], i))
+        for expert in by_rest[: rest - sum(found)]:
             found[expert] += 1
-        return found
+        return [most if i in full else count for i, count in enumerate(found)]
 
     def busiest(self, experts: int, ranks: int) -> float:
         """The load of the rank with the most popular experts, divided by the mean of all ranks.

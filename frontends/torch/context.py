@@ -30,6 +30,7 @@ class Capture:
         peers: give the messages to pipeline stages from other ranks, and take those of this rank.
         assumed: assumptions, text -> count.
         known_values: tensor -> knowledge about its value.
+        deferred: tensor -> its value, made when marks of a router's choices need it.
         batches: storages of the device that were copied from real tensors of the host.
         evidence: evidence of differences among ranks.
         groups_made: place in the program -> ranks of the groups created there, in order.
@@ -61,6 +62,7 @@ class Capture:
     peers: Peers | None = None
     assumed: Counter[str] = field(default_factory=Counter)
     known_values: Any = field(default_factory=ByTensor)
+    deferred: Any = field(default_factory=ByTensor)
     batches: WeakSet[Any] = field(default_factory=WeakSet)
     evidence: Gathered = field(default_factory=Gathered)
     groups_made: dict[str, dict[tuple[int, ...], None]] = field(default_factory=dict)

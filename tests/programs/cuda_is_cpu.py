@@ -89,6 +89,9 @@ class _Stream:
     def __exit__(self, *_):
         pass
 
+    def record_event(self, *_):
+        return self
+
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(name)
@@ -134,7 +137,20 @@ def apply():
     ):
         setattr(owner, name, _argument(getattr(owner, name), at, key, change))
     _groups()
+    for owner in (torch.autograd, torch.autograd.graph):
+        owner._engine_run_backward = _mapped_within(owner._engine_run_backward)
     _Mapping().__enter__()
+
+
+def _mapped_within(engine):
+    """The backward pass: it was called through the mapping, which is off while it is handled."""
+
+    @functools.wraps(engine)
+    def run(*args, **kwargs):
+        with _Mapping():
+            return engine(*args, **kwargs)
+
+    return run
 
 
 def _answering(answer):
@@ -148,6 +164,7 @@ def _groups():
     for name in ("all_reduce", "reduce", "reduce_scatter", "reduce_scatter_tensor",
                  "reduce_scatter_single"):  # fmt: skip
         _everywhere(name, _summed)
+    _everywhere("all_to_all_single", _split)
     dist._make_nccl_premul_sum = lambda _: dist.ReduceOp.SUM
     dist.is_nccl_available = lambda: True
     for owner in (dist, distributed_c10d):
@@ -172,6 +189,23 @@ def _gloo(function):
         return function(*args, **kwargs)
 
     return called
+
+
+def _split(function):
+    """Sizes that a program copies from a GPU to numpy are still a tensor where there is none."""
+
+    @functools.wraps(function)
+    def called(*args, **kwargs):
+        args = (*args[:2], *map(_numbers, args[2:4]), *args[4:])
+        for name in ("output_split_sizes", "input_split_sizes"):
+            kwargs |= {name: _numbers(kwargs[name])} if name in kwargs else {}
+        return function(*args, **kwargs)
+
+    return called
+
+
+def _numbers(sizes):
+    return sizes.tolist() if isinstance(sizes, torch.Tensor) else sizes
 
 
 def _summed(function):

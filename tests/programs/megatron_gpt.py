@@ -15,6 +15,7 @@ from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 from megatron.core.pipeline_parallel.schedules import get_forward_backward_func
 from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 from megatron.core.transformer.moe import moe_utils
+from megatron.core.transformer.moe.router import TopKRouter
 from megatron.core.transformer.transformer_config import TransformerConfig
 from torch.utils.data import DataLoader, Dataset
 
@@ -42,6 +43,19 @@ def forward_step(iterator, model):
     return output, lambda losses: (losses.mean(), {"loss": losses.mean().detach()})
 
 
+def spread_evenly(router):
+    """Tokens choose experts in turn, whatever they are, so that each is chosen as often."""
+    gating, each, experts = router.gating, router.config.moe_router_topk, router.num_experts
+
+    def even(tokens):
+        logits = gating(tokens)
+        numbers = torch.arange(logits[..., 0].numel(), device=logits.device).view(-1, 1)
+        wanted = (torch.arange(experts, device=logits.device) - numbers * each) % experts
+        return logits * 0 - wanted.view(logits.shape)
+
+    router.gating = even
+
+
 def build(args, config):
     virtual = args.virtual or 1
     chunks = []
@@ -53,6 +67,9 @@ def build(args, config):
             config, get_gpt_layer_local_spec(num_experts=args.experts), VOCABULARY, LENGTH,
             pre_process=first, post_process=last, **stage,
         ).to("cuda")  # fmt: skip
+        for part in model.modules():
+            if isinstance(part, TopKRouter):
+                spread_evenly(part)
         ddp = DistributedDataParallelConfig(
             use_distributed_optimizer=args.distributed_optimizer,
             overlap_grad_reduce=args.overlap, bucket_size=20_000 if args.overlap else None,
@@ -68,6 +85,7 @@ def main():
     parser.add_argument("--ep", type=int, default=1)
     parser.add_argument("--virtual", type=int)
     parser.add_argument("--experts", type=int)
+    parser.add_argument("--dispatcher", default="alltoall")
     parser.add_argument("--microbatches", type=int, default=4)
     parser.add_argument("--distributed-optimizer", action="store_true")
     parser.add_argument("--overlap", action="store_true")
@@ -88,7 +106,7 @@ def main():
         tensor_model_parallel_size=args.tp, pipeline_model_parallel_size=args.pp,
         virtual_pipeline_model_parallel_size=args.virtual, expert_model_parallel_size=args.ep,
         num_moe_experts=args.experts,
-        moe_token_dispatcher_type="alltoall", add_bias_linear=args.experts is None,
+        moe_token_dispatcher_type=args.dispatcher, add_bias_linear=args.experts is None,
     )  # fmt: skip
     config.finalize_model_grads_func = finalize_model_grads
     chunks = build(args, config)

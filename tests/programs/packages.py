@@ -148,6 +148,10 @@ _MEGATRON = _rows(
     ("GPT, PP and DP", "--pp 2"),
     ("GPT, interleaved PP", "--pp 2 --virtual 2"),
     ("GPT, DP, distributed optimizer", "--distributed-optimizer --overlap"),
+    # Tokens are spread evenly, as Flint takes them to be.
+    ("experts, EP and DP", "--experts 4 --ep 2"),
+    ("experts, EP and PP", "--experts 4 --ep 2 --pp 2"),
+    ("experts, all-gathered, EP and DP", "--experts 4 --ep 2 --dispatcher allgather"),
     ranks=4,
 )  # fmt: skip
 

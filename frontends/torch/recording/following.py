@@ -24,6 +24,7 @@ from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.modes import Handler, dispatch_mode, run
+from flint.frontends.torch.recording.choices import defer, listed, marks
 from flint.frontends.torch.recording.following_exchanges import (
     broadcast,
     exchanged,
@@ -32,7 +33,13 @@ from flint.frontends.torch.recording.following_exchanges import (
     waited,
 )
 from flint.frontends.torch.recording.known_sizes import see_sizes
-from flint.frontends.torch.recording.known_values import MOST, Known, follow, forget
+from flint.frontends.torch.recording.known_values import (
+    MOST,
+    Known,
+    follow,
+    forget,
+    undefer,
+)
 from flint.frontends.torch.recording.schemas import parts_of, tensors_in
 from flint.frontends.torch.user_lines import users_line
 
@@ -69,13 +76,14 @@ def _see(
             return parts(*args, **kwargs)
     values = capture().known_values
     if torch.Tag.dynamic_output_shape in op.tags:
-        with dispatch_mode(below):
+        with dispatch_mode(below), listed(values, op, args):
             sized = see_sizes(values, op, args, kwargs)
         if sized is not None:
             return sized
     if op in _INSTEAD:
         with dispatch_mode(below):
             return _INSTEAD[op](values, op, args, kwargs)
+    marked = marks(op, args, kwargs)
     result = below(op, types, args, kwargs)
     rule = _RULES.get(op)
     if _is_real(result):
@@ -84,6 +92,10 @@ def _see(
         rule(values, op, args, kwargs, result)
     elif args:
         follow(values, op, args, kwargs, result)
+    undefer(op, args, kwargs)
+    if marked is not None:
+        values[result] = marked
+    defer(op, args, kwargs, result)
     return result
 
 

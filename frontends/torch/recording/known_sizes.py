@@ -18,10 +18,11 @@ from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.modes import unseen
 from flint.frontends.torch.recording.known_values import (
-    MOST,
     Known,
     all_known,
+    following_from,
     known_of,
+    most_elements,
     real_argument,
 )
 from flint.frontends.torch.recording.schemas import tensors_in
@@ -54,10 +55,10 @@ def see_sizes(values: Any, op: Any, args: Any, kwargs: Any) -> Any:
     with unset_fake_temporarily():
         real = _real(values, op, args, kwargs)
     results = [_empty(item.dtype, item.shape, tensors[0].device) for item in tensors_in(real)]
-    origin, alike = _told(known), all(item.alike for item in known)
+    _report(known)
     for result, value in zip(results, tensors_in(real), strict=True):
-        if value.numel() <= MOST:
-            values[result] = Known(value, origin, alike)
+        if value.numel() <= most_elements(known):
+            values[result] = following_from(known, value)
     return results[0] if isinstance(real, torch.Tensor) else tuple(results)
 
 
@@ -68,11 +69,10 @@ def _real(values: Any, op: Any, args: Any, kwargs: Any) -> Any:
 
 def _noted(values: Any, result: Any, op: Any, args: Any, kwargs: Any, known: list[Known]) -> Any:
     """A result of known tensors, of which the value is known, too."""
-    if result is not None and result.numel() <= MOST:
-        origin = next((item.origin for item in known if item.origin), "")
+    if result is not None and result.numel() <= most_elements(known):
         with unset_fake_temporarily():
             value = _real(values, op, args, kwargs)
-        values[result] = Known(value, origin, all(item.alike for item in known))
+        values[result] = following_from(known, value)
     return result
 
 
@@ -82,11 +82,10 @@ def _empty(dtype: torch.dtype, shape: Any, device: torch.device) -> torch.Tensor
         return torch.empty(shape, dtype=dtype, device=device)
 
 
-def _told(known: list[Known]) -> str:
+def _report(known: list[Known]) -> None:
     origin = next((item.origin for item in known if item.origin), "")
     if origin:
         capture().assume(f"a tensor's size{at_user_line()} depends on {origin}")
-    return origin
 
 
 def _indexed(values: Any, op: Any, tensor: torch.Tensor, indices: Any) -> Any:
@@ -101,7 +100,7 @@ def _indexed(values: Any, op: Any, tensor: torch.Tensor, indices: Any) -> Any:
         known = known_of(values, index)
         if known is None:
             return None
-        _told([known])
+        _report([known])
         with unset_fake_temporarily():
             count = int(known.value.count_nonzero())
         place = _empty(torch.int64, (count,), index.device)
@@ -117,7 +116,7 @@ def _selected(values: Any, op: Any, tensor: torch.Tensor, mask: torch.Tensor) ->
     known = known_of(values, mask)
     if known is None:
         return None
-    _told([known])
+    _report([known])
     with unset_fake_temporarily():
         shape: Any = np.broadcast_shapes(tensor.shape, mask.shape)
         count = int(known.value.expand(shape).count_nonzero())

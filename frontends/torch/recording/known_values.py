@@ -19,6 +19,8 @@ from flint.frontends.torch.recording.schemas import rule_of, tensors_in, written
 MOST = 1 << 16
 #: The same for tensors whose elements are all equal.
 _MOST_ALIKE = 1 << 22
+#: The same for marks of a router's choices, which have an element for each token and expert.
+MOST_CHOSEN = 1 << 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +31,13 @@ class Known:
         value: the value, on the CPU; views of one tensor are views of one value.
         origin: which count it follows from; "" when it is exact.
         alike: it is the same on every rank.
+        chosen: it marks a router's choices, or follows from such marks.
     """
 
     value: torch.Tensor
     origin: str = ""
     alike: bool = True
+    chosen: bool = False
 
 
 def known_of(values: Any, tensor: torch.Tensor) -> Known | None:
@@ -82,7 +86,8 @@ def follow(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None:
     written = list(_written(op, args, kwargs))
     known = all_known(values, args, kwargs) if op.namespace == "aten" else []
     is_known = bool(known) and torch.Tag.nondeterministic_seeded not in op.tags
-    is_known = is_known and any(item.numel() <= MOST for item in tensors_in(result))
+    most = most_elements(known)
+    is_known = is_known and any(item.numel() <= most for item in tensors_in(result))
     if not is_known or not all(_own_elements(values, item) for item in written):
         for tensor in written:
             forget(values, tensor)
@@ -92,11 +97,21 @@ def follow(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None:
             *real_argument(values, args),
             **{key: real_argument(values, x) for key, x in kwargs.items()},
         )
-    origin = next((item.origin for item in known if item.origin), "")
-    alike = all(item.alike for item in known)
     for tensor, value in zip(tensors_in(result), tensors_in(computed), strict=True):
-        if value.numel() <= MOST:
-            values[tensor] = Known(value, origin, alike)
+        if value.numel() <= most:
+            values[tensor] = following_from(known, value)
+
+
+def most_elements(known: list[Known]) -> int:
+    """The most elements of a result that is followed."""
+    return MOST_CHOSEN if any(item.chosen for item in known) else MOST
+
+
+def following_from(known: list[Known], value: torch.Tensor) -> Known:
+    """The knowledge about a result of known tensors."""
+    origin = next((item.origin for item in known if item.origin), "")
+    alike, chosen = all(item.alike for item in known), any(item.chosen for item in known)
+    return Known(value, origin, alike, chosen)
 
 
 def all_known(values: Any, args: Any, kwargs: Any) -> list[Known]:
@@ -126,6 +141,15 @@ def _written(op: Any, args: Any, kwargs: Any) -> Iterator[torch.Tensor]:
         if op.namespace == "c10d"
         else written_tensors(rule_of(op), args, kwargs, [])
     )
+
+
+def undefer(op: Any, args: Any, kwargs: Any) -> None:
+    """What an op writes has another value than the deferred one."""
+    if op._schema.is_mutable or op.namespace == "c10d":
+        deferred = capture().deferred
+        for tensor in _written(op, args, kwargs):
+            for other in deferred.sharing(tensor):
+                del deferred[other]
 
 
 def forget(values: Any, tensor: torch.Tensor) -> None:

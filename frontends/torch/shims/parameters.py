@@ -8,6 +8,9 @@ swap could invalidate.
 ``fully_shard`` does so with a module that was made on the CPU.  PyTorch treats fake tensors of two
 devices as tensors of different kinds and refuses: they are swapped then, too.
 
+A swap exchanges attributes as well, but a program that moves a module keeps those that it gave to
+its parameters (Megatron-Core says there which ranks share one), since a GPU's are not swapped.
+
 ``copy.deepcopy`` (an averaged model, the layers of a transformer) gives a fake tensor a new storage
 by ``set_``, which the tensor behind it does not see: its views would have storages of their own.
 """
@@ -29,6 +32,7 @@ _PLAIN_DATA: Any = torch._C.TensorBase.data
 def apply() -> None:
     """Make moves of modules with fake parameters work."""
     around(torch.utils, "swap_tensors", _swap)
+    around(torch.nn.Module, "_apply", _move)
     replace(FakeTensor, "data", property(_PLAIN_DATA.__get__, _assign_data))
     around(FakeTensor, "__deepcopy__", _with_one_storage)
 
@@ -46,6 +50,22 @@ def swap(first: torch.Tensor, second: torch.Tensor) -> None:
     first.__class__, second.__class__ = second.__class__, first.__class__
     first.__dict__, second.__dict__ = second.__dict__, first.__dict__
     impl(first, second)
+
+
+def _move(original: Callable[..., Any], module: Any, *args: Any, **kwargs: Any) -> Any:
+    """A module with its parameters moved or converted, which keep their attributes."""
+    fake = [item for item in module._parameters.values() if isinstance(item, FakeTensor)]
+    before = [dict(item.__dict__) for item in fake]
+    result = original(module, *args, **kwargs)
+    for parameter, attributes in zip(fake, before, strict=True):
+        _keep(parameter, attributes)
+    return result
+
+
+def _keep(tensor: torch.Tensor, attributes: dict[str, Any]) -> None:
+    """Give a tensor the attributes that it had; those of a fake tensor are the new one's own."""
+    for name, value in attributes.items():
+        tensor.__dict__.setdefault(name, value)
 
 
 def _with_one_storage(original: Callable[..., Any], tensor: Any, memo: dict[int, Any]) -> Any:
@@ -76,4 +96,6 @@ def _assign_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
         if isinstance(tensor, torch.nn.Parameter):
             moved = torch.nn.Parameter(moved, requires_grad=tensor.requires_grad)
         utils: Any = torch.utils
+        before = dict(tensor.__dict__)
         utils.swap_tensors(tensor, moved)
+        _keep(tensor, before)

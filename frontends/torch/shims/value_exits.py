@@ -21,7 +21,7 @@ from flint.errors import FlintError
 from flint.frontends.torch.cluster.device import NAME
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.patching import around, replace
-from flint.frontends.torch.recording.known_values import know, known_value, value_of
+from flint.frontends.torch.recording.known_values import know, value_of
 from flint.frontends.torch.shims.values import ADVICE
 from flint.frontends.torch.user_lines import at_user_line
 
@@ -80,16 +80,20 @@ def _numpy(self: torch.Tensor, *, force: bool = False) -> Any:
     with unset_fake_temporarily():
         dtype = torch.empty(0, dtype=self.dtype).numpy().dtype
     shape = tuple(int(size) for size in self.shape)
-    if dtype.kind not in _PLACEHOLDERS:
-        found = known_value(self)
-        if found is None:
-            raise FlintError(
-                f"an integer tensor becomes a numpy array{at_user_line()}: a captured step has no "
-                "values, and shapes may depend on it; compute it from Python numbers, or leave "
-                "it on the device"
+    known = capture().known_values.get(self)
+    if known is not None:
+        if known.origin:
+            capture().assume(
+                f"a tensor becomes a numpy array{at_user_line()}, which depends on {known.origin}"
             )
         with unset_fake_temporarily():
-            return found.numpy().copy()
+            return known.value.numpy().copy()
+    if dtype.kind not in _PLACEHOLDERS:
+        raise FlintError(
+            f"an integer tensor becomes a numpy array{at_user_line()}: a captured step has no "
+            "values, and shapes may depend on it; compute it from Python numbers, or leave "
+            "it on the device"
+        )
     at, value, words = at_user_line(), _PLACEHOLDERS[dtype.kind], ""
     if dtype.kind == "f":
         value, words = capture().unknown.number(at), capture().unknown.words

@@ -105,6 +105,18 @@ def test_tied_parameters_stay_tied_when_a_model_is_moved(said):
     """) == [True, 1]
 
 
+def test_what_a_program_noted_at_a_parameter_stays_there_when_its_module_is_moved(said):
+    assert said("""
+        model = torch.nn.Linear(4, 8)
+        model.weight.shared_by, model.bias.shared_by = "all", "some"
+        model.to("cuda").to(torch.bfloat16).float()
+        moved = torch.nn.Parameter(torch.ones(4))
+        moved.shared_by = "all"
+        moved.data = moved.to("cuda")
+        say(*(item.shared_by for item in (*model.parameters(), moved)))
+    """) == ["all", "some", "all"]
+
+
 def test_ranks_are_text_that_is_followed_as_numbers(said):
     found = said("""
         from flint.frontends.torch.context import capture
