@@ -26,6 +26,7 @@ from flint.simulation.machine import run
 from flint.simulation.playing import Played
 from flint.simulation.result import SimulationResult
 from flint.simulation.running import simulate
+from flint.simulation.waiting_forever import WaitsForever
 from flint.workload.workload import Workload
 
 #: How much faster one remedy makes the links.
@@ -54,7 +55,7 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """A remedy to try; its time is None if ``passes`` change nothing."""
+    """A remedy to try; its time is None if ``passes`` change nothing, or not all programs alike."""
 
     name: str
     how: str
@@ -98,7 +99,10 @@ def _trials(
 ) -> Iterator[_Trial]:
     def with_passes(*passes: str) -> Callable[[], float | None]:
         def seconds() -> float | None:
-            result = simulate(workload, system, **{**options, "passes": passes})
+            try:
+                result = simulate(workload, system, **{**options, "passes": passes})
+            except WaitsForever:  # the programs' data allows different changes
+                return None
             idle = sum(" changed nothing" in note for note in result.notes)
             return None if idle == len(passes) else result.step_seconds
 

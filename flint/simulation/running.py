@@ -40,6 +40,7 @@ from flint.simulation.result import ProgramResult, SimulationResult, spread_of_s
 from flint.simulation.shortened_run import run_shortened
 from flint.simulation.steady_state import Repeat
 from flint.simulation.unlisted_types import unlisted_types
+from flint.simulation.waiting_forever import check_finished
 from flint.workload.programs import Order
 from flint.workload.workload import Workload
 
@@ -126,7 +127,7 @@ def simulate(
     graphs = found.graphs
     _check_work(workload, graphs)
     everyone, happened, repeated = happens(graphs)
-    _check_finished(everyone, happened, workload)
+    check_finished(everyone, happened, workload, chosen)
     programs, retries = [], 0
     for number, program in enumerate(workload.programs):
         same = not chosen and written[number] is program.graph
@@ -277,18 +278,3 @@ def _check_work(workload: Workload, graphs: Sequence[WorkloadGraph]) -> None:
                 f"program {program.name}: none of its nodes has work or memory traffic, so there "
                 "is nothing to simulate; capture or convert it again"
             )
-
-
-def _check_finished(everyone: Actors, happened: Run, workload: Workload) -> None:
-    if not happened.stuck:
-        return
-    actor, node = happened.stuck[0]
-    info = everyone.info[actor]
-    graph, index, iteration = info.unrolled.locate(int(info.emission.instance[node]))
-    source = graph[index].source
-    where = f" at {source.file}:{source.line}" if source.file else ""
-    raise FlintError(
-        f"rank {info.rank} of program {workload.programs[info.program].name} waits forever at "
-        f"{graph[index].op} (node {index}, iteration {iteration}{where}): its partners never "
-        "arrive"
-    )

@@ -14,9 +14,16 @@ from flint.explaining.critical_path import critical_path
 from flint.explaining.explaining import explain
 from flint.explaining.meetings import meetings_of
 from flint.explaining.named_parts import HOST_NAME, SHORT_GAP
+from flint.graph.building import GraphBuilder, TableBuilder
+from flint.graph.communication import Communication
+from flint.graph.graph import with_tables
+from flint.mesh.groups import along_axes
+from flint.mesh.mesh import Mesh
 from flint.post_execution.converting import convert_traces
 from flint.simulation.playing import play
+from flint.simulation.waiting_forever import WaitsForever
 from tests.post_execution.traces import COMMS, Profile
+from tests.simulation.test_simulate import BIG, product, workload_of
 from tests.support.shared import examples
 
 PROFILES = Path(__file__).parents[1] / "data" / "profiles"
@@ -182,3 +189,32 @@ def test_what_a_host_does_around_and_between_its_ops_is_its_own(tmp_path):
     explanation = explain(convert_traces([profile.write(tmp_path / "rank0.json")]))
     seconds = {cause.name: cause.seconds for cause in explanation.causes}
     assert seconds == pytest.approx({"the host, between ops": 75e-6, "matmul kernels": 25e-6})
+
+
+def gathers_and_products(mesh, between):
+    """Two all-gathers of 32 MiB in all; the second gathers what a product makes of the first, or
+    something else.
+    """
+    tables = TableBuilder()
+    builder = GraphBuilder(tables)
+    first, second = (builder.input(tables.type(BIG)) for _ in range(2))
+    groups = along_axes(mesh, ("data",))
+    half = (BIG.bytes // 4,), (BIG.bytes // 2,)
+    gather = Communication("all_gather", None, groups, None, *half, ("bf16",))
+    (gathered,) = builder.communication(gather, (first,), (BIG,))
+    made = product(builder, gathered)
+    (last,) = builder.communication(gather, (made if between else second,), (BIG,))
+    return with_tables(builder.finish((made, last)), tables.finish())
+
+
+def test_a_pass_that_only_one_program_allows_is_no_remedy():
+    """Two gathers can only be one where the second does not need the first."""
+    mesh = Mesh((2,), ("data",))
+    graphs = [gathers_and_products(mesh, between) for between in (True, False)]
+    bucketed = f"bucket:kind=all_gather,bytes={2**26}"
+    alone = workload_of(graphs[1], mesh=mesh).simulate("dgx-h100", passes=[bucketed])
+    assert f"after pass {bucketed}" in alone.notes
+    both = workload_of(*graphs, mesh=mesh, owner=np.array([0, 1]))
+    with pytest.raises(WaitsForever, match=f"in this form after pass {bucketed}"):
+        both.simulate("dgx-h100", passes=[bucketed])
+    assert not any("bucket" in remedy.how for remedy in explain(both, "dgx-h100").remedies)
