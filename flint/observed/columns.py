@@ -12,6 +12,7 @@ are None or -1 there, never guessed.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -33,7 +34,7 @@ UNTOLD_RANK = "the trace does not name its rank: rank 0 is assumed"
 #: Notes about a trace without step marks.
 UNMARKED = "no step marks in the trace: a step ends with an optimizer step"
 REPEATED = "no step marks in the trace: a step is one repetition of its ops"
-#: Note about kernels that stand alone; a converted step counts its own.
+#: Note about kernels of a step that stand alone.
 NO_OP = "kernels that no op of the trace launched"
 #: Note about a file that ends within its list of events.
 CUT_OFF = "the file ends within its list of events: the rest is missing"
@@ -200,6 +201,7 @@ class Observed:
         results: what it returns, likewise.
         device: the driver's name for the device; "" if not recorded.
         hints: how profiles of this kind can record more.
+        alone: kernels that no op launched, by rank and step; 0 where none are named.
     """
 
     path: str
@@ -226,6 +228,7 @@ class Observed:
     functions: tuple[Functions, ...] = ()
     device: str = ""
     hints: Hints = field(default_factory=Hints)
+    alone: Mapping[tuple[int, int], int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.op)

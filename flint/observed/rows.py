@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,8 @@ class ObservedRows:
             self.columns[name].append for name in ("stream", "parent", "launches")
         )
         self.notes: dict[str, int] = {}
+        #: Kernels that no op launched, by rank and step.
+        self.alone: Counter[tuple[int, int]] = Counter()
 
     def add(
         self,
@@ -104,5 +107,5 @@ class ObservedRows:
             columns[name][columns[name] >= 0] += base
         return Observed(
             path=self.path, form=form, backend=backend, world=world, facts=tuple(self.facts),
-            steps=steps, notes=self.notes, **columns,
+            steps=steps, notes=self.notes, alone=self.alone, **columns,
         )  # fmt: skip

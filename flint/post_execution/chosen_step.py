@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from flint.errors import FlintError, UsageError
-from flint.observed.columns import NO_OP, REPEATED, UNMARKED, Observed
+from flint.observed.columns import REPEATED, UNMARKED, Observed
 from flint.post_execution.host_units import host_units
 from flint.post_execution.kernel_units import kernel_units
 from flint.post_execution.links import Links
@@ -42,7 +42,6 @@ def chosen_step(trace: Observed, links: Links | None, wanted: str | None) -> tup
         raise FlintError(
             f"{trace.path}: {len(trace.ranks)} ranks in one PyTorch trace, which should have one"
         )
-    trace.notes.pop(NO_OP, None)  # the units count those of their step
     numbers = list(range(len(trace.steps)))[::-1]
     if wanted not in (None, ALL_STEPS):
         numbers = [

@@ -17,7 +17,7 @@ from flint.errors import FlintError, UsageError
 from flint.host.packed_files import MEMORY_LIMIT
 from flint.host.reading_memory import allowed
 from flint.observed.clocks import Meetings
-from flint.observed.columns import UNTOLD_RANK, Observed
+from flint.observed.columns import NO_OP, UNTOLD_RANK, Observed
 from flint.observed.reading import expanded, read_runs, read_trace
 from flint.observed.sources import openable
 from flint.observed.steps import MEAN, choose
@@ -105,6 +105,8 @@ def _compared(
                     report.step.append(trace.steps[chosen.step])
                 for text in chosen.notes:
                     report.note(text)
+                if alone := trace.alone.get((rank, chosen.step)):
+                    report.note(NO_OP, alone)
                 Comparison(part, trace, rank, chosen, report).run(
                     mean=step == MEAN, modelled=modelled, meetings=meetings, evidence=evidence,
                     branches=branches,

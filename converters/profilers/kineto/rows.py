@@ -25,7 +25,7 @@ from flint.converters.profilers.kineto.nesting import Nesting
 from flint.errors import FlintError
 from flint.mesh.ragged import Ints
 from flint.observed.classes import OpClass, c10d_class
-from flint.observed.columns import NO_OP, OpFacts
+from flint.observed.columns import OpFacts
 from flint.observed.rows import ObservedRows
 
 #: Kernels of NCCL and RCCL: ncclKernel_AllReduce_RING_LL_Sum_float, ncclDevKernel_Generic.
@@ -121,14 +121,17 @@ def add_ops(
     if devices > 1:
         rows.note(DEVICES.format(devices))
     if events.links is None:
-        for kernel in orphans:
+        calls = [events.runtime.get(kernel.correlation) for kernel in orphans]
+        issued = [k.start if c is None else c[1] for k, c in zip(orphans, calls, strict=True)]
+        of_step = _steps(np.array(issued, np.int64), events.steps, steps).tolist()
+        rows.alone.update((rank, step) for step in of_step)
+        for kernel, call, step in zip(orphans, calls, of_step, strict=True):
             named = _NCCL.match(kernel.name)
-            if named is not None and kernel.correlation in events.runtime:
-                issued = np.array([events.runtime[kernel.correlation][1]])
+            if named is not None and call is not None:
                 rows.add(
                     OpFacts(OpClass.OTHER_COLLECTIVE, kernel.name.partition("(")[0]),
                     rank=rank,
-                    step=int(_steps(issued, events.steps, steps)[0]),
+                    step=step,
                     start=kernel.start,
                     duration=kernel.duration,
                     end=kernel.start + kernel.duration,
@@ -216,7 +219,6 @@ def _add_kernels(
                 kernel.correlation, number,
             )  # fmt: skip
         if number is None:
-            rows.note(NO_OP)
             orphans.append(kernel)
             continue
         stream = numbers.setdefault((kernel.device, kernel.stream), len(numbers))

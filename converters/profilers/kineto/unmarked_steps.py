@@ -65,10 +65,15 @@ def mark(events: Events, rows: ObservedRows, lack: str) -> None:
         return
     rows.note(f"{lack}: all of it is treated as one step")
     if found.updates > 1:
-        rows.note(
-            f"an optimizer steps {found.updates} times in what is treated as one step, because "
-            "the gradients before each do not repeat themselves: call profiler.step() after each"
-        )
+        rows.note(uncut(found.updates))
+
+
+def uncut(updates: int) -> str:
+    """The note about a trace with several updates of an optimizer that is treated as one step."""
+    return (
+        f"an optimizer steps {updates} times in what is treated as one step, because the "
+        "gradients before each do not repeat themselves: call profiler.step() after each"
+    )
 
 
 def named(steps: Sequence[tuple[int, int]]) -> list[tuple[int, int, str]]:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from flint.converters.profilers.kineto.events import Events, Op
-from flint.converters.profilers.kineto.unmarked_steps import UPDATE, named, steps_of
+from flint.converters.profilers.kineto.unmarked_steps import UPDATE, named, steps_of, uncut
 from flint.converters.profilers.pytorch_et.nodes import Nodes
 from flint.converters.profilers.repeats import Ran, loop_of
 from flint.mesh.ragged import Ints
@@ -41,7 +41,7 @@ def unmarked_steps(
         if around >= 0 and last[around] < last[row]:
             last[around] = last[row]
     steps, told = _steps(nodes, rows, 2 * np.array(last) + 1)
-    notes[told] = 1
+    notes.update(dict.fromkeys(told, 1))
     if not steps:
         return np.zeros(len(rows), np.int64), ()
     begins, ends = (np.array([step[side] for step in steps]) for side in (0, 1))
@@ -51,8 +51,10 @@ def unmarked_steps(
     return np.where(inside, place, -1), tuple(name for _, _, name in steps)
 
 
-def _steps(nodes: Nodes, rows: Sequence[int], over: Ints) -> tuple[list[tuple[int, int, str]], str]:
-    """Begin, end and name of each step, and what to say of them.
+def _steps(
+    nodes: Nodes, rows: Sequence[int], over: Ints
+) -> tuple[list[tuple[int, int, str]], list[str]]:
+    """Begin, end and name of each step, and notes about them.
 
     Args:
         nodes, rows: as of ``unmarked_steps``; a row begins at twice its number.
@@ -66,12 +68,14 @@ def _steps(nodes: Nodes, rows: Sequence[int], over: Ints) -> tuple[list[tuple[in
         kinds = [(item.name, shapes) for item, shapes in zip(nodes.facts, dims, strict=True)]
         thread = np.array(nodes.thread, np.int64)[rows]
         loop = loop_of(Ran(2 * kept, over[kept], thread[kept], fact[kept], kinds))
-        return named(loop), REPEATED if loop else _NO_STEPS
+        return named(loop), [REPEATED if loop else _NO_STEPS]
     said = [{"Input Dims": shapes} for shapes in dims]
     ops = [
         Op(2 * row, int(over[row]) - 2 * row, nodes.thread[rows[row]], nodes.name[rows[row]],
            None, -1, int(fact[row]))
         for row in kept.tolist()
     ]  # fmt: skip
-    found = steps_of(Events(ops, [], {}, [], [], said, {}, [], None)).steps
-    return found, UNMARKED if found else _NO_STEPS
+    found = steps_of(Events(ops, [], {}, [], [], said, {}, [], None))
+    if found.steps:
+        return found.steps, [UNMARKED]
+    return [], [_NO_STEPS, *([uncut(found.updates)] if found.updates > 1 else [])]

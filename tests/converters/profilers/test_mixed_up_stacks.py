@@ -70,3 +70,15 @@ def test_ops_of_another_thread_are_in_none_of_this_one(tmp_path):
         op(PARENT, "aten::around", 1, 1),
     ]
     assert np.array_equal(observed(tmp_path, nodes).parent, [-1, 0, 0, 0])
+
+
+def test_updates_between_which_other_gradients_are_computed_are_counted_in_one_step(tmp_path):
+    """An optimizer steps three times: after the gradient of a product, of a convolution, of a sum."""
+    nodes, began = [op(PARENT, "aten::around", 1, 1)], 2
+    for name in ("Mm", "Convolution", "Sum"):
+        for part in (f"autograd::engine::evaluate_function: {name}Backward0", "Optimizer.step#A"):
+            nodes.append(op(100 + began, part, began, PARENT))
+            began += 1
+    found = observed(tmp_path, nodes)
+    assert found.steps == ("whole trace",)
+    assert [text for text in found.notes if "an optimizer steps 3 times in what is" in text]

@@ -75,7 +75,24 @@ def test_a_kernel_without_an_op_number_belongs_to_the_op_around_its_runtime_call
     )
     trace = observe_kineto(path)
     assert trace.launches.tolist() == [1, 0]
-    assert trace.notes["kernels that no op of the trace launched"] == 1
+    assert trace.alone == {(0, 0): 1}
+
+
+def test_kernels_of_no_op_are_counted_in_their_steps(tmp_path):
+    """By the calls that launched them, or by their own start if the trace has no call."""
+    path = written(
+        tmp_path / "rank3.json",
+        [
+            event("ProfilerStep#4", 0, 50, "user_annotation"),
+            event("ProfilerStep#5", 50, 50, "user_annotation"),
+            event("aten::mm", 10, 10, **{"External id": 1}),
+            event("cudaLaunchKernel", 40, 1, "cuda_runtime", correlation=77),
+            event("late", 60, 4, "kernel", correlation=77, stream=7),
+            event("lost", 65, 1, "kernel", correlation=78, stream=7),
+            event("lost", 67, 1, "kernel", correlation=79, stream=7),
+        ],
+    )
+    assert observe_kineto(path).alone == {(3, 0): 1, (3, 1): 2}
 
 
 def test_a_collective_that_is_recorded_twice_counts_once(tmp_path):
