@@ -49,7 +49,9 @@ class ModuleTimes:
     Attributes:
         path: the profile, for messages.
         proto: the program, a serialised ``HloProto`` or ``HloModuleProto``.
-        nanoseconds: instruction -> mean time of one execution.
+        nanoseconds: instruction -> mean time of one execution; for an asynchronous op its start's
+            and that of the wait at its end.
+        between: start of an asynchronous op -> mean time from its begin to the end of that wait.
         total: nanoseconds of all events of one device, for comparison.
         devices: number of traced devices.
         backend: "cpu", "gpu" or "tpu".
@@ -60,6 +62,7 @@ class ModuleTimes:
     path: str
     proto: bytes
     nanoseconds: Mapping[str, int]
+    between: Mapping[str, int]
     total: int
     devices: int
     backend: str
@@ -139,7 +142,7 @@ def workload_of_times(
     )
     found: set[str] = set()
     programs = tuple(
-        replace(program, graph=_timed(program.graph, places, times.nanoseconds, found))
+        replace(program, graph=_timed(program.graph, places, times, found))
         for program in workload.programs
     )
     if not found:
@@ -206,11 +209,13 @@ def _owners(
 
     for computation in proto.computations:
         for item in computation.instructions:
+            if item.opcode.endswith("-done") and item.operand_ids:
+                start = names.get(item.operand_ids[0], "")
+                if start in executed:
+                    owner[item.name] = start
             if item.name not in executed:
                 continue
-            owner[item.name] = item.name
-            if item.opcode.endswith("-done") and item.operand_ids:
-                owner[item.name] = names.get(item.operand_ids[0], item.name)
+            owner.setdefault(item.name, item.name)
             if item.opcode not in _ENCLOSING:
                 for called in item.called_computation_ids:
                     claim(called, item.name, 0)
@@ -218,15 +223,12 @@ def _owners(
 
 
 def _timed(
-    graph: WorkloadGraph, places: list[_Place], times: Mapping[str, int], found: set[str]
+    graph: WorkloadGraph, places: list[_Place], times: ModuleTimes, found: set[str]
 ) -> WorkloadGraph:
     """The graph and its bodies with times and with their source lines again."""
-    spent: dict[str, int] = {}
-    for name, nanoseconds in times.items():
-        spent[name] = spent.get(name, 0) + nanoseconds
     lines = [source.line - 1 if source.file == _NUMBERED else -1 for source in graph.tables.sources]
     owner = [places[line].owner if line >= 0 else "" for line in lines]
-    timed = _with_times(graph, owner, spent, found)
+    timed = _with_times(graph, owner, times, found)
     sources = tuple(
         replace(source, file=places[line].file, line=places[line].line) if line >= 0 else source
         for source, line in zip(graph.tables.sources, lines, strict=True)
@@ -235,7 +237,7 @@ def _timed(
 
 
 def _with_times(
-    graph: WorkloadGraph, owner: list[str], times: Mapping[str, int], found: set[str]
+    graph: WorkloadGraph, owner: list[str], times: ModuleTimes, found: set[str]
 ) -> WorkloadGraph:
     graph = with_bodies(graph, lambda body, _: _with_times(body, owner, times, found))
     nanoseconds = np.where(graph.kind <= NodeKind.COMMUNICATION, 0, -1).astype(np.int64)
@@ -245,12 +247,13 @@ def _with_times(
     for node in range(len(graph)):
         name = owner[int(graph.source[node])]
         kind, role = int(graph.kind[node]), int(graph.role[node])
-        if name not in times or kind > NodeKind.COMMUNICATION or role == Role.ALIAS:
+        if name not in times.nanoseconds or kind > NodeKind.COMMUNICATION or role == Role.ALIAS:
             continue
         weight = kind == NodeKind.COMMUNICATION, int(flops[node]), int(moved[node])
         if name not in chosen or chosen[name][0] < weight:
             chosen[name] = weight, node
-    for name, (_, node) in chosen.items():
-        nanoseconds[node] = times[name]
+    for name, ((communicates, *_), node) in chosen.items():
+        alone = times.nanoseconds[name]
+        nanoseconds[node] = times.between.get(name, alone) if communicates else alone
         found.add(name)
     return with_nanoseconds(graph, nanoseconds)

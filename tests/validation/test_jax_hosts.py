@@ -161,6 +161,28 @@ def test_tpus_of_several_hosts_are_converted(tmp_path):
         observe(tmp_path)
 
 
+def test_an_asynchronous_op_of_a_tpu_takes_until_its_end(tmp_path):
+    """Ops take 100 ns, 10 apart, and the wait at the end of an asynchronous one 700.  A copy takes
+    both: the core does nothing else then.  A message is on its way from its begin to its end.
+    """
+    run = Run(DATA / "tpu_pipeline.hlo.pb.gz")
+    took = lambda _, name: 700 if "-done" in name else 100  # noqa: E731
+    path = tpu_profile(run, tmp_path / "host.xplane.pb", 4, took, ends=True)
+    begun, spans, now = {}, set(), 0
+    for name in run.executed(ends=True):
+        begun[name] = now
+        now += took(0, name)
+        if name.startswith("collective-permute-done"):
+            spans.add(now - begun[name.replace("-done", "-start")])
+        now += 10
+    assert min(spans) > 800
+    workload = convert_traces([path])
+    graphs = [graph for graph, _ in workload.graph.walk()]
+    times = [int(time) for graph in graphs for time in graph.measured_by_node() if time > 0]
+    assert set(times) == {100, 800, *spans}
+    assert times.count(800) == len({n for n in begun if n.startswith("copy-start")})
+
+
 def test_ops_of_a_tpu_are_those_within_a_run_of_the_program(tmp_path):
     run = Run(DATA / "tpu_pipeline.hlo.pb.gz")
     path = tpu_profile(run, tmp_path / "host.xplane.pb", 2, lambda device, _: 100 + 50 * device)

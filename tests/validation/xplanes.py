@@ -86,13 +86,16 @@ class Run:
         self.computations = {item.id: item for item in self.module.computations}
         self.context = Context(tuple(self.module.payloads))
 
-    def executed(self):
-        """Names of instructions in the order in which they run."""
+    def executed(self, ends=False):
+        """Names of instructions in the order in which they run, perhaps with those at which
+        asynchronous ones end.
+        """
         found = []
-        self._walk(self.module.entry_computation_id, found)
+        silent = ("-update",) if ends else ("-done", "-update")
+        self._walk(self.module.entry_computation_id, found, silent)
         return found
 
-    def _walk(self, number, found):
+    def _walk(self, number, found, silent):
         computation = self.computations[number]
         by_id = {item.id: item for item in computation.instructions}
         order = self.module.schedule.sequences[number].instruction_ids or by_id
@@ -104,8 +107,8 @@ class Run:
                     times = int(json.loads(config)["known_trip_count"]["n"]) if config else 2
                 body = item.called_computation_ids[0]
                 for _ in range(times):
-                    self._walk(body, found)
-            elif item.opcode not in SILENT and not item.opcode.endswith(("-done", "-update")):
+                    self._walk(body, found, silent)
+            elif item.opcode not in SILENT and not item.opcode.endswith(silent):
                 found.append(item.name)
 
 
@@ -133,11 +136,12 @@ def profile(run, path, devices, runs=2, kernels=1):
     return path
 
 
-def tpu_profile(run, path, devices, took, runs=2, number=7, begin=1_000_000):
+def tpu_profile(run, path, devices, took, runs=2, number=7, begin=1_000_000, ends=False):
     """Write a profile of a module on TPUs: ops are their text, and stand within a run.
 
     Args:
         took: (device, instruction) -> nanoseconds of it.
+        ends: whether the ends of asynchronous instructions have a time, too.
     """
     planes = []
     for device in range(devices):
@@ -145,7 +149,7 @@ def tpu_profile(run, path, devices, took, runs=2, number=7, begin=1_000_000):
         clock = begin
         for _ in range(runs):
             first = clock
-            for name in run.executed():
+            for name in run.executed(ends):
                 duration = took(device, name)
                 plane.event("XLA Ops", f"%{name} = f32[] op(f32[] %x)", clock, duration)
                 plane.event("Async XLA Ops", f"%{name} = f32[] op(f32[] %x)", clock, 3)

@@ -73,7 +73,7 @@ def test_ops_of_another_thread_are_in_none_of_this_one(tmp_path):
 
 
 def test_updates_between_which_other_gradients_are_computed_are_counted_in_one_step(tmp_path):
-    """An optimizer steps three times: after the gradient of a product, of a convolution, of a sum."""
+    """It steps after the gradients of a product, of a convolution and of a sum."""
     nodes, began = [op(PARENT, "aten::around", 1, 1)], 2
     for name in ("Mm", "Convolution", "Sum"):
         for part in (f"autograd::engine::evaluate_function: {name}Backward0", "Optimizer.step#A"):
