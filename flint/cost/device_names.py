@@ -11,14 +11,22 @@ from __future__ import annotations
 import re
 from typing import Final
 
-#: Names that drivers give, the more specific first; PCIe cards have no such network.
+#: Names that drivers give, the more specific first; PCIe cards have no such network.  JAX's
+#: profiles describe GPUs by what they have (``Nvidia GPU, 132 cores, 85 GB``), and name TPUs.
 _SYSTEMS: Final = (
     (re.compile(r"GB200"), "gb200-nvl72"),
     (re.compile(r"B200"), "dgx-b200"),
     (re.compile(r"H200(?!.*NVL)"), "hgx-h200"),
     (re.compile(r"H100(?!.*(PCIe|NVL))", re.IGNORECASE), "dgx-h100"),
     (re.compile(r"A100(?!.*PCIE)", re.IGNORECASE), "dgx-a100"),
-    (re.compile(r"MI300X"), "mi300x-8"),
+    (re.compile(r"MI300X|AMD GPU, 304 cores, 206 GB"), "mi300x-8"),
+    (re.compile(r"Nvidia GPU, 132 cores, 8\d GB", re.IGNORECASE), "dgx-h100"),
+    (re.compile(r"Nvidia GPU, 132 cores, 15\d GB", re.IGNORECASE), "hgx-h200"),
+    (re.compile(r"TPU v4$"), "tpu-v4-pod"),
+    (re.compile(r"TPU v5( lite|e)$", re.IGNORECASE), "tpu-v5e-pod"),
+    (re.compile(r"TPU v5p?$"), "tpu-v5p-pod"),
+    (re.compile(r"TPU v6( lite|e)$", re.IGNORECASE), "tpu-v6e-pod"),
+    (re.compile(r"TPU ?v?7x?$"), "tpu-v7x-pod"),
 )
 
 

@@ -55,6 +55,7 @@ class ModuleTimes:
         total: nanoseconds of all events of one device, for comparison.
         devices: number of traced devices.
         backend: "cpu", "gpu" or "tpu".
+        device: the name of the devices, or what describes them; "" if not recorded.
         run: number of the run in the trace.
         notes: text -> count.
     """
@@ -66,6 +67,7 @@ class ModuleTimes:
     total: int
     devices: int
     backend: str
+    device: str
     run: int
     notes: dict[str, int] = field(default_factory=dict)
 
@@ -160,7 +162,9 @@ def workload_of_times(
             f"instructions with a time but without a node (for example {lost[0]}): "
             f"{spent:,.1f} us left out"
         ] = len(lost)
-    measured: dict[str, Any] = {"measured": True, "run": times.run, "devices": times.devices}
+    measured: dict[str, Any] = {
+        "measured": True, "run": times.run, "devices": times.devices, "device": times.device,
+    }  # fmt: skip
     timed = replace(
         workload, programs=programs, warnings=warnings, options=workload.options | measured
     )

@@ -142,7 +142,8 @@ def simulate(
     reserve = max(reserve_beside(program, fitted.accelerator) for program in workload.programs)
     elsewhere = _another_device(workload, on.name)
     replayed = replay.kernels == Source.MEASURED
-    if elsewhere and replayed:  # their times say nothing about another device's peak
+    measured = replayed or bool(workload.options.get("measured"))
+    if elsewhere and measured:  # their times say nothing about another device's peak
         programs = [replace(item, figures=replace(item.figures, mfu=math.nan)) for item in programs]
     figures = whole_figures([program.figures for program in programs], programs)
     attention_notes = _attention(written)
@@ -186,7 +187,7 @@ def simulate(
         ),
         reserve_bytes=reserve,
         spread=None
-        if replay.kernels == Source.MEASURED
+        if replayed or (measured and not figures.communication_seconds)
         else spread_of_step(fitted, figures, graphs),
     )
 

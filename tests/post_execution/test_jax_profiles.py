@@ -147,3 +147,12 @@ def test_an_executed_program_has_the_cost_that_xla_counts(name, costed):
     moved = sum(int((graph.bytes_read + graph.bytes_written).sum()) for graph in graphs)
     assert flops == xla["flops"] + COMPARISONS.get(name, 0)
     assert moved == xla["bytes"] - 8 * xla["entries"] - WHOLE.get(name, 0)
+
+
+@pytest.mark.thorough
+def test_a_step_that_was_measured_as_a_whole_has_no_range(costed):
+    """One device: nothing is communicated, and so nothing modelled."""
+    workload = convert_traces([costed[1] / "mlp"])
+    result = workload.simulate()
+    assert (result.spread, workload.options["device"]) == (None, "CPU")
+    assert np.isnan(result.figures.mfu)  # of no H100

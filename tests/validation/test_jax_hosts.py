@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import subprocess
 import sys
@@ -159,6 +160,23 @@ def test_tpus_of_several_hosts_are_converted(tmp_path):
     assert times == {200}
     with pytest.raises(FlintError, match="which host has which ranks is unknown"):
         observe(tmp_path)
+
+
+def test_the_devices_of_a_profile_are_those_of_the_default_system(tmp_path):
+    """TPUs have a name; JAX describes an MI300X by its 304 compute units and 192 GB."""
+    told = {"device_vendor": "AMD", "core_count": 304, "memory_size": 206_141_652_992}
+    run = Run(DATA / "gpu_llama.hlo.pb.gz")
+    gpus = convert_traces([profile(run, tmp_path / "a.xplane.pb", 8, said=told)])
+    run = Run(DATA / "tpu_library.hlo.pb.gz")
+    took = lambda *_: 100  # noqa: E731
+    [tpus, others] = [
+        convert_traces([tpu_profile(run, tmp_path / f"{number}.xplane.pb", 1, took, name=name)])
+        for number, name in enumerate(("TPU v6 Lite", "TPU v3"))
+    ]
+    assert (gpus.usual_system, tpus.usual_system) == ("mi300x-8", "tpu-v6e-pod")
+    result = others.simulate(others.usual_system)
+    assert any(note.startswith("the profile is of TPU v3: peaks") for note in result.notes)
+    assert math.isnan(result.figures.mfu)
 
 
 def test_an_asynchronous_op_of_a_tpu_takes_until_its_end(tmp_path):

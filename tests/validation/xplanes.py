@@ -47,20 +47,23 @@ class Plane:
         self.stats: dict[str, int] = {}
         self.lines: dict[str, list[bytes]] = {}
         self.blobs: list[tuple[str, bytes]] = []
+        self.said: dict[str, str | int] = {}
 
     def event(self, line, name, start, took, **stats):
         """An event; nanoseconds."""
         number = self.names.setdefault(name, len(self.names) + 1)
         data = field(1, number) + field(2, start * 1000) + field(3, took * 1000)
-        for key, value in stats.items():
-            stat = field(1, self.stats.setdefault(key, len(self.stats) + 1))
-            stat += field(5, value) if isinstance(value, str) else field(3, value)
-            data += field(4, stat)
+        data += b"".join(field(4, self._stat(*item)) for item in stats.items())
         self.lines.setdefault(line, []).append(data)
+
+    def _stat(self, key, value):
+        number = field(1, self.stats.setdefault(key, len(self.stats) + 1))
+        return number + (field(5, value) if isinstance(value, str) else field(3, value))
 
     def encoded(self):
         """The plane as bytes."""
         data = field(2, self.name)
+        data += b"".join(field(6, self._stat(*item)) for item in self.said.items())
         for number, (name, events) in enumerate(self.lines.items()):
             line = field(1, number) + field(2, name) + field(3, 0)
             data += field(3, line + b"".join(field(4, event) for event in events))
@@ -112,11 +115,16 @@ class Run:
                 found.append(item.name)
 
 
-def profile(run, path, devices, runs=2, kernels=1):
-    """Write a profile of a module; returns the path."""
+def profile(run, path, devices, runs=2, kernels=1, said=()):
+    """Write a profile of a module; returns the path.
+
+    Args:
+        said: what each device's plane says of the device.
+    """
     planes = []
     for device in range(devices):
         plane = Plane(f"/device:GPU:{device}")
+        plane.said.update(said)
         clock = 1_000_000 + 10 * device
         for _ in range(runs):
             for name in run.executed():
@@ -136,23 +144,25 @@ def profile(run, path, devices, runs=2, kernels=1):
     return path
 
 
-def tpu_profile(run, path, devices, took, runs=2, number=7, begin=1_000_000, ends=False):
+def tpu_profile(run, path, devices, took, runs=2, number=7, begin=1_000_000, ends=False, name=""):
     """Write a profile of a module on TPUs: ops are their text, and stand within a run.
 
     Args:
         took: (device, instruction) -> nanoseconds of it.
         ends: whether the ends of asynchronous instructions have a time, too.
+        name: of the devices.
     """
     planes = []
     for device in range(devices):
         plane = Plane(f"/device:TPU:{device}")
+        plane.said.update({"device_type_string": name} if name else {})
         clock = begin
         for _ in range(runs):
             first = clock
-            for name in run.executed(ends):
-                duration = took(device, name)
-                plane.event("XLA Ops", f"%{name} = f32[] op(f32[] %x)", clock, duration)
-                plane.event("Async XLA Ops", f"%{name} = f32[] op(f32[] %x)", clock, 3)
+            for op in run.executed(ends):
+                duration = took(device, op)
+                plane.event("XLA Ops", f"%{op} = f32[] op(f32[] %x)", clock, duration)
+                plane.event("Async XLA Ops", f"%{op} = f32[] op(f32[] %x)", clock, 3)
                 clock += duration + 10
             plane.event("XLA Modules", f"{run.module.name}({number})", first, clock - first)
             clock += 5_000

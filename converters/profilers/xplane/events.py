@@ -4,8 +4,8 @@ The idea: GPUs and hosts name the HLO op, the module and the run with each event
 for the runs of programs, and one for ops, on which the instruction stands as HLO's text.  jax's
 reader is native code, so it runs in a process of its own.
 
-    data, events = events_of(Path("host.xplane.pb"), rows)
-    events[0].hlo, events[0].program        # "fusion.3", "jit_step(7)"
+    ran = events_of(Path("host.xplane.pb"), rows)
+    ran.events[0].hlo, ran.events[0].program        # "fusion.3", "jit_step(7)"
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ _DEVICE_PLANE = re.compile(r"/device:(GPU|TPU):(\d{1,7})")
 #: What stands for an op on a TPU: its instruction as HLO's text.
 _HLO_TEXT = re.compile(r"%([\w.-]{1,400}) = ")
 _MODULES, _OPS = "XLA Modules", "XLA Ops"
+#: What describes a GPU, and the most characters of a device's name.
+_DESCRIBED, _LONGEST_NAME = ("device_vendor", "core_count", "memory_size"), 80
 #: More bytes than a file may have.
 _MAX_BYTES = 4 << 30
 #: Beyond this no number and no nanosecond is believed: sums stay within 64 bits.
@@ -58,8 +60,16 @@ class Event(NamedTuple):
     end: int
 
 
-def events_of(file: Path, rows: ObservedRows) -> tuple[bytes, list[Event]]:
-    """A file's content, and what ran by it, in order.
+class Ran(NamedTuple):
+    """A file's content, what ran by it, in order, and the name of its first device ("" unknown)."""
+
+    data: bytes
+    events: list[Event]
+    device: str
+
+
+def events_of(file: Path, rows: ObservedRows) -> Ran:
+    """What ran by a file.
 
     Raises:
         FlintError: it is damaged, or nothing ran.
@@ -70,34 +80,46 @@ def events_of(file: Path, rows: ObservedRows) -> tuple[bytes, list[Event]]:
             f"work: {_KNOWN}"
         )
     data = read_bytes(file, _MAX_BYTES)
-    events, notes = _decode(apart(lambda: _told(file, data), file))
+    events, notes, device = _decode(apart(lambda: _told(file, data), file))
     for text, count in notes.items():
         rows.note(text, count)
     if not events:
         raise FlintError(
             f"{file}: no HLO ops in it: trace with jax.profiler.trace around the compiled step"
         )
-    return data, events
+    return Ran(data, events, device)
 
 
-_decode = msgspec.msgpack.Decoder(tuple[list[Event], dict[str, int]]).decode
+_decode = msgspec.msgpack.Decoder(tuple[list[Event], dict[str, int], str]).decode
 
 
 def _told(file: Path, data: bytes) -> bytes:
     """What ran, in order, and what should be said of it, for ``_decode``."""
     rows = ObservedRows(str(file))
-    events = sorted(_events(file, data, rows))
-    return msgspec.msgpack.encode((events, rows.notes))
-
-
-def _events(file: Path, data: bytes, rows: ObservedRows) -> Iterator[Event]:
-    """What ran, in the order of the file."""
     try:
         planes = list(ProfileData.from_serialized_xspace(data).planes)
     except MemoryError:
         raise
     except Exception as error:  # whatever the extension raises on bytes that are none
         raise FlintError(f"{file}: not an xplane file ({str(error)[:80]})") from error
+    events = sorted(_events(file, planes, rows))
+    devices = (_device(dict(p.stats)) for p in planes if _DEVICE_PLANE.search(p.name))
+    return msgspec.msgpack.encode((events, rows.notes, next(filter(None, devices), "")))
+
+
+def _device(stats: dict[str, Any]) -> str:
+    """A device's name; for a GPU, which has none, what describes it; "" without either."""
+    name = stats.get("device_type_string")
+    if isinstance(name, str):
+        return name[:_LONGEST_NAME]
+    vendor, cores, memory = (stats.get(n) for n in _DESCRIBED)
+    if not (isinstance(vendor, str) and isinstance(cores, int) and isinstance(memory, int)):
+        return ""
+    return f"{vendor[:_LONGEST_NAME]} GPU, {cores} cores, {memory / 1e9:.0f} GB"
+
+
+def _events(file: Path, planes: list[Any], rows: ObservedRows) -> Iterator[Event]:
+    """What ran, in the order of the file."""
     for plane in planes:
         device = _DEVICE_PLANE.search(plane.name)
         lines = list(plane.lines)

@@ -38,6 +38,7 @@ class Profile(NamedTuple):
         program: the same, by instruction.
         events: one per op that ran, in order, kernels of an op joined.
         backend: "cpu", "gpu" or "tpu".
+        device: the name of the first device, or what describes it; "" if not recorded.
     """
 
     rows: ObservedRows
@@ -45,6 +46,7 @@ class Profile(NamedTuple):
     program: Program
     events: list[Event]
     backend: str
+    device: str
 
 
 def profile_of(
@@ -59,9 +61,10 @@ def profile_of(
     files = profile_files(path)
     rows = ObservedRows(str(path))
     read = [events_of(file, rows) for file in files]
-    asked = asked or _common([events for _, events in read])
+    asked = asked or _common([ran.events for ran in read])
     hosts = [
-        _of_host(file, *of_file, rows, asked) for file, of_file in zip(files, read, strict=True)
+        _of_host(file, ran.data, ran.events, rows, asked)
+        for file, ran in zip(files, read, strict=True)
     ]
     backends = {event.backend for host in hosts for event in host.events}
     first = hosts[0]
@@ -81,7 +84,8 @@ def profile_of(
                 raise FlintError(f"{file}: has rank {rank}, like {of_file[rank].name}")
         events += [event._replace(device=ranks[event.device]) for event in host.events]
     events = begun_runs(sorted(events), first.program)
-    return Profile(rows, first.proto, first.program, _joined(events), "/".join(sorted(backends)))
+    backend = "/".join(sorted(backends))
+    return Profile(rows, first.proto, first.program, _joined(events), backend, read[0].device)
 
 
 class _Host(NamedTuple):

@@ -73,6 +73,7 @@ def times_of(path: Path, step: str | None) -> ModuleTimes:
         total=round(sum(total.values()) / len(runs)),
         devices=len(runs),
         backend=profile.backend,
+        device=profile.device or ("CPU" if profile.backend == "cpu" else ""),
         run=wanted,
         notes=profile.rows.notes,
     )
