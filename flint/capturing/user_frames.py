@@ -112,11 +112,7 @@ def _loaded() -> tuple[str, ...]:
 
 
 def _place(frame: traceback.FrameSummary) -> str:
-    file = frame.filename
-    for folder in _INSTALLED:
-        if file.startswith(folder):
-            return f"{file.removeprefix(folder)}:{frame.lineno}"
-    return f"{short_path(file)}:{frame.lineno}"
+    return f"{short_path(frame.filename)}:{frame.lineno}"
 
 
 def one_line(error: BaseException, limit: int = 500) -> str:
@@ -138,6 +134,13 @@ def named_lines(lines: Iterable[str]) -> str:
 
 
 def short_path(path: str) -> str:
-    """A path relative to the working folder if it is inside, else unchanged."""
+    """A path as messages show it.
+
+    Of an installed package, it begins with the package's name; inside the working folder it is
+    relative to that; else it is unchanged.
+    """
+    for folder in _INSTALLED:
+        if path.startswith(folder):
+            return path.removeprefix(folder)
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -11,10 +12,16 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flint.capturing.user_frames import named_lines
 from flint.host.stages import heard_by
 
 if TYPE_CHECKING:
     from flint.workload.workload import Workload
+
+#: The line of a warning that comes from one.
+_LINE = re.compile(r" at (\S+\.py:\d+)")
+#: Up to so many lines with the same warning are shown one by one.
+_FEW = 4
 
 
 def print_json(document: Any) -> None:
@@ -23,9 +30,24 @@ def print_json(document: Any) -> None:
 
 
 def print_warnings(warnings: dict[str, int]) -> None:
-    """Warnings on stderr, each once with its count."""
-    for text, count in sorted(warnings.items(), key=lambda item: (-item[1], item[0])):
+    """Warnings on stderr, each once with its count; those of many lines name some of them."""
+    for text, count in _summed(warnings).items():
         sys.stderr.write(f"flint: warning: {text}" + (f" ({count} times)\n" if count > 1 else "\n"))
+
+
+def _summed(warnings: dict[str, int]) -> dict[str, int]:
+    """Warnings by falling count, where those that differ only in their line are one."""
+    alike: dict[tuple[str, ...], list[tuple[str, int]]] = {}
+    for text, count in sorted(warnings.items(), key=lambda item: (-item[1], item[0])):
+        before, at, after = _LINE.split(text, maxsplit=1) if _LINE.search(text) else (text, "", "")
+        alike.setdefault((before, after), []).append((at, count))
+    found = {}
+    for (before, after), places in alike.items():
+        if len(places) > _FEW:
+            places = [(named_lines(at for at, _ in places), sum(count for _, count in places))]
+        for at, count in places:
+            found[f"{before} at {at}{after}" if at else before] = count
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
 
 def loaded(folder: Path) -> Workload:
