@@ -10,15 +10,18 @@ per kernel; the breakdown of the explained step does not use them.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flint.errors import FlintError
 from flint.explaining.breakdown import UNTOLD, Breakdown, Kernels, breakdown, kind_of
+from flint.mesh.ragged import Ints
 from flint.observed.device_events import DeviceEvents
 
 _MICROSECOND: Final = 1000
+Floats: TypeAlias = NDArray[np.float64]
 
 
 def holistic(events: DeviceEvents) -> Breakdown:
@@ -37,11 +40,19 @@ def holistic(events: DeviceEvents) -> Breakdown:
     start, end = events.start, events.start + events.duration
     launched = events.launched
     if events.fractional:
-        start = -(-start // _MICROSECOND) * _MICROSECOND
-        end = end // _MICROSECOND * _MICROSECOND
-        launched = np.where(launched == UNTOLD, UNTOLD, -(-launched // _MICROSECOND) * _MICROSECOND)
+        begins, took, calls = map(_microseconds, (start, events.duration, launched))
+        end = np.floor(begins + took).astype(np.int64) * _MICROSECOND
+        start = np.ceil(begins).astype(np.int64) * _MICROSECOND
+        rounded = np.ceil(calls).astype(np.int64) * _MICROSECOND
+        launched = np.where(launched == UNTOLD, UNTOLD, rounded)
     kinds = np.array([kind_of(name) for name in events.names], np.int64)
     kernels = Kernels(
         events.names, events.name, kinds[events.name], start, end - start, events.stream, launched
     )
     return breakdown(kernels.only(counted), kernels.only(counted & events.kernel))
+
+
+def _microseconds(nanoseconds: Ints) -> Floats:
+    """Times as HTA reads them: 64-bit floats, which tell quarters of microseconds since 1970."""
+    found: Floats = nanoseconds // _MICROSECOND + nanoseconds % _MICROSECOND / _MICROSECOND
+    return found

@@ -61,6 +61,18 @@ def test_a_whole_trace_has_the_numbers_of_hta(name, tmp_path):
         assert near(item.least_seconds * 1e6, least)
 
 
+def test_times_since_1970_are_those_that_hta_can_tell(tmp_path):
+    """There, a 64-bit float tells quarters of microseconds: 582.988 us is read as 583, and the end,
+    587.928 us after that, as 588.  Rounding the file's own numbers inwards leaves 4 us.
+    """
+    event = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "dur": 4.928}
+    event |= {"ts": 1712195495505582.988, "args": {"stream": 7, "correlation": 1}}
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps({"traceEvents": [event]}))
+    found = holistic(registry.converter("kineto-device-events")(path))
+    assert found.compute_seconds == pytest.approx(5e-6)
+
+
 def test_a_trace_without_a_device_is_refused():
     events = registry.converter("kineto-device-events")(DATA / "profiles/gloo_rank34.json.gz")
     with pytest.raises(FlintError, match="nothing ran on a device"):
