@@ -27,6 +27,7 @@ MESSAGES = ("collective_permute", "send", "recv")
 #: What PyTorch calls a collective that is known by another name.
 KINDS = {"collective_broadcast": "broadcast", "ragged_all_to_all": "all_to_all"}
 PRODUCTS = {f"aten.{name}.default" for name in ("mm", "addmm", "bmm", "baddbmm", "_grouped_mm")}
+PRODUCTS |= {"aten.mm.out"}
 
 
 def both(program, folder):

@@ -32,6 +32,7 @@ from flint.frontends.torch.recording.following_exchanges import (
     reduced,
     waited,
 )
+from flint.frontends.torch.recording.grouped_products import by_groups
 from flint.frontends.torch.recording.known_sizes import see_sizes
 from flint.frontends.torch.recording.known_values import (
     MOST,
@@ -70,7 +71,9 @@ def _see(
                 for tensor in tensors_in((*args, *kwargs.values())):
                     watch(tensor)
             return NotImplemented
-    parts = parts_of(op, "PrivateUse1") if torch.is_inference_mode_enabled() else None
+    parts = by_groups(op, args, kwargs)
+    if parts is None and torch.is_inference_mode_enabled():
+        parts = parts_of(op, "PrivateUse1")
     if parts is not None:
         with dispatch_mode(again):
             return parts(*args, **kwargs)

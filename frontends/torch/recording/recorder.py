@@ -25,6 +25,7 @@ from flint.frontends.torch.modes import Handler, dispatch_mode, run
 from flint.frontends.torch.recording import communication, inplace_gradients
 from flint.frontends.torch.recording.collective_checks import check_sizes
 from flint.frontends.torch.recording.effects import only_allocates
+from flint.frontends.torch.recording.grouped_products import by_groups
 from flint.frontends.torch.recording.hazards import Extent, Hazards
 from flint.frontends.torch.recording.recording import Argument, Op
 from flint.frontends.torch.recording.schemas import (
@@ -107,7 +108,11 @@ class Recorder:
         rule = rule_of(func)
         if rule.ignored:
             return self._below(func, types, args, kwargs)
-        parts = self._instead.get(func) or parts_of(func, self._backend)
+        parts = (
+            self._instead.get(func)
+            or by_groups(func, args, kwargs)
+            or parts_of(func, self._backend)
+        )
         if parts is not None:
             with dispatch_mode(self.see):
                 return parts(*args, **kwargs)
