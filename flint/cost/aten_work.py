@@ -20,7 +20,7 @@ from itertools import pairwise
 from math import prod
 from typing import Any, Final, NamedTuple
 
-from flint.cost import attention_work, lookup_work
+from flint.cost import attention_work, lookup_work, old_gradients
 from flint.cost.op_work import block_scaled
 from flint.cost.recorded_op import Arguments, Formula, Items, OpWork, Tensor, product
 from flint.graph.tensor_types import DTYPE_BITS
@@ -286,6 +286,7 @@ FORMULAS: Final[dict[str, Formula]] = {
     **{f"_foreach_{name}": _per_element(0, 1, 0) for name in _FUNCTIONS},
     **{name: _convolution(window) for name, window in _CONVOLUTIONS.items()},
     **dict.fromkeys(_BACKWARDS, _convolution_backward),
+    **old_gradients.FORMULAS,
     **attention_work.FORMULAS,
     **lookup_work.FORMULAS,
     **dict.fromkeys(("_grouped_mm", "_scaled_grouped_mm", "_scaled_grouped_mm_v2"), _grouped),

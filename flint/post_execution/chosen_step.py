@@ -14,6 +14,7 @@ import numpy as np
 
 from flint.errors import FlintError, UsageError
 from flint.observed.columns import REPEATED, UNMARKED, Observed
+from flint.post_execution.around_ops import with_work_of_others
 from flint.post_execution.host_units import host_units
 from flint.post_execution.kernel_units import kernel_units
 from flint.post_execution.links import Links
@@ -91,6 +92,7 @@ def _units_of(trace: Observed, links: Links | None, step: int) -> Units:
         links: of the same trace; None of execution traces.
         step: index into ``trace.steps``.
     """
+    trace = with_work_of_others(trace)
     rows = np.flatnonzero(trace.step == step)
     if links is not None and len(links.kernel_row):
         return kernel_units(trace, links, rows, step)

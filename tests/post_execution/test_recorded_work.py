@@ -77,3 +77,28 @@ def test_a_servers_attention_is_unknown_and_its_cache_moves_what_is_new(form, tm
     if form is of_kineto:
         assert unstated_work(graph).tolist() == [False, True, False, True, False]
         assert unstated_traffic(graph).tolist() == [False, True, False, True, False]
+
+
+def test_convolutions_without_values_have_the_work_of_their_gradients_shapes(tmp_path):
+    """PyTorch before 1.10 records no strides.  A convolution of 2 images of 6 x 9 x 9 by 8 kernels
+    of 3 x 3 x 3, in two groups, gives 8 x 4 x 4 results, by the shape of its gradient: 2 FLOPs for
+    each of 2 x 8 x 16 x 27; so do both of its gradients.  Another one has no gradient here.
+    """
+    data, kernel, grad = [2, 6, 9, 9], [8, 3, 3, 3], [2, 8, 4, 4]
+    profile = Profile(0, 1)
+
+    def told(*dims):
+        shapes = [*dims, [], [], [], []]
+        return {"Input Dims": shapes, "Input type": ["float" if dim else "" for dim in shapes]}
+
+    profile.work(0, 10, 20, "aten::cudnn_convolution", **told(data, kernel))
+    profile.op("aten::cudnn_convolution_backward", 100, 90, **told(data, grad, kernel))
+    for begin, name, dims in (
+        (110, "input", ([], grad, kernel)), (140, "weight", ([], grad, data)),
+    ):  # fmt: skip
+        name = f"aten::cudnn_convolution_backward_{name}"
+        profile.work(begin, begin + 10, 20, name, **told(*dims))
+    profile.work(200, 210, 20, "aten::cudnn_convolution", **told(data, [8, 6, 3, 3]))
+    graph = convert_traces([profile.write(tmp_path / "rank0.json")]).programs[0].graph
+    assert graph.flops_by_node().tolist() == 3 * [2 * 2 * 8 * 16 * 27] + [0]
+    assert unstated_work(graph).tolist() == [False, False, False, True]
