@@ -66,7 +66,7 @@ def loop_of(ran: Ran) -> list[tuple[int, int]]:
     names = [name for name, _ in ran.kinds]
     heavy, once, backward = (
         np.array([told(name) for name in names], np.bool_)[ran.kind]
-        for told in (_is_heavy, _is_once, _is_backward)
+        for told in (is_heavy, _is_once, _is_backward)
     )
     if not heavy.any() or (len(names) == 1 and not once.any()):
         return []
@@ -98,7 +98,7 @@ def _outermost(ran: Ran, own: Ints) -> tuple[Ints, Ints]:
     return own[np.append(True, ran.start[own][1:] >= until[:-1])], own
 
 
-def _is_heavy(name: str) -> bool:
+def is_heavy(name: str) -> bool:
     """Whether an op is a product, a convolution, attention or a collective."""
     return aten_class(name).must_match or name.startswith(_COLLECTIVES)
 
@@ -135,7 +135,7 @@ def steps_of(ops: Sequence[int], heavy: Sequence[bool], once: Sequence[bool]) ->
     if not bounds:
         return []
     low, high = bounds[-2:]
-    inside = any(once[low:high]) or _has_layers(np.array(ops[low:high]), heavy[low:high])
+    inside = any(once[low:high]) or has_layers(np.array(ops[low:high]), heavy[low:high])
     return bounds if inside and any(heavy[low:high]) else []
 
 
@@ -187,7 +187,7 @@ def _repeated(ops: Sequence[int]) -> tuple[int, int]:
     return longest, period
 
 
-def _has_layers(ops: Ints, heavy: Sequence[bool]) -> bool:
+def has_layers(ops: Ints, heavy: Sequence[bool]) -> bool:
     """Whether several ops, one of them heavy, follow each other twice."""
     places = np.flatnonzero(heavy)
     for size in range(2, min(_LAYER, len(ops) // 2) + 1):

@@ -249,3 +249,39 @@ def test_a_list_of_events_alone_is_a_trace(tmp_path):
     (tmp_path / "rank0.json").write_text(json.dumps(profile.events))
     workload = convert_traces([tmp_path / "rank0.json"])
     assert workload.programs[0].graph.measured_by_node().sum() == 5_000
+
+
+def replayed(profile, begin, *kernels):
+    """A graph, launched by one call: its kernels are 2 us long, one after another."""
+    call = profile.call("cudaGraphLaunch", begin)
+    for place, name in enumerate(kernels):
+        args = {"correlation": call, "stream": 7}
+        profile._add("kernel", name, begin + 10 + 3 * place, 2, 7, args)
+
+
+LAYERS, LAYER = ("gemm", "norm", "gemm", "norm", "head"), ("gemm", "norm", "silu")
+
+
+@pytest.mark.parametrize(
+    ("graph", "outside", "steps"),
+    [(LAYERS, False, 4), (LAYER, False, 0), (LAYERS, True, 0)],
+    ids=["whole steps", "layers", "layers between products"],
+)  # fmt: skip
+def test_replays_of_a_graph_with_layers_are_steps_unless_products_are_outside(
+    graph, outside, steps, tmp_path
+):
+    """Four replays, after each a kernel that samples; no host op was recorded."""
+    profile = Profile(0, 1)
+    if outside:
+        profile.kernel(None, 1, 5, 2, "sgemm_128x64")
+    for number in range(4):
+        begin = 100 * number + 20
+        replayed(profile, begin, *graph)
+        profile.kernel(None, begin + 40, begin + 50, 2, "sample")
+    if outside:
+        profile.kernel(None, 450, 460, 2, "sgemm_128x64")
+    workload = convert_traces([profile.write(tmp_path / "rank0.json")])
+    kernels = 4 * (len(graph) + 1) + 2 * outside
+    assert len(workload.programs[0].graph) == (kernels // steps if steps else kernels)
+    told = any(f"step#{steps - 1} of {steps} is converted" in text for text in workload.warnings)
+    assert told == bool(steps)

@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from flint.converters.profilers.kineto.events import Events, Op
+from flint.converters.profilers.kineto.graph_loops import graph_loop
 from flint.converters.profilers.repeats import BACKWARD, Ran, loop_of
 from flint.observed.columns import REPEATED, UNMARKED
 from flint.observed.rows import ObservedRows
@@ -58,7 +59,7 @@ def mark(events: Events, rows: ObservedRows, lack: str) -> None:
     if events.steps:
         return
     found = steps_of(events)
-    loop = [] if found.updates else loop_of(_ran(events))
+    loop = [] if found.updates else loop_of(_ran(events)) or graph_loop(events)
     events.steps.extend(found.steps or named(loop))
     if events.steps:
         rows.note(REPEATED if loop else UNMARKED)
