@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flint.host.readable import human_seconds
 from flint.mesh.ragged import Ints
 from flint.observed.columns import OpFacts
 
@@ -130,6 +131,8 @@ def of_library(units: Units) -> NDArray[np.bool_]:
 
 #: A warning is given if nothing ran in at least this share of a step's time.
 _IDLE = 0.1
+#: Larger shares are not rounded: something ran.
+_MOST = 0.99
 
 
 def say_idle(units: Units, warnings: dict[str, int]) -> None:
@@ -147,8 +150,7 @@ def say_idle(units: Units, warnings: dict[str, int]) -> None:
         )
         if not units.device:
             what = "no op ran", "between ops and around them; execution traces leave this time out"
-        text = (
-            f"rank {units.rank}: {what[0]} in {gaps / span:.0%} of the step's "
-            f"{span / 1e6:.1f} ms, {what[1]}"
-        )
+        share = f"{gaps / span:.0%}" if gaps / span < _MOST else f"more than {_MOST:.0%}"
+        took = human_seconds(span / 1e9)
+        text = f"rank {units.rank}: {what[0]} in {share} of the step's {took}, {what[1]}"
         warnings[text] = 1
