@@ -2,7 +2,9 @@
 
 The idea: starting one is not an error, because data loaders do it.  It is remembered with the
 program's line, and reported if the program ends without a step.  Before the first process or
-thread, a callback is called.
+thread, a callback is called; not before a process whose end is waited for where it is started
+(``subprocess.run``, and Python's search for a library, without which CUDA builds of PyTorch are not
+imported).
 
     watch(own.asked)
     started                  # {"train.py:12": None} after os.fork() there
@@ -11,6 +13,7 @@ thread, a callback is called.
 from __future__ import annotations
 
 import concurrent.futures
+import ctypes.util
 import functools
 import multiprocessing.process
 import os
@@ -36,6 +39,9 @@ _PROCESSES: tuple[tuple[Any, str], ...] = (
 _THREADS: tuple[tuple[Any, str], ...] = (
     (threading.Thread, "start"), (concurrent.futures.ThreadPoolExecutor, "submit"),
 )  # fmt: skip
+#: Code that waits for the processes that it starts, by function or by file.
+_WAITS = frozenset((subprocess.run.__code__, subprocess.call.__code__))
+_WAITS_IN = frozenset((ctypes.util.__file__,))
 
 
 def watch(before: Callable[[], None]) -> None:
@@ -53,8 +59,10 @@ def watch(before: Callable[[], None]) -> None:
 def _telling(original: Any, before: Callable[[], None], is_process: bool) -> Any:
     @functools.wraps(original)
     def start(*args: Any, **kwargs: Any) -> Any:
-        if sys._getframe(1).f_code is not fork.__code__:  # not our own
-            before()
+        caller = sys._getframe(1).f_code
+        if caller is not fork.__code__:  # not our own
+            if caller not in _WAITS and caller.co_filename not in _WAITS_IN:
+                before()
             if is_process:
                 _note()
         return original(*args, **kwargs)

@@ -26,8 +26,10 @@ from flint.mesh.ragged import row_of_entry
 
 #: Vector units compute narrow types in 32 bits: that is how they are built, not a guess.
 _VECTOR_GUESSES = frozenset({"f64", "complex<f64>", "i64", "ui64"})
-#: A smaller share of the step is not worth a line.
+#: A smaller share of the step is not worth a line, and a smaller share of a kernel (indices in an
+#: attention kernel) says nothing about its time.
 _LEAST = 1e-3
+_LEAST_OF_KERNEL = 0.05
 _WORDS = {Unit.MATMUL: "products", Unit.VECTOR: "arithmetic"}
 
 
@@ -50,10 +52,12 @@ def unlisted_types(
             for (unit, dtype), computed in _guesses(block, accelerator).items():
                 code = DTYPES.index(dtype)
                 items = (block.work_unit == unit) & (block.work_dtype == code)
-                owner = row_of_entry(block.work_ptr)
-                nodes = distinct(owner[items & (measured[owner] < 0)])
-                seconds = float(prices.kernels(block)[nodes].sum())
-                spent[unit, dtype, computed] += share * times * seconds
+                owner = row_of_entry(block.work_ptr)[items]
+                flops = np.bincount(owner, block.work_flops[items], len(measured))
+                seconds = prices.kernels(block)
+                matters = flops / computed.rate > _LEAST_OF_KERNEL * seconds
+                found = float(seconds[matters & (measured < 0)].sum())
+                spent[unit, dtype, computed] += share * times * found
     order = sorted(spent.items(), key=lambda item: -item[1])
     return [
         f"{accelerator.name} lists no rate for {dtype} {_WORDS[unit]}: computed as "

@@ -75,3 +75,24 @@ def test_listed_types_are_not_mentioned(tmp_path, dtype) -> None:
     assert not any(
         "lists no rate" in n for n in product(tmp_path, dtype).simulate("dgx-h100").notes
     )
+
+
+def test_a_type_that_takes_little_of_each_kernel_is_not_mentioned(tmp_path) -> None:
+    # 24 exponentials of f32 beside one sum of i64, in one kernel.
+    file = tmp_path / "mixed.mlir"
+    numbers, places = f"tensor<{N}x{N}xf32>", f"tensor<{N}x{N}xi64>"
+    lines = [f"%e{i} = stablehlo.exponential %e{i - 1} : {numbers}" for i in range(1, 25)]
+    file.write_text(
+        f"""func.func @main(%e0: {numbers}, %p: {places}, %v: tensor<8xf32>)
+            -> ({numbers}, tensor<8xf32>) {{
+          %q = stablehlo.add %p, %p : {places}
+          %zero = stablehlo.constant dense<0> : {places}
+          %m = stablehlo.compare GT, %q, %zero : ({places}, {places}) -> tensor<{N}x{N}xi1>
+          {chr(10).join(lines)}
+          %c = stablehlo.select %m, %e24, %e0 : tensor<{N}x{N}xi1>, {numbers}
+          {all_reduce("%r", "%v")}
+          return %c, %r : {numbers}, tensor<8xf32>
+        }}"""
+    )
+    found = convert(file).simulate("dgx-h100", granularity="xla").notes
+    assert not any("lists no rate" in note for note in found)

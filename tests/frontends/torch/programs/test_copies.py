@@ -54,8 +54,12 @@ def run(tmp_path):
             "mine = {name for name in dict(os.environ) if name.startswith('MINE')}",
             marks=pytest.mark.thorough,
         ),
+        pytest.param(  # as PyTorch's builds for CUDA do when they are imported
+            "import ctypes.util; ctypes.util.find_library('dl')", marks=pytest.mark.thorough
+        ),
+        pytest.param("import subprocess; subprocess.run(['true'])", marks=pytest.mark.thorough),
     ],
-    ids=["", "own variables", "own ones of a copy"],
+    ids=["", "own variables", "own ones of a copy", "a library", "a process that has ended"],
 )
 def test_what_comes_before_the_question_runs_once_and_every_rank_is_itself(run, first):
     found, noted = run(first=first)
