@@ -146,7 +146,7 @@ def say_idle(units: Units, warnings: dict[str, int]) -> None:
     if span and gaps / span > _IDLE:
         what = (
             "nothing ran on the device",
-            "waiting for the host; execution traces leave this time out",
+            "execution traces leave this time out (flint explain shows what it waited for)",
         )
         if not units.device:
             what = "no op ran", "between ops and around them; execution traces leave this time out"

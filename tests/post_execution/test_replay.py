@@ -18,7 +18,7 @@ from flint.passes.host_lane import HOST, on_host
 from flint.post_execution.converting import convert_traces
 from flint.simulation.recording import HOST_LANE, record
 from tests.post_execution.test_corpus import compare
-from tests.post_execution.traces import COMMS, Profile
+from tests.post_execution.traces import COMMS, Profile, edges
 from tests.support.shared import examples
 
 DATA = Path(__file__).parents[1] / "data"
@@ -235,3 +235,13 @@ def test_any_streams_and_gaps_are_replayed_exactly(data, tmp_path_factory):
     wanted = [((low - begin) * million, (high - begin) * million) for low, high in spans]
     assert found == sorted(wanted)
     assert HOST not in workload.programs[0].graph.tables.ops
+
+
+def test_a_kernel_that_names_no_stream_is_on_that_of_its_line(tmp_path):
+    """Two transfers on line 801: the second one follows the first, and not nothing."""
+    profile = Profile(0, 1)
+    profile.work(0, 10, 20)
+    for start in (50, 100):
+        profile._add("mtia_ccp_events", "dma_request", start, 10, 801, {"device": 0})
+    graph = convert_traces([profile.write(tmp_path / "rank0.json")]).programs[0].graph
+    assert (1, 2) in {pair[:2] for pair in edges(graph)}

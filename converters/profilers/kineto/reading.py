@@ -132,9 +132,11 @@ def read_events(trace: JsonTrace, *, linked: bool) -> ReadEvents:
         if sort is _Sort.KERNEL:
             kernel = of_kernel.of(event)
             external = kernel.old_external if kernel.external is msgspec.UNSET else kernel.external
+            # Some of an MTIA's events name no stream, but stand on a line of their own.
+            stream = event.tid if kernel.stream is None else kernel.stream
             found.kernels.append(
                 Kernel(
-                    start, duration, device_of(kernel.device), str(kernel.stream), name,
+                    start, duration, device_of(kernel.device), str(stream), name,
                     hashable(external), hashable(kernel.correlation),
                 )
             )  # fmt: skip
