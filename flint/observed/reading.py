@@ -23,6 +23,7 @@ _ENDINGS = (".json", ".json.gz", ".et", ".et.gz", ".sqlite")
 _SQLITE = b"SQLite format 3\0"
 ZIP = b"PK\x03\x04"
 _TAR, _TAR_AT = b"ustar", 257
+_POINTER = b"version https://git-lfs.github.com/spec"
 #: Tables of groups next to Chakra traces.
 _NO_TRACES = ("comm_group.json", "comm_groups.json")
 #: A Kineto trace begins with one of these; lists of process groups may be long.
@@ -145,6 +146,10 @@ def form_of(path: Path) -> str:
     if path.is_dir():
         return "xplane-ops"
     head = _head(path)
+    if head.startswith(_POINTER):
+        raise FlintError(
+            f"{path}: only Git's pointer to a large file: git lfs pull fetches the file"
+        )
     text = head.lstrip()
     if text.startswith((b"{", b"[")):
         if any(word in head for word in _KINETO):
@@ -181,6 +186,8 @@ def _head(path: Path) -> bytes:
 
 def _start(head: bytes, path: Path) -> bytes:
     """The first bytes of a file, unpacked."""
+    if head.startswith(_POINTER):
+        raise FlintError(f"{path}: only Git's pointer to a large file: git lfs pull fetches it")
     if head[:2] == b"\x1f\x8b":
         try:
             return zlib.decompressobj(31).decompress(head, _HEAD)

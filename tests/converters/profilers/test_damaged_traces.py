@@ -39,6 +39,7 @@ REAL = gzip.decompress((DATA / "traces/resnet50_ddp_nccl_rank0.json.gz").read_by
         ('{"traceEvents": [{"ph": "X", "cat": "cpu_op", "ts": 1}], "x": ', "damaged or cut off"),
         ('{"answer": 42}', "neither a Kineto trace"),
         ("hello", "not a trace of a known format"),
+        ("version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs pull"),
         ("", "not a trace of a known format"),
         (b"\xff\xfe\x00", "not a trace of a known format"),
         (b'{"traceEvents": [\xff]}', "not UTF-8"),
@@ -51,7 +52,7 @@ REAL = gzip.decompress((DATA / "traces/resnet50_ddp_nccl_rank0.json.gz").read_by
         ('{"traceEvents": [{"ph": "X", "cat": "kernel", "ts": 1, "dur": -5}]}', "an invalid time"),
         ('{"traceEvents": [{"ph": "X", "cat": "cpu_op", "ts": 1e999}]}', "event without times"),
     ],
-    ids=range(19),
+    ids=range(20),
 )
 def test_what_is_not_a_whole_trace_is_one_clear_line(data, said, tmp_path):
     path = tmp_path / "some.json"
