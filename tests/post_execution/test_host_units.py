@@ -106,3 +106,17 @@ def test_what_a_profile_lacks_is_reported_with_what_records_it(tmp_path):
     trace.call("cudaDeviceSynchronize", 20)
     workload = convert_traces([trace.write(tmp_path / "without.json")])
     assert workload.warnings[NO_KERNELS] == 1
+
+
+def test_time_between_the_ops_of_a_host_is_reported(tmp_path):
+    """Without kernels: 10 us of an op, 60 of nothing, 10 of another one; or 9,980 of nothing."""
+    for pause, said in ((60, "in 75% of the step's 80 us"), (9_980, "in more than 99% of the")):
+        trace = Profile(0, 1)
+        trace.op("aten::mm", 0, 10)
+        trace.op("aten::mm", 10 + pause, 10)
+        [text] = [
+            text
+            for text in convert_traces([trace.write(tmp_path / "rank0.json")]).warnings
+            if "no op ran" in text
+        ]
+        assert said in text

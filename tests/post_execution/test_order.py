@@ -289,13 +289,3 @@ def test_an_op_on_tensors_is_not_taken_for_the_number_that_it_is_given(tmp_path)
     graph = converted(profile, tmp_path).graph
     assert [node.op for node in graph] == ["aten::mul", "aten::copy_", "aten::copy_"]
     assert graph.measured_by_node().tolist() == [100_000, 15_000, 30_000]
-
-
-def test_time_between_the_ops_of_a_host_is_reported(tmp_path):
-    """Without kernels: 10 us of an op, 60 of nothing, 10 of another one; or 9,980 of nothing."""
-    for pause, said in ((60, "in 75% of the step's 80 us"), (9_980, "in more than 99% of the")):
-        profile = Profile(0, 1)
-        profile.op("aten::mm", 0, 10)
-        profile.op("aten::mm", 10 + pause, 10)
-        [text] = [text for text in converted(profile, tmp_path).warnings if "no op ran" in text]
-        assert said in text

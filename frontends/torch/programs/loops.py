@@ -32,8 +32,9 @@ NAME = "loop"
 #: Number of distances that are examined: those between equal ops that cover the most.
 _DISTANCES = 64
 
-#: Reads by the host are not work of the device: a loss may be printed every tenth time.
-_READS = ("aten._local_scalar_dense", "aten.is_nonzero", "aten.equal")
+#: Reads by the host are not work of the device: a loss may be printed every tenth time. Nor are
+#: questions about a tensor (``prim.device``).
+_READS = ("aten._local_scalar_dense", "aten.is_nonzero", "aten.equal", "prim.")
 
 _Lines = tuple[tuple[str, int], ...]
 #: The number of a function's code and the instruction that runs, alternating.

@@ -108,11 +108,8 @@ class Recorder:
         rule = rule_of(func)
         if rule.ignored:
             return self._below(func, types, args, kwargs)
-        parts = (
-            self._instead.get(func)
-            or by_groups(func, args, kwargs)
-            or parts_of(func, self._backend)
-        )
+        parts = self._instead.get(func) or by_groups(func, args, kwargs)
+        parts = parts or parts_of(func, self._backend)
         if parts is not None:
             with dispatch_mode(self.see):
                 return parts(*args, **kwargs)
@@ -135,8 +132,6 @@ class Recorder:
     def _fills_new_zeros(self, tensor: torch.Tensor) -> bool:
         zeros = inplace_gradients.new_zeros(self.ops)
         return zeros is not None and zeros.storage == self.storages.known_number(tensor)
-
-    # ops
 
     def _note(
         self, func: Any, rule: Rule, place: Place, args: tuple[Any, ...], kwargs: Any, result: Any

@@ -18,6 +18,9 @@ Assignment (``x[mask] = 0``): for CPU and CUDA tensors PyTorch makes a CPU scala
 which is passed with the kernel; for other devices it first fills a scalar on the device, one more
 kernel.
 
+Indices: a GPU's tensor may be indexed by a tensor of the host.  Fake tensors allow it, but not in
+the op that writes the gradient (``inplace_gradients``).
+
 Foreach: optimizers and gradient clipping take their foreach implementation, as they do on a GPU,
 only for the tensor types that PyTorch lists; a parameter that is a fake tensor counts as another.
 """
@@ -27,6 +30,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._subclasses import fake_impls
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.optim import optimizer
 from torch.utils import _foreach_utils
@@ -47,6 +51,8 @@ def apply() -> None:
     register_kernels("aten", "PrivateUse1", dict.fromkeys(_FUSED, _never_run))
     register_kernels("c10d", "Meta", dict.fromkeys(_coalesced(), _work))
     around(torch.Tensor, "__setitem__", _assign)
+    table: Any = fake_impls.op_implementations_dict
+    table[torch.ops.aten._index_put_impl_.default] = _written_in_place
     modules: tuple[Any, ...] = (optimizer, _foreach_utils)
     for module in modules:
         if FakeTensor not in module._foreach_supported_types:
@@ -71,6 +77,10 @@ def _empty_strided(
 
 def _never_run(*_: Any, **__: Any) -> Any:
     raise RuntimeError("a kernel of the recording device was run")
+
+
+def _written_in_place(_: Any, __: Any, tensor: Any, *___: Any, **____: Any) -> Any:
+    return tensor
 
 
 def _coalesced() -> list[str]:

@@ -125,6 +125,10 @@ ENDS = [
         r"left at train.py:11 before .*The last line that it printed: no GPUs found, exiting$",
     ),
     ("torch.ones(2).cuda() + 1", "train.py ended before .*: no step was seen"),
+    (  # which asks for the device of each index
+        "torch.ones(2, 2).cuda()[torch.arange(2), torch.arange(2)]",
+        "train.py ended before .*: no step was seen",
+    ),
     ("train(1)\nraise SystemExit('no config')", r"left at train.py:10 \(no config\) before"),
     ("import os\ntrain(1)\nos._exit(2)", "^train.py left at train.py:11 "),
     ("train(1)\ninput('name? ')", "^train.py:10: .*EOFError.*waits for input"),

@@ -117,6 +117,16 @@ def test_what_a_program_noted_at_a_parameter_stays_there_when_its_module_is_move
     """) == ["all", "some", "all"]
 
 
+def test_a_gpus_tensor_may_be_indexed_by_the_hosts(said):
+    assert said("""
+        rows, columns = torch.tril_indices(4, 4, -1)
+        square = torch.ones(2, 4, 4, device="cuda", requires_grad=True)
+        below = square[:, rows, columns]
+        below.sum().backward()
+        say(list(below.shape), below.device.type, list(square.grad.shape))
+    """) == [[2, 6], "cuda", [2, 4, 4]]
+
+
 def test_ranks_are_text_that_is_followed_as_numbers(said):
     found = said("""
         from flint.frontends.torch.context import capture
