@@ -88,7 +88,8 @@ class HostArray(jax.Array):
         origin: where the array comes from.
         aval: JAX's type of it.
         known_sharding: the sharding that it was created with, None if the compiler chooses it.
-        part_of: for a part on one device: the array, and the device; otherwise None.
+        part_of: for a part, on one device or of this process: the array, and the part's position in
+            it as slices; otherwise None.
     """
 
     # JAX's array classes of older versions already support weak references.
@@ -116,11 +117,18 @@ class HostArray(jax.Array):
         self.known_sharding = sharding
         self.aval = aval_on(self.aval, self.shape, sharding)  # type: ignore[misc]
 
-    def part_index(self) -> Any:
-        """The position of a part in its array: slices."""
-        assert self.part_of is not None
-        whole, device = self.part_of
-        return whole.sharding.devices_indices_map(whole.shape)[device]
+    def part(self, shape: Sequence[int], index: Any, sharding: Any) -> HostArray:
+        """A part of the array.
+
+        Args:
+            shape: its shape.
+            index: its position in the array: slices.
+            sharding: its placement.
+        """
+        aval = self.aval.update(shape=tuple(shape), sharding=None)
+        found = HostArray(self.host, self.origin, aval, sharding)
+        found.part_of = self, index
+        return found
 
     @property
     def shape(self) -> Any:
@@ -183,22 +191,19 @@ class HostArray(jax.Array):
     def addressable_shards(self) -> list[Any]:
         """The parts that this process has, none of which has a value."""
         places = self.sharding.addressable_devices_indices_map(self.shape)
-        return [self._shard(device) for device in places]
+        return [self._shard(device, index) for device, index in places.items()]
 
     @property
     def global_shards(self) -> list[Any]:
         """The parts on all devices; those of other processes have no data."""
         here = self.sharding.addressable_devices
         places = self.sharding.devices_indices_map(self.shape)
-        return [self._shard(device, device in here) for device in places]
+        return [self._shard(device, index, device in here) for device, index in places.items()]
 
-    def _shard(self, device: Any, here: bool = True) -> Any:
+    def _shard(self, device: Any, index: Any, here: bool = True) -> Any:
         found = self.sharding
-        part = self.aval.update(shape=found.shard_shape(self.shape), sharding=None)
         place = jax.sharding.SingleDeviceSharding(device)
-        data: Any = HostArray(self.host, self.origin, part, place) if here else None
-        if data is not None:
-            data.part_of = self, device
+        data: Any = self.part(found.shard_shape(self.shape), index, place) if here else None
         return array.Shard(device, found, self.shape, data)
 
     @property

@@ -22,7 +22,7 @@ import jax
 from jax._src import core, dispatch, pjit, shard_map, sharding_impls, stages
 from jax._src.mesh import empty_abstract_mesh
 
-from flint.frontends.jax.internals.avals import aval_of, size_of
+from flint.frontends.jax.internals.avals import aval_of, is_inexact, size_of
 from flint.frontends.jax.internals.compiled_ahead import lowered_ahead, meta_of_host_array
 from flint.frontends.jax.internals.host_arrays import Host, HostArray, has_host_array
 from flint.frontends.jax.internals.traced_calls import is_stated, source_of
@@ -70,13 +70,15 @@ def _replacements(host: Host) -> list[tuple[Any, str, Callable[..., Any]]]:
             return process_jit(args, params)
         if primitive is dispatch.device_put_p:
             return device_put(*args, **params)
-        args = _valued(host, args)
-        if not has_host_array(args) and not _is_large(primitive, args, params):
-            found = _evaluated(lambda: evaluate(self, primitive, args, params))
-            if found is not None:
+        given, known = _valued(host, args), None
+        if not has_host_array(given) and not _is_large(primitive, given, params):
+            found = _evaluated(lambda: evaluate(self, primitive, given, params))
+            if found is not None and not _is_followed(args):
                 computed()
                 return found[0]
-        results = _called_op(host, primitive, args, params)
+            if found is not None:
+                known = found[0] if primitive.multiple_results else [found[0]]
+        results = _called_op(host, primitive, args, params, known)
         return results if primitive.multiple_results else results[0]
 
     def computed() -> None:
@@ -92,7 +94,7 @@ def _replacements(host: Host) -> list[tuple[Any, str, Callable[..., Any]]]:
             alone = {**params, "ctx_mesh": empty_abstract_mesh}
             found = _evaluated(lambda: call(*given, **alone)[0])
             if found is not None:
-                if host.keeps(source_of(params)):
+                if host.keeps(source_of(params)) or _is_followed(args):
                     name = str(params["name"])
                     return host.call(name, params, args, source_of(params), known=found[0])
                 computed()
@@ -179,6 +181,19 @@ def _valued(host: Host, args: Sequence[Any]) -> Sequence[Any]:
     return args if any(item is None for item in found) else found
 
 
+def _is_followed(args: Sequence[Any]) -> bool:
+    """Whether a computation with values is recorded all the same.
+
+    Small parameters that ops update outside of every jit, and small batches on several devices, are
+    part of the step.  Keys, and single integers that count steps, are not.
+    """
+    return any(
+        isinstance(item, HostArray)
+        and (is_inexact(item.aval) or (item.origin.program < 0 and item.ndim > 0))
+        for item in args
+    )
+
+
 def _evaluated(compute: Callable[[], Any]) -> tuple[Any] | None:
     """A call with values, computed without a mesh; None if that is not possible (it needs one)."""
     try:
@@ -206,21 +221,30 @@ def _is_placed(params: Mapping[str, Any]) -> bool:
 
 
 def _called_op(
-    host: Host, primitive: Any, args: Sequence[Any], params: Mapping[str, Any]
+    host: Host,
+    primitive: Any,
+    args: Sequence[Any],
+    params: Mapping[str, Any],
+    known: Sequence[Any] | None,
 ) -> list[Any]:
     def op(*operands: Any) -> Any:
         return primitive.bind(*operands, **params)
 
-    return _called_function(host, op, args, primitive.name)
+    return _called_function(host, op, args, primitive.name, known)
 
 
 def _called_function(
-    host: Host, function: Callable[..., Any], args: Sequence[Any], name: str, **settings: Any
+    host: Host,
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    name: str,
+    known: Sequence[Any] | None = None,
+    **settings: Any,
 ) -> list[Any]:
     function.__name__ = name
     given = [_abstract(item) for item in args]
     traced: Any = jax.jit(function, **settings).trace(*given)
-    return host.call(name, traced._params, args, "")
+    return host.call(name, traced._params, args, "", known=known)
 
 
 def _abstract(value: Any) -> Any:

@@ -13,8 +13,10 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src import array, distributed
+from jax._src import array, distributed, pmap
 from jax._src.sharding_impls import local_to_global_shape
+
+from flint.frontends.jax.internals.host_arrays import HostArray
 
 #: Shape, sharding, callback, dtype -> an array.
 FromCallback = Callable[[Any, Any, Any, Any], Any]
@@ -91,21 +93,61 @@ def replace_processes(processes: int, from_process: FromProcess) -> None:
         """They are."""
 
     def host_local_array_to_global_array(local_inputs: Any, global_mesh: Any, pspecs: Any) -> Any:
-        shardings = jax.tree.map(
-            lambda spec: jax.sharding.NamedSharding(global_mesh, spec), pspecs,
-            is_leaf=lambda item: isinstance(item, jax.sharding.PartitionSpec),
-        )  # fmt: skip
-        if isinstance(shardings, jax.sharding.Sharding):
-            return jax.tree.map(lambda leaf: from_process(shardings, leaf, None), local_inputs)
-        return jax.tree.map(
-            lambda one, leaf: from_process(one, leaf, None), shardings, local_inputs
-        )
+        def whole(spec: Any, leaf: Any) -> Any:
+            if isinstance(leaf, HostArray) and leaf.part_of is not None:
+                array, _ = leaf.part_of
+                if own_part(array)[0] == leaf.shape:
+                    return array
+            return from_process(jax.sharding.NamedSharding(global_mesh, spec), leaf, None)
+
+        return _by_spec(whole, pspecs, local_inputs)
+
+    def global_array_to_host_local_array(global_inputs: Any, global_mesh: Any, pspecs: Any) -> Any:
+        def own(spec: Any, leaf: Any) -> Any:
+            place = jax.sharding.NamedSharding(global_mesh, spec)
+            if not isinstance(leaf, HostArray) or leaf.is_fully_addressable:
+                return leaf
+            if not leaf.sharding.is_equivalent_to(place, leaf.ndim):
+                leaf = jax.device_put(leaf, place)
+            local = jax.sharding.NamedSharding(global_mesh.local_mesh, spec)
+            return leaf.part(*own_part(leaf), local)
+
+        return _by_spec(own, pspecs, global_inputs)
 
     for function in (
         process_allgather, broadcast_one_to_all, sync_global_devices, assert_equal,
-        host_local_array_to_global_array,
+        host_local_array_to_global_array, global_array_to_host_local_array,
     ):  # fmt: skip
         _replace((multihost_utils,), function)
+    # In several processes a pmap takes and returns this process's parts; the module's own functions
+    # for them since jax 0.9.
+    if hasattr(pmap, "host_local_array_to_global_array"):
+        mapped: Any = pmap
+        mapped.host_local_array_to_global_array = lambda flat, cached, *_: [
+            *host_local_array_to_global_array(tuple(flat), cached.mesh, cached.in_specs_flat)
+        ]
+        mapped.global_array_to_host_local_array = lambda out, cached, *_: (
+            global_array_to_host_local_array(out, cached.mesh, cached.out_specs)
+        )
+
+
+def own_part(array: Any) -> tuple[tuple[int, ...], Any]:
+    """The shape of the part of an array that this process has, and its position: slices."""
+    places = array.sharding.addressable_devices_indices_map(array.shape).values()
+    ends = [
+        [item.indices(size)[:2] for item in dim]
+        for size, dim in zip(array.shape, zip(*places, strict=True), strict=True)
+    ]
+    index = tuple(slice(min(a for a, _ in dim), max(b for _, b in dim)) for dim in ends)
+    return tuple(item.stop - item.start for item in index), index
+
+
+def _by_spec(convert: Callable[[Any, Any], Any], specs: Any, tree: Any) -> Any:
+    """Convert each leaf of a tree with the spec of the tree's prefix that it belongs to."""
+    whole = jax.tree.broadcast(
+        specs, tree, is_leaf=lambda item: isinstance(item, jax.sharding.PartitionSpec)
+    )
+    return jax.tree.map(convert, whole, tree)
 
 
 def whole_shape(sharding: Any, part: Sequence[int]) -> tuple[int, ...]:

@@ -165,7 +165,7 @@ class Watcher:
         found = self._values.get(array.origin)
         if found is None or array.part_of is None:
             return found
-        return found[array.part_index()]
+        return found[array.part_of[1]]
 
     def held(self) -> int:
         """Bytes on this process's first device of the arrays that the program holds."""
@@ -201,7 +201,9 @@ class Watcher:
             origin = Origin(-1, self._put)
             self._put += 1
         self.places[origin], self._held[origin] = sharding, aval
-        known = tuple(aval.shape) == own and not isinstance(value, jax.ShapeDtypeStruct)
+        known = tuple(aval.shape) == own and not isinstance(
+            value, (jax.ShapeDtypeStruct, HostArray)
+        )
         if known and size_of(aval) <= _KEPT_BYTES:
             self._values[origin] = value
         return HostArray(self, origin, aval, sharding)

@@ -102,6 +102,35 @@ def test_a_program_of_four_processes_is_captured_as_it_computes_and_communicates
 
 
 @pytest.mark.thorough
+def test_a_pmap_of_two_processes_is_the_one_over_the_devices_of_both(tmp_path):
+    workload = captured("mapped_devices", tmp_path / "out", per_node=4)
+    [(_, module)] = modules(workload)
+    run = partitioned(PROGRAMS / "mapped_devices.py", tmp_path)
+    assert instructions(module) == instructions(run[MAPPED])
+
+
+#: Everything is small: all values are known, and none of them may hide the update.
+SMALL = """
+import jax, jax.numpy as jnp, numpy as np
+gradient = jax.jit(jax.grad(lambda w, x: jnp.mean((x @ w) ** 2)))
+w = jnp.ones((16, 16))
+for _ in range(4):
+    w = jax.tree.map(lambda w, g: w - 0.1 * g, w, gradient(w, np.ones((32, 16), np.float32)))
+assert not np.array_equal(w, jnp.ones((16, 16)))
+"""
+
+
+def test_an_update_outside_of_jit_is_part_of_the_step_if_all_arrays_are_small(tmp_path):
+    (tmp_path / "small.py").write_text(SMALL)
+    run = command(tmp_path / "small.py", devices=1, per_node=1, options=("-o", tmp_path / "out"))
+    assert run.returncode == 0, run.stderr
+    assert "stay unchanged" not in run.stderr
+    [program] = load(tmp_path / "out").programs
+    step = [call.name.split()[0] for call in program.calls]
+    assert step == ["lambda", "multiply", "subtract"]
+
+
+@pytest.mark.thorough
 def test_a_models_step_is_the_one_that_is_captured_with_glue(tmp_path):
     """32 devices: the step is lowered on an abstract mesh there, and on the program's own here."""
     found = captured("llama_from_config", tmp_path / "out", "--tensor", "4", devices=32)
