@@ -238,7 +238,7 @@ def _called_function(
     function: Callable[..., Any],
     args: Sequence[Any],
     name: str,
-    known: Sequence[Any] | None = None,
+    known: Sequence[Any] | None,
     **settings: Any,
 ) -> list[Any]:
     function.__name__ = name
@@ -261,7 +261,7 @@ def _device_put(host: Host, args: Sequence[Any], params: Mapping[str, Any]) -> l
         if isinstance(device, jax.sharding.Sharding):
             donated = 0 if copy == dispatch.ArrayCopySemantics.DONATE_INPUT else None
             settings = {"out_shardings": device, "donate_argnums": donated}
-            results += _called_function(host, _same(), [item], "device_put", **settings)
+            results += _called_function(host, _same(), [item], "device_put", None, **settings)
         else:  # a device, or None for its current place
             results.append(item)
     return results

@@ -19,10 +19,14 @@ from typing import Any
 
 import jax
 
+from flint.capturing.user_frames import short_path
 from flint.errors import FlintError
 from flint.frontends.jax.host.calls import Called, Recording
 from flint.frontends.jax.host.recording import NothingJittedError, calls_jitted, record
+from flint.frontends.jax.internals.avals import size_of
+from flint.frontends.jax.internals.closures import closed_over, constants_of
 from flint.frontends.jax.internals.device_attributes import assumed
+from flint.frontends.jax.internals.host_arrays import HostArray
 from flint.frontends.jax.internals.platform_forms import lower_for
 from flint.frontends.jax.internals.traced_calls import (
     donated_inside,
@@ -127,12 +131,17 @@ def lower_call(
         FlintError: it cannot be lowered.
     """
 
+    where = f"{short_path(call.file)}:{call.line}: {call.name}"
+    captured = constants_of(call.parameters["jaxpr"], where)
+
     def one(check: Check) -> tuple[Any, dict[str, int]]:
         avals = [operand.aval for operand in call.operands]
         traced = traced_call(call.parameters, avals, shardings)
         check(traced)
         lowered, warnings = _lowered(traced, prepared)
-        return lowered, warnings | _not_donated(donated_inside(traced))
+        return lowered, warnings | _not_donated(donated_inside(traced)) | _closed_over(
+            call, captured
+        )
 
     (lowered, warnings), context = prepared.in_context(one)
     constants, kept = kept_operands(lowered)
@@ -209,6 +218,18 @@ def _not_donated(sizes: Sequence[int]) -> dict[str, int]:
     return {text: len(sizes)}
 
 
+def _closed_over(call: Called, arrays: Sequence[HostArray]) -> dict[str, int]:
+    """A warning for arrays that a jitted function closes over."""
+    if not arrays:
+        return {}
+    size = human_bytes(sum(size_of(item.aval) for item in arrays))
+    text = (
+        f"{call.name} closes over arrays of {size}: every device has all of them as constants, "
+        "however they are sharded, as in a run; pass them as arguments"
+    )
+    return {text: len(arrays)}
+
+
 def _without(options: Mapping[str, Any]) -> dict[str, int]:
     """A warning for compiler options of a jit that no compiler receives."""
     if not options:
@@ -229,9 +250,10 @@ def _bytecode(module: Any) -> bytes:
 def _lowered(traced: Any, prepared: Prepared) -> tuple[Any, dict[str, int]]:
     platforms = prepared.platforms
     compiled = prepared.request.level is Level.OPTIMIZED
-    (lowered, warnings), platform = on_first(
-        platforms, lambda platform: lower_for(traced, platform, compiled=compiled)
-    )
+    with closed_over():
+        (lowered, warnings), platform = on_first(
+            platforms, lambda platform: lower_for(traced, platform, compiled=compiled)
+        )
     if platform != platforms[0]:
         warnings[f"lowered for {platform}: an op of the step has no CPU form"] = 1
     return lowered, warnings

@@ -130,6 +130,37 @@ def test_an_update_outside_of_jit_is_part_of_the_step_if_all_arrays_are_small(tm
     assert step == ["lambda", "multiply", "subtract"]
 
 
+#: Frozen weights, sharded, that the step closes over.
+CLOSURE = """
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import NamedSharding, PartitionSpec as P
+mesh = jax.make_mesh((jax.device_count(),), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+def put(*shape, spec):
+    data = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+    return jax.device_put(data, NamedSharding(mesh, spec))
+frozen, w = put(256, 512, spec=P("x")), put(512, 256, spec=P("x"))
+def loss(w, x):
+    return jnp.mean(jax.lax.scan(lambda x, _: (jnp.tanh(x @ frozen @ w), None), x, length=3)[0])
+step = jax.jit(lambda w, x: w - jax.grad(loss)(w, x))
+for _ in range(4):
+    w = step(w, put(64, 256, spec=P("x")))
+"""
+
+
+@pytest.mark.thorough
+def test_arrays_that_a_step_closes_over_are_constants_as_in_a_run(tmp_path):
+    (tmp_path / "p.py").write_text(CLOSURE)
+    run = command(tmp_path / "p.py", options=("-o", tmp_path / "out"))
+    assert run.returncode == 0, run.stderr
+    assert "closes over arrays of 512.0 KiB" in run.stderr
+    [(_, module)] = modules(load(tmp_path / "out"))
+    [real] = partitioned(tmp_path / "p.py", tmp_path).values()
+    assert instructions(module) == instructions(real)
+    apart = command(tmp_path / "p.py", per_node=4, options=("-o", tmp_path / "apart"))
+    assert apart.returncode == 1
+    assert "p.py:13: <lambda> closes over" in apart.stderr.splitlines()[-1]
+
+
 @pytest.mark.thorough
 def test_a_models_step_is_the_one_that_is_captured_with_glue(tmp_path):
     """32 devices: the step is lowered on an abstract mesh there, and on the program's own here."""
