@@ -175,9 +175,13 @@ class OptimizerRounds:
             self._end()
 
     def _waits(self) -> bool:
-        """Whether an optimizer is still to come; one made of others has their parameters."""
+        """Whether an optimizer is still to come; one made of others has their parameters.
+
+        Ranks that share them out (ZeRO) may have an optimizer without any.
+        """
         seen = {id(item) for one in self._first for item in _parameters(one)}
-        late = [one for one in self._made if seen.isdisjoint(map(id, _parameters(one)))]
+        to_come = [(one, {id(item) for item in _parameters(one)}) for one in self._made]
+        late = [one for one, own in to_come if own and seen.isdisjoint(own)]
         self.waits = bool(late) and self._patient and self._calls <= self.PATIENCE
         if late and not self.waits:
             capture().assume(

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flint.capturing.user_frames import short_path
+from flint.errors import FlintError
 from flint.frontends.torch.evidence import Evidence
 from flint.frontends.torch.ranks.recorded_evidence import recorded_evidence
 from flint.frontends.torch.ranks.signatures import Signed
@@ -70,7 +71,16 @@ def is_known(folder: Path, signed: Signed) -> bool:
 
 
 def read(folder: Path) -> RankReport:
-    """The report that is in a folder."""
+    """The report that is in a folder.
+
+    Raises:
+        FlintError: the rank's program ended without one.
+    """
+    if not (folder / _REPORT).exists():
+        raise FlintError(
+            f"{folder.name}: as that rank, unlike others, the program ended before its step: name "
+            "a step that all ranks have with --step (--list-steps shows those of rank 0)"
+        )
     document = json.loads((folder / _REPORT).read_text(encoding="utf-8"))
     return RankReport(
         signature=document["signature"],

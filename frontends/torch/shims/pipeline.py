@@ -3,6 +3,10 @@
 Before the first step the stages vote whether shapes are known, and if not, send each other the form
 of their outputs.  The vote is this rank's own; the form of a stage's input is obtained from the
 rank that would send it; gradients have the form of the tensors that they belong to.
+
+Schedules that compute gradients of weights apart (zero bubble) go over sets of autograd's nodes, in
+the order of their addresses, which differs from process to process.  Here the order is that of the
+parameters, so that ranks that do the same are seen to do the same.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.utils._ordered_set import OrderedSet
 
 from flint.errors import FlintError
 from flint.frontends.torch.context import capture
@@ -19,6 +24,7 @@ from flint.frontends.torch.patching import around, replace
 def apply() -> None:
     """Make stages find out without messages what their neighbours would send."""
     import torch.distributed.pipelining as pipelining
+    from torch.distributed.pipelining import _backward
 
     schedules: Any = pipelining.schedules
     stage: Any = pipelining.stage
@@ -51,6 +57,16 @@ def apply() -> None:
     around(schedules._PipelineSchedule, "_warmup_p2p", vote)
     replace(stage.PipelineStage, "_recv_meta", receive)
     replace(stage.PipelineStage, "_send_meta", send)
+    vars(_backward)["set"] = OrderedSet  # in place of the builtin; as in torch 2.12 to 2.14
+    around(_backward, "get_param_groups", _in_order)
+
+
+def _in_order(original: Any, inputs: Any, params: list[Any], *rest: Any) -> list[dict[str, Any]]:
+    """Groups of parameters whose gradients are computed together, in the order of parameters."""
+    groups: list[dict[str, Any]] = original(inputs, params, *rest)
+    for group in groups:
+        group["params"] = OrderedSet(item for item in params if item in group["params"])
+    return groups
 
 
 def _plain(meta: Any) -> dict[str, Any]:

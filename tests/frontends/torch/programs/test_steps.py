@@ -15,10 +15,11 @@ class Optimizer(SimpleNamespace):
     __hash__ = object.__hash__
 
 
-def recorded(events, made="", same=(), patient=True, **choice):
+def recorded(events, made="", same=(), none=(), patient=True, **choice):
     """What happened between the last start and the end: (events, kind); None: no end.
 
-    Optimizers of ``made`` are known from the start; those of ``same`` have the same parameters.
+    Optimizers of ``made`` are known from the start; those of ``same`` have the same parameters, and
+    those of ``none`` have none.
     """
     happened, found = [], []
 
@@ -35,6 +36,8 @@ def recorded(events, made="", same=(), patient=True, **choice):
         name: Optimizer(param_groups=[{"params": ["shared" if name in same else name]}])
         for name in "ABC"
     }
+    for name in none:
+        optimizers[name].param_groups = [{"params": []}]
     for name in made:
         rounds.made(optimizers[name])
     for event in events:
@@ -75,6 +78,8 @@ def test_the_step_lies_between_two_ends_of_one_kind(events, choice, step):
         ("A1A2A3A4A5B6A7A8A9B0A1A2A3B", {}, "2A"),  # which nobody has seen made
         ("AB1AB2AB3AB4", {"made": "ABC", "same": "AC"}, "2AB"),  # a container that never steps
         ("A1A2A3A4", {"made": "AB", "patient": False}, "2A"),
+        ("AB1AB2AB3", {"made": "AB", "none": "A"}, "2AB"),  # a rank's that has no parameters
+        ("A1A2A3A4", {"made": "AB", "none": "B"}, "2A"),
         ("A1" * 140, {"made": "AB"}, "1A"),  # one that never comes
     ],
 )

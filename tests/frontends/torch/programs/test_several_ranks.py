@@ -1,0 +1,66 @@
+"""Programs whose ranks do the same, or do not."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from flint import load
+from tests.support.command_line import flint
+
+#: Two stages of two layers, each twice: data-parallel copies of a stage do the same.
+ZERO_BUBBLE = """
+    import os, torch, torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.pipelining import PipelineStage, ScheduleInterleavedZeroBubble
+    dist.init_process_group("nccl")
+    pp = init_device_mesh("cuda", (8, 2), mesh_dim_names=("dp", "pp"))["pp"]
+    stages = []
+    for at in range(2):
+        layers = torch.nn.Sequential(*(torch.nn.Linear(8, 8) for _ in range(4))).cuda()
+        place = pp.get_local_rank() + 2 * at
+        stages.append(PipelineStage(layers, place, 4, "cuda", group=pp.get_group()))
+    schedule = ScheduleInterleavedZeroBubble(stages, 4, loss_fn=torch.nn.functional.mse_loss)
+    weights = [weight for stage in stages for weight in stage.submod.parameters()]
+    optimizer = torch.optim.SGD(weights, lr=0.1)
+    for _ in range(3):
+        rows = torch.ones(8, 8, device="cuda")
+        schedule.step(*([rows] if pp.get_local_rank() == 0 else []), target=rows)
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+#: Rank 1 has an optimizer that never steps.
+ONE_WAITS = """
+    import os, torch
+    if os.environ["RANK"] == "1":
+        other = torch.optim.SGD([torch.nn.Parameter(torch.ones(2).cuda())], lr=0.1)
+    layer = torch.nn.Linear(4, 4).cuda()
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    for _ in range(3):
+        layer(torch.ones(2, 4, device="cuda")).sum().backward()
+        optimizer.step()
+"""
+
+
+def run(text, folder, world, *options):
+    (folder / "train.py").write_text(textwrap.dedent(text))
+    program = ("--", "python", "train.py")
+    return flint("run", "--world", world, *options, "-o", folder / "out", *program, cwd=folder)
+
+
+def test_gradients_of_weights_apart_have_one_order_in_all_processes(tmp_path):
+    done = run(ZERO_BUBBLE, tmp_path, 16)
+    assert done.returncode == 0, done.stderr
+    ranks = [program.ranks.array().tolist() for program in load(tmp_path / "out").programs]
+    assert sorted(ranks) == [[*range(0, 16, 2)], [*range(1, 16, 2)]]
+
+
+@pytest.mark.thorough
+def test_a_rank_that_ends_before_its_step_is_named(tmp_path):
+    done = run(ONE_WAITS, tmp_path, 2)
+    assert done.returncode == 1
+    assert "rank1: as that rank, unlike others, the program ended before its step" in done.stderr
+    done = run(ONE_WAITS, tmp_path, 2, "--step", "optimizer")
+    assert done.returncode == 0, done.stderr
