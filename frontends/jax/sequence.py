@@ -158,7 +158,7 @@ def result_shardings(
         compilers: compile it.
     """
     lowered = lower_call(prepared, call, given, [""] * len(call.operands))
-    return _made(prepared, lowered, compilers, call).shardings
+    return _placed(prepared, compilers.compiled(lowered), call)
 
 
 class _StepInputs:
@@ -197,12 +197,17 @@ def _made(
     lowered: Lowered,
     compilers: Compilers,
     call: Called,
-    options: WalkOptions | None = None,
+    options: WalkOptions,
 ) -> _Made:
     program = compilers.compiled(lowered)
     walked = compilers.walked(program, lowered, options)
+    return _Made(program, walked, _placed(prepared, program, call))
+
+
+def _placed(prepared: Prepared, program: CompiledProgram, call: Called) -> tuple[Any, ...]:
+    """The placement of a call's results; None if it is not stated."""
     if prepared.request.level is Level.LOGICAL:  # no compiler has chosen anything
-        return _Made(program, walked, (None,) * call.results)
+        return (None,) * call.results
     stated = placements(program.saved[0], prepared.grid, call.results)
     if prepared.mesh.size > 1 and None in stated:
         program.module.warnings[
@@ -212,7 +217,7 @@ def _made(
     finer = sum(item is not None and item.mesh != prepared.grid for item in stated)
     if finer:
         program.module.warnings[OF_PARTS_OF_AXES] = finer
-    return _Made(program, walked, tuple(stated))
+    return tuple(stated)
 
 
 def _names(recording: Recording, call: Called) -> list[str]:
