@@ -25,7 +25,8 @@ from flint.errors import FlintError
 from flint.frontends.jax.host import values
 from flint.frontends.jax.host.calls import Called, Operand, ReadValue, Recording
 from flint.frontends.jax.internals.avals import aval_of
-from flint.frontends.jax.internals.host_arrays import Host, HostArray, path
+from flint.frontends.jax.internals.host import Host
+from flint.frontends.jax.internals.host_arrays import HostArray, path
 from flint.frontends.jax.internals.host_evaluation import recorded
 from flint.frontends.jax.internals.traced_calls import jitted_sources
 from flint.launching.unknown import Unknown

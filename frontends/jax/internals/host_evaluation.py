@@ -24,7 +24,8 @@ from jax._src.mesh import empty_abstract_mesh
 
 from flint.frontends.jax.internals.avals import aval_of, is_inexact, size_of
 from flint.frontends.jax.internals.compiled_ahead import lowered_ahead, meta_of_host_array
-from flint.frontends.jax.internals.host_arrays import Host, HostArray, has_host_array
+from flint.frontends.jax.internals.host import Host
+from flint.frontends.jax.internals.host_arrays import HostArray, has_host_array
 from flint.frontends.jax.internals.traced_calls import is_stated, source_of
 from flint.frontends.jax.internals.tracing import mesh_context
 

@@ -41,6 +41,11 @@ def _triangular(call: Call, args: list[Any]) -> float:
     return float(args[1].shape[-1] * math.prod(args[0].shape))
 
 
+def _two_triangular(call: Call, args: list[Any]) -> float:
+    """Right-hand sides [..., n, k] first, then the factor [..., n, n]."""
+    return 2.0 * math.prod(args[0].shape) * args[1].shape[-1]
+
+
 def _adaptive(call: Call, args: list[Any]) -> float:
     """An addition per element of a window, some being in two; and a division."""
     backward = call.base.endswith("backward")
@@ -73,9 +78,16 @@ def _ctc_backward(call: Call, args: list[Any]) -> float:
 FORMULAS: dict[str, Formula] = {
     "linalg_cholesky_ex": _of_matrices(lambda _, n: n**3 / 3),
     "linalg_inv_ex": _of_matrices(lambda _, n: 2 * n**3),
-    "linalg_lu_factor_ex": _of_matrices(lambda m, n: m * n**2 - n**3 / 3),
+    **dict.fromkeys(
+        ("linalg_lu_factor_ex", "_linalg_slogdet", "_linalg_det"),
+        _of_matrices(lambda m, n: m * n**2 - n**3 / 3),
+    ),
+    "linalg_lu_solve": lambda call, args: _two_triangular(call, [args[2], args[0]]),
     "_linalg_solve_ex": _solve,
     "linalg_solve_triangular": _triangular,
+    "cholesky_solve": _two_triangular,
+    "_cholesky_solve_helper": _two_triangular,
+    "masked_scatter_backward": lambda *_: 0.0,  # only moves elements
     # The factor R, and as much again for the columns of Q.
     "linalg_qr": _of_matrices(lambda m, n: 2 * (2 * m * n**2 - 2 * n**3 / 3)),
     "_linalg_eigh": _of_matrices(lambda _, n: 9 * n**3),

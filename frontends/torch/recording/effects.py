@@ -51,8 +51,8 @@ _FORWARDING = frozenset(
 _QUESTIONS = frozenset(
     f"aten.{name}"
     for name in (
-        "_assert_async", "_assert_scalar", "_has_same_storage_numel", "_local_scalar_dense",
-        "is_same_size", "record_stream",
+        "_assert_async", "_assert_scalar", "_has_same_storage_numel", "_linalg_check_errors",
+        "_local_scalar_dense", "is_same_size", "record_stream",
     )
 )  # fmt: skip
 
@@ -88,6 +88,7 @@ IGNORED = frozenset(
         "aten.is_pinned.default",
         "aten.sym_size.default",
         "aten.detach_.default",
+        "aten.as_strided_.default",
         "_c10d_functional._wrap_tensor_autograd.default",
     )
 )

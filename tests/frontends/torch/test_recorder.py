@@ -52,6 +52,15 @@ def test_views_are_not_ops():
     assert op.args == (View(op.args[0].storage, 6, (6, 2), (1, 6), "float32"),)
 
 
+def test_a_view_in_place_is_not_an_op():
+    def step(a, b):
+        other = a.clone().as_strided_((2, 3), (1, 6), 6)
+        other.neg()
+
+    clone, neg = record(step, two_tensors).ops
+    assert neg.args == (View(clone.results[0].storage, 6, (2, 3), (1, 6), "float32"),)
+
+
 def test_an_in_place_op_writes_its_argument():
     def step(a, b):
         a[0].add_(1.5)

@@ -57,6 +57,10 @@ BY_FORMULA = {
     # R by reflections of 2 n^2 (m - n / 3), and Q as much
     "linalg_qr": ([(9, 3)], [(9, 3), (3, 3)], 2 * 2 * 9 * (9 - 1)),
     "linalg_solve_triangular": ([(6, 6), (6, 2)], [(6, 2)], 2 * 6**2),
+    "cholesky_solve": ([(6, 2), (6, 6)], [(6, 2)], 2 * 2 * 6**2),  # with L, then with its transpose
+    "linalg_lu_solve": ([(6, 6), (6,), (6, 2)], [(6, 2)], 2 * 2 * 6**2),
+    "_linalg_slogdet": ([(6, 6)], [(), (), (6, 6), (6,)], 2 * 6**3 / 3),
+    "masked_scatter_backward": ([(6, 2), (6, 2)], [(3,)], 0),
 }  # fmt: skip
 
 
