@@ -149,7 +149,7 @@ def _report_end(
             f"{name} {ended} and imported neither {known}: it has no step{_elsewhere()}"
         )
     every = [step for each in steps.values() for step in each]
-    seen = [f"{step.name} at {step.place} ({counted(step.count, 'time')})" for step in every]
+    seen = [f"{step.name} at {step.place} ({_often(step.count)})" for step in every]
     wanted = request.step
     if wanted.name is not None and all(step.name != wanted.name for step in every):
         listed = f"steps seen: {', '.join(seen)}" if seen else "no step was seen"
@@ -163,6 +163,10 @@ def _report_end(
         f"{name} {ended} before its step ran {counted(wanted.number, 'time')}: {listed}; make it "
         f"run longer with its own arguments{chosen}{why}{_last_line(folder)}"
     )
+
+
+def _often(count: int) -> str:
+    return counted(count, "time") if count else "begun, not ended"
 
 
 def _last_line(folder: Path) -> str:

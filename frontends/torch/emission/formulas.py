@@ -43,7 +43,7 @@ def _triangular(call: Call, args: list[Any]) -> float:
 
 def _two_triangular(call: Call, args: list[Any]) -> float:
     """Right-hand sides [..., n, k] first, then the factor [..., n, n]."""
-    return 2.0 * math.prod(args[0].shape) * args[1].shape[-1]
+    return float(2 * math.prod(args[0].shape) * args[1].shape[-1])
 
 
 def _adaptive(call: Call, args: list[Any]) -> float:
