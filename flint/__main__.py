@@ -11,16 +11,16 @@ _UNFINISHED = frozenset(("ray", "matplotlib"))
 def main() -> None:
     """Run the command line and end the process."""
     status: int | None = None
-    said = ""
+    words = ""
     while True:  # until it has ended: Ctrl-C may come at any moment, and once more after that
         try:
             if status is None:
                 status = _run()
-            _end(status, said)
+            _end(status, words)
         except KeyboardInterrupt:
             ended, why = _interrupted()
             if status != ended:  # otherwise it has been reported
-                status, said = ended, why
+                status, words = ended, why
 
 
 def _run() -> int:
@@ -48,7 +48,7 @@ def _interrupted() -> tuple[int, str]:
     return status, f"flint: {why}\n"
 
 
-def _end(status: int, said: str) -> None:
+def _end(status: int, words: str) -> None:
     import atexit
     import contextlib
     import signal
@@ -62,7 +62,7 @@ def _end(status: int, said: str) -> None:
         temporary.remove_own()
     if _UNFINISHED & sys.modules.keys():
         atexit._run_exitfuncs()
-    for stream, text in ((sys.stderr, said), (sys.stdout, "")):
+    for stream, text in ((sys.stderr, words), (sys.stdout, "")):
         with contextlib.suppress(OSError):
             stream.write(text)
             stream.flush()

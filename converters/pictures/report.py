@@ -225,10 +225,10 @@ def _memory(record: RankRecord, peak: float) -> Iterator[Markup]:
     top = int(most.max())
     points = [p for i, y in enumerate(most.tolist()) for p in ((float(i), y), (i + 1.0, y))]
     yield heading("Memory over time")
-    lines, told = [("alive", points)], ""
+    lines, remark = [("alive", points)], ""
     if peak > top:  # a framework that keeps more than what will still be read
         lines.append(("reserved at the peak", [(0.0, peak), (float(_BINS), peak)]))
-        told = (
+        remark = (
             " Live memory is what the program still reads; PyTorch's allocator reserves more: what "
             "autograd holds, rounding and free blocks."
         )
@@ -237,7 +237,7 @@ def _memory(record: RankRecord, peak: float) -> Iterator[Markup]:
     yield curves(lines, _BINS, top, ends)
     yield paragraph(
         f"Of rank {record.rank}, including inputs. For a loop, the curve shows its highest use "
-        f"throughout.{told}",
+        f"throughout.{remark}",
         "small",
     )
 

@@ -65,8 +65,8 @@ def loop_of(ran: Ran) -> list[tuple[int, int]]:
         return []
     names = [name for name, _ in ran.kinds]
     heavy, once, backward = (
-        np.array([told(name) for name in names], np.bool_)[ran.kind]
-        for told in (is_heavy, _is_once, _is_backward)
+        np.array([holds(name) for name in names], np.bool_)[ran.kind]
+        for holds in (is_heavy, _is_once, _is_backward)
     )
     if not heavy.any() or (len(names) == 1 and not once.any()):
         return []
@@ -77,8 +77,8 @@ def loop_of(ran: Ran) -> list[tuple[int, int]]:
     )
     begins = ran.start[outer]
     does = [np.zeros(len(outer), np.bool_) for _ in range(2)]
-    for found, told in zip(does, (heavy, once), strict=True):
-        inside = own[told[own]]
+    for found, holds in zip(does, (heavy, once), strict=True):
+        inside = own[holds[own]]
         found[np.searchsorted(begins, ran.start[inside], side="right") - 1] = True
     computed = np.flatnonzero(backward)
     before = np.searchsorted(begins, ran.start[computed], side="right") - 1

@@ -122,25 +122,29 @@ def _decoded(value: object) -> Any:
 
 def _peer(args: Mapping[str, Any]) -> int:
     """The other rank of a message, which Kineto writes as a text."""
-    said = args.get("Dst Rank", args.get("Src Rank"))
-    return int(said) if isinstance(said, int | str) and re.fullmatch(r"\d{1,9}", str(said)) else -1
+    number = args.get("Dst Rank", args.get("Src Rank"))
+    return (
+        int(number)
+        if isinstance(number, int | str) and re.fullmatch(r"\d{1,9}", str(number))
+        else -1
+    )
 
 
-def peer_in_group(said: object, groups: Mapping[str, tuple[int, ...]]) -> int:
+def peer_in_group(number: object, groups: Mapping[str, tuple[int, ...]]) -> int:
     """The other rank of ``c10d::send`` or ``recv_``, which name neither their group nor its ranks.
 
     Args:
-        said: its number within the group, as a number or a text.
+        number: its number within the group, as a number or a text.
         groups: process group's name -> its ranks.
 
     Returns:
         The rank, -1 if there are groups with different ranks.
     """
     distinct = set(groups.values())
-    if len(distinct) != 1 or not re.fullmatch(r"\d{1,9}", str(said)):
+    if len(distinct) != 1 or not re.fullmatch(r"\d{1,9}", str(number)):
         return -1
     [group] = distinct
-    return group[int(str(said))] if int(str(said)) < len(group) else -1
+    return group[int(str(number))] if int(str(number)) < len(group) else -1
 
 
 def _group(args: Mapping[str, Any], groups: Mapping[str, tuple[int, ...]]) -> Any:

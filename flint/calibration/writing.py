@@ -126,8 +126,8 @@ def _part(group: Group) -> list[Markup]:
     return [
         heading(f"{curve.kernel}, {curve.dtype}"),
         paragraph(
-            f"fitted: {_said(group.fit)}; held out: {_said(group.held_out)}. Memory in tiles of "
-            f"{curve.layout[0]} x {curve.layout[1]}, overlap {curve.overlap:g}."
+            f"fitted: {_residuals(group.fit)}; held out: {_residuals(group.held_out)}. Memory in "
+            f"tiles of {curve.layout[0]} x {curve.layout[1]}, overlap {curve.overlap:g}."
         ),
         _picture([(kernel.seconds, error, fitted) for error, kernel, fitted, _ in errors]),
         key([("fitted", COLOURS[0]), ("held out", COLOURS[1])]),
@@ -136,7 +136,7 @@ def _part(group: Group) -> list[Markup]:
     ]
 
 
-def _said(errors: Residuals) -> str:
+def _residuals(errors: Residuals) -> str:
     return (
         f"{errors.count} kernels, median {errors.median:.1%}, 90% within {errors.ninetieth:.1%}, "
         f"largest {errors.largest:+.0%}"

@@ -175,7 +175,7 @@ def _convert_traces(
     memory_limit: int,
 ) -> Workload:
     from flint.post_execution.converting import convert_traces
-    from flint.post_execution.untold_groups import stated_groups
+    from flint.post_execution.inferred_groups import stated_groups
 
     given, names = grid(mesh, axes)
     sizes = None if scale_out is None else parse_scale_out(scale_out)

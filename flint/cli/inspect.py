@@ -153,9 +153,9 @@ def inspect_command(
 def _node_list(workload: Workload, program: str | None) -> list[dict[str, Any]]:
     """Every node with its path, how often it runs, its work and its results."""
     chosen = workload.programs if program is None else (workload.program(program),)
-    unsaid = {"layer": "", "file": "", "line": 0}
+    unknown = {"layer": "", "file": "", "line": 0}
     return [
-        {"program": item.name, "node": block.path(node), "times": block.times} | unsaid | fields
+        {"program": item.name, "node": block.path(node), "times": block.times} | unknown | fields
         for item in chosen
         for block in blocks(item.graph)
         for node, fields in enumerate(node_attributes(block.graph, workload.mesh))

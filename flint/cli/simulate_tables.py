@@ -44,10 +44,10 @@ def _sources(result: SimulationResult) -> str:
     if result.kernels != "measured":
         return ""
     parts = {"kernels": "measured", "communication": result.communication, "host": result.host}
-    said = {"measured": "measured", "modelled": "modelled", "none": "left out"}
+    words = {"measured": "measured", "modelled": "modelled", "none": "left out"}
     return "".join(
-        f"; {_listed(names)} {said[source]}"
-        for source in said
+        f"; {_listed(names)} {words[source]}"
+        for source in words
         if (names := [name for name, value in parts.items() if value == source])
     )
 
@@ -104,8 +104,10 @@ def _two_digits(seconds: float) -> str:
 
 def _rests_on(spread: Spread) -> str:
     basis = f"products {spread.basis}, network {spread.network}"
-    told = f"+- {spread.share:.0%}" if spread.share <= _NARROW else f"factor {1 + spread.share:.2g}"
-    return f"{told}  ({basis}; from {spread.runs} similar blind runs, {spread.program})"
+    width = (
+        f"+- {spread.share:.0%}" if spread.share <= _NARROW else f"factor {1 + spread.share:.2g}"
+    )
+    return f"{width}  ({basis}; from {spread.runs} similar blind runs, {spread.program})"
 
 
 def _program_table(result: SimulationResult) -> Table:

@@ -70,7 +70,7 @@ def validate_command(
         print_json(report.to_json())
     else:
         _show(report, top)
-    return 0 if report.ok and not (strict and report.not_told) else 1
+    return 0 if report.ok and not (strict and report.unrecorded) else 1
 
 
 def _show(report: object, top: int) -> None:
@@ -91,9 +91,9 @@ def _show(report: object, top: int) -> None:
         printer.table(Table(time_title(report), time_columns(report), times))
         if report.times.system:
             printer.line(ratio_note(report))
-    if report.not_told:
-        untold = [(fact, f"{count:,}") for fact, count in report.not_told.items()]
-        printer.table(Table("not recorded in the traces", ("fact", ">captured ops"), untold))
+    if report.unrecorded:
+        facts = [(fact, f"{count:,}") for fact, count in report.unrecorded.items()]
+        printer.table(Table("not recorded in the traces", ("fact", ">captured ops"), facts))
     if report.explained:
         rows = [(reason, f"{count:,}") for reason, count in sorted(report.explained.items())]
         printer.table(Table("explained differences", ("reason", ">pairs"), rows))

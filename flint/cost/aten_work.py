@@ -261,7 +261,7 @@ def _by_pattern(name: str) -> Formula | None:
     if attention_work.FLASHINFER.fullmatch(name):
         return attention_work.of_pages
     if lookup_work.FBGEMM.fullmatch(name):
-        return lookup_work.untold
+        return lookup_work.unknown
     return _matrices if _LIBRARY_PRODUCT.search(name) else None
 
 

@@ -171,13 +171,13 @@ def _mask(layout: _Attention, values: Sequence[Any]) -> _Mask:
     def value(place: int) -> Any:
         return values[place] if 0 <= place < len(values) else None
 
-    said, window, last = value(layout.causal), value(layout.window), layout.window >= 0
+    causal, window, last = value(layout.causal), value(layout.window), layout.window >= 0
     sides = window if isinstance(window, list) else [window, value(layout.window + 1)]
     before, behind = (
         int(side) if type(side) is int and side >= 0 else None for side in [*sides, None, None][:2]
     )
-    if said is True or (type(said) is int and said > 0):
-        last, behind = last or (said is not True and said == _FROM_BOTTOM_RIGHT), 0
+    if causal is True or (type(causal) is int and causal > 0):
+        last, behind = last or (causal is not True and causal == _FROM_BOTTOM_RIGHT), 0
     return _Mask(before, behind, last)
 
 

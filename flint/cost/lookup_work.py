@@ -123,19 +123,19 @@ def _rotary(arguments: Arguments, values: Sequence[Any]) -> OpWork:
     return _work(turned[0][1], 3 * count, moved + _bytes(table, places) + _bytes(positions), moved)
 
 
-def _told(formula: Formula) -> Formula:
+def _if_known(formula: Formula) -> Formula:
     """Nothing is known if shapes, types or values that it needs are not recorded."""
 
-    def told(arguments: Arguments, values: Sequence[Any]) -> Any:
+    def known(arguments: Arguments, values: Sequence[Any]) -> Any:
         try:
             return formula(arguments, values)
         except (LookupError, TypeError, ZeroDivisionError):
             return UNKNOWN
 
-    return told
+    return known
 
 
-def untold(arguments: Arguments, values: Sequence[Any]) -> OpWork:
+def unknown(arguments: Arguments, values: Sequence[Any]) -> OpWork:
     """Rows differ in width, which is a value."""
     return UNKNOWN
 
@@ -146,7 +146,7 @@ def _listed(arguments: Arguments, values: Sequence[Any]) -> OpWork:
 
 
 def _each(names: str, formula: Formula) -> dict[str, Formula]:
-    return dict.fromkeys(names.split(), _told(formula))
+    return dict.fromkeys(names.split(), _if_known(formula))
 
 
 _GIVEN: Final = partial(_elements, 2)

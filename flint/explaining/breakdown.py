@@ -27,7 +27,7 @@ from flint.mesh.ragged import Ints
 #: Shorter gaps between kernels of a stream are due to launching; nanoseconds (HTA's 30 us).
 LAUNCH_GAP: Final = 30_000
 #: The time of an unknown launch.
-UNTOLD: Final = -1
+NO_LAUNCH: Final = -1
 
 
 class Kind(IntEnum):
@@ -68,7 +68,7 @@ class Kernels:
     Attributes:
         names: the strings that ``name`` indexes.
         name, kind, start, duration, stream: nanoseconds and ``Kind``, shape [kernels].
-        launched: nanosecond of the call that launched each kernel, ``UNTOLD`` if unknown, shape
+        launched: nanosecond of the call that launched each kernel, ``NO_LAUNCH`` if unknown, shape
             [kernels].
     """
 
@@ -266,7 +266,7 @@ def _by_wait(before: Ints, start: Ints, launched: Ints) -> list[float]:
             launched; shape [gaps].
     """
     gap = start - before
-    host = (launched != UNTOLD) & (launched > before)
+    host = (launched != NO_LAUNCH) & (launched > before)
     short = ~host & (gap < LAUNCH_GAP)
     kinds = np.where(host, Idle.HOST_WAIT, np.where(short, Idle.KERNEL_WAIT, Idle.OTHER))
     sums: list[float] = (np.bincount(kinds, weights=gap, minlength=len(Idle)) / 1e9).tolist()

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.errors import FlintError
-from flint.explaining.breakdown import UNTOLD, Breakdown, Kernels, breakdown, kind_of
+from flint.explaining.breakdown import NO_LAUNCH, Breakdown, Kernels, breakdown, kind_of
 from flint.mesh.ragged import Ints
 from flint.observed.device_events import DeviceEvents
 
@@ -33,7 +33,7 @@ def holistic(events: DeviceEvents) -> Breakdown:
     counted = np.ones(len(events.name), np.bool_)
     if events.steps > 1:
         # Everything launched before the last step mark begins, on any timeline.
-        counted = events.correlated & (events.launched != UNTOLD)
+        counted = events.correlated & (events.launched != NO_LAUNCH)
         counted &= events.launched < events.marks.max()
     if not counted.any():
         raise FlintError(f"{events.path}: nothing ran on a device")
@@ -44,7 +44,7 @@ def holistic(events: DeviceEvents) -> Breakdown:
         end = np.floor(begins + took).astype(np.int64) * _MICROSECOND
         start = np.ceil(begins).astype(np.int64) * _MICROSECOND
         rounded = np.ceil(calls).astype(np.int64) * _MICROSECOND
-        launched = np.where(launched == UNTOLD, UNTOLD, rounded)
+        launched = np.where(launched == NO_LAUNCH, NO_LAUNCH, rounded)
     kinds = np.array([kind_of(name) for name in events.names], np.int64)
     kernels = Kernels(
         events.names, events.name, kinds[events.name], start, end - start, events.stream, launched

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.execution.node_types import NodeType
-from flint.explaining.breakdown import UNTOLD, Kernels, Kind, kind_of
+from flint.explaining.breakdown import NO_LAUNCH, Kernels, Kind, kind_of
 from flint.mesh.ragged import Ints, row_of_entry
 from flint.passes.host_lane import on_host
 from flint.simulation.playing import Played
@@ -48,13 +48,13 @@ def kernels_of(played: Played, actor: int) -> Kernels:
         start[runs] // _TICKS,
         end[runs] // _TICKS - start[runs] // _TICKS,
         np.zeros(int(runs.sum()), np.int64),
-        np.where(launched[runs] == UNTOLD, UNTOLD, launched[runs] // _TICKS),
+        np.where(launched[runs] == NO_LAUNCH, NO_LAUNCH, launched[runs] // _TICKS),
     )
 
 
 def _launches(ptr: Ints, deps: Ints, host: NDArray[np.bool_], end: Ints) -> Ints:
-    """When the host launched each node; ``UNTOLD`` if the node waits for no launch."""
-    found = np.full(len(host), UNTOLD, np.int64)
+    """When the host launched each node; ``NO_LAUNCH`` if the node waits for no launch."""
+    found = np.full(len(host), NO_LAUNCH, np.int64)
     launches = host[deps]
     np.maximum.at(found, row_of_entry(ptr)[launches], end[deps[launches]])
     return found

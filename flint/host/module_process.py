@@ -75,7 +75,7 @@ class ModuleProcess:
         self.folder = make_temporary_folder()
         self.place = self.folder
         self._words = self.folder / "stderr"
-        self._said = 0  # bytes on stderr before the last request
+        self._printed_before = 0  # bytes on stderr before the last request
         self._requests = 0
         self._look = _FIRST_LOOK
         self._began = time.monotonic()
@@ -122,7 +122,7 @@ class ModuleProcess:
         """Send a request; the time limit starts here."""
         self._requests += 1
         self.place = self.folder / str(self._requests)
-        self._said = self._words.stat().st_size if self._words.exists() else 0
+        self._printed_before = self._words.stat().st_size if self._words.exists() else 0
         send(self.place, words, data)
         assert self.process.stdin is not None
         with suppress(BrokenPipeError):  # it has ended: ``ended`` and ``reason`` say so
@@ -163,7 +163,7 @@ class ModuleProcess:
     def log(self) -> str:
         """What the process has written to stderr since its last request."""
         with self._words.open("rb") as words:
-            words.seek(self._said)
+            words.seek(self._printed_before)
             return words.read().decode("utf-8", errors="replace")
 
     def failure(self) -> FlintError:

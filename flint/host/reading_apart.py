@@ -81,9 +81,9 @@ def _taken(path: Path, folder: Path, status: int) -> bytes:
     if (error := full(folder)) is not None:
         raise FlintError(no_temporary_files(error))
     raise_left(folder)
-    said = (folder / _WORDS).read_text(errors="replace") if (folder / _WORDS).exists() else ""
+    printed = (folder / _WORDS).read_text(errors="replace") if (folder / _WORDS).exists() else ""
     limit = allowed_bytes()
-    if limit is not None and (status == _NO_MEMORY or says_no_memory(said)):
+    if limit is not None and (status == _NO_MEMORY or says_no_memory(printed)):
         raise FlintError(f"{path}: {too_large(limit)}")
     how = death(status) if status < 0 else f"ended with status {status}"
     raise FlintError(f"{path}: damaged: the process that read it {how}")

@@ -54,7 +54,7 @@ def too_large(limit: int) -> str:
 
 def says_no_memory(words: str) -> bool:
     """Whether a process's last output says that it got no more memory."""
-    return any(said in words for said in _NO_MEMORY)
+    return any(text in words for text in _NO_MEMORY)
 
 
 def allowed_bytes() -> int | None:

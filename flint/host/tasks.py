@@ -168,13 +168,13 @@ def _raise_from(status: int, task: int, folder: Path) -> None:
     """Raise the error that an ended child left, if it failed."""
     if os.WIFSIGNALED(status):
         how = death(-os.WTERMSIG(status))
-        raise FlintError(f"the capture of rank {task:,} {how}{_said(folder)}")
+        raise FlintError(f"the capture of rank {task:,} {how}{_words_of(folder)}")
     if os.WEXITSTATUS(status) == 0:
         return
     if (error := full(folder)) is not None:
         raise FlintError(no_temporary_files(error))
     raise_left(folder, _words(folder))
-    raise FlintError(f"the capture of rank {task:,} ended without a result{_said(folder)}")
+    raise FlintError(f"the capture of rank {task:,} ended without a result{_words_of(folder)}")
 
 
 def _words(folder: Path) -> str:
@@ -183,6 +183,6 @@ def _words(folder: Path) -> str:
     return f"\nits last output:\n{words[-_MOST_WORDS:]}" if words else ""
 
 
-def _said(folder: Path) -> str:
+def _words_of(folder: Path) -> str:
     lines = (folder / "stderr").read_text(errors="replace").strip().splitlines()
     return f": {lines[-1][:300]}" if lines else ""

@@ -46,7 +46,7 @@ def replacing(path: Path) -> Iterator[Path]:
     _check_name(path)
     if os.path.isdir(path) or not path.name:
         raise UsageError(f"{path} is a folder: give the name of a file")
-    with _told(path):
+    with _failures_named(path):
         if _is_stream(path):
             yield path
             return
@@ -69,7 +69,7 @@ def replacing_in(folder: Path, name: str) -> Iterator[Path]:
     path = inside(folder, name)
     if path.is_dir() and not path.is_symlink():
         raise UsageError(f"{path} is a folder; a file is to be written there")
-    with _told(path), _beside(path) as partial:
+    with _failures_named(path), _beside(path) as partial:
         yield partial
 
 
@@ -94,7 +94,7 @@ def _check_name(path: Path) -> None:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _failures_named(path: Path) -> Iterator[None]:
     """Turn failures into one line."""
     try:
         yield
@@ -128,7 +128,7 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
         FlintError: it cannot be written, or another process has written it in the meantime.
     """
     _check_name(folder)
-    with _told(folder):
+    with _failures_named(folder):
         folder = Path(os.path.realpath(folder))
         folder.parent.mkdir(parents=True, exist_ok=True)
         remove_left_once(folder.parent)

@@ -47,7 +47,7 @@ _LONGER = 30.0
 #: Bytes of a program's output that are searched for its last line.
 _MOST_PRINTED = 200
 #: The number of assumed values that are named if a program ends or exceeds its time.
-_MOST_TOLD = 2
+_MOST_ASSUMPTIONS = 2
 
 _ADVICE: Mapping[type[BaseException], str] = {
     EOFError: ": it waits for input, but a capture has none; give the input as arguments",
@@ -157,7 +157,7 @@ def _report_end(
     listed = f"steps seen: {', '.join(seen)}" if seen else f"no step was seen{_elsewhere()}"
     once = [step.name for step in every if step.count == 1]
     chosen = f", or capture a single run with --step {once[-1]}:1" if once else ""
-    last = _told(begun)[-_MOST_TOLD:]
+    last = _assumptions(begun)[-_MOST_ASSUMPTIONS:]
     why = f". This may have ended it: {'; '.join(last)}" if last else ""
     raise FlintError(
         f"{name} {ended} before its step ran {counted(wanted.number, 'time')}: {listed}; make it "
@@ -180,12 +180,12 @@ def _last_line(folder: Path) -> str:
     return f". The last line that it printed: {last}" if last else ""
 
 
-def _told(begun: Mapping[str, Hooks], often: bool = False) -> list[str]:
+def _assumptions(begun: Mapping[str, Hooks], often: bool = False) -> list[str]:
     """The values that were assumed for the program, with counts: in order, or by count."""
-    told = Counter(dict(noted))  # other threads go on
+    assumed = Counter(dict(noted))  # other threads go on
     for hook in begun.values():
-        told.update(hook.assumed())
-    every = told.most_common() if often else list(told.items())
+        assumed.update(hook.assumed())
+    every = assumed.most_common() if often else list(assumed.items())
     return [f"{text.partition('; ')[0]} ({counted(count, 'time')})" for text, count in every]
 
 
@@ -229,13 +229,13 @@ def _limit_time(request: ProgramRequest, own: Own, begun: Mapping[str, Hooks]) -
     def over(frame: FrameType | None) -> None:
         file, line = running_line(frame)
         at = f" at {short_path(file)}:{line}" if file else ""
-        told = "; ".join(_told(begun, often=True)[:_MOST_TOLD])
+        assumed = "; ".join(_assumptions(begun, often=True)[:_MOST_ASSUMPTIONS])
         own.fail(
             FlintError(
                 f"{request.program.name} took more than {request.options.time_limit:g} s and was "
                 f"stopped{at}: raise the time limit (--time-limit), or let the program do less "
                 "before its "
-                f"step{told and f'. It may wait for something that a capture lacks: {told}'}"
+                f"step{assumed and f'. It may wait for something that a capture lacks: {assumed}'}"
             )
         )
         os._exit(1)

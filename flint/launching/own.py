@@ -35,7 +35,7 @@ class Own:
         is_copy: it was copied while the program ran.
         fail: records an error and ends the process.
         has_own_threads: it has started library threads that a copy would not have.
-        told: variables with the rank that have not been read, while something refers to them.
+        rank_texts: variables with the rank that have not been read, while something refers to them.
     """
 
     def __init__(self, rank: int, folder: Path) -> None:
@@ -43,7 +43,7 @@ class Own:
         self.rank, self.folder, self.process = rank, folder, os.getpid()
         self.is_copy = self.has_own_threads = False
         self.fail: Callable[[BaseException], None] = self._leave
-        self.told: list[weakref.ref[str]] = []
+        self.rank_texts: list[weakref.ref[str]] = []
         self._files = _files()
         self._waiting: list[Callable[[], None]] = []
         self._woken: list[Callable[[], None]] = []
@@ -80,10 +80,10 @@ class Own:
 
         Also, no variable with this process's rank may be in use.
         """
-        is_told = any(text() is not None for text in self.told)
+        is_in_use = any(text() is not None for text in self.rank_texts)
         alone = threading.active_count() == 1 and not _named_threads()
         alone = alone and not self.has_own_threads
-        return not is_told and alone and _files() <= self._files
+        return not is_in_use and alone and _files() <= self._files
 
     def can_be_asked(self) -> bool:
         """Whether the first question has not been asked."""
@@ -142,7 +142,7 @@ def watch_variables(names: Collection[str], own: Own) -> None:
         elif done > 1:
             text = _AskingText(read(self, key))
             vars(text)["real"] = functools.partial(text_of, key)
-            own.told.append(weakref.ref(text))
+            own.rank_texts.append(weakref.ref(text))
         else:
             own.asked()
             text = read(self, key)

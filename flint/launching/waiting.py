@@ -48,7 +48,7 @@ def watch(name: str, time_limit: float, over: Callable[[FrameType | None], None]
 
 def _look(name: str, time_limit: float, over: Callable[[FrameType | None], None]) -> None:
     progress, began = Progress(_QUIET), time.monotonic()
-    said: set[tuple[str, int]] = set()
+    shown: set[tuple[str, int]] = set()
     while (found := time_of_started(os.getpid())) is not None:
         seconds, busy = found
         seconds += time.process_time() - time.thread_time()  # without this thread's own
@@ -58,8 +58,8 @@ def _look(name: str, time_limit: float, over: Callable[[FrameType | None], None]
             if now - began > time_limit:
                 over(frame)
             place = running_line(frame) if frame is not None else ("", 0)
-            if place not in said:
-                said.add(place)
+            if place not in shown:
+                shown.add(place)
                 at = f" at {short_path(place[0])}:{place[1]}" if place[0] else ""
                 tell(
                     f"{name} waits{at}: it has used no processor time for {_QUIET:g} s; it will "

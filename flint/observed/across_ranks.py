@@ -7,7 +7,7 @@ Among the groups that the traces list, or the rows of a regular grid if they lis
 whose members' times overlap in every collective is taken, unless the members of a smaller one leave
 much closer together.  If several are equally good, none is taken.
 
-    groups = groups_across({0: [Untold(...)], 1: [Untold(...)]}, known, world=8)
+    groups = groups_across({0: [Ungrouped(...)], 1: [Ungrouped(...)]}, known, world=8)
     groups[0][17]       # ranks of unit 17 of rank 0
 """
 
@@ -40,7 +40,7 @@ ENOUGH = 4
 _MOST = 1 << 16
 
 
-class Untold(NamedTuple):
+class Ungrouped(NamedTuple):
     """A collective whose group its own trace does not record.
 
     Attributes:
@@ -75,7 +75,9 @@ class _Run(NamedTuple):
 
 
 def groups_across(
-    ranks: Mapping[int, Sequence[Untold]], known: Mapping[int, frozenset[Group]], world: int | None
+    ranks: Mapping[int, Sequence[Ungrouped]],
+    known: Mapping[int, frozenset[Group]],
+    world: int | None,
 ) -> dict[int, dict[int, Group]]:
     """Groups by rank and unit, for the collectives whose group can be inferred.
 
@@ -98,9 +100,9 @@ def groups_across(
     return found
 
 
-def _runs(items: Sequence[Untold]) -> Iterator[tuple[_Key, _Run]]:
+def _runs(items: Sequence[Ungrouped]) -> Iterator[tuple[_Key, _Run]]:
     """Runs of one rank, by the properties that are equal on all members."""
-    lanes: dict[tuple[int, int, str, int], list[Untold]] = defaultdict(list)
+    lanes: dict[tuple[int, int, str, int], list[Ungrouped]] = defaultdict(list)
     for item in items:
         by = ("", -1) if item.lane >= 0 else (item.kind, item.size)
         lanes[(item.members, item.lane, *by)].append(item)
@@ -213,10 +215,10 @@ class _Choice:
                 return None
             spread = (ends.max(axis=0) - ends.min(axis=0))[known]
             found.append(np.maximum(spread, _SHARP) / _expected_range(len(here)))
-        told = np.concatenate([*found, np.zeros(0)])
+        times = np.concatenate([*found, np.zeros(0)])
         if alone:
             return -1.0
-        return float(np.median(told)) if len(told) else None
+        return float(np.median(times)) if len(times) else None
 
 
 def _expected_range(count: int) -> float:

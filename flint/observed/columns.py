@@ -30,7 +30,7 @@ Tensor: TypeAlias = tuple[tuple[int, ...], str]
 Gemm: TypeAlias = tuple[int, int, int, int]
 
 #: Note about a trace that does not name its rank.
-UNTOLD_RANK = "the trace does not name its rank: rank 0 is assumed"
+UNKNOWN_RANK = "the trace does not name its rank: rank 0 is assumed"
 #: Notes about a trace without step marks.
 UNMARKED = "no step marks in the trace: a step ends with an optimizer step"
 REPEATED = "no step marks in the trace: a step is one repetition of its ops"

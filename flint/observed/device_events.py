@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from flint.mesh.ragged import Ints
 
 #: Replaces a time or a number that an event does not have.
-UNTOLD: Final = -1
+UNKNOWN: Final = -1
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -32,7 +32,7 @@ class DeviceEvents:
         name: shape [events].
         start, duration: nanoseconds, shape [events].
         stream: the profiler's number, shape [events].
-        launched: nanosecond of the host call that launched it, ``UNTOLD`` if the file has no such
+        launched: nanosecond of the host call that launched it, ``UNKNOWN`` if the file has no such
             call, shape [events].
         kernel: kernels, copies and fills; the others are marks and synchronisation, shape [events].
         correlated: whether it names a call, shape [events].

@@ -17,11 +17,11 @@ from flint.observed.columns import Observed, OpFacts, Tensor
 
 def with_work_of_others(trace: Observed) -> Observed:
     """The trace with the work of convolutions and their weights' gradients before PyTorch 1.10."""
-    untold = np.array(
+    unknown = np.array(
         [fact.work is None and fact.name.endswith((*OF_WEIGHT, *FORWARD)) for fact in trace.facts],
         np.bool_,
     )
-    rows = np.flatnonzero(untold[trace.op]) if untold.any() else np.zeros(0, np.int64)
+    rows = np.flatnonzero(unknown[trace.op]) if unknown.any() else np.zeros(0, np.int64)
     if not len(rows):
         return trace
     results = _results(trace.facts)
@@ -55,8 +55,8 @@ def _results(facts: tuple[OpFacts, ...]) -> _Results:
 def _work(own: OpFacts, around: OpFacts | None, results: _Results) -> tuple[WorkItem, ...] | None:
     operands = own.operands or ()
     if own.name.endswith(OF_WEIGHT):
-        told = around is not None and around.name.endswith(AROUND)
-        return whole(around.operands or ()) if told and around is not None else None
+        is_around = around is not None and around.name.endswith(AROUND)
+        return whole(around.operands or ()) if is_around and around is not None else None
     grads = results.get((operands[0], operands[1]), ()) if len(operands) > 1 else ()
     if len(grads) != 1:
         return None  # it has no gradient, or two strides do

@@ -59,10 +59,10 @@ def chosen_step(trace: Observed, links: Links | None, wanted: str | None) -> tup
             if skipped:
                 empty = _listed([trace.steps[other] for other in reversed(skipped)])
                 found.notes[f"steps at the end in which nothing ran ({empty}): left out"] = 1
-            told = [text for text in _UNMARKED if trace.notes.pop(text, 0)]
-            if wanted is None and told:
+            unmarked = [text for text in _UNMARKED if trace.notes.pop(text, 0)]
+            if wanted is None and unmarked:
                 found.notes[
-                    f"{told[0]}: {trace.steps[number]} of {len(trace.steps):,} is converted; "
+                    f"{unmarked[0]}: {trace.steps[number]} of {len(trace.steps):,} is converted; "
                     f"--step {(number or len(trace.steps)) - 1} takes another, --step all the "
                     "whole trace"
                 ] = 1

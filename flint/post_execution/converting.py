@@ -24,7 +24,7 @@ from flint.host.reading_memory import allowed
 from flint.mesh.mesh import Mesh
 from flint.mesh.ragged import row_of_entry
 from flint.mesh.ranks import from_mask
-from flint.observed.columns import UNTOLD_RANK, Observed
+from flint.observed.columns import UNKNOWN_RANK, Observed
 from flint.observed.reading import is_jax_profile
 from flint.observed.sources import openable
 from flint.post_execution.communications import Communications
@@ -141,7 +141,7 @@ def _of_ranks(
     for item in read_linked(files, choices, memory):
         rank = item.units.rank
         if rank in linked:
-            note = "" if UNTOLD_RANK not in item.trace.notes else f" ({UNTOLD_RANK})"
+            note = "" if UNKNOWN_RANK not in item.trace.notes else f" ({UNKNOWN_RANK})"
             raise UsageError(
                 f"{linked[rank].trace.path} and {item.trace.path} are both for rank {rank}{note}: "
                 "give one trace per rank, or name the files rank0.json, rank1.json, ..."
@@ -154,9 +154,9 @@ def _of_ranks(
         raise UsageError(
             f"{memory[unused[0]][0].path} is of rank {unused[0]}, which has no Kineto trace"
         )
-    told = _told_world(linked)
-    recorded = with_exchanges(linked, told, choices, warnings)
-    world = _world(recorded, told)
+    stated_world = _stated_world(linked)
+    recorded = with_exchanges(linked, stated_world, choices, warnings)
+    world = _world(recorded, stated_world)
     grid = grid_of(world)
     meetings = meet(
         {
@@ -207,7 +207,7 @@ def _device(traces: Sequence[Observed]) -> str:
     return named or ("CPU" if all(trace.backend == "cpu" for trace in traces) else "")
 
 
-def _told_world(linked: Mapping[int, Linked]) -> int | None:
+def _stated_world(linked: Mapping[int, Linked]) -> int | None:
     """Number of ranks of the run, as named by the traces, or from several files of one run.
 
     Raises:
@@ -221,7 +221,7 @@ def _told_world(linked: Mapping[int, Linked]) -> int | None:
     return next(iter(worlds), None) or (max(linked) + 1 if len(linked) > 1 else None)
 
 
-def _world(recorded: Mapping[int, Recorded], told: int | None) -> int:
+def _world(recorded: Mapping[int, Recorded], stated_world: int | None) -> int:
     """Number of ranks of the run."""
     members = [
         rank
@@ -231,7 +231,7 @@ def _world(recorded: Mapping[int, Recorded], told: int | None) -> int:
         for rank in exchange.group
     ]
     least = max([*recorded, *members]) + 1
-    world = told or least
+    world = stated_world or least
     if world < least:
         raise FlintError(f"the traces are from a run with {world} ranks, but name rank {least - 1}")
     if world > _MAX_WORLD:

@@ -20,10 +20,10 @@ import numpy as np
 from flint.errors import FlintError
 from flint.mesh.ragged import Ints
 from flint.observed.columns import Observed, OpFacts
+from flint.post_execution.inferred_groups import BY_SIZE
 from flint.post_execution.links import Links
 from flint.post_execution.storages import Access, Accesses
 from flint.post_execution.units import Units, around
-from flint.post_execution.untold_groups import BY_SIZE
 from flint.validation.matching.alignment import aligned
 
 #: Share of a step's ops that must also be in the execution trace.

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from flint.errors import FlintError
-from flint.observed.across_ranks import Group, Untold
+from flint.observed.across_ranks import Group, Ungrouped
 from flint.observed.classes import COMMUNICATIONS, OpClass
-from flint.observed.columns import UNTOLD_RANK, Observed, OpFacts
+from flint.observed.columns import UNKNOWN_RANK, Observed, OpFacts
+from flint.post_execution.inferred_groups import InferredGroups
 from flint.post_execution.units import Units, around
-from flint.post_execution.untold_groups import UntoldGroups
 
 _KIND = {found: kind for kind, found in COMMUNICATIONS.items() if not kind.startswith("ragged")}
 #: The most bytes of a collective.
@@ -53,7 +53,7 @@ class Exchange:
 def exchanges_of(
     units: Units,
     trace: Observed,
-    untold: UntoldGroups,
+    unnamed: InferredGroups,
     *,
     strict: bool = False,
     alone: bool = False,
@@ -66,7 +66,7 @@ def exchanges_of(
     Args:
         units: units of one rank.
         trace: the rows that they come from.
-        untold: the groups of collectives that do not name theirs.
+        unnamed: the groups of collectives that do not name theirs.
         strict: nothing is inferred, and nothing may stay a kernel.
         alone: no other file of the run completes the trace.
 
@@ -80,7 +80,7 @@ def exchanges_of(
     guessed: dict[int, str] = {}
     how = f" ({trace.hints.sizes})" if trace.hints.sizes else ""
     hint = trace.hints.beside if alone else ""
-    for unit, fact, row, group in _told(units, trace):
+    for unit, fact, row, group in _named(units, trace):
         kind = _KIND[fact.kind]
         if fact.parts is None or not 0 <= sum(fact.parts) < _LARGEST:
             missing[f"bytes of {fact.name}{how}"] += 1
@@ -93,7 +93,7 @@ def exchanges_of(
             found[unit] = Exchange(kind, pair, fact.parts, fact.dtype)
             continue
         if group is None:
-            group, why = untold.of(fact, row, unit)
+            group, why = unnamed.of(fact, row, unit)
             if group is not None and why:
                 inferred[why] += 1
                 guessed[unit] = why
@@ -102,7 +102,7 @@ def exchanges_of(
             continue
         if units.rank not in group:
             whose = f"of rank {units.rank} by its distributedInfo or its file's name"
-            if UNTOLD_RANK in trace.notes:
+            if UNKNOWN_RANK in trace.notes:
                 whose = (
                     f"taken as rank {units.rank}, because nothing names its rank: name it "
                     "rank<N>.json"
@@ -120,7 +120,7 @@ def exchanges_of(
     return found, guessed
 
 
-def untold_exchanges(units: Units, trace: Observed, groups: UntoldGroups) -> list[Untold]:
+def ungrouped_exchanges(units: Units, trace: Observed, groups: InferredGroups) -> list[Ungrouped]:
     """The collectives of a step whose group neither the trace nor the user names.
 
     Args:
@@ -131,7 +131,7 @@ def untold_exchanges(units: Units, trace: Observed, groups: UntoldGroups) -> lis
     starts, ends = units.start.tolist(), units.end.tolist()
     lanes = units.stream.tolist() if units.device else [-1] * len(units)
     found = []
-    for unit, fact, row, group in _told(units, trace):
+    for unit, fact, row, group in _named(units, trace):
         if group is not None or groups.stated(fact) is not None:
             continue
         if fact.kind in (OpClass.SEND, OpClass.RECV):
@@ -139,7 +139,7 @@ def untold_exchanges(units: Units, trace: Observed, groups: UntoldGroups) -> lis
         size = -1 if fact.kind == OpClass.ALL_TO_ALL else fact.bytes
         over = ends[unit] if units.timed and (units.device or trace.end[row] >= 0) else -1
         found.append(
-            Untold(
+            Ungrouped(
                 unit, _KIND[fact.kind], size, groups.members(fact, row), lanes[unit],
                 starts[unit], over,
             )
@@ -147,7 +147,7 @@ def untold_exchanges(units: Units, trace: Observed, groups: UntoldGroups) -> lis
     return found
 
 
-def _told(units: Units, trace: Observed) -> Iterator[tuple[int, OpFacts, int, Group | None]]:
+def _named(units: Units, trace: Observed) -> Iterator[tuple[int, OpFacts, int, Group | None]]:
     """Each unit that communicates: its facts, its row, and its recorded group."""
     talking = np.flatnonzero(units.collective)
     if not len(talking):
@@ -188,8 +188,8 @@ def _say(
     for text, count in inferred.items():
         notes[text] = notes.get(text, 0) + count
     for text, count in missing.items():
-        said = f"communications that stay kernels with their time: the trace has no {text}{hint}"
-        notes[said] = notes.get(said, 0) + count
+        note = f"communications that stay kernels with their time: the trace has no {text}{hint}"
+        notes[note] = notes.get(note, 0) + count
 
 
 def shown_group(group: tuple[int, ...]) -> str:

@@ -96,7 +96,7 @@ def graph_of(
     exchange = np.full(len(units), -1, np.int64)
     for unit, item in communications.items():
         exchange[unit] = tables.communication(item)
-    data = _with_moved(units, flows if flows is not None else _untold(units))
+    data = _with_moved(units, flows if flows is not None else _unknown_flows(units))
     for given in data.inputs:
         builder.input(tables.type(given))
     writes = data.result >= 0
@@ -126,7 +126,7 @@ def _sources(phases: Ints, lines: tuple[list[Line], Ints] | None, tables: TableB
     return found
 
 
-def _untold(units: Units) -> Flows:
+def _unknown_flows(units: Units) -> Flows:
     """The data if a trace does not record storages: only bytes of operands, from their shapes."""
     facts = np.where(_principal(units), units.fact, len(units.facts))
     operands = np.array([*(_operand_bytes(fact) for fact in units.facts), 0], np.int64)
@@ -178,9 +178,9 @@ def _rows(units: Units, exchange: Ints, data: Flows, tables: TableBuilder) -> In
     """
     types = [tables.type(item) for item in data.types]
     work = {fact: _work(units.facts[fact]) for fact in set(units.fact.tolist())}
-    told = np.array([bool(work.get(fact)) for fact in range(len(units.facts))], bool)
+    has_work = np.array([bool(work.get(fact)) for fact in range(len(units.facts))], bool)
     # All work of an op counts with the longest of its kernels.
-    others = np.where(told[units.fact] & (units.row >= 0), _COUNTED, -1)
+    others = np.where(has_work[units.fact] & (units.row >= 0), _COUNTED, -1)
     principal = np.where(_principal(units), units.fact, others)
     work[_COUNTED] = (WorkItem(Unit.VECTOR, "f32", 0),)
     columns = (principal, exchange, data.result, data.read, data.written, data.aliased)

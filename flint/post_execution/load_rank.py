@@ -23,13 +23,13 @@ from flint.observed.columns import CUT_OFF, Observed
 from flint.observed.reading import form_of
 from flint.post_execution.chosen_step import ALL_STEPS, as_one_step, chosen_step
 from flint.post_execution.et_join import completed, linked_rows, tensors_of_units
-from flint.post_execution.exchanges import Exchange, exchanges_of, untold_exchanges
+from flint.post_execution.exchanges import Exchange, exchanges_of, ungrouped_exchanges
+from flint.post_execution.inferred_groups import InferredGroups
 from flint.post_execution.links import Links
 from flint.post_execution.meetings import CONTRADICTORY, take_back
 from flint.post_execution.storages import Access, Accesses
 from flint.post_execution.trace_files import ANY_RANK, EXECUTION, KINETO, NSYS
 from flint.post_execution.units import Units
-from flint.post_execution.untold_groups import UntoldGroups
 
 #: Traces with at least this many bytes are read in separate processes.
 _WORTHWHILE = 16 << 20
@@ -194,25 +194,25 @@ def with_exchanges(
     Raises:
         FlintError: something would be inferred, or a file is cut off, and ``choices.strict``.
     """
-    untold = {
-        rank: UntoldGroups(item.trace, item.groups, world, choices.groups)
+    unnamed = {
+        rank: InferredGroups(item.trace, item.groups, world, choices.groups)
         for rank, item in sorted(linked.items())
     }
     if len(linked) > 1:
-        listed = frozenset().union(*(groups.listed for groups in untold.values()))
+        listed = frozenset().union(*(groups.listed for groups in unnamed.values()))
         across = groups_across(
             {
-                rank: untold_exchanges(linked[rank].units, linked[rank].trace, groups)
-                for rank, groups in untold.items()
+                rank: ungrouped_exchanges(linked[rank].units, linked[rank].trace, groups)
+                for rank, groups in unnamed.items()
             },
-            {rank: frozenset(group for group in listed if rank in group) for rank in untold},
+            {rank: frozenset(group for group in listed if rank in group) for rank in unnamed},
             world,
         )
-        for rank, groups in untold.items():
+        for rank, groups in unnamed.items():
             groups.across = across[rank]
     exchanges: dict[int, list[Exchange | None]] = {}
     guessed: dict[int, dict[int, str]] = {}
-    for rank, groups in untold.items():
+    for rank, groups in unnamed.items():
         item = linked[rank]
         if choices.strict and CUT_OFF in item.trace.notes:
             raise FlintError(f"{item.trace.path}: --strict: {CUT_OFF}")

@@ -97,12 +97,12 @@ def scaled_out(
         for number, program in enumerate(made)
         if (chosen == number).any()
     ]
-    for text, count in _said(grids, ranks, added, notes).items():
+    for text, count in _notes_of(grids, ranks, added, notes).items():
         warnings[text] = warnings.get(text, 0) + count
     return new, found
 
 
-def _said(
+def _notes_of(
     grids: _Grids, ranks: list[int], added: list[str], notes: dict[str, int]
 ) -> dict[str, int]:
     """What the user should know about the result."""

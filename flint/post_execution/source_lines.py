@@ -37,7 +37,7 @@ class Line(NamedTuple):
     line: int = 0
 
 
-def is_told(name: str) -> bool:
+def names_line(name: str) -> bool:
     """Whether an event of Python's stack names a place: a user's function, or a module."""
     return name.startswith(_MODULE) or _function(name) is not None
 

@@ -12,7 +12,7 @@ from flint import registry
 from flint.errors import UsageError
 from flint.host.packed_files import check_all_plain
 from flint.host.reading_memory import bounded
-from flint.observed.columns import UNTOLD_RANK, Observed
+from flint.observed.columns import UNKNOWN_RANK, Observed
 from flint.observed.reading import form_of
 from flint.post_execution.storages import Accesses
 
@@ -80,7 +80,7 @@ def accesses_by_rank(files: Sequence[Path]) -> dict[int, tuple[Observed, Accesse
         with bounded(file):
             trace, accesses = registry.converter("pytorch-et-links")(file)
         rank = trace.ranks[0]
-        if UNTOLD_RANK in trace.notes and len(files) == 1:
+        if UNKNOWN_RANK in trace.notes and len(files) == 1:
             rank = ANY_RANK
         if rank in found:
             raise UsageError(

@@ -33,7 +33,7 @@ def check_attention(choice: str | None) -> None:
         raise UsageError(f"attention {choice!r}: choose from {', '.join(CHOICES)}")
 
 
-def told(written: float, fused: float) -> list[str]:
+def notes_on_attention(written: float, fused: float) -> list[str]:
     """The note about attention that is timed as written by default.
 
     Args:

@@ -28,7 +28,7 @@ from flint.workload.workload import Workload
 
 TICKS_PER_NANOSECOND: Final = 1000
 #: The time of a communication that its rank did not record.
-UNTOLD: Final = -1
+UNKNOWN: Final = -1
 
 
 class Source(StrEnum):
@@ -107,7 +107,7 @@ class Replayed:
     """The replayed nodes of an actor.
 
     Attributes:
-        ticks: how long each takes; ``UNTOLD`` for a communication that its rank did not record.
+        ticks: how long each takes; ``UNKNOWN`` for a communication that its rank did not record.
         delay: ticks after all dependencies have ended; None: no delays.
         free: nodes that take no slot; None: there are none.
     """
@@ -144,12 +144,12 @@ def replayed(
     free = computes & (spent >= 0) & recorded
     if replay.measured_communication:
         free = free | ~computes
-        untold = (
-            ticks if recorded else UNTOLD
+        unknown = (
+            ticks if recorded else UNKNOWN
         )  # on a recorded rank: measured among another number of ranks
-        told = np.where(spent >= 0, spent * TICKS_PER_NANOSECOND, untold)
+        taken = np.where(spent >= 0, spent * TICKS_PER_NANOSECOND, unknown)
         receives = emission.type == NodeType.RECV
-        told = np.where(receives & ~answered, 0, told)
-        ticks = np.where(computes, ticks, told)
+        taken = np.where(receives & ~answered, 0, taken)
+        ticks = np.where(computes, ticks, taken)
     delay = late * TICKS_PER_NANOSECOND if recorded else None
     return Replayed(ticks, delay, free)

@@ -28,7 +28,7 @@ from flint.passes.what_if import Chosen, parse_passes
 from flint.simulation.accounting import last_end, program_result, whole_figures
 from flint.simulation.actors import Actors
 from flint.simulation.algorithm_notes import algorithm_notes
-from flint.simulation.attention_choice import FUSED, check_attention, told
+from flint.simulation.attention_choice import FUSED, check_attention, notes_on_attention
 from flint.simulation.durations import TICKS_PER_SECOND
 from flint.simulation.machine import Run
 from flint.simulation.microbatches import Microbatches
@@ -152,7 +152,7 @@ def simulate(
         if any(one is not other for one, other in zip(written, fused, strict=True)):
             others, other, again = happens(prepared(fused).graphs)
             ticks = last_end(other, again, range(len(others.info)))
-            attention_notes = told(figures.step_seconds, ticks / TICKS_PER_SECOND)
+            attention_notes = notes_on_attention(figures.step_seconds, ticks / TICKS_PER_SECOND)
     shares = [program.ranks.size / workload.mesh.size for program in workload.programs]
     return SimulationResult(
         system=on.name,

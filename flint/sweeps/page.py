@@ -50,7 +50,7 @@ def page(sweep: Sweep, rows: Sequence[Row], image: Path | None) -> str:
         (row for row in rows if row["error"] is None), key=lambda row: float(row["step_seconds"])
     )
     failed = [row for row in rows if row["error"] is not None]
-    said = [
+    sentences = [
         f"{len(good):,} of {len(rows):,} points simulated",
         f"{sweep.granularity} granularity",
         f"simulated with {' '.join(sweep.simulation)}"
@@ -61,8 +61,8 @@ def page(sweep: Sweep, rows: Sequence[Row], image: Path | None) -> str:
     parts = [
         heading(title, 1),
         paragraph(
-            f"{'; '.join(said)}. Coloured rows are the best points: they fit into memory, and no "
-            "other point is better in step time, peak memory and device-seconds at the same "
+            f"{'; '.join(sentences)}. Coloured rows are the best points: they fit into memory, and "
+            "no other point is better in step time, peak memory and device-seconds at the same "
             "time. Exposed: communication while nothing is computed."
         ),
     ]

@@ -36,8 +36,8 @@ from flint.validation.expected.ops import Expected, expected_of
 from flint.validation.group_evidence import GroupEvidence
 from flint.validation.matching.equivalence import rules_for
 from flint.validation.matching.functions import differing
-from flint.validation.matching.not_told import WHOLE
 from flint.validation.matching.pairing import Matching
+from flint.validation.matching.unrecorded import WHOLE
 from flint.validation.report.rank_report import add_counts, add_differences, add_edges
 from flint.validation.report.report import Difference, Report
 from flint.validation.report.sanity_checks import check_alike, meet
@@ -92,12 +92,12 @@ class Comparison:
         executed = with_outer_facts(trace, rows)
         captured, expected = self.expected.captured, self.expected
         if trace.form == "chakra":
-            captured, expected, untold = as_in_chakra(
+            captured, expected, uncompared = as_in_chakra(
                 captured, executed, expected, rank, recorded=report.comparable
             )
-            report.untold += untold
-            if untold:
-                report.not_told[WHOLE] = report.not_told.get(WHOLE, 0) + untold
+            report.uncompared += uncompared
+            if uncompared:
+                report.unrecorded[WHOLE] = report.unrecorded.get(WHOLE, 0) + uncompared
         rules = rules_for(
             executed, recorded=report.comparable, backend=trace.backend, rooted=self.rooted
         )

@@ -24,15 +24,15 @@ from flint.observed.across_ranks import (
     BLUR,
     ENOUGH,
     Group,
-    Untold,
+    Ungrouped,
     groups_across,
     rows_of_grids,
 )
 from flint.observed.classes import OpClass
 from flint.observed.columns import Observed, OpFacts
 from flint.validation.matching.equivalence import MESSAGES, TO_ROOT, last_name
-from flint.validation.matching.not_told import GROUP, INFERRED
 from flint.validation.matching.pairing import Matching
+from flint.validation.matching.unrecorded import GROUP, INFERRED
 from flint.validation.report.report import Difference, Report
 
 #: Kinds that no member can leave before all have arrived: each needs data from every other.
@@ -97,8 +97,10 @@ class GroupEvidence:
         for i, j, _ in matching.pairs:
             group, ran = captured[i].group, executed[j]
             alone = i in matching.certain and pairs[i] == used[j] == 1
-            untold = ran.kind not in MESSAGES and matching.rules.of_unknown_group(captured[i], ran)
-            if group is not None and alone and untold:
+            ungrouped = ran.kind not in MESSAGES and matching.rules.of_unknown_group(
+                captured[i], ran
+            )
+            if group is not None and alone and ungrouped:
                 found[group].append((j, i))
         self.runs[matching.rank] = [
             self._run(matching, trace, rows, group, np.array(sorted(some), np.int64))
@@ -156,9 +158,9 @@ class GroupEvidence:
             )
             for rank in self.runs
         }
-        untold = {
+        ungrouped = {
             rank: [
-                Untold(number, str(kinds[what][0]), kinds[what][1], -1, number, start, end)
+                Ungrouped(number, str(kinds[what][0]), kinds[what][1], -1, number, start, end)
                 for number, run in enumerate(runs)
                 for what, start, end in zip(
                     run.what.tolist(), run.start.tolist(), run.end.tolist(), strict=True
@@ -166,7 +168,7 @@ class GroupEvidence:
             ]
             for rank, runs in self.runs.items()
         }
-        return groups_across(untold, known, world)
+        return groups_across(ungrouped, known, world)
 
     def _possible(self, run: _Run, group: Group) -> bool:
         """Whether a run can belong to this group; True if nothing contradicts it."""
@@ -196,10 +198,10 @@ class GroupEvidence:
         """Count the group as inferred, because the traces support the captured one."""
         kinds = list(self.table)
         report.note(note, len(run.what))
-        report.not_told[INFERRED] = report.not_told.get(INFERRED, 0) + len(run.what)
-        report.not_told[GROUP] -= len(run.what)
-        if not report.not_told[GROUP]:
-            del report.not_told[GROUP]
+        report.unrecorded[INFERRED] = report.unrecorded.get(INFERRED, 0) + len(run.what)
+        report.unrecorded[GROUP] -= len(run.what)
+        if not report.unrecorded[GROUP]:
+            del report.unrecorded[GROUP]
         for what in run.what.tolist():
             report.of(kinds[what][0]).of_any_group -= 1
 

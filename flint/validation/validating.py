@@ -17,7 +17,7 @@ from flint.errors import FlintError, UsageError
 from flint.host.packed_files import MEMORY_LIMIT
 from flint.host.reading_memory import allowed
 from flint.observed.clocks import Meetings
-from flint.observed.columns import NO_OP, UNTOLD_RANK, Observed
+from flint.observed.columns import NO_OP, UNKNOWN_RANK, Observed
 from flint.observed.reading import expanded, read_runs, read_trace
 from flint.observed.sources import openable
 from flint.observed.steps import MEAN, choose
@@ -119,7 +119,7 @@ def _compared(
 
 def _twice(trace: Observed, rank: int) -> str:
     text = f"{trace.path}: rank {rank} is also in another trace"
-    if UNTOLD_RANK in trace.notes:
+    if UNKNOWN_RANK in trace.notes:
         text += "; this one does not name its rank: name the files rank0.json, rank1.json ..."
     return text
 

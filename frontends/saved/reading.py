@@ -114,7 +114,7 @@ def _why(child: ModuleProcess, seconds: int, memory: int) -> str:
             f"reading took more than {seconds} s of processor time and was stopped (with a damaged "
             "file, it may never end)"
         )
-    said = child.log()
-    if says_no_memory(said):
+    printed = child.log()
+    if says_no_memory(printed):
         return too_large(memory)
     return f"damaged, or nested too deeply: during reading, {child.reason()}"

@@ -75,7 +75,7 @@ class Peers:
 
     def sent(self, stage: int, looks: Any) -> None:
         """Note the form of this rank's message to a stage.  Does not return if it was requested."""
-        self._told(_key(self.rank, stage), looks)
+        self._note(_key(self.rank, stage), looks)
 
     def broadcast(self, ranks: Sequence[int], root: int, held: Any) -> Any:
         """The content of the next broadcast in a group; None if it is not known.
@@ -89,7 +89,7 @@ class Peers:
         self._broadcasts[group] += 1
         key = f"broadcast {self._broadcasts[group]} of {int(root)} in {group}"
         if root == self.rank:
-            self._told(key, held)
+            self._note(key, held)
         elif root not in (*self._askers, *self._silent):  # the first of which wait for this rank
             try:
                 self._learn_from(root, key, again=True)
@@ -117,7 +117,7 @@ class Peers:
             raise FlintError(answer["error"])
         self.known.update(answer["known"])
 
-    def _told(self, key: str, what: Any) -> None:
+    def _note(self, key: str, what: Any) -> None:
         """Note a message of this rank; if requested, answer, and continue on a further request."""
         self.known[key] = what
         if key != self._wanted:

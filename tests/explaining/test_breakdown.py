@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from flint import registry
 from flint.errors import FlintError
-from flint.explaining.breakdown import UNTOLD, Kernels, Kind, breakdown
+from flint.explaining.breakdown import NO_LAUNCH, Kernels, Kind, breakdown
 from flint.explaining.explaining import explain
 from flint.explaining.holistic import holistic
 from flint.post_execution.converting import convert_traces
@@ -44,7 +44,7 @@ def test_a_whole_trace_has_the_numbers_of_hta(name, tmp_path):
         assert near(seconds * 1e6, wanted["temporal"][part]), part
     streams = {item.stream: item for item in found.idle}
     # Kernels whose call is not in the file HTA takes for launched by the file's first event.
-    told = not (events.launched == UNTOLD).all() or not name.startswith("traces/")
+    told = not (events.launched == NO_LAUNCH).all() or not name.startswith("traces/")
     for stream, waits, microseconds in wanted["idle"] if told else ():
         assert near(getattr(streams[stream], f"{waits}_seconds") * 1e6, microseconds), waits
     if wanted["overlap_percent"] is None:
@@ -115,7 +115,7 @@ def test_idle_time_is_classified_by_the_launch_of_the_next_kernel():
     )
 )  # fmt: skip
 def test_parts_of_any_kernels_are_those_of_every_nanosecond(rows):
-    found = breakdown(kernels([(*row, UNTOLD) for row in rows]))
+    found = breakdown(kernels([(*row, NO_LAUNCH) for row in rows]))
     low = min(start for _, start, _, _ in rows)
     high = max(start + took for _, start, took, _ in rows)
     running = [

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flint.errors import FlintError
-from flint.observed.across_ranks import Untold, groups_across
+from flint.observed.across_ranks import Ungrouped, groups_across
 from flint.post_execution.converting import convert_traces
+from flint.post_execution.inferred_groups import ACROSS
 from flint.post_execution.meetings import CONTRADICTORY
-from flint.post_execution.untold_groups import ACROSS
 from tests.post_execution.traces import Profile
 from tests.support.shared import examples
 
@@ -37,7 +37,7 @@ def lockstep(rows, lane, times, spread, draw, size=4000, members=-1):
             end = 1_000_000 * number + draw.randrange(spread)
             for rank in row:
                 begin = end - 40_000 - draw.randrange(60_000)
-                found[rank].append(Untold(number, "all_reduce", size, members, lane, begin, end))
+                found[rank].append(Ungrouped(number, "all_reduce", size, members, lane, begin, end))
     return found
 
 
@@ -75,7 +75,7 @@ def test_ranks_in_step_are_distinguished_by_when_they_leave(size):
             for rank in row:
                 over = end + draw.randrange(10_000)
                 ranks[rank].append(
-                    Untold(number, "all_reduce", 64, -1, -1, 1_000_000 * number - 1, over)
+                    Ungrouped(number, "all_reduce", 64, -1, -1, 1_000_000 * number - 1, over)
                 )
     found = groups_across(ranks, {}, 8)
     assert {rank: set(groups.values()) for rank, groups in found.items()} == {

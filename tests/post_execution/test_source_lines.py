@@ -8,7 +8,7 @@ import pytest
 
 from flint.explaining.explaining import explain
 from flint.post_execution.converting import convert_traces
-from flint.post_execution.source_lines import is_told
+from flint.post_execution.source_lines import names_line
 from tests.post_execution.traces import Profile
 
 PROFILES = Path(__file__).parents[1] / "data" / "profiles"
@@ -31,7 +31,7 @@ PROFILES = Path(__file__).parents[1] / "data" / "profiles"
     ],
 )
 def test_functions_of_pytorch_and_python_are_not_places(name, told):
-    assert is_told(name) is told
+    assert names_line(name) is told
 
 
 def called(profile, name, ts, dur, tid=1):

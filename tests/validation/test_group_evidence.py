@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from flint.observed.classes import OpClass
 from flint.validation.group_evidence import LIKELY, ONLY, UNLIKE, GroupEvidence, _Run
-from flint.validation.matching.not_told import GROUP, INFERRED
+from flint.validation.matching.unrecorded import GROUP, INFERRED
 from flint.validation.report.report import Report
 from flint.validation.validating import validate
 from tests.support.children import run_script
@@ -64,7 +64,7 @@ def concluded(shape, times, captured):
                     start, end,
                 )
             )  # fmt: skip
-            report.not_told[GROUP] = report.not_told.get(GROUP, 0) + count
+            report.unrecorded[GROUP] = report.unrecorded.get(GROUP, 0) + count
             report.of(kind).of_any_group += count
     evidence.conclude(report)
     return report
@@ -83,8 +83,8 @@ def test_a_captured_group_that_ran_is_never_a_difference(shape, layers, spread, 
     total = 2 * layers * report.world
     assert report.ok and not report.differences
     settled = report.notes.get(ONLY, 0) + report.notes.get(LIKELY, 0)
-    assert report.not_told.get(GROUP, 0) == total - settled
-    assert report.not_told.get(INFERRED, 0) == settled
+    assert report.unrecorded.get(GROUP, 0) == total - settled
+    assert report.unrecorded.get(INFERRED, 0) == settled
     assert sum(count.of_any_group for count in report.classes.values()) == total - settled
 
 
@@ -109,7 +109,7 @@ def test_ranks_that_drift_tell_their_groups():
     times = ran((2, 2), 12, 3_000_000, random.Random(1))
     report = concluded((2, 2), times, rows)
     assert report.notes == {ONLY: 2 * 12 * 4}
-    assert report.not_told == {INFERRED: 2 * 12 * 4}
+    assert report.unrecorded == {INFERRED: 2 * 12 * 4}
     wrong = concluded((2, 2), times, lambda shape, rank: rows(shape, rank)[::-1])
     assert wrong.failures == 2 * 12 * 4
     assert "only the ranks" in wrong.differences[0].where
@@ -119,7 +119,7 @@ def test_a_group_whose_parts_may_have_met_alone_is_inferred():
     """All four of a row are there at each of its times, but so are any two of them."""
     report = concluded((2, 4), ran((2, 4), 12, 3_000_000, random.Random(1)), rows)
     assert report.notes == {ONLY: 12 * 8, LIKELY: 12 * 8}
-    assert report.not_told == {INFERRED: 2 * 12 * 8}
+    assert report.unrecorded == {INFERRED: 2 * 12 * 8}
 
 
 def test_ranks_in_step_leave_the_group_untold():
@@ -127,7 +127,7 @@ def test_ranks_in_step_leave_the_group_untold():
     report = concluded((2, 2), ran((2, 2), 12, 1_000, random.Random(1)), rows)
     assert report.ok
     assert ONLY not in report.notes
-    assert report.not_told[GROUP] + report.not_told.get(INFERRED, 0) == 2 * 12 * 4
+    assert report.unrecorded[GROUP] + report.unrecorded.get(INFERRED, 0) == 2 * 12 * 4
 
 
 @pytest.mark.thorough
@@ -151,6 +151,6 @@ def test_gloo_ranks_on_two_axes(tmp_path_factory, name):
     # Three collectives in each of six layers.  Where the axes differ in size, the size of an
     # all-gather's result tells its axis, and only the two all-reduces are in question.
     total = (18 if name == "mesh_2x2" else 12) * len(files)
-    assert report.not_told.get(GROUP, 0) == total - settled
+    assert report.unrecorded.get(GROUP, 0) == total - settled
     assert report.notes.get(UNLIKE, 0) <= total - settled
     assert ONLY not in validate(SWAPPED[name]().capture(), files).notes

@@ -116,7 +116,7 @@ def test_a_pipeline_runs_as_it_is_captured_and_its_messages_are_converted(
     setup = partial(build, name)
     step = flint.capture(mesh=(2,), axes=("pp",), setup=setup, framework="torch")(train)
     report = validate(step.capture(), traces)
-    assert report.ok and report.ranks == [0, 1] and not report.not_told
+    assert report.ok and report.ranks == [0, 1] and not report.unrecorded
     for program in convert_traces(traces).programs:
         graph = program.graph
         items = [node.communication for node in graph if node.communication is not None]

@@ -52,7 +52,7 @@ def test_a_plain_profile_of_pytorch_agrees_with_the_capture(name, profiled):
     found = totals(report)
     assert found["matched"] == found["captured"] > 0
     assert found["by_name"] == 0
-    assert not report.untold
+    assert not report.uncompared
 
 
 @pytest.mark.xdist_group("validation")

@@ -241,8 +241,8 @@ def _result(
 def _embedded(ours: SimulationResult) -> str:
     """The other engine's result, and its notes except those on passes."""
     remarks = "; ".join(note for note in ours.notes if not note.startswith("after pass "))
-    said = f"the embedded engine gives {ours.step_seconds * 1e3:.6g} ms"
-    return f"{said} ({remarks})" if remarks else said
+    sentence = f"the embedded engine gives {ours.step_seconds * 1e3:.6g} ms"
+    return f"{sentence} ({remarks})" if remarks else sentence
 
 
 def _figures(ours: Figures, done: AstraSimRun, ranks: NDArray[np.int64], step: float) -> Figures:

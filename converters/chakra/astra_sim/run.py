@@ -215,17 +215,17 @@ def _failure(status: int | None, lost: np.ndarray, text: bytes, time_limit: floa
             f"ASTRA-sim was stopped after {time_limit:g} s, {missing} of {size} ranks unfinished "
             f"({from_mask(lost)}){_waiting(text)}; give it more time (--time-limit) or fewer ranks"
         )
-    said = _last_words(text)
-    if missing == size and (status or not said):
+    printed = _last_words(text)
+    if missing == size and (status or not printed):
         how = (
             f"was ended by {signal_name(-status)}" if status < 0 else f"ended with status {status}"
         )
-        words = f"; its last line: {said}" if said else " and printed nothing"
+        words = f"; its last line: {printed}" if printed else " and printed nothing"
         return f"ASTRA-sim {how} and no rank finished{words}{_advice(text)}"
     return (
         f"ASTRA-sim ended with status {status}, but {missing} of {size} ranks did not finish "
         f"(ranks {from_mask(lost)}; first: rank {int(np.argmax(lost))}){_waiting(text)}"
-        f"{f'; its last line: {said}' if said else ''}; run `flint check` on the folder"
+        f"{f'; its last line: {printed}' if printed else ''}; run `flint check` on the folder"
     )
 
 
@@ -244,5 +244,5 @@ def _last_words(text: bytes) -> str:
 
 
 def _advice(text: bytes) -> str:
-    said = text[-(1 << 16) :].decode(errors="replace")
-    return "".join(f"; {advice}" for words, advice in _ADVICE.items() if words in said)
+    printed = text[-(1 << 16) :].decode(errors="replace")
+    return "".join(f"; {advice}" for words, advice in _ADVICE.items() if words in printed)

@@ -20,7 +20,7 @@ from flint.converters.chakra.schema import CollectiveKind, NodeType
 from flint.converters.profilers.torch_collectives import ranks_of
 from flint.errors import FlintError
 from flint.observed.classes import OpClass, aten_class, c10d_class
-from flint.observed.columns import UNTOLD_RANK, Observed, OpFacts
+from flint.observed.columns import UNKNOWN_RANK, Observed, OpFacts
 from flint.observed.rows import ObservedRows
 
 _RANK = re.compile(r"\.(\d{1,7})\.et(\.gz)?$")
@@ -53,7 +53,7 @@ def observe(path: Path) -> Observed:
     rows = ObservedRows(str(path))
     named = _RANK.search(path.name)
     if named is None:
-        rows.note(UNTOLD_RANK + "; name the file NAME.<rank>.et")
+        rows.note(UNKNOWN_RANK + "; name the file NAME.<rank>.et")
     rank = int(named[1]) if named else 0
     groups = _groups(path, rows)
     on_device = (trace.field["is_cpu_op"] > 0) & (trace.is_cpu_op == 0)

@@ -95,12 +95,12 @@ class ParquetProcess:
         with self._answer as answer:
             found = answer.read()
         _, status = os.waitpid(self.pid, 0)
-        said = "killed; out of memory?"
+        why = "killed; out of memory?"
         if not status:  # else what has come may be a part
             if found[:1] == _FILE:
                 return found[1:]
-            said = found[1:].decode(errors="replace")
-        raise FlintError(f"nodes.parquet: the process that writes it has ended ({said})")
+            why = found[1:].decode(errors="replace")
+        raise FlintError(f"nodes.parquet: the process that writes it has ended ({why})")
 
 
 _ready: ParquetProcess | None = None

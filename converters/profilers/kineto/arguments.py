@@ -76,12 +76,12 @@ class CallArguments(msgspec.Struct, gc=False):
 
 
 #: The arguments of an op that are kept, by their names in the file; most ops repeat others'.
-_SAID: Final = {
+_FIELDS: Final = {
     field.encode_name: field.name
     for field in msgspec.structs.fields(OpArguments)
     if field.type is msgspec.Raw
 }
-said_by = attrgetter(*_SAID.values())
+fields_of = attrgetter(*_FIELDS.values())
 _decode: Final = msgspec.json.Decoder().decode
 
 
@@ -117,7 +117,7 @@ class Arguments(Generic[Kind]):
 
 def decoded(parts: Sequence[msgspec.Raw], path: Path) -> dict[str, Any]:
     """An op's arguments, by their names in the file."""
-    given = [pair for pair in zip(_SAID, parts, strict=True) if pair[1] is not ABSENT]
+    given = [pair for pair in zip(_FIELDS, parts, strict=True) if pair[1] is not ABSENT]
     try:
         return {name: _decode(part) for name, part in given}
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

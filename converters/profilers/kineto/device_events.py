@@ -15,7 +15,7 @@ import numpy as np
 from flint.converters.profilers.json_traces import JsonTrace
 from flint.converters.profilers.kineto.events import DEVICE, times_of
 from flint.errors import FlintError
-from flint.observed.device_events import UNTOLD, DeviceEvents
+from flint.observed.device_events import UNKNOWN, DeviceEvents
 
 _STEP: Final = "ProfilerStep"
 _OP: Final = "cpu_op"
@@ -67,14 +67,14 @@ def device_events(path: Path) -> DeviceEvents:
         text = bytes(event.args)
         if b"stream" not in text and b"correlation" not in text:
             continue
-        said = _said(decode, text, path)
-        stream, correlation = _number(said.stream), _number(said.correlation)
+        arguments = _arguments(decode, text, path)
+        stream, correlation = _number(arguments.stream), _number(arguments.correlation)
         start, duration = times_of(event, path)
-        if stream != UNTOLD:
+        if stream != UNKNOWN:
             kernel = str(event.cat).lower() in DEVICE
             number = names.setdefault(name, len(names))
             rows.append((number, start, duration, stream, kernel, correlation))
-        elif correlation != UNTOLD and name not in _WHOLE_DEVICE:
+        elif correlation != UNKNOWN and name not in _WHOLE_DEVICE:
             calls[correlation] = start
     if len(processes) > 1:
         rows.clear()
@@ -89,16 +89,16 @@ def device_events(path: Path) -> DeviceEvents:
         start=columns[:, 1],
         duration=columns[:, 2],
         stream=columns[:, 3],
-        launched=np.array([calls.get(row[5], UNTOLD) for row in rows], np.int64),
+        launched=np.array([calls.get(row[5], UNKNOWN) for row in rows], np.int64),
         kernel=np.array([row[4] for row in rows], np.bool_),
-        correlated=np.array([row[5] != UNTOLD for row in rows], np.bool_),
+        correlated=np.array([row[5] != UNKNOWN for row in rows], np.bool_),
         marks=np.array(marks, np.int64),
         steps=len(steps),
         fractional=fractional,
     )
 
 
-def _said(decode: Any, text: bytes, path: Path) -> _Arguments:
+def _arguments(decode: Any, text: bytes, path: Path) -> _Arguments:
     try:
         return decode(text)  # type: ignore[no-any-return]  # msgspec's decoders are not generic
     except msgspec.MsgspecError:
@@ -111,9 +111,9 @@ def _said(decode: Any, text: bytes, path: Path) -> _Arguments:
 
 
 def _number(value: object) -> int:
-    """A stream's or a call's number; ``UNTOLD`` for other values, such as AMD's "0x0"."""
+    """A stream's or a call's number; ``UNKNOWN`` for other values, such as AMD's "0x0"."""
     try:
         number = int(value)  # type: ignore[call-overload]  # whatever the file has
     except (TypeError, ValueError, OverflowError):
-        return UNTOLD
-    return number if 0 <= number < 1 << 62 else UNTOLD
+        return UNKNOWN
+    return number if 0 <= number < 1 << 62 else UNKNOWN

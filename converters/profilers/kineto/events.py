@@ -31,7 +31,7 @@ class Op(NamedTuple):
     name: str
     external: object
     record: int  # number of the record function, -1 without
-    said: int  # index into ``Events.said``
+    arguments: int  # index into ``Events.arguments``
 
 
 class Kernel(NamedTuple):
@@ -82,7 +82,7 @@ class Events(NamedTuple):
         runtime: correlation -> thread and nanosecond of the call that launches.
         steps: begin, end and name, in order.
         gloo: number of the record and the work, in order.
-        said: arguments of ops.
+        arguments: arguments of ops.
         library: thread -> calls of a library that communicates, in order.
         updates: begin and end of optimizers' steps.
         links: links between them, if requested.
@@ -93,7 +93,7 @@ class Events(NamedTuple):
     runtime: dict[object, tuple[object, int]]
     steps: list[tuple[int, int, str]]
     gloo: list[tuple[int, GloosWork]]
-    said: list[dict[str, Any]]
+    arguments: list[dict[str, Any]]
     library: dict[object, list[LibraryCall]]
     updates: list[tuple[int, int]]
     links: LinksBuilder | None

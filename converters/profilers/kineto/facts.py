@@ -70,8 +70,8 @@ def facts_of(name: str, args: dict[str, Any], groups: Groups) -> OpFacts:
         facts = replace(facts, group=group, members=members, reduction=reduction)
     if facts.kind in (OpClass.SEND, OpClass.RECV):
         concrete = args.get("Concrete Inputs")
-        said = concrete[2] if isinstance(concrete, list) and len(concrete) > 2 else None
-        facts = replace(facts, group=None, peer=peer_in_group(said, groups.ranks))
+        number = concrete[2] if isinstance(concrete, list) and len(concrete) > 2 else None
+        facts = replace(facts, group=None, peer=peer_in_group(number, groups.ranks))
     return facts
 
 

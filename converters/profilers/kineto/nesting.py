@@ -23,12 +23,12 @@ class Nesting:
         self._library = LibraryCalls(events.library)
         self._known: dict[tuple[str, int], OpFacts] = {}
 
-    def said(self, op: Op) -> OpFacts:
+    def arguments(self, op: Op) -> OpFacts:
         """Facts from an op's name and arguments."""
-        facts = self._known.get((op.name, op.said))
+        facts = self._known.get((op.name, op.arguments))
         if facts is None:
-            facts = facts_of(op.name, self._events.said[op.said], self._groups)
-            self._known[op.name, op.said] = facts
+            facts = facts_of(op.name, self._events.arguments[op.arguments], self._groups)
+            self._known[op.name, op.arguments] = facts
         return facts
 
     def rows_of(self, gloo: Mapping[int, GloosWork]) -> tuple[Ints, Ints]:
@@ -43,19 +43,19 @@ class Nesting:
         numbers: dict[tuple[str, int], int] = {}
         stacks: dict[object, list[tuple[int, int]]] = {}
         for place, op in enumerate(self._events.ops):
-            start, duration, thread, name, _, _, said = op
+            start, duration, thread, name, _, _, arguments = op
             stack = stacks.get(thread)
             if stack is None:
                 stack = stacks[thread] = []
             while stack and stack[-1][0] <= start:
                 stack.pop()
-            number = numbers.get((name, said), -1)
+            number = numbers.get((name, arguments), -1)
             if number < 0 or place in gloo:
-                facts = self.said(op)
+                facts = self.arguments(op)
                 if place in gloo or facts.kind.collective or name == RECORD:
                     number = self._communication(op, facts, gloo.get(place), stack, of)
                 else:
-                    number = numbers[name, said] = self._rows.number_of(facts)
+                    number = numbers[name, arguments] = self._rows.number_of(facts)
             of.append(number)
             parents.append(stack[-1][1] if stack else -1)
             stack.append((start + duration, place))

@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 from flint.converters.profilers.json_traces import JsonTrace
 from flint.converters.profilers.kineto.events import LATEST, Events
 from flint.converters.profilers.kineto.facts import Groups
-from flint.converters.profilers.kineto.processes import MERGED, UNTOLD_ORDER
+from flint.converters.profilers.kineto.processes import MERGED, UNKNOWN_ORDER
 from flint.converters.profilers.kineto.reading import read_events
 from flint.converters.profilers.kineto.rows import add_ops, stand_in
 from flint.converters.profilers.kineto.unmarked_steps import mark
 from flint.converters.profilers.torch_collectives import groups_of
 from flint.errors import FlintError
-from flint.observed.columns import CUT_OFF, UNTOLD_RANK, Hints, Observed
+from flint.observed.columns import CUT_OFF, UNKNOWN_RANK, Hints, Observed
 from flint.observed.rows import ObservedRows
 from flint.post_execution.links import Links
 
@@ -84,7 +84,7 @@ class _File(NamedTuple):
         path: its path.
         events: events of each process in it.
         names: names of these processes in it.
-        told: their ranks; None if not recorded.
+        stated_ranks: their ranks; None if not recorded.
         info: PyTorch's information about the job, from one of them.
         cut_off: whether it ends within its events.
         base: the zero of its times, in nanoseconds.
@@ -94,7 +94,7 @@ class _File(NamedTuple):
     path: Path
     events: list[Events]
     names: list[object]
-    told: list[int] | None
+    stated_ranks: list[int] | None
     info: Mapping[str, Any]
     cut_off: bool
     base: int
@@ -105,9 +105,9 @@ class _File(NamedTuple):
         if len(self.events) == 1:
             return [_rank(self.path, self.info, rows)]
         rows.note(MERGED)
-        if self.told is None:
-            rows.note(UNTOLD_ORDER)
-        return self.told or list(range(len(self.events)))
+        if self.stated_ranks is None:
+            rows.note(UNKNOWN_ORDER)
+        return self.stated_ranks or list(range(len(self.events)))
 
     def finished(self, rows: ObservedRows, steps: tuple[str, ...], on_device: bool) -> Observed:
         """The columns of ``rows``."""
@@ -142,7 +142,7 @@ def _read(path: Path, *, linked: bool) -> _File:
         path=path,
         events=read.of,
         names=read.names,
-        told=read.ranks,
+        stated_ranks=read.ranks,
         info=info if isinstance(info, dict) else {},
         cut_off=bool(trace.cut_off),
         base=base if type(base) is int and 0 <= base < LATEST else 0,
@@ -200,5 +200,5 @@ def _rank(path: Path, info: Mapping[str, Any], rows: ObservedRows) -> int:
     named = _RANK.search(path.name)
     if named:
         return int(named[1])
-    rows.note(UNTOLD_RANK)
+    rows.note(UNKNOWN_RANK)
     return 0

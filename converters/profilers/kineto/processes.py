@@ -24,7 +24,7 @@ from flint.errors import FlintError
 Kept = TypeVar("Kept")
 
 MERGED: Final = "several processes in one trace, as in merged files: each is taken as one rank"
-UNTOLD_ORDER: Final = (
+UNKNOWN_ORDER: Final = (
     "nothing in the merged trace names the ranks of its processes: they are numbered in file order"
 )
 #: The most processes of a file.
@@ -107,9 +107,9 @@ class Processes(Generic[Kept]):
             self.all.append(found)
         if len(self.all) > _MOST:
             raise FlintError(f"{self._path}: more than {_MOST:,} processes in one trace")
-        said = rank()
-        if type(said) is int and 0 <= said < 1 << 32:
-            found.rank = said
+        stated = rank()
+        if type(stated) is int and 0 <= stated < 1 << 32:
+            found.rank = stated
         self._by_name[name] = found
         return found
 
@@ -118,9 +118,9 @@ class Processes(Generic[Kept]):
         """Whether any process was seen by its name."""
         return bool(self._by_name)
 
-    def label(self, name: object, said: Iterable[object]) -> None:
+    def label(self, name: object, stated: Iterable[object]) -> None:
         """Keep the file's information about the process with this name."""
-        self._labels.setdefault(name, []).extend(text for text in said if isinstance(text, str))
+        self._labels.setdefault(name, []).extend(text for text in stated if isinstance(text, str))
 
     def named(self, name: object) -> Process[Kept] | None:
         """The process with this name."""
@@ -200,9 +200,9 @@ class Processes(Generic[Kept]):
         Evidence is an argument, the word "rank" in their names or labels, or the only number there
         that differs, if all from 0 on occur.
         """
-        told = [process.rank for process in processes]
-        if min(told) >= 0:
-            return told
+        stated = [process.rank for process in processes]
+        if min(stated) >= 0:
+            return stated
         numbered = [self._numbers(process.name) for process in processes]
         words = {word for numbers in numbered for word in numbers}
         found = {word: [numbers.get(word, -1) for numbers in numbered] for word in words}

@@ -6,7 +6,7 @@ shows which of them are needed; those of ops (shapes, types, groups) are compare
 decoded once, because steps repeat.
 
     [events] = read_events(JsonTrace.read(Path("rank0.json.gz")), linked=False).of
-    events.said[events.ops[0].said]["Input Dims"]
+    events.arguments[events.ops[0].arguments]["Input Dims"]
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from flint.converters.profilers.kineto.arguments import (
     KernelArguments,
     OpArguments,
     decoded,
-    said_by,
+    fields_of,
 )
 from flint.converters.profilers.kineto.events import DEVICE, LATEST, Events, Kernel, Op, times_of
 from flint.converters.profilers.kineto.kept import (
@@ -42,7 +42,7 @@ from flint.converters.profilers.kineto.kept import (
 )
 from flint.converters.profilers.kineto.processes import Processes, Track
 from flint.post_execution.host_device_links import CALLS, RESOLVED, LinksBuilder, device_of
-from flint.post_execution.source_lines import is_told
+from flint.post_execution.source_lines import names_line
 
 #: Categories from libkineto's ActivityType.cpp, and those of older versions.
 _OPS = frozenset({"cpu_op", "operator"})
@@ -95,11 +95,11 @@ def read_events(trace: JsonTrace, *, linked: bool) -> ReadEvents:
         FlintError: it is cut off or damaged, an event has no time, or it is unknown which of
             several processes used a device.
     """
-    said: list[dict[str, Any]] = []
+    arguments: list[dict[str, Any]] = []
 
     def new() -> _Mine:
         links = LinksBuilder() if linked else None
-        return _Mine(Events([], [], {}, [], [], said, {}, [], links), [])
+        return _Mine(Events([], [], {}, [], [], arguments, {}, [], links), [])
 
     processes = Processes(trace.path, new)
     names: dict[str, str] = {}
@@ -152,11 +152,11 @@ def read_events(trace: JsonTrace, *, linked: bool) -> ReadEvents:
                 found.steps.append((start, start + duration, name))
                 continue
             op = of_op.of(event)
-            parts = said_by(op)
+            parts = fields_of(op)
             key = b"\n".join(parts)
-            number = numbers.setdefault(key, len(said))
-            if number == len(said):
-                said.append(decoded(parts, trace.path))
+            number = numbers.setdefault(key, len(arguments))
+            if number == len(arguments):
+                arguments.append(decoded(parts, trace.path))
             external = op.old_external if op.external is msgspec.UNSET else op.external
             record = op.record if type(op.record) is int and 0 <= op.record < LATEST else -1
             found.ops.append(
@@ -172,7 +172,7 @@ def read_events(trace: JsonTrace, *, linked: bool) -> ReadEvents:
             args = {"correlation": call.correlation, "rank": call.rank}
         elif sort is _Sort.KEPT:
             args = of_other.of(event)
-        elif not linked or not _told(name, places):
+        elif not linked or not _names_line(name, places):
             continue
         other = Other(category.lower(), name, hashable(event.tid), start, duration, args)
         if event.pid == process:
@@ -266,9 +266,9 @@ def _move_kernels(
     return owners
 
 
-def _told(name: str, known: dict[str, bool]) -> bool:
+def _names_line(name: str, known: dict[str, bool]) -> bool:
     """Whether a Python call names a place; cached, because names repeat."""
-    told = known.get(name)
-    if told is None:
-        told = known[name] = is_told(name)
-    return told
+    found = known.get(name)
+    if found is None:
+        found = known[name] = names_line(name)
+    return found

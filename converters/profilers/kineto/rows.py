@@ -51,8 +51,8 @@ def stand_in(events: Events) -> None:
     """One op around everything, for a trace with only a device, because a row names the rank."""
     start = min(kernel.start for kernel in events.kernels)
     end = max(kernel.start + kernel.duration for kernel in events.kernels)
-    events.said.append({})
-    events.ops.append(Op(start, end - start, None, "", None, -1, len(events.said) - 1))
+    events.arguments.append({})
+    events.ops.append(Op(start, end - start, None, "", None, -1, len(events.arguments) - 1))
 
 
 def add_ops(
@@ -77,7 +77,7 @@ def add_ops(
     order = _order(events.ops)
     events.ops[:] = [events.ops[place] for place in order]
     nesting = Nesting(rows, events, groups)
-    gloo, left = works_of(events, lambda op: nesting.said(op).elements)
+    gloo, left = works_of(events, lambda op: nesting.arguments(op).elements)
     if left and not events.kernels:
         gloo = _with_ops_of(events, gloo, left)
     of, parent = nesting.rows_of(gloo)
@@ -171,10 +171,10 @@ def _with_ops_of(
 ) -> dict[int, GloosWork]:
     """Add ops for gloo's work that belongs to none; returns all works."""
     of_op = [(op, works.get(place)) for place, op in enumerate(events.ops)]
-    events.said.append({})
+    events.arguments.append({})
     for work in left:
         name, took = f"gloo:{work.call.name}", work.end - work.start
-        op = Op(work.start, took, work.thread, name, None, -1, len(events.said) - 1)
+        op = Op(work.start, took, work.thread, name, None, -1, len(events.arguments) - 1)
         of_op.append((op, work))
     of_op.sort(key=lambda pair: (pair[0].start, -pair[0].duration))
     events.ops[:] = [op for op, _ in of_op]
@@ -254,10 +254,10 @@ def _named_by_kernel(rows: ObservedRows, facts: list[OpFacts], number: int, kern
         rows.note("NCCL kernels whose collective the trace does not record")
         return
     rows.note("collectives known only from the names of their kernels, without sizes and groups")
-    told = OpFacts(kind, kernel[: kernel.find("(")] if "(" in kernel else kernel)
-    of[number] = rows.facts.setdefault(told, len(facts))
+    by_name = OpFacts(kind, kernel[: kernel.find("(")] if "(" in kernel else kernel)
+    of[number] = rows.facts.setdefault(by_name, len(facts))
     if of[number] == len(facts):
-        facts.append(told)
+        facts.append(by_name)
 
 
 def _enclosing(name: object, when: int, per_thread: dict[object, _Thread]) -> int | None:

@@ -90,11 +90,11 @@ def _ran(events: Events) -> Ran:
             op.start,
             op.start + op.duration,
             threads.setdefault(op.thread, len(threads)),
-            kinds.setdefault((op.name, op.said), len(kinds)),
+            kinds.setdefault((op.name, op.arguments), len(kinds)),
         )
         for op in events.ops
     ]
-    described = [(name, events.said[said].get("Input Dims")) for name, said in kinds]
+    described = [(name, events.arguments[arguments].get("Input Dims")) for name, arguments in kinds]
     start, over, thread, kind = np.array(columns, np.int64).reshape(-1, 4).T
     return Ran(start, over, thread, kind, described)
 
@@ -140,13 +140,13 @@ def _same_parameters(
     for before, end in ((0, ends[0]), (ends[0], ends[1])):
         spans = [span for span in updates if before < span[1] <= end]
         inside = [op for op in ops if any(low <= op.start < high for low, high in spans)]
-        made.append(Counter(_told(events, op) for op in inside))
+        made.append(Counter(_described(events, op) for op in inside))
     return any(shapes for _, shapes in made[1]) and made[1] <= made[0]
 
 
-def _told(events: Events, op: Op) -> tuple[str, str]:
+def _described(events: Events, op: Op) -> tuple[str, str]:
     """An op's name and its argument shapes; "" if not recorded."""
-    shapes = events.said[op.said].get("Input Dims")
+    shapes = events.arguments[op.arguments].get("Input Dims")
     return op.name, str(shapes) if shapes else ""
 
 
@@ -230,7 +230,8 @@ def _gradients(
     bounds = [0, *(bisect_left(starts, end) for end in ends)]
     parts = [ops[low:high] for low, high in pairwise(bounds)]
     found = [
-        Counter(_told(events, op) for op in part if op.name.endswith(_GRADIENT)) for part in parts
+        Counter(_described(events, op) for op in part if op.name.endswith(_GRADIENT))
+        for part in parts
     ]
     if all(found):
         return found

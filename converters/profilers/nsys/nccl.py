@@ -97,21 +97,21 @@ def called(
     call = _CALL.fullmatch(name)
     if call is None:
         return None
-    said: dict[str, Any] = {"Collective name": call[1].lower()}
+    arguments: dict[str, Any] = {"Collective name": call[1].lower()}
     own = fields.get("communicator", -1)
     size = members.get(own, -1)
     if own >= 0:
-        said["Process Group Name"] = group_name(own)
+        arguments["Process Group Name"] = group_name(own)
     if size > 0:
-        said["Group size"] = size
+        arguments["Group size"] = size
     count = fields.get("bytes", -1)
     if count >= 0 and not (call[1] in _OF_EACH and size < 0):
-        said["In msg bytes"] = count * (size if call[1] in _OF_EACH else 1)
+        arguments["In msg bytes"] = count * (size if call[1] in _OF_EACH else 1)
     known = ranks.get(group_name(own), ())
     if fields.get("peer", len(known)) < len(known):
         which = "Dst Rank" if call[1] == "Send" else "Src Rank"
-        said[which] = known[fields["peer"]]
-    return said
+        arguments[which] = known[fields["peer"]]
+    return arguments
 
 
 def group_name(communicator: int) -> str:

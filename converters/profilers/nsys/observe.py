@@ -32,7 +32,7 @@ from flint.converters.profilers.nsys.processes import (
     processes_of,
 )
 from flint.errors import FlintError
-from flint.observed.columns import UNTOLD_RANK, Hints, Observed
+from flint.observed.columns import UNKNOWN_RANK, Hints, Observed
 from flint.observed.rows import ObservedRows
 from flint.post_execution.host_device_links import LinksBuilder
 from flint.post_execution.links import Links
@@ -56,7 +56,7 @@ _LONGEST_NAME = 120
 #: Sizes are in the payloads of NCCL's ranges, which exports include only on request.
 _HINTS = Hints("profile with nsys profile --trace=cuda,nvtx, export with --include-blobs=true")
 NO_RANGES = "no NVTX ranges in the export: its kernels are known by their names alone"
-UNTOLD = "neither NCCL nor the file names give the ranks: the processes are numbered in order"
+NUMBERED = "neither NCCL nor the file names give the ranks: the processes are numbered in order"
 
 
 def observe(path: Path) -> Observed:
@@ -98,8 +98,8 @@ def _read(
     threads = _add_calls(events, data, process, strings)
     _add_ranges(events, data, process, strings, threads)
     rows = ObservedRows(f"{process.path} (process {process.process >> 24 & 0xFFFFFF})")
-    if not process.told:
-        rows.note(UNTOLD if process.rank else UNTOLD_RANK)
+    if not process.stated:
+        rows.note(NUMBERED if process.rank else UNKNOWN_RANK)
     if not events.ops:
         if not events.kernels:
             raise FlintError(f"{process.path}: {NOTHING_RAN}")
@@ -209,15 +209,15 @@ def _add_ranges(
             continue
         if kind != _PUSHED:  # it encloses nothing: its thread may do unrelated work in the meantime
             continue
-        said = called(name, payloads.of(domain, binary), process.members, process.groups)
-        if said is not None:
+        arguments = called(name, payloads.of(domain, binary), process.members, process.groups)
+        if arguments is not None:
             name = RECORD
         else:
-            name, said = _op(name)
-        key = f"{name} {said}"
-        place = numbers.setdefault(key, len(events.said))
-        if place == len(events.said):
-            events.said.append(said)
+            name, arguments = _op(name)
+        key = f"{name} {arguments}"
+        place = numbers.setdefault(key, len(events.arguments))
+        if place == len(events.arguments):
+            events.arguments.append(arguments)
         events.ops.append(Op(*span, thread, name, None, -1, place))
 
 

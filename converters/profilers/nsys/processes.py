@@ -42,7 +42,7 @@ class Process:
         process: its number there, as in ``globalPid``.
         device: the only device of the process that belongs to this rank; -1 for all.
         rank: its rank.
-        told: whether NCCL or the file's name shows it.
+        stated: whether NCCL or the file's name shows it.
         world: number of ranks of the run; None if NCCL does not show it.
         members: communicator -> number of its ranks.
         groups: name of a communicator -> its ranks in the run, by their ranks in it, if all are
@@ -53,7 +53,7 @@ class Process:
     process: int
     device: int
     rank: int
-    told: bool
+    stated: bool
     world: int | None
     members: dict[int, int]
     groups: dict[str, tuple[int, ...]]
@@ -90,7 +90,7 @@ def processes_of(paths: Sequence[Path]) -> list[Process]:
                 place = path, process, device
                 places.append(place)
                 own[place] = [item for item in of_process if device in (-1, item.device)]
-    ranks, told = _ranks(places, own)
+    ranks, stated = _ranks(places, own)
     members = {item.communicator: item.members for items in own.values() for item in items}
     at: dict[int, dict[int, int]] = defaultdict(dict)
     for place, items in own.items():
@@ -103,7 +103,7 @@ def processes_of(paths: Sequence[Path]) -> list[Process]:
     }
     largest = max(members.values(), default=0)
     world = largest if largest > max(ranks.values()) else None
-    found = [Process(*place, ranks[place], told, world, members, groups) for place in places]
+    found = [Process(*place, ranks[place], stated, world, members, groups) for place in places]
     return sorted(found, key=lambda item: item.rank)
 
 

@@ -115,8 +115,8 @@ def facts_of(
         facts = replace(facts, operands=None, parts=None)
     if facts.kind in (OpClass.SEND, OpClass.RECV):
         values = inputs.get("values")
-        said = values[2] if isinstance(values, list) and len(values) > 2 else None
-        facts = replace(facts, peer=peer_in_group(said, groups))
+        number = values[2] if isinstance(values, list) and len(values) > 2 else None
+        facts = replace(facts, peer=peer_in_group(number, groups))
     return facts
 
 

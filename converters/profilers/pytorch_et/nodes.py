@@ -44,7 +44,7 @@ class _Side(msgspec.Struct, gc=False):
 
 _NO_SIDE = _Side()
 #: Attributes that every node has.
-_TOLD = ("rf_id", "tid", "op_schema")
+_WANTED = ("rf_id", "tid", "op_schema")
 
 
 class _Attribute(msgspec.Struct, gc=False):
@@ -77,31 +77,31 @@ def _modern(node: _Node) -> tuple[_Side, _Side, int, list[_Attribute]]:
         _Side(node.inputs, node.input_shapes, node.input_types),
         _Side(node.outputs, node.output_shapes, node.output_types),
         node.parent,
-        [_Attribute(name, getattr(node, name)) for name in _TOLD],
+        [_Attribute(name, getattr(node, name)) for name in _WANTED],
     )
 
 
-class _Told:
+class _Attributes:
     """Finds the attributes that every node has, nearly always at the same positions."""
 
     def __init__(self) -> None:
         self._take = itemgetter(0, 0, 0)
 
     def of(self, attributes: list[_Attribute]) -> tuple[Any, Any, Any]:
-        """The values of ``_TOLD``, None for those that a node lacks."""
+        """The values of ``_WANTED``, None for those that a node lacks."""
         try:
             record, thread, schema = self._take(attributes)
         except IndexError:
             return self._searched(attributes)
-        if (record.name, thread.name, schema.name) != _TOLD:
+        if (record.name, thread.name, schema.name) != _WANTED:
             return self._searched(attributes)
         return record.value, thread.value, schema.value
 
     def _searched(self, attributes: list[_Attribute]) -> tuple[Any, Any, Any]:
         places = {entry.name: place for place, entry in enumerate(attributes)}
-        if all(name in places for name in _TOLD):
-            self._take = itemgetter(*(places[name] for name in _TOLD))
-        values = [attributes[places[name]].value if name in places else None for name in _TOLD]
+        if all(name in places for name in _WANTED):
+            self._take = itemgetter(*(places[name] for name in _WANTED))
+        values = [attributes[places[name]].value if name in places else None for name in _WANTED]
         return values[0], values[1], values[2]
 
 
@@ -170,9 +170,9 @@ def read_nodes(
     facts: dict[OpFacts, int] = {}
     alike: dict[tuple[str, str, bytes], _Alike] = {}
     # Kept complete until the process groups are known, which any node may list.
-    untold: list[tuple[int, str, dict[str, Any], dict[str, Any]]] = []
+    by_group: list[tuple[int, str, dict[str, Any], dict[str, Any]]] = []
     by_values: dict[str, bool] = {}
-    told, accesses = _Told(), builder.accesses
+    attributes_of, accesses = _Attributes(), builder.accesses
     add_id, add_outer, add_order = found.id.append, found.outer.append, found.order.append
     add_record, add_thread, add_name = found.record.append, found.thread.append, found.name.append
     add_fact, add_tensors = found.fact.append, found.tensors.append
@@ -182,7 +182,7 @@ def read_nodes(
         if isinstance(inputs, list) or isinstance(outputs, list):
             inputs, outputs, around, attributes = _modern(node)
         outputs = outputs or _NO_SIDE
-        number, thread, schema = told.of(attributes)
+        number, thread, schema = attributes_of.of(attributes)
         texts = (
             inputs.shapes, inputs.types, inputs.strides,
             outputs.shapes, outputs.types, outputs.strides,
@@ -199,7 +199,7 @@ def read_nodes(
         if shared.fact < 0:
             described = shared.sides[0]
             given = {"values": inputs.values, "shapes": described.shapes, "types": described.types}
-            untold.append(
+            by_group.append(
                 (len(found.id), name, given, {entry.name: entry.value for entry in attributes})
             )
         record = number if type(number) is int and 0 <= number < _LATEST else -1
@@ -213,10 +213,10 @@ def read_nodes(
         add_tensors(accesses(shared.plan, inputs.values, outputs.values))
     if len(found.id) > MAX_ROWS:
         raise FlintError(f"{trace.path}: more than {MAX_ROWS:,} ops")
-    found.groups, found.world = groups_and_world((name, given) for _, name, given, _ in untold)
+    found.groups, found.world = groups_and_world((name, given) for _, name, given, _ in by_group)
     groups = found.groups | dict(stated)
-    for place, name, given, told_of_it in untold:
-        known = facts_of(name, given, told_of_it, groups)
+    for place, name, given, schema_facts in by_group:
+        known = facts_of(name, given, schema_facts, groups)
         found.fact[place] = facts.setdefault(known, len(facts))
     found.facts, found.on_device = tuple(facts), builder.on_device
     return found

@@ -21,7 +21,7 @@ from flint.converters.profilers.pytorch_et.nodes import Nodes, read_nodes
 from flint.converters.profilers.pytorch_et.unmarked import unmarked_steps
 from flint.errors import FlintError
 from flint.mesh.ragged import Ints
-from flint.observed.columns import CUT_OFF, UNTOLD_RANK, Observed
+from flint.observed.columns import CUT_OFF, UNKNOWN_RANK, Observed
 from flint.post_execution.storages import Accesses
 
 _SCHEMA = re.compile(r"(\d+)\.(\d+)\.(\d+)")
@@ -59,7 +59,7 @@ def linked(
     order = np.lexsort((nodes.id, nodes.order))
     rank = _rank(path)
     if rank is None:
-        notes[UNTOLD_RANK] = 1
+        notes[UNKNOWN_RANK] = 1
     parent = _parents(nodes, order, path, notes)
     rows = order.tolist()
     step, steps = _steps(nodes, order)

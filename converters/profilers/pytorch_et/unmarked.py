@@ -32,7 +32,7 @@ def unmarked_steps(
         nodes: of the trace.
         rows: their places, in the order in which they began.
         parent: of each row the row around it, -1 for none.
-        notes: is told what was found.
+        notes: what was found is counted here.
     """
     last = list(range(len(rows)))
     outer = parent.tolist()
@@ -40,8 +40,8 @@ def unmarked_steps(
         around = outer[row]
         if around >= 0 and last[around] < last[row]:
             last[around] = last[row]
-    steps, told = _steps(nodes, rows, 2 * np.array(last) + 1)
-    notes.update(dict.fromkeys(told, 1))
+    steps, note = _steps(nodes, rows, 2 * np.array(last) + 1)
+    notes.update(dict.fromkeys(note, 1))
     if not steps:
         return np.zeros(len(rows), np.int64), ()
     begins, ends = (np.array([step[side] for step in steps]) for side in (0, 1))
@@ -69,13 +69,13 @@ def _steps(
         thread = np.array(nodes.thread, np.int64)[rows]
         loop = loop_of(Ran(2 * kept, over[kept], thread[kept], fact[kept], kinds))
         return named(loop), [REPEATED if loop else _NO_STEPS]
-    said = [{"Input Dims": shapes} for shapes in dims]
+    arguments = [{"Input Dims": shapes} for shapes in dims]
     ops = [
         Op(2 * row, int(over[row]) - 2 * row, nodes.thread[rows[row]], nodes.name[rows[row]],
            None, -1, int(fact[row]))
         for row in kept.tolist()
     ]  # fmt: skip
-    found = steps_of(Events(ops, [], {}, [], [], said, {}, [], None))
+    found = steps_of(Events(ops, [], {}, [], [], arguments, {}, [], None))
     if found.steps:
         return found.steps, [UNMARKED]
     return [], [_NO_STEPS, *([uncut(found.updates)] if found.updates > 1 else [])]

@@ -80,7 +80,7 @@ def events_of(file: Path, rows: ObservedRows) -> Ran:
             f"work: {_KNOWN}"
         )
     data = read_bytes(file, _MAX_BYTES)
-    events, notes, device = _decode(apart(lambda: _told(file, data), file))
+    events, notes, device = _decode(apart(lambda: _events_in(file, data), file))
     for text, count in notes.items():
         rows.note(text, count)
     if not events:
@@ -93,7 +93,7 @@ def events_of(file: Path, rows: ObservedRows) -> Ran:
 _decode = msgspec.msgpack.Decoder(tuple[list[Event], dict[str, int], str]).decode
 
 
-def _told(file: Path, data: bytes) -> bytes:
+def _events_in(file: Path, data: bytes) -> bytes:
     """What ran, in order, and what should be said of it, for ``_decode``."""
     rows = ObservedRows(str(file))
     try:
@@ -134,10 +134,13 @@ def _events(file: Path, planes: list[Any], rows: ObservedRows) -> Iterator[Event
                 if event.name.startswith("end:"):  # the twin that closes a pair
                     continue
                 stats = dict(event.stats)
-                name, said = stats.get("hlo_op"), _HLO_TEXT.match(event.name) if modules else None
-                if not name and said is not None:
+                name, written = (
+                    stats.get("hlo_op"),
+                    _HLO_TEXT.match(event.name) if modules else None,
+                )
+                if not name and written is not None:
                     stats |= _around(modules, int(event.start_ns))
-                    name = said[1] if "run_id" in stats else None
+                    name = written[1] if "run_id" in stats else None
                 if not name:
                     if device is not None:
                         rows.note("events of a device that name no HLO op (copies, CUDA graphs)")

@@ -1,6 +1,6 @@
 """Captured ops in the vocabulary of Chakra's traces.
 
-words, kept, untold = as_in_chakra(captured, executed, expected, rank, recorded=True)
+words, kept, uncompared = as_in_chakra(captured, executed, expected, rank, recorded=True)
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def as_in_chakra(
         not facts.kind.collective and facts.kind not in (OpClass.FREE, OpClass.OTHER)
         for facts in executed
     )
-    kept, words, untold = [], [], 0
+    kept, words, uncompared = [], [], 0
     for number, facts in enumerate(captured):
         if facts.kind == OpClass.COLLECTIVE_PERMUTE:
             if not facts.group or facts.group == (rank,):
@@ -52,8 +52,8 @@ def as_in_chakra(
             kept.append(number)
             words.append(facts)
         elif facts.kind.must_match:
-            untold += 1
-    return words, expected.only(kept), untold
+            uncompared += 1
+    return words, expected.only(kept), uncompared
 
 
 def _tree(expected: Expected, number: int, rank: int) -> list[tuple[OpClass, int]]:

@@ -225,8 +225,8 @@ def tensors_read(facts: OpFacts) -> int:
     capture also names the overload with an output argument; a profiler lists that tensor.
     """
     read = sum(bool(shape) for shape, _ in facts.operands or ())
-    told = "::" not in facts.name and facts.name.rpartition(".")[2].endswith("out")
-    return read + (told and read > 0)
+    is_out = "::" not in facts.name and facts.name.rpartition(".")[2].endswith("out")
+    return read + (is_out and read > 0)
 
 
 def number_instead(captured: OpFacts, executed: OpFacts) -> bool:

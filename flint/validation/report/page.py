@@ -129,9 +129,9 @@ def page(report: Report) -> str:
         parts += [heading(title[0].upper() + title[1:]), table(time_columns(report), times)]
         if report.times.system:
             parts.append(paragraph(ratio_note(report)))
-    if report.not_told:
-        untold = [[fact, f"{count:,}"] for fact, count in report.not_told.items()]
-        parts += [heading("Not recorded in the traces"), table(("fact", ">captured ops"), untold)]
+    if report.unrecorded:
+        facts = [[fact, f"{count:,}"] for fact, count in report.unrecorded.items()]
+        parts += [heading("Not recorded in the traces"), table(("fact", ">captured ops"), facts)]
     parts += _list("Not compared", report.not_compared)
     if report.explained:
         rows = [[reason, f"{count:,}"] for reason, count in sorted(report.explained.items())]

@@ -15,9 +15,9 @@ from flint.observed.columns import Observed
 from flint.observed.op_text import described
 from flint.validation.expected.dependencies import contradictions
 from flint.validation.matching.equivalence import MESSAGES
-from flint.validation.matching.not_told import RAN, not_told
 from flint.validation.matching.pairing import Evidence, Matching
 from flint.validation.matching.telling import Telling, telling
+from flint.validation.matching.unrecorded import RAN, unrecorded
 from flint.validation.report.report import Difference, Report
 
 _LISTED_EDGES = 20
@@ -52,8 +52,8 @@ def add_counts(report: Report, matching: Matching) -> None:
         count.of_any_group += rules.of_unknown_group(captured[i], executed[j])
         if captured[i].kind.must_match:
             by_name = evidence == Evidence.NAME
-            for fact in not_told(rules, captured[i], executed[j], by_name=by_name):
-                report.not_told[fact] = report.not_told.get(fact, 0) + 1
+            for fact in unrecorded(rules, captured[i], executed[j], by_name=by_name):
+                report.unrecorded[fact] = report.unrecorded.get(fact, 0) + 1
         report.identified += evidence == Evidence.IDENTITY
     for kind, number in matching.in_order.items():
         report.of(kind).in_order += number
@@ -96,15 +96,15 @@ def add_differences(
     compiled = any(facts.name.startswith(_COMPILED) for facts in trace.facts)
     if named and compiled:
         report.note(FUSED)
-    told = telling(matching, trace, rows, others) if named else Telling()
+    shown = telling(matching, trace, rows, others) if named else Telling()
     if compiled:
-        told.captured.clear()
-        told.moved.clear()
-    if told.forgiven:
-        report.not_told[RAN] = report.not_told.get(RAN, 0) + told.forgiven
+        shown.captured.clear()
+        shown.moved.clear()
+    if shown.forgiven:
+        report.unrecorded[RAN] = report.unrecorded.get(RAN, 0) + shown.forgiven
     sides = (
-        ("not executed", captured, matching.unmatched_captured, told.captured),
-        ("not captured", executed, matching.unmatched_executed, told.executed),
+        ("not executed", captured, matching.unmatched_captured, shown.captured),
+        ("not captured", executed, matching.unmatched_executed, shown.executed),
     )
     for what, ops, positions, strange in sides:
         for i in positions:
@@ -114,13 +114,13 @@ def add_differences(
                 place = facts.source or f"row {int(rows[i])} of {trace.path}"
             counts = facts.kind.must_match or i in strange
             report.add(Difference(what, facts.kind, rank, i, described(facts), place, counts))
-    for i in sorted({i for i, _ in matching.reordered} | told.moved):
+    for i in sorted({i for i, _ in matching.reordered} | shown.moved):
         facts = captured[i]
         place = facts.source or facts.origin
         report.add(
             Difference(
                 "in another order", facts.kind, rank, i, described(facts), place,
-                facts.kind.must_match or i in told.moved,
+                facts.kind.must_match or i in shown.moved,
             )
         )  # fmt: skip
 

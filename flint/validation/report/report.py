@@ -12,7 +12,7 @@ from typing import Any
 
 from flint.observed.classes import OpClass
 from flint.observed.clocks import Clock
-from flint.validation.matching.not_told import COUNTS, GROUP, LIGHTER, PEER, SIZES, VALUES, WHOLE
+from flint.validation.matching.unrecorded import COUNTS, GROUP, LIGHTER, PEER, SIZES, VALUES, WHOLE
 from flint.validation.report.times import ClassTime, Times
 
 #: The most differences that are kept in full; all are counted.
@@ -96,10 +96,10 @@ class Report:
         edges: captured dependencies that were checked against the order of the run.
         contradictions: producer and consumer, as text, of edges that the run contradicts.
         contradicted: number of such edges.
-        untold: captured collectives, GEMMs, convolutions and attentions with which nothing in
+        uncompared: captured collectives, GEMMs, convolutions and attentions with which nothing in
             the traces can be compared.
-        not_told: fact ("group", "reduce op", ...) -> number of captured ops for which the traces do
-            not record it, so that it may differ (``matching.not_told``).
+        unrecorded: fact ("group", "reduce op", ...) -> number of captured ops for which the traces
+            do not record it, so that it may differ (``matching.unrecorded``).
         notes: what the traces lack, with counts; if there are differences, also the capture's
             warnings (``WARNED``).
         times: measured and modelled times.
@@ -120,8 +120,8 @@ class Report:
     edges: int = 0
     contradictions: list[str] = field(default_factory=list)
     contradicted: int = 0
-    untold: int = 0
-    not_told: dict[str, int] = field(default_factory=dict)
+    uncompared: int = 0
+    unrecorded: dict[str, int] = field(default_factory=dict)
     notes: dict[str, int] = field(default_factory=dict)
     times: Times = field(default_factory=Times)
     clocks: list[Clock] = field(default_factory=list)
@@ -169,10 +169,11 @@ class Report:
                 f"agrees: all {total:,} collectives, GEMMs, convolutions and attentions ran as "
                 "captured"
             )
-            if named or anywhere or self.untold:
+            if named or anywhere or self.uncompared:
                 text = (
-                    f"agrees as far as the traces show: of {total + self.untold:,} collectives, "
-                    f"GEMMs, convolutions and attentions {sized:,} have the captured sizes"
+                    f"agrees as far as the traces show: of {total + self.uncompared:,} "
+                    f"collectives, GEMMs, convolutions and attentions {sized:,} have the captured "
+                    "sizes"
                 )
                 if named:
                     text += (
@@ -183,8 +184,8 @@ class Report:
                     text += (
                         f"; for {anywhere:,} the traces do not record among which ranks they ran"
                     )
-                if self.untold:
-                    text += f"; {self.untold:,} are not compared: the traces do not name them"
+                if self.uncompared:
+                    text += f"; {self.uncompared:,} are not compared: the traces do not name them"
                 if without:
                     text += f"; {without:,} are unmatched for a known reason"
             elif without:
@@ -192,7 +193,7 @@ class Report:
                     f"agrees: of {total:,} collectives, GEMMs, convolutions and attentions "
                     f"{sized:,} ran as captured, {without:,} are unmatched for a known reason"
                 )
-            if facts := {k: n for k, n in self.not_told.items() if k not in _WORDED}:
+            if facts := {k: n for k, n in self.unrecorded.items() if k not in _WORDED}:
                 listed = ", ".join(f"{fact} ({count:,})" for fact, count in facts.items())
                 text += f"; not recorded: {listed}"
             if self.others:
@@ -225,8 +226,8 @@ class Report:
             "edges": self.edges,
             "contradicted": self.contradicted,
             "contradictions": self.contradictions,
-            "untold": self.untold,
-            "not_told": self.not_told,
+            "untold": self.uncompared,
+            "not_told": self.unrecorded,
             "not_compared": list(self.not_compared),
             "notes": self.notes,
             "times": self._times_to_json(),

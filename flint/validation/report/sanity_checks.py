@@ -18,8 +18,8 @@ from flint.mesh.ragged import Ints
 from flint.observed.classes import OpClass
 from flint.observed.clocks import Clock, Meetings, Presence
 from flint.observed.columns import Observed, OpFacts
-from flint.validation.matching.not_told import LIGHTER
 from flint.validation.matching.pairing import Matching, without
+from flint.validation.matching.unrecorded import LIGHTER
 from flint.validation.report.report import WARNED, Report
 from flint.workload.workload import Workload
 
@@ -128,7 +128,7 @@ def conclude(report: Report, workload: Workload, meetings: Meetings) -> None:
         report.note(f"steps of different name are compared ({names}), so no times across ranks")
     else:
         report.clocks = meetings.clocks()
-        for text in filter(None, map(_said, report.clocks)):
+        for text in filter(None, map(_clock_words, report.clocks)):
             report.note(text)
         for (kind, _, _), ranks in meetings.waiting().items():
             report.times.of(kind).waiting += sum(ranks.values()) * 1e-9
@@ -143,13 +143,13 @@ def conclude(report: Report, workload: Workload, meetings: Meetings) -> None:
         if not program.ranks.contains(compared).any():
             report.note(f"no rank of program {program.name} is compared")
     if report.others:
-        report.not_told[LIGHTER] = report.others
+        report.unrecorded[LIGHTER] = report.others
     if not report.ok:  # what was left out may be what is missing
         for text, count in workload.warnings.items():
             report.note(WARNED + text, count)
 
 
-def _said(clock: Clock) -> str:
+def _clock_words(clock: Clock) -> str:
     """A wrong clock as text; "" if it may be right."""
     who = f"the clock of rank {clock.rank}"
     if not clock.agree:

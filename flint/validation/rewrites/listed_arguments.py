@@ -17,7 +17,7 @@ from flint.validation.matching.pairing import Evidence, Matching
 from flint.validation.rewrites.cpu_substitutes import shapes_of
 
 UNREAD = "the profiler records arguments that the op does not read, or lists without element types"
-UNTOLD = "the profiler does not record the tensors of an optional list, such as indices"
+UNRECORDED = "the profiler does not record the tensors of an optional list, such as indices"
 LONG_LIST = "the profiler does not record lists of more than 30 tensors: only names are compared"
 
 #: The most tensors of a list that Kineto writes out (kTruncatLength in
@@ -81,7 +81,7 @@ def _reason(captured: OpFacts, executed: OpFacts, rules: Rules) -> str:
         return ""
     if all(item in listed or item[0] in untyped for item in tensors):
         return UNREAD
-    return UNTOLD if rules.recorded and listed and listed < tensors else ""
+    return UNRECORDED if rules.recorded and listed and listed < tensors else ""
 
 
 def _grouped(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:

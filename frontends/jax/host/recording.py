@@ -189,9 +189,9 @@ class Recorder:
         file, line = self.waits(array)
         where = f"{short_path(file)}:{line}" if file else ""
         finite, frame = array.origin in self._finite, running_frame(sys._getframe(1))
-        found, said = values.assumed(array.aval, kind, where, finite, self.unknown, frame)
-        if said:
-            self.remark(said, where)
+        found, text = values.assumed(array.aval, kind, where, finite, self.unknown, frame)
+        if text:
+            self.remark(text, where)
         return found
 
     @property

@@ -69,8 +69,8 @@ def assumed(
     what = _NAMES[letter] if not aval.shape else f"an array of {aval.dtype}"
     every = "every element is " if aval.shape else ""
     words = words or f"be {value}"
-    said = f"the value of {what} is read at {{}}: {every}assumed to {words}{ADVICE}"
-    return _filled(aval, value, kind), said
+    text = f"the value of {what} is read at {{}}: {every}assumed to {words}{ADVICE}"
+    return _filled(aval, value, kind), text
 
 
 def says_finite(op: str, operands: list[bool]) -> bool:

@@ -56,7 +56,7 @@ def seen() -> Sequence[SeenStep]:
 def assumed() -> Mapping[str, int]:
     """The values that the program was given for unknown ones."""
     [running] = _RUNNING
-    return running.told
+    return running.assumptions
 
 
 def cause(error: BaseException) -> BaseException:

@@ -76,7 +76,7 @@ class Running:
         return self._steps()
 
     @property
-    def told(self) -> dict[str, int]:
+    def assumptions(self) -> dict[str, int]:
         """The values that the program was given for unknown ones, text -> count."""
         return self._watcher.recorder.warnings
 

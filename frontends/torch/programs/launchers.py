@@ -106,12 +106,12 @@ def _package(module: str, launcher: str, package: str) -> Any:
 
 def _parsed(launcher: str, parse: Callable[[], Any]) -> Any:
     """The result of a parser; its errors become one line."""
-    said = io.StringIO()
+    printed = io.StringIO()
     try:
-        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+        with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(printed):
             return parse()
     except SystemExit:
-        last = said.getvalue().strip().splitlines()[-1:] or ["cannot be read"]
+        last = printed.getvalue().strip().splitlines()[-1:] or ["cannot be read"]
         raise UsageError(f"{launcher}: {last[0]}") from None
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from flint.converters.profilers.kineto.processes import MERGED, UNTOLD_ORDER
+from flint.converters.profilers.kineto.processes import MERGED, UNKNOWN_ORDER
 from flint.errors import FlintError
 from flint.observed.reading import read_trace
 from flint.post_execution.converting import convert_traces
@@ -118,7 +118,7 @@ def test_ranks_of_devices_are_what_their_own_traces_are(tmp_path, merge, gap):
     one = convert_traces([merged])
     assert described(one) == described(own)
     assert one.warnings[MERGED] == 2
-    assert (one.warnings.get(UNTOLD_ORDER, 0) == 0) == (merge is not joined)
+    assert (one.warnings.get(UNKNOWN_ORDER, 0) == 0) == (merge is not joined)
 
 
 def test_events_in_the_order_of_time_go_to_whose_calls_they_can_be_of(tmp_path):

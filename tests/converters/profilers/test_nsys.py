@@ -13,9 +13,9 @@ from flint.errors import FlintError
 from flint.graph.work import Unit
 from flint.observed.reading import form_of, is_trace
 from flint.post_execution.converting import convert_traces
-from flint.post_execution.untold_groups import EVERYBODY
+from flint.post_execution.inferred_groups import EVERYBODY
 from tests.converters.profilers.nsys_exports import Export
-from tests.post_execution.test_untold import exchanged
+from tests.post_execution.test_inferred_groups import exchanged
 from tests.support.profiles import unpacked
 
 

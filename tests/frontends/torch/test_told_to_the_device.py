@@ -25,7 +25,7 @@ def on_a_stream(model, x, told=True):
     y.sum().backward()
 
 
-def not_told(model, x):
+def unrecorded(model, x):
     on_a_stream(model, x, told=False)
 
 
@@ -66,7 +66,7 @@ def in_inference_mode(model, x):
 @pytest.mark.parametrize(
     ("step", "same"),
     [
-        (on_a_stream, not_told), (marked, plain), (drawn, given),
+        (on_a_stream, unrecorded), (marked, plain), (drawn, given),
         (in_inference_mode, without_gradients),
     ],
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """Every kind of wrong capture that is tried, and what happens to it: ``docs/tamperings.md``.
 
 A kind is a step that differs in one thing from the one that ran.  ``CAUGHT``: the report differs,
-or nothing is concluded.  Otherwise the report says what it could not check: a fact of ``not_told`` or
+or nothing is concluded.  Otherwise the report says what it could not check: a fact of ``unrecorded`` or
 one of the texts of ``not_compared``.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from flint.validation.matching.not_told import (
+from flint.validation.matching.unrecorded import (
     COUNTS,
     GROUP,
     LIGHTER,

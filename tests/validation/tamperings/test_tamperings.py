@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from flint.errors import FlintError  # noqa: E402
-from flint.validation.matching.not_told import GROUP, INFERRED  # noqa: E402
+from flint.validation.matching.unrecorded import GROUP, INFERRED  # noqa: E402
 from flint.validation.validating import validate  # noqa: E402
 from tests.support.children import run_script  # noqa: E402
 from tests.support.shared import once, quick  # noqa: E402
@@ -61,7 +61,7 @@ def outcomes(workload, traces):
         except FlintError:  # nothing can be concluded
             found[form] = {CAUGHT}
             continue
-        said = {*report.not_told, *report.not_compared}
+        said = {*report.unrecorded, *report.not_compared}
         found[form] = said if report.ok else {CAUGHT}
     return found
 

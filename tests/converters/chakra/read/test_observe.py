@@ -10,7 +10,7 @@ from flint.converters.chakra import et_def_pb2 as pb
 from flint.converters.chakra.read.observe import observe as observe_chakra_ops
 from flint.errors import FlintError
 from flint.observed.classes import OpClass
-from flint.observed.columns import UNTOLD_RANK
+from flint.observed.columns import UNKNOWN_RANK
 from flint.observed.reading import read_trace
 from flint.validation.validating import validate
 from tests.validation.hand_made import workload
@@ -150,7 +150,7 @@ def test_another_size_differs(tmp_path):
 def test_a_name_without_a_rank_is_taken_as_rank_0_and_reported(tmp_path):
     report = validate(workload(), [pytorch_step(tmp_path / "trace.et")])
     assert report.ranks == [0]
-    assert any(text.startswith(UNTOLD_RANK) for text in report.notes)
+    assert any(text.startswith(UNKNOWN_RANK) for text in report.notes)
 
 
 def with_groups(folder, table, name="comm_group.json", first="1", second="2"):

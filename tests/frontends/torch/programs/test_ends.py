@@ -118,7 +118,7 @@ def refusal(request_of, tmp_path):
 
 
 ENDS = [
-    ("train(1)", r"train.py ended before its step ran 2 times: .*optimizer at train.py:8 \(begun, n"),
+    ("train(1)", r"ended before its step ran 2 times: .*optimizer at train.py:8 \(begun, not"),
     ("train(2)", r"optimizer at train.py:8 \(1 time\).*--step optimizer:1$"),
     (
         "import os\nos.write(1, b'no GPUs found, exiting')\nraise SystemExit",

@@ -12,7 +12,7 @@ import pytest
 from flint.errors import FlintError, UsageError
 from flint.observed.columns import CUT_OFF, NO_OP
 from flint.post_execution.converting import convert_traces
-from flint.post_execution.untold_groups import BY_SIZE, EVERYBODY, stated_groups
+from flint.post_execution.inferred_groups import BY_SIZE, EVERYBODY, stated_groups
 from tests.post_execution.traces import Profile
 
 PROFILES = Path(__file__).parents[1] / "data" / "profiles"

@@ -3,7 +3,7 @@
 The idea: a fact that a trace does not record can be wrong without showing as a difference, so each
 pair lists the captured facts that were not compared.
 
-    not_told(rules, captured, executed, by_name=False)      # ["group", "reduce op"]
+    unrecorded(rules, captured, executed, by_name=False)      # ["group", "reduce op"]
 """
 
 from __future__ import annotations
@@ -36,10 +36,12 @@ COUNTS = (
 )
 
 
-def not_told(rules: Rules, captured: OpFacts, executed: OpFacts, *, by_name: bool) -> list[str]:
+def unrecorded(rules: Rules, captured: OpFacts, executed: OpFacts, *, by_name: bool) -> list[str]:
     """Facts of a captured op, from those that must match, that its partner in the trace lacks."""
     found = [SIZES] if by_name else []
-    return found + [fact for fact, untold in _FACTS if untold(rules, captured, executed)]
+    return found + [
+        fact for fact, is_unrecorded in _FACTS if is_unrecorded(rules, captured, executed)
+    ]
 
 
 def _group(rules: Rules, captured: OpFacts, executed: OpFacts) -> bool:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from flint.converters.profilers.torch_collectives import functional_reduction
-from flint.validation.matching.not_told import ELEMENT_TYPE, GROUP, REDUCTION, SIZES
+from flint.validation.matching.unrecorded import ELEMENT_TYPE, GROUP, REDUCTION, SIZES
 from flint.validation.report.page import page, ratio_note
 from flint.validation.validating import validate
 from tests.support.command_line import flint_here
@@ -41,8 +41,8 @@ def step():
 def test_each_fact_that_a_trace_does_not_record_is_counted(change, facts, step, tmp_path):
     report = validate(step, [changed(tmp_path, change)])
     assert report.ok
-    assert report.not_told == facts | {REDUCTION: 1}  # NCCL's records never have it
-    assert report.to_json()["not_told"] == report.not_told
+    assert report.unrecorded == facts | {REDUCTION: 1}  # NCCL's records never have it
+    assert report.to_json()["not_told"] == report.unrecorded
     assert "Not recorded in the traces" in page(report)
 
 
@@ -74,7 +74,7 @@ def functional(path, *, group="2", reduction="sum", kind="float", inner="float")
 def test_a_functional_collective_tells_of_what_it_calls(inner, step, tmp_path):
     report = validate(step, [functional(tmp_path / "et_rank0.json", inner=inner)])
     assert report.ok, report.differences
-    assert not report.not_told
+    assert not report.unrecorded
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ many ranks as the collective's sizes show, the group that several ranks' traces 
 (``across_ranks``), the only existing group, and finally all ranks of the run.  Otherwise the group
 stays unknown; every inference has a name, under which it is counted.
 
-    untold = UntoldGroups(trace, groups, world=16, stated={"allreduce": (0, 1, 2, 3)})
-    group, why = untold.of(fact, row, unit)
+    unnamed = InferredGroups(trace, groups, world=16, stated={"allreduce": (0, 1, 2, 3)})
+    group, why = unnamed.of(fact, row, unit)
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def stated_groups(entries: Sequence[str]) -> dict[str, tuple[int, ...]]:
     return found
 
 
-class UntoldGroups:
+class InferredGroups:
     """What is known about groups besides the collectives themselves.
 
     Attributes:
