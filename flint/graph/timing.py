@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -39,20 +39,24 @@ class Timing:
             recorded, shape [nodes].
         waits: (node, node launched afterwards): the host continued only after the first one had
             ended, shape [waits, 2].
-        over: for a program that ran on a host, the end of its step's mark; 0 if there is none.
+        over: when the rank had ended the step, if that is known by more than its nodes: the end of
+            a host's mark, or of a message that its sender has ended before; else 0.
+        end: when what a node makes was there, if its time is that of what it sends and not of what
+            it receives (a permutation's), shape [nodes]; None: its start and its time.
     """
 
     start: Ints
     launch: Ints
     waits: Ints
     over: int = 0
+    end: Ints | None = None
 
     def to_bytes(self) -> bytes:
         """As an ``.npz`` archive."""
         buffer = io.BytesIO()
-        np.savez_compressed(
-            buffer, start=self.start, launch=self.launch, waits=self.waits, over=self.over
-        )
+        arrived = {} if self.end is None else {"end": self.end}
+        columns: dict[str, Any] = {"start": self.start, "launch": self.launch, **arrived}
+        np.savez_compressed(buffer, waits=self.waits, over=self.over, **columns)
         return buffer.getvalue()
 
     @classmethod
@@ -70,12 +74,15 @@ class Timing:
         try:
             arrays = arrays_of(data, name)
             over = int(arrays["over"]) if "over" in arrays else 0  # not in older folders
-            found = cls(arrays["start"], arrays["launch"], arrays["waits"], over)
+            end = arrays.get("end")
+            found = cls(arrays["start"], arrays["launch"], arrays["waits"], over, end)
             pairs = found.waits.reshape(-1, 2)
             fits = found.start.shape == found.launch.shape == (nodes,)
             whole = all(part.dtype == np.int64 for part in (found.start, found.launch, pairs))
             inside = ((pairs >= 0) & (pairs < nodes)).all() and (found.start >= 0).all()
             inside &= 0 <= found.over < _LATEST
+            if end is not None:
+                fits &= end.shape == (nodes,) and end.dtype == np.int64 and bool((end >= 0).all())
             if not (fits and whole and inside and (pairs[:, 0] < pairs[:, 1]).all()):
                 raise ValueError("its columns do not fit the graph")
         except DAMAGED as error:

@@ -75,7 +75,9 @@ def with_host_lane(
         raise FlintError("a recorded program has no loops or branches")
     if not len(graph):
         return graph
-    end = timing.start + np.maximum(graph.recorded_by_node(), 0)
+    own = timing.start + np.maximum(graph.recorded_by_node(), 0)
+    arrived = own if timing.end is None else timing.end
+    end = np.maximum(own, arrived)
     host = _Lane(timing, end)
     waits = row_of_entry(graph.order_ptr)
     before = graph.order_node
@@ -85,7 +87,7 @@ def with_host_lane(
     data = graph.producer[graph.operand]
     ready = np.full(len(graph), -1, np.int64)
     np.maximum.at(ready, after, end[before])
-    np.maximum.at(ready, graph.consumer[data >= 0], end[data[data >= 0]])
+    np.maximum.at(ready, graph.consumer[data >= 0], arrived[data[data >= 0]])
     attached = host.of_node >= 0
     ready[attached] = np.maximum(ready[attached], host.over[host.of_node[attached]])
     delays -= np.maximum(ready, 0)

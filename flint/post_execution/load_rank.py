@@ -39,21 +39,30 @@ _UNPACKED, _NEEDED = 12, 4
 
 
 @dataclass(frozen=True, eq=False)
-class Recorded:
+class Ran:
+    """What one rank ran.
+
+    Attributes:
+        units: the future nodes.
+        links: links between the events of its trace; None if it has none.
+        exchanges: exchange of each unit, None for those that compute.
+    """
+
+    units: Units
+    links: Links | None
+    exchanges: list[Exchange | None]
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded(Ran):
     """One rank's trace, read and linked.
 
     Attributes:
         trace: its rows.
-        links: their links; None if the trace has no times.
-        units: the future nodes.
-        exchanges: exchange of each unit, None for those that compute.
         tensors: memory accesses of each unit; None if unknown.
     """
 
     trace: Observed
-    links: Links | None
-    units: Units
-    exchanges: list[Exchange | None]
     tensors: list[tuple[Access, ...]] | None
 
 
@@ -229,5 +238,5 @@ def with_exchanges(
             for text, count in notes.items():
                 if count:
                     warnings[text] = warnings.get(text, 0) + count
-        found[rank] = Recorded(item.trace, item.links, item.units, exchanges[rank], item.tensors)
+        found[rank] = Recorded(item.units, item.links, exchanges[rank], item.trace, item.tensors)
     return found

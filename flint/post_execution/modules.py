@@ -1,7 +1,8 @@
 """JAX profiles -> workloads: the compiled program as it ran, with measured times.
 
 The idea: the profiler keeps the HLO of the executed program, so the graph is that of this program,
-with its groups, loops and dependencies; only the times come from the run.  A node is found by its
+with its groups and dependencies; only the times come from the run.  Each traced device becomes a
+program with its loops opened, because each iteration has its own time.  A node is found by its
 instruction: while the module is read, every instruction has its number in place of its source line,
 which is restored afterwards.
 
@@ -11,65 +12,29 @@ which is restored afterwards.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from flint import registry
 from flint.capturing.converting import walk_options, workload_of
-from flint.errors import FlintError
-from flint.graph.graph import NodeKind, WorkloadGraph, with_tables
-from flint.graph.work import Role
+from flint.graph.graph import WorkloadGraph, with_tables
 from flint.hlo import hlo_pb2 as pb
 from flint.hlo.locations import Locations
 from flint.hlo.messages import parse_module
 from flint.hlo.reader import read_hlo
 from flint.host.reading_memory import bounded
 from flint.mesh.mesh import Mesh
-from flint.passes.columns import with_bodies
-from flint.post_execution.graphs import with_nanoseconds
+from flint.post_execution.module_replay import replayed_programs
+from flint.post_execution.module_times import ModuleTimes
 from flint.stablehlo.options import WalkOptions
 from flint.stablehlo.walker import walk
 from flint.workload.workload import Workload
 
 #: Replaces the source file while the line is an instruction's number.
 _NUMBERED = "\x00instruction"
-#: Instructions whose events enclose those of other instructions.
-_ENCLOSING = ("while", "conditional", "call")
 _DEPTH = 64
-
-
-@dataclass(frozen=True, slots=True)
-class ModuleTimes:
-    """A program and how long its instructions took.
-
-    Attributes:
-        path: the profile, for messages.
-        proto: the program, a serialised ``HloProto`` or ``HloModuleProto``.
-        nanoseconds: instruction -> mean time of one execution; for an asynchronous op its start's
-            and that of the wait at its end.
-        between: start of an asynchronous op -> mean time from its begin to the end of that wait.
-        total: nanoseconds of all events of one device, for comparison.
-        devices: number of traced devices.
-        backend: "cpu", "gpu" or "tpu".
-        device: the name of the devices, or what describes them; "" if not recorded.
-        run: number of the run in the trace.
-        notes: text -> count.
-    """
-
-    path: str
-    proto: bytes
-    nanoseconds: Mapping[str, int]
-    between: Mapping[str, int]
-    total: int
-    devices: int
-    backend: str
-    device: str
-    run: int
-    notes: dict[str, int] = field(default_factory=dict)
 
 
 class _Place(NamedTuple):
@@ -130,7 +95,7 @@ def workload_of_times(
     """
     with bounded(times.path):
         proto = parse_module(times.proto)
-        places = _number(proto, times.nanoseconds)
+        places = _number(proto, times.executed, times.enclosing)
         module = read_hlo(proto.SerializeToString(), times.path)
     walked = walk(module, mesh, options)
     if axes is not None and mesh is None and len(axes) == len(walked.mesh.shape):
@@ -142,28 +107,16 @@ def workload_of_times(
         source={"file": times.path, "sha256": hashlib.sha256(times.proto).hexdigest()},
         saved=(times.proto, ".hlo.pb"),
     )
-    found: set[str] = set()
-    programs = tuple(
-        replace(program, graph=_timed(program.graph, places, times, found))
-        for program in workload.programs
-    )
-    if not found:
-        raise FlintError(f"{times.path}: no instruction of the program has a time in the trace")
     warnings = dict(workload.warnings) | times.notes
-    opcodes = {i.name: i.opcode for c in proto.computations for i in c.instructions}
-    lost = [
-        name
-        for name in times.nanoseconds
-        if name not in found and opcodes.get(name) not in _ENCLOSING
-    ]
-    if lost:
-        spent = sum(times.nanoseconds[name] for name in lost) / 1e3
-        warnings[
-            f"instructions with a time but without a node (for example {lost[0]}): "
-            f"{spent:,.1f} us left out"
-        ] = len(lost)
+    placed = {program.name: _placed(program.graph, places) for program in workload.programs}
+    programs = replayed_programs(
+        [replace(program, graph=placed[program.name][0]) for program in workload.programs],
+        {name: owner for name, (_, owner) in placed.items()},
+        times,
+        warnings,
+    )
     measured: dict[str, Any] = {
-        "measured": True, "run": times.run, "devices": times.devices, "device": times.device,
+        "measured": True, "run": times.run, "devices": len(times.runs), "device": times.device,
     }  # fmt: skip
     timed = replace(
         workload, programs=programs, warnings=warnings, options=workload.options | measured
@@ -172,11 +125,13 @@ def workload_of_times(
     return timed
 
 
-def _number(proto: pb.HloModuleProto, executed: Mapping[str, int]) -> list[_Place]:
+def _number(
+    proto: pb.HloModuleProto, executed: Collection[str], enclosing: Collection[str]
+) -> list[_Place]:
     """Replace each instruction's source line by a number; returns what each number refers to."""
     computations = {item.id: item for item in proto.computations}
     locations = Locations(proto.stack_frame_index, tuple(proto.payloads))
-    owner = _owners(proto, computations, executed)
+    owner = _owners(proto, computations, executed, enclosing)
     places: list[_Place] = []
     for computation in proto.computations:
         for instruction in computation.instructions:
@@ -193,7 +148,10 @@ def _number(proto: pb.HloModuleProto, executed: Mapping[str, int]) -> list[_Plac
 
 
 def _owners(
-    proto: pb.HloModuleProto, computations: Mapping[int, Any], executed: Mapping[str, int]
+    proto: pb.HloModuleProto,
+    computations: Mapping[int, Any],
+    executed: Collection[str],
+    enclosing: Collection[str],
 ) -> dict[str, str]:
     """Instruction -> the executed instruction that it is part of: itself, its fusion, or its
     start.
@@ -220,44 +178,18 @@ def _owners(
             if item.name not in executed:
                 continue
             owner.setdefault(item.name, item.name)
-            if item.opcode not in _ENCLOSING:
+            if item.name not in enclosing:
                 for called in item.called_computation_ids:
                     claim(called, item.name, 0)
     return owner
 
 
-def _timed(
-    graph: WorkloadGraph, places: list[_Place], times: ModuleTimes, found: set[str]
-) -> WorkloadGraph:
-    """The graph and its bodies with times and with their source lines again."""
+def _placed(graph: WorkloadGraph, places: list[_Place]) -> tuple[WorkloadGraph, list[str]]:
+    """The graph with its source lines again, and the owner of each of its sources."""
     lines = [source.line - 1 if source.file == _NUMBERED else -1 for source in graph.tables.sources]
-    owner = [places[line].owner if line >= 0 else "" for line in lines]
-    timed = _with_times(graph, owner, times, found)
     sources = tuple(
         replace(source, file=places[line].file, line=places[line].line) if line >= 0 else source
         for source, line in zip(graph.tables.sources, lines, strict=True)
     )
-    return with_tables(timed, replace(graph.tables, sources=sources))
-
-
-def _with_times(
-    graph: WorkloadGraph, owner: list[str], times: ModuleTimes, found: set[str]
-) -> WorkloadGraph:
-    graph = with_bodies(graph, lambda body, _: _with_times(body, owner, times, found))
-    nanoseconds = np.where(graph.kind <= NodeKind.COMMUNICATION, 0, -1).astype(np.int64)
-    chosen: dict[str, tuple[tuple[bool, int, int], int]] = {}
-    moved = graph.bytes_read + graph.bytes_written
-    flops = graph.flops_by_node()
-    for node in range(len(graph)):
-        name = owner[int(graph.source[node])]
-        kind, role = int(graph.kind[node]), int(graph.role[node])
-        if name not in times.nanoseconds or kind > NodeKind.COMMUNICATION or role == Role.ALIAS:
-            continue
-        weight = kind == NodeKind.COMMUNICATION, int(flops[node]), int(moved[node])
-        if name not in chosen or chosen[name][0] < weight:
-            chosen[name] = weight, node
-    for name, ((communicates, *_), node) in chosen.items():
-        alone = times.nanoseconds[name]
-        nanoseconds[node] = times.between.get(name, alone) if communicates else alone
-        found.add(name)
-    return with_nanoseconds(graph, nanoseconds)
+    owner = [places[line].owner if line >= 0 else "" for line in lines]
+    return with_tables(graph, replace(graph.tables, sources=sources)), owner

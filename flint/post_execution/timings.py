@@ -12,9 +12,10 @@ none are assumed to have one clock, unless a message would be received before it
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -22,17 +23,18 @@ from flint.graph.timing import UNKNOWN_LAUNCH, Timing
 from flint.mesh.ragged import Ints
 from flint.post_execution.edges import JITTER, queues_of
 from flint.post_execution.links import Links
-from flint.post_execution.load_rank import Recorded
+from flint.post_execution.load_rank import Ran, Recorded
 from flint.post_execution.meetings import Meetings
 from flint.post_execution.units import Units
 
+Rank = TypeVar("Rank", bound=Ran)
 #: The largest difference of two clocks, in nanoseconds.
 _LATEST = 1 << 62
 #: How many units that ended before a call are searched for the one that it waited for.
 _LOOKED_BACK = 16
 
 
-def timings_of(recorded: Mapping[int, Recorded], ahead: Mapping[int, int]) -> dict[int, Timing]:
+def timings_of(recorded: Mapping[int, Ran], ahead: Mapping[int, int]) -> dict[int, Timing]:
     """Times of each traced rank's units; none for traces without times.
 
     Args:
@@ -57,13 +59,13 @@ def timings_of(recorded: Mapping[int, Recorded], ahead: Mapping[int, int]) -> di
     return found
 
 
-def _mark(item: Recorded) -> tuple[int, int]:
+def _mark(item: Ran) -> tuple[int, int]:
     """Start and end of the profiler's step mark for units on a host, ns.
 
     Without a mark, those of all ops of the trace; on a device, the latest possible start and the
     earliest possible end.
     """
-    if item.units.device or item.links is None:
+    if item.units.device or item.links is None or not isinstance(item, Recorded):
         return _LATEST, -_LATEST
     number = int(item.trace.step[item.units.row[0]])
     if 0 <= number < len(item.links.steps):
@@ -74,8 +76,8 @@ def _mark(item: Recorded) -> tuple[int, int]:
 
 
 def together(
-    recorded: Mapping[int, Recorded], meetings: Meetings, ahead: Mapping[int, int]
-) -> dict[int, Recorded]:
+    recorded: Mapping[int, Rank], meetings: Meetings, ahead: Mapping[int, int]
+) -> dict[int, Rank]:
     """The ranks, with each exchange ending at the same time for all members.
 
     A message ends for its sender when it is received, at the latest: a library may record it until
@@ -113,13 +115,16 @@ def together(
     return found
 
 
-def clocks_of(recorded: Mapping[int, Recorded], meetings: Meetings) -> dict[int, int]:
+def clocks_of(
+    recorded: Mapping[int, Ran], meetings: Meetings, clock: Mapping[int, int] | None = None
+) -> dict[int, int]:
     """How far each rank's clock is ahead of the lowest rank's, in nanoseconds, for ranks with
     times.
 
     Args:
         recorded: the ranks.
         meetings: which of their exchanges are the same.
+        clock: number of each rank's clock; by default each has its own.
     """
     timed = {rank: item for rank, item in recorded.items() if item.units.timed}
     sides = {
@@ -130,46 +135,60 @@ def clocks_of(recorded: Mapping[int, Recorded], meetings: Meetings) -> dict[int,
         }
         for rank, item in timed.items()
     }
+    together: dict[int, list[int]] = defaultdict(list)
+    for rank in timed:
+        together[rank if clock is None else clock[rank]].append(rank)
     over: dict[int, int] = {}
     ahead: dict[int, int] = {}
-    for rank, item in timed.items():
-        units = [unit for unit, exchange in enumerate(item.exchanges) if exchange is not None]
-        ends = dict(zip(meetings.number[rank], item.units.end[units].tolist(), strict=True))
-        ends = {
-            number: end for number, end in ends.items() if not meetings.exchange[number].message
-        }
-        apart = [end - over[number] for number, end in ends.items() if number in over]
-        bounds = None if apart else _bounds(rank, sides, meetings, ahead)
+    for ranks in together.values():
+        ends = [_shared_ends(timed[rank], meetings, rank) for rank in ranks]
+        apart = [end - over[number] for each in ends for number, end in each if number in over]
+        bounds = None if apart else _bounds(ranks, sides, meetings, ahead)
         if apart:
-            ahead[rank] = sorted(apart)[(len(apart) - 1) // 2]  # the lower median
+            found = sorted(apart)[(len(apart) - 1) // 2]  # the lower median
         elif bounds is not None:
             low, high = bounds
-            ahead[rank] = (low + high) // 2 if low > high else min(max(0, low), high)
+            found = (low + high) // 2 if low > high else min(max(0, low), high)
         else:  # ranks that never meet begin at the same time
-            first = min(ahead, default=rank)
-            ahead[rank] = int(item.units.start.min() - timed[first].units.start.min())
-            ahead[rank] += ahead.get(first, 0)
-        for number, end in ends.items():
-            over.setdefault(number, end - ahead[rank])
+            first = min(ahead, default=ranks[0])
+            begin = min(int(timed[rank].units.start.min()) for rank in ranks)
+            found = begin - int(timed[first].units.start.min()) + ahead.get(first, 0)
+            found = found if ahead else 0
+        for rank, each in zip(ranks, ends, strict=True):
+            ahead[rank] = found
+            for number, end in each:
+                over.setdefault(number, end - found)
     return ahead
 
 
+def _shared_ends(item: Ran, meetings: Meetings, rank: int) -> list[tuple[int, int]]:
+    """The collectives of a rank, and when each ended on its clock."""
+    units = [unit for unit, exchange in enumerate(item.exchanges) if exchange is not None]
+    ends = item.units.end[units].tolist()
+    return [
+        (number, end)
+        for number, end in zip(meetings.number[rank], ends, strict=True)
+        if not meetings.exchange[number].message
+    ]
+
+
 def _bounds(
-    rank: int,
+    ranks: Sequence[int],
     sides: Mapping[int, Mapping[int, _Side]],
     meetings: Meetings,
     ahead: Mapping[int, int],
 ) -> tuple[int, int] | None:
-    """Bounds of how far a rank's clock is ahead, from its messages; None without any.
+    """Bounds of how far the clock of some ranks is ahead, from their messages; None without any.
 
     Args:
-        rank: the rank with the clock.
+        ranks: the ranks with the clock.
         sides: the messages of each rank.
         meetings: which of their exchanges are the same.
         ahead: clocks that are known, nanoseconds.
     """
     low, high = -_LATEST, _LATEST
-    for number, mine in sides[rank].items():
+    messages = [(rank, *item) for rank in ranks for item in sides[rank].items()]
+    for rank, number, mine in messages:
         source, target = meetings.exchange[number].group
         other = target if source == rank else source
         theirs = sides[other].get(number) if other in ahead else None
@@ -190,7 +209,7 @@ class _Side(NamedTuple):
     unit: int
 
 
-def _sides(item: Recorded, numbers: Sequence[int]) -> dict[int, _Side]:
+def _sides(item: Ran, numbers: Sequence[int]) -> dict[int, _Side]:
     """A rank's exchanges by their meetings; for a batch, only the one that has its time."""
     units = item.units
     exchanges = [unit for unit, exchange in enumerate(item.exchanges) if exchange is not None]

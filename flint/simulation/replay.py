@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from flint.errors import UsageError
 from flint.execution.emission import Emission
 from flint.execution.node_types import NodeType
-from flint.graph.graph import Ints
+from flint.graph.graph import Ints, NodeKind
 from flint.graph.unrolling import Unrolled
 from flint.graph.work import Unit
 from flint.workload.workload import Workload
@@ -150,6 +150,8 @@ def replayed(
         taken = np.where(spent >= 0, spent * TICKS_PER_NANOSECOND, unknown)
         receives = emission.type == NodeType.RECV
         taken = np.where(receives & ~answered, 0, taken)
-        ticks = np.where(computes, ticks, taken)
+        # What a rank sends to itself is copied, in the time of the communication.
+        copied = computes & (unrolled.kind[emission.instance] == NodeKind.COMMUNICATION)
+        ticks = np.where(computes & ~(copied & (spent >= 0)), ticks, taken)
     delay = late * TICKS_PER_NANOSECOND if recorded else None
     return Replayed(ticks, delay, free)

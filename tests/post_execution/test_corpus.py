@@ -27,6 +27,7 @@ from flint.errors import FlintError
 from flint.post_execution.converting import convert_traces
 from flint.simulation.recording import HOST_LANE, record
 from tests.post_execution.counts import count, counted, device_events, events_of
+from tests.post_execution.jax_counts import busy, compare_runs, runs_of
 from tests.support.profiles import published, unpacked
 from tests.support.shared import quick
 
@@ -42,6 +43,8 @@ QUICK = (
     "call_stack.json.xz", "deepseek_train.json.gz", "event_sync.json.gz", "mtia_rank0.json.gz",
     "mi250_minitoy.json.gz", "nccl_before_2.2_rank0.json.gz", "sglang_decode.json.gz",
 )  # fmt: skip
+#: A profile of JAX, and the kernel that each of its runs begins with.
+JAX, JAX_BEGIN = "jax_conv_mi300.xplane.pb.xz", "loop_transpose_fusion.kd"
 DOCS = Path(__file__).parents[2] / "docs" / "post-execution.md"
 
 FOLDER = os.environ.get("FLINT_TRACES", "")
@@ -214,9 +217,33 @@ def test_a_step_without_a_device_is_as_long_as_its_mark(tmp_path):
     assert convert_traces([path]).simulate().step_seconds * 1e6 == pytest.approx(mark["dur"])
 
 
-@pytest.mark.thorough
-def test_a_jax_profile_is_converted(tmp_path):
-    assert convert_traces([unpacked("jax_conv_mi300.xplane.pb.xz", tmp_path)]).programs
+def test_a_jax_profile_of_gpus_takes_its_measured_times_again(tmp_path):
+    """Eight MI300s, each launched by its own thread; a convolution's two kernels are one node that
+    ends with the second one.
+    """
+    path = unpacked(JAX, tmp_path)
+    workload = convert_traces([path])
+    runs = {d: found[-1] for d, found in runs_of(path, "jit_forward", JAX_BEGIN).items()}
+    result, span = compare_runs(workload, runs)
+    assert (len(workload.programs), len(runs[0])) == (8, 5)
+    for program in workload.programs:
+        found = next(item for item in result.programs if item.name == program.name)
+        spans = [(e.start, e.end) for e in runs[int(program.name.removeprefix("rank_"))]]
+        assert found.figures.compute_seconds * 1e9 == pytest.approx(busy(spans), abs=2)
+        assert program.timing.launch.max() > 0
+    assert jax_line(runs, span, result) in DOCS.read_text()
+
+
+def jax_line(runs, span, result):
+    """The row of the docs' table of JAX profiles."""
+    active = sum(busy([(e.start, e.end) for e in run]) for run in runs.values()) / len(runs)
+    lines = {(device, event.line) for device, run in runs.items() for event in run}
+    times = (span / 1e6, result.step_seconds * 1e3, active / 1e6)
+    cells = (
+        JAX.partition(".")[0], f"{len(runs):,}", f"{sum(map(len, runs.values())):,}",
+        f"{len(lines):,}", *(f"{time:,.3f} ms" for time in times),
+    )  # fmt: skip
+    return f"| {' | '.join(cells)} |"
 
 
 @pytest.mark.thorough

@@ -13,6 +13,7 @@ import pytest
 from flint.converters.profilers.xplane.devices import Devices
 from flint.converters.profilers.xplane.observe import observe
 from flint.errors import FlintError
+from flint.graph.graph import NodeKind
 from flint.hlo.messages import parse_module
 from flint.post_execution.converting import convert_traces
 from flint.validation.validating import validate
@@ -129,37 +130,49 @@ def test_gpus_of_several_hosts_are_identified_by_the_numbers_of_processes(names,
         observe(tmp_path)
 
 
-def seconds(workload):
-    """Measured nanoseconds of one rank, bodies as often as they run."""
-    return sum(
-        int(graph.measured_by_node().clip(0).sum()) * times
-        for graph, times in workload.graph.walk()
-    )
-
-
 @pytest.mark.parametrize("names", ["01", "ab"])
 def test_gpus_of_several_hosts_are_converted_whichever_host_is_which(names, tmp_path):
-    """500 ns per kernel on each device: the mean does not ask whose it was."""
+    """500 ns per kernel on each device; hosts without a number are taken in order."""
     run = Run(DATA / "gpu_llama.hlo.pb.gz")
     for name in names:
         profile(run, tmp_path / f"{name}.xplane.pb", 4, runs=1)
     workload = convert_traces([tmp_path])
     assert workload.options["devices"] == 8
-    assert seconds(workload) == 500 * len(run.executed())
+    kernels = [name for name in run.executed() if not name.startswith(("all-", "reduce-scatter"))]
+    for program in workload.programs:
+        alone = program.graph.kind != NodeKind.COMMUNICATION
+        assert program.graph.measured_by_node()[alone].clip(0).sum() == 500 * len(kernels)
+    assert any("in the order of their files" in text for text in workload.warnings) == (
+        names == "ab"
+    )
 
 
 def test_tpus_of_several_hosts_are_converted(tmp_path):
-    """An op takes 100 ns on one host's devices and 300 on the other's: 200 on the mean."""
+    """An op takes 100 ns on one host's devices and 300 on the other's."""
     run = Run(DATA / "tpu_pipeline.hlo.pb.gz")
     tpu_profile(run, tmp_path / "host-a.xplane.pb", 2, lambda *_: 100)
     tpu_profile(run, tmp_path / "host-b.xplane.pb", 2, lambda *_: 300)
     workload = convert_traces([tmp_path])
     assert (workload.options["devices"], workload.options["run"]) == (4, 1)
-    graphs = [graph for graph, _ in workload.graph.walk()]
-    times = {int(time) for graph in graphs for time in graph.measured_by_node() if time > 0}
-    assert times == {200}
+    for program, took in zip(workload.programs, (100, 100, 300, 300), strict=True):
+        alone = program.graph.kind != NodeKind.COMMUNICATION
+        times = set(program.graph.measured_by_node()[alone].tolist())
+        assert times - {-1, 0} == {took}
     with pytest.raises(FlintError, match="which host has which ranks is unknown"):
         observe(tmp_path)
+
+
+def test_ranks_without_a_profile_run_what_a_profiled_rank_ran(tmp_path):
+    """Four of eight devices; a step of theirs is one of all."""
+    run = Run(DATA / "gpu_llama.hlo.pb.gz")
+    whole, part = tmp_path / "whole.xplane.pb", tmp_path / "part.xplane.pb"
+    steps = [convert_traces([profile(run, path, n, runs=1)]) for path, n in ((whole, 8), (part, 4))]
+    sizes = [[program.ranks.size for program in workload.programs] for workload in steps]
+    assert sizes == [[1] * 8, [2] * 4]
+    seconds = [workload.simulate().step_seconds for workload in steps]
+    # A device begins 10 ns after the one before.
+    assert seconds[0] - seconds[1] == pytest.approx(40e-9)
+    assert "ranks without a profile: each runs what a profiled rank ran" in steps[1].warnings
 
 
 def test_the_devices_of_a_profile_are_those_of_the_default_system(tmp_path):
@@ -186,19 +199,22 @@ def test_an_asynchronous_op_of_a_tpu_takes_until_its_end(tmp_path):
     run = Run(DATA / "tpu_pipeline.hlo.pb.gz")
     took = lambda _, name: 700 if "-done" in name else 100  # noqa: E731
     path = tpu_profile(run, tmp_path / "host.xplane.pb", 4, took, ends=True)
-    begun, spans, now = {}, set(), 0
+    begun, spans, now, copies = {}, set(), 0, 0
     for name in run.executed(ends=True):
         begun[name] = now
         now += took(0, name)
+        copies += name.startswith("copy-start")
         if name.startswith("collective-permute-done"):
             spans.add(now - begun[name.replace("-done", "-start")])
         now += 10
     assert min(spans) > 800
     workload = convert_traces([path])
-    graphs = [graph for graph, _ in workload.graph.walk()]
-    times = [int(time) for graph in graphs for time in graph.measured_by_node() if time > 0]
-    assert set(times) == {100, 800, *spans}
-    assert times.count(800) == len({n for n in begun if n.startswith("copy-start")})
+    for program in workload.programs:
+        times = [int(time) for time in program.graph.measured_by_node() if time > 0]
+        assert set(times) == {100, 800, *spans}
+        assert times.count(800) == copies
+    # From the first op's begin to the last one's end; 10 ns follow it in the count above.
+    assert workload.simulate().step_seconds == pytest.approx((now - 10) / 1e9)
 
 
 def test_ops_of_a_tpu_are_those_within_a_run_of_the_program(tmp_path):

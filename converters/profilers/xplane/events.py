@@ -58,6 +58,8 @@ class Event(NamedTuple):
     backend: str
     kernel: str
     end: int
+    stream: int  # number of the device's stream; 0 on hosts
+    launch: int  # when the host launched it; -1 if not recorded
 
 
 class Ran(NamedTuple):
@@ -102,7 +104,9 @@ def _events_in(file: Path, data: bytes) -> bytes:
         raise
     except Exception as error:  # whatever the extension raises on bytes that are none
         raise FlintError(f"{file}: not an xplane file ({str(error)[:80]})") from error
-    events = sorted(_events(file, planes, rows))
+    launched: dict[int, int] = {}
+    found = list(_events(file, planes, rows, launched))
+    events = sorted(one._replace(launch=launched.get(one.launch, -1)) for one in found)
     devices = (_device(dict(p.stats)) for p in planes if _DEVICE_PLANE.search(p.name))
     return msgspec.msgpack.encode((events, rows.notes, next(filter(None, devices), "")))
 
@@ -118,8 +122,15 @@ def _device(stats: dict[str, Any]) -> str:
     return f"{vendor[:_LONGEST_NAME]} GPU, {cores} cores, {memory / 1e9:.0f} GB"
 
 
-def _events(file: Path, planes: list[Any], rows: ObservedRows) -> Iterator[Event]:
-    """What ran, in the order of the file."""
+def _events(
+    file: Path, planes: list[Any], rows: ObservedRows, launched: dict[int, int]
+) -> Iterator[Event]:
+    """What ran, in the order of the file; for now, an event's launch is the number of its call.
+
+    Args:
+        file, planes, rows: the file, its planes, and where notes go.
+        launched: when the host made each call, by its number; added here.
+    """
     for plane in planes:
         device = _DEVICE_PLANE.search(plane.name)
         lines = list(plane.lines)
@@ -129,11 +140,14 @@ def _events(file: Path, planes: list[Any], rows: ObservedRows) -> Iterator[Event
             # A GPU has its kernels by stream; "XLA Ops" is then a summary of the same.
             streams = [line for line in lines if line.name.startswith("Stream")]
             lines = streams or [line for line in lines if line.name.startswith(_OPS)]
-        for line in lines:
+        for number, line in enumerate(lines):
             for event in line.events:
                 if event.name.startswith("end:"):  # the twin that closes a pair
                     continue
                 stats = dict(event.stats)
+                call = _number(stats.get("correlation_id"))
+                if device is None and call >= 0:
+                    launched[call] = max(0, int(event.start_ns))
                 name, written = (
                     stats.get("hlo_op"),
                     _HLO_TEXT.match(event.name) if modules else None,
@@ -157,6 +171,7 @@ def _events(file: Path, planes: list[Any], rows: ObservedRows) -> Iterator[Event
                     device[1].lower() if device else "cpu",
                     event.name if device and line.name.startswith("Stream") else "",
                     start + duration,
+                    number if device else 0, call,
                 )  # fmt: skip
 
 

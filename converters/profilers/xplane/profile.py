@@ -39,6 +39,7 @@ class Profile(NamedTuple):
         events: one per op that ran, in order, kernels of an op joined.
         backend: "cpu", "gpu" or "tpu".
         device: the name of the first device, or what describes it; "" if not recorded.
+        file_of: the number of the file in which each device is.
     """
 
     rows: ObservedRows
@@ -47,6 +48,7 @@ class Profile(NamedTuple):
     events: list[Event]
     backend: str
     device: str
+    file_of: dict[int, int]
 
 
 def profile_of(
@@ -85,7 +87,9 @@ def profile_of(
         events += [event._replace(device=ranks[event.device]) for event in host.events]
     events = begun_runs(sorted(events), first.program)
     backend = "/".join(sorted(backends))
-    return Profile(rows, first.proto, first.program, _joined(events), backend, read[0].device)
+    numbers = {rank: files.index(file) for rank, file in of_file.items()}
+    joined = _joined(events)
+    return Profile(rows, first.proto, first.program, joined, backend, read[0].device, numbers)
 
 
 class _Host(NamedTuple):

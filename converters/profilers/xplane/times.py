@@ -1,11 +1,11 @@
-"""Profiles of JAX -> how long each instruction of the executed program took.
+"""Profiles of JAX -> when each instruction of the executed program ran on each device.
 
-The idea: one program runs on all devices, so an instruction's time is the mean over the devices
-and, within a loop, over the iterations of one run.  An asynchronous op's time is that of its start
-and of the wait at its end; a communication's, which runs beside kernels, is all the time between.
+The idea: an event is an execution of an instruction.  An asynchronous one has two, its start and
+the wait at its end: it lasts from the begin of the one to the end of the other, and takes the
+device as long as both.
 
     times = times_of(Path("profile/"), None)
-    times.nanoseconds["fusion.3"]
+    times.runs[0].names[3], times.runs[0].start[3]
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
+from flint.converters.profilers.xplane.devices import hosts_of
+from flint.converters.profilers.xplane.events import Event
 from flint.converters.profilers.xplane.profile import profile_of
 from flint.converters.profilers.xplane.program import Program
-from flint.errors import UsageError
-from flint.post_execution.modules import ModuleTimes
+from flint.errors import FlintError, UsageError
+from flint.post_execution.module_times import DeviceRun, ModuleTimes
 
-#: The most devices of a host.
-_OF_A_HOST = 1 << 20
-
-
-def _apart(files: Sequence[Path], backends: set[str], _: int | None) -> list[int]:
-    """Arbitrary distinct numbers for devices, because means do not depend on their ranks."""
-    return [0 if backends == {"cpu"} else host * _OF_A_HOST for host in range(1, len(files) + 1)]
+_ENCLOSING = ("while", "conditional", "call")
+IN_ORDER = (
+    "hosts whose ranks the profile does not name: taken in the order of their files' names (for "
+    "GPUs, name the files 0.xplane.pb, 1.xplane.pb, ... by jax.process_index())"
+)
 
 
 def times_of(path: Path, step: str | None) -> ModuleTimes:
@@ -39,11 +41,21 @@ def times_of(path: Path, step: str | None) -> ModuleTimes:
         UsageError: no such run.
         FlintError: as ``profile_of``.
     """
-    profile = profile_of(path, first_devices=_apart)
-    runs: dict[int, dict[int, int]] = defaultdict(dict)
+    notes: dict[str, int] = {}
+
+    def first_devices(files: Sequence[Path], backends: set[str], world: int | None) -> list[int]:
+        try:
+            return hosts_of(files, backends, world)
+        except FlintError:
+            if world is None or world % len(files):
+                raise
+            notes[IN_ORDER] = len(files)
+            return [number * (world // len(files)) for number in range(len(files))]
+
+    profile = profile_of(path, first_devices=first_devices)
+    runs: dict[int, dict[int, list[Event]]] = defaultdict(lambda: defaultdict(list))
     for event in profile.events:
-        of_device = runs[event.device]
-        of_device.setdefault(event.run, len(of_device))
+        runs[event.device][event.run].append(event)
     count = min(len(found) for found in runs.values())
     wanted = count - 1
     if step is not None:
@@ -51,32 +63,43 @@ def times_of(path: Path, step: str | None) -> ModuleTimes:
             raise UsageError(f"--step {step}: {path} has the runs 0 to {count - 1}")
         wanted = int(step.removeprefix("run "))
     starts = _starts(profile.program)
-    total: dict[str, int] = defaultdict(int)
-    executions: dict[str, int] = defaultdict(int)
-    between: dict[str, list[int]] = defaultdict(list)
-    begun: dict[tuple[int, str], int] = {}
-    for event in profile.events:
-        if runs[event.device][event.run] != wanted:
-            continue
-        start = starts.get(event.hlo)
-        if start is None or (event.device, start) not in begun:
-            begun[event.device, event.hlo] = event.start
-            executions[event.hlo] += 1
-        else:
-            between[start].append(event.end - begun.pop((event.device, start)))
-        total[event.hlo if start is None else start] += event.duration
     return ModuleTimes(
         path=str(path),
         proto=profile.proto,
-        nanoseconds={name: round(total[name] / executions[name]) for name in executions},
-        between={name: round(sum(spans) / len(spans)) for name, spans in between.items()},
-        total=round(sum(total.values()) / len(runs)),
-        devices=len(runs),
-        backend=profile.backend,
+        runs=tuple(
+            _run(rank, profile.file_of[rank], _in_time(found)[wanted], starts)
+            for rank, found in sorted(runs.items())
+        ),
+        enclosing=frozenset(
+            item.name for item in profile.program.by_name.values() if item.opcode in _ENCLOSING
+        ),
         device=profile.device or ("CPU" if profile.backend == "cpu" else ""),
         run=wanted,
-        notes=profile.rows.notes,
+        notes=profile.rows.notes | notes,
     )
+
+
+def _in_time(runs: dict[int, list[Event]]) -> list[list[Event]]:
+    """The events of each run, by the run's begin."""
+    return sorted(runs.values(), key=lambda events: events[0].start)
+
+
+def _run(rank: int, clock: int, events: list[Event], starts: dict[str, str]) -> DeviceRun:
+    """What a device executed in a run; ``starts`` as of ``_starts``."""
+    names: list[str] = []
+    rows: list[list[int]] = []
+    begun: dict[str, list[int]] = {}
+    for event in events:
+        row = [event.start, event.end, event.duration, event.launch, event.stream]
+        open_ = begun.pop(starts.get(event.hlo, ""), None)
+        if open_ is not None:
+            open_[1] = max(open_[1], event.end)
+            open_[2] += event.duration
+            continue
+        names.append(starts.get(event.hlo, event.hlo))
+        begun[names[-1]] = row
+        rows.append(row)
+    return DeviceRun(rank, clock, names, *np.array(rows, np.int64).reshape(-1, 5).T)
 
 
 def _starts(program: Program) -> dict[str, str]:
