@@ -85,7 +85,7 @@ def replayed_programs(
         program, nodes = bases[rank]
         zero = int((item.units.start - timings[rank].start)[0])
         over = int(runs[rank].end.max()) - zero
-        start, end = _with_silent(nodes.graph, item.units, ends[rank])
+        start, end = _with_silent(nodes.graph, item.units, ends[rank], zero)
         made.append(
             replace(
                 program,
@@ -153,7 +153,7 @@ def _units(nodes: InstructionNodes, run: DeviceRun, path: str, warnings: dict[st
     )  # fmt: skip
 
 
-def _with_silent(graph: WorkloadGraph, units: Units, end: Ints) -> tuple[Ints, Ints]:
+def _with_silent(graph: WorkloadGraph, units: Units, end: Ints, zero: int) -> tuple[Ints, Ints]:
     """Start and end of all nodes: of those that were not executed by themselves, when all that they
     wait for has ended.
 
@@ -161,15 +161,15 @@ def _with_silent(graph: WorkloadGraph, units: Units, end: Ints) -> tuple[Ints, I
         graph: the nodes.
         units: the same, as executed.
         end: their ends.
+        zero: when the step begins: a constant is there from then on, and delays nothing.
     """
     operand_ptr, order_ptr = graph.operand_ptr.tolist(), graph.order_ptr.tolist()
     maker, order = graph.producer[graph.operand].tolist(), graph.order_node.tolist()
     begin, over = units.start.tolist(), end.tolist()
-    first = min(begin)
     for node in np.flatnonzero(units.stream == NO_STREAM).tolist():
         before = maker[operand_ptr[node] : operand_ptr[node + 1]]
         before += order[order_ptr[node] : order_ptr[node + 1]]
-        over[node] = max((over[other] for other in before if other >= 0), default=first)
+        over[node] = max((over[other] for other in before if other >= 0), default=zero)
         begin[node] = over[node]
     return np.array(begin, np.int64), np.array(over, np.int64)
 

@@ -12,6 +12,7 @@ which is restored afterwards.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -97,7 +98,10 @@ def workload_of_times(
         proto = parse_module(times.proto)
         places = _number(proto, times.executed, times.enclosing)
         module = read_hlo(proto.SerializeToString(), times.path)
-    walked = walk(module, mesh, options)
+    try:
+        walked = walk(module, mesh, options)
+    except FlintError as error:
+        raise type(error)(_with_lines(str(error), places)) from error
     if axes is not None and mesh is None and len(axes) == len(walked.mesh.shape):
         walked = replace(walked, mesh=Mesh(walked.mesh.shape, tuple(axes)))
     workload = workload_of(
@@ -123,6 +127,16 @@ def workload_of_times(
     )
     timed.verify()
     return timed
+
+
+def _with_lines(text: str, places: list[_Place]) -> str:
+    """A message with source lines in place of instructions' numbers."""
+
+    def line(match: re.Match[str]) -> str:
+        place = places[int(match[1]) - 1]
+        return f" at {place.file}:{place.line}" if place.file else ""
+
+    return re.sub(rf" at {_NUMBERED}:(\d+)", line, text)
 
 
 def _number(

@@ -40,6 +40,15 @@ def test_a_profile_takes_its_measured_times_again(profiles, name):
     assert not workload.warnings
 
 
+def test_what_depends_on_nothing_is_there_from_the_beginning_of_the_step(profiles):
+    """A constant is no node of a simulation, so that a delay of its own would be lost."""
+    for program in convert_traces([profiles["scan"]]).programs:
+        graph = program.graph
+        roots = [node for node in range(len(graph)) if not graph.predecessors(node)]
+        silent = [node for node in roots if graph.measured_by_node()[node] == 0]
+        assert silent and not program.timing.start[silent].any()
+
+
 def test_a_collective_lasts_from_its_last_members_begin_to_its_first_members_end(profiles):
     """Its members' waits are apart: rank 0's begin to the last one's, and the rest on the way."""
     workload = convert_traces([profiles["mlp"]])
