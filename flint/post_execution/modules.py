@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from flint import registry
 from flint.capturing.converting import walk_options, workload_of
+from flint.errors import FlintError
 from flint.graph.graph import WorkloadGraph, with_tables
 from flint.hlo import hlo_pb2 as pb
 from flint.hlo.locations import Locations

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
+from flint.capturing.converting import walk_options
 from flint.converters.chakra.check.checker import check
 from flint.converters.chakra.read.trace_set import load_trace_set
 from flint.converters.profilers.xplane.observe import observe
-from flint.errors import UsageError
+from flint.errors import FlintError, UsageError
 from flint.graph.graph import NodeKind
 from flint.post_execution.converting import convert_traces
+from flint.post_execution.module_times import DeviceRun, ModuleTimes
+from flint.post_execution.modules import workload_of_times
 from flint.simulation.recording import record
 from tests.converters.chakra.consumer import execute
 from tests.post_execution.jax_counts import compare_runs, runs_of
@@ -116,6 +120,22 @@ def test_nodes_have_their_source_lines(profiles):
 def test_a_run_that_is_not_there_is_named(profiles):
     with pytest.raises(UsageError, match="has the runs 0 to 1"):
         convert_traces([profiles["mlp"]], step="2")
+
+
+def test_a_loop_whose_count_depends_on_data_is_named_with_its_source_line():
+    """As in a profile; its one event is that of an instruction that no program has."""
+
+    def search(x):
+        return jax.lax.while_loop(lambda x: x.sum() < 3, jax.numpy.sin, x)
+
+    compiled = jax.jit(search).lower(jax.numpy.ones(4)).compile()
+    [module] = compiled.runtime_executable().hlo_modules()
+    proto = module.as_serialized_hlo_module_proto()
+    run = DeviceRun(0, 0, ["other"], *np.zeros((5, 1), np.int64))
+    times = ModuleTimes("a profile", proto, (run,), frozenset(), "CPU", 0)
+    line = search.__code__.co_firstlineno + 1
+    with pytest.raises(FlintError, match=rf"test_jax_profiles.py:{line}\)"):
+        workload_of_times(times, mesh=None, axes=None, options=walk_options())
 
 
 def test_a_profile_of_jax_comes_alone(profiles):
