@@ -131,14 +131,16 @@ def _units(nodes: InstructionNodes, run: DeviceRun, path: str, warnings: dict[st
         if name not in nodes.of:
             continue
         place = nodes.for_executions(name, len(events))
-        if len(place) != len(events):
+        if not len(place) or len(events) % len(place):
             warnings[OTHER_COUNT] = warnings.get(OTHER_COUNT, 0) + abs(len(place) - len(events))
+        # An op may run one kernel several times: then each of its nodes takes as many events.
+        each, rest = divmod(len(events), max(1, len(place)))
+        each = each if each and not rest else 1
         count = min(len(place), len(events))
-        at, event = place[:count], np.array(events[:count])
-        start[at], end[at] = run.start[event], run.end[event]
-        duration[at], launch[at], stream[at] = (
-            run.duration[event], run.launch[event], run.stream[event],
-        )  # fmt: skip
+        at, event = place[:count], np.array(events[: count * each]).reshape(count, each)
+        start[at], end[at] = run.start[event[:, 0]], run.end[event].max(axis=1)
+        duration[at], launch[at] = run.duration[event].sum(axis=1), run.launch[event[:, 0]]
+        stream[at] = run.stream[event[:, 0]]
     talks = graph.kind == NodeKind.COMMUNICATION
     duration = np.where(talks & (start >= 0), end - start, duration)
     start = np.where(start >= 0, end - duration, start)

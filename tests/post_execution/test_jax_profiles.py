@@ -23,6 +23,8 @@ from tests.converters.chakra.consumer import execute
 from tests.post_execution.jax_counts import compare_runs, runs_of
 from tests.support.children import answer_of
 from tests.support.shared import once
+from tests.validation.test_gpu_profiles import DATA
+from tests.validation.xplanes import Run, profile
 
 pytestmark = pytest.mark.xdist_group("post-execution-jax")
 
@@ -136,6 +138,19 @@ def test_a_loop_whose_count_depends_on_data_is_named_with_its_source_line():
     line = search.__code__.co_firstlineno + 1
     with pytest.raises(FlintError, match=rf"test_jax_profiles.py:{line}\)"):
         workload_of_times(times, mesh=None, axes=None, options=walk_options())
+
+
+def test_an_op_that_runs_one_kernel_several_times_has_the_time_of_all(tmp_path):
+    """Three of 500 ns each, 100 apart; a run begins with its first op's kernel, so that has one."""
+    run = Run(DATA / "gpu_resnet.hlo.pb.gz")
+    first, *others = run.executed()
+    run.executed = lambda: [first, *(name for name in others for _ in range(3))]
+    workload = convert_traces([profile(run, tmp_path / "g.xplane.pb", 1, runs=1)])
+    kernels = [name for name in run.executed() if not name.startswith(("all-", "reduce-scatter"))]
+    for program in workload.programs:
+        alone = program.graph.kind != NodeKind.COMMUNICATION
+        assert program.graph.measured_by_node()[alone].clip(0).sum() == 500 * len(kernels)
+    assert not any("more or less often" in text for text in workload.warnings)
 
 
 def test_a_profile_of_jax_comes_alone(profiles):
