@@ -154,7 +154,9 @@ def _report_end(
     if wanted.name is not None and all(step.name != wanted.name for step in every):
         listed = f"steps seen: {', '.join(seen)}" if seen else "no step was seen"
         raise UsageError(f"--step {wanted.name}: {name} has no such step; {listed}")
-    listed = f"steps seen: {', '.join(seen)}" if seen else f"no step was seen{_elsewhere()}"
+    known_as = "; ".join(hook.STEP for hook in begun.values())
+    none = f"no step was seen{_elsewhere()}; {known_as}"
+    listed = f"steps seen: {', '.join(seen)}" if seen else none
     once = [step.name for step in every if step.count == 1]
     chosen = f", or capture a single run with --step {once[-1]}:1" if once else ""
     last = _assumptions(begun)[-_MOST_ASSUMPTIONS:]

@@ -34,6 +34,9 @@ _FOUND = "found.json"
 class Hooks(Protocol):
     """A framework's module."""
 
+    #: What is seen as a step, for programs in which none was.
+    STEP: str
+
     def prepare(self, request: ProgramRequest, own: Own, template: Template | None) -> None:
         """In the program's process, before it starts: set what must be set before an import.
 

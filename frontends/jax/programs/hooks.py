@@ -23,6 +23,8 @@ from flint.workload.workload import Workload
 if TYPE_CHECKING:
     from flint.frontends.jax.programs.running import Running
 
+STEP = "a step is a jitted function that is called again (put yours into jax.jit)"
+
 #: Name of the folder for the workload of the program's process.
 _WORKLOAD = "workload"
 #: The program of this process.

@@ -29,6 +29,11 @@ from flint.workload.workload import Workload
 if TYPE_CHECKING:
     from flint.frontends.torch.programs.rank import ProgramRank
 
+STEP = (
+    "a step lies between two steps of an optimizer on the device, two rounds of a loop or two "
+    "calls of flint.step()"
+)
+
 #: The rank that this process is, and its neighbours, for as long as it lives.
 _ranks: list[ProgramRank] = []
 _peers: list[Peers] = []

@@ -26,6 +26,10 @@ while loss > 1e-3:
 ENDS_ANYWAY = UNTIL_SMALL + "    if float(loss):\n        break\n"
 ENDS = [
     ("import jax\njax.jit(lambda x: x * 2)(jax.numpy.ones(3))\n", "ended before its step ran 2"),
+    (
+        "import jax\nw = jax.numpy.ones(3)\nfor _ in range(4):\n    w = w - jax.grad(sum)(w)\n",
+        r"no step was seen; a step is a jitted function .*put yours into jax\.jit",
+    ),
     ("import jax\nraise SystemExit('no data')\n", r"p\.py:2.*no data"),
     ("import jax\nname = input()\n", r"p\.py:2: .*it waits for input"),
     ("import jax\nopen('weights.npz')\n", r"p\.py:2: .*weights\.npz"),

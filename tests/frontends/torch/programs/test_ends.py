@@ -124,7 +124,10 @@ ENDS = [
         "import os\nos.write(1, b'no GPUs found, exiting')\nraise SystemExit",
         r"left at train.py:11 before .*The last line that it printed: no GPUs found, exiting$",
     ),
-    ("torch.ones(2).cuda() + 1", "train.py ended before .*: no step was seen"),
+    (
+        "torch.ones(2).cuda() + 1",
+        "train.py ended before .*: no step was seen; a step lies between two steps of an optim",
+    ),
     (  # which asks for the device of each index
         "torch.ones(2, 2).cuda()[torch.arange(2), torch.arange(2)]",
         "train.py ended before .*: no step was seen",
