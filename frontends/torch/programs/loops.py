@@ -32,9 +32,10 @@ NAME = "loop"
 #: Number of distances that are examined: those between equal ops that cover the most.
 _DISTANCES = 64
 
-#: Reads by the host are not work of the device: a loss may be printed every tenth time. Nor are
-#: questions about a tensor (``prim.device``).
-_READS = ("aten._local_scalar_dense", "aten.is_nonzero", "aten.equal", "prim.")
+#: Reads by the host are not work of the device: a loss may be printed every tenth time.
+_READS = ("aten._local_scalar_dense", "aten.is_nonzero", "aten.equal")
+#: Questions about a tensor (``prim.device``) belong to a round, but do not make one.
+_QUESTIONS = "prim."
 
 _Lines = tuple[tuple[str, int], ...]
 #: The number of a function's code and the instruction that runs, alternating.
@@ -114,7 +115,7 @@ class Ops:
         """The loop that covers most of what has run, if any ran twice in a row."""
         sequence = np.array(self._sequence)
         keys = list(self._numbers)
-        outside = np.array([not inside for _, inside, _ in keys], bool)
+        outside = np.array([not (of[1] or of[0].startswith(_QUESTIONS)) for of in keys], bool)
         found = _longest(sequence, outside)
         if found is None:
             return None
