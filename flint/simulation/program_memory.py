@@ -3,9 +3,11 @@
 The idea: a PyTorch recording shows what autograd, FSDP and the allocator really held
 (``flint.simulation.caching_allocator``), a compiled program follows its compiler's rules
 (``flint.simulation.memory``).  A program that passes have changed was never recorded: their effect
-on the lifetimes of its values is added to what was recorded.
+on the lifetimes of its values is added to what was recorded.  So is that of fused attention, but
+only as far as the recording has memory of that size: where it called a kernel, which a capture has
+opened, scores were never in memory.
 
-    program_memory(program, apply(program.graph, "kernel"), changed=False).bytes
+    program_memory(program, written, apply(written, "kernel"), accelerator).bytes
 """
 
 from __future__ import annotations
@@ -14,22 +16,28 @@ from dataclasses import replace
 
 from flint.cost.hardware import Accelerator
 from flint.cost.reserve import reserve_of
-from flint.graph.graph import WorkloadGraph
+from flint.graph.graph import WorkloadGraph, with_tables
 from flint.passes import apply
 from flint.simulation.memory import Memory, peak_memory
 from flint.workload.programs import Program
 
 
 def program_memory(
-    program: Program, kernels: WorkloadGraph, accelerator: Accelerator, *, changed: bool
+    program: Program,
+    written: WorkloadGraph,
+    kernels: WorkloadGraph,
+    accelerator: Accelerator,
+    *,
+    changed: bool,
 ) -> Memory:
     """The memory that a program needs on one rank.
 
     Args:
         program: the program.
+        written: its graph, with attention as it is simulated, before passes.
         kernels: its graph at kernel granularity, as simulated.
         accelerator: the device that it runs on.
-        changed: whether passes have changed the captured program.
+        changed: whether passes have changed it.
     """
     found = peak_memory(kernels, program.inputs, program.calls)
     if program.allocations is None:
@@ -42,8 +50,10 @@ def program_memory(
     used = usage(program.allocations, limit)
     more = 0
     if changed:
-        before = peak_memory(apply(program.graph, "kernel"), program.inputs, program.calls)
-        more = found.peak - before.peak
+        before = peak_memory(apply(written, "kernel"), program.inputs, program.calls)
+        more += found.peak - before.peak
+    if written is not program.graph:
+        more += _allocated(program, written) - _allocated(program, program.graph)
     # The named inputs are in memory at the peak, too.
     return replace(
         found,
@@ -52,6 +62,16 @@ def program_memory(
         host=used.host,
         retries=used.retries,
     )
+
+
+def _allocated(program: Program, graph: WorkloadGraph) -> int:
+    """The peak of a graph of a recorded program, of values as large as memory that it allocated."""
+    assert program.allocations is not None
+    sizes = frozenset(program.allocations.size.tolist())
+    kernels = apply(graph, "kernel")
+    types = (t if t.bytes in sizes else replace(t, bytes=0) for t in kernels.tables.types)
+    counted = with_tables(kernels, replace(kernels.tables, types=tuple(types)))
+    return peak_memory(counted, program.inputs, program.calls).peak
 
 
 def reserve_beside(program: Program, accelerator: Accelerator) -> int:

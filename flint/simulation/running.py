@@ -130,9 +130,12 @@ def simulate(
     check_finished(everyone, happened, workload, chosen)
     programs, retries = [], 0
     for number, program in enumerate(workload.programs):
-        same = not chosen and written[number] is program.graph
         memory = program_memory(
-            program, found.kernels[number], fitted.accelerator, changed=not same
+            program,
+            written[number],
+            found.kernels[number],
+            fitted.accelerator,
+            changed=bool(chosen),
         )
         retries = max(retries, memory.retries)
         actors = [i for i, info in enumerate(everyone.info) if info.program == number]

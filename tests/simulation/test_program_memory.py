@@ -63,3 +63,32 @@ def test_a_device_that_is_full_at_times_is_reported(workload):
     result = tight.simulate(replace(system, accelerator=device))
     assert result.fits
     assert any("the device is full 2 times per step" in note for note in result.notes)
+
+
+def heads(mesh):
+    """Queries, keys and values, 1 x 4 x 1024 x 64; 4 x 1024 x 1024 scores in bf16 take 8 MiB."""
+    return tuple(torch.ones(1, 4, 1024, 64, dtype=torch.bfloat16, device="cuda") for _ in range(3))
+
+
+def by_kernel(q, k, v):
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+
+
+def by_hand(q, k, v):
+    return (q @ k.transpose(-1, -2)).softmax(-1) @ v
+
+
+@pytest.mark.parametrize(
+    ("attention", "low", "high"),
+    # By hand, the peak is the softmax's result beside its operand, unless the softmax is in place;
+    # fused, it is that of attention, 512 KiB, and a sum per row, 16 KiB.
+    [(by_kernel, 0, 0), (by_hand, 8 * MIB, 16 * MIB)],
+)
+def test_fused_attention_saves_the_scores_that_were_in_memory(attention, low, high):
+    step = flint.capture(attention, mesh=(1,), axes=("dp",), setup=heads, framework="torch")
+    opened = step.capture(options={"fuse": True})
+    held = [
+        opened.simulate("dgx-h100", attention=how).programs[0].memory["temporaries"]
+        for how in ("as-written", "fused")
+    ]
+    assert low - 528 * 1024 <= held[0] - held[1] <= high
