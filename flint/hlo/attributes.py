@@ -18,7 +18,7 @@ from flint.hlo.context import Context, Decoder
 from flint.hlo.literals import constant_value
 from flint.hlo.locations import resolve_payload
 from flint.hlo.mlir_text import flat_dictionary
-from flint.stablehlo.read.records import COST_ESTIMATE
+from flint.stablehlo.read.records import BRANCH, COST_ESTIMATE
 
 
 def _once(field: str, decode: Callable[[bytes], dict[str, Any] | None]) -> Decoder:
@@ -210,6 +210,12 @@ def while_loop(instruction: Any, context: Context) -> dict[str, Any] | None:
         return {"trip_count": int(json.loads(text)["known_trip_count"]["n"])}
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
+
+
+def taken(instruction: Any) -> dict[str, Any] | None:
+    """The branch that a run took, if it is stated."""
+    stated = frontend_attributes(instruction).get(BRANCH)
+    return None if stated is None else {BRANCH: int(stated)}
 
 
 def aliases(instruction: Any) -> tuple[tuple[int, int], ...]:

@@ -111,7 +111,7 @@ def _conditional(reading: Reading, instruction: Any, scope: Scope) -> None:
     if any(len(region.yields) != len(flat) for region in regions):
         raise ValueError("a branch and its conditional yield different numbers of values")
     name = "if" if is_predicate else "case"
-    reading.append(name, instruction, scope, [index], flat, regions=regions)
+    reading.append(name, instruction, scope, [index], flat, read.taken(instruction), regions)
     scope.bind(instruction.id, results)
 
 

@@ -28,6 +28,7 @@ from flint.hlo.messages import parse_module
 from flint.hlo.reader import read_hlo
 from flint.host.reading_memory import bounded
 from flint.mesh.mesh import Mesh
+from flint.post_execution import control_flow
 from flint.post_execution.module_replay import replayed_programs
 from flint.post_execution.module_times import ModuleTimes
 from flint.stablehlo.options import WalkOptions
@@ -97,6 +98,7 @@ def workload_of_times(
     """
     with bounded(times.path):
         proto = parse_module(times.proto)
+        control_flow.state(proto, [run.names for run in times.runs])
         places = _number(proto, times.executed, times.enclosing)
         module = read_hlo(proto.SerializeToString(), times.path)
     try:

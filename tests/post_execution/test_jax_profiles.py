@@ -15,6 +15,7 @@ from flint.converters.chakra.read.trace_set import load_trace_set
 from flint.converters.profilers.xplane.observe import observe
 from flint.errors import FlintError, UsageError
 from flint.graph.graph import NodeKind
+from flint.graph.work import Unit
 from flint.post_execution.converting import convert_traces
 from flint.post_execution.module_times import DeviceRun, ModuleTimes
 from flint.post_execution.modules import workload_of_times
@@ -138,6 +139,24 @@ def test_a_loop_whose_count_depends_on_data_is_named_with_its_source_line():
     line = search.__code__.co_firstlineno + 1
     with pytest.raises(FlintError, match=rf"test_jax_profiles.py:{line}\)"):
         workload_of_times(times, mesh=None, axes=None, options=walk_options())
+
+
+def test_loops_and_branches_that_data_decide_are_those_of_the_run(host_runs):
+    folder = host_runs["tests.post_execution.decided_by_data:decided"]
+    workload = convert_traces([folder])
+    [file] = folder.glob("**/*.xplane.pb")
+    compare_runs(workload, {d: runs[-1] for d, runs in runs_of(file, "jit_decided").items()})
+    assert not workload.warnings
+    for program in workload.programs:
+        products = program.graph.work_unit == Unit.MATMUL
+        assert program.graph.work_flops[products].tolist() == [2 * 8 * 32 * 32] * 28
+
+
+def test_a_given_trip_count_takes_precedence_over_that_of_the_run(host_runs):
+    folder = host_runs["tests.post_execution.decided_by_data:decided"]
+    workload = convert_traces([folder], trip_count={"while_0": 6})
+    [text] = [text for text in workload.warnings if "more or less often" in text]
+    assert workload.warnings[text] > 0
 
 
 def test_an_op_that_runs_one_kernel_several_times_has_the_time_of_all(tmp_path):

@@ -16,7 +16,7 @@ from flint.graph.building import GraphBuilder
 from flint.graph.communication import Communication
 from flint.graph.graph import Conditional, NodeKind, WorkloadGraph, with_tables
 from flint.graph.scalars import Scalar, combine, constant
-from flint.stablehlo.read.records import Block, Op
+from flint.stablehlo.read.records import BRANCH, Block, Op
 from flint.stablehlo.walk.blocks import open_instead, wait_for
 from flint.stablehlo.walk.scope import Scope
 from flint.stablehlo.walk.state import Handler, WalkState
@@ -117,6 +117,9 @@ def _chosen(state: WalkState, scope: Scope, op: Op, name: str) -> int:
                 f"0 to {len(op.regions) - 1}"
             )
         return given[key]
+    stated = op.attr(BRANCH)
+    if stated is not None and 0 <= stated < len(op.regions):
+        return int(stated)
     best = state.choices.get(id(op))
     if best is None:
         state.trials += 1

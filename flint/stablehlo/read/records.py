@@ -44,6 +44,7 @@ Attributes by op (all plain Python; absent means the default of the StableHLO sp
     collective_permute, send, recv      pairs: int64 array [P, 2], channel_id, is_host_transfer
     get_tuple_element    index
     while                trip_count (when the input states it)
+    case, if             flint.branch (number of the one that was taken, when the input states it)
 
 What only an HLO proto has:
 
@@ -73,6 +74,8 @@ if TYPE_CHECKING:
 #: the entry with a kernel's work, which is also the record's attribute.
 FRONTEND_ATTRIBUTES = "mhlo.frontend_attributes"
 COST_ESTIMATE = "flint.cost_estimate"
+#: The attribute with the branch that a run of the program took.
+BRANCH = "flint.branch"
 
 #: Warnings of readers about a dim whose size the program does not fix.
 BOUNDED = "a dynamic dim: counted at its bound"
