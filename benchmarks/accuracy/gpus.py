@@ -12,13 +12,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import jax_gpus
 from cases_of_runs import Case, NoCase
 from published import Run
-from torch_cases import ATTENTION, MODELS, recipe, torch_case
+from torch_cases import ATTENTION, MODELS, number, recipe, torch_case
+
+from flint.models.torch.llama3 import training
 
 HERE = Path(__file__).parent
 GRAND_TETON = str(HERE / "grand-teton.toml")
@@ -37,30 +40,42 @@ def case_of(run: Run) -> Case | NoCase:
 
 
 def _torchtitan(run: Run) -> Case | NoCase:
-    compiled = "compile" in run.parallelism
-    ranks = int(run.gpus)
+    words, compiled = run.parallelism.split(";")[0].split(), "compile" in run.parallelism
+    if "PP" in words or "AsyncTP" in words:
+        return NoCase("pipelines of 126 layers and asynchronous tensor parallelism: not recorded")
+    axes = {"FSDP": "dp", "CP": "cp", "TP": "tp"}
+    mesh = {axes[word]: int(size) for word, size in pairwise(words) if word in axes}
+    config = replace(
+        MODELS[run.model.replace("llama3.1", "llama3")],
+        sequence=number(run, "seq", 8192),
+        sequences=number(run, "LBS"),
+        checkpoint=True if "full AC" in run.parallelism else "selective",
+        ends="together",
+    )
 
     def capture(_: int) -> Any:
-        from flint.models.torch.llama3 import LLAMA3_8B, training
-
-        config = replace(LLAMA3_8B, sequences=2, checkpoint="selective", ends="together")
-        step = training(config, mesh=(ranks,), axes=("dp",))
         # As its run_llama_train.sh has it.
         os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
         try:
-            return step.capture(options={"fuse": compiled})
+            return training(config, tuple(mesh.values()), tuple(mesh)).capture(
+                options={"fuse": compiled, "audit": 0}
+            )
         finally:
             del os.environ["PYTORCH_CUDA_ALLOC_CONF"]
 
-    measured = run.step_seconds(2 * 8192)
+    shared = mesh.get("cp", 1) * mesh.get("tp", 1)
+    measured = run.step_seconds(config.sequences * config.sequence // shared)
     assert measured is not None
+    kept = "full" if config.checkpoint is True else "selective"
     return Case(
         run=run,
         measured=measured,
         system=GRAND_TETON,
         accelerator="h100-500w",
-        key=f"torchtitan-8b-{ranks}-{compiled}-expandable-together",
-        expressed=f"{ranks} dp, selective checkpointing" + (", opened" if compiled else ""),
+        key=f"torchtitan-{config}-{mesh}-{compiled}-expandable",
+        expressed=" x ".join(f"{count} {axis}" for axis, count in mesh.items())
+        + f", {kept} checkpointing"
+        + (", opened" if compiled else ""),
         note="",
         capture=capture,
         attention=ATTENTION[compiled],
@@ -157,6 +172,7 @@ def _kempner(run: Run) -> Case | NoCase:
         fused=True,
         keep="gradients",
         ends="whole",
+        hold=True,
     )
     return torch_case(run, config, mesh, "hgx-h200", "h200-sxm", slice_=4)
 
@@ -208,7 +224,6 @@ def _megatron(run: Run) -> Case | NoCase:
         import torch
 
         from flint.models.torch.layers import Heads
-        from flint.models.torch.llama3 import training
         from flint.models.torch.llama3_model import Config
 
         config = Config(

@@ -2,7 +2,7 @@
 fit.
 
     python benchmarks/accuracy/memory.py                     # all runs that are captured
-    python benchmarks/accuracy/memory.py --capture llama3    # and those whose key has this word
+    python benchmarks/accuracy/memory.py --capture llama3-7b # and those whose name has this word
 
 The idea: a published step time shows that the step fitted, so that a verdict "does not fit" is
 wrong; of some runs the peak itself is published: what PyTorch reserved or what was allocated.
@@ -12,23 +12,48 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from accuracy import FILES, ROOT, case_of, folders_of, system_of, workloads_of
-from cases_of_runs import Case
-from published import read_runs
+from accuracy import FILES, ROOT, case_of, folders_of, system_of
+from cases_of_runs import Case, NoCase
+from published import Run, read_runs
+
+import flint
 
 GIB = 2**30
 #: Metrics of peaks: ``torch.cuda.max_memory_reserved`` and ``max_memory_allocated``.
 RESERVED, ALLOCATED = "peak_memory_GiB", "peak_allocated_GiB"
 
 
+def in_bf16(run: Run) -> Case | NoCase:
+    """A run's case; one in FP8 with products in bf16: what it keeps are their results, in bf16
+    both ways (``aten.mm`` of float8 tensors is what selective checkpointing sees)."""
+    if not run.precision.startswith("float8"):
+        return case_of(run)
+    case = case_of(replace(run, precision="bf16"))
+    if isinstance(case, NoCase):
+        return case
+    return replace(case, run=run, expressed=f"{case.expressed}, products in bf16")
+
+
+def is_named(case: Case, words: Sequence[str]) -> bool:
+    """Whether one of these words is in what a run is called: its source, model, split or key."""
+    run = case.run
+    name = " ".join((run.source, run.model, run.parallelism, run.batch_seq, case.key))
+    return any(word in name for word in words)
+
+
 def row(case: Case, cache: Path) -> str:
     """A line of the table."""
-    workload = workloads_of(case, cache)[min(case.recorded)]
-    result = workload.simulate(system_of(case), attention=case.attention)
+    few = min(case.recorded)
+    folder = folders_of(case, cache)[few]
+    if not folder.exists():
+        case.capture(few).save(folder)
+    result = flint.load(folder).simulate(system_of(case), attention=case.attention)
     reserved = result.peak_memory_bytes
     fullest = max((item.memory for item in result.programs), key=lambda held: sum(held.values()))
     free = fullest.get("free blocks of the allocator", 0)
@@ -50,18 +75,20 @@ def row(case: Case, cache: Path) -> str:
 def main() -> None:
     """Print the table of the runs that are captured."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--capture", nargs="*", default=(), help="capture keys with these words")
+    parser.add_argument(
+        "--capture", nargs="*", default=(), help="capture runs whose names have one of these words"
+    )
     parser.add_argument("--cache", type=Path, default=ROOT / "build" / "accuracy")
     options = parser.parse_args()
     options.cache.mkdir(parents=True, exist_ok=True)
     print("| run | devices | expressed as | GiB | beside | of | verdict | published | error |")
     print("|---|---|---|---|---|---|---|---|---|")
     for run in (run for file in FILES for run in read_runs(file)):
-        case = case_of(run) if set(run.figures) - {RESERVED, ALLOCATED} else None
+        case = in_bf16(run) if set(run.figures) - {RESERVED, ALLOCATED} else None
         if not isinstance(case, Case) or "offloaded" in case.note:
             continue
         first = folders_of(case, options.cache)[min(case.recorded)]
-        if first.exists() or any(word in case.key for word in options.capture):
+        if first.exists() or is_named(case, options.capture):
             print(row(case, options.cache), flush=True)
 
 

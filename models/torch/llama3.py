@@ -30,6 +30,7 @@ from flint.models.torch import parallel
 from flint.models.torch.batches import batch_of, loss_of
 from flint.models.torch.layers import STYLES, Heads
 from flint.models.torch.llama3_model import Config, Llama
+from flint.models.torch.losses import LOSSES
 from flint.models.torch.low_precision import move_on, narrow
 from flint.models.torch.pipelines import pipeline, pipeline_stages, run_schedule
 
@@ -60,6 +61,15 @@ def check(config: Config, mesh: DeviceMesh) -> None:
     """
     parallel.check_axes(mesh)
     parts = parallel.size(mesh, "tp")
+    split = [axis for axis in ("pp", "tp") if parallel.size(mesh, axis) > 1]
+    if split and (config.tied or LOSSES[config.loss] is not None):
+        raise ValueError(
+            f"the head's weight is split over the axis {split[0]}: it can neither be the "
+            "embedding's nor give a loss in chunks"
+        )
+    sharded = parallel.sharding_mesh(mesh) is not None
+    if config.tied and sharded and not parallel.ENDS[config.ends].together:
+        raise ValueError('tied: embedding and head have one weight, in one group: ends="together"')
     if STYLES[config.style].learned_positions:
         for axis in ("tp", "cp"):
             if parallel.size(mesh, axis) > 1:
@@ -96,7 +106,7 @@ def finished(model: Llama, mesh: DeviceMesh) -> Llama:
         config.dtype,
         config.reduce_dtype,
         checkpoint=config.checkpoint,
-        keep=config.keep is True,
+        keep=config.keep in (True, "weights"),
         ends=config.ends,
     )
     model.to_empty(device=mesh.device_type)
@@ -124,23 +134,34 @@ def build(config: Config, mesh: DeviceMesh) -> tuple[Any, ...]:
 
 def step(
     model: Llama, optimizer: torch.optim.Optimizer, batch: Sequence[torch.Tensor], mesh: DeviceMesh
-) -> torch.Tensor:
-    """One training step; returns this rank's loss, of the last batch that was accumulated."""
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """One training step; returns this rank's loss, of the last batch that was accumulated, and the
+    scores that it was made of if the loop holds them."""
     config, count = model.config, model.config.accumulation
     split = parallel.split_sequence(mesh, batch, tables_of([model]), config.rotate)
     with split, parallel.parallel_loss(mesh, config.ends):
         parts = zip(*(item.chunk(count) for item in batch), strict=True)
         for number, (tokens, targets) in enumerate(parts):
             if config.keep:
-                last = number == count - 1
-                parallel.exchange_gradients(model, mesh, last, keep=config.keep is True)
-            loss = loss_of(model(tokens), targets, config.loss_dtype)
+                last = config.keep == "weights" or number == count - 1
+                kept = {True: not last, "weights": True}.get(config.keep)
+                parallel.exchange_gradients(model, mesh, last, kept)
+            if LOSSES[config.loss] is None:
+                scores = model(tokens)
+                loss = loss_of(scores, targets, config.loss_dtype)
+                if not config.hold:
+                    scores = None
+            else:
+                loss, scores = model(tokens, targets), None
             (loss / count if count > 1 else loss).backward()
-    parallel.clip_gradients(model.parameters(), mesh, 1.0)
+    parameters = [item for group in optimizer.param_groups for item in group["params"]]
+    parallel.clip_gradients(parameters, mesh, 1.0)
     move_on([model], dist.group.WORLD)
     optimizer.step()
     optimizer.zero_grad()
-    return loss
+    if config.keep == "weights":
+        parallel.free_gathered(model)
+    return loss, scores
 
 
 def build_pipeline(config: Config, mesh: DeviceMesh) -> tuple[Any, ...]:

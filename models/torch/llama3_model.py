@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from flint.models.torch.layers import STYLES, Block, Heads, rotary_table
+from flint.models.torch.losses import Head
 from flint.models.torch.low_precision import DelayedLinear
 
 
@@ -33,10 +34,16 @@ class Config:
         style: a key of ``layers.STYLES``: "llama" or "gpt".
         accumulation: batches that go forward and backward before the optimizer's step.
         keep: gathered parameters are kept until the last of these batches, and gradients reduced
-            with it (ZeRO-1: Rajbhandari et al., 2020); "gradients": only these
-            wait for the last; otherwise FSDP gathers and reduces for each one.
+            with it (ZeRO-1: Rajbhandari et al., 2020); "gradients": only these wait for the last;
+            "weights": gathered parameters are kept until the optimizer's step, and gradients
+            reduced for each batch (ZeRO-2); otherwise FSDP gathers and reduces for each one.
         ends: a key of ``parallel.ENDS``: how embedding and head are split.
+        loss: a key of ``losses.LOSSES``: "whole", "chunked" or "fused".
+        chunks: parts of a batch's tokens, with the last two.
         loss_dtype: that scores are cast to for the loss.
+        hold: a variable of the loop holds a batch's scores until the next batch has some, past
+            what a compiler could free.
+        tied: the head's weight is the embedding's.
         rotate: how keys and values come to other ranks of the axis "cp": "allgather" or
             "alltoall", as of ``parallel.split_sequence``.
         schedule: of a pipeline: "GPipe", "1F1B", "Interleaved1F1B".
@@ -62,7 +69,11 @@ class Config:
     accumulation: int = 1
     keep: bool | str = False
     ends: str = "split"
+    loss: str = "whole"
+    chunks: int = 8
     loss_dtype: torch.dtype = torch.float32
+    hold: bool = False
+    tied: bool = False
     rotate: str = "allgather"
     schedule: str = "1F1B"
     microbatches: int = 4
@@ -96,23 +107,32 @@ class Llama(nn.Module):
             }
         )
         self.norm = style.norm(width) if last else None
-        self.head = nn.Linear(width, vocabulary, bias=False) if last else None
+        self.head = (
+            Head(width, vocabulary, config.loss, config.chunks, config.loss_dtype, tied=config.tied)
+            if last
+            else None
+        )
         self.register_buffer("rotary", self._rotary(), persistent=False)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Scores of the next token, or what the next stage takes."""
+    def forward(self, x: torch.Tensor, targets: torch.Tensor | None = None) -> torch.Tensor:
+        """Scores of the next token, or what the next stage takes; with ``targets``, as ``Head``."""
         if self.embedding is not None:
             x = self.embedding(x)
         if self.positions is not None:
             x = x + self.positions.weight
         for block in self.layers.values():
             x = block(x, self.rotary)
-        return x if self.head is None else self.head(self.norm(x))
+        if self.head is None or self.norm is None:
+            return x
+        x = self.norm(x)
+        if targets is None and not self.config.tied:
+            return self.head(x)
+        return self.head(x, targets, self.embedding.weight if self.config.tied else None)
 
     def initialise(self) -> None:
         """Give every parameter and buffer its first value, where it is."""
         for module in self.modules():
-            if isinstance(module, nn.Linear | nn.Embedding):
+            if isinstance(module, nn.Linear | nn.Embedding) and module.weight is not None:
                 nn.init.normal_(module.weight, std=0.02)
             elif isinstance(module, nn.RMSNorm | nn.LayerNorm):
                 nn.init.ones_(module.weight)

@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_module
 from torch.distributed.tensor.experimental import context_parallel
 from torch.distributed.tensor.experimental._attention import set_rotate_method
@@ -218,19 +218,28 @@ def shard_parameters(
     fully_shard(model, reshard_after_forward=None if own_ends else not keep, **options)
 
 
-def exchange_gradients(model: nn.Module, mesh: DeviceMesh, last: bool, keep: bool = True) -> None:
-    """Whether the next backward pass reduces gradients (FSDP2).
+def exchange_gradients(
+    model: nn.Module, mesh: DeviceMesh, reduce: bool, keep: bool | None = None
+) -> None:
+    """What the next backward pass does with gradients and gathered parameters (FSDP2).
 
     Args:
         model: split by ``parallelise``.
         mesh: of the cluster.
-        last: the next backward pass reduces them.
-        keep: until then, gathered parameters are kept too.
+        reduce: it reduces gradients.
+        keep: it keeps gathered parameters; None: as ``parallelise`` said.
     """
     if sharding_mesh(mesh) is not None:
-        model.set_requires_gradient_sync(last)
-        if keep:
-            model.set_reshard_after_backward(last)
+        model.set_requires_gradient_sync(reduce)
+        if keep is not None:
+            model.set_reshard_after_backward(not keep)
+
+
+def free_gathered(model: nn.Module) -> None:
+    """Free gathered parameters, which an optimizer's step has made old."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
 
 
 @contextlib.contextmanager

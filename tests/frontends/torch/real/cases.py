@@ -124,6 +124,12 @@ CASES = {
         SQUARE, ("pp", "tp"), schedule="Interleaved1F1B", stages=2, layers=4
     ),
     "Llama, PP x CP": _llama(SQUARE, ("pp", "cp")),
+    "Llama, ends tied, fused loss": _llama(
+        TWO, ("dp",), (0,), ends="together", tied=True, loss="fused"
+    ),
+    "Llama, ZeRO-2, loss in chunks": _llama(
+        TWO, ("dp",), (0, 1), keep="weights", accumulation=2, loss="chunked"
+    ),
 }
 
 #: Steps that read on the host how many tokens go where: on the CPU no op tells of that.
