@@ -22,7 +22,10 @@ from tests.validation.xla_runs import Runs, named
 
 torch = pytest.importorskip("torch")
 
-from tests.validation.plain_torch import STEPS  # noqa: E402
+from tests.validation import plain_forms, plain_torch  # noqa: E402
+
+STEPS = plain_torch.STEPS | plain_forms.STEPS
+PLACES = {name: part.__name__ for part in (plain_torch, plain_forms) for name in part.STEPS}
 
 JAX = ("cnn", "fsdp_mixer", "tp_heads", "gru", "moe", "pipeline")
 
@@ -34,7 +37,7 @@ def profiled(tmp_path_factory):
     def run(name):
         def profile(folder):
             script = Path(__file__).parent / "plain_profiling.py"
-            run_script(script, folder, f"tests.validation.plain_torch:{name}")
+            run_script(script, folder, f"{PLACES[name]}:{name}")
 
         return sorted(once(tmp_path_factory, f"plain-{name}", profile).glob("rank*.json"))
 

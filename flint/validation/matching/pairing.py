@@ -123,6 +123,31 @@ class Matching:
         self.unmatched_captured.pop(instead, None)
         self.certain.discard(pair[0])
 
+    def release_reordered(self) -> list[Pair]:
+        """Take apart the pairs of light ops in another order, for a reason that says more; returns
+        them, for ``pair_again``.
+        """
+        moved = {pair for pair in self.reordered if not self.captured[pair[0]].kind.must_match}
+        released = [pair for pair in self.pairs if pair[:2] in moved]
+        self.pairs = [pair for pair in self.pairs if pair[:2] not in moved]
+        self.reordered = [pair for pair in self.reordered if pair not in moved]
+        for unmatched, side in ((self.unmatched_captured, 0), (self.unmatched_executed, 1)):
+            now = sorted([*unmatched, *(pair[side] for pair in released)])
+            unmatched.clear()
+            unmatched.update(dict.fromkeys(now))
+        return released
+
+    def pair_again(self, released: Iterable[Pair]) -> None:
+        """Pair what was released and no reason has explained, with any op that is the same."""
+        evidence = {captured: found for captured, _, found in released}
+        captured = [i for i in evidence if i in self.unmatched_captured]
+        executed = list(self.unmatched_executed)
+        sides = (self.captured, captured), (self.executed, executed)
+        keys = ([self.rules.key(ops[number]) for number in ids] for ops, ids in sides)
+        for x, y in equal(*keys):
+            self.pair(captured[x], executed[y], evidence[captured[x]])
+            self.reordered.append((captured[x], executed[y]))
+
     def explain(self, reason: str, captured: Sequence[int], executed: Sequence[int]) -> None:
         """Record why ops have no partner."""
         if captured or executed:

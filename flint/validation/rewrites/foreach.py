@@ -9,8 +9,10 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Hashable
 
 from flint.observed.classes import OpClass
+from flint.observed.columns import OpFacts
 from flint.observed.selection import plain_name
 from flint.validation.matching.pairing import Evidence, Matching
+from flint.validation.rewrites.cpu_substitutes import Shape
 
 FOREACH = "one kernel for a list of tensors on accelerators, one op per tensor on the CPU"
 
@@ -18,6 +20,11 @@ FOREACH = "one kernel for a list of tensors on accelerators, one op per tensor o
 _PER_TENSOR = {"List": 2, "Scalar": 1, "ScalarList": 1, "default": 1, "Tensor": 1}
 #: The same for those with more lists.
 _LISTS = {"addcmul": 3, "addcdiv": 3, "lerp": 2}
+
+
+#: A foreach op -> the one after it that, on single tensors, takes the first one's factor as a
+#: number: ``addcdiv(gradient, root, value=-rate)`` of Adagrad.
+_FACTORS = {"mul": "addcdiv"}
 
 
 def foreach(matching: Matching, kind: OpClass) -> None:
@@ -30,23 +37,39 @@ def foreach(matching: Matching, kind: OpClass) -> None:
     free: dict[Hashable, deque[int]] = defaultdict(deque)
     for j in executed_ids:
         facts = matching.executed[j]
-        shapes = {shape for shape, _ in facts.operands or () if shape}
+        # What an op writes into may be empty until then.
+        shapes = {shape for shape, _ in facts.operands or () if shape and 0 not in shape}
         if len(shapes) == 1:
             free[plain_name(facts.name), shapes.pop()].append(j)
+    factors: dict[tuple[str, frozenset[tuple[Shape, int]]], list[int]] = defaultdict(list)
     for i in captured_ids:
-        facts = matching.captured[i]
-        name, _, overload = facts.name.rpartition(".")
-        base = plain_name(name + "." + overload)
-        single = base.removeprefix("_foreach_")
-        times = _LISTS.get(single) or _PER_TENSOR.get(overload)
-        if single == base or times is None:
+        single, tensors = _on_lists(matching.captured[i])
+        if not tensors:
             continue
-        counts = Counter(shape for shape, _ in facts.operands or () if shape)
-        wanted = {(single, shape): count // times for shape, count in counts.items()}
-        whole = all(count % times == 0 for count in counts.values())
-        if not whole or any(len(free[key]) < count for key, count in wanted.items()):
+        wanted = {(single, shape): count for shape, count in tensors.items()}
+        after = _FACTORS.get(single)
+        if any(len(free[key]) < count for key, count in wanted.items()):
+            if after:
+                factors[after, frozenset(tensors.items())].append(i)
             continue
         for key, count in wanted.items():
             for _ in range(count):
                 matching.pair(i, free[key].popleft(), Evidence.SIZES)
         matching.explained[FOREACH] += 1
+        before = factors.get((single, frozenset(tensors.items())))
+        if before:
+            matching.explain(FOREACH, [before.pop()], [])
+
+
+def _on_lists(facts: OpFacts) -> tuple[str, Counter[Shape]]:
+    """The name on single tensors of a foreach op, and how many it has of each shape; none of other
+    ops.
+    """
+    name, _, overload = facts.name.rpartition(".")
+    base = plain_name(name + "." + overload)
+    single = base.removeprefix("_foreach_")
+    times = _LISTS.get(single) or _PER_TENSOR.get(overload)
+    counts = Counter(shape for shape, _ in facts.operands or () if shape)
+    if single == base or times is None or any(count % times for count in counts.values()):
+        return single, Counter()
+    return single, Counter({shape: count // times for shape, count in counts.items()})

@@ -123,8 +123,15 @@ def recurrent(matching: Matching) -> None:
     weights = _by_library(matching, captured, in_library) + _at_once(matching, captured)
     matching.regrouped |= bool(weights)
     gates = {one.gates for one in weights} | {size[1] for size in _sizes(matching)}
-    _cells(matching, in_library)
+    if not gates:
+        return
+    # A cell's sums look like other sums of states.
+    released = matching.release_reordered()
+    optional = _cells(matching, in_library)
     _sums(matching, weights)
+    matching.pair_again(released)
+    free = Free(matching.executed, unmatched_light(matching)[1])
+    matching.explain(CELLS, [], free.take(optional))
     _order(matching, gates)
 
 
@@ -195,8 +202,12 @@ def _take(matching: Matching, j: int, captured: _Captured, size: Gemm) -> None:
         matching.pair(captured[either_way(size)].pop(0), j, Evidence.SIZES)
 
 
-def _cells(matching: Matching, in_library: Counter[str]) -> None:
-    """Explain kernels for a step's cell: by a library's op, or by the ops that ran in its place."""
+def _cells(matching: Matching, in_library: Counter[str]) -> Counter[Key]:
+    """Explain kernels for a step's cell: by a library's op, or by the ops that ran in its place.
+
+    Returns further ops that may have run because of them.
+    """
+    optional: Counter[Key] = Counter()
     captured_ids, executed_ids = unmatched_light(matching)
     free = Free(matching.executed, executed_ids)
     for i in captured_ids:
@@ -212,7 +223,9 @@ def _cells(matching: Matching, in_library: Counter[str]) -> None:
         rows, hidden = min(shapes, key=lambda shape: shape[1])
         needed, spare = (_ops(table, rows, hidden) for table in _CELLS[base])
         if free.has(needed):
-            matching.explain(CELLS, [i], free.take(needed) + free.take(spare))
+            matching.explain(CELLS, [i], free.take(needed))
+            optional += spare
+    return optional
 
 
 def _sums(matching: Matching, weights: list[_Weight]) -> None:

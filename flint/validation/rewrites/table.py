@@ -23,12 +23,16 @@ from flint.validation.matching.pairing import Matching
 from flint.validation.matching.same_ops import same_ops
 from flint.validation.rewrites.all_reduces import rewritten_all_reduces
 from flint.validation.rewrites.combined_collectives import combined_collectives
+from flint.validation.rewrites.composed_attention import composed_attention
 from flint.validation.rewrites.cpu_substitutes import (
     cast,
+    checked,
     decomposed,
     functional,
     heads,
+    on_nothing,
     on_numbers,
+    spread,
     zeros,
 )
 from flint.validation.rewrites.foreach import foreach
@@ -83,7 +87,8 @@ _ON_HOST = (Run.RECORDED_ON_HOST,)
 #: Light ops of PyTorch's CPU backend.  Gloo's are recognised only by their elements, so they come
 #: after the more specific ones.
 SUBSTITUTES: tuple[Rewrite, ...] = (
-    recurrent, decomposed, functional, on_program_threads, heads, cast, zeros, on_numbers,
+    on_nothing, recurrent, decomposed, checked, spread, functional, on_program_threads, heads, cast,
+    zeros, on_numbers,
 )  # fmt: skip
 
 #: What each applies to, and the rewrite.
@@ -92,6 +97,7 @@ REWRITES: tuple[tuple[tuple[Run, ...], Rewrite], ...] = (
     ((Run.XLA_ON_DEVICE,), rewritten_all_reduces),
     (_ON_HOST, in_cells),
     ((*_XLA, *_RECORDED), partial(class_by_class, HEAVY)),
+    (_ON_HOST, composed_attention),
     (_XLA, ragged),
     (_XLA, pointwise),
     (_XLA, multiplied),

@@ -18,6 +18,9 @@ Assignment (``x[mask] = 0``): for CPU and CUDA tensors PyTorch makes a CPU scala
 which is passed with the kernel; for other devices it first fills a scalar on the device, one more
 kernel.
 
+One-hot: fake tensors get it by comparison with all classes, for their values may not be read; a GPU
+scatters ones into zeros (aten/src/ATen/native/Onehot.cpp).
+
 Indices: a GPU's tensor may be indexed by a tensor of the host.  Fake tensors allow it, but not in
 the op that writes the gradient (``inplace_gradients``).
 
@@ -51,12 +54,24 @@ def apply() -> None:
     register_kernels("aten", "PrivateUse1", dict.fromkeys(_FUSED, _never_run))
     register_kernels("c10d", "Meta", dict.fromkeys(_coalesced(), _work))
     around(torch.Tensor, "__setitem__", _assign)
+    around(torch.nn.functional, "one_hot", _one_hot)
     table: Any = fake_impls.op_implementations_dict
     table[torch.ops.aten._index_put_impl_.default] = _written_in_place
     modules: tuple[Any, ...] = (optimizer, _foreach_utils)
     for module in modules:
         if FakeTensor not in module._foreach_supported_types:
             module._foreach_supported_types.append(FakeTensor)
+
+
+def _one_hot(original: Any, tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
+    if tensor.device.type != NAME or tensor.dtype != torch.int64 or not tensor.numel():
+        classes: torch.Tensor = original(tensor, num_classes)
+        return classes
+    count = int(tensor.max().item()) + 1 if num_classes == -1 else num_classes
+    if count < 1:
+        raise RuntimeError("num_classes should be positive")
+    made = torch.zeros((*tensor.shape, count), dtype=tensor.dtype, device=tensor.device)
+    return made.scatter_(-1, tensor.unsqueeze(-1), 1)
 
 
 def _empty(

@@ -54,3 +54,18 @@ def test_initialising_a_shard_is_one_kernel_on_any_number_of_ranks(ranks):
     assert [op.name for op in recording.ops] == ["aten.normal_.default"]
     (op,) = recording.ops
     assert op.args[0].shape == (64 // ranks, 64)
+
+
+def _labels(mesh):
+    return (torch.zeros(8, dtype=torch.int64, device="cuda"),)
+
+
+def _marked(labels):
+    return torch.nn.functional.one_hot(labels, 5)
+
+
+def test_one_hot_scatters_ones_into_zeros_as_a_gpu_does():
+    """For fake tensors PyTorch compares with all classes (aten/src/ATen/native/Onehot.cpp)."""
+    recording = record_in_child(_marked, _labels, (2,), ("dp",))
+    assert [op.name for op in recording.ops] == ["aten.zeros.default", "aten.scatter_.value"]
+    assert recording.results[0].shape == (8, 5)

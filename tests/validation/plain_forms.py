@@ -1,0 +1,99 @@
+"""Training steps on two ranks with ops that the CPU runs in another form, by name in ``STEPS``."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.utils.checkpoint import checkpoint
+
+from tests.validation.plain_torch import Experts, _replicated, _step
+
+
+class Spoken(nn.Module):
+    """Two recurrent layers in both directions, and a cell that looks at their states each time."""
+
+    def __init__(self, words=50, width=24, hidden=32):
+        super().__init__()
+        self.words = nn.Embedding(words, width)
+        self.heard = nn.GRU(width, hidden, 2, batch_first=True, bidirectional=True)
+        self.cell = nn.GRUCell(width, 2 * hidden)
+        self.seen = nn.Linear(2 * hidden, 2 * hidden)
+        self.head = nn.Linear(4 * hidden, words)
+
+    def forward(self, x):
+        states, _ = self.heard(self.words(x))
+        state, said = states.mean(1), []
+        for word in self.words(x[:, :5]).unbind(1):
+            state = self.cell(word, state)
+            weights = torch.bmm(states, self.seen(state)[:, :, None]).softmax(1)
+            said.append(self.head(torch.cat([state, (weights * states).sum(1)], -1)))
+        return torch.stack(said, 1)
+
+
+class Neighbours(nn.Module):
+    """Edges' scores with a maximum over all of them, and sums over a node's edges."""
+
+    def __init__(self, width=16):
+        super().__init__()
+        self.nodes, self.head = nn.Linear(width, width), nn.Linear(width, 4)
+        self.score = nn.Parameter(torch.ones(width))
+
+    def forward(self, x):
+        nodes = self.nodes(x)
+        start = torch.arange(len(x), device=x.device)
+        end = start.flip(0)
+        scores = ((nodes[start] + nodes[end]) * self.score).sum(-1)
+        weights = (scores - scores.max()).exp()
+        return self.head(torch.zeros_like(nodes).index_add(0, end, nodes[start] * weights[:, None]))
+
+
+class Marked(Experts):
+    """Experts whose tokens are marked by a one-hot of the choices."""
+
+    def forward(self, x):
+        return super().forward(x * F.one_hot(self.head(x).argmax(-1), x.shape[-1]))
+
+
+class Dropped(nn.Module):
+    """PyTorch's own layers, with dropout within attention, recomputed; few rows in some weights."""
+
+    def __init__(self, width=32):
+        super().__init__()
+        self.first = nn.Parameter(torch.zeros(1, 1, width))
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(width, 4, 2 * width, batch_first=True) for _ in range(2)
+        )
+
+    def forward(self, x):
+        x = x + self.first
+        for layer in self.layers:
+            x = checkpoint(layer, x, use_reentrant=False)
+        return x
+
+
+def _dropped(mesh):
+    model = Dropped()
+    for part in (*model.layers, model):
+        fully_shard(part, mesh=mesh)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, foreach=False)
+    return model, optimizer, torch.ones(2, 17, 32)
+
+
+def _marked(mesh):
+    model = Marked(mesh)
+    return model, torch.optim.SGD(model.parameters(), lr=0.1, foreach=True), torch.ones(8, 16)
+
+
+_adamax = functools.partial(torch.optim.Adamax, lr=0.1, foreach=True)
+_adagrad = functools.partial(torch.optim.Adagrad, lr=0.1, foreach=True)
+
+STEPS = {
+    "ddp_spoken": _replicated(Spoken, _adamax, lambda: torch.ones(4, 10, dtype=torch.long)),
+    "ddp_neighbours": _replicated(Neighbours, _adagrad, lambda: torch.ones(12, 16)),
+    "moe_marked": _step(_marked),
+    "fsdp_dropped": _step(_dropped),
+}

@@ -1,0 +1,117 @@
+"""Ops that the CPU runs in another form than an accelerator, by hand-made ops of each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from flint.converters.profilers.torch_ops import op_facts
+from flint.validation.matching.equivalence import rules_for
+from flint.validation.matching.pairing import Matching
+from flint.validation.rewrites.composed_attention import COMPOSED
+from flint.validation.rewrites.cpu_substitutes import CHECKED, NOTHING, SPREAD
+from flint.validation.rewrites.foreach import FOREACH
+from flint.validation.rewrites.table import match
+
+
+def ops(*named):
+    """Ops by name and the shapes of their tensors."""
+    return [
+        op_facts(f"aten::{name}", [[(shape, "f32")] for shape in shapes]) for name, *shapes in named
+    ]
+
+
+def lists(name, *shapes):
+    """A captured op on a list of tensors, named as in programs."""
+    facts = op_facts(f"aten::{name.partition('.')[0]}", [[(shape, "f32") for shape in shapes]])
+    return replace(facts, name=f"aten.{name}")
+
+
+def compared(captured, executed):
+    return match(Matching(captured, executed, rules_for(executed, recorded=True, backend="cpu")))
+
+
+def is_whole(matching):
+    return not matching.unmatched_captured and not matching.unmatched_executed
+
+
+#: 2 x 4 heads, 5 queries of 8 and 7 keys: 8 products of each kind.
+QUERIES, KEYS = (2, 4, 5, 8), (2, 4, 7, 8)
+ATTENTION = replace(
+    op_facts(
+        "aten::_scaled_dot_product_efficient_attention_backward",
+        [[(shape, "f32")] for shape in (QUERIES, QUERIES, KEYS, KEYS, QUERIES)],
+    ),
+    gemms=((8, 5, 7, 8), (8, 5, 8, 7)),  # as captures name them: forward
+)
+#: The gradients of the weights, values, queries and keys, and what is between them.
+PARTS = (
+    ("bmm", (8, 5, 8), (8, 8, 7)),
+    ("bmm", (8, 7, 5), (8, 5, 8)),
+    ("mul", (2, 4, 5, 7), (2, 4, 5, 7)),
+    ("_softmax_backward_data", (2, 4, 5, 7), (2, 4, 5, 7)),
+    ("bmm", (8, 5, 7), (8, 7, 8)),
+    ("bmm", (8, 8, 5), (8, 5, 7)),
+    ("mul", (2, 4, 8, 7)),
+    ("mul", (2, 4, 5, 8)),
+)
+
+
+def test_the_gradient_of_attention_may_run_as_its_products():
+    matching = compared([ATTENTION], ops(*PARTS))
+    assert is_whole(matching) and matching.explained[COMPOSED] == 1 + 4
+    assert [j for _, j, _ in matching.pairs] == [0, 1, 4, 5]
+
+
+def test_fewer_products_are_no_gradient_of_attention():
+    matching = compared([ATTENTION], ops(*PARTS[1:]))
+    assert list(matching.unmatched_captured) == [0]
+
+
+def test_an_op_that_writes_into_an_empty_tensor_is_of_the_others_size():
+    matching = compared(
+        [lists("_foreach_abs.default", (3,), (5,))], ops(("abs", (3,), (0,)), ("abs", (5,)))
+    )
+    assert is_whole(matching) and matching.explained[FOREACH] == 1
+
+
+SCALED = [
+    lists("_foreach_mul.ScalarList", (3,), (5,)),
+    lists("_foreach_addcdiv_.Scalar", *[(3,), (5,)] * 3),
+]
+DIVIDED = ops(("addcdiv_", (3,), (3,), (3,)), ("addcdiv_", (5,), (5,), (5,)))
+
+
+def test_a_factor_of_a_list_is_an_argument_of_the_ops_on_single_tensors():
+    matching = compared(SCALED, DIVIDED)
+    assert is_whole(matching) and matching.explained[FOREACH] == 2
+
+
+def test_a_factor_without_the_op_that_takes_it_is_missing():
+    assert list(compared(SCALED[:1], DIVIDED).unmatched_captured) == [0]
+
+
+def test_ops_on_empty_tensors_do_nothing():
+    matching = compared(ops(("add", (3,))), ops(("mul", (0, 3), (0, 3)), ("add", (3,))))
+    assert is_whole(matching) and matching.explained[NOTHING] == 1
+
+
+def test_the_range_of_classes_is_checked_before_they_are_scattered():
+    scattered = ("scatter_", (6, 4), (6, 1))
+    matching = compared(ops(scattered), ops(("aminmax", (6,)), scattered))
+    assert is_whole(matching) and matching.explained[CHECKED] == 1
+    assert not is_whole(compared(ops(scattered), ops(("aminmax", (7,)), scattered)))
+
+
+def test_the_gradient_of_a_maximum_masks_by_another_op():
+    masks = [(name, (9,)) for name in ("isnan", "logical_and", "logical_or_", "mul")]
+    matching = compared(ops(*masks), ops(("masked_fill_", (9,))))
+    assert is_whole(matching) and matching.explained[SPREAD] == 5
+
+
+@pytest.mark.parametrize("missing", ["isnan", "logical_and", "mul"])
+def test_other_masks_are_none_of_a_maximum(missing):
+    names = [name for name in ("isnan", "logical_and", "logical_or_", "mul") if name != missing]
+    matching = compared(ops(*((name, (9,)) for name in names)), ops(("masked_fill_", (9,))))
+    assert not is_whole(matching)
