@@ -16,8 +16,9 @@ from flint.validation.matching.form_reasons import BARRIER, ROOTED
 from flint.validation.matching.pairing import Evidence, Matching
 from flint.validation.report.sanity_checks import check_alike
 from flint.validation.rewrites.combined_collectives import COMBINED
-from flint.validation.rewrites.cpu_substitutes import CAST, DECOMPOSED, FUNCTIONAL, HEADS, NUMBERS
+from flint.validation.rewrites.cpu_substitutes import CAST, DECOMPOSED, FUNCTIONAL, HEADS
 from flint.validation.rewrites.gloo import GLOO, on_own_threads, on_program_threads
+from flint.validation.rewrites.light_ops import NUMBERS
 from flint.validation.rewrites.table import SUBSTITUTES, match
 
 X, ONE, W = (2, 16, 64), (2, 16, 1), (64,)

@@ -10,8 +10,8 @@ from flint.converters.profilers.torch_ops import op_facts
 from flint.validation.matching.equivalence import rules_for
 from flint.validation.matching.pairing import Matching
 from flint.validation.rewrites.composed_attention import COMPOSED
-from flint.validation.rewrites.cpu_substitutes import CHECKED, NOTHING, SPREAD
 from flint.validation.rewrites.foreach import FOREACH
+from flint.validation.rewrites.light_ops import CHECKED, NOTHING, SPREAD
 from flint.validation.rewrites.table import match
 
 

@@ -21,13 +21,8 @@ from flint.validation.matching.pairing import Matching
 
 DECOMPOSED = "an op with a kernel of its own on accelerators, which the CPU runs as several ops"
 FUNCTIONAL = "a functional all-reduce sums in a copy of its argument"
-NUMBERS = "an op on single numbers or mesh coordinates, which stay on the host"
 HEADS = "attention kernels differ in grouped heads and memory layout: copies around them"
 CAST = "autocast on the CPU casts before an op; accelerators have a kernel that casts itself"
-NOTHING = "an op on empty tensors, such as a rank's part of a parameter with fewer rows than ranks"
-CHECKED = "the CPU checks the classes of one_hot; accelerators rely on the kernel that uses them"
-SPREAD = "the gradient of a maximum, which the CPU masks by another op"
-ZEROS = "autograd makes zeros with another op in a capture, whose tensors are of a subclass"
 
 Shape: TypeAlias = tuple[int, ...]
 Ops: TypeAlias = Sequence[OpFacts]
@@ -158,70 +153,6 @@ def _casts(tensors: Sequence[Tensor]) -> Counter[Key]:
     return Counter({key_of("_to_copy", shape): 2 for shape, dtype in tensors if dtype != "f32"})
 
 
-def on_numbers(matching: Matching) -> None:
-    """Ops on tensors that captures know to be the host's."""
-    numbers = []
-    for j in unmatched_light(matching)[1]:
-        facts = matching.executed[j]
-        if facts.kind not in (OpClass.COPY, OpClass.ELEMENTWISE) or not facts.operands:
-            continue
-        tensors = [tensor for tensor in facts.operands if tensor[0]]
-        # A mesh is a tensor of ranks, and a rank looks for itself in it.
-        mesh = base_name(facts.name) == "eq" and all(dtype == "i32" for _, dtype in tensors)
-        if mesh or not tensors:
-            numbers.append(j)
-    matching.explain(NUMBERS, [], numbers)
-
-
-def on_nothing(matching: Matching) -> None:
-    """Ops on empty tensors alone, which launch no kernels."""
-    captured, executed = unmatched_light(matching)
-    matching.explain(
-        NOTHING,
-        [i for i in captured if _is_empty(matching.captured[i])],
-        [j for j in executed if _is_empty(matching.executed[j])],
-    )
-
-
-def _is_empty(facts: OpFacts) -> bool:
-    shapes = shapes_of(facts)
-    return bool(shapes) and not any(map(math.prod, shapes))
-
-
-def checked(matching: Matching) -> None:
-    """The range of the classes that a one-hot then scatters (aten/src/ATen/native/Onehot.cpp)."""
-    scattered = Counter(
-        shape[:-1]
-        for _, j, _ in matching.pairs
-        if base_name(matching.executed[j].name) == "scatter"
-        for shape in shapes_of(matching.executed[j])
-        if shape[-1] == 1
-    )
-    ranges = Counter({key_of("aminmax", shape): many for shape, many in scattered.items()})
-    matching.explain(
-        CHECKED, [], Free(matching.executed, unmatched_light(matching)[1]).take(ranges)
-    )
-
-
-def spread(matching: Matching) -> None:
-    """The gradient of a maximum over all elements (``evenly_distribute_backward`` in
-    torch/csrc/autograd/FunctionsManual.cpp): where the value is, or where it and the input are not
-    a number; the CPU looks first which of the two it needs.
-    """
-    captured_ids, executed_ids = unmatched_light(matching)
-    captured = Free(matching.captured, captured_ids)
-    executed = Free(matching.executed, executed_ids)
-    for i in captured_ids:
-        if base_name(matching.captured[i].name) != "isnan":
-            continue
-        for shape in shapes_of(matching.captured[i]):
-            several = ("isnan", "logical_and", "logical_or", "mul")
-            recorded = Counter(key_of(name, shape) for name in several)
-            run = Counter([key_of("masked_fill", shape)])
-            if captured.has(recorded) and executed.has(run):
-                matching.explain(SPREAD, captured.take(recorded), executed.take(run))
-
-
 def largest_operand(facts: OpFacts) -> int:
     """Elements of the largest operand."""
     return max((math.prod(shape) for shape, _ in facts.operands or ()), default=0)
@@ -278,12 +209,3 @@ def cast(matching: Matching) -> None:
         other = free.take(Counter({(base_name(facts.name), shapes_of(facts)): 1}))
         if other:
             matching.explain(CAST, [i], other)
-
-
-def zeros(matching: Matching) -> None:
-    """Zeros that autograd makes by ``new_zeros`` for subclasses of tensors, else by ``zeros``."""
-    captured_ids, executed_ids = unmatched_light(matching)
-    new = [i for i in captured_ids if base_name(matching.captured[i].name) == "new_zeros"]
-    plain = [j for j in executed_ids if base_name(matching.executed[j].name) == "zeros"]
-    for i, j in zip(new, plain, strict=False):
-        matching.explain(ZEROS, [i], [j])

@@ -130,8 +130,7 @@ def recurrent(matching: Matching) -> None:
     optional = _cells(matching, in_library)
     _sums(matching, weights)
     matching.pair_again(released)
-    free = Free(matching.executed, unmatched_light(matching)[1])
-    matching.explain(CELLS, [], free.take(optional))
+    matching.explain(CELLS, [], Free(matching.executed, matching.unmatched_executed).take(optional))
     _order(matching, gates)
 
 
@@ -204,8 +203,7 @@ def _take(matching: Matching, j: int, captured: _Captured, size: Gemm) -> None:
 
 def _cells(matching: Matching, in_library: Counter[str]) -> Counter[Key]:
     """Explain kernels for a step's cell: by a library's op, or by the ops that ran in its place.
-
-    Returns further ops that may have run because of them.
+    Returns those that may have run as well.
     """
     optional: Counter[Key] = Counter()
     captured_ids, executed_ids = unmatched_light(matching)

@@ -26,20 +26,16 @@ from flint.validation.rewrites.combined_collectives import combined_collectives
 from flint.validation.rewrites.composed_attention import composed_attention
 from flint.validation.rewrites.cpu_substitutes import (
     cast,
-    checked,
     decomposed,
     functional,
     heads,
-    on_nothing,
-    on_numbers,
-    spread,
-    zeros,
 )
 from flint.validation.rewrites.foreach import foreach
 from flint.validation.rewrites.gather_scatter import through_root
 from flint.validation.rewrites.gemm_forms import multiplied, pointwise, ragged
 from flint.validation.rewrites.gemms import merged_gemms
 from flint.validation.rewrites.gloo import on_own_threads, on_program_threads
+from flint.validation.rewrites.light_ops import checked, on_nothing, on_numbers, spread, zeros
 from flint.validation.rewrites.listed_arguments import listed_arguments
 from flint.validation.rewrites.recurrent import in_cells, recurrent
 
