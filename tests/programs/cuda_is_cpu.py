@@ -67,6 +67,8 @@ class _Mapping(TorchFunctionMode):
             return function(*args).replace("torch.", "torch.cuda.")
         if function is torch.Tensor.to and len(args) > 1 and isinstance(args[1], int):
             args = (args[0], CPU, *args[2:])
+        if function is torch._C._nn._parse_to:  # what a module is moved to
+            args = tuple(CPU if type(item) is int else item for item in args)
         args = tuple(map(mapped, args))
         if "device" in kwargs:
             device = kwargs["device"]

@@ -213,3 +213,14 @@ def _group_norm_backward(
     if output_mask[2]:
         results.append(grad.sum([0, 3]).view(C))
     return results
+
+
+@in_torch("aten._weight_norm_interface_backward")
+def _weight_norm_backward(
+    call: Call, grad_w: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim: int
+) -> list[Tensor]:
+    """Of w = g * v / norms, the norms being those of v over all dims but one."""
+    rest = [at for at in range(v.dim()) if at != dim]
+    norms = norms.view(g.shape)
+    along = (grad_w * v).sum(rest, keepdim=True) / norms
+    return [(grad_w - v * along / norms) * g / norms, along]

@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import torch
+
 from flint.launching.stand_ins.missing import Made, StandIn
 from flint.launching.stand_ins.words import PIXELS, image
 
@@ -23,22 +26,24 @@ class _Images:
         classes: number of classes.
         size: of an image in pixels, in both directions.
         mode: Pillow's name of the kind of pixels.
+        held: how an object of the class holds all images (``data``) and classes, if it does.
     """
 
     number: int
     classes: int
     size: int
     mode: str = "RGB"
+    held: str = ""
 
 
 #: Class of torchvision -> the training images of the data set, as its authors describe it.
 _FORMS = {
-    "CIFAR100": _Images(50_000, 100, 32),
-    "CIFAR10": _Images(50_000, 10, 32),
-    "EMNIST": _Images(697_932, 62, 28, "L"),
-    "MNIST": _Images(60_000, 10, 28, "L"),
-    "SVHN": _Images(73_257, 10, 32),
-    "STL10": _Images(5_000, 10, 96),
+    "CIFAR100": _Images(50_000, 100, 32, held="NHWC"),
+    "CIFAR10": _Images(50_000, 10, 32, held="NHWC"),
+    "EMNIST": _Images(697_932, 62, 28, "L", held="NHW"),
+    "MNIST": _Images(60_000, 10, 28, "L", held="NHW"),
+    "SVHN": _Images(73_257, 10, 32, held="NCHW"),
+    "STL10": _Images(5_000, 10, 96, held="NCHW"),
     "ImageNet": _Images(1_281_167, 1000, PIXELS),
     "Food101": _Images(75_750, 101, PIXELS),
     "ImageFolder": _Images(1_281_167, 1000, PIXELS),  # of arbitrary images: as many as in ImageNet
@@ -80,11 +85,24 @@ def _made(self: Any, *args: Any, **kwargs: Any) -> Made:
         class_to_idx={name: number for number, name in enumerate(classes)},
         targets=_as_many(range(form.classes), form.number),
     )
+    vars(self).update(_held(form))
     self.__class__ = type(
         type(self).__name__, (type(self),), {"__len__": _length, "__getitem__": _item}
     )
     what = f"{form.number:,} images of {form.size} x {form.size} pixels, {form.classes:,} classes"
     return None, f"{kind.__name__} in {known['root']}: {what}"
+
+
+def _held(form: _Images) -> dict[str, Any]:
+    """What an object of torchvision's that has read all its images holds."""
+    sizes = {"N": form.number, "H": form.size, "W": form.size, "C": 3}
+    targets = np.resize(np.arange(form.classes), form.number)
+    if not form.held:
+        return {}
+    data = np.zeros([sizes[dim] for dim in form.held], np.uint8)
+    if form.held == "NHW":  # MNIST and what is made like it hold tensors
+        return {"data": torch.from_numpy(data), "targets": torch.from_numpy(targets)}
+    return {"data": data, "labels": targets}
 
 
 def _as_many(items: Sequence[Any], number: int) -> list[Any]:

@@ -35,6 +35,11 @@ class MissingCheckpointValue(dict[Any, Any]):
         super().__init__()
         self.name = name
 
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, slice | tuple):
+            self._unknown()
+        return super().__getitem__(key)
+
     def __missing__(self, key: Any) -> Any:
         if isinstance(key, str) and _COUNTER.fullmatch(key):
             return 0
@@ -64,9 +69,9 @@ class MissingCheckpointValue(dict[Any, Any]):
 
     def _unknown(self, *_: Any) -> NoReturn:
         raise FlintError(
-            f"{self.name} is used as a number{at_user_line()}: that checkpoint is missing, and "
-            "only the program knows this value; give the program a checkpoint of the same form, or "
-            "start it without one"
+            f"{self.name} is used as a number or an array{at_user_line()}: that checkpoint is "
+            "missing, and only the program knows this value; give the program a checkpoint of the "
+            "same form, or start it without one"
         )
 
     __int__ = __index__ = __float__ = _unknown

@@ -62,6 +62,8 @@ _NO_TRAINING = (
     "the program creates an optimizer or runs a backward pass, but ends before that repeats: the "
     "step runs from one call of a model without gradients to the next"
 )
+#: Backward passes after which a program without an optimizer has shown what it repeats.
+_MANY = 256
 
 
 @contextlib.contextmanager
@@ -167,6 +169,10 @@ class ProgramRank:
         self._own.has_own_threads = True  # the engine's, which name themselves only later
         self._known.unknown.trained += 1
         self._ops.ran_backward()
+        passes = self._known.unknown.trained
+        many = passes >= _MANY and passes.bit_count() == 1
+        if many and not self._has_optimizer and self._ops.loop():
+            self.ended()  # as good as: such a program may go on forever
 
     def _marked(self, name: str) -> None:
         self._ops.over()

@@ -4,6 +4,8 @@ When it is made it compares and broadcasts parameters, reading memory that fake 
 Its reducer (C++) creates real tensors when it rebuilds its buckets after the first step: this runs
 outside of fake mode.  It also takes the sum from the work's future, which the fake group's works
 leave empty.  Its handling of unused parameters is in ``reducer.py``.
+
+DataParallel, which has one process for several devices, moves a batch by a function of CUDA builds.
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ from typing import Any
 
 import torch
 from torch._C import _distributed_c10d
-from torch.nn.parallel import distributed
+from torch.nn.parallel import comm, distributed
 
+from flint.errors import FlintError
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.patching import around, register_kernels, replace
 from flint.frontends.torch.shims.reducer import Reducer
@@ -35,6 +38,7 @@ def apply() -> None:
     around(ddp, "_ddp_init_helper", _make_reducer)
     around(ddp, "_check_comm_hook", _check_hook)
     around(ddp, "register_comm_hook", _register_hook)
+    around(comm, "scatter", _scatter)
 
 
 def _make_reducer(original: Any, ddp: Any, *args: Any, **kwargs: Any) -> Any:
@@ -88,3 +92,13 @@ def _all_reduce(tensors: list[torch.Tensor], *_: Any, **__: Any) -> Any:
     future: Any = torch.futures.Future()
     future.set_result(tensors)
     return tensors, c10d._create_work_from_future(future).boxed()
+
+
+def _scatter(_: Any, tensor: torch.Tensor, devices: Any, *__: Any) -> tuple[torch.Tensor, ...]:
+    """A batch on the devices of DataParallel: on one, it is only moved."""
+    if len(devices) > 1:
+        raise FlintError(
+            f"DataParallel runs {len(devices)} devices in one process{at_user_line()}: a capture "
+            "has one process per device; start the program with torchrun, or with --world 1"
+        )
+    return (tensor.to(torch.device("cuda", devices[0])),)

@@ -13,6 +13,9 @@ its parameters (Megatron-Core says there which ranks share one), since a GPU's a
 
 ``copy.deepcopy`` (an averaged model, the layers of a transformer) gives a fake tensor a new storage
 by ``set_``, which the tensor behind it does not see: its views would have storages of their own.
+
+``type(parameter)(tensor, requires_grad=...)``, as packages write that load weights one by one,
+makes a parameter; the type of a fake parameter is FakeTensor, which cannot be made like this.
 """
 
 from __future__ import annotations
@@ -35,6 +38,15 @@ def apply() -> None:
     around(torch.nn.Module, "_apply", _move)
     replace(FakeTensor, "data", property(_PLAIN_DATA.__get__, _assign_data))
     around(FakeTensor, "__deepcopy__", _with_one_storage)
+    around(FakeTensor, "__new__", _new)
+
+
+def _new(original: Callable[..., Any], kind: Any, first: Any = None, *args: Any, **of: Any) -> Any:
+    """A fake tensor, or a parameter from a tensor and what the old one's ``__dict__`` holds."""
+    plain = isinstance(first, torch.Tensor) and "fake_mode" not in of
+    if plain or isinstance(first, FakeTensor):
+        return torch.nn.Parameter(first, *(args or (of.get("requires_grad", True),)))
+    return original(kind, first, *args, **of)
 
 
 def _swap(original: Any, first: torch.Tensor, second: torch.Tensor) -> None:

@@ -17,12 +17,11 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.utils._device import _device_constructors
 
-from flint.errors import FlintError
 from flint.frontends.torch.cluster.device import NAME
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.patching import around, replace
 from flint.frontends.torch.recording.known_values import know, value_of
-from flint.frontends.torch.shims.values import ADVICE
+from flint.frontends.torch.shims.values import ADVICE, unknown_integer
 from flint.frontends.torch.user_lines import at_user_line
 
 #: Arrays with more elements are returned as one repeated element, which takes no memory.
@@ -88,13 +87,17 @@ def _numpy(self: torch.Tensor, *, force: bool = False) -> Any:
             )
         with unset_fake_temporarily():
             return known.value.numpy().copy()
-    if dtype.kind not in _PLACEHOLDERS:
-        raise FlintError(
-            f"an integer tensor becomes a numpy array{at_user_line()}: a captured step has no "
-            "values, and shapes may depend on it; compute it from Python numbers, or leave "
-            "it on the device"
+    at, words = at_user_line(), ""
+    value: float
+    if dtype == np.uint8:  # an image that is shown
+        value = 0
+    elif dtype.kind in _PLACEHOLDERS:
+        value = _PLACEHOLDERS[dtype.kind]
+    else:
+        value = unknown_integer(
+            f"an integer tensor becomes a numpy array{at}: a captured step has no values, and "
+            "shapes may depend on it; compute it from Python numbers, or leave it on the device"
         )
-    at, value, words = at_user_line(), _PLACEHOLDERS[dtype.kind], ""
     if dtype.kind == "f":
         value, words = capture().unknown.number(at), capture().unknown.words
     capture().assume(

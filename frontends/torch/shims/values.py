@@ -84,17 +84,22 @@ def _read(_: Any, op: Any, tensor: Any) -> bool | int | float | complex:
     if any(tensor is item for item in capture().indices):
         capture().assume(f"a tensor picks a place along a dim{at}: assumed to be the first")
         return 0
-    refusal = (
+    value = unknown_integer(
         f"an integer tensor's value is read{at} ({op}): a captured step has no values, and shapes "
         "may depend on it; compute it from Python numbers, keep it on the device or, if it is only "
         "shown, read it as a float: .float().item() (counts of a router's choices are known when "
         "they are counted by histc, by bincount with minlength, by scatter_add of ones to zeros, "
         "or from a mask of the choices of topk or argmax)"
     )
+    capture().assume(f"an integer tensor's value is read{at}: assumed to be {value}{ADVICE}")
+    return value
+
+
+def unknown_integer(refusal: str) -> int:
+    """An integer that must be known in a recorded step, whose error this is, and nowhere else."""
     if capture().strict_values:
         raise FlintError(refusal)
     capture().guessed = capture().guessed or refusal
-    capture().assume(f"an integer tensor's value is read{at}: assumed to be 1{ADVICE}")
     return 1
 
 

@@ -37,6 +37,14 @@ def group_norm_backward(grad, x, w, b):
     return aten.native_group_norm_backward.default(grad, x, mean, rstd, w, 2, 6, 20, 3, [True] * 3)
 
 
+def weight_norm_backward(dim):
+    def run(grad, v, g):
+        _, norms = aten._weight_norm_interface.default(v, g, dim)
+        return aten._weight_norm_interface_backward.default(grad, v, g, norms, dim)
+
+    return run
+
+
 CASES = {
     # name: (function, tensors)
     "_softmax": (lambda x: aten._softmax.default(x, -1, False), [normal(3, 4)]),
@@ -82,6 +90,12 @@ CASES = {
     "native_group_norm_backward": (
         group_norm_backward, [normal(2, 6, 4, 5), normal(2, 6, 4, 5), normal(6), normal(6)],
     ),
+    **{
+        f"_weight_norm_interface_backward dim={dim}": (
+            weight_norm_backward(dim), [normal(*shape), normal(*shape), normal(*ones)],
+        )
+        for dim, shape, ones in ((0, (3, 4, 2), (3, 1, 1)), (2, (3, 4, 2), (1, 1, 2)))
+    },
     "upsample_nearest2d": (
         lambda x: aten.upsample_nearest2d.default(x, [8, 15]), [normal(2, 3, 4, 5)],
     ),

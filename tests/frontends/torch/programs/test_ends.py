@@ -133,6 +133,11 @@ ENDS = [
         "train.py ended before .*: no step was seen",
     ),
     ("train(1)\nraise SystemExit('no config')", r"left at train.py:10 \(no config\) before"),
+    (
+        "try:\n    torch.ones(2).cuda() @ torch.ones(3).cuda()\n"
+        "except Exception:\n    raise SystemExit(1)",
+        "^train.py:10: the program failed: RuntimeError: ",
+    ),
     ("import os\ntrain(1)\nos._exit(2)", "^train.py left at train.py:11 "),
     ("train(1)\ninput('name? ')", "^train.py:10: .*EOFError.*waits for input"),
     ("import os\nif not os.fork():\n    train(9)", "starts processes at train.py:10"),

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 pytest.importorskip("torch")
+from flint import load
 from flint.frontends.torch.programs.loops import Ops
+from tests.programs.comparing import PRODUCTS, of_ranks
+from tests.support.command_line import flint
 
 
 class Program:
@@ -52,3 +55,23 @@ def test_a_program_with_an_optimizer_has_no_such_step():
     ops = Program().ops("ABABAB")
     ops.over()
     assert ops.loop() is None
+
+
+ENDLESS = """
+import torch
+layer = torch.nn.Linear(4, 2).cuda()
+while True:
+    layer(torch.ones(3, 4, device="cuda")).sum().backward()
+    for weight in layer.parameters():
+        weight.data.sub_(weight.grad)
+        weight.grad = None
+"""
+
+
+def test_a_training_without_an_optimizer_need_not_end(tmp_path):
+    (tmp_path / "train.py").write_text(ENDLESS)
+    out = tmp_path / "out"
+    done = flint("run", "--world", 1, "-o", out, "--", "python", "train.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    [rank] = of_ranks(load(out), PRODUCTS)
+    assert rank["flops"] == 2 * 2 * (3 * 4 * 2)  # forward, and backward for the weight

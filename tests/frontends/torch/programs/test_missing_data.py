@@ -79,16 +79,19 @@ def test_what_is_loaded_from_a_checkpoint_that_is_not_there_stays_as_it_is(made_
 def test_a_size_that_only_a_missing_checkpoint_has_is_an_error_that_names_it(made_up):
     found = made_up("""
         state, said = torch.load("none.pt"), []
-        for use in (range, torch.empty, lambda value: value + 1):
+        for use in (range, torch.empty, lambda value: value + 1, lambda value: value[1:, 2]):
             try:
                 use(state["args"]["layers"])
             except Exception as error:
                 said.append(str(error))
         say(said)
     """)[0]
-    assert "['args']['layers'] is used as a number at " in found[0] and "train.py:7" in found[0]
+    assert (
+        "['args']['layers'] is used as a number or an array at " in found[0]
+        and "train.py:7" in found[0]
+    )
     assert "MissingCheckpointValue" in found[1]
-    assert "is used as a number" in found[2]
+    assert "is used as a number" in found[2] and "is used as a number" in found[3]
 
 
 def test_what_the_host_holds_is_saved_on_leave_and_nothing_else(said, tmp_path):
@@ -115,6 +118,17 @@ def test_images_have_the_size_and_number_of_the_data_set(made_up):
         say(list(small[7][0].shape), small[7][1], len(small), grey[0][0].size, len(folder.classes),
             isinstance(folder, datasets.ImageFolder))
     """) == [[3, 32, 32], 7, 50_000, [28, 28], 1000, True]
+
+
+def test_images_that_a_data_set_holds_in_memory_are_there(made_up):
+    needs("torchvision")
+    assert made_up("""
+        from torchvision import datasets
+        grey, small = datasets.MNIST("none"), datasets.CIFAR10("none")
+        house = datasets.SVHN("none", download=True)
+        say(list(grey.data.unsqueeze(1).shape), int((grey.targets == 9).sum()),
+            list(small.data.shape), small.targets[11], list(house.data.shape), house.labels.shape)
+    """) == [[60_000, 1, 28, 28], 6_000, [50_000, 32, 32, 3], 1, [73_257, 3, 32, 32], [73_257]]
 
 
 def test_rows_have_the_columns_that_are_asked_for(made_up):
