@@ -1,7 +1,8 @@
 """A program as ``flint run`` captures it, against the same program really run on gloo processes.
 
-The idea: either side is a list, one item per rank: collectives by kind and ranks of the group (how
-many, and the bytes that the rank gives), and FLOPs of matrix products.  The two are equal.
+The idea: either side is a list, one item per rank: the collectives of each group of ranks and the
+messages to and from each rank, in order (kind, and the bytes that the rank gives or gets), and FLOPs
+of matrix products.  The two are equal.
 
     found, run = both(program, folder); assert found == run
 """
@@ -13,7 +14,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections import Counter
+from collections import defaultdict
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 
@@ -23,11 +24,10 @@ from tests.support.children import HUNG
 from tests.support.command_line import flint
 
 HERE = Path(__file__).parent
-MESSAGES = ("collective_permute", "send", "recv")
 #: What PyTorch calls a collective that is known by another name.
 KINDS = {"collective_broadcast": "broadcast", "ragged_all_to_all": "all_to_all"}
-PRODUCTS = {f"aten.{name}.default" for name in ("mm", "addmm", "bmm", "baddbmm", "_grouped_mm")}
-PRODUCTS |= {"aten.mm.out"}
+#: Products whose FLOPs are compared, without the overload.
+PRODUCTS = {f"aten.{name}" for name in ("mm", "addmm", "bmm", "baddbmm", "_grouped_mm")}
 
 
 def both(program, folder):
@@ -40,10 +40,7 @@ def both(program, folder):
 
 
 def captured(folder, world, *program, options=()):
-    """What the step of every rank has: [{"collectives": ..., "flops": ...}, ...].
-
-    Messages that a rank sends and receives are counted together, without their partner.
-    """
+    """What the step of every rank has: [{"collectives": ..., "flops": ...}, ...]."""
     out = folder / "out"
     done = flint("run", "--world", world, *options, "-o", out, "--", *program, cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -61,28 +58,29 @@ def of_ranks(workload, products=None):
 
 
 def _of_rank(program, rank, products):
-    collectives, flops = Counter(), 0
+    collectives, flops = defaultdict(list), 0
     for graph, times in program.graph.walk():
         for node in graph:
-            sent = node.communication
-            if sent is not None:
-                members = () if sent.groups is None else sent.groups.members(rank)
-                if len(members) == 1:  # which communicates nothing
-                    continue
-                what = described(sent.kind, members)
-                collectives[f"{what}: calls"] += times
-                collectives[f"{what}: bytes"] += times * sum(sent.operand_bytes)
-            elif products is None or node.op in products:
+            if node.communication is not None:
+                where, kind = described(node.communication, rank)
+                if where:
+                    size = sum(node.communication.operand_bytes)
+                    collectives[where] += [[kind, size]] * times
+            elif products is None or node.op.rpartition(".")[0] in products:
                 work = (item for item in node.work.items if item.unit is Unit.MATMUL)
                 flops += times * sum(item.flops for item in work)
     return {"collectives": dict(collectives), "flops": flops}
 
 
-def described(kind, members):
-    """A collective's kind and the ranks that take part in it."""
-    if kind in MESSAGES:
-        return "messages"
-    return f"{KINDS.get(kind, kind)} over {', '.join(map(str, sorted(members)))}"
+def described(sent, rank):
+    """With whom a rank communicates, and how; nothing where it is alone or does not take part."""
+    if sent.permutation is not None:
+        peers = {"to": sent.permutation.target[rank], "from": sent.permutation.source[rank]}
+        found = [f"{way} {peer}" for way, peer in peers.items() if peer >= 0]
+        return " ".join(found), "message"
+    members = sorted(sent.groups.members(rank))
+    where = f"over {', '.join(map(str, members))}" if len(members) > 1 else ""
+    return where, KINDS.get(sent.kind, sent.kind)
 
 
 def real(folder, world, *program):

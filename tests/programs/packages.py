@@ -102,7 +102,7 @@ _TORCH = [
         ("LBFGS with a line search", "lbfgs strong_wolfe"),
         ("LSTM of packed sentences, DDP", "packed"),
         ("SimCLR, negatives of all ranks", "contrastive"),
-        ("WGAN-GP, averaged weights", "critics", {"real": ("--rounds-of", "batch")}),
+        ("WGAN-GP, averaged weights", "critics"),
         ("ZeRO-1, accumulation, clipping", "sharded_optimizer"),
         ("Join with uneven inputs", "uneven"),
         ("SP and a loss over TP's shards", "tensor_parallel"),

@@ -51,14 +51,10 @@ def record(package, words, of_ranks, found=EQUAL):
     Args:
         of_ranks: as ``comparing.captured`` returns.
     """
-    counts = of_ranks[0]["collectives"]
-    total = {
-        what: sum(count for name, count in counts.items() if name.endswith(what))
-        for what in ("calls", "bytes")
-    }
+    calls = [call for calls in of_ranks[0]["collectives"].values() for call in calls]
     result = Result(
-        package, metadata.version(package), words, len(of_ranks), total["calls"], total["bytes"],
-        of_ranks[0]["flops"], found,
+        package, metadata.version(package), words, len(of_ranks), len(calls),
+        sum(size for _, size in calls), of_ranks[0]["flops"], found,
     )  # fmt: skip
     FOUND.mkdir(parents=True, exist_ok=True)
     name = re.sub(r"\W+", "-", f"{package} {words}")

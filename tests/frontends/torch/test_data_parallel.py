@@ -137,11 +137,21 @@ class Partly(torch.nn.Module):
         return self.second(self.first(x).relu())
 
 
-def in_small_buckets(options, mesh):
-    model = Partly().to(mesh.device_type)
+class Repeated(Partly):
+    """Several backward passes reach the first layers: those of checkpoints of either kind."""
+
+    def forward(self, x):
+        for reentrant in (True, False, True):
+            block = torch.nn.Sequential(self.first, torch.nn.ReLU(), self.second)
+            x = x + torch.utils.checkpoint.checkpoint(block, x, use_reentrant=reentrant)
+        return self.skipped(torch.cat([x, x], 1))
+
+
+def in_small_buckets(options, made, mesh):
+    model = made().to(mesh.device_type)
     model = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.0005, **options)
-    optimizer = torch.optim.SGD(model.parameters(), 0.1, foreach=True)
-    return model, optimizer, torch.randn(4, 8, device=mesh.device_type)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, 0.9, foreach=True)
+    return model, optimizer, torch.randn(4, 8, device=mesh.device_type).requires_grad_()
 
 
 def updating_step(model, optimizer, x):
@@ -162,20 +172,30 @@ def micro_batches_step(model, optimizer, x):
     updating_step(model, optimizer, x)
 
 
+def synchronised_first(model, optimizer, x):
+    """Micro-batches after the first step: a static graph's first gradients must be reduced."""
+    step = micro_batches_step if optimizer.state else updating_step
+    step(model, optimizer, x)
+
+
 UNUSED = {
-    "looking": ({"find_unused_parameters": True}, updating_step),
-    "views": ({"find_unused_parameters": True, "gradient_as_bucket_view": True}, updating_step),
-    "kept gradients": ({"find_unused_parameters": True}, keeping_step),
-    "micro-batches": ({"find_unused_parameters": True}, micro_batches_step),
-    "static": ({"static_graph": True}, updating_step),
-}
+    "looking": ({"find_unused_parameters": True}, updating_step, Partly),
+    "views": (
+        {"find_unused_parameters": True, "gradient_as_bucket_view": True}, updating_step, Partly,
+    ),
+    "kept gradients": ({"find_unused_parameters": True}, keeping_step, Partly),
+    "micro-batches": ({"find_unused_parameters": True}, micro_batches_step, Partly),
+    "static": ({"static_graph": True}, updating_step, Partly),
+    "static, several passes": ({"static_graph": True}, updating_step, Repeated),
+    "static, several passes, micro-batches": ({"static_graph": True}, synchronised_first, Repeated),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", quick(UNUSED, "looking"))
 def test_unused_parameters_are_treated_as_by_real_processes(name):
     """Buckets, the map, copies, what the optimizer updates: of two gloo processes."""
-    options, step = UNUSED[name]
-    setup = partial(in_small_buckets, options)
+    options, step, made = UNUSED[name]
+    setup = partial(in_small_buckets, options, made)
     case = Case((2,), ("dp",), setup, step, (0, 1), warm_up=3)
     real, faked = run_really(case), run_faked(case)
     for rank in case.ranks:

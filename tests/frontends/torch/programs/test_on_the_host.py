@@ -16,7 +16,7 @@ def test_a_norm_of_offloaded_gradients_is_reduced_on_the_host_as_it_runs(tmp_pat
     command = str(HERE / "fsdp_offload.py")
     found = captured(tmp_path, 2, "torchrun", "--nproc-per-node=2", command)
     assert found == real(tmp_path, 2, command)
-    assert found[0]["collectives"]["all_reduce over 0, 1: bytes"] == 4 * 4
+    assert found[0]["collectives"]["over 0, 1"].count(["all_reduce", 4 * 4]) == 1
     [program] = load(tmp_path / "out").programs
     [reduced] = [node for node in program.graph if "all_reduce" in node.op]
     # The host waits for FSDP's copies, which are on one stream, before it computes norms.
