@@ -7,13 +7,16 @@ with the first gradient (their part of a bucket is zeroed); after the last bucke
 per parameter, goes to the device and is all-reduced; and the host fetches the sum, before it leaves
 unchanged the gradients of parameters that no rank has used.  Buckets stay unchanged.
 
-A static graph's unused parameters are known after the first step; nothing is communicated then.
+Of a static graph, the first step counts the gradients of each parameter, which several backward
+passes may reach, and communicates when all are there.  Later steps do when a parameter has as many.
+Parameters that had none remain unused, and nothing is communicated about them.
 
     reducer = Reducer(dist.Reducer(...), parameters, process_group, looks=True, views=False)
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -55,6 +58,10 @@ class Reducer:
         self._fired: set[int] = set()
         self._used: set[int] = set()
         self._armed = self._first = False
+        #: Of a static graph: parameter -> gradients in a step, by the last one; and those to come.
+        self._gradients: dict[int, int] | None = None
+        self._to_come: Counter[int] = Counter()
+        self._syncs = 0
         self._kept: dict[int, torch.Tensor | None] = {}
         self._work: Any = None
         device = parameters[0].device
@@ -76,6 +83,7 @@ class Reducer:
     def prepare_for_backward(self, outputs: list[torch.Tensor]) -> None:
         """Like the reducer's method; it gets the outputs if unused parameters must be found."""
         self._fired.clear()
+        self._to_come = Counter(self._gradients)
         self._armed = self._first = True
         if outputs:
             leaves = {id(item) for item in _leaves(outputs)}
@@ -83,14 +91,22 @@ class Reducer:
             self._unused = [at for at in numbers if id(self._parameters[at]) not in leaves]
         self._reducer.prepare_for_backward([])
 
+    def prepare_for_forward(self) -> None:
+        """Of a step that communicates."""
+        self._syncs += 1
+        self._reducer.prepare_for_forward()
+
     def _set_static_graph(self) -> None:
         self._looks = False
+        self._gradients = {}
+        self._reducer._remove_autograd_hooks()
 
     def _delay_all_reduce(self) -> None:
         """After a static graph's first backward pass: unused parameters remain unused."""
-        self._unused = [at for at in range(len(self._parameters)) if at not in self._fired]
-        self._first = False
-        for number in self._unused:
+        counted = self._gradients or {}
+        self._unused = [at for at in range(len(self._parameters)) if at not in counted]
+        self._first = self._armed = False
+        for number in (*counted, *self._unused):
             self._reducer._autograd_hook(number)
         self._leave_alone()
 
@@ -115,7 +131,22 @@ class Reducer:
             for unused in self._unused:
                 self._reducer._autograd_hook(unused)
 
+    def _is_ready(self, number: int) -> bool:
+        """Whether a parameter's gradient is its last one; that of a static graph's is reduced."""
+        if self._gradients is None or not self._armed:
+            return self._gradients is None
+        if self._syncs == 1:
+            self._gradients[number] = self._gradients.pop(number, 0) + 1
+            return False
+        self._to_come[number] -= 1
+        if self._to_come[number]:
+            return False
+        self._reducer._autograd_hook(number)
+        return True
+
     def _after(self, number: int) -> None:
+        if not self._is_ready(number):
+            return
         self._fired.add(number)
         if not self._armed or len(self._fired | set(self._unused)) < len(self._parameters):
             return
