@@ -64,7 +64,7 @@ KINDS = {
 }
 #: Namespaces of what communicates, and what in them does not.
 NAMESPACES = ("c10d", "_c10d_functional", "_dtensor")
-SILENT = ("wait_tensor", "check_for_nan", "_wrap_tensor_autograd")
+SILENT = ("wait_tensor", "check_for_nan", "_wrap_tensor_autograd", "mesh_get_process_group")
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_grouped_mm")
 #: NCCL's process group does a barrier as an all-reduce of one float.
 NCCL_BARRIER = 4
