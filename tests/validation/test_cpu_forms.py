@@ -10,6 +10,7 @@ from flint.converters.profilers.torch_ops import op_facts
 from flint.validation.matching.equivalence import rules_for
 from flint.validation.matching.pairing import Matching
 from flint.validation.rewrites.composed_attention import COMPOSED
+from flint.validation.rewrites.cpu_substitutes import CAST
 from flint.validation.rewrites.foreach import FOREACH
 from flint.validation.rewrites.light_ops import CHECKED, NOTHING, SPREAD
 from flint.validation.rewrites.table import match
@@ -115,3 +116,31 @@ def test_other_masks_are_none_of_a_maximum(missing):
     names = [name for name in ("isnan", "logical_and", "logical_or_", "mul") if name != missing]
     matching = compared(ops(*((name, (9,)) for name in names)), ops(("masked_fill_", (9,))))
     assert not is_whole(matching)
+
+
+#: Queries, keys and values of 2 x 4 heads, and a mask of the keys of each sequence.
+FORWARD = ((2, 4, 5, 8), (2, 4, 7, 8), (2, 4, 7, 8))
+
+
+def masked(name, *masks):
+    facts = op_facts(f"aten::{name}", [[(shape, "f32")] for shape in (*FORWARD, *masks)])
+    return replace(facts, gemms=((8, 5, 7, 8), (8, 5, 8, 7)))
+
+
+@pytest.mark.parametrize("mask", [(2, 4, 1, 7), (2, 1, 5, 7), (1, 1, 1, 7)])
+def test_a_mask_of_attention_may_be_broadcast(mask):
+    captured = masked("_scaled_dot_product_efficient_attention", (2, 4, 5, 7))
+    executed = masked("_scaled_dot_product_attention_math", mask)
+    assert is_whole(compared([captured], [executed]))
+
+
+def test_a_tensor_of_other_sizes_is_no_mask():
+    captured = masked("_scaled_dot_product_efficient_attention", (2, 4, 5, 7))
+    executed = masked("_scaled_dot_product_attention_math", (2, 4, 1, 6))
+    assert not is_whole(compared([captured], [executed]))
+
+
+def test_an_op_that_autocast_widens_on_accelerators_alone_runs_in_a_half_type():
+    wide, half = (op_facts("aten::exp", [[((6,), kind)]]) for kind in ("f32", "bf16"))
+    assert compared([wide], [half]).explained[CAST] == 2
+    assert not is_whole(compared([half], [wide]))

@@ -65,6 +65,15 @@ def test_names_are_counted_between_heavy_ops(run, missing, more):
     assert strange(facts(STEP), facts(run)) == (missing, more)
 
 
+def test_what_a_step_begins_with_may_end_the_step_of_a_trace():
+    """An average of the weights after their update; but what ends a step does not begin it."""
+    averaged, ran = ("aten::lerp_", "aten::mm"), ("aten::mm", "aten::lerp_")
+    assert strange(facts(averaged), facts(ran)) == ([], [])
+    assert strange(facts(averaged), facts((*ran, "aten::lerp_"))) == ([], ["aten::lerp_"])
+    assert moved(averaged, ran) == []
+    assert moved(ran, averaged) == ["aten::lerp_"]
+
+
 def test_an_op_of_other_sizes_in_the_place_of_one_tells_nothing_on_a_device():
     executed = [*facts(STEP[:2]), *facts(STEP[2:], size=4)]
     assert strange(facts(STEP), executed) == ([], [])

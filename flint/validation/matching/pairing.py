@@ -63,6 +63,8 @@ class Matching:
         merged: keys of ops of which a compiler merged some; sizes do not show which.
         regrouped: heavy ops ran together, or in another order, for a known reason: the ops between
             them are not the same on both sides.
+        recurrent: weights of recurrent layers that were multiplied for all steps at once: steps,
+            rows of each, gates, inputs.
         gloo: copies and divisions that gloo may still have made: (op, elements) -> number.
     """
 
@@ -85,6 +87,7 @@ class Matching:
     certain: set[int] = field(default_factory=set)
     merged: set[Hashable] = field(default_factory=set)
     regrouped: bool = False
+    recurrent: list[tuple[int, int, int, int]] = field(default_factory=list)
     gloo: Counter[tuple[str, int]] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:

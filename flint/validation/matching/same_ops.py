@@ -27,17 +27,40 @@ def same_ops(matching: Matching, kind: OpClass) -> None:
     rules = matching.rules
     captured_ids, executed_ids = matching.unmatched(kind)
     compare = _in_order if rules.recorded else _by_identity
-    for i, j, evidence in compare(matching, captured_ids, executed_ids, kind in rules.by_name):
+    _pair(matching, compare(matching, captured_ids, executed_ids, kind in rules.by_name))
+
+
+def in_another_order(matching: Matching, kind: OpClass) -> None:
+    """Pair what nothing else explains: ops of a recording in other stretches, or out of order."""
+    rules = matching.rules
+    if not rules.recorded:
+        return
+    evidence = Evidence.NAME if kind in rules.by_name else Evidence.SIZES
+    # Light ops were aligned within stretches only; heavy ones as a whole.
+    for order in (_aligned, equal) if not kind.must_match else (equal,):
+        captured_ids, executed_ids = matching.unmatched(kind)
+        sides = (matching.captured, captured_ids), (matching.executed, executed_ids)
+        keys = ([rules.key(ops[number]) for number in ids] for ops, ids in sides)
+        found = [(captured_ids[x], executed_ids[y]) for x, y in order(*keys)]
+        if order is equal:
+            matching.reordered += found
+        else:
+            matching.certain.update(i for i, _ in found)
+        _pair(matching, [(i, j, evidence) for i, j in found])
+
+
+def _pair(matching: Matching, pairs: Sequence[Pair]) -> None:
+    for i, j, evidence in pairs:
         executed = matching.executed[j]
-        if not rules.contradicts(matching.captured[i], executed):
-            by_name = evidence == Evidence.NAME and not rules.sized(executed)
+        if not matching.rules.contradicts(matching.captured[i], executed):
+            by_name = evidence == Evidence.NAME and not matching.rules.sized(executed)
             matching.pair(i, j, Evidence.NAME if by_name else max(evidence, Evidence.SIZES))
 
 
 def _in_order(
     matching: Matching, captured_ids: list[int], executed_ids: list[int], named: bool
 ) -> list[Pair]:
-    """Ops of a recording: aligned in order, then the others in another order.
+    """Ops of a recording, aligned in order.
 
     Light ops are first paired within each stretch between two heavy ones: a backend may run
     additional ones that look alike, and the longest common subsequence does not show which is the
@@ -53,20 +76,8 @@ def _in_order(
         for before, (_, ids), side in zip(anchors, sides, keys, strict=True)
     ]
     pairs = _aligned(*places)
-    others, run = (
-        without(list(range(len(side))), (pair[i] for pair in pairs)) for i, side in enumerate(keys)
-    )
-    if anchors[0]:
-        rest = _aligned([keys[0][i] for i in others], [keys[1][j] for j in run])
-        pairs += [(others[i], run[j]) for i, j in rest]
-        others, run = (
-            without(left, (pair[i] for pair in pairs)) for i, left in enumerate((others, run))
-        )
     matching.certain.update(captured_ids[i] for i, _ in pairs)
-    reordered = equal([keys[0][i] for i in others], [keys[1][j] for j in run])
-    reordered = [(others[i], run[j]) for i, j in reordered]
-    matching.reordered += [(captured_ids[i], executed_ids[j]) for i, j in reordered]
-    return [(captured_ids[i], executed_ids[j], evidence) for i, j in (*pairs, *reordered)]
+    return [(captured_ids[i], executed_ids[j], evidence) for i, j in pairs]
 
 
 def _are_light(matching: Matching, captured_ids: list[int]) -> bool:

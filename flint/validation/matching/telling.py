@@ -63,6 +63,7 @@ def telling(
         others: the same for the other equal steps.
     """
     before, ran_before = matching.anchors()
+    last = len(ran_before)
     sides = [
         [
             ((bisect_left(places, number), _looks(matching, ops[number])), number)
@@ -77,12 +78,19 @@ def telling(
     captured, executed = (
         _beyond(side, Counter(key for key, _ in other)) for side, other in (sides, sides[::-1])
     )
+    # Steps follow each other: a step that a program repeats is captured from the end of its
+    # update on, and an average of weights after it ends the step of a trace.
+    early, late = (
+        [(looks, number) for (place, looks), number in side if number in some and place == at]
+        for side, some, at in zip(sides, (captured, executed), (0, last), strict=True)
+    )
+    captured -= {number for _, number in early} - _beyond(early, Counter(look for look, _ in late))
+    executed -= {number for _, number in late} - _beyond(late, Counter(look for look, _ in early))
     found = Telling(captured, executed)
-    found.moved = {
-        i
-        for i, j in (() if matching.regrouped else ((i, j) for i, j, _ in matching.pairs))
-        if _tells(matching.captured[i]) and bisect_left(before, i) != bisect_left(ran_before, j)
-    }
+    for i, j, _ in () if matching.regrouped else matching.pairs:
+        place, ran = bisect_left(before, i), bisect_left(ran_before, j)
+        if _tells(matching.captured[i]) and place != ran and (place, ran) != (0, last):
+            found.moved.add(i)
     if trace.form == "pytorch-et" and (found.captured or found.executed):
         _forgive(found, matching, trace, rows, others())
     return found

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from flint.observed.classes import OpClass, base_name
 from flint.observed.columns import OpFacts, Tensor
@@ -23,6 +23,8 @@ DECOMPOSED = "an op with a kernel of its own on accelerators, which the CPU runs
 FUNCTIONAL = "a functional all-reduce sums in a copy of its argument"
 HEADS = "attention kernels differ in grouped heads and memory layout: copies around them"
 CAST = "autocast on the CPU casts before an op; accelerators have a kernel that casts itself"
+
+_NARROW: Final = frozenset({"bf16", "f16"})
 
 Shape: TypeAlias = tuple[int, ...]
 Ops: TypeAlias = Sequence[OpFacts]
@@ -153,6 +155,11 @@ def _casts(tensors: Sequence[Tensor]) -> Counter[Key]:
     return Counter({key_of("_to_copy", shape): 2 for shape, dtype in tensors if dtype != "f32"})
 
 
+def _types(facts: OpFacts) -> set[str]:
+    """Element types of an op's operands, without single numbers."""
+    return {dtype for shape, dtype in facts.operands or () if shape}
+
+
 def largest_operand(facts: OpFacts) -> int:
     """Elements of the largest operand."""
     return max((math.prod(shape) for shape, _ in facts.operands or ()), default=0)
@@ -199,12 +206,16 @@ def heads(matching: Matching) -> None:
 
 
 def cast(matching: Matching) -> None:
-    """The same reduction with another element type."""
+    """The same reduction with another element type, and other light ops that ran in a narrower one:
+    fewer of them are computed in float32 on the CPU (aten/src/ATen/autocast_mode.h).
+    """
     captured_ids, executed_ids = unmatched_light(matching)
-    free = Free(matching.executed, executed_ids)
+    reduced = [j for j in executed_ids if matching.executed[j].kind == OpClass.REDUCTION]
+    narrow = [j for j in executed_ids if _types(matching.executed[j]) <= _NARROW]
+    free = Free(matching.executed, [*reduced, *(j for j in narrow if j not in reduced)])
     for i in captured_ids:
         facts = matching.captured[i]
-        if facts.kind != OpClass.REDUCTION:
+        if facts.kind != OpClass.REDUCTION and _types(facts) != {"f32"}:
             continue
         other = free.take(Counter({(base_name(facts.name), shapes_of(facts)): 1}))
         if other:

@@ -38,32 +38,40 @@ def foreach(matching: Matching, kind: OpClass) -> None:
     for j in executed_ids:
         facts = matching.executed[j]
         # What an op writes into may be empty until then.
-        shapes = {shape for shape, _ in facts.operands or () if shape and 0 not in shape}
-        if len(shapes) == 1:
-            free[plain_name(facts.name), shapes.pop()].append(j)
+        shapes = [shape for shape, _ in facts.operands or () if shape and 0 not in shape]
+        if len(set(shapes)) == 1:
+            free[plain_name(facts.name), shapes[0], len(shapes)].append(j)
     factors: dict[tuple[str, frozenset[tuple[Shape, int]]], list[int]] = defaultdict(list)
     for i in captured_ids:
-        single, tensors = _on_lists(matching.captured[i])
+        single, times, tensors = _on_lists(matching.captured[i])
         if not tensors:
             continue
-        wanted = {(single, shape): count for shape, count in tensors.items()}
+        wanted = {(single, shape, times): count for shape, count in tensors.items()}
         after = _FACTORS.get(single)
-        if any(len(free[key]) < count for key, count in wanted.items()):
+        # An op may also list what it writes into; one that does not is preferred.
+        ran = {
+            (name, shape, times): [*free[name, shape, times], *free[name, shape, times + 1]]
+            for name, shape, times in wanted
+        }
+        if any(len(ran[key]) < count for key, count in wanted.items()):
             if after:
                 factors[after, frozenset(tensors.items())].append(i)
             continue
-        for key, count in wanted.items():
-            for _ in range(count):
-                matching.pair(i, free[key].popleft(), Evidence.SIZES)
+        for (name, shape, times), count in wanted.items():
+            for j in ran[name, shape, times][:count]:
+                matching.pair(i, j, Evidence.SIZES)
+                for listed in (times, times + 1):
+                    if j in free[name, shape, listed]:
+                        free[name, shape, listed].remove(j)
         matching.explained[FOREACH] += 1
         before = factors.get((single, frozenset(tensors.items())))
         if before:
             matching.explain(FOREACH, [before.pop()], [])
 
 
-def _on_lists(facts: OpFacts) -> tuple[str, Counter[Shape]]:
-    """The name on single tensors of a foreach op, and how many it has of each shape; none of other
-    ops.
+def _on_lists(facts: OpFacts) -> tuple[str, int, Counter[Shape]]:
+    """The name on single tensors of a foreach op, how many tensors each takes, and how many there
+    are of each shape; none for other ops.
     """
     name, _, overload = facts.name.rpartition(".")
     base = plain_name(name + "." + overload)
@@ -71,5 +79,5 @@ def _on_lists(facts: OpFacts) -> tuple[str, Counter[Shape]]:
     times = _LISTS.get(single) or _PER_TENSOR.get(overload)
     counts = Counter(shape for shape, _ in facts.operands or () if shape)
     if single == base or times is None or any(count % times for count in counts.values()):
-        return single, Counter()
-    return single, Counter({shape: count // times for shape, count in counts.items()})
+        return single, 0, Counter()
+    return single, times, Counter({shape: count // times for shape, count in counts.items()})

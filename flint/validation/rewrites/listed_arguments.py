@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections import defaultdict
 
 from flint.observed.classes import OpClass
-from flint.observed.columns import OpFacts
+from flint.observed.columns import Gemm, OpFacts
 from flint.observed.selection import plain_name
 from flint.validation.matching.equivalence import Rules, arguments, number_instead
 from flint.validation.matching.pairing import Evidence, Matching
@@ -30,7 +30,8 @@ _LOOKED_AT = 64
 def listed_arguments(matching: Matching, kind: OpClass) -> None:
     """Pair ops of the same name whose arguments differ for a reason.
 
-    Those that read nothing must be at the same position in the order.
+    Those that read nothing must be at the same position in the order, or make a listed tensor
+    between the same heavy ops.
     """
     rules = matching.rules
     if not rules.recorded or kind in rules.by_name or kind.collective or kind == OpClass.GEMM:
@@ -49,11 +50,20 @@ def listed_arguments(matching: Matching, kind: OpClass) -> None:
         for j in candidates[:_LOOKED_AT]:
             reason = _reason(captured, matching.executed[j], rules)
             at_same_place = bisect_left(before, i) == bisect_left(ran_before, j)
-            if reason and (at_same_place or shapes_of(captured)):
+            if reason and (at_same_place or shapes_of(captured) or _makes(matching, i, j)):
                 candidates.remove(j)
                 evidence = Evidence.NAME if reason == LONG_LIST else Evidence.SIZES
                 matching.pair(i, j, evidence, reason)
                 break
+
+
+def _makes(matching: Matching, captured: int, executed: int) -> bool:
+    """Whether an op's result is a listed tensor of one that ran between the same heavy ops."""
+    results = matching.results(captured)
+    listed = shapes_of(matching.executed[executed])
+    heavy, ran = matching.anchors()
+    same_stretch = bisect_left(heavy, captured) == bisect_left(ran, executed)
+    return same_stretch and bool(results) and set(results or ()) <= listed
 
 
 def _reason(captured: OpFacts, executed: OpFacts, rules: Rules) -> str:
@@ -61,7 +71,7 @@ def _reason(captured: OpFacts, executed: OpFacts, rules: Rules) -> str:
 
     Lists of tensors have no element type in Kineto's traces; their shapes count.  An op that makes
     a tensor reads nothing, even if the profiler lists arguments.  Of the ops that must match, only
-    a convolution may list more (its weight), and attention may list keys and values of grouped
+    a convolution may list more (its weight), and attention a mask, and keys and values of grouped
     heads, which other kernels need repeated.
     """
     if number_instead(captured, executed):
@@ -69,11 +79,15 @@ def _reason(captured: OpFacts, executed: OpFacts, rules: Rules) -> str:
     tensors, listed = set(arguments(captured)), set(arguments(executed))
     if not listed and len(captured.operands or ()) > _LONGEST_LIST:
         return LONG_LIST
+    if captured.kind == OpClass.ATTENTION and any(_masks(s, captured.gemms) for s, _ in listed):
+        # Kernels get it for all heads and rows; the CPU broadcasts it.
+        tensors = {one for one in tensors if one in listed or not _masks(one[0], captured.gemms)}
     untyped = {shape for shape, dtype in listed if not dtype}
     more = {shape for shape, _ in listed} - {shape for shape, _ in tensors}
     results = {batch * m * n for batch, m, n, _ in captured.gemms or ()}
     if captured.kind == OpClass.ATTENTION and not all(
-        any(_grouped(shape, whole) for whole, _ in tensors) for shape in more
+        _masks(shape, captured.gemms) or any(_grouped(shape, whole) for whole, _ in tensors)
+        for shape in more
     ):
         return ""
     # The gradient of a weight alone does not read the weight, which has the result's sizes.
@@ -82,6 +96,15 @@ def _reason(captured: OpFacts, executed: OpFacts, rules: Rules) -> str:
     if all(item in listed or item[0] in untyped for item in tensors):
         return UNREAD
     return UNRECORDED if rules.recorded and listed and listed < tensors else ""
+
+
+def _masks(shape: tuple[int, ...], products: tuple[Gemm, ...] | None) -> bool:
+    """Whether a tensor may be a mask of the scores of all heads (batch, heads, rows, keys)."""
+    if len(shape) != 4 or not products:
+        return False
+    batch, rows, keys, _ = products[0]
+    heads = math.prod(shape[:2])
+    return heads > 0 and not batch % heads and shape[2] in (1, rows) and shape[3] in (1, keys)
 
 
 def _grouped(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:

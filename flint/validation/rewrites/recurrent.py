@@ -6,7 +6,8 @@ library (RNN.cpp and mkldnn/RNN.cpp in aten/src/ATen/native).  A product of all 
 of each step, with the same weight, whose rows add up.
 
     in_cells(matching)      # before the other products
-    recurrent(matching)
+    at_once(matching)       # after them
+    recurrent(matching)     # after the light ops
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ from flint.validation.rewrites.cpu_substitutes import (
     shapes_of,
     unmatched_light,
 )
+from flint.validation.rewrites.recurrent_cells import CELLS, ops
 
 JOINED = "products of a recurrent layer's steps, which the CPU runs as one product"
-CELLS = "light ops of a recurrent layer: accelerators have a kernel for each step, the CPU has none"
+LIGHT = "light ops of a recurrent layer: accelerators have a kernel for each step, the CPU has none"
 ORDER = "gradients of a recurrent layer's weights, which the CPU computes in another order"
 
 #: Ops of PyTorch's that run a recurrent layer over all of its steps.
@@ -91,7 +93,7 @@ def _sizes(matching: Matching) -> set[Shape]:
     return {
         facts.operands[0][0]
         for facts in matching.captured
-        if facts.operands and base_name(facts.name) in _CELLS and "backward" not in facts.name
+        if facts.operands and base_name(facts.name) in CELLS and "backward" not in facts.name
     }
 
 
@@ -113,29 +115,47 @@ def _of_a_cell(gemms: tuple[Gemm, ...] | None, sizes: set[Shape]) -> bool:
     return any(batch == 1 and {(m, n), (k, m), (m, k)} & sizes for batch, m, n, k in gemms or ())
 
 
-def recurrent(matching: Matching) -> None:
-    """Pair products of all steps with those of each, and explain the light ops of the steps."""
+def at_once(matching: Matching) -> None:
+    """Pair products of all steps with those of each, and explain the sums of weights' gradients
+    that one product has summed.
+    """
     captured: _Captured = defaultdict(list)
     for i in matching.unmatched(OpClass.GEMM)[0]:
         for size in matching.captured[i].gemms or ():
             captured[either_way(size)].append(i)
-    in_library: Counter[str] = Counter()
-    weights = _by_library(matching, captured, in_library) + _at_once(matching, captured)
+    weights = _by_library(matching, captured) + _at_once(matching, captured)
+    matching.recurrent += weights
     matching.regrouped |= bool(weights)
+    added: Counter[Key] = Counter()
+    for weight in weights:
+        for shape in ((weight.gates, weight.inputs), (weight.gates,)):
+            added[key_of("add", shape)] += weight.steps - 1
+    free = Free(matching.captured, unmatched_light(matching)[0])
+    matching.explain(LIGHT, free.take(added), [])
+
+
+def recurrent(matching: Matching) -> None:
+    """Explain the light ops of the steps."""
+    weights = [_Weight(*one) for one in matching.recurrent]
     gates = {one.gates for one in weights} | {size[1] for size in _sizes(matching)}
     if not gates:
         return
     # A cell's sums look like other sums of states.
     released = matching.release_reordered()
-    optional = _cells(matching, in_library)
+    optional = _cells(matching)
     _sums(matching, weights)
     matching.pair_again(released)
-    matching.explain(CELLS, [], Free(matching.executed, matching.unmatched_executed).take(optional))
+    matching.explain(LIGHT, [], Free(matching.executed, matching.unmatched_executed).take(optional))
     _order(matching, gates)
 
 
-def _by_library(matching: Matching, captured: _Captured, cells: Counter[str]) -> list[_Weight]:
-    """Pair a library's ops with the products of their steps; counts their cells."""
+def _by_library(matching: Matching, captured: _Captured) -> list[_Weight]:
+    """Pair a library's ops with the products of their steps, and explain their cells."""
+    cells: dict[bool, list[int]] = defaultdict(list)
+    for i in unmatched_light(matching)[0]:
+        base = base_name(matching.captured[i].name)
+        if base in CELLS and "lstm" in base:
+            cells["backward" in base].append(i)
     found: list[_Weight] = []
     for j in matching.unmatched(OpClass.GEMM)[1]:
         facts = matching.executed[j]
@@ -152,7 +172,8 @@ def _by_library(matching: Matching, captured: _Captured, cells: Counter[str]) ->
         for size in (needed + spare) * steps:
             _take(matching, j, captured, size)
         matching.explained[JOINED] += 1
-        cells[_BACKWARD if backward else _FORWARD] += steps
+        matching.explain(LIGHT, cells[backward][:steps], [])
+        del cells[backward][:steps]
         found += weights
     return found
 
@@ -201,9 +222,9 @@ def _take(matching: Matching, j: int, captured: _Captured, size: Gemm) -> None:
         matching.pair(captured[either_way(size)].pop(0), j, Evidence.SIZES)
 
 
-def _cells(matching: Matching, in_library: Counter[str]) -> Counter[Key]:
-    """Explain kernels for a step's cell: by a library's op, or by the ops that ran in its place.
-    Returns those that may have run as well.
+def _cells(matching: Matching) -> Counter[Key]:
+    """Explain kernels for a step's cell by the ops that ran in its place; returns those that may
+    have run as well.
     """
     optional: Counter[Key] = Counter()
     captured_ids, executed_ids = unmatched_light(matching)
@@ -211,29 +232,23 @@ def _cells(matching: Matching, in_library: Counter[str]) -> Counter[Key]:
     for i in captured_ids:
         facts = matching.captured[i]
         base = base_name(facts.name)
-        if base not in _CELLS:
-            continue
-        if in_library[_BACKWARD if "backward" in base else _FORWARD] > 0 and "lstm" in base:
-            in_library[_BACKWARD if "backward" in base else _FORWARD] -= 1
-            matching.explain(CELLS, [i], [])
+        if base not in CELLS:
             continue
         shapes = [shape for shape, _ in facts.operands or () if len(shape) == 2]
         rows, hidden = min(shapes, key=lambda shape: shape[1])
-        needed, spare = (_ops(table, rows, hidden) for table in _CELLS[base])
+        needed, spare = (ops(table, rows, hidden) for table in CELLS[base])
         if free.has(needed):
-            matching.explain(CELLS, [i], free.take(needed))
+            matching.explain(LIGHT, [i], free.take(needed))
             optional += spare
     return optional
 
 
 def _sums(matching: Matching, weights: list[_Weight]) -> None:
-    """Explain sums over steps, of gradients that one product of all steps has summed."""
+    """Explain what is added up for each step or at once: gradients of biases and of inputs."""
     captured_ids, executed_ids = unmatched_light(matching)
     per_step: Counter[Key] = Counter()
     at_once: Counter[Key] = Counter()
     for steps, rows, gates, inputs in weights:
-        per_step[key_of("add", (gates, inputs))] += steps - 1
-        per_step[key_of("add", (gates,))] += steps - 1
         per_step[key_of("add", (rows, inputs))] += steps
         per_step[key_of("stack", (rows, inputs))] += 1
         per_step[key_of("sum", (rows, gates))] += steps
@@ -245,56 +260,7 @@ def _sums(matching: Matching, weights: list[_Weight]) -> None:
         at_once[key_of("stack", (rows, gates))] += 1
         at_once[key_of("stack", (rows, inputs))] += 1
     matching.explain(
-        CELLS,
+        LIGHT,
         Free(matching.captured, captured_ids).take(per_step),
         Free(matching.executed, executed_ids).take(at_once),
     )
-
-
-_FORWARD, _BACKWARD = "forward", "backward"
-
-
-class _Op(NamedTuple):
-    """A number of ops of a name on tensors (rows, parts x hidden), or (parts x hidden,)."""
-
-    name: str
-    times: int
-    parts: int = 1
-    flat: bool = False
-
-
-def _ops(table: tuple[_Op, ...], rows: int, hidden: int) -> Counter[Key]:
-    wanted: Counter[Key] = Counter()
-    for name, times, parts, flat in table:
-        wanted[key_of(name, (parts * hidden,) if flat else (rows, parts * hidden))] += times
-    return wanted
-
-
-def _backward(parts: int, *ops: _Op) -> tuple[tuple[_Op, ...], tuple[_Op, ...]]:
-    """Ops that a cell's gradient needs, and optional ones: gradients of biases, and their sums."""
-    gates = _Op("sum", 2, parts), _Op("add", 2, parts, flat=True), _Op("cat", 2)
-    return ops, (*gates, _Op("add", 4), _Op("mul", 1))
-
-
-_LSTM_BACKWARD = _backward(4, _Op("mul", 5), _Op("sigmoid_backward", 3), _Op("tanh_backward", 2))
-#: A kernel for a step's cell -> the ops that the CPU must run in its place, and those it may
-#: (``GRUCell`` and ``LSTMCell`` in RNN.cpp; autograd derives them one by one).
-_CELLS: dict[str, tuple[tuple[_Op, ...], tuple[_Op, ...]]] = {
-    "_thnn_fused_gru_cell": (
-        (
-            _Op("add", 4), _Op("sigmoid", 2), _Op("mul", 2), _Op("tanh", 1), _Op("sub", 1),
-        ),
-        (),
-    ),
-    "_thnn_fused_lstm_cell": (
-        (
-            _Op("add", 1, 4), _Op("add", 1), _Op("sigmoid", 3), _Op("mul", 3), _Op("tanh", 2),
-        ),
-        (),
-    ),
-    "_thnn_fused_gru_cell_backward": _backward(
-        3, _Op("mul", 3), _Op("neg", 1), _Op("sigmoid_backward", 2), _Op("tanh_backward", 1)
-    ),
-    "_thnn_fused_lstm_cell_backward": _LSTM_BACKWARD,
-    "_thnn_fused_lstm_cell_backward_impl": _LSTM_BACKWARD,
-}  # fmt: skip

@@ -20,7 +20,7 @@ from flint.validation.matching.alignment import longest_ascending
 from flint.validation.matching.equivalence import Rules
 from flint.validation.matching.form_reasons import form_reasons
 from flint.validation.matching.pairing import Matching
-from flint.validation.matching.same_ops import same_ops
+from flint.validation.matching.same_ops import in_another_order, same_ops
 from flint.validation.rewrites.all_reduces import rewritten_all_reduces
 from flint.validation.rewrites.combined_collectives import combined_collectives
 from flint.validation.rewrites.composed_attention import composed_attention
@@ -37,13 +37,13 @@ from flint.validation.rewrites.gemms import merged_gemms
 from flint.validation.rewrites.gloo import on_own_threads, on_program_threads
 from flint.validation.rewrites.light_ops import checked, on_nothing, on_numbers, spread, zeros
 from flint.validation.rewrites.listed_arguments import listed_arguments
-from flint.validation.rewrites.recurrent import in_cells, recurrent
+from flint.validation.rewrites.recurrent import at_once, in_cells, recurrent
 
 HEAVY = frozenset(kind for kind in OpClass if kind.must_match)
 LIGHT = frozenset(OpClass) - HEAVY
 
 #: Tried one after another on the ops of each class.
-OF_A_CLASS = (same_ops, combined_collectives, listed_arguments, foreach)
+OF_A_CLASS = (same_ops, combined_collectives, listed_arguments, foreach, in_another_order)
 
 
 class Run(Enum):
@@ -93,6 +93,7 @@ REWRITES: tuple[tuple[tuple[Run, ...], Rewrite], ...] = (
     ((Run.XLA_ON_DEVICE,), rewritten_all_reduces),
     (_ON_HOST, in_cells),
     ((*_XLA, *_RECORDED), partial(class_by_class, HEAVY)),
+    (_ON_HOST, at_once),
     (_ON_HOST, composed_attention),
     (_XLA, ragged),
     (_XLA, pointwise),

@@ -30,6 +30,7 @@ from flint.frontends.torch.lowerings import (  # noqa: F401
     pointwise,
     pooling,
     random,
+    recurrent,
     reduction,
     resampling,
     scheduled_kernels,

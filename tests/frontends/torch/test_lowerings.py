@@ -32,6 +32,7 @@ def test_a_lowering_computes_what_eager_pytorch_computes(name):
 
 _BY_HAND = "no kernel here: recorded by hand in test_ops_by_hand"
 _SYNCHRONISED = "no kernel here: test_unseen_batch_norm"
+_RECURRENT = "no kernel here: recorded by hand in test_recurrent_cells"
 _DATA = "refused, since its size depends on data: test_substitutes"
 
 #: Rows of the table that no case calls, and where they are tested instead.
@@ -45,6 +46,10 @@ ELSEWHERE = {
     "aten._scaled_dot_product_flash_attention": _BY_HAND,
     "aten._scaled_dot_product_flash_attention_backward": _BY_HAND,
     "aten._scaled_mm": _BY_HAND,
+    "aten._thnn_fused_gru_cell": _RECURRENT,
+    "aten._thnn_fused_gru_cell_backward": _RECURRENT,
+    "aten._thnn_fused_lstm_cell": _RECURRENT,
+    "aten._thnn_fused_lstm_cell_backward_impl": _RECURRENT,
     "aten._unique2": _DATA,
     "aten.batch_norm_backward_elemt": _SYNCHRONISED,
     "aten.batch_norm_backward_reduce": _SYNCHRONISED,
