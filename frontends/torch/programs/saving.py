@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.patching import replace
 from flint.frontends.torch.programs.host_tensors import is_host
+from flint.frontends.torch.shims.checkpoints import forget, keep
 from flint.frontends.torch.user_lines import at_user_line
 
 
@@ -52,10 +53,12 @@ def _save(item: Any, file: Any, *args: Any, **kwargs: Any) -> None:
     try:
         _Looking(io.BytesIO()).dump(item)
     except _NoValue:
+        keep(item, file)
         capture().assume(
             f"torch.save{at_user_line()} writes nothing: it contains parameters or device "
             "tensors, which have no values in a capture"
         )
         return
+    forget(file)
     with unset_fake_temporarily(), _disable_current_modes():
         serialization.save(item, file, *args, **kwargs)

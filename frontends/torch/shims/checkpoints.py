@@ -1,12 +1,15 @@
 """Checkpoints: none is written, and a distributed one is restored without its values.
 
 Tensors of the device have no values to be written, and values read from a file would be dropped
-(``programs/saving.py`` writes the host's values if that is allowed).  ``torch.load`` stays
-unchanged: it reads the files that the program names.  Each call is reported with its line, once.
+(``programs/saving.py`` writes the host's values if that is allowed).  ``torch.load`` reads the
+files that the program names; of one that the program has saved itself, it gives what was saved.
+Each call is reported with its line, once.
 """
 
 from __future__ import annotations
 
+import copy
+import os
 import sys
 from concurrent.futures import Future
 from pathlib import Path
@@ -21,15 +24,51 @@ from flint.host.imports import watch_imports
 
 _PACKAGE = "torch.distributed.checkpoint"
 
+#: What a program has saved without writing it, by its path, or a buffer with the buffer's id.
+_saved: dict[object, Any] = {}
+
 
 def apply() -> None:
     """Keep checkpoints out; PyTorch's distributed ones as soon as they are imported."""
     replace(torch, "save", _save)
+    around(torch, "load", _load)
     watch_imports({_PACKAGE: _keep_out})
 
 
-def _save(*_: Any, **__: Any) -> None:
+def _save(obj: Any, f: Any, *_: Any, **__: Any) -> None:
+    keep(obj, f)
     capture().assume(f"torch.save{at_user_line()} writes nothing in a capture")
+
+
+def keep(item: Any, file: Any) -> None:
+    """Remember what a file that is not written would contain."""
+    _saved[_key(file)] = file, _copied(item)
+
+
+def forget(file: Any) -> None:
+    """The file is written."""
+    _saved.pop(_key(file), None)
+
+
+def _load(load: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
+    if _key(f) not in _saved:
+        return load(f, *args, **kwargs)
+    capture().assume(f"torch.load{at_user_line()} gives what the program has saved")
+    return _copied(_saved[_key(f)][1])
+
+
+def _key(file: Any) -> object:
+    name = getattr(file, "name", file)
+    return os.path.abspath(name) if isinstance(name, str | os.PathLike) else id(file)
+
+
+def _copied(item: Any) -> Any:
+    """A copy of dicts and lists; what is in them is the same."""
+    if isinstance(item, dict):
+        made = copy.copy(item)
+        made.update({name: _copied(value) for name, value in item.items()})
+        return made
+    return [_copied(part) for part in item] if type(item) is list else item
 
 
 def _keep_out() -> None:

@@ -16,6 +16,8 @@ by ``set_``, which the tensor behind it does not see: its views would have stora
 
 ``type(parameter)(tensor, requires_grad=...)``, as packages write that load weights one by one,
 makes a parameter; the type of a fake parameter is FakeTensor, which cannot be made like this.
+
+``share_memory_`` does nothing for a GPU's tensors; other processes see those as they are.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ def apply() -> None:
     replace(FakeTensor, "data", property(_PLAIN_DATA.__get__, _assign_data))
     around(FakeTensor, "__deepcopy__", _with_one_storage)
     around(FakeTensor, "__new__", _new)
+    replace(FakeTensor, "share_memory_", lambda tensor: tensor)
 
 
 def _new(original: Callable[..., Any], kind: Any, first: Any = None, *args: Any, **of: Any) -> Any:

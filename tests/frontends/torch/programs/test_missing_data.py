@@ -108,6 +108,21 @@ def test_what_the_host_holds_is_saved_on_leave_and_nothing_else(said, tmp_path):
     assert (held["order"].tolist(), held["epoch"]) == ([0, 1, 2, 3], 3)
 
 
+@pytest.mark.parametrize("allow", [(), ("checkpoints",)])
+def test_what_a_program_saves_it_can_load(said, allow):
+    found = said("""
+        import io
+        layer, buffer, epochs = torch.nn.Linear(2, 3).cuda(), io.BytesIO(), [1]
+        torch.save({"model": layer.state_dict(), "epochs": epochs}, "best.pt")
+        torch.save(layer, buffer)
+        epochs.append(2)
+        best = torch.load(open("best.pt", "rb") if os.path.exists("best.pt") else "best.pt")
+        say(list(best["model"]["weight"].shape), best["epochs"],
+            list(torch.load(buffer, weights_only=False).bias.shape))
+    """, allow=frozenset(allow))  # fmt: skip
+    assert found == [[3, 2], [1], [3]]
+
+
 def test_images_have_the_size_and_number_of_the_data_set(made_up):
     needs("torchvision")
     assert made_up("""

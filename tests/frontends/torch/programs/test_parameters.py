@@ -54,3 +54,10 @@ def test_what_a_program_noted_at_a_parameter_stays_there_when_its_module_is_move
         moved.data = moved.to("cuda")
         say(*(item.shared_by for item in (*model.parameters(), moved)))
     """) == ["all", "some", "all"]
+
+
+def test_a_devices_tensors_are_shared_as_they_are(said):
+    found = said("""
+        say(len(list(torch.nn.Linear(4, 2).cuda().share_memory().parameters())))
+    """)
+    assert found == [2]
