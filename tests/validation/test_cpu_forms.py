@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from flint.converters.profilers.torch_ops import op_facts
+from flint.observed.classes import OpClass
+from flint.observed.columns import OpFacts
 from flint.validation.matching.equivalence import rules_for
 from flint.validation.matching.pairing import Matching
 from flint.validation.rewrites.composed_attention import COMPOSED
@@ -144,3 +146,26 @@ def test_an_op_that_autocast_widens_on_accelerators_alone_runs_in_a_half_type():
     wide, half = (op_facts("aten::exp", [[((6,), kind)]]) for kind in ("f32", "bf16"))
     assert compared([wide], [half]).explained[CAST] == 2
     assert not is_whole(compared([half], [wide]))
+
+
+#: 8 numbers of each of four ranks, reduced and scattered, or scattered by each and summed.
+REDUCED = OpFacts(
+    OpClass.REDUCE_SCATTER, "reduce_scatter", (((32,), "f32"),), (128,), "f32", (0, 1, 2, 3),
+    reduction="add",
+)  # fmt: skip
+SCATTERS = [
+    OpFacts(OpClass.OTHER_COLLECTIVE, name, operands)
+    for _ in range(4)
+    for name, operands in (("c10d::scatter_", (((8,), ""),)), ("scatter", None))
+]
+
+
+def test_the_gradient_of_a_gather_is_scattered_and_summed_by_gloo():
+    matching = compared([REDUCED], [*SCATTERS, *ops(("sum", (4, 8)))])
+    assert is_whole(matching)
+    assert [j for _, j, _ in matching.pairs] == [0, 2, 4, 6]
+
+
+@pytest.mark.parametrize("ran", [SCATTERS[:6], SCATTERS[:6] + ops(("sum", (4, 8)))], ids=len)
+def test_fewer_scatters_than_ranks_are_no_gradient_of_a_gather(ran):
+    assert list(compared([REDUCED], ran).unmatched_captured) == [0]

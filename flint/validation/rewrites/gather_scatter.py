@@ -6,17 +6,24 @@ every other member at its root; a scatter is one receive, or one send to every o
 root.
 
     through_root(matching)
+
+The gradient of ``torch.distributed.nn.functional.all_gather`` is a reduce-scatter under NCCL; under
+other backends its parts are exchanged, which gloo does by a scatter from every rank, and summed.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from flint.observed.classes import OpClass
 from flint.observed.columns import OpFacts
 from flint.validation.matching.pairing import Evidence, Matching
+from flint.validation.rewrites.cpu_substitutes import Free, key_of
 
 THROUGH_ROOT = "a gather to one rank or a scatter from one, captured as its messages"
+
+SUMMED = "the gradient of a gather: a reduce-scatter under NCCL, scatters and a sum under gloo"
 
 #: What a member and what the root does in each of them.
 _MESSAGES = {
@@ -50,6 +57,30 @@ def through_root(matching: Matching) -> None:
                 at = start + run
                 break
     matching.explain(THROUGH_ROOT, [], calls)
+
+
+def gradients_of_gathers(matching: Matching) -> None:
+    """Pair a reduce-scatter with a scatter from each member, and explain the sum of the parts."""
+    executed = matching.executed
+    calls = [j for j in matching.unmatched_executed if executed[j].name == "c10d::scatter_"]
+    for i in matching.unmatched(OpClass.REDUCE_SCATTER)[0]:
+        facts = matching.captured[i]
+        members = len(facts.group or ())
+        parts = calls[:members]
+        whole = {executed[j].elements * members for j in parts} == {facts.elements}
+        if len(parts) < members or not whole:
+            continue
+        del calls[:members]
+        for j in parts:
+            matching.pair(i, j, Evidence.SIZES)
+        # Gloo's own event of a call follows it.
+        events = [
+            j + 1 for j in parts if j + 1 < len(executed) and executed[j + 1].name == "scatter"
+        ]
+        ((shape, _),) = executed[parts[0]].operands or (((), ""),)
+        free = Free(executed, matching.unmatched(OpClass.REDUCTION)[1])
+        total = free.take(Counter([key_of("sum", (members, *shape))]))
+        matching.explain(SUMMED, [], [*events, *total])
 
 
 def call_of(facts: OpFacts) -> str:

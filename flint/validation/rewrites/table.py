@@ -31,7 +31,7 @@ from flint.validation.rewrites.cpu_substitutes import (
     heads,
 )
 from flint.validation.rewrites.foreach import foreach
-from flint.validation.rewrites.gather_scatter import through_root
+from flint.validation.rewrites.gather_scatter import gradients_of_gathers, through_root
 from flint.validation.rewrites.gemm_forms import multiplied, pointwise, ragged
 from flint.validation.rewrites.gemms import merged_gemms
 from flint.validation.rewrites.gloo import on_own_threads, on_program_threads
@@ -98,6 +98,7 @@ REWRITES: tuple[tuple[tuple[Run, ...], Rewrite], ...] = (
     (_XLA, ragged),
     (_XLA, pointwise),
     (_XLA, multiplied),
+    (_ON_HOST, gradients_of_gathers),
     (_RECORDED, through_root),
     (_ON_HOST, on_own_threads),
     (_RECORDED, partial(class_by_class, LIGHT)),
