@@ -14,7 +14,7 @@ import numpy as np
 from flint.converters.profilers.kineto.events import Events, Op
 from flint.converters.profilers.kineto.unmarked_steps import UPDATE, named, steps_of, uncut
 from flint.converters.profilers.pytorch_et.nodes import Nodes
-from flint.converters.profilers.repeats import Ran, loop_of
+from flint.converters.profilers.repeats import BACKWARD, Ran, loop_of
 from flint.mesh.ragged import Ints
 from flint.observed.columns import REPEATED, UNMARKED
 
@@ -40,7 +40,7 @@ def unmarked_steps(
         around = outer[row]
         if around >= 0 and last[around] < last[row]:
             last[around] = last[row]
-    steps, note = _steps(nodes, rows, 2 * np.array(last) + 1)
+    steps, note = _steps(nodes, rows, 2 * _ended(nodes, rows, np.array(last)) + 1)
     notes.update(dict.fromkeys(note, 1))
     if not steps:
         return np.zeros(len(rows), np.int64), ()
@@ -49,6 +49,23 @@ def unmarked_steps(
     place = np.searchsorted(begins, when, side="right") - 1
     inside = (place >= 0) & (when < ends[place])
     return np.where(inside, place, -1), tuple(name for _, _, name in steps)
+
+
+def _ended(nodes: Nodes, rows: Sequence[int], last: Ints) -> Ints:
+    """The last row inside of each, without those of later steps.
+
+    If another thread mixes up the observer's stack, a gradient may enclose all that follows.  One
+    encloses at most the update of its own parameter.
+    """
+    names = [nodes.name[row] for row in rows]
+    updates = np.flatnonzero([name.startswith(UPDATE) for name in names])
+    place = np.arange(len(rows))
+    first, beyond = (
+        np.searchsorted(updates, place, "right"),
+        np.searchsorted(updates, last, "right"),
+    )
+    wrong = np.array([name.startswith(BACKWARD) for name in names], bool) & (beyond - first > 1)
+    return np.where(wrong, np.append(updates, 0)[first] - 1, last)
 
 
 def _steps(

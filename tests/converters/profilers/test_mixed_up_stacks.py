@@ -82,3 +82,22 @@ def test_updates_between_which_other_gradients_are_computed_are_counted_in_one_s
     found = observed(tmp_path, nodes)
     assert found.steps == ("whole trace",)
     assert [text for text in found.notes if "an optimizer steps 3 times in what is" in text]
+
+
+def test_a_gradient_that_seems_to_enclose_later_steps_ends_before_the_first_update(tmp_path):
+    """Three equal steps, of which the first one's gradient is said to enclose all that follows."""
+    backward, update = "autograd::engine::evaluate_function: MmBackward0", "Optimizer.step#A"
+    nodes, began, around = (
+        [op(PARENT, "[pytorch|profiler|execution_trace|thread]", 1, 1)],
+        2,
+        PARENT,
+    )
+    for _ in range(3):
+        for part in ("aten::relu", backward, update):
+            nodes.append(op(100 + began, part, began, around))
+            if part == backward and around == PARENT:
+                around = 100 + began
+            began += 1
+    found = observed(tmp_path, nodes)
+    assert found.steps == ("step#0", "step#1", "step#2")
+    assert [int((found.step == number).sum()) for number in range(3)] == [3, 3, 3]
