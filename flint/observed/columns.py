@@ -200,6 +200,7 @@ class Observed:
         parameters: arguments of the executed program on one rank; () if not recorded.
         results: what it returns, likewise.
         device: the driver's name for the device; "" if not recorded.
+        host: the name of the machine whose clock it has; "" if not recorded.
         hints: how profiles of this kind can record more.
         alone: kernels that no op launched, by rank and step; 0 where none are named.
     """
@@ -227,6 +228,7 @@ class Observed:
     iterated: tuple[Iterated, ...] = ()
     functions: tuple[Functions, ...] = ()
     device: str = ""
+    host: str = ""
     hints: Hints = field(default_factory=Hints)
     alone: Mapping[tuple[int, int], int] = field(default_factory=dict)
 

@@ -34,7 +34,7 @@ from flint.post_execution.load_rank import Choices, Linked, Recorded, read_linke
 from flint.post_execution.meetings import meet
 from flint.post_execution.order import edges_of
 from flint.post_execution.source_lines import lines_of
-from flint.post_execution.timings import clocks_of, timings_of, together
+from flint.post_execution.timings import clocks_of, hosts_clocks, timings_of, together
 from flint.post_execution.trace_files import accesses_by_rank, sorted_files
 from flint.post_execution.units import Units, say_idle
 from flint.post_execution.untraced_ranks import answering
@@ -164,7 +164,8 @@ def _of_ranks(
             for rank, found in recorded.items()
         }
     )
-    clocks = clocks_of(recorded, meetings)
+    hosts = {rank: item.trace.host for rank, item in recorded.items()}
+    clocks = clocks_of(recorded, meetings, hosts_clocks(recorded, meetings, hosts))
     recorded = together(recorded, meetings, clocks)
     timings = timings_of(recorded, clocks)
     programs = [

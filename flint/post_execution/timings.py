@@ -2,9 +2,10 @@
 
 The idea: the step begins with the first unit of any rank and ends with the last.  If units ran on a
 host, it lasts from the start of its mark to the end, so that the host's other work is included.
-Ranks on several hosts have different clocks; as all members leave a collective at nearly the same
-time, the ends of shared collectives show how far one clock is ahead of another.  Ranks that share
-none are assumed to have one clock, unless a message would be received before it was sent.
+Ranks on one host have one clock, if their traces name it.  Else, as all members leave a collective
+at nearly the same time, the ends of shared collectives show how far one clock is ahead of another.
+Ranks that share none are assumed to have one clock, unless a message would be received before it
+was sent.
 
     timings = timings_of(recorded, clocks_of(recorded, meetings))
     timings[0].start
@@ -30,6 +31,8 @@ from flint.post_execution.units import Units
 Rank = TypeVar("Rank", bound=Ran)
 #: The largest difference of two clocks, in nanoseconds.
 _LATEST = 1 << 62
+#: Collectives that no member leaves before the last one has begun them.
+_ALL_MEET = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all"})
 #: How many units that ended before a call are searched for the one that it waited for.
 _LOOKED_BACK = 16
 
@@ -159,6 +162,36 @@ def clocks_of(
             for number, end in each:
                 over.setdefault(number, end - found)
     return ahead
+
+
+def hosts_clocks(
+    recorded: Mapping[int, Ran], meetings: Meetings, hosts: Mapping[int, str]
+) -> dict[int, int]:
+    """The number of each rank's clock: ranks of one host share it, unless a collective contradicts.
+
+    No member leaves a collective in which all data meet before the last one has begun it: then two
+    machines have the same name.
+
+    Args:
+        recorded: the ranks.
+        meetings: which of their exchanges are the same.
+        hosts: name of each rank's machine, "" if unknown.
+    """
+    found = {rank: rank for rank in recorded}
+    for host in set(hosts.values()) - {""}:
+        ranks = [rank for rank in recorded if hosts[rank] == host and recorded[rank].units.timed]
+        begun: dict[int, int] = defaultdict(lambda: -_LATEST)
+        ended: dict[int, int] = defaultdict(lambda: _LATEST)
+        for rank in ranks:
+            item = recorded[rank]
+            units = [unit for unit, exchange in enumerate(item.exchanges) if exchange is not None]
+            for number, unit in zip(meetings.number[rank], units, strict=True):
+                if meetings.exchange[number].kind in _ALL_MEET:
+                    begun[number] = max(begun[number], int(item.units.start[unit]))
+                    ended[number] = min(ended[number], int(item.units.end[unit]))
+        if all(begun[number] <= ended[number] + JITTER for number in begun):
+            found.update(dict.fromkeys(ranks, min(ranks, default=0)))
+    return found
 
 
 def _shared_ends(item: Ran, meetings: Meetings, rank: int) -> list[tuple[int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -181,6 +182,37 @@ def test_clocks_of_several_hosts_are_aligned_by_the_ends_of_collectives(tmp_path
         profile.collective(ahead + 12, ahead + 20, 10)
         paths.append(profile.write(tmp_path / f"rank{rank}.json"))
     assert convert_traces(paths).simulate().step_seconds == pytest.approx(20e-6)
+
+
+def named_hosts(tmp_path, hosts, late):
+    """The step of two ranks that both begin at 10; the second's all-reduce is ``late`` us later."""
+    paths = []
+    for rank, host in enumerate(hosts):
+        profile = Profile(rank, 2)
+        profile.work(0, 10, 5)
+        profile.collective(12, 20 + late * rank, 10)
+        path = profile.write(tmp_path / f"rank{rank}.json")
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"host_name": host}))
+        paths.append(path)
+    return convert_traces(paths).simulate().step_seconds
+
+
+@pytest.mark.parametrize(
+    ("hosts", "late", "step"),
+    [
+        # From 10 to 30, when the first member leaves.
+        (("a", "a"), 6, 20e-6),
+        # As members leave together, the second clock is 6 us ahead, and its rank began at 4.
+        (("a", "b"), 6, 26e-6),
+        (("", ""), 6, 26e-6),
+        # No rank leaves an all-reduce 20 us before the other begins it: these are two machines, and
+        # the second one's rank began at -20.
+        (("a", "a"), 30, 50e-6),
+    ],
+    ids=["one host", "two hosts", "no host", "two hosts of one name"],
+)
+def test_ranks_of_one_host_have_one_clock(tmp_path, hosts, late, step):
+    assert named_hosts(tmp_path, hosts, late) == pytest.approx(step)
 
 
 def test_times_survive_the_folder(tmp_path):

@@ -28,7 +28,7 @@ from flint.observed.rows import ObservedRows
 from flint.post_execution.links import Links
 
 _NO_MARKS = "no ProfilerStep in the trace"
-#: The most characters of a device's name.
+#: The most characters of the name of a device or a machine.
 _LONGEST_NAME = 80
 _HINTS = Hints(
     "profile with record_shapes=True",
@@ -89,6 +89,7 @@ class _File(NamedTuple):
         cut_off: whether it ends within its events.
         base: the zero of its times, in nanoseconds.
         device: the driver's name for the first device; "" if not recorded.
+        host: the name of the machine; "" if not recorded.
     """
 
     path: Path
@@ -99,6 +100,7 @@ class _File(NamedTuple):
     cut_off: bool
     base: int
     device: str
+    host: str
 
     def ranks(self, rows: ObservedRows) -> list[int]:
         """The ranks of the processes; ``rows`` gets a note on how they are known."""
@@ -121,7 +123,7 @@ class _File(NamedTuple):
             steps=steps,
             base=self.base,
         )
-        return replace(observed, device=self.device, hints=_HINTS)
+        return replace(observed, device=self.device, host=self.host, hints=_HINTS)
 
 
 def _read(path: Path, *, linked: bool) -> _File:
@@ -137,7 +139,7 @@ def _read(path: Path, *, linked: bool) -> _File:
             f"{path} contains no CPU ops to name what ran: profile with ProfilerActivity.CPU"
         )
     info = rest.get("distributedInfo")
-    base = rest.get("baseTimeNanoseconds")
+    base, host = rest.get("baseTimeNanoseconds"), rest.get("host_name")
     return _File(
         path=path,
         events=read.of,
@@ -147,6 +149,7 @@ def _read(path: Path, *, linked: bool) -> _File:
         cut_off=bool(trace.cut_off),
         base=base if type(base) is int and 0 <= base < LATEST else 0,
         device=_device(rest.get("deviceProperties")),
+        host=host[:_LONGEST_NAME] if isinstance(host, str) else "",
     )
 
 
