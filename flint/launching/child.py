@@ -35,7 +35,7 @@ from flint.launching import processes
 from flint.launching.followed import followed_imports
 from flint.launching.hooks import Hooks, found, hooks
 from flint.launching.levels import settled
-from flint.launching.outside import kept_inside, noted
+from flint.launching.outside import kept_inside, noted, watch_mpi
 from flint.launching.own import Own
 from flint.launching.program import ProgramRequest
 from flint.launching.running import run
@@ -99,6 +99,7 @@ def _be_program(request: ProgramRequest, own: Own, template: Template | None) ->
     every = hooks()
     for hook in every.values():
         hook.prepare(request, own, template)
+    watch_mpi(request.cluster.world)
     processes.watch(own.asked)  # from here on they are the program's
     calls = {name: functools.partial(begin, name, hook) for name, hook in every.items()}
     ended = "ended"

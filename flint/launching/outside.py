@@ -5,6 +5,8 @@ another machine fails as on a machine without a network, which such code can han
 counted with the program's line.
 
     with kept_inside(allow=frozenset()): socket.create_connection(("hub.example", 443))   # OSError
+
+MPI without its launcher has one process; a program that uses it is told so in a warning.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from flint.capturing.user_frames import running_line, short_path
+from flint.host.imports import watch_imports
 
 #: What was assumed or refused for a program, text -> count; hooks add it to their warnings.
 noted: Counter[str] = Counter()
@@ -58,6 +61,13 @@ def kept_inside(allow: Collection[str]) -> Iterator[None]:
         yield
     finally:
         kind.connect, kind.connect_ex, socket.getaddrinfo = connect, connect_ex, look_up
+
+
+def watch_mpi(world: int) -> None:
+    """Note that MPI, if the program imports it, does not know the cluster."""
+    words = f"mpi4py is imported: it has one process, not the cluster's {world:,} ranks"
+    if world > 1:
+        watch_imports({"mpi4py.MPI": lambda: noted.update((words,))})
 
 
 def _is_here(address: Any) -> bool:

@@ -95,13 +95,13 @@ class DeviceModule:
     Stream: Any = device.Stream
     Event: Any = device.Event
 
-    def device(self, _: Any) -> contextlib.AbstractContextManager[None]:
+    def device(self, *_: Any, **__: Any) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
-    def current_stream(self, _: Any = None) -> Any:
+    def current_stream(self, *_: Any, **__: Any) -> Any:
         return device.current_stream()
 
-    def default_stream(self, _: Any = None) -> Any:
+    def default_stream(self, *_: Any, **__: Any) -> Any:
         return device.Stream(stream_id=0)
 
     def stream(self, stream: Any) -> Any:
@@ -111,11 +111,11 @@ class DeviceModule:
         if stream is not None:
             device.set_stream(stream)
 
-    def synchronize(self, _: Any = None) -> None:
+    def synchronize(self, *_: Any, **__: Any) -> None:
         line = device.timeline()
         line.host_wait(line.moment_of_all())
 
-    def memory_stats(self, _: Any = None) -> dict[str, int]:
+    def memory_stats(self, *_: Any, **__: Any) -> dict[str, int]:
         kinds = ("active_bytes", "allocated_bytes", "reserved_bytes", "inactive_split_bytes")
         sizes = {
             f"{kind}.all.{what}": 0
@@ -124,7 +124,7 @@ class DeviceModule:
         }
         return {**sizes, "num_alloc_retries": 0, "num_ooms": 0}
 
-    def get_rng_state(self, _: Any = None) -> torch.Tensor:
+    def get_rng_state(self, *_: Any, **__: Any) -> torch.Tensor:
         return GENERATOR.get_state()
 
     def get_rng_state_all(self) -> list[torch.Tensor]:
@@ -141,25 +141,25 @@ class DeviceModule:
         # PyTorch makes devices of the number, and there is one in a process.
         return 0 if inside_torch(sys._getframe(1)) else _Described.current
 
-    def get_device_properties(self, _: Any = None) -> Properties:
+    def get_device_properties(self, *_: Any, **__: Any) -> Properties:
         return _Described.properties
 
-    def get_device_name(self, _: Any = None) -> str:
+    def get_device_name(self, *_: Any, **__: Any) -> str:
         return _Described.properties.name
 
-    def get_device_capability(self, _: Any = None) -> tuple[int, int]:
+    def get_device_capability(self, *_: Any, **__: Any) -> tuple[int, int]:
         return _Described.properties.major, _Described.properties.minor
 
     def get_arch_list(self) -> list[str]:
         return ["sm_{}{}".format(*self.get_device_capability())]
 
-    def mem_get_info(self, _: Any = None) -> tuple[int, int]:
+    def mem_get_info(self, *_: Any, **__: Any) -> tuple[int, int]:
         return (_Described.properties.total_memory,) * 2
 
     def memory_summary(self, *_: Any, **__: Any) -> str:
         return "nothing is allocated in a capture"
 
-    def device_of(self, _: Any) -> contextlib.AbstractContextManager[None]:
+    def device_of(self, *_: Any, **__: Any) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
     def graph(self, *_: Any, **__: Any) -> contextlib.AbstractContextManager[None]:

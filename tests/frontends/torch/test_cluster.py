@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from flint.errors import FlintError, UsageError  # noqa: E402
 from flint.frontends.torch.cluster.cluster import environment  # noqa: E402
+from flint.frontends.torch.cluster.device_module import DeviceModule  # noqa: E402
 from tests.frontends.torch.in_child import in_child  # noqa: E402
 
 
@@ -64,3 +67,17 @@ def test_a_process_of_a_real_job_is_refused():
 
     with pytest.raises(FlintError, match="already has a process group"):
         in_child(twice)
+
+
+def test_functions_of_the_device_take_cudas_arguments_by_name():
+    module = DeviceModule()
+    names = [name for name in dir(module) if inspect.isfunction(getattr(torch.cuda, name, None))]
+    refused = []
+    for name in names:
+        asked = inspect.signature(getattr(torch.cuda, name)).parameters.values()
+        given = {item.name: None for item in asked if item.kind is item.POSITIONAL_OR_KEYWORD}
+        try:
+            inspect.signature(getattr(module, name)).bind(**given)
+        except TypeError as error:
+            refused.append((name, str(error)))
+    assert len(names) > 50 and not refused

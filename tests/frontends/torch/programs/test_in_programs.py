@@ -262,3 +262,15 @@ def test_recurrent_networks_need_no_biases(said):
             layer(torch.ones(5, 3, 8, device="cuda"))[0].sum().backward()
         say([list(layer.weight_hh_l1.grad.shape) for layer in layers])
     """) == [[[64, 16], [48, 16], [16, 16]]]
+
+
+def test_mpi_without_its_launcher_is_reported(said, tmp_path):
+    (tmp_path / "mpi4py").mkdir()
+    for name in ("__init__", "MPI"):
+        (tmp_path / "mpi4py" / f"{name}.py").touch()
+    found = said("""
+        from mpi4py import MPI
+        from flint.launching.outside import noted
+        say(list(noted))
+    """)
+    assert found == [["mpi4py is imported: it has one process, not the cluster's 16 ranks"]]
