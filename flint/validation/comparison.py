@@ -37,6 +37,7 @@ from flint.validation.group_evidence import GroupEvidence
 from flint.validation.matching.equivalence import rules_for
 from flint.validation.matching.functions import differing
 from flint.validation.matching.pairing import Matching
+from flint.validation.matching.turning import turned_by
 from flint.validation.matching.unrecorded import WHOLE
 from flint.validation.report.rank_report import add_counts, add_differences, add_edges
 from flint.validation.report.report import Difference, Report
@@ -102,9 +103,13 @@ class Comparison:
             executed, recorded=report.comparable, backend=trace.backend, rooted=self.rooted
         )
         executed = as_stored(expected, captured, executed, rules)
+        turned = turned_by(captured, executed, rules) if trace.form != "chakra" else 0
+        rows, time = (np.concatenate([one[turned:], one[:turned]]) for one in (rows, time))
+        executed = [*executed[turned:], *executed[:turned]]
         streams = trace.stream[rows].tolist()
         around = outermost(trace, rows, LAYERS)
         matching = match(Matching(captured, executed, rules, expected, rank, streams, around))
+        matching.earlier = len(rows) - turned if turned else 0
         if not report.comparable:
             self._explain_xla(matching, branches)
         check_alike(trace, matching)

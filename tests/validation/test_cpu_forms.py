@@ -129,7 +129,7 @@ def masked(name, *masks):
     return replace(facts, gemms=((8, 5, 7, 8), (8, 5, 8, 7)))
 
 
-@pytest.mark.parametrize("mask", [(2, 4, 1, 7), (2, 1, 5, 7), (1, 1, 1, 7)])
+@pytest.mark.parametrize("mask", [(2, 4, 1, 7), (2, 1, 5, 7), (1, 1, 1, 7), (5, 7)])
 def test_a_mask_of_attention_may_be_broadcast(mask):
     captured = masked("_scaled_dot_product_efficient_attention", (2, 4, 5, 7))
     executed = masked("_scaled_dot_product_attention_math", mask)

@@ -65,6 +65,7 @@ class Matching:
             them are not the same on both sides.
         recurrent: weights of recurrent layers that were multiplied for all steps at once: steps,
             rows of each, gates, inputs.
+        earlier: how many of the first executed ops ended the step of the trace (``turned_by``).
         gloo: copies and divisions that gloo may still have made: (op, elements) -> number.
     """
 
@@ -88,6 +89,7 @@ class Matching:
     merged: set[Hashable] = field(default_factory=set)
     regrouped: bool = False
     recurrent: list[tuple[int, int, int, int]] = field(default_factory=list)
+    earlier: int = 0
     gloo: Counter[tuple[str, int]] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:

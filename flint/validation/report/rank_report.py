@@ -135,6 +135,8 @@ def add_edges(report: Report, matching: Matching, trace: Observed, rows: Ints) -
     began = np.full(len(expected), -1, dtype=np.int64)
     order = np.arange(len(rows), dtype=np.int64)
     times = trace.start[rows] if (trace.start[rows] >= 0).any() else order
+    if matching.earlier:  # as in the step before
+        times = times - np.where(order < matching.earlier, np.ptp(times) + 1, 0)
     for i, j, _ in matching.pairs:
         if trace.form == "chakra" and captured[i].kind in MESSAGES:
             continue  # posted as early as possible: their place in the file shows nothing

@@ -182,7 +182,7 @@ def heads(matching: Matching) -> None:
     """Copies before and after attention.
 
     A kernel without grouped heads gets keys and values repeated, and their gradients are summed;
-    results come head by head or position by position.
+    results come head by head or position by position.  A mask of booleans becomes one of numbers.
     """
     captured, executed = matching.captured, matching.executed
     recorded: Counter[Key] = Counter()
@@ -190,6 +190,9 @@ def heads(matching: Matching) -> None:
     for i, j, _ in matching.pairs:
         if captured[i].kind != OpClass.ATTENTION:
             continue
+        for shape, dtype in executed[j].operands or ():
+            if dtype == "i1":  # the CPU's op makes numbers of a mask inside
+                recorded[key_of("where", shape)] += 1
         for batch, heads, length, size in (s for s in shapes_of(executed[j]) if len(s) == 4):
             recorded[key_of("clone", (batch, length, heads, size))] += 3
             run[key_of("clone", (batch, length, heads, size))] += 3

@@ -77,11 +77,15 @@ def _reason(captured: OpFacts, executed: OpFacts, rules: Rules) -> str:
     if number_instead(captured, executed):
         return ""
     tensors, listed = set(arguments(captured)), set(arguments(executed))
+    masked = any(_masks(shape, captured.gemms) for shape, _ in listed)
+    if captured.kind == OpClass.ATTENTION and masked:
+        # Kernels get the mask for all heads and rows, and the CPU broadcasts it; other values saved
+        # for the gradient differ between kernels.
+        listed = {one for one in listed if len(one[0]) > 3 or _masks(one[0], captured.gemms)}
+        tensors = {one for one in tensors if len(one[0]) > 3}
+        tensors = {one for one in tensors if one in listed or not _masks(one[0], captured.gemms)}
     if not listed and len(captured.operands or ()) > _LONGEST_LIST:
         return LONG_LIST
-    if captured.kind == OpClass.ATTENTION and any(_masks(s, captured.gemms) for s, _ in listed):
-        # Kernels get it for all heads and rows; the CPU broadcasts it.
-        tensors = {one for one in tensors if one in listed or not _masks(one[0], captured.gemms)}
     untyped = {shape for shape, dtype in listed if not dtype}
     more = {shape for shape, _ in listed} - {shape for shape, _ in tensors}
     results = {batch * m * n for batch, m, n, _ in captured.gemms or ()}
@@ -100,11 +104,11 @@ def _reason(captured: OpFacts, executed: OpFacts, rules: Rules) -> str:
 
 def _masks(shape: tuple[int, ...], products: tuple[Gemm, ...] | None) -> bool:
     """Whether a tensor may be a mask of the scores of all heads (batch, heads, rows, keys)."""
-    if len(shape) != 4 or not products:
+    if not 2 <= len(shape) <= 4 or not products:
         return False
     batch, rows, keys, _ = products[0]
-    heads = math.prod(shape[:2])
-    return heads > 0 and not batch % heads and shape[2] in (1, rows) and shape[3] in (1, keys)
+    heads = math.prod(shape[:-2])
+    return heads > 0 and not batch % heads and shape[-2] in (1, rows) and shape[-1] in (1, keys)
 
 
 def _grouped(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:

@@ -8,6 +8,7 @@ attention), both unless the user switched them off.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -45,8 +46,8 @@ def on_device(
             key, value = (item.repeat_interleave(groups, -3) for item in (key, value))
         if attn_mask is not None:
             if attn_mask.dtype == torch.bool:
-                bias = torch.zeros_like(attn_mask, dtype=query.dtype)
-                attn_mask = bias.masked_fill_(attn_mask.logical_not(), float("-inf"))
+                hidden = torch.scalar_tensor(-math.inf, dtype=query.dtype, device=query.device)
+                attn_mask = torch.where(attn_mask, 0.0, hidden)
             attn_mask = attn_mask.expand(*query.shape[:-1], key.shape[-2])
         needs = torch.is_grad_enabled() and any(item.requires_grad for item in (query, key, value))
         return aten._scaled_dot_product_efficient_attention(

@@ -69,3 +69,21 @@ def test_one_hot_scatters_ones_into_zeros_as_a_gpu_does():
     recording = record_in_child(_marked, _labels, (2,), ("dp",))
     assert [op.name for op in recording.ops] == ["aten.zeros.default", "aten.scatter_.value"]
     assert recording.results[0].shape == (8, 5)
+
+
+def _queries(mesh):
+    queries = torch.zeros(2, 4, 8, 16, device="cuda")
+    return queries, torch.zeros(8, 8, dtype=torch.bool, device="cuda")
+
+
+def _masked(queries, mask):
+    return torch.nn.functional.scaled_dot_product_attention(queries, queries, queries, mask)
+
+
+def test_a_mask_of_booleans_is_chosen_from_two_numbers():
+    """``convert_boolean_attn_mask`` in aten/src/ATen/native/transformers/attention.cpp."""
+    recording = record_in_child(_masked, _queries, (2,), ("dp",))
+    names = [op.name for op in recording.ops]
+    attention = next(number for number, name in enumerate(names) if "attention" in name)
+    assert "aten.where.ScalarSelf" in names[:attention] or "aten.where.self" in names[:attention]
+    assert not any("masked_fill" in name for name in names)
