@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "accuracy" 
 
 import predict
 import score
+from accumulating import accumulations, within_products
 from cases_of_runs import NoCase
 from narrow import SCALINGS, _cast, narrow
 from recipes import read_recipes
@@ -24,8 +25,9 @@ from recipes import read_recipes
 from flint.cost.kernels import kernel_seconds
 from flint.cost.systems import load_system
 from flint.graph.building import GraphBuilder, TableBuilder
-from flint.graph.graph import with_tables
-from flint.graph.tensor_types import tensor_type
+from flint.graph.graph import NodeKind, Phase, with_tables
+from flint.graph.kinds import Source
+from flint.graph.tensor_types import TensorType, tensor_type
 from flint.graph.work import Role, Unit, Work, WorkItem
 
 RECIPES = read_recipes()
@@ -262,3 +264,29 @@ def test_nothing_is_predicted_once_the_figures_are_opened(monkeypatch, capsys) -
     with pytest.raises(SystemExit):
         predict.main()
     assert "figures are opened" in capsys.readouterr().err
+
+
+def test_products_that_add_gradients_up_need_no_kernel_for_it() -> None:
+    """A gradient (4 x 4) by a product, converted and added to a sum: that kernel takes no time.  A
+    sum of what no product has made stays."""
+    tables = TableBuilder()
+    builder = GraphBuilder(tables)
+    wide, short = tensor_type((4, 4), "f32"), tensor_type((4, 4), "bf16")
+    left, right, total = (builder.input(tables.type(item)) for item in (short, short, wide))
+    source = tables.source(Source(phase=Phase.BACKWARD))
+
+    def compute(op: str, operands: tuple[int, ...], result: TensorType, unit: Unit) -> int:
+        work = Work((WorkItem(unit, "f32", 16.0),), 96, 64)
+        return builder.node(
+            NodeKind.COMPUTE, tables.op(op), operands, [tables.type(result)],
+            role=Role.ELEMENTWISE, work=work, source=source,
+        )[0]  # fmt: skip
+
+    made = compute("dot_general", (left, right), short, Unit.MATMUL)
+    for value in (made, left):
+        compute("add", (value, total), wide, Unit.VECTOR)
+    graph = with_tables(builder.finish(()), tables.finish())
+    assert accumulations(graph) == [1]
+    seconds = within_products()(graph, H100)
+    assert seconds[1] == 0.0
+    assert seconds[2] == kernel_seconds(graph, H100)[2] > 0.0

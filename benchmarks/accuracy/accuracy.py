@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import gpus
 import maxtext
+from accumulating import within_products
 from cases_of_runs import Case, NoCase, extrapolated
 from published import Run, read_runs
 
@@ -145,6 +146,8 @@ def results_of(
     workloads: dict[int, Any], case: Case, system: System, **options: Any
 ) -> dict[int, SimulationResult]:
     """A case's steps, simulated, by their number of batches."""
+    if case.accumulates:
+        options["kernels"] = within_products(options.get("kernels"))
     return {
         count: workload.simulate(system, attention=case.attention, **options)
         for count, workload in workloads.items()

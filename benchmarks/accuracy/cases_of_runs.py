@@ -32,6 +32,7 @@ class Case:
         recorded: numbers of batches that are captured: ``batches``, or two smaller ones.
         attention: how attention that the captured program spells out is timed; a recipe whose
             kernel our program cannot call says "fused".
+        accumulates: products add weights' gradients to their sums (``accumulating.py``).
     """
 
     run: Run
@@ -46,6 +47,7 @@ class Case:
     batches: int = 1
     recorded: tuple[int, ...] = (1,)
     attention: str = "as-written"
+    accumulates: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,7 +203,9 @@ def _nemo(run: Run) -> Case | NoCase:
     config = replace(recipe(run, _NEMO[run.model]), keep=True)
     gated = "a gated network of as many FLOPs; " if "nemotron" in run.model else ""
     note = gated + "Transformer Engine's fused kernels as what torch.compile fuses"
-    return torch_case(run, config, mesh, "dgx-h100", "h100-sxm", note=note, fused=True)
+    return torch_case(
+        run, config, mesh, "dgx-h100", "h100-sxm", note=note, fused=True, accumulates=True
+    )
 
 
 def _amd(run: Run) -> Case | NoCase:

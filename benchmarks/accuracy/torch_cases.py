@@ -92,6 +92,7 @@ def torch_case(
     token_flops: float = 0.0,
     slice_: int = 0,
     fused: bool = False,
+    accumulates: bool = False,
 ) -> Case | NoCase:
     """A case of our PyTorch model.
 
@@ -104,6 +105,7 @@ def torch_case(
         token_flops: of a token as the publisher counts them; default: ``model_flops``.
         slice_: as ``Case``'s ``slice``.
         fused: elementwise ops are fused, though not by torch.compile.
+        accumulates: as ``Case``'s.
     """
     batches = number(run, "accum", 1)
     # Of a device: what the ranks of a pipeline, a tensor- or a context-parallel group share is one
@@ -142,4 +144,5 @@ def torch_case(
         batches=batches,
         recorded=recorded,
         attention=ATTENTION[compiled],
+        accumulates=accumulates,
     )

@@ -1,0 +1,161 @@
+"""What trainers' recipes leave open: tables by how ids, accelerators or frameworks begin.
+
+first(DEVICES, recipe.id)              # the entry of the longest beginning
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from recipes import HERE
+
+#: Beginning of a row's accelerator -> system, accelerator.
+SYSTEMS: Mapping[str, tuple[str, str]] = {
+    "H100 96GB": (str(HERE.parent / "grand-teton.toml"), "h100-500w"),
+    "H100": ("dgx-h100", "h100-sxm"),
+    "H200": ("hgx-h200", "h200-sxm"),
+    "B200": ("dgx-b200", "b200"),
+    "GB200": ("gb200-nvl72", "gb200"),
+    "GB300": (str(HERE / "gb300.toml"), "gb300"),
+    "MI300X": ("mi300x-8", "mi300x"),
+    "MI355X": (str(HERE / "mi355x.toml"), "mi355x"),
+    "MI325X": (str(HERE / "mi325x.toml"), "mi325x"),
+    "A100": ("dgx-a100", "a100-sxm"),
+    "A100 80GB (400": (str(HERE.parent / "a100-400gbps.toml"), "a100-sxm"),
+}
+#: Beginning of a row's remat -> the word for it; "none" and likely none have no entry.
+CHECKPOINTS: Mapping[str, str] = {
+    "selective": "SAC",
+    "full": "full AC",
+    "every 2nd": "every 2nd block AC",
+    "not stated (torchtitan": "SAC",
+    "not stated (recipe": "",
+    "not stated (none": "",
+    "not stated": "full AC",
+    "none": "",
+    "": "",
+}
+#: Beginning of a row's element types -> scaling of its products.
+NARROW: Mapping[str, str] = {
+    "float8 tensorwise": "tensorwise",
+    "float8 rowwise linears with": "rowwise_gw_hp",
+    "float8 rowwise": "rowwise",
+    "mxfp8 linears": "mxfp8",
+    "NVFP4": "nvfp4",
+    "fp8": "delayed",
+}
+#: Frameworks whose elementwise kernels are fused, though no compiler does it.
+FUSED = (
+    "Megatron",
+    "NeMo",
+    "Primus",
+    "BioNeMo",
+    "PyTorch FSDP + Transformer",
+    "DeepSpeed",
+    "PyTorch + Transformer",
+    "llm.c",
+    "flash-attention training",
+)
+#: Frameworks whose products add weights' gradients to their sums.
+ACCUMULATING = ("Megatron", "NeMo (Megatron", "NeMo + Megatron", "llm.c")
+#: Beginnings of ids of rows whose Triton kernels fuse norms, rotation and loss.
+LIGER = ("fa-mistral-1-b8-foak", "fa-mistral-4-b16-foak", "fa-llama8b-4-b16-liger")
+#: Beginning of an id -> how a row makes its loss, where not of all scores at once.
+LOSSES: Mapping[str, str] = {
+    "tune-3b-chunked": "chunked",
+    "tune-3b-ac": "chunked",
+    "fa-llama8b-4-b16-liger": "fused",
+}
+#: Beginnings of ids of rows whose parameters and optimizer states are in bf16.
+BF16 = ("fa-mistral-1", "fa-mistral-2", "tune-")
+#: Beginning of an id -> evidence that a row's GPUs differ from those that it names.
+DEVICES: Mapping[str, tuple[str, str]] = dict.fromkeys(
+    ("ao-h100", "aonc-"),
+    (
+        "H100 96GB",
+        "torchao's logs (its pull request 1802) tell GPUs of 95 GiB: those of 500 W",
+    ),
+)
+#: Beginning of an id -> why no model expresses the row.
+REASONS: Mapping[str, str] = {
+    "me-8b-h200-64k": "the optimizer runs on the CPU, whose speed is not stated",
+    "me-8b-h200-256k": "the optimizer runs on the CPU, whose speed is not stated",
+    "me-8b-b200-64k": "the optimizer runs on the CPU, whose speed is not stated",
+    "me-8b-b200-256k": "the optimizer runs on the CPU, whose speed is not stated",
+    "rn50-": "no such recipe here",
+}
+#: FlashAttention 2's share of the peak, forward and backward.  H100: Shah et al., FlashAttention-3
+#: (2024), section 1.  B200: it has no kernels for it; 350 TFLOP/s (tritonbench, pull request 171).
+FLASH2: Mapping[str, float] = {"H100": 0.35, "H200": 0.35, "B200": 0.155}
+#: How ids begin -> samples of a packed sequence that do not see each other (``cu_seqlens`` of
+#: InternEvo's ``PackedDatasetWithoutCuSeqlen``; mended after the figures were opened).
+PACKED: Mapping[str, int] = {"ie-": 8}
+#: Layers that are captured of deeper models.
+FEW = (2, 4)
+#: Beginning of an id -> what the row leaves open: batches of a step.
+ACCUMULATED: Mapping[str, int] = {"primus-mi325x-8b": 8, "nemo-b200-llama3-8b-8k": 64,
+    "nemo-b200-llama3-8b-16k": 16}  # fmt: skip
+#: Beginning of an id -> what differs from the run, in addition to the columns.
+DIFFERS: Mapping[str, str] = {
+    "ao-b200": "the power limit is not published",
+    "tt-gb200-qwen3": "no norm of queries and keys; loss not in chunks",
+    "tt-gb200": "loss not in chunks",
+    "tt-qwen": "no norm of queries and keys",
+    "prime-": "no norm of queries and keys",
+    "rlprime-q30b": "no norm of queries and keys; the optimizer counts twice",
+    "rlprime-": "no norm of queries and keys; embedding and head are two matrices",
+    "prl-": "no norm of queries and keys; the optimizer counts twice",
+    "lf-": "embedding and head are two matrices",
+    "tune-": "scores of whole sequences, not of packed samples",
+    "me-": "ZeRO-2 as FSDP that keeps gathered parameters",
+    "ca-7b": "ZeRO-2 as FSDP that keeps gathered parameters",
+    "ca-70b": "parameters sharded, too",
+    "mlp-": "Transformer Engine's fused kernels as what torch.compile fuses; attention in 16 bits",
+    "te-mi300x": "Transformer Engine's fused kernels as what torch.compile fuses",
+    "ao-gb200-scout": "the shared expert as a wider dense network",
+    "ie-": "eight samples of 2,048 packed; optimizer and parameters sharded in a node",
+    "kf-": "experts in one parameter; no padding to the busiest; no loss that balances",
+    "bionemo-gb300": "36 GPUs in one NVLink domain; context parallelism as PyTorch runs it",
+    "bionemo-og2": "sequences are not packed: scores of the whole sequence",
+    "am-": "DeepEP sends a token once to each rank, here once for each expert",
+    "nanotron": "embedding and head are two matrices; vocabulary padded to 50260",
+    "nanochat": "AdamW, not Muon; full attention, no windows; SwiGLU of as many FLOPs, not relu^2; "
+    "no value embeddings, no norm of queries and keys",
+    "primus-mi325x-70b": "accumulation and checkpointing are not published: 1, and all blocks",
+    "primus-mi325x-8b": "accumulation and checkpointing are not published: 8, and none",
+    "mlm-": "Transformer Engine's fused kernels as what torch.compile fuses",
+    "nemo-": "Transformer Engine's fused kernels as what torch.compile fuses",
+    "ao-b200-scout2l": "the shared expert as a wider dense network",
+    "primus-mi355x-qwen30b": "no blocks checkpointed; no norm of queries and keys",
+    "a100-fastdit": "causal scores; blocks without modulation; no EMA; memory of the A100: 80 GB",
+}
+#: Element types of mixtures -> which products are narrow: of the experts, others, both.
+GROUPED: Mapping[str, bool | None] = {
+    "mxfp8 linears, bf16 grouped products": False,
+    "mxfp8 grouped products of the experts, bf16 linears": True,
+    "mxfp8 linears and grouped products": None,
+    "mxfp8 linears and grouped products of the experts; head, router, key and value projections "
+    "bf16": None,
+}
+#: Mixtures whose checkpointing is expressed, or left out.
+MIXED = ("am-", "primus-mi355x-qwen30b", "rlprime-", "kf-", "prl-")
+WITHOUT = ("primus-mi355x-qwen30b-8",)
+#: Beginning of an id -> the published mixture that it ran, with tokens sent to all experts in turn
+#: (AutoModel's ``fake_balanced_gate``).
+PUBLISHED: Mapping[str, str] = {
+    "am-qwen30b": "qwen3-30b",
+    "am-oss20b": "gpt-oss-20b",
+    "am-oss120b": "gpt-oss-120b",
+}
+#: Why a row's memory is unknown, by the beginnings of ids.
+NO_MEMORY: Mapping[str, str] = {
+    "tt-gb200": "loss in chunks keeps less",
+    "nanochat": "Muon keeps less than AdamW",
+}
+
+
+def first(table: Mapping[str, Any], text: str, default: Any = None) -> Any:
+    """The entry whose key ``text`` begins with, the longest one."""
+    keys = sorted((key for key in table if text.startswith(key)), key=len)
+    return table[keys[-1]] if keys else default
