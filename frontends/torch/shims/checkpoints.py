@@ -2,14 +2,16 @@
 
 Tensors of the device have no values to be written, and values read from a file would be dropped
 (``programs/saving.py`` writes the host's values if that is allowed).  ``torch.load`` reads the
-files that the program names; of one that the program has saved itself, it gives what was saved.
-Each call is reported with its line, once.
+files that the program names; of one that the program has saved itself, it gives what was saved,
+also after the program has moved, linked or copied the file.  Each call is reported with its line,
+once.
 """
 
 from __future__ import annotations
 
 import copy
 import os
+import shutil
 import sys
 from concurrent.futures import Future
 from pathlib import Path
@@ -32,6 +34,14 @@ def apply() -> None:
     """Keep checkpoints out; PyTorch's distributed ones as soon as they are imported."""
     replace(torch, "save", _save)
     around(torch, "load", _load)
+    for owner, names, function in (
+        (os, ("rename", "replace"), _moved),
+        (os, ("link", "symlink"), _shared),
+        (shutil, ("copyfile", "copy", "copy2"), _shared),
+        (os, ("remove", "unlink"), _removed),
+    ):
+        for name in names:
+            around(owner, name, function)
     watch_imports({_PACKAGE: _keep_out})
 
 
@@ -55,6 +65,35 @@ def _load(load: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
         return load(f, *args, **kwargs)
     capture().assume(f"torch.load{at_user_line()} gives what the program has saved")
     return _copied(_saved[_key(f)][1])
+
+
+def _moved(move: Any, source: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
+    if not _is_unwritten(source):
+        return move(source, target, *args, **kwargs)
+    _saved[_key(target)] = _saved.pop(_key(source))
+    return None
+
+
+def _shared(copied: Any, source: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
+    if not _is_unwritten(source):
+        return copied(source, target, *args, **kwargs)
+    if os.path.isdir(target):
+        target = os.path.join(target, os.path.basename(source))
+    _saved[_key(target)] = _saved[_key(source)]
+    return target
+
+
+def _removed(remove: Any, path: Any, *args: Any, **kwargs: Any) -> None:
+    if _is_unwritten(path):
+        del _saved[_key(path)]
+    else:
+        remove(path, *args, **kwargs)
+
+
+def _is_unwritten(path: Any) -> bool:
+    """Whether a path is that of a file that the program has saved, and that is not there."""
+    named = isinstance(path, str | os.PathLike)
+    return named and _key(path) in _saved and not os.path.lexists(path)
 
 
 def _key(file: Any) -> object:

@@ -123,6 +123,29 @@ def test_what_a_program_saves_it_can_load(said, allow):
     assert found == [[3, 2], [1], [3]]
 
 
+def test_what_a_program_saves_it_can_move_copy_and_remove(said, tmp_path):
+    found = said(f"""
+        import pathlib, shutil
+        os.chdir("{tmp_path}")
+        torch.save(dict(epoch=3), "new.tmp")
+        os.rename("new.tmp", "last.pt")
+        shutil.copyfile("last.pt", "best.pt")
+        os.link("last.pt", "other.pt")
+        pathlib.Path("other.pt").replace("kept.pt")
+        os.unlink("last.pt")
+        torch.save(dict(epoch=4), "last.pt")
+        seen = [torch.load(name)["epoch"] for name in ("last.pt", "best.pt", "kept.pt")]
+        for gone in ("new.tmp", "other.pt"):
+            try: os.rename(gone, "x")
+            except FileNotFoundError: seen.append("gone")
+        pathlib.Path("real.txt").write_text("real")
+        shutil.copy("real.txt", "copy.txt")
+        os.replace("copy.txt", "moved.txt")
+        say(*seen, pathlib.Path("moved.txt").read_text(), os.path.exists("copy.txt"))
+    """)  # fmt: skip
+    assert found == [4, 3, 3, "gone", "gone", "real", False]
+
+
 def test_images_have_the_size_and_number_of_the_data_set(made_up):
     needs("torchvision")
     assert made_up("""
