@@ -31,6 +31,8 @@ class Capture:
         assumed: assumptions, text -> count.
         known_values: tensor -> knowledge about its value.
         deferred: tensor -> its value, made when marks of a router's choices need it.
+        overwritten: addresses of storages of the host that the device has written, whose values are
+            not known -> the storages.
         batches: storages of the device that were copied from real tensors of the host.
         evidence: evidence of differences among ranks.
         groups_made: place in the program -> ranks of the groups created there, in order.
@@ -63,6 +65,7 @@ class Capture:
     assumed: Counter[str] = field(default_factory=Counter)
     known_values: Any = field(default_factory=ByTensor)
     deferred: Any = field(default_factory=ByTensor)
+    overwritten: dict[int, Any] = field(default_factory=dict)
     batches: WeakSet[Any] = field(default_factory=WeakSet)
     evidence: Gathered = field(default_factory=Gathered)
     groups_made: dict[str, dict[tuple[int, ...], None]] = field(default_factory=dict)

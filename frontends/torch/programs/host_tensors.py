@@ -23,7 +23,7 @@ from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.modes import unseen
 from flint.frontends.torch.patching import around, replace, replace_of_type
-from flint.frontends.torch.recording.known_values import known_value
+from flint.frontends.torch.recording.known_values import is_overwritten, known_value
 from flint.frontends.torch.recording.schemas import rule_of, tensors_in, written_tensors
 from flint.frontends.torch.shims.parameters import swap
 from flint.frontends.torch.shims.refused import raise_sized_by_values
@@ -31,9 +31,6 @@ from flint.frontends.torch.shims.refused import raise_sized_by_values
 #: Tensors with more elements than this are not made on the host; those of integers may have more
 #: bytes, because programs read files of tokens into them.
 _MOST, _MOST_BYTES = 1 << 24, 1 << 28
-
-#: Storages of the host that the device has written: address -> what keeps it.
-_unknown: dict[int, Any] = {}
 
 #: Ops that take a size first and no tensor.
 _SIZED = frozenset(
@@ -68,7 +65,7 @@ def is_host(tensor: Any) -> bool:
         not isinstance(tensor, FakeTensor)
         and tensor.device.type == "cpu"
         and type(tensor) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-        and (not _unknown or tensor.untyped_storage()._cdata not in _unknown)
+        and not is_overwritten(tensor)
     )
 
 
@@ -130,7 +127,7 @@ def _note_written(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> lis
     plain = [tensor for tensor in written if not isinstance(tensor, FakeTensor)]
     for tensor in filter(is_host, plain):
         storage = tensor.untyped_storage()
-        _unknown[storage._cdata] = storage
+        capture().overwritten[storage._cdata] = storage
     return plain
 
 
@@ -163,7 +160,6 @@ def _assigning(plain: Any) -> Any:
 
 def _leaving(leave: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     """Values of a tensor, which below the dispatcher are read from memory."""
-    known = isinstance(tensor, FakeTensor) or not _unknown
-    if known or tensor.untyped_storage()._cdata not in _unknown:
+    if isinstance(tensor, FakeTensor) or not is_overwritten(tensor):
         return leave(tensor, *args, **kwargs)
     return getattr(_fake_of(tensor), leave.__name__)(*args, **kwargs)

@@ -25,20 +25,16 @@ from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.modes import Handler, dispatch_mode, run
 from flint.frontends.torch.recording.choices import defer, listed, marks
-from flint.frontends.torch.recording.following_exchanges import (
-    broadcast,
-    exchanged,
-    gathered,
-    reduced,
-    waited,
-)
+from flint.frontends.torch.recording.following_exchanges import EXCHANGES
 from flint.frontends.torch.recording.grouped_products import by_groups
 from flint.frontends.torch.recording.known_sizes import see_sizes
 from flint.frontends.torch.recording.known_values import (
     MOST,
     Known,
+    all_known,
     follow,
     forget,
+    is_real,
     undefer,
 )
 from flint.frontends.torch.recording.schemas import parts_of, tensors_in
@@ -78,23 +74,30 @@ def _see(
         with dispatch_mode(again):
             return parts(*args, **kwargs)
     values = capture().known_values
-    if torch.Tag.dynamic_output_shape in op.tags:
+    sized = torch.Tag.dynamic_output_shape in op.tags
+    if (sized or op in _INSTEAD) and all(map(is_real, tensors_in((*args, *kwargs.values())))):
+        return below(op, types, args, kwargs)  # of the host
+    if sized:
         with dispatch_mode(below), listed(values, op, args):
-            sized = see_sizes(values, op, args, kwargs)
-        if sized is not None:
-            return sized
+            found = see_sizes(values, op, args, kwargs)
+        if found is not None:
+            return found
     if op in _INSTEAD:
         with dispatch_mode(below):
             return _INSTEAD[op](values, op, args, kwargs)
     marked = marks(op, args, kwargs)
+    rule, known = _RULES.get(op), None
+    if op._schema.is_mutable and op.namespace == "aten":
+        known = all_known(values, args, kwargs)
     result = below(op, types, args, kwargs)
-    rule = _RULES.get(op)
-    if _is_real(result):
+    if op.namespace == "aten" and _is_real(result):
         return result  # a tensor of the host, which need not be followed
     if rule is not None:
         rule(values, op, args, kwargs, result)
     elif args:
-        follow(values, op, args, kwargs, result)
+        if known is None:
+            known = all_known(values, args, kwargs) if op.namespace == "aten" else []
+        follow(values, op, args, kwargs, result, known)
     undefer(op, args, kwargs)
     if marked is not None:
         values[result] = marked
@@ -181,10 +184,7 @@ def _scatter_add(values: Any, op: Any, args: Any, kwargs: Any) -> Any:
     return _counted(values, result, index.numel()) if counts else result
 
 
-# Counts received from other ranks, which have the same counts.
-
-
-_aten, _functional, _c10d = torch.ops.aten, torch.ops._c10d_functional, torch.ops.c10d
+_aten = torch.ops.aten
 
 #: Op -> the function that notes the value of its result.
 _RULES: Mapping[Any, Callable[[Any, Any, Any, Any, Any], None]] = {
@@ -205,16 +205,7 @@ _RULES: Mapping[Any, Callable[[Any, Any, Any, Any, Any], None]] = {
         _drawn,
     ),
     _aten.histc.default: _histc,
-    _functional.all_to_all_single.default: exchanged,
-    _functional.all_gather_into_tensor.default: gathered,
-    _functional.wait_tensor.default: waited,
-    **dict.fromkeys(
-        (_functional.all_reduce.default, _functional.all_reduce_.default, _c10d.allreduce_.default),
-        reduced,
-    ),
-    _c10d.broadcast_.default: broadcast,
-    _c10d.alltoall_base_.default: exchanged,
-    **dict.fromkeys((_c10d._allgather_base_.default, _c10d.allgather_.default), gathered),
+    **EXCHANGES,
 }  # fmt: skip
 
 #: Op -> its replacement.

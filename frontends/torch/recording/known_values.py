@@ -50,8 +50,19 @@ def known_of(values: Any, tensor: torch.Tensor) -> Known | None:
 
 def is_whole(tensor: torch.Tensor) -> bool:
     """Whether a tensor is a real integer tensor of the host (of a whole program)."""
-    real = type(tensor) is torch.Tensor and tensor.device.type == "cpu"
-    return real and not (tensor.dtype.is_floating_point or tensor.dtype.is_complex)
+    return is_real(tensor) and not (tensor.dtype.is_floating_point or tensor.dtype.is_complex)
+
+
+def is_real(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is of the host (of a whole program), and its memory has its values."""
+    host = type(tensor) is torch.Tensor and tensor.device.type == "cpu"
+    return host and not is_overwritten(tensor)
+
+
+def is_overwritten(tensor: torch.Tensor) -> bool:
+    """Whether the device has written a real tensor of the host; its memory holds old values."""
+    overwritten = capture().overwritten
+    return bool(overwritten) and tensor.untyped_storage()._cdata in overwritten
 
 
 def value_of(tensor: torch.Tensor) -> tuple[Any, str] | None:
@@ -81,10 +92,13 @@ def given(tensor: torch.Tensor) -> None:
         capture().known_values[tensor] = Known(tensor)
 
 
-def follow(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None:
-    """Run an op on known values if all inputs are known; forget overwritten values."""
+def follow(values: Any, op: Any, args: Any, kwargs: Any, result: Any, known: list[Known]) -> None:
+    """Run an op on known values if all inputs are known; forget overwritten values.
+
+    Args:
+        known: the knowledge about all inputs, before the op.
+    """
     written = list(_written(op, args, kwargs))
-    known = all_known(values, args, kwargs) if op.namespace == "aten" else []
     is_known = bool(known) and torch.Tag.nondeterministic_seeded not in op.tags
     most = most_elements(known)
     is_known = is_known and any(item.numel() <= most for item in tensors_in(result))
@@ -92,6 +106,8 @@ def follow(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None:
         for tensor in written:
             forget(values, tensor)
         return
+    for tensor in written:  # a real tensor of the host gets the value here
+        capture().overwritten.pop(tensor.untyped_storage()._cdata, None)
     with unset_fake_temporarily():
         computed = op(
             *real_argument(values, args),
@@ -116,7 +132,7 @@ def following_from(known: list[Known], value: torch.Tensor) -> Known:
 
 def all_known(values: Any, args: Any, kwargs: Any) -> list[Known]:
     """The knowledge about all tensors that an op takes; empty if one of them is not known."""
-    found = []
+    found: list[Known] = []
     for tensor in tensors_in((*args, *kwargs.values())):
         known = known_of(values, tensor)
         if known is None:
