@@ -205,9 +205,11 @@ def test_a_mesh_of_slices_is_built_as_on_the_cluster_and_reported(folder, tmp_pa
 
 @pytest.mark.parametrize("mesh", [(4, 2), (4096, 4)])
 def test_a_shard_map_over_a_mesh_of_its_own_devices_is_over_the_captures(mesh, folder, tmp_path):
-    (folder / "own_axes.py").write_text(OWN_MESH.replace("(-1, 2)", f"(-1, {mesh[1]})"))
+    # Each has its own file: Python takes a file of the same size and second for the compiled one.
+    program = f"own_axes_{mesh[1]}.py"
+    (folder / program).write_text(OWN_MESH.replace("(-1, 2)", f"(-1, {mesh[1]})"))
     run = flint(
-        "capture", "own_axes.py:mapped", "--setup", "setup", "--mesh", f"{mesh[0]},{mesh[1]}",
+        "capture", f"{program}:mapped", "--setup", "setup", "--mesh", f"{mesh[0]},{mesh[1]}",
         "--ranks", "0", "--granularity", "op", "-o", tmp_path / "out", cwd=folder,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
