@@ -9,7 +9,9 @@ of tm x tn and U units, its sum over k cut into s parts, has
 where K is k/s rounded up to whole steps, so that utilisation is the share of the waves that the
 matrices fill (NVIDIA, "Matrix Multiplication Background User's Guide", tile and wave
 quantisation).  Cutting the sum costs writing and reading the s partial results in f32.  The best
-tile is taken, and the best cut where there are fewer tiles than units, as libraries do.  Fused
+tile is taken, and the best cut where there are fewer tiles than units, as libraries do.  A product
+that would fill too little of any tile (each channel of a depthwise convolution has one column)
+runs on the vector units, which libraries use for it, at the same share of their peak.  Fused
 attention keeps its scores on the chip, and its products reach a share of that rate,
 ``attention_efficiency``, because softmax and products of one tile wait for each other; for the
 older kernels that come with PyTorch, it is ``eager_attention_efficiency``.  Everything else runs at
@@ -39,6 +41,7 @@ from flint.cost.roofline import Seconds, as_measured, rate_table, slowest_unit, 
 from flint.errors import FlintError
 from flint.graph.distinct import distinct
 from flint.graph.graph import NodeKind, WorkloadGraph
+from flint.graph.tensor_types import DTYPES
 from flint.graph.transfers import has_transfers, transfers
 from flint.graph.work import Role, Unit
 from flint.mesh.ragged import row_of_entry
@@ -161,6 +164,8 @@ def matmul_stretch(
     ideal = 2 * b * m * n * k / peak
     best = best_seconds(b, m, n, k, peak, accelerator)
     stretched: Seconds = np.maximum(best / ideal, 1.0)[np.searchsorted(pairs, pair)]
+    direct = rates / _direct_rates(accelerator)[graph.work_dtype[sized]]
+    stretched = np.minimum(stretched, np.maximum(direct, 1.0))
     place = np.cumsum(sized) - 1
     for item, (groups, dim) in groups_of(graph).items():
         where = place[item]
@@ -178,6 +183,13 @@ def matmul_stretch(
         best = best_seconds(b, m, n, k, rates[where], accelerator, rows)
         stretched[where] = max(1.0, float(best / ideal))
     return stretched
+
+
+def _direct_rates(accelerator: Accelerator) -> Seconds:
+    """FLOP/s of products on vector units by dtype code, shape [dtypes]; their sums are in f32."""
+    vector = rate_table(accelerator)[Unit.VECTOR]
+    sums: Seconds = np.minimum(vector, vector[DTYPES.index("f32")])
+    return sums * accelerator.kernel.matmul_efficiency
 
 
 def best_seconds(

@@ -91,6 +91,16 @@ def test_a_long_sum_is_cut_to_fill_the_device():
     assert seconds(product(1, 128, 128, 4096), system) == expected
 
 
+def test_products_that_would_waste_the_tiles_run_on_vector_units():
+    """A depthwise convolution: for each of 96 channels, 4096 sums of 9 products in f32.
+
+    On a tile it would fill one column of 128. cuDNN does not use tensor cores for it.
+    """
+    system = plain(132, Tile(128, 128, 1.0))
+    expected = 2 * 96 * 4096 * 9 / H100.accelerator.vector["f32"]
+    assert seconds(product(96, 4096, 1, 9), system) == pytest.approx(expected)
+
+
 def test_small_kernels_take_latency_and_launch():
     accelerator = H100.accelerator
     least = accelerator.launch_overhead + accelerator.kernel.latency
