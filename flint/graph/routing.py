@@ -43,6 +43,11 @@ class Routing:
     exponent: float = 0.0
     experts: int = 0
 
+    @property
+    def is_balanced(self) -> bool:
+        """Whether all experts get the same number of tokens."""
+        return not self.loads and not self.exponent
+
     def shares(self, experts: int) -> list[float]:
         """Each expert's part of all choices; they add up to 1.
 

@@ -4,6 +4,8 @@ The idea: the ranks of a group together have all experts: equal numbers, in the 
 
     "dropless"   rows sorted by expert, an all-to-all of exactly these rows, grouped products, and
                  the same way back; counts are read on the host, as in such programs
+    "once"       as "dropless", but a token goes once to a rank that has some of its experts; the
+                 rank returns the sum of their weighted results (DeepEP)
     "dropped"    every expert takes the tokens with its best scores, as many as its capacity, and
                  drops the rest: all sizes are known (Megatron-LM calls it drop and pad)
 
@@ -89,6 +91,43 @@ def regrouped(rows: torch.Tensor, sizes: list[list[int]]) -> torch.Tensor:
     return torch.cat([runs[i * width + j] for j in range(width) for i in range(len(sizes))])
 
 
+def once(
+    tokens: torch.Tensor,
+    weights: torch.Tensor,
+    choices: torch.Tensor,
+    experts: Experts,
+    sizes: mixtures.Experts,
+    group: dist.ProcessGroup,
+) -> torch.Tensor:
+    """As ``dropless``.  Each row brings its token's experts and weights along."""
+    ranks, here = group.size(), sizes.count // group.size()
+    goes = torch.zeros(len(tokens), ranks, dtype=torch.int64, device=tokens.device)
+    goes = goes.scatter(1, choices // here, 1)
+    chosen = torch.histc(choices.float(), sizes.count, min=0, max=sizes.count).long()
+    # For every rank: its rows, and the choices of each of its experts.
+    counts = torch.cat([goes.sum(0)[:, None], chosen.view(ranks, here)], 1)
+    arriving = torch.empty_like(counts)
+    dist.all_to_all_single(arriving, counts, group=group)
+    each = arriving[:, 1:].sum(0)
+    sent, received, made = counts[:, 0].tolist(), arriving[:, 0].tolist(), each.tolist()
+
+    token = torch.argsort(1 - goes.t().flatten(), stable=True)[: sum(sent)] % len(tokens)
+    rows = all_to_all_single_autograd(tokens[token], received, sent, group)
+    beside = torch.cat([weights.float(), choices.float()], 1)
+    beside = all_to_all_single_autograd(beside[token], received, sent, group)
+    weights, choices = beside.chunk(2, 1)
+    expert = choices.detach().long() - group.rank() * here
+    expert = torch.where((expert >= 0) & (expert < here), expert, here).flatten()
+    order = torch.argsort(expert, stable=True)[: sum(made)]
+    row = order // sizes.chosen
+
+    results = experts(rows[row], made, each.cumsum(0).int())
+    results = results * weights.flatten()[order].type_as(rows)[:, None]
+    results = torch.zeros_like(rows).index_add(0, row, results)
+    results = all_to_all_single_autograd(results, sent, received, group)
+    return torch.zeros_like(tokens).index_add(0, token, results)
+
+
 def dropped(
     tokens: torch.Tensor,
     weights: torch.Tensor,
@@ -121,4 +160,4 @@ def _to_all(rows: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
 
 
 #: Name -> how tokens get to their experts and back.
-DISPATCHES: dict[str, Dispatch] = {"dropless": dropless, "dropped": dropped}
+DISPATCHES: dict[str, Dispatch] = {"dropless": dropless, "once": once, "dropped": dropped}

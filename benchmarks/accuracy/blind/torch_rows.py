@@ -39,6 +39,7 @@ from trainers import (
     MIXED,
     NARROW,
     NO_MEMORY,
+    ONCE,
     PACKED,
     PUBLISHED,
     REASONS,
@@ -209,6 +210,7 @@ def _mixture(recipe: Recipe) -> Expressed | NoCase:
     published = first(PUBLISHED, recipe.id)
     each = _each(recipe, {"dp": recipe.devices}, accumulated) if published else 1
     fused = recipe.compiled or recipe.framework.startswith(FUSED)
+    dispatch = "once" if recipe.id.startswith(ONCE) else "dropless"
 
     def case(layers: int) -> Case:
         def capture(sequences: int) -> Any:
@@ -226,6 +228,7 @@ def _mixture(recipe: Recipe) -> Expressed | NoCase:
                 sequence=recipe.sequence,
                 sequences=sequences * each,
                 checkpoint=kept,
+                dispatch=dispatch,
                 forced=bool(published),
             )
             return moe.training(config, mesh).capture(options={"fuse": fused})
@@ -236,7 +239,8 @@ def _mixture(recipe: Recipe) -> Expressed | NoCase:
             system=system,
             accelerator=accelerator,
             key=f"torch-moe-{published or sizes}-{layers}-{mesh}-{recipe.sequence}-{kept}-{fused}"
-            + (f"-{each}" if each > 1 else ""),
+            + (f"-{each}" if each > 1 else "")
+            + ("-once" if dispatch == "once" else ""),
             expressed=f"{mesh[0]} dp x {mesh[1]} ep{', opened' if fused else ''}, "
             f"{recipe.batch // recipe.devices} sequences a rank",
             note=first(DIFFERS, recipe.id, ""),

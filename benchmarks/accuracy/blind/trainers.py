@@ -118,7 +118,6 @@ DIFFERS: Mapping[str, str] = {
     "kf-": "experts in one parameter; no padding to the busiest; no loss that balances",
     "bionemo-gb300": "36 GPUs in one NVLink domain; context parallelism as PyTorch runs it",
     "bionemo-og2": "sequences are not packed: scores of the whole sequence",
-    "am-": "DeepEP sends a token once to each rank, here once for each expert",
     "nanotron": "embedding and head are two matrices; vocabulary padded to 50260",
     "nanochat": "AdamW, not Muon; full attention, no windows; SwiGLU of as many FLOPs, not relu^2; "
     "no value embeddings, no norm of queries and keys",
@@ -148,6 +147,8 @@ PUBLISHED: Mapping[str, str] = {
     "am-oss20b": "gpt-oss-20b",
     "am-oss120b": "gpt-oss-120b",
 }
+#: How ids of mixtures begin whose tokens go once to each rank (DeepEP), not once for each expert.
+ONCE = ("am-",)
 #: Why a row's memory is unknown, by the beginnings of ids.
 NO_MEMORY: Mapping[str, str] = {
     "tt-gb200": "loss in chunks keeps less",

@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -128,21 +128,34 @@ def _choose(scores: torch.Tensor, dim: int, index: torch.Tensor, shape: torch.Si
 def _places(shape: torch.Size, dim: int, items: int) -> torch.Tensor:
     """Chosen items by row: along ``dim`` no item stands twice.
 
-    Each item is chosen by consecutive rows.  It has no more choices than there are rows, so no row
-    is met again.
+    If all items are chosen alike, each of ``items`` rows chooses the same random ones, moved on by
+    one item a row: so a row's choices are on as many ranks as random choices are, and every rank
+    gets the same number. In all other rows each item is chosen by consecutive ones; it has no more
+    choices than there are rows, so no row is met again.
     """
-    each = shape[dim]
+    each, routing = shape[dim], capture().routing
     rows = math.prod(shape) // max(each, 1)
-    counts = capture().routing.counts(rows * each, items, most=rows)
-    chosen = torch.repeat_interleave(torch.arange(items), torch.tensor(counts))
+    counts = torch.tensor(routing.counts(rows * each, items, most=rows))
+    turns = rows // items if routing.is_balanced else 0
+    rest = rows - turns * items
+    chosen = torch.repeat_interleave(torch.arange(items), counts - turns * each).view(each, rest).T
+    chosen = torch.cat([_turned(turns, each, items), chosen])
     moved = [*(size for at, size in enumerate(shape) if at != dim % len(shape)), each]
-    return chosen.view(each, rows).T.reshape(moved).movedim(-1, dim)
+    return chosen.reshape(moved).movedim(-1, dim)
+
+
+def _turned(turns: int, each: int, items: int) -> torch.Tensor:
+    """Choices of ``turns * items`` rows, shape [turns * items, each]."""
+    generator = torch.Generator().manual_seed(0)
+    first = torch.rand(turns, 1, items, generator=generator).argsort(-1)[..., :each]
+    return ((first + torch.arange(items)[:, None]) % items).reshape(-1, each)
 
 
 def _form(op: Any, args: Any, kwargs: Any, result: torch.Tensor) -> None:
-    """The same elements in another form or type."""
+    """The same elements in another form or type, or each divided by a number (which rank has an
+    expert)."""
     before = capture().deferred.get(args[0])
-    if before is None:
+    if before is None or any(isinstance(item, torch.Tensor) for item in args[1:]):
         return
     plain = {**kwargs, "device": torch.device("cpu")} if "device" in kwargs else kwargs
     rest = args[1:]
@@ -156,28 +169,30 @@ def _scatter(
     op: Any, target: torch.Tensor, dim: int, index: torch.Tensor, source: Any
 ) -> Known | None:
     """One number, at chosen places of zeros."""
-    zeros, places = capture().deferred.get(target), capture().deferred.get(index)
-    number = _number(source)
+    zeros, number = capture().deferred.get(target), _number(source)
     if zeros is None or zeros.origin or not number or not index.numel():
         return None
     if target.numel() > MOST_CHOSEN:
         return None
     with unset_fake_temporarily():
         value = zeros.make()
-        if bool(value.any()):
+        places = None if bool(value.any()) else _places_in(index, dim, target.shape)
+        if places is None:
             return None
-        if places is None or not places.origin:
-            if not _is_unknown(index) or dim % target.dim() != target.dim() - 1:
-                return None
-            places = _chosen_now(index, dim, target.shape[dim])
-            if places is None:
-                return None
-        value = value.contiguous().scatter(dim, places.make(), number)
-    return Known(value, places.origin, chosen=True)
+        return replace(places, value=value.contiguous().scatter(dim, places.value, number))
 
 
-def _is_unknown(index: torch.Tensor) -> bool:
-    return index not in capture().known_values and index not in capture().deferred
+def _places_in(index: torch.Tensor, dim: int, marked: torch.Size) -> Known | None:
+    """The places that an index holds: known ones, or choices."""
+    known: Known | None = capture().known_values.get(index)
+    chosen = capture().deferred.get(index)
+    if known is not None:
+        return replace(known, chosen=True)
+    if chosen is None and dim % len(marked) == len(marked) - 1:
+        chosen = _chosen_now(index, dim, marked[dim])
+    if chosen is None or not chosen.origin:
+        return None
+    return Known(chosen.make(), chosen.origin, chosen=True)
 
 
 def _chosen_now(index: torch.Tensor, dim: int, items: int) -> Deferred | None:
@@ -258,6 +273,8 @@ _DEFERRED: Mapping[Any, Callable[[Any, Any, Any, Any], None]] = {
             _aten.squeeze.dim, _aten.squeeze.default, _aten.squeeze.dims, _aten.t.default,
             _aten.transpose.int, _aten.permute.default, _aten.expand.default,
             _aten.slice.Tensor, _aten.select.int, _aten.alias.default,
+            _aten.floor_divide.default, _aten.floor_divide.Scalar, _aten.div.Tensor_mode,
+            _aten.div.Scalar_mode, _aten.remainder.Scalar,
         ),
         _form,
     ),

@@ -16,7 +16,7 @@ from flint.frontends.torch.context import capture
 from flint.frontends.torch.recording.schemas import rule_of, tensors_in, written_tensors
 
 #: Larger tensors of integers are data, not counts.
-MOST = 1 << 16
+MOST = 1 << 18
 #: The same for tensors whose elements are all equal.
 _MOST_ALIKE = 1 << 22
 #: The same for marks of a router's choices, which have an element for each token and expert.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -65,6 +67,25 @@ def test_a_mask_of_choices_selects_as_many_tokens_as_the_model_says(mask_of):
     sizes, warnings = sizes_of(step, routing=(3, 1, 1, 1, 1, 1, 1, 1))
     assert sizes == [14, 5, 5, 5, 5, 5, 5, 4, 48, 14, 5, 5, 5, 5, 5, 5, 4]
     assert all("routing: 48 choices among 8 experts, made at" in text for text in warnings)
+
+
+def test_choices_reach_as_many_ranks_as_random_ones():
+    """Of 64 experts on 8 ranks a row chooses 6: of all ways to choose, C(56, 6) of C(64, 6) miss a
+    rank. Balanced, each rank is reached by equally many rows."""
+    rows, experts, ranks, chosen = 640, 64, 8, 6
+
+    def made(mesh):
+        return (torch.randn(rows, experts, device=mesh.device_type),)
+
+    def step(scores):
+        rank = scores.topk(chosen).indices // (experts // ranks)
+        goes = torch.zeros(rows, ranks, device=scores.device).int().scatter(1, rank, 1)
+        return of_sizes(goes.sum(0).tolist())
+
+    recording = record_in_child(step, made, (1,), ("ep",))
+    (reached,) = {view.shape[0] for view in recording.results}
+    expected = rows * (1 - math.comb(56, 6) / math.comb(64, 6))
+    assert reached == pytest.approx(expected, rel=0.05)
 
 
 def test_a_loop_over_experts_that_have_tokens():

@@ -30,6 +30,7 @@ NAMES = (
 WAYS = {
     "grouped": {},
     "loop": {"products": "loop"},
+    "once": {"dispatch": "once"},
     "dropped": {"dispatch": "dropped"},
 }
 #: Tensors of the experts, of which a rank has its own.

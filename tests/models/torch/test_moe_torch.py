@@ -91,6 +91,17 @@ def test_tokens_go_to_their_experts_and_back_in_either_pass(mesh):
     }
 
 
+def test_a_token_goes_once_to_each_rank_that_has_one_of_its_experts():
+    """In turn: a token's two experts, 2i and 2i + 1 modulo 8, are those of one of four ranks."""
+    sent = training(replace(TINY, dispatch="once", forced=True), (2, 4)).capture().graph
+    found = [n.communication for n in sent if n.op == "all_to_all"]
+    tokens = TINY.sequences * TINY.sequence
+    rows = [item.operand_bytes for item in found if "bf16" in item.dtypes]
+    assert rows == [(tokens * MODEL.width * BF16,)] * 4 * MODEL.layers
+    beside = [item.operand_bytes for item in found if "f32" in item.dtypes]
+    assert beside == [(tokens * 2 * EXPERTS.chosen * F32,)] * 2 * MODEL.layers
+
+
 @pytest.mark.parametrize("mesh", quick([(2, 4), (1, 8)], (2, 4)))
 def test_counts_go_ahead_of_the_tokens_once_per_layer(mesh):
     counts = [n for n in communications("all_to_all", mesh) if "i64" in n.communication.dtypes]

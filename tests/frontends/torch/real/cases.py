@@ -138,5 +138,6 @@ MIXTURES = {
         "qwen3-30b", SQUARE, ("dp", "ep"), (0, 3), checkpoint=True
     ),
     "Qwen3, dropped": _mixture("qwen3-30b", SQUARE, ("dp", "ep"), (0,), dispatch="dropped"),
+    "Qwen3, once": _mixture("qwen3-30b", (1, 4), ("dp", "ep"), (0,), dispatch="once"),
     "Llama 4, PP x EP": _mixture("llama4-maverick", (2, 1, 2), ("pp", "dp", "ep"), (0, 3)),
 }
