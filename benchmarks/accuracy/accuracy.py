@@ -149,7 +149,7 @@ def results_of(
     if case.accumulates:
         options["kernels"] = within_products(options.get("kernels"))
     return {
-        count: workload.simulate(system, attention=case.attention, **options)
+        count: workload.simulate(system, attention=case.attention, passes=case.passes, **options)
         for count, workload in workloads.items()
     }
 

@@ -33,6 +33,7 @@ class Case:
         attention: how attention that the captured program spells out is timed; a recipe whose
             kernel our program cannot call says "fused".
         accumulates: products add weights' gradients to their sums (``accumulating.py``).
+        passes: what-if passes of the simulation (``decompose``: asynchronous tensor parallelism).
     """
 
     run: Run
@@ -48,6 +49,7 @@ class Case:
     recorded: tuple[int, ...] = (1,)
     attention: str = "as-written"
     accumulates: bool = False
+    passes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,18 +14,18 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
+from attending import attending
 from cases_of_runs import Case, NoCase
 from expressed import Expressed, Part, as_run, by_layers, weighted
 from narrow import SCALINGS, narrow
-from numpy.typing import NDArray
 from recipes import Recipe
 from torch_cases import ATTENTION, torch_case
 from torch_cases import recipe as as_recipe
 from trainers import (
     ACCUMULATED,
     ACCUMULATING,
+    ASYNCHRONOUS,
     BF16,
     CHECKPOINTS,
     DEVICES,
@@ -48,9 +48,6 @@ from trainers import (
     first,
 )
 
-from flint.cost.hardware import System
-from flint.cost.kernels import Estimator, kernel_seconds
-from flint.graph.graph import WorkloadGraph
 from flint.models.mixtures import MIXTURES, Experts, Heads, Mixture
 from flint.models.torch import moe
 from flint.models.torch.llama3_model import Config
@@ -85,10 +82,13 @@ def expressed(recipe: Recipe) -> Expressed | NoCase:
         shallow = replace(config, layers=layers)
         fused = recipe.framework.startswith(FUSED) or recipe.id.startswith(LIGER)
         slice_ = 36 if recipe.id.startswith("bionemo-gb300") else 0
-        return torch_case(
+        made = torch_case(
             run, shallow, mesh, system, accelerator, note=note, fused=fused, slice_=slice_,
             accumulates=recipe.framework.startswith(ACCUMULATING),
         )  # fmt: skip
+        if isinstance(made, Case) and recipe.id.startswith(ASYNCHRONOUS):
+            made = replace(made, passes=("decompose",))
+        return made
 
     parts = by_layers(case, config.layers, FEW)
     if isinstance(parts, NoCase):
@@ -111,20 +111,6 @@ def _ends(recipe: Recipe, mesh: Mapping[str, int]) -> dict[str, Any]:
     if recipe.sizes.get("tied_embedding") and not {"pp", "tp"} & {*mesh}:
         found |= {"tied": True, "ends": "together"}
     return found
-
-
-def attending(share: float) -> Estimator:
-    """Kernels whose fused attention reaches a share of the peak."""
-
-    def seconds(graph: WorkloadGraph, system: System) -> NDArray[np.float64]:
-        accelerator = system.accelerator
-        model = accelerator.kernel
-        slower = replace(model, attention_efficiency=share / model.matmul_efficiency)
-        return kernel_seconds(
-            graph, replace(system, accelerator=replace(accelerator, kernel=slower))
-        )
-
-    return seconds
 
 
 def replicas(mesh: Mapping[str, int]) -> int:

@@ -147,6 +147,8 @@ PUBLISHED: Mapping[str, str] = {
     "am-oss20b": "gpt-oss-20b",
     "am-oss120b": "gpt-oss-120b",
 }
+#: Beginnings of ids of rows with asynchronous tensor parallelism.
+ASYNCHRONOUS = ("ttpa-",)
 #: How ids of mixtures begin whose tokens go once to each rank (DeepEP), not once for each expert.
 ONCE = ("am-",)
 #: Why a row's memory is unknown, by the beginnings of ids.

@@ -112,6 +112,7 @@ WHAT_IF: Final[Mapping[str, WhatIf]] = MappingProxyType(
                 "inner": (*_COUNT, 8),
             },
         ),
+        "decompose": WhatIf("decompose", {"ranks": (*_COUNT, 16)}),
         "scale": WhatIf("scale", {"factor": (_factor, "a number from 0 to 1e6", 1.0)}),
     }
 )

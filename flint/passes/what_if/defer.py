@@ -33,7 +33,7 @@ def defer(graph: WorkloadGraph, *, by: int) -> WorkloadGraph:
         by: number of positions among the gradient reductions of its block.
     """
     graph = with_bodies(graph, lambda body, _: defer(body, by=by))
-    found = _gradient_reductions(graph)
+    found = gradient_reductions(graph)
     readers = _readers(graph)
     keys = {}
     # The position until which each reduction, and what depends on it, delays nothing.
@@ -72,7 +72,8 @@ def _following(node: int, end: int, readers: list[list[int]]) -> set[int]:
     return seen
 
 
-def _gradient_reductions(graph: WorkloadGraph) -> list[int]:
+def gradient_reductions(graph: WorkloadGraph) -> list[int]:
+    """Reduce-scatters of a block whose result no product and no message of it depends on."""
     multiplies = np.zeros(len(graph), dtype=bool)
     owner = row_of_entry(graph.work_ptr)
     multiplies[owner[graph.work_unit == Unit.MATMUL]] = True
