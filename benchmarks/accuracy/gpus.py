@@ -192,7 +192,8 @@ _NEMO = {
 
 def _nemo(run: Run) -> Case | NoCase:
     """Megatron's data parallelism: the optimizer's states are sharded, weights are gathered and
-    gradients reduced once per step."""
+    gradients reduced once per step.  Exchanges of tensor parallelism run beside their products
+    (``tp_comm_overlap`` in the recipes' performance mode)."""
     if run.model not in _NEMO:
         return NoCase("a pipeline of 32 or 64 microbatches, several stages per rank")
     words = run.parallelism.split()
@@ -203,9 +204,11 @@ def _nemo(run: Run) -> Case | NoCase:
     config = replace(recipe(run, _NEMO[run.model]), keep=True)
     gated = "a gated network of as many FLOPs; " if "nemotron" in run.model else ""
     note = gated + "Transformer Engine's fused kernels as what torch.compile fuses"
-    return torch_case(
+    made = torch_case(
         run, config, mesh, "dgx-h100", "h100-sxm", note=note, fused=True, accumulates=True
     )
+    beside = isinstance(made, Case) and "tp" in inner
+    return replace(made, passes=("decompose",)) if beside else made
 
 
 def _amd(run: Run) -> Case | NoCase:

@@ -124,6 +124,9 @@ def _trials(
     if {"all_gather", "reduce_scatter"} <= kinds:
         how = f"--pass {hoist} --pass {defer}"
         yield _Trial(f"{ahead}, {later}", how, with_passes(hoist, defer))
+    if {"all_gather", "reduce_scatter"} & kinds and base.communication != "measured":
+        name = "products beside the exchange of their rows, in parts"
+        yield _Trial(name, "--pass decompose", with_passes("decompose"))
     # Times that were measured one by one do not show how long a combined one takes.
     for kind in _BUCKETED if base.communication != "measured" else ():
         if kind in kinds:

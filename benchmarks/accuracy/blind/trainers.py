@@ -147,8 +147,9 @@ PUBLISHED: Mapping[str, str] = {
     "am-oss20b": "gpt-oss-20b",
     "am-oss120b": "gpt-oss-120b",
 }
-#: Beginnings of ids of rows with asynchronous tensor parallelism.
-ASYNCHRONOUS = ("ttpa-",)
+#: Beginnings of ids of rows with asynchronous tensor parallelism; NeMo's configurations of these
+#: models say ``ub_tp_comm_overlap``.
+ASYNCHRONOUS = ("ttpa-", "n24-gpt20b", "n24-nemotron8b")
 #: How ids of mixtures begin whose tokens go once to each rank (DeepEP), not once for each expert.
 ONCE = ("am-",)
 #: Why a row's memory is unknown, by the beginnings of ids.
