@@ -88,12 +88,15 @@ class StepChoice:
         mark: how a framework recognises its end, if finding that took a run of the program.
         values: which values are assumed for unknown ones, if the default ones ended the program
             (``unknown.py``).
+        kernels: packages of GPU kernels that are not installed have stand-ins; without them, the
+            program ended.
     """
 
     name: str | None = None
     number: int = 2
     mark: str = ""
     values: int = 0
+    kernels: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,6 +106,8 @@ def cause(error: BaseException) -> BaseException:
     from flint.frontends.torch.failures import advice, lost_error
 
     found = lost_error(error)
+    if _ranks:
+        _ranks[0].failed(found)
     more = advice(found)
     if more and isinstance(found, Exception):
         found.args = (f"{found}{more}",)

@@ -29,6 +29,7 @@ from flint.frontends.torch.context import Capture
 from flint.frontends.torch.patching import around
 from flint.frontends.torch.programs import (
     host_tensors,
+    kernel_packages,
     layout,
     loops,
     missing_images,
@@ -136,6 +137,8 @@ class ProgramRank:
         if "checkpoints" in self.request.allow:
             saving.apply()
         missing_states.apply()
+        if self.request.step.kernels:
+            kernel_packages.provide()
         for stand_ins in (missing_states.STAND_INS, missing_images.STAND_INS):
             watch(stand_ins, self.request.fake_data)
         enter = self._always.enter_context
@@ -220,6 +223,12 @@ class ProgramRank:
     def _is_sure(self, kind: Kind) -> bool:
         """A call of a model may be an evaluation or a policy's action before the training."""
         return kind is not Kind.CALL or self.request.step.name is not None
+
+    def failed(self, error: BaseException) -> None:
+        """The program has failed; it runs again if only kernels that can be stood in for lack."""
+        step = self.request.step
+        if not step.kernels and kernel_packages.ended(error):
+            found(self._own.folder, "torch", again=replace(step, kernels=True))
 
     def ended(self) -> list[SeenStep]:
         """The program has ended: the kept recording is the step; returns the steps that were seen.

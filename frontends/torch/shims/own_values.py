@@ -42,7 +42,17 @@ def everywhere(item: Any) -> Any:
     return item.values
 
 
-class _Own:
+class _LikePlain(type):
+    """Types that equal Python's: ``type(rank) == int``, ``type(rank) in (int, str)``."""
+
+    def __eq__(cls, other: object) -> bool:
+        return cls is other or vars(cls).get("plain") is other
+
+    def __hash__(cls) -> int:
+        return hash(vars(cls)["plain"]) if "plain" in vars(cls) else type.__hash__(cls)
+
+
+class _Own(metaclass=_LikePlain):
     """A number that follows from the rank.
 
     Attributes:
@@ -96,14 +106,16 @@ class OwnFloat(_Own, float):
         return float.__float__(self)
 
 
-class OwnText(str):
+class OwnText(str, metaclass=_LikePlain):
     """An environment variable that follows from the rank.
 
     Attributes:
+        plain: Python's type of it.
         name: the variable's.
         values: its numbers on every rank, [world].
     """
 
+    plain = str
     name: str
     values: Kinds
 

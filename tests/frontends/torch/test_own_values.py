@@ -132,3 +132,12 @@ def test_a_rank_pickles_and_hashes_as_the_number_that_it_is():
     import pickle
 
     assert pickle.loads(pickle.dumps(ranks())) == 3 and hash(ranks()) == hash(3)
+
+
+def test_types_equal_those_of_plain_numbers():
+    """As configuration libraries check them: ``type(value) in (int, str)``."""
+    text = OwnText("3", "RANK", np.arange(WORLD))
+    for value, kind, other in ((ranks(), int, str), (ranks() / 2, float, int), (text, str, int)):
+        assert type(value) in {kind} and operator.eq(type(value), kind)
+        assert type(value) not in {other} and operator.ne(type(value), other)
+        assert {kind: "plain"}[type(value)] == "plain"

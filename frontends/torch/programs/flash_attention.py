@@ -1,0 +1,197 @@
+"""flash_attn's functions by PyTorch's ops, for programs that import it where it is not installed.
+
+The idea: flash_attn needs a GPU to be built, and PyTorch has the same attention kernels (dense, and
+of packed sequences).  Arguments and results are those of flash_attn 2.8: queries, keys and values
+are [batch, length, heads, size], or [tokens, heads, size] with the sequences' ends.  Its smaller
+fused kernels (norms, rotary embeddings, losses) are several ops each here.
+
+    flash_attn_func(q, k, v, causal=True)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from flint.frontends.torch.context import capture
+from flint.frontends.torch.user_lines import at_user_line
+
+_EVERYWHERE = (-1, -1)
+
+
+def flash_attn_func(
+    q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, softmax_scale: float | None = None,
+    causal: bool = False, window_size: tuple[int, int] = _EVERYWHERE, softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None, deterministic: bool = False,
+    return_attn_probs: bool = False, **_: Any,
+) -> Any:  # fmt: skip
+    """Attention of queries [batch, length, heads, size] to keys, by one kernel."""
+    if q.dtype not in (torch.float16, torch.bfloat16):
+        raise RuntimeError("FlashAttention only support fp16 and bf16 data type")
+    if tuple(window_size) not in (_EVERYWHERE, (-1, 0)):
+        capture().assume(
+            f"flash_attn{at_user_line()} has a window: all positions count, an upper bound"
+        )
+    kernel: Any = torch.ops.aten._scaled_dot_product_flash_attention
+    by_head = (item.transpose(1, 2) for item in (q, k, v))
+    out, level, *_rest = kernel(
+        *by_head, dropout_p, causal or tuple(window_size) == (-1, 0), False, scale=softmax_scale
+    )
+    out = out.transpose(1, 2)
+    return (out, level, None) if return_attn_probs else out
+
+
+def flash_attn_qkvpacked_func(qkv: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """The same of one tensor [batch, length, 3, heads, size]."""
+    attend: Any = flash_attn_func
+    return attend(*qkv.unbind(2), *args, **kwargs)
+
+
+def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """The same of keys and values in one tensor [batch, length, 2, heads, size]."""
+    attend: Any = flash_attn_func
+    return attend(q, *kv.unbind(2), *args, **kwargs)
+
+
+def flash_attn_varlen_func(
+    q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor,
+    max_seqlen_q: int, max_seqlen_k: int, dropout_p: float = 0.0,
+    softmax_scale: float | None = None, causal: bool = False,
+    window_size: tuple[int, int] = _EVERYWHERE, softcap: float = 0.0, *_: Any, **__: Any,
+) -> Any:  # fmt: skip
+    """Attention within packed sequences: [tokens, heads, size], ends [sequences + 1]."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    window = (-1, 0) if causal and tuple(window_size) == _EVERYWHERE else tuple(window_size)
+    grouped = {"enable_gqa": True} if q.shape[-2] != k.shape[-2] else {}
+    longest = int(max_seqlen_q), int(max_seqlen_k)
+    attend: Any = varlen_attn
+    return attend(
+        q, k, v, cu_seqlens_q, cu_seqlens_k, *longest, scale=softmax_scale, window_size=window,
+        **grouped,
+    )  # fmt: skip
+
+
+def flash_attn_varlen_qkvpacked_func(
+    qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, *args: Any, **kwargs: Any
+) -> Any:
+    """The same of one tensor [tokens, 3, heads, size]."""
+    ends, longest = (cu_seqlens, cu_seqlens), (max_seqlen, max_seqlen)
+    attend: Any = flash_attn_varlen_func
+    return attend(*qkv.unbind(1), *ends, *longest, *args, **kwargs)
+
+
+def flash_attn_varlen_kvpacked_func(q: Tensor, kv: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """The same of keys and values in one tensor [tokens, 2, heads, size]."""
+    attend: Any = flash_attn_varlen_func
+    return attend(q, *kv.unbind(1), *args, **kwargs)
+
+
+def index_first_axis(input: Tensor, indices: Tensor) -> Tensor:
+    """Rows of a tensor."""
+    return input[indices]
+
+
+def unpad_input(hidden_states: Tensor, attention_mask: Tensor, unused_mask: Any = None) -> Any:
+    """The tokens [tokens, ...] of a padded batch [batch, length, ...], and where they are."""
+    lengths = attention_mask.sum(dim=-1, dtype=torch.int32)
+    indices = attention_mask.flatten().nonzero().flatten()
+    ends = functional.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
+    rows = hidden_states.flatten(0, 1)[indices]
+    return rows, indices, ends, int(lengths.max().item()), lengths
+
+
+def pad_input(hidden_states: Tensor, indices: Tensor, batch: int, seqlen: int) -> Tensor:
+    """The padded batch of tokens; its inverse."""
+    padded = hidden_states.new_zeros(batch * seqlen, *hidden_states.shape[1:])
+    return padded.index_copy(0, indices, hidden_states).view(batch, seqlen, *padded.shape[1:])
+
+
+def apply_rotary_emb(
+    x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool = False, inplace: bool = False,
+    seqlen_offsets: int = 0, cu_seqlens: Tensor | None = None, max_seqlen: int | None = None,
+) -> Tensor:  # fmt: skip
+    """Positions (``cos`` and ``sin``: [positions, size / 2]) in x [batch, length, heads, size]."""
+    size = 2 * cos.shape[-1]
+    cos, sin = (item[seqlen_offsets : seqlen_offsets + x.shape[-3], None] for item in (cos, sin))
+    turned, rest = x[..., :size], x[..., size:]
+    halves = (turned[..., ::2], turned[..., 1::2]) if interleaved else turned.chunk(2, -1)
+    both = halves[0] * cos - halves[1] * sin, halves[0] * sin + halves[1] * cos
+    made = torch.stack(both, -1).flatten(-2) if interleaved else torch.cat(both, -1)
+    made = torch.cat((made.to(x.dtype), rest), -1)
+    return x.copy_(made) if inplace else made
+
+
+def layer_norm_fn(
+    x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None = None,
+    x1: Tensor | None = None, weight1: Tensor | None = None, bias1: Tensor | None = None,
+    eps: float = 1e-6, dropout_p: float = 0.0, rowscale: Tensor | None = None,
+    prenorm: bool = False, residual_in_fp32: bool = False, zero_centered_weight: bool = False,
+    is_rms_norm: bool = False, *_: Any, **__: Any,
+) -> Any:  # fmt: skip
+    """Norm of a tensor and its residual; with ``prenorm`` also their sum."""
+    kept = functional.dropout(x, dropout_p) if dropout_p else x
+    total = kept if residual is None else kept + residual
+    scale = weight + 1 if zero_centered_weight else weight
+    shape = (total.shape[-1],)
+    if is_rms_norm:
+        normal = functional.rms_norm(total.to(scale.dtype), shape, scale, eps)
+    else:
+        normal = functional.layer_norm(total.to(scale.dtype), shape, scale, bias, eps)
+    normal = normal.to(x.dtype)
+    return (normal, total.float() if residual_in_fp32 else total) if prenorm else normal
+
+
+def rms_norm_fn(x: Tensor, weight: Tensor, bias: Tensor | None, *args: Any, **kwargs: Any) -> Any:
+    """The same without the mean."""
+    norm: Any = layer_norm_fn
+    return norm(x, weight, bias, *args, **kwargs, is_rms_norm=True)
+
+
+def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Any:
+    """Norm without the mean."""
+    return layer_norm_fn(x, weight, None, eps=epsilon, is_rms_norm=True)
+
+
+class RMSNorm(torch.nn.RMSNorm):
+    """A layer of it."""
+
+    def __init__(self, hidden_size: int, eps: float = 1e-5, **kwargs: Any) -> None:
+        """Of the last dim."""
+        super().__init__(hidden_size, eps, **{k: kwargs[k] for k in kwargs if k in _PLACES})
+
+
+_PLACES = ("device", "dtype")
+
+
+class CrossEntropyLoss(torch.nn.CrossEntropyLoss):
+    """Loss over a vocabulary that one rank holds."""
+
+    def __init__(
+        self, ignore_index: int = -100, reduction: str = "mean", label_smoothing: float = 0.0,
+        *_: Any, **__: Any,
+    ) -> None:  # fmt: skip
+        """Arguments as PyTorch's."""
+        super().__init__(
+            ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
+        )
+
+
+def cross_entropy_loss(
+    logits: Tensor, labels: Tensor, *_: Any, label_smoothing: float = 0.0, ignore_index: int = -100,
+    **__: Any,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Losses of the rows of ``logits`` [tokens, vocabulary], and squared logarithms' (zeros)."""
+    losses = functional.cross_entropy(
+        logits, labels, reduction="none", label_smoothing=label_smoothing,
+        ignore_index=ignore_index,
+    )  # fmt: skip
+    return losses, torch.zeros_like(losses)
+
+
+def swiglu(x: Tensor, y: Tensor) -> Tensor:
+    """A gated activation."""
+    return functional.silu(x) * y

@@ -1,0 +1,125 @@
+"""Programs that import flash_attn where it is not installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+
+import pytest
+
+pytest.importorskip("torch")
+import torch
+
+from flint import load
+from flint.frontends.torch.programs import flash_attention, kernel_packages
+from flint.graph.work import Unit
+from tests.support.command_line import flint
+
+#: With the package, or by PyTorch's own function; a batch of 2, 4 heads, 2 of keys, 32 positions.
+PROGRAM = """
+import sys, torch
+layer = torch.nn.Linear(64, 128, device="cuda", dtype=torch.bfloat16)
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+def parts():
+    x = torch.ones(2, 32, 64, device="cuda", dtype=torch.bfloat16)
+    return layer(x).view(2, 32, 8, 16).split((4, 2, 2), 2)
+if sys.argv[1] == "package":
+    from flash_attn import flash_attn_func
+    def attend():
+        return flash_attn_func(*parts(), causal=True)
+else:
+    def attend():
+        q, k, v = (item.transpose(1, 2) for item in parts())
+        attention = torch.nn.functional.scaled_dot_product_attention
+        return attention(q, k, v, is_causal=True, enable_gqa=True)
+for _ in range(3):
+    attend().sum().backward()
+    optimizer.step()
+"""
+
+MAY = """
+import torch
+try:
+    import flash_attn
+    raise SystemExit("it was not there")
+except ImportError:
+    pass
+layer = torch.nn.Linear(4, 4, device="cuda")
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+for _ in range(3):
+    layer(torch.ones(2, 4, device="cuda")).sum().backward()
+    optimizer.step()
+"""
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("flash_attn") is not None, reason="flash_attn is installed"
+)
+
+
+def run(folder, text, *arguments):
+    (folder / "train.py").write_text(text)
+    done = flint("run", "--world", 1, "-o", "out", "--", "train.py", *arguments, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return load(folder / "out"), done.stderr
+
+
+def products(workload):
+    (program,) = workload.programs
+    return sum(
+        item.flops for node in program.graph for item in node.work.items if item.unit is Unit.MATMUL
+    )
+
+
+def test_a_program_that_needs_the_package_has_the_kernels_of_pytorchs_own_attention(tmp_path):
+    found, words = run(tmp_path, PROGRAM, "package")
+    assert products(found) == products(run(tmp_path, PROGRAM, "own")[0])
+    assert "flash_attn is not installed" in words
+
+
+def test_a_program_that_can_do_without_the_package_does(tmp_path):
+    assert "flash_attn" not in run(tmp_path, MAY)[1]
+
+
+@pytest.fixture
+def package(monkeypatch):
+    """Its modules, in this process."""
+    before = set(sys.modules)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    kernel_packages.provide()
+    yield
+    for name in set(sys.modules) - before:
+        if name.startswith("flash_attn"):
+            del sys.modules[name]
+
+
+def test_modules_have_the_functions_that_programs_import(package):
+    from flash_attn.bert_padding import pad_input, unpad_input
+    from flash_attn.flash_attn_interface import flash_attn_varlen_func
+    from flash_attn.ops.triton.layer_norm import rms_norm_fn
+
+    assert flash_attn_varlen_func is flash_attention.flash_attn_varlen_func
+    x, mask = torch.randn(2, 5, 3), torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 0]])
+    rows, indices, ends, longest, _ = unpad_input(x, mask)
+    assert (ends.tolist(), longest, len(rows)) == ([0, 3, 7], 4, 7)
+    assert torch.equal(pad_input(rows, indices, 2, 5), x * mask[..., None])
+    weight = torch.randn(3)
+    expected = torch.nn.functional.rms_norm(x + 1, (3,), weight, 1e-6)
+    normal, total = rms_norm_fn(x, weight, None, residual=torch.ones_like(x), prenorm=True)
+    assert torch.equal(total, x + 1) and torch.allclose(normal, expected)
+    with pytest.raises(ImportError, match="nothing_like_it"):
+        from flash_attn import nothing_like_it  # noqa: F401
+
+
+@pytest.mark.parametrize("interleaved", (False, True))
+def test_rotary_embeddings_turn_pairs_by_the_positions_angles(interleaved):
+    """Pairs are complex numbers, multiplied by exp(i angle)."""
+    x, angle = torch.randn(2, 7, 3, 8), torch.randn(7, 3)
+    turned = flash_attention.apply_rotary_emb(x, angle.cos(), angle.sin(), interleaved)
+
+    def pairs(item):
+        item = item[..., :6]
+        both = (item[..., ::2], item[..., 1::2]) if interleaved else item.chunk(2, -1)
+        return torch.complex(*both)
+
+    torch.testing.assert_close(pairs(turned), pairs(x) * torch.exp(1j * angle)[:, None])
+    assert torch.equal(turned[..., 6:], x[..., 6:])
