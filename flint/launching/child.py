@@ -109,6 +109,7 @@ def _be_program(request: ProgramRequest, own: Own, template: Template | None) ->
         except SystemExit as stopped:
             if stopped.code and isinstance(stopped.__context__, Exception):
                 _raise(request, begun, stopped.__context__)  # which the program had caught
+            own.has_failed = bool(stopped.code)
             where = user_frame(stopped)
             at = f" at {where}" if where else ""
             ended = f"left{at}" + (f" ({one_line(stopped)})" if stopped.code else "")

@@ -33,6 +33,7 @@ class Own:
         folder: for files that it leaves.
         process: its process id.
         is_copy: it was copied while the program ran.
+        has_failed: the program has left with a status that says so.
         fail: records an error and ends the process.
         has_own_threads: it has started library threads that a copy would not have.
         rank_texts: variables with the rank that have not been read, while something refers to them.
@@ -41,7 +42,7 @@ class Own:
     def __init__(self, rank: int, folder: Path) -> None:
         """The process that starts the program."""
         self.rank, self.folder, self.process = rank, folder, os.getpid()
-        self.is_copy = self.has_own_threads = False
+        self.is_copy = self.has_own_threads = self.has_failed = False
         self.fail: Callable[[BaseException], None] = self._leave
         self.rank_texts: list[weakref.ref[str]] = []
         self._files = _files()

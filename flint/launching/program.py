@@ -90,6 +90,7 @@ class StepChoice:
             (``unknown.py``).
         kernels: packages of GPU kernels that are not installed have stand-ins; without them, the
             program ended.
+        once: optimizer steps in the only round of a program, which does not repeat; 0: it does.
     """
 
     name: str | None = None
@@ -97,6 +98,7 @@ class StepChoice:
     mark: str = ""
     values: int = 0
     kernels: bool = False
+    once: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,7 +54,7 @@ from flint.launching import marks
 from flint.launching.hooks import found
 from flint.launching.outside import noted
 from flint.launching.own import Own
-from flint.launching.program import ProgramRequest, SeenStep
+from flint.launching.program import ProgramRequest, SeenStep, StepChoice
 from flint.launching.stand_ins.missing import watch
 from flint.launching.unknown import Unknown
 
@@ -62,6 +62,9 @@ _EMISSION = "flint.frontends.torch.emission"
 _NO_TRAINING = (
     "the program creates an optimizer or runs a backward pass, but ends before that repeats: the "
     "step runs from one call of a model without gradients to the next"
+)
+_ONCE = (
+    "no optimizer steps twice: the step is all from the first call of a model to the last update"
 )
 #: Backward passes after which a program without an optimizer has shown what it repeats.
 _MANY = 256
@@ -110,7 +113,7 @@ class ProgramRank:
         self._ops = loops.Ops(request.step.mark, lambda: self.steps.ended(loops.NAME, Kind.LOOP))
 
     def import_rest(self) -> None:
-        """Import the modules needed to write a recording, once for all copies of the process."""
+        """Import what writes a recording, once for all copies of the process."""
         with _without_modes():
             importlib.import_module(_EMISSION)
 
@@ -154,6 +157,8 @@ class ProgramRank:
         self._tracker.ran_backward = self._ran_backward
         self._seen.noted = self._noted
         marks.listen(self._marked)
+        if self.request.step.once:
+            self._known.assume(_ONCE)
         if self.request.step.mark:
             self._known.assume("no optimizer steps: the step is one round of the repeated ops")
 
@@ -167,6 +172,8 @@ class ProgramRank:
         self._has_stepped = True
         self._known.unknown.trained += 1
         self._ops.over()
+        if self._recorder is not None and 0 < self._rounds.only == self.request.step.once:
+            self._end(Kind.OPTIMIZER)
 
     def _ran_backward(self) -> None:
         self._own.has_own_threads = True  # the engine's, which name themselves only later
@@ -189,7 +196,10 @@ class ProgramRank:
     def _called(self, module: torch.nn.Module) -> None:
         """A model is called, not from within another one."""
         self._ops.called(module)
-        if not torch.is_grad_enabled():
+        if self.request.step.once:
+            if torch.is_grad_enabled() and self._recorder is None:
+                self._start(Kind.OPTIMIZER)
+        elif not torch.is_grad_enabled():
             self.steps.ended(type(module).__name__, Kind.CALL)
 
     def _waited(self, item: Any) -> None:
@@ -246,6 +256,8 @@ class ProgramRank:
         wrong = trains or self._has_optimizer or (self._kept is None and not self._ops.loop())
         if again is not None and not asked.step.mark and wrong:
             found(self._own.folder, "torch", again=again)
+        if self._is_whole() and not asked.lists_steps:
+            found(self._own.folder, "torch", again=replace(asked.step, once=self._rounds.only))
         loop = self._ops.loop() if self._kept is None or self._ops.runs_backward else None
         if loop is not None and not asked.step.mark:
             words = "its repeated ops, without an optimizer's step"
@@ -262,6 +274,12 @@ class ProgramRank:
                 self._known.assume(_NO_TRAINING)
             self._leave()
         return seen
+
+    def _is_whole(self) -> bool:
+        """Whether the program has ended well after a single round, which no assumed value ended."""
+        is_free = replace(self.request.step, kernels=False) == StepChoice()
+        cut = self._own.has_failed or self._known.unknown.is_read
+        return is_free and not cut and self._rounds.only > 0
 
     def _leave(self) -> None:
         recorder, peers = self._kept, self._known.peers

@@ -152,6 +152,11 @@ class OptimizerRounds:
         self._last: Any = None  # the optimizer that ends each round, where one does
         self._made: WeakSet[Any] = WeakSet()
 
+    @property
+    def only(self) -> int:
+        """The number of optimizer steps, if no optimizer has stepped twice; else 0."""
+        return 0 if self._known else self._calls
+
     def made(self, optimizer: Any) -> None:
         """The program has made an optimizer."""
         self._made.add(optimizer)
