@@ -24,7 +24,8 @@ class WalkOptions:
             when all its operands do.
         strict: an op or custom call without a rule is an error, not a warning.
         fuse: open composites, like a compiler, instead of making each one kernel; streams,
-            communications and waits keep the recorded order.
+            communications and waits keep the recorded order, optimizers and FSDP's copies their
+            kernels.
         lookahead: loop iterations that may overlap (0: sequential, None: no limit).
         routing: how a router distributes tokens, if sizes depend on it; None: sizes are counted at
             their bounds (in a PyTorch capture, which needs numbers: as balanced).

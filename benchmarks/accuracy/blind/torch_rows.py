@@ -33,6 +33,7 @@ from trainers import (
     FEW,
     FLASH2,
     FUSED,
+    FUSED_ADAMW,
     GROUPED,
     LIGER,
     LOSSES,
@@ -154,6 +155,8 @@ def config_of(recipe: Recipe) -> Config:
         more = {"style": "gpt", "reduce_dtype": torch.bfloat16}
     if recipe.id.startswith(BF16):
         more = {"kept_dtype": torch.bfloat16}
+    if recipe.framework.startswith(FUSED) or recipe.id.startswith(FUSED_ADAMW):
+        more |= {"fused": True}
     return Config(
         layers=sizes["layers"],
         width=sizes["hidden"],

@@ -57,6 +57,9 @@ FUSED = (
     "llm.c",
     "flash-attention training",
 )
+#: How ids of other rows begin whose optimizer is PyTorch's fused AdamW: torchtitan's since 2025,
+#: that of nanoGPT and of what descends from it.
+FUSED_ADAMW = ("ttp-", "ttpa-", "tt-", "te72-", "mn-")
 #: Frameworks whose products add weights' gradients to their sums.
 ACCUMULATING = ("Megatron", "NeMo (Megatron", "NeMo + Megatron", "llm.c")
 #: Beginnings of ids of rows whose Triton kernels fuse norms, rotation and loss.

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from flint.cost.op_work import block_scaled
 from flint.errors import FlintError
 from flint.graph.graph import NodeKind
-from flint.graph.transfers import is_transfer
 from flint.graph.work import Role, Unit, Work, WorkItem
 from flint.stablehlo.handlers.simple import check_size, measure, simple
 from flint.stablehlo.read.records import Block, Op
@@ -28,6 +27,7 @@ from flint.stablehlo.values.elementwise import is_scalar_integer
 from flint.stablehlo.values.scalars import block_scalars
 from flint.stablehlo.walk.blocks import communicates, open_instead
 from flint.stablehlo.walk.known import Known
+from flint.stablehlo.walk.opened import opens
 from flint.stablehlo.walk.scope import Scope
 from flint.stablehlo.walk.state import Handler, WalkState
 
@@ -83,8 +83,7 @@ def _composite(state: WalkState, scope: Scope, op: Op) -> None:
     """One kernel with its decomposition's FLOPs; opened when it communicates, or on demand."""
     decomposition = state.module.functions[op.attr("decomposition")]
     name = str(op.attr("name", "composite"))
-    opened = state.options.fuse and not is_transfer(name)
-    if opened or communicates(state, decomposition):
+    if opens(state, name) or communicates(state, decomposition):
         first = len(scope.builder)
         open_instead(state, scope, op, decomposition, op.operands)
         if op.results and op.results[0] in state.module.issues:

@@ -1,4 +1,7 @@
-"""How many ops a module has with everything opened, counted in advance.
+"""Which composites are opened, and how many ops a module has with all of them opened.
+
+Compilers see what a model computes.  A framework's optimizers, which update lists of tensors, and
+FSDP's copies of shards run outside of that: they stay the kernels that the framework launches.
 
 The idea: calls, loops and branches are walked in place each time, so a module of a hundred ops may
 open into more than any machine can hold.  Each block is counted once: its ops, and those that they
@@ -10,6 +13,7 @@ open into.
 from __future__ import annotations
 
 from flint.errors import FlintError
+from flint.graph.transfers import is_transfer
 from flint.stablehlo.read.records import Block, Op
 from flint.stablehlo.walk import state as walk_state
 from flint.stablehlo.walk.blocks import communicates
@@ -19,6 +23,14 @@ from flint.stablehlo.walk.state import WalkState
 _OPENED = frozenset({
     "async_start", "case", "if", "sdy.manual_computation", "sdy.named_computation", "while",
 })  # fmt: skip
+
+#: How names of kernels begin that are launched outside of compiled code.
+_OUTSIDE = ("aten._foreach_", "aten._fused_adagrad", "aten._fused_adam", "aten._fused_sgd", "fsdp.")
+
+
+def opens(state: WalkState, name: str) -> bool:
+    """Whether a composite of this name is opened for a compiler to fuse."""
+    return state.options.fuse and not is_transfer(name) and not name.startswith(_OUTSIDE)
 
 
 def check_opened(state: WalkState, entry: Block) -> None:
@@ -58,6 +70,6 @@ def _parts(state: WalkState, op: Op) -> tuple[Block, ...]:
         return (state.module.functions[op.attr("callee")],)
     if op.name == "composite":
         decomposition = state.module.functions[op.attr("decomposition")]
-        if state.options.fuse or communicates(state, decomposition):
+        if opens(state, str(op.attr("name", ""))) or communicates(state, decomposition):
             return (decomposition,)
     return ()

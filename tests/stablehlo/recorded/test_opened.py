@@ -266,6 +266,19 @@ def test_opened_ops_come_from_where_their_composite_does(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "name", ["aten._foreach_add_.List", "aten._fused_adamw_.default", "fsdp.chunk_cat.default"]
+)
+def test_kernels_outside_of_what_is_compiled_stay_whole(tmp_path, name):
+    """PyTorch launches its optimizers and FSDP's copies itself, also beside a compiled model."""
+    lines = [op("%0", "gelu", ["%x"], 0), op("%1", "gelu", ["%0"], 1)]
+    lines[1] = lines[1].replace("aten.gelu", name)
+    found = [node.op for node in opened(tmp_path, module(lines, ["%1"]))]
+    assert "add" in found
+    assert found.count(name) == 1
+    assert found.count("add") == 1
+
+
+@pytest.mark.parametrize(
     ("number", "text"), [(5, "which does not come before it"), (9, "which does not exist")]
 )
 def test_a_wait_for_what_does_not_come_before_is_refused(tmp_path, number, text):
