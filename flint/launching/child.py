@@ -39,7 +39,7 @@ from flint.launching.outside import kept_inside, noted, watch_mpi
 from flint.launching.own import Own
 from flint.launching.program import ProgramRequest
 from flint.launching.running import run
-from flint.launching.stand_ins import data_sets, files, missing, tokenizers
+from flint.launching.stand_ins import data_sets, files, missing, prepared, tokenizers
 from flint.launching.waiting import watch
 
 #: Extra seconds that the parent waits, so that the child can report where the program is.
@@ -89,7 +89,11 @@ def _be_program(request: ProgramRequest, own: Own, template: Template | None) ->
     _without_input(own)
     _limit_time(request, own, begun)
     _name_exits(request, own)
-    for stand_ins in (files.STAND_INS, data_sets.STAND_INS, tokenizers.STAND_INS):
+    made_up = (
+        files.STAND_INS, data_sets.STAND_INS, tokenizers.STAND_INS,
+        prepared.stand_ins(own.folder),
+    )  # fmt: skip
+    for stand_ins in made_up:
         missing.watch(stand_ins, request.fake_data)
 
     def begin(name: str, hook: Hooks) -> None:

@@ -131,7 +131,7 @@ def capture_sequence(prepared: Prepared, recording: Recording, compilers: Compil
         )
         warnings |= program.module.warnings
     warnings |= unused_choices(request.options.walk, names, ignored)
-    spread = any(item is not None and any(item.spec) for item in where.values())
+    spread = any(any(getattr(item, "spec", ())) for item in where.values())  # else on one device
     if unsharded and not spread:
         warnings[NOT_SHARDED] = 1
     workload = workload_of_calls(

@@ -206,4 +206,11 @@ _LEVANTER = _rows(
     real=(str(HERE / "named_devices.py"), "TPU v5p"),
 )  # fmt: skip
 
-JAX_PROGRAMS = _MAXTEXT + _LEVANTER
+_PREPARED = _rows(
+    "tensorflow-datasets", "tfds", "jax/prepared_data.py",
+    ("tf.data, data made up", ""),
+    # The real run has data that the library itself makes up.
+    options=("--fake-data",), real=(str(HERE / "mocked_data.py"),), ranks=8,
+)  # fmt: skip
+
+JAX_PROGRAMS = _MAXTEXT + _LEVANTER + _PREPARED

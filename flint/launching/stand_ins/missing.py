@@ -109,9 +109,9 @@ def _replace(items: Iterable[StandIn], wanted: bool) -> None:
         if not hasattr(owner, name):  # another version of the library
             continue
         own = vars(owner).get(name)
-        plain = own.__func__ if isinstance(own, classmethod | staticmethod) else own
-        guarded = _guarded(item, plain or getattr(owner, name), wanted)
         kind = type(own) if isinstance(own, classmethod | staticmethod) else None
+        plain = own.__func__ if kind else getattr(owner, name)  # decorators may bind what they wrap
+        guarded = _guarded(item, plain, wanted)
         setattr(owner, name, kind(guarded) if kind else guarded)
 
 
@@ -121,6 +121,8 @@ def _guarded(item: StandIn, function: Callable[..., Any], wanted: bool) -> Calla
         try:
             found = function(*args, **kwargs)
             if not wanted or item.empty is None or not item.empty(found):
+                return found
+            if not item.applies(*args, **kwargs):
                 return found
         except Exception as error:
             known = is_missing(error) or str(error).startswith(item.says)

@@ -10,6 +10,7 @@ names.  Made-up text (``words.py``) and any other text have one token per word.
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 from importlib import import_module
 from typing import Any
@@ -29,6 +30,9 @@ _SPECIAL = {
 }  # fmt: skip
 #: The library's message that a model's folder has no tokenizer files.
 _NO_FILES = ("Couldn't instantiate the backend tokenizer",)
+#: Of a trainer that has made-up text: it has fewer words than the vocabulary is to have.
+_TOO_FEW = ("INTERNAL: ", "Internal: ", "INVALID_ARGUMENT: ", "Vocabulary size too high")
+_PAIR = re.compile(r"--(\w+)=(\S+)")
 #: Template that turns a conversation into text.
 _CHAT = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
 
@@ -71,6 +75,28 @@ def _is_known(name: str, *_: Any, **__: Any) -> bool:
     return name in _TIKTOKEN
 
 
+def _trained(*args: Any, **kwargs: Any) -> Made:
+    """Words are pieces, and the rest of the vocabulary are words that no text has."""
+    protos: Any = import_module("sentencepiece.sentencepiece_model_pb2")
+    asked: Any = dict(_PAIR.findall(args[0])) if args else kwargs
+    size, place = int(asked.get("vocab_size", 8_000)), f"{asked['model_prefix']}.model"
+    special = ["<unk>", "<s>", "</s>"]
+    words = [f"\N{LOWER ONE EIGHTH BLOCK}w{number}" for number in range(size)]
+    model = protos.ModelProto()
+    model.trainer_spec.vocab_size = size
+    model.normalizer_spec.name = "identity"
+    for kind, names in ((2, special[:1]), (3, special[1:]), (1, words)):
+        for name in names[: size - len(model.pieces)]:
+            model.pieces.add(piece=name, score=0.0, type=kind)
+    with open(place, "wb") as file:
+        file.write(model.SerializeToString())
+    return None, f"model {place}: one token per word, {size:,} tokens"
+
+
+def _names_its_model(*args: Any, **kwargs: Any) -> bool:
+    return "model_prefix" in (args[0] if args and isinstance(args[0], str) else kwargs)
+
+
 def _is_empty(tokenizer: Any) -> bool:
     """Whether a library made a tokenizer without its vocabulary, as newer versions do."""
     return len(tokenizer) <= len(getattr(tokenizer, "added_tokens_encoder", ()))
@@ -81,5 +107,7 @@ STAND_INS = (
             _pretrained, empty=_is_empty, says=_NO_FILES),
     StandIn("transformers.tokenization_utils_base", "PreTrainedTokenizerBase.from_pretrained",
             _pretrained, empty=_is_empty, says=_NO_FILES),
+    StandIn("sentencepiece", "SentencePieceTrainer.Train", _trained, _names_its_model,
+            says=_TOO_FEW),
     StandIn("tiktoken", "get_encoding", _encoding, _is_known),
 )  # fmt: skip

@@ -21,7 +21,7 @@ WORDS = 1000
 #: Pixels of an image in each direction.
 PIXELS = 224
 #: Samples of a sound: ten seconds.
-_RATE, _SAMPLES = 16_000, 160_000
+RATE, SAMPLES = 16_000, 160_000
 
 
 def text(words: int = LENGTH) -> str:
@@ -50,7 +50,7 @@ def _messages() -> list[dict[str, str]]:
 
 
 def _sound() -> dict[str, Any]:
-    return {"array": [0.0] * _SAMPLES, "sampling_rate": _RATE}
+    return {"array": [0.0] * SAMPLES, "sampling_rate": RATE}
 
 
 #: Pattern of a column's name -> description of its content, and a value.

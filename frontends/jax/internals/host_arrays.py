@@ -101,8 +101,9 @@ class HostArray(jax.Array):
 
     @property
     def committed(self) -> bool:
-        """Whether the array stays on the devices that it is on."""
-        return True
+        """Whether the array stays on the devices that it is on; on one it is by default."""
+        found = self.known_sharding  # if it is not known, nobody has asked for it
+        return found is None or len(found.device_set) > 1
 
     _committed = committed
 

@@ -24,7 +24,7 @@ from flint.frontends.jax.cluster.layout import Layout, layout_of
 from flint.frontends.jax.host.calls import Called
 from flint.frontends.jax.internals.cluster_client import use_cluster
 from flint.frontends.jax.internals.device_attributes import assumed
-from flint.frontends.jax.internals.host_evaluation import recorded
+from flint.frontends.jax.internals.host_evaluation import computing, recorded
 from flint.frontends.jax.internals.partitioning_rules import answer_for
 from flint.frontends.jax.programs import stand_ins
 from flint.frontends.jax.programs.found_step import captured, compiled_results
@@ -81,7 +81,8 @@ class Running:
         return self._watcher.recorder.warnings
 
     def _placed(self, origin: Origin) -> object:
-        return self._places.of(origin)
+        with computing():  # it is asked while the program runs, which has contexts of its own
+            return self._places.of(origin)
 
     def _finish(self, period: Period) -> NoReturn:
         """Capture the step and end the process."""

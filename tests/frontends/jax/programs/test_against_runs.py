@@ -171,3 +171,26 @@ def test_a_models_step_is_the_one_that_is_captured_with_glue(tmp_path):
     for item, wanted in zip(found.programs[0].inputs, glue.programs[0].inputs, strict=True):
         assert (item.name, item.role, item.type) == (wanted.name, wanted.role, wanted.type)
         assert (item.donated >= 0) == (wanted.donated >= 0)
+
+
+#: Two functions on an array that states its only device.
+ON_ONE = """
+import jax, jax.numpy as jnp
+place = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+w = jax.make_array_from_callback((512, 512), place, lambda index: jnp.zeros((512, 512)))
+gradient, update = jax.jit(jax.grad(lambda w: (w @ w).sum())), jax.jit(lambda w, g: w - 0.1 * g)
+for _ in range(4):
+    w = update(w, gradient(w))
+"""
+
+
+def test_an_array_that_states_its_only_device_is_on_it(tmp_path):
+    (tmp_path / "p.py").write_text(ON_ONE)
+    out = "-o", tmp_path / "out"
+    run = command(tmp_path / "p.py", devices=1, per_node=1, options=out)
+    assert run.returncode == 0, run.stderr
+    [program] = load(tmp_path / "out").programs
+    assert [call.name for call in program.calls] == ["lambda", "lambda_2"]
+    # The gradient of w @ w is two products, and w @ w itself is not needed for it.
+    products = [i.flops for n in program.graph for i in n.work.items if i.unit is Unit.MATMUL]
+    assert products == [2 * 512**3] * 2
