@@ -117,6 +117,13 @@ def apply():
     cuda.nvtx.range_push = cuda.nvtx.range_pop = lambda *_: None
     torch.version.cuda = "12.8"
     torch.Tensor.record_stream = lambda *_: None
+    torch.Tensor.pin_memory = lambda tensor, *_: tensor  # also in a data loader's thread
+    for name, answer in (
+        ("is_available", True), ("current_accelerator", torch.device("cuda")), ("synchronize", None),
+        ("current_device_index", 0), ("current_stream", _Stream()), ("set_device_index", None),
+    ):  # fmt: skip
+        setattr(torch.accelerator, name, _answering(answer))
+    torch.accelerator.device_count = cuda.device_count
     torch._utils._get_available_device_type = lambda: "cpu"
     for name in ("memory_stats", "get_device_properties", "get_device_name", "set_device",
                  "reset_peak_memory_stats", "empty_cache", "manual_seed_all"):  # fmt: skip
@@ -128,6 +135,7 @@ def apply():
         (torch.autocast, "__init__", 1, "device_type", mapped),
         (torch.amp.GradScaler, "__init__", 1, "device", mapped),
         (torch, "set_default_device", 0, "device", mapped),
+        (torch, "load", 1, "map_location", mapped),
         (torch, "get_autocast_dtype", 0, "device_type", mapped),
         (torch, "is_autocast_enabled", 0, "device_type", mapped),
         (DistributedDataParallel, "__init__", 2, "device_ids", lambda _: None),
@@ -167,10 +175,26 @@ def _groups():
                  "reduce_scatter_single"):  # fmt: skip
         _everywhere(name, _summed)
     _everywhere("all_to_all_single", _split)
+    dist.Work.get_future = _awaited(dist.Work.get_future)
     dist._make_nccl_premul_sum = lambda _: dist.ReduceOp.SUM
     dist.is_nccl_available = lambda: True
     for owner in (dist, distributed_c10d):
         owner.get_default_backend_for_device = lambda _: "gloo"
+
+
+def _awaited(get_future):
+    """Some of gloo's works have no future: one that has its result, when they have ended."""
+
+    def get(work):
+        try:
+            return get_future(work)
+        except RuntimeError:
+            work.wait()
+            done = torch.futures.Future()
+            done.set_result(None)
+            return done
+
+    return get
 
 
 def _everywhere(name, wrapped):

@@ -59,7 +59,8 @@ def _backend(original: Any) -> Any:
 def apply() -> None:
     """Make programs that create the group get the existing one."""
     replace_everywhere(dist.get_backend, _backend(dist.get_backend))
-    replace(distributed_c10d, "monitored_barrier", _monitored_barrier)
+    for owner in (distributed_c10d, dist.ProcessGroup):
+        replace(owner, "monitored_barrier", _monitored_barrier)
     around(distributed_c10d, "new_group", _new_group)
     for name in ("monitored_barrier", "new_group"):
         replace(dist, name, getattr(distributed_c10d, name))
