@@ -88,8 +88,8 @@ class StepChoice:
         mark: how a framework recognises its end, if finding that took a run of the program.
         values: which values are assumed for unknown ones, if the default ones ended the program
             (``unknown.py``).
-        kernels: packages of GPU kernels that are not installed have stand-ins; without them, the
-            program ended.
+        kernels: packages of GPU kernels that are not installed and have stand-ins; without each of
+            them, the program ended.
         once: optimizer steps in the only round of a program, which does not repeat; 0: it does.
     """
 
@@ -97,7 +97,7 @@ class StepChoice:
     number: int = 2
     mark: str = ""
     values: int = 0
-    kernels: bool = False
+    kernels: tuple[str, ...] = ()
     once: int = 0
 
 

@@ -1,34 +1,33 @@
 """Packages of GPU kernels that are not installed here, and that the program imports.
 
-The idea: flash_attn is built for GPUs, so the machine of a capture rarely has it.  Most programs
-that can use it can do without it, and they decide by importing it; one that cannot ends there.
-Only then does the program run again, with modules of the same names, whose functions are those of
-``flash_attention.py``.
+The idea: flash_attn and deep_ep are built for GPUs, so the machine of a capture rarely has them.
+Most programs that can use them can do without, and they decide by importing them; one that cannot
+ends there.  Only then does the program run again, with modules of the same names, whose functions
+are those of ``flash_attention.py`` and ``expert_exchange.py``.
 
-    provide(); from flash_attn import flash_attn_func
+    provide(["flash_attn"]); from flash_attn import flash_attn_func
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 from flint.launching.outside import noted
 
-_PACKAGE = "flash_attn"
-#: flash_attn's version whose functions they are.
-_VERSION = "2.8.3"
 _ATTENTION = (
     "flash_attn_func", "flash_attn_qkvpacked_func", "flash_attn_kvpacked_func",
     "flash_attn_varlen_func", "flash_attn_varlen_qkvpacked_func",
     "flash_attn_varlen_kvpacked_func",
 )  # fmt: skip
-#: Module -> what it has.
-_MODULES = {
+#: Modules of flash_attn, and what they have.
+_FLASH_ATTN = {
     "": _ATTENTION,
     ".flash_attn_interface": _ATTENTION,
     ".bert_padding": ("index_first_axis", "pad_input", "unpad_input"),
@@ -43,22 +42,62 @@ _MODULES = {
     ".ops.triton.cross_entropy": ("cross_entropy_loss",),
     ".ops.triton.layer_norm": ("RMSNorm", "layer_norm_fn", "rms_norm_fn"),
 }
+#: Modules of deep_ep.
+_DEEP_EP = {
+    "": ("Buffer", "Config", "EventOverlap"),
+    ".buffer": ("Buffer",),
+    ".utils": ("EventHandle", "EventOverlap"),
+}
 
 
-def ended(error: BaseException) -> bool:
-    """Whether a program ended because such a package is missing."""
-    return any(
-        isinstance(item, ImportError)
-        and any(name in str(item) for name in (_PACKAGE, _PACKAGE.replace("_", "-")))
-        for item in _causes(error)
-    )
+@dataclass(frozen=True, slots=True)
+class _Package:
+    """A package with a stand-in.
+
+    Attributes:
+        version: whose functions they are.
+        of: the module of Flint that has them.
+        modules: module -> what it has.
+        stands: what the report says of it.
+        called: other names of it in messages.
+    """
+
+    version: str
+    of: str
+    modules: Mapping[str, tuple[str, ...]]
+    stands: str
+    called: tuple[str, ...] = ()
 
 
-def provide() -> None:
-    """Let the program import them if they are not installed."""
-    if importlib.util.find_spec(_PACKAGE) is None:
-        sys.meta_path.append(_Finder())
-        noted[f"{_PACKAGE} is not installed: its functions are recorded as PyTorch's own"] += 1
+_PACKAGES = {
+    "flash_attn": _Package(
+        "2.8.3", "flash_attention", _FLASH_ATTN, "its functions are recorded as PyTorch's own"
+    ),
+    "deep_ep": _Package(
+        "1.2.1",
+        "expert_exchange",
+        _DEEP_EP,
+        "its exchanges are recorded as all-to-alls of its rows",
+        ("DeepEP",),
+    ),
+}
+
+
+def missing(error: BaseException) -> str:
+    """The package for lack of which a program ended; "" if it ended otherwise."""
+    said = [str(item) for item in _causes(error) if isinstance(item, ImportError)]
+    for package, stand_in in _PACKAGES.items():
+        names = (package, package.replace("_", "-"), *stand_in.called)
+        if any(name in text for text in said for name in names):
+            return package
+    return ""
+
+
+def provide(packages: Iterable[str]) -> None:
+    """Let the program import these packages where they are not installed."""
+    for name in packages:
+        if importlib.util.find_spec(name) is None:
+            sys.meta_path.append(_Finder(name, _PACKAGES[name]))
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
@@ -69,19 +108,26 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 class _Finder(MetaPathFinder, Loader):
+    def __init__(self, name: str, package: _Package) -> None:
+        self._name, self._package = name, package
+
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """As any finder."""
-        name = fullname.removeprefix(_PACKAGE)
-        if not fullname.startswith(_PACKAGE) or name not in _MODULES:
+        name = fullname.removeprefix(self._name)
+        if not fullname.startswith(self._name) or name not in self._package.modules:
             return None
         return ModuleSpec(fullname, self, is_package=True)
 
     def exec_module(self, module: ModuleType) -> None:
         """Fill a module."""
-        from flint.frontends.torch.programs import flash_attention
+        from flint.frontends.torch import programs
 
-        module.__dict__["__version__"] = _VERSION
-        for name in _MODULES[module.__name__.removeprefix(_PACKAGE)]:
-            setattr(module, name, getattr(flash_attention, name))
+        source = importlib.import_module(f"{programs.__name__}.{self._package.of}")
+        part = module.__name__.removeprefix(self._name)
+        if not part:
+            noted[f"{self._name} is not installed: {self._package.stands}"] += 1
+        module.__dict__["__version__"] = self._package.version
+        for name in self._package.modules[part]:
+            setattr(module, name, getattr(source, name))

@@ -141,7 +141,7 @@ class ProgramRank:
             saving.apply()
         missing_states.apply()
         if self.request.step.kernels:
-            kernel_packages.provide()
+            kernel_packages.provide(self.request.step.kernels)
         for stand_ins in (missing_states.STAND_INS, missing_images.STAND_INS):
             watch(stand_ins, self.request.fake_data)
         enter = self._always.enter_context
@@ -237,8 +237,10 @@ class ProgramRank:
     def failed(self, error: BaseException) -> None:
         """The program has failed; it runs again if only kernels that can be stood in for lack."""
         step = self.request.step
-        if not step.kernels and kernel_packages.ended(error):
-            found(self._own.folder, "torch", again=replace(step, kernels=True))
+        package = kernel_packages.missing(error)
+        if package and package not in step.kernels:
+            again = replace(step, kernels=(*step.kernels, package))
+            found(self._own.folder, "torch", again=again)
 
     def ended(self) -> list[SeenStep]:
         """The program has ended: the kept recording is the step; returns the steps that were seen.
@@ -277,7 +279,7 @@ class ProgramRank:
 
     def _is_whole(self) -> bool:
         """Whether the program has ended well after a single round, which no assumed value ended."""
-        is_free = replace(self.request.step, kernels=False) == StepChoice()
+        is_free = replace(self.request.step, kernels=()) == StepChoice()
         cut = self._own.has_failed or self._known.unknown.is_read
         return is_free and not cut and self._rounds.only > 0
 
