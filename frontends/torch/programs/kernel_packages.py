@@ -83,14 +83,19 @@ _PACKAGES = {
 }
 
 
-def missing(error: BaseException) -> str:
-    """The package for lack of which a program ended; "" if it ended otherwise."""
+def needed(error: BaseException, given: tuple[str, ...]) -> tuple[str, ...]:
+    """The packages with which a program runs again that ended; none if it ended otherwise.
+
+    Args:
+        error: that it ended with.
+        given: the packages that it had.
+    """
     said = [str(item) for item in _causes(error) if isinstance(item, ImportError)]
     for package, stand_in in _PACKAGES.items():
         names = (package, package.replace("_", "-"), *stand_in.called)
-        if any(name in text for text in said for name in names):
-            return package
-    return ""
+        if package not in given and any(name in text for text in said for name in names):
+            return (*given, package)
+    return ()
 
 
 def provide(packages: Iterable[str]) -> None:

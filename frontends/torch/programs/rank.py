@@ -237,10 +237,9 @@ class ProgramRank:
     def failed(self, error: BaseException) -> None:
         """The program has failed; it runs again if only kernels that can be stood in for lack."""
         step = self.request.step
-        package = kernel_packages.missing(error)
-        if package and package not in step.kernels:
-            again = replace(step, kernels=(*step.kernels, package))
-            found(self._own.folder, "torch", again=again)
+        kernels = kernel_packages.needed(error, step.kernels)
+        if kernels:
+            found(self._own.folder, "torch", again=replace(step, kernels=kernels))
 
     def ended(self) -> list[SeenStep]:
         """The program has ended: the kept recording is the step; returns the steps that were seen.
