@@ -237,8 +237,7 @@ class ProgramRank:
     def failed(self, error: BaseException) -> None:
         """The program has failed; it runs again if only kernels that can be stood in for lack."""
         step = self.request.step
-        kernels = kernel_packages.needed(error, step.kernels)
-        if kernels:
+        if kernels := kernel_packages.needed(error, step.kernels):
             found(self._own.folder, "torch", again=replace(step, kernels=kernels))
 
     def ended(self) -> list[SeenStep]:
