@@ -49,8 +49,9 @@ _MOST_PRINTED = 200
 #: The number of assumed values that are named if a program ends or exceeds its time.
 _MOST_ASSUMPTIONS = 2
 
+#: What Python's ``input`` says where there is none.
+_NO_INPUT = "EOF when reading a line"
 _ADVICE: Mapping[type[BaseException], str] = {
-    EOFError: ": it waits for input, but a capture has none; give the input as arguments",
     ModuleNotFoundError: "; install it beside Flint",
     ImportError: "; install the version that the program needs beside Flint",
     FileNotFoundError: "; the program needs that file here, also in a capture",
@@ -137,9 +138,15 @@ def _raise(request: ProgramRequest, begun: Mapping[str, Hooks], error: BaseExcep
     if isinstance(error, FlintError):
         raise error
     where = user_frame(error) or where or request.program.name
-    kinds = (advice for kind, advice in _ADVICE.items() if isinstance(error, kind))
-    what = f"{type(error).__name__}: {one_line(error)}{missing.advice(error) or next(kinds, '')}"
+    what = f"{type(error).__name__}: {one_line(error)}{missing.advice(error) or _advice(error)}"
     raise FlintError(f"{where}: the program failed: {what}") from error
+
+
+def _advice(error: BaseException) -> str:
+    """What to do about an error; files that end too early raise EOFError, too."""
+    if isinstance(error, EOFError) and str(error) == _NO_INPUT:
+        return ": it waits for input, but a capture has none; give the input as arguments"
+    return next((text for kind, text in _ADVICE.items() if isinstance(error, kind)), "")
 
 
 def _report_end(

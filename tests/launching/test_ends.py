@@ -14,7 +14,7 @@ from tests.support.command_line import failed, flint
         ("\nraise ValueError('no data')", "train.py:2: the program failed: ValueError: no data"),
         ("import sys\nsys.exit('give a config')", "left at train.py:2 (give a config)"),
         ("batch = 5\nassert batch % 8 == 0", "AssertionError: assert batch % 8 == 0"),
-        ("\ninput('name? ')", "train.py:2: the program failed: EOFError"),
+        ("\ninput('name? ')", "EOFError: EOF when reading a line: it waits for input"),
         ("open('none.bin')", "train.py:1: the program failed: FileNotFoundError"),
         ("import numpy\nnumpy.memmap('none.bin')", "none.bin'; with --fake-data, Flint makes up"),
         ("import not_installed_anywhere", "train.py:1: the program failed: ModuleNotFoundError"),
@@ -28,6 +28,16 @@ def test_a_program_without_a_step_is_one_line(tmp_path, text, words):
     (tmp_path / "train.py").write_text(text)
     line = ("run", "--world", "8", "-o", "out", "--", "python", "train.py")
     assert words in failed(flint(*line, cwd=tmp_path), 1)
+
+
+def test_a_file_that_ends_too_early_is_not_missing_input(tmp_path):
+    (tmp_path / "train.py").write_text("import io, pickle\npickle.load(io.BytesIO())")
+    done = flint("run", "--world", "8", "-o", "out", "--", "python", "train.py", cwd=tmp_path)
+    assert (
+        failed(done, 1)
+        .strip()
+        .endswith("train.py:2: the program failed: EOFError: Ran out of input")
+    )
     assert not (tmp_path / "out").exists()
 
 

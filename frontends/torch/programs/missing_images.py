@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,8 @@ class _Images:
     """Form of a data set.
 
     Attributes:
-        number: of images.
+        number: of images for training.
+        tests: of images for tests, or for validation.
         classes: number of classes.
         size: of an image in pixels, in both directions.
         mode: Pillow's name of the kind of pixels.
@@ -30,23 +31,26 @@ class _Images:
     """
 
     number: int
+    tests: int
     classes: int
     size: int
     mode: str = "RGB"
     held: str = ""
 
 
-#: Class of torchvision -> the training images of the data set, as its authors describe it.
+#: Class of torchvision -> the images of the data set, as its authors describe it.
 _FORMS = {
-    "CIFAR100": _Images(50_000, 100, 32, held="NHWC"),
-    "CIFAR10": _Images(50_000, 10, 32, held="NHWC"),
-    "EMNIST": _Images(697_932, 62, 28, "L", held="NHW"),
-    "MNIST": _Images(60_000, 10, 28, "L", held="NHW"),
-    "SVHN": _Images(73_257, 10, 32, held="NCHW"),
-    "STL10": _Images(5_000, 10, 96, held="NCHW"),
-    "ImageNet": _Images(1_281_167, 1000, PIXELS),
-    "Food101": _Images(75_750, 101, PIXELS),
-    "ImageFolder": _Images(1_281_167, 1000, PIXELS),  # of arbitrary images: as many as in ImageNet
+    "CIFAR100": _Images(50_000, 10_000, 100, 32, held="NHWC"),
+    "CIFAR10": _Images(50_000, 10_000, 10, 32, held="NHWC"),
+    "EMNIST": _Images(697_932, 116_323, 62, 28, "L", held="NHW"),
+    "MNIST": _Images(60_000, 10_000, 10, 28, "L", held="NHW"),
+    "SVHN": _Images(73_257, 26_032, 10, 32, held="NCHW"),
+    "STL10": _Images(5_000, 8_000, 10, 96, held="NCHW"),
+    "ImageNet": _Images(1_281_167, 50_000, 1000, PIXELS),
+    "Food101": _Images(75_750, 25_250, 101, PIXELS),
+    "ImageFolder": _Images(
+        1_281_167, 1_281_167, 1000, PIXELS
+    ),  # of arbitrary images: as many as in ImageNet
 }
 
 
@@ -72,6 +76,9 @@ def _made(self: Any, *args: Any, **kwargs: Any) -> Made:
     kind: Any = next(kind for kind in type(self).__mro__ if kind.__name__ in _FORMS)
     form = _FORMS[kind.__name__]
     given = inspect.signature(kind.__init__).bind_partial(self, *args, **kwargs).arguments
+    given |= given.get("kwargs", {})
+    if given.get("train") is False or given.get("split") in ("test", "val"):
+        form = replace(form, number=form.tests)
     classes = [f"class {number}" for number in range(form.classes)]
     known = {name: given.get(name) for name in ("root", "transform", "target_transform")}
     samples = _as_many([("", number) for number in range(form.classes)], form.number)

@@ -154,8 +154,9 @@ def test_images_have_the_size_and_number_of_the_data_set(made_up):
         grey = datasets.MNIST("none", train=False)
         folder = datasets.ImageFolder("none", transforms.ToTensor())
         say(list(small[7][0].shape), small[7][1], len(small), grey[0][0].size, len(folder.classes),
-            isinstance(folder, datasets.ImageFolder))
-    """) == [[3, 32, 32], 7, 50_000, [28, 28], 1000, True]
+            isinstance(folder, datasets.ImageFolder), len(grey), len(grey.data),
+            len(datasets.SVHN("none", split="test")), len(datasets.EMNIST("none", "byclass")))
+    """) == [[3, 32, 32], 7, 50_000, [28, 28], 1000, True, 10_000, 10_000, 26_032, 697_932]
 
 
 def test_images_that_a_data_set_holds_in_memory_are_there(made_up):
