@@ -14,7 +14,8 @@ that would fill too little of any tile (each channel of a depthwise convolution 
 runs on the vector units, which libraries use for it, at the same share of their peak.  Fused
 attention keeps its scores on the chip, and its products reach a share of that rate,
 ``attention_efficiency``, because softmax and products of one tile wait for each other; for the
-older kernels that come with PyTorch, it is ``eager_attention_efficiency``.  Everything else runs at
+kernels that come with PyTorch, in steps that no compiler has changed, it is
+``eager_attention_efficiency``.  Everything else runs at
 its peak, units work in parallel, bytes move at bandwidth * memory efficiency, and
 
     kernel = max(matmul, vector, transcendental, bytes) + latency + launch overhead
@@ -33,7 +34,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.cost.classes import is_attention, named
+from flint.cost.classes import INDUCTOR, is_attention, named
 from flint.cost.curves import curve_seconds
 from flint.cost.grouped import SUMS, groups_of, rows_visited, tiles_down
 from flint.cost.hardware import Accelerator, System
@@ -50,7 +51,7 @@ from flint.mesh.ragged import row_of_entry
 _CUTS: Final = (1, 2, 4, 8, 16)
 #: Bytes of a partial result: accumulated in f32, written once and read once.
 _PARTIAL: Final = 8
-#: Names of PyTorch's kernels that no compiler has taken apart.
+#: Names of PyTorch's kernels; in steps that no compiler has changed, attention is slower.
 _EAGER: Final = "aten."
 
 
@@ -109,6 +110,7 @@ def seconds_with(graph: WorkloadGraph, accelerator: Accelerator, products: Produ
     owner = row_of_entry(graph.work_ptr)
     attention = is_attention(graph)
     eager = attention & named(graph, (_EAGER,))
+    eager &= not any(name.startswith(INDUCTOR) for name in graph.tables.ops)
     stretch[matmul & (attention & ~eager)[owner]] /= model.attention_efficiency
     stretch[matmul & eager[owner]] /= model.eager_attention_efficiency
     arithmetic = slowest_unit(graph, graph.work_flops / rates * stretch)

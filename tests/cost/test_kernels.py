@@ -77,6 +77,18 @@ def test_kernels_of_attention_reach_the_share_of_who_wrote_them(op, share):
     assert seconds(product(1, 128, 128, 4096, op), system) == expected
 
 
+def test_attention_in_a_step_that_inductor_compiled_has_the_share_of_fused_kernels():
+    graph = product(1, 128, 128, 4096, "aten._scaled_dot_product_flash_attention.default")
+    ops = (*graph.tables.ops, "inductor.triton_poi_fused_add_0")
+    compiled = with_tables(graph, replace(graph.tables, ops=ops))
+    system = plain(1, Tile(128, 128, 1.0))
+    kernel = replace(
+        system.accelerator.kernel, attention_efficiency=0.5, eager_attention_efficiency=0.25
+    )
+    system = replace(system, accelerator=replace(system.accelerator, kernel=kernel))
+    assert seconds(compiled, system) == pytest.approx(seconds(graph, system) / 2)
+
+
 def test_waves_are_computed_in_full():
     """132 tiles on 131 units are two waves: as long as 262 tiles."""
     system = plain(131, Tile(128, 128, 1.0))
