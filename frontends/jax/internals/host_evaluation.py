@@ -20,7 +20,7 @@ from typing import Any
 
 import jax
 from jax._src import core, dispatch, pjit, shard_map, sharding_impls, stages
-from jax._src.mesh import empty_abstract_mesh
+from jax._src.mesh import empty_abstract_mesh, get_concrete_mesh
 
 from flint.frontends.jax.internals.avals import aval_of, is_inexact, size_of
 from flint.frontends.jax.internals.compiled_ahead import lowered_ahead, meta_of_host_array
@@ -75,16 +75,21 @@ def _replacements(host: Host) -> list[tuple[Any, str, Callable[..., Any]]]:
         if not has_host_array(given) and not _is_large(primitive, given, params):
             found = _evaluated(lambda: evaluate(self, primitive, given, params))
             if found is not None and not _is_followed(args):
-                computed()
-                return found[0]
+                return computed(found[0], primitive.multiple_results)
             if found is not None:
                 known = found[0] if primitive.multiple_results else [found[0]]
         results = _called_op(host, primitive, args, params, known)
         return results if primitive.multiple_results else results[0]
 
-    def computed() -> None:
-        if core.trace_state_clean():  # else once, while something is traced
-            host.computed()
+    def computed(found: Any, several: bool) -> Any:
+        if not core.trace_state_clean():  # once, while something is traced
+            return found
+        host.computed()
+        mesh = get_concrete_mesh()
+        if mesh.size <= 1:
+            return found
+        placed = [_on_all(host, mesh, item) for item in (found if several else [found])]
+        return placed if several else placed[0]
 
     def process_jit(args: Any, params: Any) -> Any:
         if _apart.on:
@@ -98,8 +103,7 @@ def _replacements(host: Host) -> list[tuple[Any, str, Callable[..., Any]]]:
                 if host.keeps(source_of(params)) or _is_followed(args):
                     name = str(params["name"])
                     return host.call(name, params, args, source_of(params), known=found[0])
-                computed()
-                return found[0]
+                return computed(found[0], True)
         name, source = mapped[-1] if mapped else (str(params["name"]), source_of(params))
         return host.call(name, params, args, source)
 
@@ -178,6 +182,17 @@ def computing() -> Iterator[None]:
         _apart.on = before
 
 
+def _on_all(host: Host, mesh: Any, value: Any) -> Any:
+    """A computed array: with a mesh of devices in context, a run computes it on all of them.
+
+    Keys and counters stay values of the host.
+    """
+    known: Any = jax.sharding  # untyped
+    place = known.NamedSharding(mesh, known.PartitionSpec())
+    found = host.put(value, place) if is_inexact(aval_of(value)) else None
+    return value if found is None else found
+
+
 def _valued(host: Host, args: Sequence[Any]) -> Sequence[Any]:
     """The real arrays, if all of the arrays without a value represent one."""
     found = [host.value(item) if isinstance(item, HostArray) else item for item in args]
@@ -253,7 +268,11 @@ def _called_function(
 def _abstract(value: Any) -> Any:
     aval = aval_of(value)
     abstract: Any = jax.ShapeDtypeStruct
-    return abstract(aval.shape, aval.dtype, weak_type=aval.weak_type)
+    place = getattr(aval, "sharding", None)
+    typed = place is not None and not place.mesh.empty and place.mesh._any_axis_explicit
+    return abstract(
+        aval.shape, aval.dtype, weak_type=aval.weak_type, sharding=place if typed else None
+    )
 
 
 def _device_put(host: Host, args: Sequence[Any], params: Mapping[str, Any]) -> list[Any]:

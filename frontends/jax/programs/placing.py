@@ -84,10 +84,36 @@ class Places:
         mesh = mesh_of(call, given)
         if mesh is None:
             return (None,) * call.results
+        typed = _typed(call, mesh, given)
+        if typed is not None:
+            return typed
         key = id(call.parameters["jaxpr"]), mesh, tuple(given), tuple(stated)
         if key not in self._known:
             self._known[key] = self._compiled(call, mesh, given)
         return self._known[key]
+
+
+def _typed(call: Called, mesh: Mesh, given: Sequence[Any]) -> Sequence[Any] | None:
+    """The placement of results on a mesh of explicit axes, which is part of their types.
+
+    None if the compiler chooses it, or if the operands are placed otherwise than their types say.
+    """
+    made = call.parameters["jaxpr"].out_avals
+    if not mesh.are_all_axes_explicit or not all(
+        map(_has_mesh, call.parameters["jaxpr"].out_avals)
+    ):
+        return None
+    for place, operand in zip(given, call.parameters["jaxpr"].in_avals, strict=True):
+        if place is not None and not (
+            _has_mesh(operand)
+            and place.is_equivalent_to(NamedSharding(mesh, operand.sharding.spec), operand.ndim)
+        ):
+            return None
+    return [NamedSharding(mesh, aval.sharding.spec) for aval in made]
+
+
+def _has_mesh(aval: Any) -> bool:
+    return getattr(aval, "sharding", None) is not None and not aval.sharding.mesh.empty
 
 
 def mesh_of(call: Called, given: Sequence[Any]) -> Mesh | None:

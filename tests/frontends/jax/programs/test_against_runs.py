@@ -194,3 +194,34 @@ def test_an_array_that_states_its_only_device_is_on_it(tmp_path):
     # The gradient of w @ w is two products, and w @ w itself is not needed for it.
     products = [i.flops for n in program.graph for i in n.work.items if i.unit is Unit.MATMUL]
     assert products == [2 * 512**3] * 2
+
+
+#: With a mesh of explicit axes in context, small arrays lie on all of its devices as well.
+IN_CONTEXT = """
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import PartitionSpec as P
+mesh = jax.make_mesh((4, 1), ("data", "tensor"), axis_types=(jax.sharding.AxisType.Explicit,) * 2)
+with jax.set_mesh(mesh):
+    scale = jax.sharding.reshard(jnp.zeros(256), P("tensor"))
+    w = jax.sharding.reshard(jax.random.normal(jax.random.key(0), (1024, 256)), P("data"))
+    moments = [jax.sharding.reshard(jnp.zeros_like(x), jax.typeof(x).sharding) for x in (scale, w)]
+    wanted = P("tensor"), P("data", None), P("tensor"), P("data", None)
+    assert [x.sharding.spec for x in (scale, w, *moments)] == [*wanted]
+    assert jnp.ones(3).sharding.spec == P(None) and (w * 0.5).sharding.spec == P("data", None)
+    step = jax.jit(lambda w, s, m, n: (w - 0.1 * w, s + w.sum(0), 0.9 * m + s, 0.9 * n + w))
+    for _ in range(4):
+        w, scale, *moments = step(w, scale, *moments)
+        assert len(scale.sharding.device_set) == 4
+"""
+
+
+@pytest.mark.thorough
+def test_arrays_made_with_explicit_axes_in_context_lie_where_they_lie_in_a_run(tmp_path):
+    (tmp_path / "p.py").write_text(IN_CONTEXT)
+    out = "-o", tmp_path / "out"
+    run = command(tmp_path / "p.py", devices=4, per_node=4, options=out)
+    assert run.returncode == 0, run.stderr
+    [(_, module)] = modules(load(tmp_path / "out"))
+    real = partitioned(tmp_path / "p.py", tmp_path, devices=4)  # with the same assertions
+    [function] = [name for name in real if "lambda" in name]
+    assert instructions(module) == instructions(real[function])
