@@ -107,6 +107,7 @@ class _Rebuilt:
         self.operands = lists(graph.operand_ptr, graph.operand)
         self.made = {i: self.builder.input(t) for i, t in enumerate(graph.input_type.tolist())}
         self.place: dict[int, int] = {}
+        self.arrived: dict[int, tuple[int, list[int]]] = {}  # product -> value of rows, parts
         self.later = {p for p, _ in found.scatters.values()}
         self.later |= {node for _, tail in found.scatters.values() for node in tail}
 
@@ -118,6 +119,8 @@ class _Rebuilt:
                 self._gather(node, self.found.gathers[node])
             elif node in self.found.scatters:
                 self._scatter(node, *self.found.scatters[node])
+            elif node in self.arrived:
+                self._products({node: self.arrived[node][0]}, self.arrived[node][1])
             else:
                 taken = [self.made[value] for value in self.operands[node]]
                 copy_node(self.builder, self.old, node, taken, self._order(node), self.made)
@@ -179,29 +182,38 @@ class _Rebuilt:
         return value
 
     def _gather(self, node: int, after: Gathered) -> None:
-        products = after.products
         item = self.old.tables.communications[int(self.old.detail[node])]
         assert item.groups is not None
         count, whole = item.groups.size, self._result(node)
         part = _part(self.old.type_of(whole), count)
         order = self._order(node)
         arrived = [self.made[self.operands[node][0]]]
+        # What waits for it, waits for its rows.
+        self.place |= dict.fromkeys((node, *after.copies), -1)
+        own = arrived[0]
+        sent = -1
+        for step in range(1, count):
+            before = [(sent, EdgeKind.STREAM)] if sent >= 0 else order
+            arrived.append(self._message(node, item, step, own, part, before))
+            sent = len(self.builder) - 1
+        self._products(after.products, arrived)
+        self.arrived |= {product: (rows, arrived) for product, rows in after.late.items()}
+        self.made[whole] = self._joined(node, arrived)
+        self.place[node] = len(self.builder) - 1
+        for copy in after.copies:  # rows arrive where they belong
+            self.made[self._result(copy)] = self._joined(copy, [self.made[whole]])
+            self.place[copy] = len(self.builder) - 1
+
+    def _products(self, products: dict[int, int], arrived: list[int]) -> None:
+        """Products of rows, each with the value of its rows, in parts as these arrive."""
+        count = len(arrived)
         parts: dict[int, list[int]] = {product: [] for product in products}
         works = {}
         for product, rows in products.items():
             dim = rows_of(self.old, product, rows)
             assert dim is not None
             works[product] = _product_share(self.old[product].work, dim, count)
-        # What waits for it, waits for its rows.
-        self.place |= dict.fromkeys((node, *after.copies), -1)
         waiting = {product: [e for e in self._order(product) if e[0] >= 0] for product in products}
-        own = arrived[0]
-        sent = -1
-        for step in range(count):
-            if step:
-                before = [(sent, EdgeKind.STREAM)] if sent >= 0 else order
-                arrived.append(self._message(node, item, step, own, part, before))
-                sent = len(self.builder) - 1
         for step in range(count):
             for product, rows in products.items():
                 taken = [
@@ -211,11 +223,6 @@ class _Rebuilt:
                 kind = _part(self.old.type_of(self._result(product)), count)
                 edges = waiting[product] if not step else []
                 parts[product].append(self._add(product, taken, kind, works[product], edges))
-        self.made[whole] = self._joined(node, arrived)
-        self.place[node] = len(self.builder) - 1
-        for copy in after.copies:  # rows arrive where they belong
-            self.made[self._result(copy)] = self._joined(copy, [self.made[whole]])
-            self.place[copy] = len(self.builder) - 1
         for product in products:
             self.made[self._result(product)] = self._joined(product, parts[product])
             self.place[product] = len(self.builder) - 1

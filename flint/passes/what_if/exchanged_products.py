@@ -3,8 +3,7 @@
 The idea: tensor parallelism with split sequences gathers rows and multiplies them, or multiplies
 and sums up rows that it scatters again.  Found are
 
-    gather -> copies -> products        those that take the gathered rows as their own and whose
-                                        other operands are there when the gather is issued
+    gather -> copies -> products        those that take the gathered rows as their own
     product -> elementwise -> scatter   the last product that the scattered rows come from; copies
                                         that only order the parts are left out
 
@@ -43,10 +42,12 @@ class Gathered:
 
     Attributes:
         products: in issue order, each with the value of the rows that it takes.
+        late: those of which an operand is not there yet when the gather is issued.
         copies: nodes that only order the rows.
     """
 
     products: dict[int, int]
+    late: dict[int, int]
     copies: list[int]
 
 
@@ -80,13 +81,17 @@ class Exchanged:
                 continue
             if item.kind == "all_gather":
                 after = find.after(node)
-                if after.products:
+                if after.products or after.late:
                     found.gathers[node] = after
             elif item.kind == "reduce_scatter":
                 made = find.before(node)
                 if made is not None:
                     found.scatters[node] = made
-        gathered = {product for after in found.gathers.values() for product in after.products}
+        gathered = {
+            product
+            for after in found.gathers.values()
+            for product in (*after.products, *after.late)
+        }
         for node, (product, _) in list(found.scatters.items()):
             if product in gathered:  # it is in parts already, by other rows
                 del found.scatters[node]
@@ -149,7 +154,7 @@ class _Search:
     def after(self, gather: int) -> Gathered:
         """The products that take a gather's rows."""
         (value,) = self.results(gather)
-        rows, ready, found = {value}, {gather}, Gathered({}, [])
+        rows, ready, found = {value}, {gather}, Gathered({}, {}, [])
         elements = self.graph.type_of(value).elements
         for node in sorted(self._reached(value)):
             taken = [v for v in self.operands[node] if v in rows]
@@ -164,12 +169,15 @@ class _Search:
                 continue
             others = [self.producer[v] for v in self.operands[node] if v not in rows]
             others += [other for other in self.firm[node] if other not in ready]
-            alone = node in self.products and len(taken) == 1
-            if not alone or max(others, default=-1) >= gather:
+            if node not in self.products or len(taken) > 1:
                 continue
-            if rows_of(self.graph, node, taken[0]) is not None:
+            if rows_of(self.graph, node, taken[0]) is None:
+                continue
+            if max(others, default=-1) < gather:
                 found.products[node] = taken[0]
                 ready.add(node)
+            else:
+                found.late[node] = taken[0]
         return found
 
     def _reached(self, value: int) -> set[int]:

@@ -143,13 +143,15 @@ def test_groups_of_more_ranks_stay_whole():
     assert same(gathered(), transform(gathered(), ["decompose:ranks=4"]))
 
 
-def test_a_product_that_waits_for_what_comes_after_the_gather_stays_whole():
+def test_a_product_whose_weight_comes_after_the_gather_is_done_in_parts_where_it_stands():
     g = Graph()
     rows, weight = activations(g), g.input(WEIGHT)
     whole = g.communicate("all_gather", rows, PART, ALL)
-    late = g.elementwise(weight, of=WEIGHT)
+    late = g.elementwise(weight, of=WEIGHT, name="late")
     graph = g.finish(g.op("dot_general", Role.CONTRACTION, (whole, late), ALL, PRODUCT))
-    assert same(graph, transform(graph, ["decompose"]))
+    ops = [node.op for node in transform(graph, ["decompose"])]
+    assert ops[-9:] == ["dot_general"] * 8 + ["concatenate"]
+    assert ops.index("late") < ops.index("dot_general")
 
 
 def test_kernels_between_two_products_of_one_gather_follow_both():
