@@ -30,6 +30,7 @@ from flint.simulation.actors import Actors
 from flint.simulation.algorithm_notes import algorithm_notes
 from flint.simulation.attention_choice import FUSED, check_attention, notes_on_attention
 from flint.simulation.durations import TICKS_PER_SECOND
+from flint.simulation.launches import launch_notes
 from flint.simulation.machine import Run
 from flint.simulation.microbatches import Microbatches
 from flint.simulation.preparing import Prepared, order_of, prepare, program_graphs, setting
@@ -180,6 +181,7 @@ def simulate(
             ),
             *attention_notes,
             *_more_microbatches(more),
+            *_launches(workload, graphs, programs),
             *unlisted_types(graphs, shares, on.costs.prices, figures.step_seconds),
             *(f"{text} ({count} of them)" for text, count in left.items()),
             *_remarks(workload),
@@ -213,6 +215,16 @@ def _more_microbatches(asked: Microbatches | None) -> list[str]:
         f"{asked.wanted - asked.captured} more like those of the steady state (memory, and work "
         f"on the whole batch such as slices of it, are those of {asked.captured})"
     ]
+
+
+def _launches(
+    workload: Workload, graphs: Sequence[WorkloadGraph], programs: Sequence[ProgramResult]
+) -> list[str]:
+    """Notes if PyTorch's host may decide how long the step takes."""
+    profile = any(program.timing is not None for program in workload.programs)
+    if profile or workload.order != Order.RECORDED or workload.options.get("fuse"):
+        return []
+    return launch_notes(graphs, [program.figures.step_seconds for program in programs])
 
 
 def _without_kernels(programs: Sequence[ProgramResult]) -> list[str]:
