@@ -32,6 +32,8 @@ _SPECIAL = {
 _NO_FILES = ("Couldn't instantiate the backend tokenizer",)
 #: Of a trainer that has made-up text: it has fewer words than the vocabulary is to have.
 _TOO_FEW = ("INTERNAL: ", "Internal: ", "INVALID_ARGUMENT: ", "Vocabulary size too high")
+#: Its special pieces and their usual ids; -1: there is none.
+_PIECES = {"unk": 0, "bos": 1, "eos": 2, "pad": -1}
 _PAIR = re.compile(r"--(\w+)=(\S+)")
 #: Template that turns a conversation into text.
 _CHAT = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
@@ -80,14 +82,20 @@ def _trained(*args: Any, **kwargs: Any) -> Made:
     protos: Any = import_module("sentencepiece.sentencepiece_model_pb2")
     asked: Any = dict(_PAIR.findall(args[0])) if args else kwargs
     size, place = int(asked.get("vocab_size", 8_000)), f"{asked['model_prefix']}.model"
-    special = ["<unk>", "<s>", "</s>"]
-    words = [f"\N{LOWER ONE EIGHTH BLOCK}w{number}" for number in range(size)]
     model = protos.ModelProto()
     model.trainer_spec.vocab_size = size
     model.normalizer_spec.name = "identity"
-    for kind, names in ((2, special[:1]), (3, special[1:]), (1, words)):
-        for name in names[: size - len(model.pieces)]:
-            model.pieces.add(piece=name, score=0.0, type=kind)
+    pieces = [f"\N{LOWER ONE EIGHTH BLOCK}w{number}" for number in range(size)]
+    kinds = dict.fromkeys(pieces, 1)
+    numbers = {name: int(asked.get(f"{name}_id", usual)) for name, usual in _PIECES.items()}
+    for name, number in sorted(numbers.items(), key=lambda item: item[1]):
+        setattr(model.trainer_spec, f"{name}_id", number)
+        if number >= 0:
+            text = asked.get(f"{name}_piece", {"bos": "<s>", "eos": "</s>"}.get(name, f"<{name}>"))
+            pieces.insert(number, text)
+            kinds[text] = 2 if name == "unk" else 3
+    for piece in pieces[:size]:
+        model.pieces.add(piece=piece, score=0.0, type=kinds[piece])
     with open(place, "wb") as file:
         file.write(model.SerializeToString())
     return None, f"model {place}: one token per word, {size:,} tokens"

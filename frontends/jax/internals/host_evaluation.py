@@ -26,6 +26,7 @@ from flint.frontends.jax.internals.avals import aval_of, is_inexact, size_of
 from flint.frontends.jax.internals.compiled_ahead import lowered_ahead, meta_of_host_array
 from flint.frontends.jax.internals.host import Host
 from flint.frontends.jax.internals.host_arrays import HostArray, has_host_array
+from flint.frontends.jax.internals.jaxprs import MOST_OPERATIONS, operations
 from flint.frontends.jax.internals.traced_calls import is_stated, source_of
 from flint.frontends.jax.internals.tracing import mesh_context
 
@@ -95,8 +96,10 @@ def _replacements(host: Host) -> list[tuple[Any, str, Callable[..., Any]]]:
         if _apart.on:
             return call(*args, **params)[0]
         given = _valued(host, args)
-        large = _bytes(params["jaxpr"]) > _MOST_BYTES or host.spans(params["jaxpr"])
-        if not (has_host_array(given) or _is_placed(params) or large):
+        program = params["jaxpr"]
+        large = sum(map(size_of, program.out_avals)) > _MOST_BYTES or host.spans(program)
+        unknown = has_host_array(given) or _is_placed(params)
+        if not (unknown or large or operations(program.jaxpr) > MOST_OPERATIONS):
             alone = {**params, "ctx_mesh": empty_abstract_mesh}
             found = _evaluated(lambda: call(*given, **alone)[0])
             if found is not None:
@@ -219,10 +222,6 @@ def _evaluated(compute: Callable[[], Any]) -> tuple[Any] | None:
             return (compute(),)
     except Exception:  # it is recorded, and a user's mistake fails again then
         return None
-
-
-def _bytes(jaxpr: Any) -> int:
-    return sum(size_of(aval) for aval in jaxpr.out_avals)
 
 
 def _is_large(primitive: Any, args: Sequence[Any], params: Mapping[str, Any]) -> bool:

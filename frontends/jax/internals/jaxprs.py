@@ -4,6 +4,7 @@ devices.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,10 @@ from jax._src.interpreters import partial_eval
 from jax.sharding import Mesh, NamedSharding
 
 from flint.frontends.jax.internals.platform_forms import equations
+
+#: The most operations of a program that is run for real for its values: a second's.
+MOST_OPERATIONS = 1 << 27
+_ROUNDS, _OP = 1000, 100
 
 
 def needed_for(program: Any, number: int) -> tuple[Any, list[int]]:
@@ -35,6 +40,20 @@ def run(part: Any, constants: Sequence[Any], operands: Sequence[Any]) -> Any:
     """The only result of a part, computed op by op."""
     [result] = core.eval_jaxpr(part, constants, *operands)
     return result
+
+
+def operations(part: Any) -> int:
+    """About how many operations a jaxpr computes, where a loop of unknown length has 1,000 rounds.
+
+    Each op counts as 100 and the elements of its results.
+    """
+    total = 0
+    for equation in part.eqns:
+        inner = sum(map(operations, core.jaxprs_in_params(equation.params)))
+        rounds = {"scan": equation.params.get("length", 1), "while": _ROUNDS}
+        made = sum(math.prod(getattr(item.aval, "shape", ())) for item in equation.outvars)
+        total += inner * rounds.get(equation.primitive.name, 1) + _OP + made
+    return total
 
 
 def forwarded(program: Any) -> list[tuple[int, int]]:

@@ -45,3 +45,15 @@ def test_what_fails_when_it_is_computed_is_not_known():
         return jax.pure_callback(lambda _: 1 / 0, jax.ShapeDtypeStruct((), jnp.int32), count)
 
     assert KnownResults().of(program(fails, jnp.int32(0)), [jnp.int32(0)]) == {}
+
+
+def test_a_training_in_one_loop_is_not_run_for_the_numbers_that_it_returns():
+    def trains(weights, count):
+        def update(carry, _):
+            weights, count = carry
+            return (weights @ weights, count + jnp.argmax(weights)), None
+
+        return jax.lax.scan(update, (weights, count), length=10**7)[0]
+
+    given = jnp.ones((64, 64)), jnp.int32(0)
+    assert KnownResults().of(program(trains, *given), list(given)) == {}
