@@ -34,9 +34,7 @@ _BY_BACKEND = ("torch.distributed.nn.", "torch.distributed.algorithms.")
 
 def _ask(group: str, backend: Any) -> None:
     """Note the backend that a program requests: a name, or one per kind of device."""
-    parts = [part.rpartition(":") for part in str(backend or "").lower().split(",")]
-    by_device = {device.strip(): name.strip() for device, _, name in parts}
-    name = by_device.get("cuda") or by_device.get("") or next(iter(by_device.values()))
+    name = str(backend or "").lower()
     if name and name != "fake":
         capture().backends[group] = name
 
@@ -61,6 +59,8 @@ def apply() -> None:
     replace_everywhere(dist.get_backend, _backend(dist.get_backend))
     for owner in (distributed_c10d, dist.ProcessGroup):
         replace(owner, "monitored_barrier", _monitored_barrier)
+    # Of the hosts, if TORCH_DIST_INIT_BARRIER asks for it when a group begins.
+    replace(distributed_c10d, "_store_based_barrier", _no_barrier)
     around(distributed_c10d, "new_group", _new_group)
     for name in ("monitored_barrier", "new_group"):
         replace(dist, name, getattr(distributed_c10d, name))
@@ -114,3 +114,7 @@ def _monitored_barrier(*_: Any, **__: Any) -> None:
     capture().assume(
         f"monitored_barrier{at_user_line()}: a wait of the hosts, which takes no time here"
     )
+
+
+def _no_barrier(*_: Any, **__: Any) -> None:
+    """All ranks are there."""

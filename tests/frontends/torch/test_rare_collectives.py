@@ -71,10 +71,11 @@ def backends(mesh):
 
 
 def doubled_if_nccl(x, found):
-    return x * 2 if found == ["nccl"] * 3 else x + 1
+    return x * 2 if found == ["nccl", "cpu:gloo,cuda:nccl", "nccl"] else x + 1
 
 
-def test_programs_are_told_that_the_backend_is_that_of_gpus():
+def test_programs_are_told_the_backend_that_they_asked_for():
+    """As ``get_backend`` answers; NCCL where they named none."""
     [op] = record_in_child(doubled_if_nccl, backends, (4,), ("dp",)).ops
     assert op.name == "aten.mul.Tensor"
 

@@ -139,6 +139,7 @@ def test_the_group_begins_when_the_program_begins_it(said):
     found = said("""
         import torch.distributed as dist
         before = dist.is_initialized()
+        os.environ["TORCH_DIST_INIT_BARRIER"] = "1"  # which waits for other hosts
         dist.init_process_group("nccl")
         pairs = [dist.new_group([at, at + 1], group_desc="pairs") for at in range(0, 16, 2)]
         from flint.frontends.torch.context import capture

@@ -75,6 +75,16 @@ def test_a_tensor_that_picks_a_row_is_no_count(said):
     """) == [[4], "a tensor picks a place along a dim", 2]
 
 
+def test_the_masks_of_a_large_batch_decide_sizes(said):
+    """256 rows of 512 tokens; the host masks every seventh."""
+    assert said("""
+        labels = torch.arange(256 * 512).view(256, 512)
+        labels[labels % 7 != 0] = -100
+        x = torch.ones(256, 512, 4, device="cuda")
+        say(list(x[labels.cuda() != -100].shape))
+    """) == [[-(-256 * 512 // 7), 4]]
+
+
 def test_what_is_known_of_few_numbers_is_not_computed_for_many(said):
     """Differences of 64 Ki positions are 32 GiB."""
     assert said("""
