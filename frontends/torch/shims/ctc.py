@@ -2,9 +2,9 @@
 
 PyTorch treats its shape as dependent on values, and its C++ around the kernel writes lengths into
 memory that fake tensors do not have: that part is here, op by op (ctc_loss in
-aten/src/ATen/native/LossCTC.cpp).  The lattice follows from lengths that are Python numbers.  For
-lengths that are tensors, which the host waits for, inputs and targets count with their padding, or
-as equally long if targets are concatenated; a warning states this.
+aten/src/ATen/native/LossCTC.cpp).  The lattice follows from lengths that the host knows.  For other
+lengths, which it waits for, inputs and targets count with their padding, or as equally long if
+targets are concatenated; a warning states this.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from typing import Any
 
 import torch
 from torch._subclasses import fake_impls
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.patching import replace
+from flint.frontends.torch.recording.known_values import known_value
 from flint.frontends.torch.user_lines import at_user_line
 
 #: PyTorch's numbers of reductions.
@@ -60,8 +62,12 @@ def _lengths(given: Any, batch: int, longest: int) -> list[int]:
     if isinstance(given, Sequence):
         return [int(item) for item in given]
     given.cpu()  # the host waits for them
+    real = known_value(given) if isinstance(given, FakeTensor) else given
+    if real is not None:
+        with unset_fake_temporarily():
+            return [int(item) for item in real.tolist()]
     capture().assume(
-        f"ctc_loss{at_user_line()}: lengths are tensors: each is assumed to be {longest}"
+        f"ctc_loss{at_user_line()}: lengths are not known: each is assumed to be {longest}"
     )
     return [longest] * batch
 

@@ -28,7 +28,12 @@ def by_numbers(scores, targets):
 
 
 def by_tensors(scores, targets):
-    lengths = [torch.full((BATCH,), size, device=scores.device) for size in (TIME, LONGEST)]
+    lengths = [torch.full((BATCH,), size, device=scores.device) for size in (TIME, 3)]
+    return torch.autograd.grad(functional.ctc_loss(scores, targets, *lengths), scores)
+
+
+def by_unknown(scores, targets):
+    lengths = [torch.rand(BATCH, device=scores.device).mul(size).long() for size in (TIME, LONGEST)]
     return torch.autograd.grad(functional.ctc_loss(scores, targets, *lengths), scores)
 
 
@@ -67,9 +72,12 @@ def test_a_ctc_losses_flops_are_13_per_state_and_22_with_6_per_class():
     assert work["aten._ctc_loss_backward.default"].flops == 22 * 180 + 6 * 220
 
 
-def test_lengths_that_are_tensors_are_waited_for_and_taken_to_be_the_longest():
-    recording = record_in_child(by_tensors, scores, (1,), ("dp",))
+@pytest.mark.parametrize(
+    ("step", "longest", "assumed"), [(by_tensors, 3, []), (by_unknown, LONGEST, ["10", "4"])]
+)
+def test_lengths_that_are_not_known_are_taken_to_be_the_longest(step, longest, assumed):
+    recording = record_in_child(step, scores, (1,), ("dp",))
     [lattice] = [op for op in recording.ops if op.name == "aten._ctc_loss.default"]
-    assert [item.shape for item in lattice.results] == [(BATCH,), (BATCH, TIME, 2 * LONGEST + 1)]
-    told = [text for text in recording.warnings if "lengths are tensors" in text]
-    assert sorted(text.rpartition(" ")[2] for text in told) == ["10", "4"]
+    assert [item.shape for item in lattice.results] == [(BATCH,), (BATCH, TIME, 2 * longest + 1)]
+    told = [text for text in recording.warnings if "lengths are not known" in text]
+    assert sorted(text.rpartition(" ")[2] for text in told) == assumed

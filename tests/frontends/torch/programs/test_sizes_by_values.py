@@ -75,6 +75,16 @@ def test_a_tensor_that_picks_a_row_is_no_count(said):
     """) == [[4], "a tensor picks a place along a dim", 2]
 
 
+def test_a_ctc_lattice_has_the_hosts_lengths(said):
+    assert said("""
+        scores = torch.randn(10, 2, 11, device="cuda")
+        lengths = torch.tensor([10, 10]), torch.tensor([3, 2])
+        from flint.frontends.torch.context import capture
+        torch.nn.functional.ctc_loss(scores, torch.ones(2, 4, dtype=torch.long).cuda(), *lengths)
+        say([text for text in capture().assumed if "ctc" in text])
+    """) == [[]]
+
+
 def test_the_masks_of_a_large_batch_decide_sizes(said):
     """256 rows of 512 tokens; the host masks every seventh."""
     assert said("""
