@@ -79,6 +79,15 @@ def test_an_op_that_writes_into_an_empty_tensor_is_of_the_others_size():
     assert is_whole(matching) and matching.explained[FOREACH] == 1
 
 
+def test_empty_tensors_of_a_list_do_not_run():
+    """A rank's part of a parameter with fewer rows than ranks."""
+    matching = compared(
+        [lists("_foreach_lerp_.Scalar", *[(3,), (0, 5)] * 2)],
+        ops(("lerp_", (3,), (3,)), ("lerp_", (0, 5), (0, 5))),
+    )
+    assert is_whole(matching) and matching.explained[FOREACH] == 1
+
+
 SCALED = [
     lists("_foreach_mul.ScalarList", (3,), (5,)),
     lists("_foreach_addcdiv_.Scalar", *[(3,), (5,)] * 3),

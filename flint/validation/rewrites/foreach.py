@@ -71,13 +71,14 @@ def foreach(matching: Matching, kind: OpClass) -> None:
 
 def _on_lists(facts: OpFacts) -> tuple[str, int, Counter[Shape]]:
     """The name on single tensors of a foreach op, how many tensors each takes, and how many there
-    are of each shape; none for other ops.
+    are of each shape (a rank's part of a parameter with few rows may be empty: nothing runs for
+    it); none for other ops.
     """
     name, _, overload = facts.name.rpartition(".")
     base = plain_name(name + "." + overload)
     single = base.removeprefix("_foreach_")
     times = _LISTS.get(single) or _PER_TENSOR.get(overload)
-    counts = Counter(shape for shape, _ in facts.operands or () if shape)
+    counts = Counter(shape for shape, _ in facts.operands or () if shape and 0 not in shape)
     if single == base or times is None or any(count % times for count in counts.values()):
         return single, 0, Counter()
     return single, times, Counter({shape: count // times for shape, count in counts.items()})

@@ -35,6 +35,7 @@ def flash_attn_func(
         capture().assume(
             f"flash_attn{at_user_line()} has a window: all positions count, an upper bound"
         )
+    _left_out(softcap=softcap, alibi_slopes=alibi_slopes)
     kernel: Any = torch.ops.aten._scaled_dot_product_flash_attention
     by_head = (item.transpose(1, 2) for item in (q, k, v))
     out, level, *_rest = kernel(
@@ -42,6 +43,13 @@ def flash_attn_func(
     )
     out = out.transpose(1, 2)
     return (out, level, None) if return_attn_probs else out
+
+
+def _left_out(**given: Tensor | float | None) -> None:
+    """Report arguments that PyTorch's kernels do not have."""
+    names = [name for name, item in given.items() if isinstance(item, Tensor) or item]
+    if names:
+        capture().assume(f"flash_attn{at_user_line()}: without {' and '.join(names)}")
 
 
 def flash_attn_qkvpacked_func(qkv: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -60,11 +68,13 @@ def flash_attn_varlen_func(
     q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor,
     max_seqlen_q: int, max_seqlen_k: int, dropout_p: float = 0.0,
     softmax_scale: float | None = None, causal: bool = False,
-    window_size: tuple[int, int] = _EVERYWHERE, softcap: float = 0.0, *_: Any, **__: Any,
+    window_size: tuple[int, int] = _EVERYWHERE, softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None, *_: Any, **__: Any,
 ) -> Any:  # fmt: skip
     """Attention within packed sequences: [tokens, heads, size], ends [sequences + 1]."""
     from torch.nn.attention.varlen import varlen_attn
 
+    _left_out(softcap=softcap, alibi_slopes=alibi_slopes, dropout_p=dropout_p)
     window = (-1, 0) if causal and tuple(window_size) == _EVERYWHERE else tuple(window_size)
     grouped = {"enable_gqa": True} if q.shape[-2] != k.shape[-2] else {}
     longest = int(max_seqlen_q), int(max_seqlen_k)

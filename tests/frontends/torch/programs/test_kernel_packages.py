@@ -26,7 +26,7 @@ def parts():
 if sys.argv[1] == "package":
     from flash_attn import flash_attn_func
     def attend():
-        return flash_attn_func(*parts(), causal=True)
+        return flash_attn_func(*parts(), causal=True, softcap=20.0)
 else:
     def attend():
         q, k, v = (item.transpose(1, 2) for item in parts())
@@ -74,6 +74,7 @@ def test_a_program_that_needs_the_package_has_the_kernels_of_pytorchs_own_attent
     found, words = run(tmp_path, PROGRAM, "package")
     assert products(found) == products(run(tmp_path, PROGRAM, "own")[0])
     assert "flash_attn is not installed" in words
+    assert "flash_attn at train.py:11: without softcap" in words
 
 
 def test_a_program_that_can_do_without_the_package_does(tmp_path):
