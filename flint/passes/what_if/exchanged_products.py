@@ -16,6 +16,7 @@ Gathers of weights and reductions of their gradients are of data parallelism and
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 from flint.graph.communication import Communication
 from flint.graph.graph import EdgeKind, NodeKind, WorkloadGraph
 from flint.graph.work import Role, Unit
+from flint.mesh.groups import Groups
 from flint.mesh.ragged import row_of_entry
 from flint.observed.classes import OpClass, aten_class
 from flint.passes.columns import lists
@@ -112,9 +114,16 @@ def _of(graph: WorkloadGraph, roles: tuple[Role, ...], kind: OpClass) -> NDArray
     return found
 
 
+@functools.lru_cache(maxsize=64)
+def _of_equal_size(groups: Groups) -> bool:
+    return bool((groups.table() >= 0).all())
+
+
 def _is_even(item: Communication, most: int) -> bool:
     """Whether a collective exchanges one tensor in equal parts among a few ranks."""
     if item.groups is None or item.largest_bytes or not 1 < item.groups.size <= most:
+        return False
+    if not _of_equal_size(item.groups):
         return False
     if len(item.operand_bytes) != 1 or len(item.result_bytes) != 1 or not item.bytes_in:
         return False

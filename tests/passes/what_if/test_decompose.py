@@ -11,9 +11,10 @@ import pytest
 from flint.cost.kernels import kernel_seconds
 from flint.cost.simplified import without
 from flint.cost.systems import load_system
-from flint.graph.graph import EdgeKind, NodeKind, WorkloadGraph
+from flint.graph.graph import EdgeKind, NodeKind, WorkloadGraph, with_tables
 from flint.graph.tensor_types import tensor_type
 from flint.graph.work import Role, Unit, Work, WorkItem
+from flint.mesh.groups import from_table
 from flint.mesh.mesh import Mesh
 from flint.passes.what_if import same, transform
 from tests.passes.building import Graph
@@ -141,6 +142,15 @@ def test_gathers_of_weights_and_reductions_of_gradients_stay_whole():
 
 def test_groups_of_more_ranks_stay_whole():
     assert same(gathered(), transform(gathered(), ["decompose:ranks=4"]))
+
+
+def test_groups_of_unlike_sizes_stay_whole():
+    graph = gathered()
+    (item,) = graph.tables.communications
+    unlike = from_table(RANKS + 1, np.array([[*range(RANKS)], [RANKS] + [-1] * (RANKS - 1)]))
+    tables = replace(graph.tables, communications=(replace(item, groups=unlike),))
+    graph = with_tables(graph, tables)
+    assert same(graph, transform(graph, ["decompose"]))
 
 
 def test_a_product_whose_weight_comes_after_the_gather_is_done_in_parts_where_it_stands():
