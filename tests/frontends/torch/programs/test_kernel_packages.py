@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections import Counter
 
 import pytest
 
@@ -13,6 +14,7 @@ import torch
 from flint import load
 from flint.frontends.torch.programs import flash_attention, kernel_packages
 from flint.graph.work import Unit
+from flint.launching.outside import noted
 from tests.support.command_line import flint
 
 #: With the package, or by PyTorch's own function; a batch of 2, 4 heads, 2 of keys, 32 positions.
@@ -83,14 +85,16 @@ def test_a_program_that_can_do_without_the_package_does(tmp_path):
 
 @pytest.fixture
 def package(monkeypatch):
-    """Its modules, in this process."""
-    before = set(sys.modules)
+    """Its modules, in this process, which remembers nothing of them."""
+    before, said = set(sys.modules), Counter(noted)
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     kernel_packages.provide(["flash_attn"])
     yield
     for name in set(sys.modules) - before:
         if name.startswith("flash_attn"):
             del sys.modules[name]
+    noted.clear()
+    noted.update(said)
 
 
 def test_modules_have_the_functions_that_programs_import(package):
