@@ -1,7 +1,8 @@
 # make demo    set up, capture Llama-3 8B's training step on 64x8 devices, check, look at it, simulate
 # make test    set up with the development tools; lint, types, a test of every behaviour
 # make test-all   install all extras and a headless browser too; all tests, and a list of the skipped
-# make test-jax   whole JAX programs in other versions of jax, part of make test-all
+# make test-jax   whole JAX programs in other versions of jax, part of make test-all; from 0.11 on
+#              these need python3.12
 # make test-torch  the PyTorch frontend in other versions of torch: 6 GB of disk each where pip finds
 #              CUDA builds only
 # make test-programs  training programs of other packages, captured and really run
@@ -18,6 +19,7 @@
 # PIP_FIND_LINKS at CPU wheels first.
 
 PYTHON  ?= python3
+PYTHON_3_12 ?= python3.12
 VENV    ?= .venv
 WORKERS ?= auto
 
@@ -67,12 +69,13 @@ test-all: lint $(EXTRAS) browser
 
 # Other versions of jax, each in a virtual environment of its own: whole programs, and steps of
 # several programs, against what that version compiles.
-JAX_VERSIONS ?= 0.8.3 0.9.2 0.10.0
+JAX_VERSIONS ?= 0.8.3 0.9.2 0.10.0 0.11.2 0.12.0.1
 JAX_TESTS    := tests/frontends/jax/programs tests/frontends/jax/test_sequences.py
 test-jax: $(JAX_VERSIONS:%=build/jax-%/.tested)
 
 build/jax-%/.tested: FORCE
-	test -x build/jax-$*/bin/python || $(PYTHON) -m venv build/jax-$*
+	test -x build/jax-$*/bin/python \
+	    || $(if $(filter 0.8.% 0.9.% 0.10.%,$*),$(PYTHON),$(PYTHON_3_12)) -m venv build/jax-$*
 	build/jax-$*/bin/python -m pip install $(PIP) -e . "jax==$*" "jaxlib==$*" \
 	    equinox flax hypothesis optax "pytest>=8.2,<9.2" pytest-xdist
 	build/jax-$*/bin/python -m pytest $(PYTEST) $(JAX_TESTS)
@@ -93,7 +96,6 @@ build/programs/%/.tested: $(DEV) FORCE
 	build/programs/$*/bin/python -m pytest tests/programs -k "$* and not results"
 
 # MaxText needs a newer Python than Flint's own environment may have, and shares nothing with it.
-PYTHON_3_12 ?= python3.12
 build/programs/maxtext/.tested: FORCE
 	test -x build/programs/maxtext/bin/python || $(PYTHON_3_12) -m venv build/programs/maxtext
 	build/programs/maxtext/bin/python -m pip install $(PIP) -e . hypothesis "pytest>=8.2,<9.2" \

@@ -23,7 +23,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 from jaxlib import _jax, xla_client
 
 from flint.hlo import hlo_pb2
@@ -125,7 +125,7 @@ def train_step(
 
 def partition(folder: str) -> None:
     """Let XLA partition the step and dump the ``HloProto`` into ``folder``."""
-    mesh = AbstractMesh((DEVICES,), ("data",))
+    mesh = AbstractMesh((DEVICES,), ("data",), axis_types=(AxisType.Auto,))
 
     def abstract(shape: tuple[int, ...], dtype: Any, *spec: str | None) -> jax.ShapeDtypeStruct:
         sharding = NamedSharding(mesh, PartitionSpec(*spec))

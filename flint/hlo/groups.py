@@ -98,11 +98,16 @@ def groups_of_mesh(data: bytes) -> ReplicaGroups:
                 raise ValueError(f"replica groups along {part} of the axis {name!r} of size {size}")
         along.append((name, part))
     mesh: tuple[Any, ...] = (axes, tuple(along))
-    order = _device_order(proto.mesh, devices)
+    order = device_order(proto.mesh, devices)
     return ReplicaGroups(mesh=mesh if order is None else (*mesh, order))
 
 
-def _device_order(mesh: pb.MeshProto, devices: int) -> NDArray[np.int64] | None:
+def device_order(mesh: pb.MeshProto, devices: int) -> NDArray[np.int64] | None:
+    """The numbers of a mesh's devices in the order of its axes; None if it is theirs.
+
+    Raises:
+        ValueError: another number of devices than the mesh has, or no permutation.
+    """
     if mesh.HasField("iota_transform"):
         dims = tuple(mesh.iota_transform.reshape_dims)
         permutation = tuple(mesh.iota_transform.transpose_perm)

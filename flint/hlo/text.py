@@ -1,10 +1,10 @@
 """HLO text -> HLO proto, by XLA's own parser.
 
-The only user of ``jaxlib._hlo``, which is private; known to work: jaxlib 0.10.2.  XLA may abort the
-whole process on invalid text: untrusted text is parsed in a separate process. A proto lacks the
-number of partitions that the text's header states; it is added. If a text leaves out a constant
-(``constant({...})``, as in XLA's dumps from eleven elements on), the parser replaces it with zeros;
-these constants lose their literal, so that no value is made up.
+The only user of ``jaxlib._hlo``, which is private; known to work: jaxlib 0.10.2 to 0.12.0.  XLA may
+abort the whole process on invalid text: untrusted text is parsed in a separate process. A proto
+lacks the number of partitions that the text's header states; it is added. If a text leaves out a
+constant (``constant({...})``, as in XLA's dumps from eleven elements on), the parser replaces it
+with zeros; these constants lose their literal, so that no value is made up.
 
     proto = proto_of_text(open("step.hlo").read().encode(), "step.hlo")
     read_hlo(proto, "step.hlo")
@@ -17,7 +17,7 @@ import re
 from flint.errors import FlintError
 from flint.hlo import hlo_pb2 as pb
 
-KNOWN_VERSIONS = "jaxlib >= 0.10.2, < 0.11"
+KNOWN_VERSIONS = "jaxlib >= 0.10.2, < 0.13"
 
 _HEADER = re.compile(rb"^HloModule\b.*", re.MULTILINE)
 _COUNT = r"\b%s=(\d{1,9})\b"

@@ -12,12 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AbstractMesh, NamedSharding
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import flint
 from flint.capturing.decorator import Capture
 from flint.errors import UsageError
+from tests.support.meshes import auto_mesh
 
 
 def abstract(mesh, shape, *spec):
@@ -103,7 +104,7 @@ def test_another_mesh_is_another_capture(steps):
 
 
 def test_axes_default_to_those_of_the_arguments_shardings():
-    mesh = AbstractMesh((4, 2), ("rows", "columns"))
+    mesh = auto_mesh((4, 2), ("rows", "columns"))
     step = flint.capture(product, mesh=(8, 4))
     x = abstract(mesh, (64, 32), "rows", "columns")
     w = abstract(mesh, (32, 16), "columns", None)
@@ -161,7 +162,7 @@ def test_static_arguments_stay_static():
         return x
 
     jitted = jax.jit(scaled, static_argnums=1)
-    mesh = AbstractMesh((8,), ("data",))
+    mesh = auto_mesh((8,), ("data",))
     workload = flint.capture(jitted, mesh=(8,)).capture(abstract(mesh, (64,), "data"), 3)
     assert [node.op for node in workload.graph] == ["sine"] * 3
 
@@ -170,7 +171,7 @@ def test_leaves_that_are_not_arrays_are_constants():
     def apply(model, x):
         return {"y": model["activation"](x @ model["w"]), "model": model}
 
-    mesh = AbstractMesh((8,), ("data",))
+    mesh = auto_mesh((8,), ("data",))
     model = {"w": abstract(mesh, (32, 8)), "activation": jnp.tanh}
     workload = flint.capture(apply, mesh=(8,)).capture(model, abstract(mesh, (64, 32), "data"))
     assert "tanh" in [node.op for node in workload.graph]
@@ -245,7 +246,7 @@ def test_axes_of_another_number_must_be_named(steps):
 
 
 def test_arguments_on_other_axes_are_refused():
-    x = abstract(AbstractMesh((4,), ("rows",)), (64,), "rows")
+    x = abstract(auto_mesh((4,), ("rows",)), (64,), "rows")
     step = flint.capture(jnp.sin, mesh=(4,), axes=("data",))
     with pytest.raises(UsageError, match="a mesh with the axes rows"):
         step.capture(x)

@@ -302,7 +302,7 @@ def test_another_version_of_jax_is_named_before_its_private_parts_are_imported(f
         "import sys\n"
         "from flint.host import environment\n"
         "found = environment.installed_version\n"
-        "tried = lambda name: '0.11.9' if name == 'jax' else found(name)\n"
+        "tried = lambda name: '0.13.9' if name == 'jax' else found(name)\n"
         "environment.installed_version = tried\n"
         "for part in 'host_calls', 'partitioning_rules', 'platform_forms':\n"
         "    sys.modules[f'flint.frontends.jax.internals.{part}'] = None  # whose import fails\n"
@@ -314,6 +314,6 @@ def test_another_version_of_jax_is_named_before_its_private_parts_are_imported(f
         capture_output=True, text=True, cwd=folder, timeout=HUNG, check=False,
     )  # fmt: skip
     assert run.returncode == 1
-    assert "jax 0.11.9 is installed" in run.stderr
-    assert ">=0.8.3,<0.11" in run.stderr
+    assert "jax 0.13.9 is installed" in run.stderr
+    assert ">=0.8.3,<0.13" in run.stderr
     assert len(run.stderr.strip().splitlines()) == 1

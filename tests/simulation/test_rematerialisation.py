@@ -18,6 +18,7 @@ from flint.graph.graph import Phase
 from flint.graph.work import Unit
 from tests.data.optimized.programs import AXES, SHAPE, remat
 from tests.hlo.optimized.single import FOLDER
+from tests.support.meshes import auto_mesh
 from tests.support.shared import quick
 
 LAYERS, BATCH, TIME, WIDTH, HEADS = 32, 64, 64, 16, 4
@@ -137,7 +138,7 @@ def test_layers_are_recomputed_when_the_schedule_for_an_h100_does_so(tmp_path):
     gradients of weights are computed is left to either scheduler."""
     compiled = flint.convert(FOLDER / "gpu_remat.hlo.pb.gz")
     path = tmp_path / "step.mlir"
-    step, arguments = remat(jax.sharding.AbstractMesh(SHAPE, AXES))
+    step, arguments = remat(auto_mesh(SHAPE, AXES))
     traced = jax.jit(step).trace(*arguments)
     path.write_text(traced.lower(lowering_platforms=("cpu",)).as_text(debug_info=True))
     for found in (products(compiled), products(flint.convert(path))):

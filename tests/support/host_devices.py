@@ -20,6 +20,8 @@ import numpy as np
 from jax._src import compiler
 from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
+from tests.support.meshes import auto_mesh
+
 
 def real(leaf, mesh):
     sharding = NamedSharding(mesh, leaf.sharding.spec)
@@ -55,7 +57,7 @@ def profile_calls(step, folder):
     shape, axes, setup, _, _ = step._flint
     devices = np.array(jax.devices()[: np.prod(shape)]).reshape(shape)
     mesh = Mesh(devices, axes)
-    abstract = setup(AbstractMesh(shape, axes))
+    abstract = setup(auto_mesh(shape, axes))
 
     def run():
         arguments = jax.tree.map(lambda leaf: real(leaf, mesh), abstract)

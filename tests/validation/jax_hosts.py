@@ -15,7 +15,9 @@ from pathlib import Path
 
 import jax
 import numpy as np
-from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from tests.support.meshes import auto_mesh
 
 
 def main(folder, place, process, processes, port):
@@ -36,7 +38,7 @@ def main(folder, place, process, processes, port):
         return jax.make_array_from_callback(leaf.shape, whole, lambda place: ones[place])
 
     with jax.set_mesh(mesh), tempfile.TemporaryDirectory() as spare:
-        arguments = jax.tree.map(real, setup(AbstractMesh(shape, axes)))
+        arguments = jax.tree.map(real, setup(auto_mesh(shape, axes)))
         compiled = jax.jit(step.__wrapped__).lower(*arguments).compile()
         jax.block_until_ready(compiled(*arguments))
         with jax.profiler.trace(spare):

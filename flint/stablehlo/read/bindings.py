@@ -2,7 +2,7 @@
 
 The idea: everything that depends on jaxlib's Python bindings for StableHLO, CHLO, MHLO and Shardy
 is imported here (without importing jax, which would cost half a second) and version-checked.  Known
-to work: jaxlib 0.8.3 to 0.10.2.
+to work: jaxlib 0.8.3 to 0.12.0.
 
     module = parse(open("model.mlirbc", "rb").read(), "model.mlirbc")
     module.operation.name        # "builtin.module"

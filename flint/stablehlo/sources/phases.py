@@ -36,14 +36,15 @@ _STATED = {
 #: Parts of a path that are transformations and control flow, not the user's modules.
 _TRANSFORM = re.compile(
     r"^(jit|pjit|jvp|transpose|vmap|shard_map|while|body|body_fun|cond|cond_fun|scan|closed_call|"
-    r"core_call|checkpoint|remat\d?|rematted_computation|custom_[jv][vj]p(_call)?)(\(.*\))?$"
+    r"core_call|eval_jaxpr|checkpoint|remat\d?|rematted_computation|custom_[jv][vj]p(_call)?)"
+    r"(\(.*\))?$"
     r"|^branch_\d+_fun$|^[\w,. ]*->[\w. ]*$"  # a branch's function; an einsum's specification
 )
 _WRAPPED = re.compile(r"^(?:jvp|transpose|vmap|checkpoint)\((.*)\)$")
 #: Where the stack of a forward pass begins (anew, inside a backward pass that recomputes).
 _BEGINS = ("jvp(", "transpose(jvp(")
 #: The names after which the stack of a loop's or a branch's body, or of recomputed code, begins.
-_BODY = re.compile(r"^(body|closed_call|branch_\d+_fun)$")
+_BODY = re.compile(r"^(body|closed_call|eval_jaxpr|branch_\d+_fun)$")
 _REMAT = re.compile(r"^(checkpoint|remat\d?)$")
 
 

@@ -19,7 +19,7 @@ from jax._src import dispatch, pjit
 from jax._src.interpreters import mlir, pxla
 from jax.sharding import AbstractMesh
 
-from flint.frontends.jax.internals import host_calls, partitioning_rules
+from flint.frontends.jax.internals import host_calls, pallas_calls, partitioning_rules
 
 #: Module, name of a function in it, its replacement.
 Replacement = tuple[Any, str, Callable[..., Any]]
@@ -42,7 +42,11 @@ def abstract_devices(mesh: AbstractMesh | None, capability: tuple[int, int]) -> 
         item for item in needing if item in host_calls.CALLS or partitioning_rules.has_rule(item)
     }
     rule = tables._lowerings[partitioning_rules.PARTITIONED]
-    functions = [*host_calls.replacements(), *partitioning_rules.replacements(capability)]
+    functions = [
+        *host_calls.replacements(),
+        *partitioning_rules.replacements(capability),
+        *pallas_calls.replacements(capability),
+    ]
     originals = [(module, name, getattr(module, name)) for module, name, _ in functions]
     needing -= need_none
     mlir.register_lowering(partitioning_rules.PARTITIONED, partitioning_rules.lowering(mesh))

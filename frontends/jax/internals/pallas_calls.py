@@ -9,6 +9,7 @@ attribute, which XLA's partitioner and compilers pass on; so is the author's own
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 from collections.abc import Sequence
@@ -24,6 +25,8 @@ from flint.stablehlo.read.attributes import entries
 from flint.stablehlo.read.records import COST_ESTIMATE, FRONTEND_ATTRIBUTES
 
 _MODULE = "jax._src.pallas.pallas_call"
+#: Since jax 0.11: what kernels for GPUs know of the GPU.
+_GPU = "jax._src.pallas.triton.gpu_info"
 
 
 def rule(warnings: dict[str, int], program: Any) -> tuple[Any, Any] | None:
@@ -47,6 +50,22 @@ def rule(warnings: dict[str, int], program: Any) -> tuple[Any, Any] | None:
         return results
 
     return pallas.pallas_call_p, lower
+
+
+def replacements(capability: tuple[int, int]) -> list[tuple[Any, str, Any]]:
+    """The functions to replace in JAX: module, name, replacement.
+
+    Args:
+        capability: compute capability of the GPUs, major and minor.
+    """
+    if _MODULE not in sys.modules or importlib.util.find_spec(_GPU) is None:
+        return []
+    gpu: Any = importlib.import_module(_GPU)
+    major, minor = capability
+    info = gpu.GpuInfo(
+        gpu_version=None, arch_name=f"{major}.{minor}", compute_capability=10 * major + minor
+    )
+    return [(gpu, "get_gpu_info", lambda: info)]
 
 
 def _attach(call: Any, text: str) -> None:

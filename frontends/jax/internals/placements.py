@@ -21,6 +21,7 @@ from jaxlib import xla_client
 from flint.frontends.jax.internals.traced_calls import is_stated
 from flint.hlo import hlo_pb2 as pb
 from flint.hlo.messages import parse_module
+from flint.hlo.tiles import tiled
 
 #: JAX's errors for a sharding without matching axes of a mesh.
 _NO_AXES = (ValueError, LookupError, StopIteration, NotImplementedError, AssertionError)
@@ -65,7 +66,10 @@ def in_hlo(wanted: Any, has: NamedSharding, dims: int) -> bool:
 def _named(part: pb.OpSharding, mesh: AbstractMesh | Mesh) -> NamedSharding | None:
     """A sharding over the mesh or over a finer one of the same devices; None for any other."""
     proto: Any = xla_client.OpSharding()
-    proto.ParseFromString(part.SerializeToString())
+    try:
+        proto.ParseFromString(tiled(part).SerializeToString())
+    except NotImplementedError:
+        return None
     for grid in (mesh, _finer(mesh, False), _finer(mesh, True)):
         try:
             return NamedSharding(grid, parse_flatten_op_sharding(proto, grid)[0])

@@ -4,7 +4,7 @@ The idea: an installed plugin is loaded with jax, and reports on stderr that the
 its kind.  Steps are lowered for accelerators without plugins, and compiled for them in separate
 processes.
 
-Private: ``xla_bridge.discover_pjrt_plugins``, as of jax 0.8.3 to 0.10.2.
+Private: ``xla_bridge.discover_pjrt_plugins``, as of jax 0.8.3 to 0.12.0.
 """
 
 from __future__ import annotations

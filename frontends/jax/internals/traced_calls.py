@@ -36,7 +36,8 @@ def traced_call(
     given = jax.tree.structure(((0,) * len(metas), {}))
     made = jax.tree.structure((0,) * len(parameters["jaxpr"].out_avals))
     stages: Any = jax.stages
-    return stages.Traced(metas, dict(parameters), given, made, [])
+    source = (source_of(parameters),) if jax.__version_info__ >= (0, 11) else ()
+    return stages.Traced(metas, dict(parameters), given, made, [], *source)
 
 
 def jitted_sources(traced: Any) -> list[str]:

@@ -16,12 +16,15 @@ from typing import Any
 
 import jax
 from jax._src import config
+from jax._src import mesh as meshes
 from jax._src.mesh import empty_abstract_mesh, empty_concrete_mesh
 from jax.sharding import AbstractMesh
 
 _config: Any = config  # one of its settings is replaced
 #: jax before 0.10 asks the mesh of devices in context for devices when it lowers.
 _DEVICES_MAY_BE_ABSTRACT = jax.__version_info__ >= (0, 10)
+#: Since 0.11, the settings are where meshes are.
+_in_context: Any = meshes if jax.__version_info__ >= (0, 11) else config
 _constant_folding = _config.eager_constant_folding
 
 
@@ -43,7 +46,7 @@ class _WithoutMesh:
 @contextmanager
 def mesh_context(mesh: AbstractMesh | None) -> Iterator[None]:
     """Make ``mesh``, or none, the mesh in context, regardless of an earlier ``jax.set_mesh``."""
-    settings: tuple[Any, ...] = (config.abstract_mesh_context_manager, config.device_context)
+    settings = (_in_context.abstract_mesh_context_manager, _in_context.device_context)
     none = (empty_abstract_mesh, empty_concrete_mesh)
     wanted = none if mesh is None else (mesh, mesh if _DEVICES_MAY_BE_ABSTRACT else none[1])
     before = [setting.swap_local(value) for setting, value in zip(settings, wanted, strict=True)]

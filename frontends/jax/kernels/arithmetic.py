@@ -23,7 +23,7 @@ Counts = dict[tuple[Unit, str], int]
 
 _TRANSCENDENTAL = names(
     "acos acosh approx_tanh asin asinh atan atan2 atanh cbrt cos cosh erf erf_inv erfc exp exp2 "
-    "expm1 lgamma log log1p logistic pow rsqrt sin sinh sqrt tan tanh"
+    "expm1 lgamma log log1p log2 logistic pow rsqrt sin sinh sqrt tan tanh"
 )
 _ELEMENTWISE = names(
     "abs add add_any and ceil clamp clz convert_element_type cumlogsumexp cummax cummin cumprod "
@@ -76,6 +76,17 @@ def _elementwise(unit: Unit) -> Callable[..., Counts]:
     return rule
 
 
+def _several(ops: Callable[[int], int]) -> Callable[..., Counts]:
+    """Written as several elementwise ops: how many, by the number of operands."""
+    one = _elementwise(Unit.VECTOR)
+
+    def rule(parameters: Any, operands: Sequence[Any], results: Sequence[Any]) -> Counts:
+        count = one(parameters, operands[:1], results)
+        return {key: flops * ops(len(operands)) for key, flops in count.items()}
+
+    return rule
+
+
 def _reduction(_parameters: Any, operands: Sequence[Any], results: Sequence[Any]) -> Counts:
     count = prod(operands[0].shape) - prod(results[0].shape)
     return {(Unit.VECTOR, element_type(operands[0])): count}
@@ -115,4 +126,6 @@ _RULES: dict[str, Callable[..., Counts]] = {
     **dict.fromkeys(_REDUCTIONS, _reduction),
     **dict.fromkeys(_IN_MEMORY, _in_memory),
     "dot_general": _product,
+    "one_minus_square": _several(lambda _: 3),  # (1 + x) (1 - x)
+    "polynomial": _several(lambda operands: 2 * (operands - 2)),  # Horner's rule
 }

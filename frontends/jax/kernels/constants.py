@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from flint.frontends.jax.kernels.loops import of_scan
+
 Constant = npt.NDArray[Any] | None
 
 #: Equations that pass on their operands.
@@ -57,7 +59,7 @@ def _bodies(
 ) -> Iterator[tuple[Any, Sequence[Constant]]]:
     """The calls of an equation and their operands: first constants; changing values are unknown."""
     if name == "scan":
-        yield parameters["jaxpr"], values[: parameters["num_consts"]]
+        yield parameters["jaxpr"], values[: of_scan(parameters)[0]]
     elif name == "while":
         first = parameters["cond_nconsts"]
         yield parameters["body_jaxpr"], values[first : first + parameters["body_nconsts"]]

@@ -20,7 +20,7 @@ import numpy as np
 
 from flint.frontends.jax.kernels.arithmetic import arithmetic_of
 from flint.frontends.jax.kernels.integers import is_integer, value_of
-from flint.frontends.jax.kernels.loops import induction, trips_of
+from flint.frontends.jax.kernels.loops import induction, of_scan, trips_of
 from flint.frontends.jax.kernels.points import Points, Values, whole
 from flint.graph.work import Unit
 
@@ -214,7 +214,7 @@ class _Walk:
     def _scan(
         self, parameters: Mapping[str, Any], values: Sequence[Known], at: Points
     ) -> list[None]:
-        constants, carried = parameters["num_consts"], parameters["num_carry"]
+        constants, carried = of_scan(parameters)
         body = parameters["jaxpr"].jaxpr
         steps = induction(body, constants)[:carried]
         first = values[constants : constants + carried]

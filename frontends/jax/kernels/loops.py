@@ -9,7 +9,7 @@ that may end early), the found bound is an upper bound.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -111,3 +111,11 @@ def _compared(one: Any, known: dict[int, Any], moves: dict[int, int | None]) -> 
 def _value(item: Any, known: dict[int, Any]) -> Values | None:
     literal = getattr(item, "val", None)
     return known.get(id(item)) if literal is None else np.asarray(literal)
+
+
+def of_scan(parameters: Mapping[str, Any]) -> tuple[int, int]:
+    """How many operands of a ``scan`` are constants, and how many values are carried."""
+    if "ft_in" in parameters:  # since jax 0.11
+        constants, carried, _ = parameters["ft_in"].unpack()
+        return len(constants), len(carried)
+    return parameters["num_consts"], parameters["num_carry"]

@@ -9,6 +9,7 @@ the process survives.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -25,6 +26,9 @@ ENGINES = {
     "gpu": xla.gpu_compiler,
 }
 
+#: Frames of a partitioning rule in Python, which XLA puts before the rule's error.
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\s*\n)+")
+
 
 def main(engine: str, devices: int, folder: Path) -> None:
     """Partition the modules of requests."""
@@ -39,7 +43,8 @@ def main(engine: str, devices: int, folder: Path) -> None:
         try:
             compiler.run(request.module, options)
         except Exception as error:  # expected, unless there is no dump; then this is the reason
-            sys.stderr.write(f"\n{REASON}{' '.join(str(error).split())}\n")
+            reason = _TRACEBACK.sub("", str(error))
+            sys.stderr.write(f"\n{REASON}{' '.join(reason.split())}\n")
     # Clients of many devices take long to leave in order, and sometimes hang.
     os._exit(0)
 

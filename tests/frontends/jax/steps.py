@@ -278,7 +278,7 @@ def turned(x, w):
     def part(x):
         whole = lax.all_gather(x, ("model", "data"), tiled=True)
         mine = lax.psum_scatter(whole, ("model", "data"), tiled=True)
-        mine = lax.ppermute(mine, ("model", "data"), [(i, (i + 3) % 8) for i in range(8)])
+        mine = lax.ppermute(mine, ("data", "model"), [(i, (i + 3) % 8) for i in range(8)])
         pairs = lax.all_gather(mine, "data", axis_index_groups=[[0, 3], [1, 2]]).sum(0)
         spread = lax.all_to_all(pairs, ("model", "data"), 0, 1, tiled=True).reshape(x.shape)
         return lax.pmax(spread, "model")

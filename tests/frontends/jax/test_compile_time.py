@@ -16,6 +16,7 @@ import flint
 from flint.capturing import user_frames
 from flint.errors import FlintError
 from flint.frontends.jax.internals.tracing import mesh_context
+from tests.support.meshes import auto_mesh
 
 
 def setup(mesh):
@@ -78,7 +79,7 @@ def _computed():
 
 
 def test_the_mesh_is_in_context_again_behind_it():
-    mesh = jax.sharding.AbstractMesh((4,), ("data",))
+    mesh = auto_mesh((4,), ("data",))
     with mesh_context(mesh):
         with jax.ensure_compile_time_eval():
             assert jax.sharding.get_abstract_mesh().empty

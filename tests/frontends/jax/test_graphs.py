@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 
 import flint
 from flint.errors import FlintError
@@ -19,6 +19,7 @@ from flint.graph.graph import Phase
 from flint.graph.partners import partners
 from flint.stablehlo.read.reader import read_mlir
 from flint.workload.programs import Level
+from tests.support.meshes import auto_mesh
 
 HERE = Path(__file__).parent
 
@@ -150,13 +151,13 @@ def test_a_logical_capture_is_saved_without_traces(steps, tmp_path):
 def test_any_mesh(mesh):
     import jax
     import jax.numpy as jnp
-    from jax.sharding import AbstractMesh, NamedSharding
+    from jax.sharding import NamedSharding
     from jax.sharding import PartitionSpec as P
 
     import flint
 
     axes = tuple("abcd"[: len(mesh)])
-    grid = AbstractMesh(mesh, axes)
+    grid = auto_mesh(mesh, axes)
     size = math.prod(mesh)
     x = jax.ShapeDtypeStruct((size * 2, 16), jnp.float32, sharding=NamedSharding(grid, P(axes)))
     workload = flint.capture(lambda x: x.sum(), mesh=mesh, axes=axes).capture(x)
@@ -197,7 +198,7 @@ def held_by_the_host(x, w):
 )
 @pytest.mark.parametrize("level", ["partitioned", "logical"])
 def test_copies_to_and_from_the_host_are_ops(step, kind, copy, level):
-    mesh = AbstractMesh((8,), ("data",))
+    mesh = auto_mesh((8,), ("data",))
     sharding = NamedSharding(mesh, PartitionSpec("data"), memory_kind=kind)
     x = jax.ShapeDtypeStruct((64, 32), jnp.float32, sharding=sharding)
     w = jax.ShapeDtypeStruct((32, 32), jnp.float32)
@@ -219,7 +220,7 @@ def wrongly_constrained(x):
 
 
 def rows_over_data():
-    sharding = NamedSharding(AbstractMesh((8,), ("data",)), PartitionSpec("data"))
+    sharding = NamedSharding(auto_mesh((8,), ("data",)), PartitionSpec("data"))
     return jax.ShapeDtypeStruct((64, 32), jnp.float32, sharding=sharding)
 
 

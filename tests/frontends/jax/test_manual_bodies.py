@@ -5,15 +5,16 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.sharding import AbstractMesh, NamedSharding
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import flint
 from flint.frontends.jax.lower.shard_map_names import name_bodies
 from flint.graph.graph import Phase
 from flint.stablehlo.read.bindings import ir, make_context
+from tests.support.meshes import auto_mesh
 
-MESH = AbstractMesh((4,), ("data",))
+MESH = auto_mesh((4,), ("data",))
 
 
 def shifted(x):

@@ -11,7 +11,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.sharding import AbstractMesh, NamedSharding
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import flint
@@ -23,6 +23,7 @@ from flint.frontends.jax.targets.table import plugin
 from flint.hlo.messages import parse_module
 from flint.hlo.reader import read_hlo
 from flint.host import child_processes
+from tests.support.meshes import auto_mesh
 from tests.support.shared import quick
 
 LIMITS = child_processes.Limits(300.0, 2**35)
@@ -74,7 +75,7 @@ def test_a_program_that_aborts_the_process_after_its_dump_is_captured():
     def dropout(key, x):
         return x * jax.random.bernoulli(jax.random.wrap_key_data(key), 0.9, x.shape)
 
-    mesh = AbstractMesh((8,), ("data",))
+    mesh = auto_mesh((8,), ("data",))
     x = jax.ShapeDtypeStruct((64, 32), jnp.float32, sharding=NamedSharding(mesh, P("data")))
     key = jax.ShapeDtypeStruct((2,), jnp.uint32)
     workload = flint.capture(dropout, mesh=(8,)).capture(key, x)
@@ -110,7 +111,7 @@ def test_the_memory_of_a_process_is_seen():
 
 @pytest.mark.parametrize("devices", quick([8, 512, 2048, 4096], 8, 512))
 def test_devices_of_another_process_partition_as_own_devices_do(devices):
-    module = lowered(AbstractMesh((devices // 8, 8), ("data", "model")))
+    module = lowered(auto_mesh((devices // 8, 8), ("data", "model")))
     with Partitioner(devices, LIMITS, engine="cpu, own devices") as partitioner:
         own = partitioner.run(Compilation(module))
     with Partitioner(devices, LIMITS) as partitioner:
@@ -123,7 +124,7 @@ def test_a_long_temporary_folder_works(tmp_path, monkeypatch):
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     with Partitioner(4096, LIMITS) as partitioner:
-        proto = partitioner.run(Compilation(lowered(AbstractMesh((512, 8), ("data", "model")))))
+        proto = partitioner.run(Compilation(lowered(auto_mesh((512, 8), ("data", "model")))))
     assert operations(proto)
 
 
@@ -153,7 +154,7 @@ def test_the_program_of_a_larger_mesh_has_the_same_shape(data):
     """One row per device group whatever the mesh: only groups differ."""
     programs = []
     for size in (data, 2 * data):
-        mesh = AbstractMesh((size, 2), ("data", "model"))
+        mesh = auto_mesh((size, 2), ("data", "model"))
         with Partitioner(2 * size, LIMITS) as partitioner:
             programs.append(operations(partitioner.run(Compilation(lowered(mesh)))))
     assert programs[0] == programs[1]
@@ -161,7 +162,7 @@ def test_the_program_of_a_larger_mesh_has_the_same_shape(data):
 
 @needs_gpu_plugin
 def test_the_gpu_client_partitions_as_the_cpu_client_does():
-    module = lowered(AbstractMesh((64, 8), ("data", "model")))
+    module = lowered(auto_mesh((64, 8), ("data", "model")))
     with Partitioner(512, LIMITS) as partitioner:
         on_cpu = written(partitioner.run(Compilation(module)))
     with Partitioner(512, LIMITS, engine="gpu") as partitioner:

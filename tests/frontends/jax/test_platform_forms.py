@@ -7,14 +7,15 @@ import jax.numpy as jnp
 import pytest
 from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import pallas
-from jax.sharding import AbstractMesh, NamedSharding
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import flint
 from flint.errors import FlintError
 from tests.frontends.jax.comparing import captured_totals
+from tests.support.meshes import auto_mesh
 
-MESH = AbstractMesh((4, 2), ("expert", "data"))
+MESH = auto_mesh((4, 2), ("expert", "data"))
 GROUPS, ROWS, DEPTH, WIDTH = 8, 64, 32, 16
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 
 from flint.capturing.saved_files import convert
 from flint.workload.programs import Level
+from tests.support.meshes import auto_mesh
 
-MESH = AbstractMesh((4, 2), ("data", "model"))
+MESH = auto_mesh((4, 2), ("data", "model"))
 X, W = PartitionSpec("data", "model"), PartitionSpec("model", None)
 
 

@@ -14,6 +14,7 @@ import flint
 from flint.errors import UsageError
 from tests.frontends.jax.compile import steps
 from tests.hlo.optimized.single import FOLDER
+from tests.support.meshes import auto_mesh
 
 
 def kernels(workload):
@@ -29,7 +30,7 @@ def kernels(workload):
 def saved(partitioned, tmp_path_factory):
     """The step as a global StableHLO module, and as the per-device module of the partitioner."""
     folder = tmp_path_factory.mktemp("saved")
-    mesh = jax.sharding.AbstractMesh((4, 2), ("data", "model"))
+    mesh = auto_mesh((4, 2), ("data", "model"))
 
     def update(weights, x):
         return steps.scan.__wrapped__(weights, x)

@@ -18,12 +18,13 @@ from jax.experimental.pallas.ops.tpu.splash_attention import (
     splash_attention_kernel,
     splash_attention_mask,
 )
-from jax.sharding import AbstractMesh, NamedSharding
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import flint
+from tests.support.meshes import auto_mesh
 
-MESH = AbstractMesh((2,), ("x",))
+MESH = auto_mesh((2,), ("x",))
 
 
 WHOLE = P()
