@@ -10,6 +10,7 @@ is shown as well.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import sysconfig
 import traceback
@@ -34,6 +35,8 @@ _OURS = (f"{_HERE}{os.sep}", f"{_HERE.parent / 'frontends'}{os.sep}")
 _NOBODYS = (*_OURS, f"{_STDLIB}{os.sep}", "<")
 #: The number of lines that a sentence names.
 _NAMED = 3
+#: Up to where the error itself is stated.
+_FRAMES = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\s*\n)+")
 #: The attribute in which JAX stores the origin of transformed code that raised an error.
 _BEFORE = "JaxStackTraceBeforeTransformation"
 
@@ -115,12 +118,17 @@ def _place(frame: traceback.FrameSummary) -> str:
     return f"{short_path(frame.filename)}:{frame.lineno}"
 
 
+def without_frames(text: str) -> str:
+    """An error's text without the frames of a traceback that another process has put into it."""
+    return _FRAMES.sub("", text)
+
+
 def one_line(error: BaseException, limit: int = 500) -> str:
     """The first paragraph of an error's text as one line of at most ``limit`` characters.
 
     An error without text is the source line that raised it: "assert batch % ranks == 0".
     """
-    text = " ".join(str(error).strip().split("\n\n")[0].split())
+    text = " ".join(without_frames(str(error)).strip().split("\n\n")[0].split())
     if not text and error.__traceback__ is not None:
         text = traceback.extract_tb(error.__traceback__)[-1].line or ""
     return text if len(text) <= limit else text[:limit] + " ..."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import traceback
 
 import pytest
 
@@ -47,3 +48,14 @@ def test_a_framework_outside_the_packages_folder_is_not_what_called_a_library(
         importlib.import_module("own_steps").step()
     where = user_frames.user_frame(error.value)
     assert where == "layers_of_a_library.py:11, called at own_steps.py:7"
+
+
+def test_the_error_of_another_process_is_named_without_its_frames():
+    """Workers put their whole traceback into the text of the error that they are reported by."""
+    with pytest.raises(ZeroDivisionError) as raised:
+        _ = 1 // 0
+    frames = "".join(traceback.format_exception(raised.value))
+    words = user_frames.one_line(
+        RuntimeError(f"a worker failed: {frames}\n\nThe above exception was ...")
+    )
+    assert words == "a worker failed: ZeroDivisionError: integer division or modulo by zero"

@@ -9,10 +9,10 @@ the process survives.
 from __future__ import annotations
 
 import os
-import re
 import sys
 from pathlib import Path
 
+from flint.capturing.user_frames import without_frames
 from flint.errors import UsageError
 from flint.frontends.jax.internals import questions, xla
 from flint.frontends.jax.requests import compilations
@@ -25,9 +25,6 @@ ENGINES = {
     "cpu, own devices": xla.own_devices_compiler,
     "gpu": xla.gpu_compiler,
 }
-
-#: Frames of a partitioning rule in Python, which XLA puts before the rule's error.
-_TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\s*\n)+")
 
 
 def main(engine: str, devices: int, folder: Path) -> None:
@@ -43,8 +40,9 @@ def main(engine: str, devices: int, folder: Path) -> None:
         try:
             compiler.run(request.module, options)
         except Exception as error:  # expected, unless there is no dump; then this is the reason
-            reason = _TRACEBACK.sub("", str(error))
-            sys.stderr.write(f"\n{REASON}{' '.join(reason.split())}\n")
+            # XLA puts a whole traceback before the error of a partitioning rule in Python.
+            reason = " ".join(without_frames(str(error)).split())
+            sys.stderr.write(f"\n{REASON}{reason}\n")
     # Clients of many devices take long to leave in order, and sometimes hang.
     os._exit(0)
 
