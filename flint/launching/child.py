@@ -31,7 +31,7 @@ from flint.host.child_processes import Limits
 from flint.host.imports import after_import
 from flint.host.readable import counted
 from flint.host.template import Template
-from flint.launching import processes
+from flint.launching import launched, processes
 from flint.launching.followed import followed_imports
 from flint.launching.hooks import Hooks, found, hooks
 from flint.launching.levels import settled
@@ -106,6 +106,7 @@ def _be_program(request: ProgramRequest, own: Own, template: Template | None) ->
         hook.prepare(request, own, template)
     watch_mpi(request.cluster.world)
     processes.watch(own.asked)  # from here on they are the program's
+    launched.watch(request.cluster)
     calls = {name: functools.partial(begin, name, hook) for name, hook in every.items()}
     ended = "ended"
     with kept_inside(request.allow), followed_imports(), after_import(calls):

@@ -20,6 +20,8 @@ from flint.launching.program import Program
 
 #: Options of Python whose value is a separate word.
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
+#: Options of Python before ``-m`` that have none.
+_NO_VALUE = ("-u", "-B", "-O", "-s", "-E")
 _PYTHON = re.compile(r"python(\d+(\.\d+)?)?$")
 
 
@@ -40,6 +42,27 @@ def parse(words: Sequence[str]) -> Program:
     if first.endswith(".py"):
         return _file(first, rest)
     return _script(first, rest)
+
+
+def launched_by(words: Sequence[str]) -> Program | None:
+    """The program that a launcher's command line starts; None for any other command.
+
+    Raises:
+        UsageError: the launcher is not installed, or cannot read its options.
+    """
+    if not words:
+        return None
+    name, rest = Path(words[0]).name, list(words[1:])
+    if _PYTHON.match(name):
+        while rest and rest[0] in _NO_VALUE:
+            rest.pop(0)
+        launcher = (
+            registry.LAUNCHER_MODULES.get(rest[1]) if rest[:1] == ["-m"] and rest[1:] else None
+        )
+        return None if launcher is None else _launched(launcher, rest[2:])
+    if name not in registry.LAUNCHERS or (name == "accelerate" and rest[:1] != ["launch"]):
+        return None
+    return _launched(name, rest)
 
 
 def _python(words: Sequence[str]) -> Program:

@@ -56,11 +56,12 @@ def _note_uses() -> None:
     kind: Any = subprocess.Popen
     start = kind.__init__
 
-    def started(self: Any, command: Any, *rest: Any, **options: Any) -> None:
+    def started(self: Any, *given: Any, **options: Any) -> None:
+        command = options["args"] if "args" in options else given[0]
         parts = [command] if isinstance(command, str | bytes | os.PathLike) else command
         if any(NAME in os.fsdecode(part) for part in parts):
             noted[f"{NAME} is run at {own_line()}: it describes GPUs that are not there"] += 1
-        start(self, command, *rest, **options)
+        start(self, *given, **options)
 
     kind.__init__ = started
 

@@ -136,7 +136,7 @@ class ProgramRank:
         device_words.apply()
         host_tensors.apply()
         layout.apply(self._grid, self._known)
-        spawning.apply()
+        spawning.apply(cluster)
         if "checkpoints" in self.request.allow:
             saving.apply()
         missing_states.apply()

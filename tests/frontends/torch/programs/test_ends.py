@@ -220,7 +220,7 @@ def test_a_step_that_there_is_not_is_refused_with_those_that_there_are(request_o
     ("per_node", "said"),
     quick_rows(
         [
-            (8, r"4 processes are spawned at train.py:13, .* --gpus-per-node 4"),
+            (8, r"4 processes are started at train.py:13, .* --gpus-per-node 4"),
             (4, r"init_process_group\(world_size=4\) at train.py:5: the cluster has 8 .*--world 4"),
         ],
         (4, r"init_process_group\(world_size=4\) at train.py:5: the cluster has 8 .*--world 4"),

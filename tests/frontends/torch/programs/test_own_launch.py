@@ -1,0 +1,74 @@
+"""Programs whose own command starts a launcher, as command-line tools for training do."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from tests.programs.comparing import captured
+from tests.support.command_line import flint
+
+TRAIN = """
+    import os, sys, torch, torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+    dist.init_process_group("nccl")
+    rank = int(os.environ["RANK"])
+    model = DistributedDataParallel(torch.nn.Linear(4, 4, device="cuda"))
+    rows = int(sys.argv[1]) + (rank == 1) + int(os.environ.get("MORE_ROWS", 0))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        model(torch.ones(rows, 4, device="cuda")).sum().backward()
+        optimizer.step()
+"""
+#: How a tool starts it; the variables and options are its own.
+TOOLS = {
+    "function": """
+        from torch.distributed import run
+        run.main(["--nproc-per-node=2", "train.py", "2"])
+    """,
+    "command": """
+        import os, subprocess, sys
+        command = ["torchrun", "--nproc-per-node", "2", "train.py", "1"]
+        done = subprocess.run(command, env={**os.environ, "MORE_ROWS": "1"}, check=True)
+        sys.exit(done.returncode)
+    """,
+    "module": """
+        import subprocess, sys
+        words = [sys.executable, "-u", "-m", "torch.distributed.run", "--nproc-per-node=2"]
+        subprocess.Popen(args=[*words, "train.py", "2"]).wait()
+    """,
+    "shell": """
+        import os
+        import subprocess
+        subprocess.check_call("MORE_ROWS=1 torchrun --nproc-per-node=2 train.py 1 2>&1", shell=True)
+    """,
+    "replaced": """
+        import os
+        os.execvp("torchrun", ["torchrun", "--nproc-per-node=2", "train.py", "2"])
+    """,
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "train.py").write_text(textwrap.dedent(TRAIN))
+    return tmp_path
+
+
+@pytest.mark.parametrize("way", TOOLS)
+def test_the_program_that_a_tool_launches_is_captured(folder, way):
+    (folder / "tool.py").write_text(textwrap.dedent(TOOLS[way]))
+    found = captured(folder, 2, "tool.py")
+    # A layer of 4 x 4, forward and for its weights: 2 x 2 FLOPs x rows x 16; its gradients of 4
+    # bytes each, reduced at once.
+    collectives = {"over 0, 1": [["all_reduce", 4 * (16 + 4)]]}
+    assert found == [{"collectives": collectives, "flops": 2 * 2 * rows * 16} for rows in (2, 3)]
+
+
+def test_another_number_of_processes_than_the_cluster_has_is_an_error(folder):
+    (folder / "tool.py").write_text(textwrap.dedent(TOOLS["command"]))
+    done = flint("run", "--world", 4, "-o", "out", "--", "tool.py", cwd=folder)
+    assert done.returncode == 1
+    assert "2 processes are started at tool.py:4" in done.stderr
+    assert "--gpus-per-node 2" in done.stderr
