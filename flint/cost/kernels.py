@@ -38,6 +38,7 @@ from flint.cost.classes import INDUCTOR, is_attention, named
 from flint.cost.curves import curve_seconds
 from flint.cost.grouped import SUMS, groups_of, rows_visited, tiles_down
 from flint.cost.hardware import Accelerator, System
+from flint.cost.library_kernels import at_least
 from flint.cost.roofline import Seconds, as_measured, rate_table, slowest_unit, type_efficiency
 from flint.errors import FlintError
 from flint.graph.distinct import distinct
@@ -117,7 +118,7 @@ def seconds_with(graph: WorkloadGraph, accelerator: Accelerator, products: Produ
     moved = (graph.bytes_read + graph.bytes_written) / (
         accelerator.memory_bandwidth * model.memory_efficiency
     )
-    busy = np.maximum(arithmetic, moved)
+    busy = np.maximum(np.maximum(arithmetic, moved), at_least(graph, accelerator))
     if has_transfers(graph):
         busy = np.where(transfers(graph) != 0, _transferred(graph, accelerator), busy)
     seconds = np.where(busy > 0, busy + model.latency + accelerator.launch_overhead, 0.0)

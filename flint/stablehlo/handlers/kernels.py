@@ -99,7 +99,7 @@ def _composite(state: WalkState, scope: Scope, op: Op) -> None:
         moved = moved_bytes(state.module, decomposition)
         work = Work(_function_work(state, decomposition, 0), *moved)
         state.composite_work[key] = work
-    _kernel(state, scope, op, name, work)
+    _kernel(state, scope, op, name, work, str(op.attr("does", "")))
 
 
 def _scaled_dot(state: WalkState, op: Op, decomposition: Block) -> Work:

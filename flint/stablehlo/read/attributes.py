@@ -14,6 +14,7 @@ import numpy as np
 from flint.stablehlo.read import collectives
 from flint.stablehlo.read.bindings import attribute_text, chlo, ir, stablehlo
 from flint.stablehlo.read.elements import as_int64, integer_array
+from flint.stablehlo.read.issue_attributes import DOES
 from flint.stablehlo.read.records import COST_ESTIMATE, FRONTEND_ATTRIBUTES, ReplicaGroups
 
 #: Constants larger than this keep no value: only shapes, counters and rank tables matter here.
@@ -108,7 +109,10 @@ def _composite(op: Any, reader: Any) -> dict[str, Any]:
     attributes = op.attributes
     decomposition = str(ir.FlatSymbolRefAttr(attributes["decomposition"]).value)
     reader.pending.append(decomposition)
-    return {"name": attribute_text(attributes["name"]), "decomposition": decomposition}
+    found = {"name": attribute_text(attributes["name"]), "decomposition": decomposition}
+    if DOES in attributes:
+        found["does"] = attribute_text(attributes[DOES])
+    return found
 
 
 def entries(attribute: Any) -> Any:

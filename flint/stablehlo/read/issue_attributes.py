@@ -33,6 +33,8 @@ VIEW = "flint.view"
 STREAM, AFTER = "flint.stream", "flint.after"
 #: On an op: phase and module path (strings).
 PHASE, MODULE = "flint.phase", "flint.module"
+#: On an op: what the library's kernel for it does (string, see ``flint.cost.library_kernels``).
+DOES = "flint.does"
 #: On an entry parameter: role and name (strings).
 ROLE, NAME = "flint.role", "flint.name"
 

@@ -21,6 +21,7 @@ from flint.errors import FlintError
 from flint.frontends.torch.emission.collectives import Collectives
 from flint.frontends.torch.emission.decompositions import Decompositions
 from flint.frontends.torch.emission.issue import IssueAttributes
+from flint.frontends.torch.emission.library_kernels import does
 from flint.frontends.torch.emission.storages import Storages
 from flint.frontends.torch.lowerings import operations as build
 from flint.frontends.torch.recording import effects
@@ -30,6 +31,7 @@ from flint.graph.transfers import COPIES, DEVICE_WAY, HOST_WAY
 from flint.stablehlo.read.bindings import ir, make_context
 from flint.stablehlo.read.issue_attributes import (
     ALLOCATIONS,
+    DOES,
     EXPANDABLE,
     ID,
     NAME,
@@ -188,6 +190,9 @@ class _Emission:
             self.issue.text(f"{effects.plain_name(op)}.{way}") if way else found.name
         )
         attributes["decomposition"] = found.function
+        kind = does(op)
+        if kind:
+            attributes[DOES] = self.issue.text(kind)
         made = ir.Operation.create(
             "stablehlo.composite",
             results=list(found.results),

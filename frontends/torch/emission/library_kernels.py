@@ -1,0 +1,64 @@
+"""Which of several kernels PyTorch runs for an op, where a tensor's layout decides it.
+
+The idea: convolutions and batch norms have kernels for channels that come first in memory and
+others for channels that come last.  PyTorch's rules are those of ``use_cudnn_depthwise`` in
+aten/src/ATen/native/Convolution.cpp and of ``_batch_norm_impl_index`` in Normalization.cpp:
+
+- a depthwise convolution of f32 is PyTorch's own kernel unless channels come last (in half
+  precision cuDNN is asked for most sizes, and counts as asked for all);
+- a batch norm that is trained is cuDNN's, which for channels first has a block of threads per
+  channel.
+
+    does(op)        # "direct convolution"; "" if nothing is known
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from flint.cost.library_kernels import DIRECT, PER_CHANNEL
+from flint.frontends.torch.recording.recording import Op, View
+
+
+def does(op: Op) -> str:
+    """What the kernel of an op does, as ``flint.cost.library_kernels`` names it; "" if unknown."""
+    rule = _RULES.get(op.name)
+    return rule(op.args) if rule is not None else ""
+
+
+def _channels_last(view: View) -> bool:
+    """Whether a tensor (n, channels, ...) has its channels next to each other in memory."""
+    return view.stride[1] == 1 and view.shape[1] > 1
+
+
+def _norm(data: int, trains: int) -> Callable[[Any], str]:
+    def rule(args: Any) -> str:
+        view = args[data]
+        spatial = len(view.shape) > 2 and not _channels_last(view)
+        return PER_CHANNEL if spatial and (trains < 0 or args[trains] is True) else ""
+
+    return rule
+
+
+def _convolution(data: int, transposed: int) -> Callable[[Any], str]:
+    def rule(args: Any) -> str:
+        view, weight, groups = args[data], args[data + 1], args[transposed + 2]
+        plane = len(view.shape) == len(weight.shape) == 4 and args[transposed] is False
+        if not plane or not view.shape[1] == groups > 1 or view.dtype not in ("float32", "float64"):
+            return ""
+        return "" if _channels_last(view) or weight.stride[1] == 1 < weight.shape[1] else DIRECT
+
+    return rule
+
+
+#: Per op, from its arguments.
+_RULES: Final[dict[str, Callable[[Any], str]]] = {
+    "aten.convolution.default": _convolution(0, 6),
+    "aten.convolution_backward.default": _convolution(1, 7),
+    "aten.native_batch_norm.default": _norm(0, 5),
+    "aten._native_batch_norm_legit.default": _norm(0, 5),
+    "aten.native_batch_norm_backward.default": _norm(1, 7),
+    "aten.cudnn_batch_norm.default": _norm(0, 5),
+    "aten.cudnn_batch_norm_backward.default": _norm(0, -1),
+}

@@ -1,0 +1,153 @@
+"""Kernels of channels-first tensors, against what others measured.
+
+H100: Nsight Compute's times in f32 training steps of torchvision's MobileNetV2 (64 images) and
+ResNet-50 (32), published with Orion (Strati et al., EuroSys 2024, github.com/eth-easl/orion, MIT
+licence, commit 27837ac, benchmarking/model_kernels/h100).  The model's six rates are from
+MobileNetV2; ResNet-50 and the MI300X were compared afterwards.
+"""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+import pytest
+
+from flint.cost.classes import FINE, KERNELS, fine_classes, kernel_classes
+from flint.cost.kernels import kernel_seconds
+from flint.cost.library_kernels import DIRECT, PER_CHANNEL
+from flint.cost.systems import load_system
+from flint.graph.building import GraphBuilder, TableBuilder
+from flint.graph.graph import NodeKind, with_tables
+from flint.graph.tensor_types import tensor_type
+from flint.graph.work import Role, Work
+
+#: (channels, side) -> microseconds forward and backward.
+MOBILENET_NORMS = {
+    (32, 112): (693.6, 1590.4), (16, 112): (682.7, 1550.5), (96, 112): (741.9, 1676.2),
+    (96, 56): (191.2, 423.4), (24, 56): (165.6, 371.4), (144, 56): (291.5, 442.0),
+    (144, 28): (77.4, 117.6), (32, 28): (46.7, 78.4), (192, 28): (80.9, 125.1),
+    (192, 14): (19.3, 28.0), (64, 14): (15.8, 24.6), (384, 14): (32.4, 51.2),
+    (96, 14): (16.5, 25.0), (576, 14): (47.4, 75.7), (576, 7): (23.8, 29.7),
+    (160, 7): (11.1, 13.0), (960, 7): (32.5, 40.3), (320, 7): (17.3, 20.7),
+    (1280, 7): (40.0, 50.4),
+}  # fmt: skip
+RESNET_NORMS = {
+    (64, 112): (362.9, 817.0), (64, 56): (90.0, 206.0), (256, 56): (161.5, 255.5),
+    (128, 56): (102.4, 218.4), (128, 28): (24.4, 41.6), (512, 28): (59.5, 102.0),
+    (256, 28): (30.9, 69.2), (256, 14): (14.3, 18.5), (1024, 14): (44.2, 62.7),
+    (512, 14): (24.2, 32.8), (512, 7): (15.4, 16.8), (2048, 7): (47.7, 54.0),
+}  # fmt: skip
+#: (channels, side, stride) -> microseconds of a depthwise convolution with windows of 3 x 3 and of
+#: its two gradients together.
+DEPTHWISE = {
+    (32, 112, 1): (416.8, 684.8 + 934.0), (144, 56, 1): (468.6, 763.1 + 705.2),
+    (192, 28, 1): (159.3, 254.7 + 261.9), (384, 14, 1): (81.5, 129.5 + 163.5),
+    (576, 14, 1): (119.9, 192.0 + 235.9), (960, 7, 1): (53.3, 83.2 + 206.1),
+    (96, 112, 2): (332.8, 2074.9 + 518.9), (144, 56, 2): (130.6, 782.5 + 209.3),
+    (192, 28, 2): (48.1, 268.0 + 92.2), (576, 14, 2): (37.7, 200.5 + 129.1),
+}  # fmt: skip
+#: The same, means over the kernels of PyTorch's own batch norms in bf16, whose grids are a block of
+#: 256 threads per channel (forward with a second kernel per element): 10 images on an MI300X, from
+#: AMD-AGI/TraceLens, tests/traces/mi300/resnet_act_checkpoint.json.gz.
+MI300X_NORMS = {
+    (64, 112): (140.1 + 10.6, 399.2), (64, 56): (41.5 + 6.3, 85.3), (128, 28): (14.4 + 5.2, 29.4),
+    (256, 14): (7.0 + 4.6, 11.7), (512, 7): (5.8 + 5.5, 7.6),
+}  # fmt: skip
+H100 = load_system("dgx-h100")
+
+
+def node(op, hero, operands, results, work=None):
+    tables = TableBuilder()
+    builder = GraphBuilder(tables)
+    values = [builder.input(tables.type(item)) for item in operands]
+    moved = [sum(item.bytes for item in items) for items in (operands, results)]
+    types = [tables.type(item) for item in results]
+    builder.node(
+        NodeKind.COMPUTE,
+        tables.op(op, hero),
+        values,
+        types,
+        role=Role.OPAQUE,
+        work=work or Work((), *moved),
+    )
+    return with_tables(builder.finish(()), tables.finish())
+
+
+def norm(images, channels, side, backward, dtype="f32", hero=PER_CHANNEL):
+    data = tensor_type((images, channels, side, side), dtype)
+    vector = tensor_type((channels,), "f32")
+    if backward:
+        operands, results = [data, data, vector, vector, vector], [data, vector, vector]
+        return node("aten.native_batch_norm_backward.default", hero, operands, results)
+    return node("aten.native_batch_norm.default", hero, [data, vector, vector], [data, vector])
+
+
+def depthwise(channels, side, stride, backward, hero=DIRECT):
+    data = tensor_type((64, channels, side, side), "f32")
+    weight = tensor_type((channels, 1, 3, 3), "f32")
+    out = tensor_type((64, channels, side // stride, side // stride), "f32")
+    if backward:
+        operands, results = [out, weight, data], [data, weight]
+        return node("aten.convolution_backward.default", hero, operands, results)
+    return node("aten.convolution.default", hero, [data, weight], [out])
+
+
+def microseconds(graph, system=H100):
+    return float(kernel_seconds(graph, system)[0]) * 1e6
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize(("images", "measured"), [(64, MOBILENET_NORMS), (32, RESNET_NORMS)])
+def test_batch_norms_take_what_was_measured_on_an_h100(images, measured, backward):
+    ratios = {
+        size: microseconds(norm(images, *size, backward)) / times[backward]
+        for size, times in measured.items()
+    }
+    assert all(0.6 < ratio < 1.5 for ratio in ratios.values()), ratios
+    assert 0.85 < fmean(ratios.values()) < 1.15
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_depthwise_convolutions_take_what_was_measured_on_an_h100(backward):
+    ratios = {
+        size: microseconds(depthwise(*size, backward)) / times[backward]
+        for size, times in DEPTHWISE.items()
+    }
+    assert all(0.5 < ratio < 1.4 for ratio in ratios.values()), ratios
+    assert 0.85 < fmean(ratios.values()) < 1.15
+
+
+def test_without_that_knowledge_their_bytes_alone_would_take_a_tenth():
+    times = [microseconds(norm(64, 32, 112, False, hero=hero)) for hero in (PER_CHANNEL, "")]
+    assert times[1] < times[0] / 8
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_batch_norms_of_another_gpu_and_library_are_as_slow(backward):
+    """At most two thirds of the time are missing, where bytes alone would be a twentieth."""
+    system = load_system("mi300x-8")
+    for size, times in MI300X_NORMS.items():
+        ours = microseconds(norm(10, *size, backward, "bf16"), system)
+        assert 0.33 < ours / times[backward] < 1.1, (size, ours)
+    bytes_alone = microseconds(norm(10, 64, 112, backward, "bf16", ""), system)
+    assert bytes_alone < MI300X_NORMS[64, 112][backward] / 10
+
+
+@pytest.mark.parametrize(
+    ("graph", "plain", "fine"),
+    [
+        (norm(2, 8, 4, False), "reduction", PER_CHANNEL),
+        (depthwise(8, 4, 1, True), "matmul", DIRECT),
+    ],
+)
+def test_such_kernels_are_told_by_what_they_do(graph, plain, fine):
+    assert KERNELS[kernel_classes(graph)[0]] == plain
+    assert FINE[fine_classes(graph)[0]] == fine
+
+
+def test_an_op_that_only_claims_to_be_such_a_kernel_is_an_ordinary_one():
+    vector = tensor_type((8,), "f32")
+    for hero in (PER_CHANNEL, DIRECT):
+        claimed = node("aten.add.Tensor", hero, [vector], [vector])
+        plain = node("aten.add.Tensor", "", [vector], [vector])
+        assert microseconds(claimed) == microseconds(plain)

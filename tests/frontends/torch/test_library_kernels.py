@@ -1,0 +1,77 @@
+"""Which kernels PyTorch takes by a tensor's layout.
+
+What is expected follows from ``use_cudnn_depthwise`` and ``is_depthwise`` in PyTorch's
+Convolution.cpp and from cuDNN's documentation of CUDNN_BATCHNORM_SPATIAL, and was seen in profiles
+(``tests/cost/test_library_kernels.py``).
+"""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from flint.cost.library_kernels import DIRECT, PER_CHANNEL  # noqa: E402
+from flint.frontends.torch.emission import library_kernels  # noqa: E402
+from tests.frontends.torch.in_child import record_in_child  # noqa: E402
+
+
+def taken(module, shape, last=False, half=False, evaluated=False):
+    """What the kernels of a step with one module do, by op."""
+
+    def given(mesh):
+        made = module().to(mesh.device_type)
+        data = torch.ones(shape, device=mesh.device_type, requires_grad=True)
+        if evaluated:
+            made = made.eval()
+        if half:
+            made, data = made.half(), data.detach().half().requires_grad_()
+        if last:
+            made = made.to(memory_format=torch.channels_last)
+            data = data.detach().contiguous(memory_format=torch.channels_last).requires_grad_()
+        return made, data
+
+    ops = record_in_child(lambda made, data: made(data).sum().backward(), given, (1,), ("dp",)).ops
+    found = {op.name.split(".")[1]: library_kernels.does(op) for op in ops}
+    return {name: kind for name, kind in found.items() if kind}
+
+
+def depthwise():
+    return torch.nn.Conv2d(8, 16, 3, padding=1, groups=8)
+
+
+def norm():
+    return torch.nn.BatchNorm2d(8)
+
+
+IMAGES = (2, 8, 6, 6)
+
+
+def test_a_depthwise_convolution_of_f32_is_pytorchs_own_kernel():
+    expected = {"convolution": DIRECT, "convolution_backward": DIRECT}
+    assert taken(depthwise, IMAGES) == expected
+
+
+@pytest.mark.parametrize(
+    ("module", "options"),
+    [
+        (depthwise, {"last": True}),
+        (depthwise, {"half": True}),
+        (lambda: torch.nn.Conv2d(8, 16, 3, groups=4), {}),
+        (lambda: torch.nn.Conv2d(8, 16, 3), {}),
+        (lambda: torch.nn.ConvTranspose2d(8, 8, 3, groups=8), {}),
+    ],
+)
+def test_other_convolutions_are_cudnns(module, options):
+    assert taken(module, IMAGES, **options) == {}
+
+
+def test_a_trained_batch_norm_of_channels_first_has_a_block_per_channel():
+    expected = {"native_batch_norm": PER_CHANNEL, "native_batch_norm_backward": PER_CHANNEL}
+    assert taken(norm, IMAGES) == expected
+
+
+def test_channels_last_and_evaluation_have_other_kernels():
+    assert taken(norm, IMAGES, last=True) == {}
+    assert "native_batch_norm" not in taken(norm, IMAGES, evaluated=True)
+    assert taken(lambda: torch.nn.BatchNorm1d(8), (4, 8)) == {}
