@@ -17,6 +17,7 @@ import torch
 from flint.cost.accelerators import load_accelerator
 from flint.errors import UsageError
 from flint.frontends.torch.cluster import device
+from flint.frontends.torch.cluster.device_words import numbered
 from flint.frontends.torch.user_lines import inside_torch
 
 #: Number of the accelerator in CUDA's terms: compute capability, and L2 cache in MiB (NVIDIA's
@@ -134,7 +135,7 @@ class DeviceModule:
         return _Described.devices
 
     def set_device(self, device: Any = None) -> None:
-        index = device if isinstance(device, int) else torch.device(device).index
+        index = device if isinstance(device, int) else numbered(torch.device(device))
         _Described.current = int.__int__(index or 0)
 
     def current_device(self) -> int:

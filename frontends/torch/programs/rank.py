@@ -47,7 +47,7 @@ from flint.frontends.torch.recording.naming import Names, names_of
 from flint.frontends.torch.recording.recorder import Recorder
 from flint.frontends.torch.recording.tracking import Tracker
 from flint.frontends.torch.recording.watching import watching
-from flint.frontends.torch.shims import attention, shards, work
+from flint.frontends.torch.shims import attention, own_rank, shards, work
 from flint.frontends.torch.stage_shapes import Peers
 from flint.graph.routing import Routing
 from flint.launching import marks
@@ -133,7 +133,7 @@ class ProgramRank:
             cluster.per_node,
         )  # fmt: skip
         prepare(self._known)
-        device_words.apply()
+        device_words.apply(own_rank.device_number)
         host_tensors.apply()
         layout.apply(self._grid, self._known)
         spawning.apply(cluster)

@@ -55,6 +55,13 @@ def replace_everywhere(original: Any, other: Any) -> None:
             setattr(module, name, other)
 
 
+def device_number() -> int:
+    """The number of this process's device on its host."""
+    known = capture()
+    each = min(known.per_host, world())
+    return OwnRank(known.rank() % each, lambda: np.arange(world()) % each)
+
+
 def _in_node(original: Callable[..., int]) -> Callable[..., int]:
     @functools.wraps(original)
     def get_node_local_rank(*args: Any, **kwargs: Any) -> int:

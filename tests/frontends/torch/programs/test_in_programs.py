@@ -71,6 +71,18 @@ def test_the_device_is_called_cuda(said):
     ]  # fmt: skip
 
 
+def test_the_devices_number_is_the_ranks_on_its_host(said):
+    """Rank 5, with 4 ranks on a host, is on device 1, as PyTorch counts them."""
+    assert said("""
+        import os
+        rank = int(os.environ["LOCAL_RANK"])
+        given = torch.device("cuda", rank), torch.empty(2, device=f"cuda:{rank}").device
+        torch.cuda.set_device(given[0])
+        say(*[device.index for device in given], given[0].index == rank,
+            torch.cuda.current_device())
+    """) == [1, 1, True, 1]
+
+
 def test_the_state_of_a_devices_generator_is_its_own(said):
     """As Megatron-Core forks random numbers: the host's numbers go on as they were."""
     found = said("""
