@@ -212,7 +212,11 @@ def main():
     else:
         register_optimizer_step_post_hook(lambda optimizer, *_: passed(id(optimizer), 2))
     with observer, kernels:
-        run(*arguments)
+        try:
+            run(*arguments)
+        except SystemExit as left:
+            if left.code:
+                raise
     with open(out, "w") as file:
         json.dump({"collectives": observer.collectives, "flops": observer.flops}, file)
     if observer.unknown:
