@@ -92,6 +92,14 @@ def is_attention(graph: WorkloadGraph) -> NDArray[np.bool_]:
     return named(graph, _ATTENTION)
 
 
+def is_compiled(graph: WorkloadGraph) -> bool:
+    """Whether a compiler changed a step of PyTorch: it has Inductor's kernels, or was opened for
+    rules that fuse, which leaves products of StableHLO in the place of ``aten.mm``.
+    """
+    made = [name.startswith(INDUCTOR) or name == "dot_general" for name in graph.tables.ops]
+    return bool(np.array(made or [False])[graph.op].any())
+
+
 def named(graph: WorkloadGraph, words: tuple[str, ...]) -> NDArray[np.bool_]:
     """Which kernels have one of these words in their op's name, shape [nodes].
 

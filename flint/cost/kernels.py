@@ -34,7 +34,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.cost.classes import INDUCTOR, is_attention, named
+from flint.cost.classes import is_attention, is_compiled, named
 from flint.cost.curves import curve_seconds
 from flint.cost.grouped import SUMS, groups_of, rows_visited, tiles_down
 from flint.cost.hardware import Accelerator, System
@@ -110,8 +110,7 @@ def seconds_with(graph: WorkloadGraph, accelerator: Accelerator, products: Produ
         stretch[matmul] /= type_efficiency(accelerator)[graph.work_dtype[matmul]]
     owner = row_of_entry(graph.work_ptr)
     attention = is_attention(graph)
-    eager = attention & named(graph, (_EAGER,))
-    eager &= not any(name.startswith(INDUCTOR) for name in graph.tables.ops)
+    eager = attention & named(graph, (_EAGER,)) & (not is_compiled(graph))
     stretch[matmul & (attention & ~eager)[owner]] /= model.attention_efficiency
     stretch[matmul & eager[owner]] /= model.eager_attention_efficiency
     arithmetic = slowest_unit(graph, graph.work_flops / rates * stretch)

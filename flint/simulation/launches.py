@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from flint.cost.classes import INDUCTOR
+from flint.cost.classes import is_compiled
 from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.work import Role
 
@@ -47,7 +47,7 @@ def launch_notes(graphs: Sequence[WorkloadGraph], seconds: Sequence[float]) -> l
 
 def _launches(graph: WorkloadGraph) -> int:
     """Kernels and communications; 0 of what a compiler has changed."""
-    if any(name.startswith(INDUCTOR) for name in graph.tables.ops):
+    if is_compiled(graph):
         return 0
     moved = graph.bytes_read + graph.bytes_written > 0
     kernels = (graph.kind == NodeKind.COMPUTE) & (graph.role == Role.OPAQUE) & moved

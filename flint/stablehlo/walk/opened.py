@@ -1,7 +1,8 @@
 """Which composites are opened, and how many ops a module has with all of them opened.
 
 Compilers see what a model computes.  A framework's optimizers, which update lists of tensors, and
-FSDP's copies of shards run outside of that: they stay the kernels that the framework launches.
+FSDP's copies of shards run outside of that: they stay the kernels that the framework launches.  So
+does fused attention, whose kernel PyTorch's compiler calls as it is.
 
 The idea: calls, loops and branches are walked in place each time, so a module of a hundred ops may
 open into more than any machine can hold.  Each block is counted once: its ops, and those that they
@@ -25,7 +26,12 @@ _OPENED = frozenset({
 })  # fmt: skip
 
 #: How names of kernels begin that are launched outside of compiled code.
-_OUTSIDE = ("aten._foreach_", "aten._fused_adagrad", "aten._fused_adam", "aten._fused_sgd", "fsdp.")
+_OUTSIDE = (
+    "aten._foreach_", "aten._fused_adagrad", "aten._fused_adam", "aten._fused_sgd", "fsdp.",
+    "aten._scaled_dot_product_flash_attention", "aten._scaled_dot_product_efficient_attention",
+    "aten._scaled_dot_product_cudnn_attention", "aten._flash_attention_",
+    "aten._efficient_attention_", "aten._cudnn_attention_",
+)  # fmt: skip
 
 
 def opens(state: WalkState, name: str) -> bool:

@@ -18,6 +18,7 @@ from flint.validation.validating import validate
 from flint.workload.programs import Order
 
 T = "tensor<8x8xf32>"
+FLASH = "aten._scaled_dot_product_flash_attention_backward.default"
 
 FUNCTIONS = f"""
   func.func private @mm(%a: {T}, %b: {T}) -> {T} {{
@@ -266,10 +267,11 @@ def test_opened_ops_come_from_where_their_composite_does(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["aten._foreach_add_.List", "aten._fused_adamw_.default", "fsdp.chunk_cat.default"]
+    "name",
+    ["aten._foreach_add_.List", "aten._fused_adamw_.default", "fsdp.chunk_cat.default", FLASH],
 )
 def test_kernels_outside_of_what_is_compiled_stay_whole(tmp_path, name):
-    """PyTorch launches its optimizers and FSDP's copies itself, also beside a compiled model."""
+    """PyTorch itself launches optimizers, FSDP's copies and fused attention, compiled or not."""
     lines = [op("%0", "gelu", ["%x"], 0), op("%1", "gelu", ["%0"], 1)]
     lines[1] = lines[1].replace("aten.gelu", name)
     found = [node.op for node in opened(tmp_path, module(lines, ["%1"]))]
