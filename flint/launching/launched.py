@@ -53,8 +53,8 @@ def watch(cluster: Cluster) -> None:
         setattr(os, name, _becoming(cluster, getattr(os, name), place))
 
 
-def fits(processes: int, cluster: Cluster) -> None:
-    """Check how many processes a program starts on each host.
+def fits(processes: int, cluster: Cluster, line: str = "") -> None:
+    """Check how many processes a program starts on each host, at the line that runs or another one.
 
     Raises:
         FlintError: the cluster has another number of devices there.
@@ -62,8 +62,8 @@ def fits(processes: int, cluster: Cluster) -> None:
     each = min(cluster.per_node, cluster.world)
     if processes != each:
         raise FlintError(
-            f"{processes} processes are started at {own_line()}, but the cluster has {each} "
-            f"devices on each host: use --gpus-per-node {processes}"
+            f"{processes} processes are started at {line or own_line()}, but the cluster has "
+            f"{each} devices on each host: use --gpus-per-node {processes}"
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import runpy
 import sys
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import SupportsIndex
@@ -44,6 +45,9 @@ def run(program: Program) -> None:
         runpy.run_module(program.target, run_name="__main__", alter_sys=True)
         return
     path = os.path.abspath(program.target)
+    as_module = ("-m", "flint") in pairwise(sys.orig_argv) and not sys.flags.safe_path
+    if as_module and sys.path[:1] == [os.getcwd()]:
+        del sys.path[0]  # which Python has put there for `python -m flint`
     sys.path.insert(0, os.path.dirname(path))
     code = followed_code(Path(path).read_bytes(), path)
     module = ModuleType("__main__")

@@ -86,8 +86,7 @@ class ProgramRank:
 
     def __init__(self, request: ProgramRequest, own: Own, peers: Peers) -> None:
         """A rank that leaves its recording in its process's folder."""
-        self.request, self._own = request, own
-        cluster = request.cluster
+        self.request, self._own, cluster = request, own, request.cluster
         self._known = Capture(
             (cluster.world,),
             cluster.per_node,
@@ -247,6 +246,7 @@ class ProgramRank:
         it runs again to record that one.  It also runs again with other values if unknown values
         may have ended its training.
         """
+        spawning.check(self.request.cluster)
         asked, seen = self.request, list(self.steps.seen())
         if self._rounds.waits:  # for one that never came
             found(self._own.folder, "torch", seen, replace(asked.step, name=OptimizerRounds.NAME))

@@ -1,4 +1,4 @@
-"""A small program, run as one rank of a cluster until it has said what it sees."""
+"""Small programs: run as one rank of a cluster until it has said what it sees, or requested."""
 
 from __future__ import annotations
 
@@ -44,3 +44,17 @@ def said(tmp_path, monkeypatch):
         return json.loads(answer.read_text())
 
     return run
+
+
+@pytest.fixture
+def request_of(tmp_path, monkeypatch):
+    """What is asked of a program with that text, ``train.py`` in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "PROGRAMS", {"torch": registry.PROGRAMS["torch"]})
+
+    def make(text, *, world=1, per_node=None, **asked):
+        (tmp_path / "train.py").write_text(textwrap.dedent(text))
+        cluster = Cluster(world=world, per_node=per_node or world)
+        return ProgramRequest(program=Program(target="train.py"), cluster=cluster, **asked)
+
+    return make

@@ -5,20 +5,19 @@ from __future__ import annotations
 import functools
 import json
 import re
-import textwrap
 
 import pytest
 
 pytest.importorskip("torch")
 import flint.frontends.torch.programs.rank  # here, not in every child
-from flint import load, registry
+from flint import load
 from flint.capturing.request import CaptureOptions
 from flint.errors import FlintError, UsageError
 from flint.host.child_processes import Limits
 from flint.host.tasks import run_all
 from flint.launching.capturing import steps
 from flint.launching.child import be_program
-from flint.launching.program import Cluster, Program, ProgramRequest, step_choice
+from flint.launching.program import step_choice
 from tests.programs.comparing import captured
 from tests.support.command_line import flint
 from tests.support.shared import quick_rows
@@ -86,20 +85,6 @@ for _ in range(4):
     model(torch.ones(8, 64, device="cuda")).sum().backward()
     optimizer.step()
 """
-
-
-@pytest.fixture
-def request_of(tmp_path, monkeypatch):
-    """What is asked of a program with that text, ``train.py`` in the working folder."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(registry, "PROGRAMS", {"torch": registry.PROGRAMS["torch"]})
-
-    def make(text, *, world=1, per_node=None, **asked):
-        (tmp_path / "train.py").write_text(textwrap.dedent(text))
-        cluster = Cluster(world=world, per_node=per_node or world)
-        return ProgramRequest(program=Program(target="train.py"), cluster=cluster, **asked)
-
-    return make
 
 
 @pytest.fixture

@@ -1,0 +1,83 @@
+"""Programs that start their ranks with ``mp.Process``, and processes that are no ranks."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from flint.errors import FlintError
+from flint.launching.capturing import steps
+from tests.programs.comparing import captured
+from tests.support.command_line import flint
+
+TRAIN = """
+import os, multiprocessing as mp, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+def join(rank, world):
+    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "localhost", "29500"
+    dist.init_process_group("nccl", rank=rank, world_size=world)
+def main(rank, world, device, count=0):
+    join(rank, world)
+    model = DistributedDataParallel(torch.nn.Linear(4, 4).to(rank), device_ids=[rank])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(count):
+        # Only the last rank's batch has more rows than the others'.
+        model(torch.ones(8 + 8 * (rank == world - 1), 4, device=rank)).sum().backward()
+        optimizer.step()
+if __name__ == "__main__":
+    started = []
+    for rank in range(4):
+        process = mp.Process(target=main, args=(rank, 4, DEVICE), kwargs={"count": 5})
+        process.start()
+        started.append(process)
+    for process in started:
+        process.join()
+"""
+
+
+@pytest.mark.thorough
+def test_ranks_that_are_started_as_processes_are_captured(tmp_path):
+    (tmp_path / "train.py").write_text(TRAIN.replace("DEVICE", "'cuda'"))
+    found = captured(tmp_path, 4, str(tmp_path / "train.py"))
+    # DDP reduces 4 x 4 weights and 4 biases, 4 bytes each, in one bucket.  The product and that
+    # for its weights' gradient: 2 FLOPs x rows x 4 x 4 each.
+    reduced = {"over 0, 1, 2, 3": [["all_reduce", 80]]}
+    assert found == [
+        {"collectives": reduced, "flops": 2 * 2 * rows * 4 * 4} for rows in (8, 8, 8, 16)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("device", "world", "said"),
+    [
+        ("'cuda'", 8, r"4 processes are started at train.py:19, .* use --gpus-per-node 4"),
+        ("f'cuda:{rank}'", 4, r"started at train.py:19 get different arguments \(str\)"),
+    ],
+)
+def test_what_a_capture_does_not_follow_is_one_line(request_of, device, world, said):
+    with pytest.raises(FlintError, match=said):
+        steps(request_of(TRAIN.replace("DEVICE", device), world=world))
+
+
+def test_a_process_that_joins_no_group_really_starts(said):
+    text = """
+        import multiprocessing as mp
+        def work(number, queue):
+            queue.put(number + os.getppid())
+        queue = mp.Queue()
+        mp.Process(target=work, args=(1, queue)).start()
+        say(queue.get() - os.getpid())
+    """
+    assert said(text) == [1]
+
+
+def test_a_programs_path_is_that_of_python(tmp_path):
+    """``python sub/train.py`` does not find modules in the working folder."""
+    (tmp_path / "beside.py").write_text("")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "train.py").write_text(textwrap.dedent("import torch, beside"))
+    done = flint(
+        "run", "--world", 1, "-o", tmp_path / "out", "--", "python", "sub/train.py", cwd=tmp_path
+    )
+    assert "ModuleNotFoundError: No module named 'beside'" in done.stderr
