@@ -43,7 +43,7 @@ def explain_command(
         ),
     ] = None,
     granularity: Annotated[
-        str, typer.Option("--granularity", help="op, kernel, xla or region.")
+        str, typer.Option("--granularity", help="op, kernel, xla, inductor or region.")
     ] = "kernel",
     communication: Annotated[
         str | None,

@@ -54,7 +54,8 @@ def inspect_command(
         str | None,
         typer.Option(
             "--granularity",
-            help="op, kernel, xla or region, as in execution traces [default: the ops as written].",
+            help="op, kernel, xla, inductor or region, as in execution traces [default: the ops "
+            "as written].",
         ),
     ] = None,
     top: Annotated[

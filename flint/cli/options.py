@@ -92,7 +92,9 @@ RanksOption = Annotated[
 ]
 GranularityOption = Annotated[
     str,
-    typer.Option("--granularity", help="op, kernel, xla or region.", callback=a_granularity),
+    typer.Option(
+        "--granularity", help="op, kernel, xla, inductor or region.", callback=a_granularity
+    ),
 ]
 CommunicationOrderOption = Annotated[
     str,

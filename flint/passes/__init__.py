@@ -17,7 +17,7 @@ from flint.graph.graph import WorkloadGraph
 from flint.graph.verification import verify
 from flint.passes.aliases import resolve_aliases
 from flint.passes.coarsen import merge_regions
-from flint.passes.fuse import fuse_as_xla, fuse_kernels
+from flint.passes.fuse import fuse_as_inductor, fuse_as_xla, fuse_kernels
 from flint.passes.host_memory import with_host_buffers
 from flint.passes.order import issue_order
 from flint.passes.update_aliasing import resolve_updates
@@ -32,6 +32,7 @@ PASSES: dict[str, Pass] = {
     "inplace": resolve_updates,  # decide which updates overwrite their operand
     "fuse": fuse_kernels,  # join ops into what a compiler makes one kernel
     "fuse-xla": fuse_as_xla,  # the same, with values recomputed as in XLA's GPU compiler
+    "fuse-inductor": fuse_as_inductor,  # the same as PyTorch's compiler does
     "coarsen": merge_regions,  # merge all compute that communications cannot distinguish
 }
 
@@ -42,6 +43,7 @@ GRANULARITIES: dict[str, tuple[str, ...]] = {
     "kernel": ("host", "aliases", "inplace", "fuse"),
     "region": ("host", "aliases", "inplace", "fuse", "coarsen"),
     "xla": ("host", "aliases", "inplace", "fuse-xla"),
+    "inductor": ("host", "aliases", "inplace", "fuse-inductor"),
 }
 
 

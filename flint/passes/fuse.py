@@ -11,7 +11,8 @@
    tensor (transpose, slice; further operands are scalars such as offsets), no arithmetic.
 5. **Epilogue**: a contraction whose consumers are all in one kernel, rooted in an elementwise or
    movement op with as many elements as its result and without another contraction, joins it: bias,
-   activation, conversion, residual. It is the kernel's hero: the kernel is named after it.
+   activation, conversion, residual. It is the kernel's hero: the kernel is named after it. Where
+   it cannot join, a conversion to a narrower type that is its only reader joins it.
 6. **Updates** (dynamic_update_slice, scatter) absorb the ops that make their updates and indices,
    not those that make the buffer that they overwrite.
 7. OPAQUE ops, communications and loops stay alone.  Kernels that only share an input
@@ -72,6 +73,24 @@ def fuse_kernels(graph: WorkloadGraph) -> WorkloadGraph:
     seen = look_through(graph, made_of_less(graph))
     found = _assign(seen, loads(seen.graph).tolist(), lambda product, members: True)
     return _fused(seen, found)[0]
+
+
+def fuse_as_inductor(graph: WorkloadGraph) -> WorkloadGraph:
+    """The same as PyTorch's compiler: activations that every reader makes again, and kernels of
+    several results (``flint.passes.multi_output``).
+    """
+    communicates = any((block.kind == NodeKind.COMMUNICATION).any() for block, _ in graph.walk())
+    return _as_inductor(graph, False, communicates)
+
+
+def _as_inductor(graph: WorkloadGraph, body: bool, communicates: bool) -> WorkloadGraph:
+    graph = with_bodies(graph, lambda inner, _: _as_inductor(inner, True, communicates))
+    if not np.isin(graph.role, FUSIBLE).any():
+        return graph
+    seen = look_through(graph, made_of_less(graph, functions=True))
+    kernels, _ = _fused(seen, _assign(seen, loads(seen.graph).tolist(), lambda *_: True))
+    none = np.zeros(len(kernels), dtype=bool)
+    return join_outputs(kernels, none, none, [body and communicates] * kernels.inputs)
 
 
 def fuse_as_xla(graph: WorkloadGraph) -> WorkloadGraph:
@@ -161,7 +180,7 @@ def _assign(seen: SeenThrough, load: list[bool], ends: Ends) -> tuple[Ints, Ints
         ends: whether a contraction may end in a kernel with these members.
     """
     graph = seen.graph
-    role, elements = graph.role.tolist(), _elements(graph)
+    role, elements, narrows = graph.role.tolist(), _elements(graph), _narrows(graph)
     compute = (graph.kind == NodeKind.COMPUTE).tolist()
     joins = _may_join(seen)
     users_of = _users(seen, joins)
@@ -181,7 +200,13 @@ def _assign(seen: SeenThrough, load: list[bool], ends: Ends) -> tuple[Ints, Ints
             free = hero[target] == target and role[target] in _EPILOGUE_ROOTS
             there = members.get(target, [target])
             if not (free and elements[node] == elements[target] and ends(node, there)):
-                continue
+                narrower = users[0]
+                if users != [narrower] or narrower == target or not narrows[narrower]:
+                    continue
+                # What is written between the two kernels is the narrower result.
+                members[target].remove(narrower)
+                root[narrower] = target = narrower
+                prologue[narrower] = False
             hero[target] = node
         elif any(prologue[user] for user in users):
             if not load[node]:
@@ -205,6 +230,20 @@ def _may_join(seen: SeenThrough) -> NDArray[np.bool_]:
         makers = graph.producer[values]
         may[makers[makers >= 0]] = False
     return may
+
+
+def _narrows(graph: WorkloadGraph) -> list[bool]:
+    """Nodes that only convert a value to a smaller type, shape [nodes]."""
+    found = (graph.role == Role.ELEMENTWISE) & (np.diff(graph.operand_ptr) == 1)
+    found &= (np.diff(graph.result_ptr) == 1) & (np.diff(graph.order_ptr) == 0)
+    one = np.flatnonzero(found)
+    before = graph.operand[graph.operand_ptr[one]]
+    after = graph.result_ptr[one] + graph.inputs
+    sizes = np.array([t.elements for t in graph.tables.types] or [0], dtype=np.int64)
+    same = sizes[graph.value_type[before]] == sizes[graph.value_type[after]]
+    found[one] = same & (graph.value_bytes[after] < graph.value_bytes[before])
+    narrows: list[bool] = found.tolist()
+    return narrows
 
 
 def _elements(graph: WorkloadGraph) -> list[int]:

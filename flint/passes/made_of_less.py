@@ -26,19 +26,23 @@ _SOURCES = 8
 _SHARE = 0.75
 
 
-def made_of_less(graph: WorkloadGraph) -> NDArray[np.bool_]:
+def made_of_less(graph: WorkloadGraph, functions: bool = False) -> NDArray[np.bool_]:
     """Elementwise nodes whose sources are clearly smaller than their result, shape [nodes].
 
     Sources are looked for through nodes that are themselves made again.
 
     Args:
         graph: in issue order.
+        functions: also those with functions of the special units, and from as many bytes: PyTorch's
+            compiler makes an activation again from its argument.
     """
     transparent = transparent_nodes(graph)
     simple = (graph.kind == NodeKind.COMPUTE) & (graph.role == Role.ELEMENTWISE)
     simple &= (np.diff(graph.result_ptr) == 1) & (np.diff(graph.order_ptr) == 0)
     simple[graph.order_node] = False
-    simple[row_of_entry(graph.work_ptr)[graph.work_unit != Unit.VECTOR]] = False
+    units = (Unit.VECTOR, Unit.TRANSCENDENTAL) if functions else (Unit.VECTOR,)
+    simple[row_of_entry(graph.work_ptr)[~np.isin(graph.work_unit, units)]] = False
+    share = 1.0 if functions else _SHARE
     found = np.zeros(len(graph), dtype=bool)
     sources: dict[int, dict[int, int]] = {}  # by value
     first = (graph.result_ptr[:-1] + graph.inputs).tolist()
@@ -48,9 +52,7 @@ def made_of_less(graph: WorkloadGraph) -> NDArray[np.bool_]:
             made |= sources.get(value, {value: int(graph.value_bytes[value])})
         if transparent[node]:
             sources[first[node]] = made
-        elif (
-            len(made) <= _SOURCES and sum(made.values()) <= _SHARE * graph.value_bytes[first[node]]
-        ):
+        elif len(made) <= _SOURCES and sum(made.values()) <= share * graph.value_bytes[first[node]]:
             found[node] = True
             sources[first[node]] = made
     return found

@@ -122,7 +122,7 @@ class Document(Struct):
     warnings: dict[str, Natural]
     programs: list[ProgramOf]
     compiled: dict[str, Any] | None = None
-    granularity: Literal["op", "kernel", "region", "xla"] | None = None
+    granularity: Literal["op", "kernel", "region", "xla", "inductor"] | None = None
     system: str = "dgx-h100"
     without: list[str] = []
     partial: bool | None = None

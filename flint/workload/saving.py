@@ -37,7 +37,7 @@ class Saved:
 
     Attributes:
         folder: the folder.
-        granularity: op, kernel, xla or region.
+        granularity: op, kernel, xla, inductor or region.
         system: name of the system that durations are for.
         without: parts that were left out of it (see ``flint.cost.simplified``).
         ranks: number of ranks with a trace.
