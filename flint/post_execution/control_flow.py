@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flint.hlo import hlo_pb2 as pb
+from flint.observed.executions import executions
 from flint.stablehlo.read.records import BRANCH
 
 #: Instructions that run nothing.
@@ -34,7 +35,7 @@ def state(proto: pb.HloModuleProto, ran: Sequence[Sequence[str]]) -> None:
     counts = [Counter(names) for names in ran]
     for computation in proto.computations:
         entered = [
-            1 if computation.id == proto.entry_computation_id else _executions(computation, count)
+            1 if computation.id == proto.entry_computation_id else _ran(computation, count)
             for count in counts
         ]
         for instruction in computation.instructions:
@@ -49,21 +50,15 @@ def state(proto: pb.HloModuleProto, ran: Sequence[Sequence[str]]) -> None:
                 _state_branch(instruction, called, counts)
 
 
-def _executions(computation: Any, count: Mapping[str, int]) -> int:
-    """How often a computation ran on a device: as most of its executed instructions; 0 for never.
-
-    An instruction that has several kernels has more events, so that of equally frequent numbers
-    the smallest is right.
-    """
-    found = Counter(count[item.name] for item in computation.instructions if item.name in count)
-    return max(found, key=lambda times: (found[times], -times), default=0)
+def _ran(computation: Any, count: Mapping[str, int]) -> int:
+    return executions((item.name for item in computation.instructions), count)
 
 
 def _state_trips(
     instruction: Any, body: Any, counts: Sequence[Mapping[str, int]], entered: Sequence[int]
 ) -> None:
     trips = [
-        -(-_executions(body, count) // times)
+        -(-_ran(body, count) // times)
         for count, times in zip(counts, entered, strict=True)
         if times
     ]
@@ -77,9 +72,9 @@ def _state_branch(
     instruction: Any, branches: Sequence[Any], counts: Sequence[Mapping[str, int]]
 ) -> None:
     """State the branch that ran most often; if none did, the only one that has nothing to run."""
-    executions = [sum(_executions(branch, count) for count in counts) for branch in branches]
-    taken = executions.index(max(executions))
-    if not executions[taken]:
+    times = [sum(_ran(branch, count) for count in counts) for branch in branches]
+    taken = times.index(max(times))
+    if not times[taken]:
         empty = [all(item.opcode in _FREE for item in branch.instructions) for branch in branches]
         if sum(empty) != 1:
             return

@@ -119,6 +119,7 @@ def profile(run, path, devices, runs=2, kernels=1, said=()):
     """Write a profile of a module; returns the path.
 
     Args:
+        kernels: of each instruction; how many different ones, or which in order.
         said: what each device's plane says of the device.
     """
     planes = []
@@ -129,7 +130,7 @@ def profile(run, path, devices, runs=2, kernels=1, said=()):
         for _ in range(runs):
             for name in run.executed():
                 stats = {"hlo_op": name, "hlo_module": run.module.name, "program_id": 7}
-                for kernel in range(kernels):
+                for kernel in range(kernels) if isinstance(kernels, int) else kernels:
                     plane.event("Stream #13(Compute)", f"k{kernel}_{name}", clock, 500, **stats)
                     # The same once more, as tools that group events add it.
                     plane.event("XLA Ops", name, clock, 500, **stats)

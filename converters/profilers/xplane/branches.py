@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 
 from flint.converters.profilers.xplane.program import Program
 from flint.observed.columns import Taken
+from flint.observed.executions import executions
 
 
 def taken(program: Program, ran: Mapping[tuple[int, int], Counter[str]]) -> Iterator[Taken]:
@@ -29,7 +30,7 @@ def taken(program: Program, ran: Mapping[tuple[int, int], Counter[str]]) -> Iter
     ]
     for (rank, step), counts in ran.items():
         for name, branches in conditionals:
-            times = [max((counts[one] for one in names), default=0) for names in branches]
+            times = [executions(names, counts) for names in branches]
             silent = [n for n, count in enumerate(times) if not count]
             if counts[name] and sum(times) < counts[name]:
                 if len(silent) != 1:

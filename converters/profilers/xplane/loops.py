@@ -18,6 +18,7 @@ from flint.converters.profilers.xplane.program import Program
 from flint.hlo.attributes import while_loop
 from flint.hlo.context import Context
 from flint.observed.columns import Iterated
+from flint.observed.executions import executions
 
 
 def iterations(
@@ -37,7 +38,7 @@ def iterations(
     found = []
     for (rank, step), counts in ran.items():
         times = [
-            max((counts[one] for one in names), default=0) or max(counts[name], 1) * trips
+            executions(names, counts) or max(counts[name], 1) * trips
             for name, names, trips in loops
         ]
         found.append(Iterated(rank, step, tuple(filter(None, times))))

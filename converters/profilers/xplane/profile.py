@@ -9,9 +9,10 @@ files are combined.
 
 from __future__ import annotations
 
-from collections import Counter
+import bisect
+import itertools
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -88,7 +89,7 @@ def profile_of(
     events = begun_runs(sorted(events), first.program)
     backend = "/".join(sorted(backends))
     numbers = {rank: files.index(file) for rank, file in of_file.items()}
-    joined = _joined(events)
+    joined = _joined(events, first.program.entry)
     return Profile(rows, first.proto, first.program, joined, backend, read[0].device, numbers)
 
 
@@ -163,42 +164,52 @@ def begun_runs(events: list[Event], program: Program) -> list[Event]:
     if any(event.run >= 0 for event in events):
         return events
     found: list[Event] = []
-    for _, group in groupby(events, key=lambda event: event.device):
+    for _, group in itertools.groupby(events, key=lambda event: event.device):
         mine = list(group)
         first = next((event.hlo for event in mine if event.hlo in program.entry), None)
-        run = -1
-        seen: set[str] = set()
-        for event in mine:
-            if event.hlo == first:
-                if run < 0 or event.kernel in seen:
-                    run += 1
-                    seen = set()
-                seen.add(event.kernel)
-            found.append(event._replace(run=max(run, 0)))
+        places = [place for place, event in enumerate(mine) if event.hlo == first]
+        parts = _executions([mine[place].kernel for place in places], False)
+        begins = [places[part[0]] for part in parts if part]
+        for place, event in enumerate(mine):
+            found.append(event._replace(run=max(bisect.bisect_right(begins, place) - 1, 0)))
     return found
 
 
-def _joined(events: list[Event]) -> list[Event]:
-    """One event per op that ran: kernels of an op that follow each other are joined.
+def _joined(events: list[Event], entry: frozenset[str]) -> list[Event]:
+    """One event per op that ran: the kernels of one execution of an op are joined.
 
-    An op in a loop runs again when one of its kernels occurs a second time.
+    An op that ran several times ran the same kernels each time.  If its kernels are no such
+    repetition (one is missing in the profile), an op in a loop runs again when one of its kernels
+    occurs a second time; an op in the entry runs once.
     """
-    found: list[Event] = []
-    last: dict[tuple[int, str], tuple[int, set[str]]] = {}
-    for event in events:
-        key = event.device, event.hlo
-        place, kernels = last.get(key, (-1, set()))
-        together = place >= 0 and event.kernel and event.kernel not in kernels
-        if together and found[place].run == event.run:
-            whole = found[place]
-            found[place] = whole._replace(
-                duration=whole.duration + event.duration, end=max(whole.end, event.end)
-            )
-            kernels.add(event.kernel)
-        else:
-            last[key] = len(found), {event.kernel}
-            found.append(event)
-    return found
+    of_op: dict[tuple[int, int, str], list[int]] = defaultdict(list)
+    for place, event in enumerate(events):
+        of_op[event.device, event.run, event.hlo].append(place)
+    whole: dict[int, Event] = {}
+    for (_, _, hlo), places in of_op.items():
+        kernels = [events[place].kernel for place in places]
+        for part in _executions(kernels, hlo in entry):
+            parts = [events[places[number]] for number in part]
+            duration, end = sum(one.duration for one in parts), max(one.end for one in parts)
+            whole[places[part[0]]] = parts[0]._replace(duration=duration, end=end)
+    return [whole[place] for place in sorted(whole)]
+
+
+def _executions(kernels: list[str], is_once: bool) -> list[range]:
+    """The kernels of each execution of an op, by their places."""
+    count = len(kernels)
+    for size in range(1, count + 1):
+        if count % size == 0 and kernels == kernels[:size] * (count // size):
+            if size < count or is_once or len(set(kernels)) == count:
+                return [range(begin, begin + size) for begin in range(0, count, size)]
+            break
+    begins, seen = [0], set[str]()
+    for place, kernel in enumerate(kernels):
+        if kernel in seen:
+            begins.append(place)
+            seen = set()
+        seen.add(kernel)
+    return [range(*ends) for ends in itertools.pairwise([*begins, count])]
 
 
 def asked_events(file: Path, events: list[Event], asked: tuple[str, int]) -> list[Event]:
