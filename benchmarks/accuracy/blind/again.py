@@ -29,12 +29,16 @@ from recipes import RATES, Recipe, read_recipes
 from flint.errors import FlintError
 
 
-def error_of(recipe: Recipe, found: Expressed, measured: float, cache: Path) -> tuple[float, float]:
-    """Error of a step's seconds, relative to the measured ones, and its peak in GiB."""
+def error_of(
+    recipe: Recipe, found: Expressed, measured: float, cache: Path
+) -> tuple[float, tuple[float, float]]:
+    """Error of a step's seconds, relative to the measured ones, and its peaks in GiB: allocated,
+    and reserved by PyTorch's allocator.
+    """
     step = predicted(found, recipe.program, cache)
     value = recipe.figure(step.seconds, found.batch)
     longer = measured / value if recipe.metric in RATES else value / measured
-    return longer - 1, step.peak / 2**30
+    return longer - 1, (step.live / 2**30, step.peak / 2**30)
 
 
 def read_figures(folder: Path) -> dict[str, tuple[float, str]]:
@@ -100,12 +104,16 @@ def main() -> None:
             print(f"{name:28} - {found.reason}", flush=True)
             continue
         try:
-            errors[name], peak = error_of(recipe, found, measured, options.cache)
+            errors[name], (live, peak) = error_of(recipe, found, measured, options.cache)
         except FlintError as error:
             print(f"{name:28} - {error}", flush=True)
             continue
         was = f"{before[name]:+8.1%} ->" if name in before else ""
-        room = f"  peak {peak:.1f} of {memory} GiB" if memory and found.memory else ""
+        room = (
+            f"  peak {live:.1f}, reserved {peak:.1f}, of {memory} GiB"
+            if memory and found.memory
+            else ""
+        )
         print(f"{name:28} {was} {errors[name]:+8.1%}{room}", flush=True)
     print("\n".join(summary(errors, recipes)))
     if options.save:

@@ -22,6 +22,7 @@ from recipes import Recipe
 
 from flint.cost.kernels import Estimator
 from flint.cost.uncertainty import Spread, spread_of
+from flint.simulation.result import SimulationResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +65,14 @@ class Predicted:
         seconds: its duration.
         spread: the range of the duration.
         peak: peak memory in bytes.
+        live: the same without free blocks of PyTorch's allocator: allocated, not reserved.
         room: memory of a device in bytes.
     """
 
     seconds: float
     spread: Spread
     peak: float
+    live: float
     room: float
 
 
@@ -124,6 +127,14 @@ def weighted(parts: Iterable[Part], share: float, kernels: Estimator | None) -> 
     return tuple(replace(part, weight=part.weight * share, kernels=kernels) for part in parts)
 
 
+def _allocated(result: SimulationResult) -> float:
+    """The most that any rank's tensors need."""
+    return max(
+        sum(held for name, held in item.memory.items() if not name.startswith("free blocks"))
+        for item in result.programs
+    )
+
+
 def predicted(expressed: Expressed, program: str, cache: Path) -> Predicted:
     """Simulate a recipe's step; missing captures are added to ``cache``.
 
@@ -132,20 +143,21 @@ def predicted(expressed: Expressed, program: str, cache: Path) -> Predicted:
         program: the kind of program, for its range.
         cache: folder of captures.
     """
-    seconds = exposed = peak = 0.0
+    seconds = exposed = peak = live = 0.0
     system = None
     for part in expressed.parts:
         system = accuracy.system_of(part.case)
         workloads = accuracy.workloads_of(part.case, cache)
         results = accuracy.results_of(workloads, part.case, system, kernels=part.kernels)
 
-        def of(name: str, found=results, case=part.case) -> float:
-            values = {count: float(getattr(item, name)) for count, item in found.items()}
+        def of(figure: Callable[[SimulationResult], float], found=results, case=part.case) -> float:
+            values = {count: float(figure(item)) for count, item in found.items()}
             return extrapolated(values, case.batches)
 
-        seconds += part.weight * of("step_seconds")
-        exposed += part.weight * of("exposed_communication_seconds")
-        peak += part.weight * of("peak_memory_bytes")
+        seconds += part.weight * of(lambda item: item.step_seconds)
+        exposed += part.weight * of(lambda item: item.exposed_communication_seconds)
+        peak += part.weight * of(lambda item: item.peak_memory_bytes)
+        live += part.weight * of(_allocated)
     assert system is not None
     spread = spread_of(system, min(1.0, max(0.0, exposed / seconds)), program)
-    return Predicted(seconds, spread, peak, float(system.accelerator.memory_bytes))
+    return Predicted(seconds, spread, peak, live, float(system.accelerator.memory_bytes))

@@ -46,6 +46,7 @@ class Recipe:
         compiled: by torch.compile or XLA.
         metric: what its figure counts.
         url: where it is published.
+        memory: its peak of memory was published, too.
     """
 
     id: str
@@ -64,6 +65,7 @@ class Recipe:
     compiled: bool
     metric: str
     url: str
+    memory: bool
 
     @property
     def kind(self) -> str:
@@ -150,4 +152,5 @@ def _recipe(row: dict[str, str]) -> Recipe:
         compiled=row["compiled"].startswith("yes"),
         metric=row["metric_kind"],
         url=row["url"],
+        memory=row.get("published_memory_known", "").startswith("yes"),
     )

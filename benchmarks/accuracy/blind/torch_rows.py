@@ -91,7 +91,10 @@ def expressed(recipe: Recipe) -> Expressed | NoCase:
             made = replace(made, passes=("decompose",))
         return made
 
-    parts = by_layers(case, config.layers, FEW)
+    # A peak is the largest of several moments' memory, each a line in the layers: the line through
+    # two shallow steps lies below it.
+    few = (config.layers, config.layers + 1) if recipe.memory else FEW
+    parts = by_layers(case, config.layers, few)
     if isinstance(parts, NoCase):
         return parts
     scaling = first(NARROW, recipe.compute)
