@@ -122,7 +122,8 @@ def _join(cluster: Cluster, join: Any, process: Any, *args: Any, **kwargs: Any) 
 def _joins(item: Any, seen: set[CodeType]) -> bool:
     """Whether a function of the program's joins a process group."""
     if isinstance(item, type):
-        return any(_joins(part, seen) for part in vars(item).values())
+        parts = [part for part in vars(item).values() if isinstance(part, FunctionType)]
+        return any(_joins(part, seen) for part in parts)
     function = item.__func__ if isinstance(item, MethodType) else item
     if not isinstance(function, FunctionType) or not is_programs(function.__code__.co_filename):
         return False

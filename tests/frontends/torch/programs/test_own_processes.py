@@ -14,7 +14,11 @@ from tests.support.command_line import flint
 TRAIN = """
 import os, multiprocessing as mp, torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+class Holder:
+    pass
+Holder.itself = Holder
 def join(rank, world):
+    Holder()
     os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "localhost", "29500"
     dist.init_process_group("nccl", rank=rank, world_size=world)
 def main(rank, world, device, count=0):
@@ -51,8 +55,8 @@ def test_ranks_that_are_started_as_processes_are_captured(tmp_path):
 @pytest.mark.parametrize(
     ("device", "world", "said"),
     [
-        ("'cuda'", 8, r"4 processes are started at train.py:19, .* use --gpus-per-node 4"),
-        ("f'cuda:{rank}'", 4, r"started at train.py:19 get different arguments \(str\)"),
+        ("'cuda'", 8, r"4 processes are started at train.py:23, .* use --gpus-per-node 4"),
+        ("f'cuda:{rank}'", 4, r"started at train.py:23 get different arguments \(str\)"),
     ],
 )
 def test_what_a_capture_does_not_follow_is_one_line(request_of, device, world, said):
