@@ -108,6 +108,7 @@ def _watch_columns(library: Any) -> None:
     ):  # fmt: skip
         position = 1 if argument == "columns" else 0
         _around(rows, name, functools.partial(_with_columns, argument, position))
+    _around(rows, "set_transform", _transformed)
     _around(rows, "__getitem__", _got)
     _around(rows, "__getitems__", _several)
     for kind in (rows, library.IterableDataset):
@@ -156,6 +157,18 @@ def _mapped_later(plain: Any, rows: Any, function: Any = None, *args: Any, **kwa
         return function(kind(row), *more, **known)
 
     return plain(rows, of_row, *args, **kwargs)
+
+
+def _transformed(plain: Any, rows: Any, transform: Any, *args: Any, **kwargs: Any) -> Any:
+    """As ``set_transform``, whose function gets batches with every column."""
+    if not _is_made_up(rows) or transform is None:
+        return plain(rows, transform, *args, **kwargs)
+
+    @functools.wraps(transform)
+    def of_batch(batch: Any) -> Any:
+        return transform(_Rows(batch))
+
+    return plain(rows, of_batch, *args, **kwargs)
 
 
 def _with_columns(

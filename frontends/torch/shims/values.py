@@ -29,7 +29,9 @@ from flint.frontends.torch.patching import around
 from flint.frontends.torch.recording.known_values import value_of
 from flint.frontends.torch.user_lines import at_user_line, users_frame
 
+#: Functions of GradScaler that ask whether a gradient was infinite, and for how long none was.
 _SCALER = ("_maybe_opt_step", "<genexpr>")
+_SCALERS_STATE = ("_get_growth_tracker",)
 _SCALER_FILE = os.path.join("amp", "grad_scaler.py")
 
 _OPTIMIZERS = os.path.join("torch", "optim", "")
@@ -68,7 +70,7 @@ def _read(_: Any, op: Any, tensor: Any) -> bool | int | float | complex:
         return True
     if tensor.dtype == torch.bool:
         return answer(f"a bool tensor's value is read{at}", False, f"assumed to be False{ADVICE}")
-    if tensor.dtype.is_floating_point and _asked_for_overflow():
+    if tensor.dtype.is_floating_point and _asked_by_scaler(_SCALER):
         capture().assume(f"gradients are scaled{at}: assumed to be finite")
         return 0.0
     if tensor.dtype.is_floating_point:
@@ -80,6 +82,9 @@ def _read(_: Any, op: Any, tensor: Any) -> bool | int | float | complex:
         return complex(1.0)
     if tensor.dtype == torch.uint8:  # what flags were before there was bool
         capture().assume(f"a flag (uint8) is read{at}: assumed to be 0{ADVICE}")
+        return 0
+    if _asked_by_scaler(_SCALERS_STATE):
+        capture().assume(f"the state of a gradient scaler is read{at}: assumed to be new")
         return 0
     if any(tensor is item for item in capture().indices):
         capture().assume(f"a tensor picks a place along a dim{at}: assumed to be the first")
@@ -128,10 +133,10 @@ def answer(question: str, usual: bool, words: str) -> bool:
     return usual if goes_on is None else goes_on
 
 
-def _asked_for_overflow() -> bool:
-    """Whether GradScaler asks if a gradient was infinite, in which case it would skip the step."""
+def _asked_by_scaler(functions: tuple[str, ...]) -> bool:
+    """Whether one of these functions of GradScaler asks."""
     return any(
-        frame.f_code.co_name in _SCALER and frame.f_code.co_filename.endswith(_SCALER_FILE)
+        frame.f_code.co_name in functions and frame.f_code.co_filename.endswith(_SCALER_FILE)
         for frame in _callers()
     )
 

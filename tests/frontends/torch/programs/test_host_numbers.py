@@ -5,6 +5,8 @@ As rank 5 of 16, of which each is assumed to have the same numbers.
 
 from __future__ import annotations
 
+from flint.launching.capturing import steps
+
 BEGIN = """
     import torch.distributed as dist
     dist.init_process_group("nccl")
@@ -69,3 +71,18 @@ def test_the_hosts_numbers_are_counted_as_they_are(said):
     """
     )
     assert found == [[1, 1, 2, 0], [1, 1, 2, 0]]
+
+
+def test_the_state_of_a_gradient_scaler_may_be_read_in_the_step(request_of):
+    text = """
+        import torch
+        layer, scaler = torch.nn.Linear(4, 4).cuda(), torch.amp.GradScaler("cuda")
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+        for _ in range(4):
+            scaler.scale(layer(torch.ones(2, 4).cuda()).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            scaler.state_dict()["scale"]
+    """
+    [step] = steps(request_of(text, lists_steps=True))
+    assert (step.name, step.count) == ("optimizer", 2)

@@ -183,11 +183,14 @@ def test_rows_have_the_columns_that_are_asked_for(made_up):
         stream = load_dataset("no/corpus", split="train", streaming=True)
         later = next(iter(stream.map(lambda row: {"label": row["label"]})))
         loader = torch.utils.data.DataLoader(rows.shuffle(seed=1), batch_size=4)
-        say(pairs.column_names, len(pairs[5]["both"].split()), len(pairs) == len(rows),
+        seen = rows.with_transform(lambda many: {"sizes": [item.size for item in many["image"]]})
+        say(seen[:2]["sizes"], seen[7]["sizes"],
+            pairs.column_names, len(pairs[5]["both"].split()), len(pairs) == len(rows),
             len(parts) == 2 * len(rows), later["label"], len(next(iter(loader))["text"]),
             any("column question" in text for text in noted))
     """)
-    assert found == [["both"], 2048, True, True, 0, 4, True]
+    shown = [[[224, 224]] * 2, [224, 224]]
+    assert found == [*shown, ["both"], 2048, True, True, 0, 4, True]
 
 
 def test_a_tokenizer_has_the_vocabulary_of_the_models_configuration(made_up, tmp_path):
