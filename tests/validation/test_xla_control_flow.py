@@ -165,6 +165,7 @@ def test_a_branch_of_other_sizes_is_not_the_one_that_ran(name, run, branch, comp
     ("ran", "trips", "times"),
     [
         ({"loop": 1, "a": 3, "b": 3}, 0, (3,)),
+        ({"loop": 1, "a": 3, "b": 6}, 0, (3,)),  # an op of two kernels
         ({"loop": 2}, 4, (8,)),  # nothing of its body is recorded: the compiler's own count
         ({"loop": 2}, 0, ()),
     ],
@@ -200,6 +201,7 @@ def conditional(*branches):
     ("branches", "ran", "times"),
     [
         ((["a"], ["b", "c"]), {"choice": 4, "a": 1, "b": 3, "c": 3}, (1, 3)),
+        ((["a", "d"], ["b"]), {"choice": 4, "a": 1, "d": 2, "b": 3}, (1, 3)),  # d: two kernels
         ((["a"], []), {"choice": 4, "a": 1}, (1, 3)),
         ((["a"], ["b"]), {"a": 1, "b": 3}, (1, 3)),  # the conditional itself is not recorded
         ((["a"], [], []), {"choice": 4, "a": 1}, None),  # nobody knows which of the silent ones
