@@ -18,6 +18,7 @@ import resource
 import signal
 import sys
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -136,6 +137,34 @@ def adopt_orphans(adopt: bool) -> None:
     """Whether this process is the parent of descendants whose parents end, on Linux."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(adopt))
+
+
+@contextlib.contextmanager
+def none_left() -> Iterator[None]:
+    """At its end, what was started within it and still runs is killed, on Linux.
+
+    A program's own processes outlive it if it is stopped: workers that load data, for example.
+    """
+    before = _children()
+    adopt_orphans(True)
+    try:
+        yield
+    finally:
+        while left := _children() - before:  # whose children become this process's
+            for process in left:
+                with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                    os.kill(process, signal.SIGKILL)
+                    os.waitpid(process, 0)
+        adopt_orphans(False)
+
+
+def _children() -> set[int]:
+    """This process's children; none if the system does not list them."""
+    found: set[int] = set()
+    for thread in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # the thread has ended
+            found.update(map(int, thread.read_text(encoding="ascii").split()))
+    return found
 
 
 def fork() -> int:

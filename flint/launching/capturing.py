@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from flint.capturing import targets
+from flint.host.child_processes import none_left
 from flint.host.stages import stage
 from flint.host.tasks import run_all
 from flint.host.template import Template
@@ -29,7 +30,7 @@ def capture(request: ProgramRequest) -> Workload:
         UsageError: it has no such step.
         FlintError: it ended before its step, failed, or took more than the limits.
     """
-    with temporary_folder() as folder, Template() as template:
+    with none_left(), temporary_folder() as folder, Template() as template:
         place = _run(request, folder, template)
         framework, _, again = read_found(place)
         if again is not None:
@@ -43,7 +44,7 @@ def capture(request: ProgramRequest) -> Workload:
 
 def steps(request: ProgramRequest) -> list[SeenStep]:
     """The repeated steps that were seen in a program; raises as ``capture``."""
-    with temporary_folder() as folder:
+    with none_left(), temporary_folder() as folder:
         _, seen, again = read_found(_run(request, folder, None))
     return seen if again is None else steps(replace(request, step=again))
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 
-from flint.host.child_processes import fork
+import pytest
+
+from flint.host.child_processes import fork, none_left
 
 
 class Client:
@@ -41,3 +45,17 @@ def test_a_forked_child_does_not_end_what_was_garbage_in_its_parent() -> None:
         gc.enable()
         os.close(reading)
         os.close(writing)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells whose children they are")
+def test_processes_whose_parent_has_ended_do_not_stay() -> None:
+    command = ["sh", "-c", "sleep 600 >/dev/null 2>&1 & echo $!"]
+    earlier = subprocess.Popen(["sleep", "600"])
+    with none_left():
+        said = subprocess.run(command, capture_output=True, check=True).stdout
+        os.kill(int(said), 0)  # it is there
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(said), 0)
+    assert earlier.poll() is None
+    earlier.kill()
+    earlier.wait()
