@@ -109,8 +109,9 @@ def test_every_lighter_op_has_a_partner_or_a_reason(name, form, reports):
     allowed = 0 if form == "kineto" else light["captured"] // 20
     assert report.others <= allowed, report.differences[:8]
     assert light["matched"] > 0.8 * light["captured"]
-    # FSDP's parameters go through gloo's buffers, norms are taken apart; DDP's all-reduces are not.
-    assert (light["explained"] > 0) == (name != "ddp_resnet")
+    # FSDP's parameters go through gloo's buffers, norms are taken apart; DDP's all-reduces are not,
+    # but what is mixed up may look like it.
+    assert (light["explained"] > allowed) == (name != "ddp_resnet")
 
 
 @pytest.mark.thorough
