@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from flint.graph.graph import Ints, Loop, WorkloadGraph
-from flint.mesh.ragged import pointer, segments
+from flint.graph.graph import NODE_COLUMNS, WORK_COLUMNS, Ints, Loop, WorkloadGraph
+from flint.mesh.ragged import pointer, row_of_entry, segments
 
 
 def take_rows(ptr: Ints, rows: Ints) -> tuple[Ints, Ints]:
@@ -37,6 +37,50 @@ def take_rows(ptr: Ints, rows: Ints) -> tuple[Ints, Ints]:
 def gathered(graph: WorkloadGraph, names: Iterable[str], index: Ints) -> dict[str, Any]:
     """Some columns at ``index``, for ``dataclasses.replace``."""
     return {name: getattr(graph, name)[index] for name in names}
+
+
+def repeated(graph: WorkloadGraph, copies: Ints) -> tuple[WorkloadGraph, Ints, Ints]:
+    """One block with each node several times in a row, for steps that a caller makes of them.
+
+    The last copy stands for the node: others read its results and wait for it, and it has its
+    ``ops_merged``.  The first one waits for what the node waited for.
+
+    Args:
+        graph: one block.
+        copies: how often each node occurs, shape [nodes].
+
+    Returns:
+        The block, the former node of each copy, and the last copy of each former node.
+    """
+    rows = np.repeat(np.arange(len(graph)), copies)
+    last = np.cumsum(copies) - 1
+    number = np.arange(len(rows)) - (last - copies + 1)[rows]
+    first, final = number == 0, number == copies[rows] - 1
+    result_ptr, results = take_rows(graph.result_ptr, rows)
+    operand_ptr, operands = take_rows(graph.operand_ptr, rows)
+    work_ptr, items = take_rows(graph.work_ptr, rows)
+    order_ptr, orders = take_rows(graph.order_ptr, rows)
+    made = np.concatenate(
+        [np.arange(graph.inputs), graph.inputs + np.flatnonzero(final[row_of_entry(result_ptr)])]
+    )
+    kept = first[row_of_entry(order_ptr)]
+    columns = gathered(graph, NODE_COLUMNS, rows)
+    columns["ops_merged"] = np.where(final, graph.ops_merged[rows], 0)
+    copied = replace(
+        graph,
+        **columns,
+        **gathered(graph, WORK_COLUMNS, items),
+        result_ptr=result_ptr,
+        result_type=graph.result_type[results],
+        operand_ptr=operand_ptr,
+        operand=made[graph.operand[operands]],
+        work_ptr=work_ptr,
+        order_ptr=pointer(np.bincount(row_of_entry(order_ptr)[kept], minlength=len(rows))),
+        order_node=last[graph.order_node[orders[kept]]],
+        order_kind=graph.order_kind[orders[kept]],
+        outputs=made[graph.outputs],
+    )
+    return copied, rows, last
 
 
 def distinct(*keys: Ints) -> tuple[Ints, Ints]:

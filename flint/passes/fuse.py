@@ -52,10 +52,10 @@ from flint.passes.rematerialize import (
     is_view,
     loads,
     look_through,
-    transparent_nodes,
 )
-from flint.passes.xla_products import Ends, operand_loads, xla_epilogues
+from flint.passes.xla_products import Ends, operand_loads, with_rows, xla_epilogues
 from flint.passes.xla_reductions import as_views, of_nothing, split_reductions
+from flint.passes.xla_split_products import SUM, split_products
 
 _ROOTS = (Role.ELEMENTWISE, Role.MOVEMENT, Role.REDUCTION, Role.CONTRACTION, Role.UPDATE)
 _EPILOGUE_ROOTS = (Role.ELEMENTWISE, Role.MOVEMENT)
@@ -95,10 +95,13 @@ def _as_inductor(graph: WorkloadGraph, body: bool, communicates: bool) -> Worklo
 
 def fuse_as_xla(graph: WorkloadGraph) -> WorkloadGraph:
     """The same, with producers that every reader computes again (``flint.passes.inline``),
-    reductions in steps (``flint.passes.xla_reductions``) and kernels of several results
+    reductions in steps (``flint.passes.xla_reductions``), products too
+    (``flint.passes.xla_split_products``), and kernels of several results
     (``flint.passes.multi_output``)."""
     communicates = any((block.kind == NodeKind.COMMUNICATION).any() for block, _ in graph.walk())
     types = {kind: number for number, kind in enumerate(graph.tables.types)}
+    if SUM not in graph.tables.ops:
+        graph = with_tables(graph, replace(graph.tables, ops=(*graph.tables.ops, SUM)))
     kernels = _as_xla(graph, False, communicates, types)
     return with_tables(kernels, replace(graph.tables, types=tuple(types)))
 
@@ -109,6 +112,7 @@ def _as_xla(
     graph = with_bodies(graph, lambda inner, _: _as_xla(inner, True, communicates, types))
     if not len(graph):
         return graph
+    graph = split_products(graph, types)
     nothing = of_nothing(graph)
     graph = replace(graph, role=np.where(nothing, Role.ELEMENTWISE, graph.role).astype(np.int8))
     again = inlined(graph)
@@ -116,7 +120,7 @@ def _as_xla(
     graph, step_of, partial = split_reductions(graph, again, types)
     again = again[step_of]
     seen = look_through(graph, again)
-    rows = _with_rows(graph, again)
+    rows = with_rows(graph, again)
     load = operand_loads(seen.graph).tolist()
     kernels, place = _fused(seen, _assign(seen, load, xla_epilogues(seen.graph, rows)))
     apart, parts = np.zeros((2, len(kernels)), dtype=bool)
@@ -124,18 +128,6 @@ def _as_xla(
     parts[place[partial]] = True
     # A loop's carried values may have been communicated: all of its inputs count.
     return join_outputs(kernels, apart, parts, [body and communicates] * kernels.inputs)
-
-
-def _with_rows(graph: WorkloadGraph, again: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Nodes that contain a recomputed reduction of rows, shape [nodes]."""
-    found = (again & (graph.role == Role.REDUCTION)).tolist()
-    passes = (again | transparent_nodes(graph)).tolist()
-    for node, maker in zip(
-        graph.consumer.tolist(), graph.producer[graph.operand].tolist(), strict=True
-    ):
-        if maker >= 0 and found[maker] and passes[maker]:
-            found[node] = True
-    return np.array(found, dtype=bool)
 
 
 def _fused(seen: SeenThrough, found: tuple[Ints, Ints]) -> tuple[WorkloadGraph, Ints]:

@@ -48,6 +48,8 @@ _CYCLES: Final = {Unit.VECTOR: 7, Unit.TRANSCENDENTAL: 79}
 CYCLE_BYTES: Final = 0.05
 #: The most values that a chain may be made of.
 MAX_SOURCES: Final = 32
+#: The most nodes between a source and what is made of it alone.
+_NEAR: Final = 64
 
 
 def inlined(graph: WorkloadGraph) -> NDArray[np.bool_]:
@@ -62,6 +64,7 @@ class _Chooser(Readers):
         super().__init__(graph)
         self.accessed = accessed_bytes(graph).tolist()
         self.sizes = graph.value_bytes.tolist()
+        self.producer: list[int] = graph.producer.tolist()
         #: Sources of recomputed values, value -> bytes; (elements of a row's results, of the rows)
         #: for those that contain a reduction of rows.
         self.sources: dict[int, dict[int, int]] = {}
@@ -126,6 +129,9 @@ class _Chooser(Readers):
         result = self.sizes[self.first[node]]
         alone = self._cost(node)
         saved: float = max(sum(sources.values()) + result, alone) + LAUNCH_BYTES
+        # What only the node's own kernel reads is not written if that stays one kernel.
+        if len(users) > 1:
+            saved -= sum(2 * self.sizes[value] for value in sources if self._only_for(value, node))
         for user in users:
             known = self._known(user, node)
             theirs = sum(self.sizes[value] for value in known)
@@ -135,6 +141,24 @@ class _Chooser(Readers):
             cost, mine = self._cost(user, node), alone * self._times(user, node)
             saved += max(theirs + result, cost) - max(theirs + more, cost + mine)
         return saved
+
+    def _only_for(self, value: int, node: int) -> bool:
+        """Whether all that is made from a source can become part of a node's kernel."""
+        maker = self.producer[value]
+        if maker < 0 or not self.may[maker] or self.role[maker] not in CHAIN:
+            return False
+        seen, ahead = {node, maker}, [maker]
+        while ahead:
+            users = self.users.get(ahead.pop(), [])
+            new = [user for user in users if user not in seen]
+            if not users or len(seen) > _NEAR or any(not self._joins(user, node) for user in new):
+                return False
+            seen.update(new)
+            ahead += new
+        return True
+
+    def _joins(self, user: int, node: int) -> bool:
+        return user < node and bool(self.may[user]) and self.role[user] in CHAIN
 
     def _cost(self, node: int, but: int = -1) -> float:
         """Cost of computing a node, with all operands but one recomputed where they are."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from flint.graph.graph import WorkloadGraph
 from flint.graph.work import Role, Unit
 from flint.mesh.ragged import row_of_entry
-from flint.passes.rematerialize import loads
+from flint.passes.rematerialize import loads, transparent_nodes
 
 #: From a product and the members of a kernel: whether the product may end in it.
 Ends = Callable[[int, Sequence[int]], bool]
@@ -35,6 +35,18 @@ def batched(graph: WorkloadGraph) -> NDArray[np.bool_]:
     found[row_of_entry(graph.work_ptr)[items]] = True
     found &= graph.role == Role.CONTRACTION
     return found
+
+
+def with_rows(graph: WorkloadGraph, again: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Nodes that contain a recomputed reduction of rows, shape [nodes]."""
+    found = (again & (graph.role == Role.REDUCTION)).tolist()
+    passes = (again | transparent_nodes(graph)).tolist()
+    for node, maker in zip(
+        graph.consumer.tolist(), graph.producer[graph.operand].tolist(), strict=True
+    ):
+        if maker >= 0 and found[maker] and passes[maker]:
+            found[node] = True
+    return np.array(found, dtype=bool)
 
 
 def operand_loads(graph: WorkloadGraph) -> NDArray[np.bool_]:

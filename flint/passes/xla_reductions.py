@@ -35,11 +35,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.graph.graph import NODE_COLUMNS, WORK_COLUMNS, Ints, WorkloadGraph
+from flint.graph.graph import Ints, WorkloadGraph
 from flint.graph.tensor_types import TensorType, tensor_type
 from flint.graph.work import Role
-from flint.mesh.ragged import pointer, row_of_entry
-from flint.passes.columns import gathered, take_rows
+from flint.mesh.ragged import pointer
+from flint.passes.columns import repeated
 
 #: The most elements of a row, and rows of a column, that one kernel sums up.
 ROW, COLUMN = 1024 * 16, 32 * 128
@@ -207,21 +207,10 @@ def _with_steps(
     """
     copies = np.ones(len(graph), dtype=np.int64)
     copies[list(found)] = [len(shapes) + 1 for shapes in found.values()]
-    rows = np.repeat(np.arange(len(graph)), copies)
-    last = np.cumsum(copies) - 1
-    number = np.arange(len(rows)) - (last - copies + 1)[rows]
-    first, final = number == 0, number == copies[rows] - 1
-    result_ptr, results = take_rows(graph.result_ptr, rows)
-    operand_ptr, operands = take_rows(graph.operand_ptr, rows)
-    work_ptr, items = take_rows(graph.work_ptr, rows)
-    order_ptr, orders = take_rows(graph.order_ptr, rows)
-    result_type = graph.result_type[results]
-    made = np.concatenate(
-        [np.arange(graph.inputs), graph.inputs + np.flatnonzero(final[row_of_entry(result_ptr)])]
-    )
-    operand = made[graph.operand[operands]]
-    flops = graph.work_flops[items]
-    read, written = graph.bytes_read[rows], graph.bytes_written[rows]
+    copied, rows, last = repeated(graph, copies)
+    result_ptr, operand_ptr, work_ptr = copied.result_ptr, copied.operand_ptr, copied.work_ptr
+    result_type, operand, flops = copied.result_type, copied.operand, copied.work_flops
+    read, written = copied.bytes_read, copied.bytes_written
     known = graph.tables.types
     sizes = np.array([kind.bytes for kind in known], dtype=np.int64)
     for node, shapes in found.items():
@@ -242,28 +231,8 @@ def _with_steps(
             # Work that remains for later steps.
             left = max(parts[0].elements - (elements - total), 0) / total
             mine, theirs = (slice(*work_ptr[at : at + 2].tolist()) for at in (place, place + 1))
-            rest = (graph.work_flops[items[mine]] * left).astype(np.int64)
+            rest = (flops[mine] * left).astype(np.int64)
             flops[theirs] = np.minimum(rest, flops[mine])
             flops[mine] -= flops[theirs]
-    columns = gathered(graph, NODE_COLUMNS, rows) | {
-        "ops_merged": np.where(final, graph.ops_merged[rows], 0),
-        "bytes_read": read,
-        "bytes_written": written,
-    }
-    kept = first[row_of_entry(order_ptr)]
-    made_of_steps = replace(
-        graph,
-        tables=replace(graph.tables, types=tuple(types)),
-        **columns,
-        **gathered(graph, WORK_COLUMNS, items) | {"work_flops": flops},
-        result_ptr=result_ptr,
-        result_type=result_type,
-        operand_ptr=operand_ptr,
-        operand=operand,
-        work_ptr=work_ptr,
-        order_ptr=pointer(np.bincount(row_of_entry(order_ptr)[kept], minlength=len(rows))),
-        order_node=last[graph.order_node[orders[kept]]],
-        order_kind=graph.order_kind[orders[kept]],
-        outputs=made[graph.outputs],
-    )
-    return made_of_steps, rows, ~final
+    tables = replace(graph.tables, types=tuple(types))
+    return replace(copied, tables=tables), rows, np.arange(len(rows)) != last[rows]

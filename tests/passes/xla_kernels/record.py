@@ -1,5 +1,5 @@
-"""What XLA's GPU compiler makes of the programs, written to ``h100.json``: kernels, bytes, and how
-many of the bytes are partial sums of products; of whole models kernels that move 1 MiB or more.
+"""What XLA's GPU compiler makes of the programs, written to ``h100.json``: kernels and bytes, and
+of whole models kernels that move 1 MiB or more.
 
 python -m tests.passes.xla_kernels.record          # needs the extra `gpu`; ten minutes
 python -m tests.passes.xla_kernels.record table    # the tables of docs/kernels.md
@@ -19,7 +19,6 @@ import flint
 from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.work import Role
 from flint.passes import apply
-from flint.passes.rematerialize import accessed_bytes
 from flint.workload.workload import Workload
 from tests.passes.xla_kernels.programs import MODELS, PROGRAMS
 
@@ -46,24 +45,6 @@ def figures(graph: WorkloadGraph, least: int = 1) -> tuple[int, int]:
     return kernels, moved
 
 
-def partial_sums(graph: WorkloadGraph) -> int:
-    """Bytes that are moved because sums of products are cut, loops unrolled.
-
-    XLA writes the parts in f32, one more dim, and another kernel adds them up; uncut, the product
-    writes its result in bf16.  Without a GPU the compiler cannot try whether cutting pays.
-    """
-    moved = 0
-    for block, times in graph.walk():
-        accessed = accessed_bytes(block)
-        for value in range(block.inputs, block.values):
-            op = block.tables.ops[block.op[block.producer[value]]]
-            kind = block.type_of(value)
-            if op.startswith("gemm_fusion") and kind.dtype == "f32" and len(kind.shape) == 3:
-                read = int(accessed[block.operand == value].sum())
-                moved += times * (kind.bytes + read - 2 * kind.elements // kind.shape[0])
-    return moved
-
-
 def main() -> None:
     """Compile what has no figures yet and write the file, or print the tables."""
     found: dict[str, object] = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {}
@@ -76,8 +57,8 @@ def main() -> None:
             assert workload.compiled is not None
             found["compiler"] = workload.compiled.compiler
             graph = workload.graph
-            third = figures(graph, 1 << 20)[0] if name in MODELS else partial_sums(graph)
-            found[name] = (*figures(graph), third)
+            large = (figures(graph, 1 << 20)[0],) if name in MODELS else ()
+            found[name] = (*figures(graph), *large)
             GOLDEN.write_text(json.dumps(found, indent=1) + "\n")
 
 
@@ -89,16 +70,16 @@ def table(found: dict[str, Any]) -> Iterator[str]:
         return " | ".join((*words, f"{rules / made - 1:+.{1 if unit > 1 else 0}%}"))
 
     for name in (*PROGRAMS, *MODELS):
-        kernels, moved, third = found[name]
+        kernels, moved, *third = found[name]
         graph = captured(name).graph
         rules = apply(graph, "xla")
         mine, bytes_ = figures(rules)
         end = f"{figures(apply(graph, 'kernel'))[1] / moved - 1:+.0%} |"
         if name in MODELS:
-            large = three(third, figures(rules, 1 << 20)[0])
+            large = three(third[0], figures(rules, 1 << 20)[0])
             rest = f"{large} | {three(moved, bytes_, 1e9)} | {end}"
         else:
-            rest = f"{three(moved, bytes_, 1e6)} | {bytes_ / (moved - third) - 1:+.1%} | {end}"
+            rest = f"{three(moved, bytes_, 1e6)} | {end}"
         yield f"| {name} | {three(kernels, mine)} | {rest}"
 
 

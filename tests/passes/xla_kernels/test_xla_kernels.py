@@ -14,15 +14,17 @@ import flint
 from flint.capturing.targets import targets
 from flint.passes import apply
 from flint.passes.xla_reductions import runs_of, steps
+from flint.passes.xla_split_products import parts_of
 from tests.passes.xla_kernels.programs import F32, MODELS, PROGRAMS, of
-from tests.passes.xla_kernels.record import GOLDEN, captured, figures, partial_sums
+from tests.passes.xla_kernels.record import GOLDEN, captured, figures
 from tests.support.shared import quick
 
 XLA = json.loads(GOLDEN.read_text())
 #: Programs whose bytes are XLA's within a tenth.
 NEAR = [
-    "residual block", "Llama block", "dense", "batch norm", "layer norm", "RMS norm", "softmax",
-    "Adam", "clipped SGD", "cross entropy", "smoothed cross entropy", "scan over layers", "dropout",
+    "residual block", "attention", "causal attention", "ViT block", "Llama block", "dense",
+    "batch norm", "layer norm", "RMS norm", "softmax", "Adam", "clipped SGD", "cross entropy",
+    "smoothed cross entropy", "embedding", "scan over layers", "dropout",
 ]  # fmt: skip
 
 
@@ -37,13 +39,9 @@ def test_bytes_are_those_of_xlas_kernels(name: str) -> None:
 
 @pytest.mark.thorough
 def test_bytes_of_all_programs_are_near_xlas() -> None:
-    """Also without what XLA cuts sums of products into, which is no part of these rules."""
-    ratio = {name: bytes_ratio(name) for name in PROGRAMS}
-    off = {name: abs(ratio[name] - 1) for name in PROGRAMS}
-    assert statistics.median(off.values()) < 0.1
-    assert max(off, key=lambda name: off[name]) == "GRU"
-    uncut = {name: XLA[name][1] / (XLA[name][1] - XLA[name][2]) for name in PROGRAMS}
-    assert statistics.median(abs(ratio[name] * uncut[name] - 1) for name in PROGRAMS) < 0.05
+    off = {name: abs(bytes_ratio(name) - 1) for name in PROGRAMS}
+    assert statistics.median(off.values()) < 0.04
+    assert sorted(off, key=lambda name: off[name])[-2:] == ["GRU", "mixture of experts"]
 
 
 @pytest.mark.thorough
@@ -76,6 +74,37 @@ def test_long_sums_are_cut_as_xla_cuts_them(whole, result, parts) -> None:
     assert list(steps(runs_of(whole, result))) == parts
 
 
+@pytest.mark.parametrize(
+    ("sizes", "parts"),
+    [
+        ((1, 4096, 2048, 512), 1),
+        ((1, 2048, 512, 4096), 2),
+        ((1, 512, 512, 4096), 8),
+        ((1, 512, 1536, 4096), 4),
+        ((64, 512, 512, 64), 1),
+        ((1, 32, 768, 256), 4),
+        ((1, 32, 512, 768), 8),
+        ((1, 1024, 512, 8192), 4),
+        ((1, 512, 8, 1024), 8),
+    ],
+)
+def test_products_are_split_as_xla_splits_them(sizes, parts) -> None:
+    """Parts that XLA wrote for the dense layer, attention, the GRU and the mixture of experts,
+    products that share an operand merged as there (jaxlib 0.10.2, H100)."""
+    assert parts_of(sizes, (16, 16, 16)) == parts
+
+
+def test_a_split_product_writes_its_parts_and_another_kernel_adds_them_up() -> None:
+    """A gradient [512, 512] that is summed over 4,096 tokens: 8 parts in f32, as XLA's
+    ``gemm_fusion_dot`` and ``loop_reduce_fusion`` of the embedding."""
+    step = flint.capture(mesh=(1,))(lambda x, y: x.T @ y)
+    graph = step.capture(of(4096, 512), of(4096, 512)).graph
+    product, addition = apply(graph, "xla")
+    assert product.work.flops == 2 * 512 * 512 * 4096
+    assert (product.work.read, product.work.written) == (2 * 4096 * 512 * 2, 8 * 512 * 512 * 4)
+    assert (addition.work.read, addition.work.written) == (8 * 512 * 512 * 4, 512 * 512 * 2)
+
+
 def test_a_sum_in_steps_has_the_work_of_one() -> None:
     """2^24 - 1 additions, and 4 KB of parts that are written and read."""
     graph = flint.capture(mesh=(1,))(lambda x: x.sum()).capture(of(4096, 4096, dtype=F32)).graph
@@ -93,4 +122,4 @@ def test_what_was_recorded_is_what_xla_makes(name: str) -> None:
     workload = captured(name, level="optimized", target="h100")
     assert workload.compiled is not None
     assert XLA["compiler"] == workload.compiled.compiler
-    assert [*figures(workload.graph), partial_sums(workload.graph)] == XLA[name]
+    assert [*figures(workload.graph)] == XLA[name]
