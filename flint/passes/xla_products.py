@@ -7,6 +7,8 @@ The idea: its products are library calls or separate Triton kernels.
 - The epilogue of any other product or convolution has no exponentials or similar functions, and
   reads nothing of the product's size (only bias, activation), except a value that is added (a
   residual: the library's ``beta``, cuDNN's side input).
+- The epilogue of a convolution is one that cuDNN has: a bias, a residual, a rectified activation,
+  conversions (``cudnn_fused_conv_rewriter.cc`` of openxla/xla).
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from flint.passes.rematerialize import loads, transparent_nodes
 Ends = Callable[[int, Sequence[int]], bool]
 #: Ops that a sum with a residual may consist of.
 _ADDS = ("add", "convert", "reshape", "bitcast")
+#: Further ops that may follow a convolution: the bias and rectified activations.
+_BEHIND = (*_ADDS, "broadcast_in_dim", "maximum", "clamp")
 
 
 def batched(graph: WorkloadGraph) -> NDArray[np.bool_]:
@@ -75,10 +79,14 @@ def xla_epilogues(graph: WorkloadGraph, rows: NDArray[np.bool_]) -> Ends:
     elements = [kind.elements for kind in graph.tables.types]
     costly = np.zeros(len(graph), dtype=bool)
     costly[row_of_entry(graph.work_ptr)[graph.work_unit == Unit.TRANSCENDENTAL]] = True
-    adds = [name in _ADDS for name in graph.tables.ops]
+    adds, behind, convolutions = (
+        [name in names for name in graph.tables.ops] for names in (_ADDS, _BEHIND, ("convolution",))
+    )
 
     def ends(product: int, members: Sequence[int]) -> bool:
         if alone[product] or (rows | costly)[list(members)].any():
+            return False
+        if convolutions[graph.op[product]] and not all(behind[graph.op[node]] for node in members):
             return False
         inside = {product, *members}
         size = elements[graph.result_type[graph.result_ptr[product]]]

@@ -96,28 +96,6 @@ def test_a_reduction_of_rows_whose_result_others_read_is_written():
     assert as_xla(graph) == [("reduce", 2), ("scaled", 2), ("cube", 1)]
 
 
-def test_a_batched_product_of_xla_leaves_transposes_outside_and_has_no_epilogue():
-    g = Graph()
-    kind = tensor_type((8, 64, 64), "bf16")
-    item = WorkItem(Unit.MATMUL, "bf16", 2 * 8 * 64**3, (8, 64, 64, 64))
-    work = Work((item,), 2 * kind.bytes, kind.bytes)
-    turned = g.move(g.input(kind), kind, kind)
-    made = g.op("dot_general", Role.CONTRACTION, (turned, g.input(kind)), kind, work)
-    graph = g.finish(g.elementwise(made, of=kind, name="tanh"))
-    assert kernels(graph) == [("dot_general", 3)]
-    assert as_xla(graph) == [("transpose", 1), ("dot_general", 1), ("tanh", 1)]
-
-
-def test_the_epilogue_of_a_product_of_xla_adds_but_does_not_multiply_another_tensor():
-    for name, expected in (
-        ("add", [("dot_general", 2)]),
-        ("multiply", [("dot_general", 1), ("multiply", 1)]),
-    ):
-        g = Graph()
-        made = g.dot(g.input(), g.input(WEIGHT))
-        assert as_xla(g.finish(g.elementwise(made, g.input(), name=name))) == expected
-
-
 def test_a_reduction_of_columns_that_are_read_again_is_a_separate_kernel() -> None:
     g = Graph()
     kind, column = tensor_type((4096, 1024), "f32"), tensor_type((1024,), "f32")
