@@ -41,6 +41,7 @@ from flint.graph.graph import Ints, NodeKind, WorkloadGraph, with_tables
 from flint.graph.tensor_types import TensorType
 from flint.graph.work import Role
 from flint.mesh.ragged import row_of_entry, total_by_row
+from flint.passes.attention_layout import without_turning_back
 from flint.passes.columns import distinct, with_bodies
 from flint.passes.contract import Columns, contract, issue_rank, surviving
 from flint.passes.inline import inlined
@@ -77,7 +78,8 @@ def fuse_kernels(graph: WorkloadGraph) -> WorkloadGraph:
 
 def fuse_as_inductor(graph: WorkloadGraph) -> WorkloadGraph:
     """The same as PyTorch's compiler: activations that every reader makes again, and kernels of
-    several results (``flint.passes.multi_output``).
+    several results (``flint.passes.multi_output``), and nothing transposed behind attention
+    (``flint.passes.attention_layout``).
     """
     communicates = any((block.kind == NodeKind.COMMUNICATION).any() for block, _ in graph.walk())
     return _as_inductor(graph, False, communicates)
@@ -87,10 +89,12 @@ def _as_inductor(graph: WorkloadGraph, body: bool, communicates: bool) -> Worklo
     graph = with_bodies(graph, lambda inner, _: _as_inductor(inner, True, communicates))
     if not np.isin(graph.role, FUSIBLE).any():
         return graph
+    graph = without_turning_back(graph)
     seen = look_through(graph, made_of_less(graph, functions=True))
     kernels, _ = _fused(seen, _assign(seen, loads(seen.graph).tolist(), lambda *_: True))
     none = np.zeros(len(kernels), dtype=bool)
-    return join_outputs(kernels, none, none, [body and communicates] * kernels.inputs)
+    communicated = [body and communicates] * kernels.inputs
+    return join_outputs(kernels, none, none, communicated, phases=True)
 
 
 def fuse_as_xla(graph: WorkloadGraph) -> WorkloadGraph:

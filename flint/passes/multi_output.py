@@ -58,6 +58,7 @@ def join_outputs(
     apart: NDArray[np.bool_],
     parts: NDArray[np.bool_],
     communicated: list[bool],
+    phases: bool = False,
 ) -> WorkloadGraph:
     """A graph of kernels with siblings and pairs joined; bodies stay as they are.
 
@@ -66,8 +67,9 @@ def join_outputs(
         apart: kernels that are not joined with others, shape [nodes].
         parts: kernels that are not joined with what makes their operands, shape [nodes].
         communicated: which inputs may depend on communications, shape [inputs].
+        phases: whether kernels of different phases are compiled apart, forward and backward.
     """
-    joined = _Joiner(graph, apart, parts, communicated).joined()
+    joined = _Joiner(graph, apart, parts, communicated, phases).joined()
     roots, cluster = np.unique(joined, return_inverse=True)
     if len(roots) == len(graph):
         return graph
@@ -112,8 +114,11 @@ class _Joiner:
         apart: NDArray[np.bool_],
         parts: NDArray[np.bool_],
         communicated: list[bool],
+        phases: bool,
     ) -> None:
         self.graph = graph
+        phase = [source.phase if phases else None for source in graph.tables.sources]
+        self.phase = [phase[source] for source in graph.source.tolist()]
         self.parts = parts.tolist()
         self.into = list(range(len(graph)))
         self.members: dict[int, list[int]] = {node: [node] for node in range(len(graph))}
@@ -185,6 +190,8 @@ class _Joiner:
         if first == second or not self.size[first] or self.size[first] != self.size[second]:
             return
         if self.waits_for[first] != self.waits_for[second]:
+            return
+        if self.phase[first] != self.phase[second]:
             return
         if self.values[first] + self.values[second] > MAX_VALUES:
             return

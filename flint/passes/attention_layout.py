@@ -1,0 +1,65 @@
+"""Results of PyTorch's fused attention in the layout of its operands.
+
+The idea: programs turn [batch, tokens, heads, size] into [batch, heads, tokens, size] before they
+call attention, and back behind it. PyTorch's kernels read the first layout by its strides and make
+their results like their operands (``at::empty_like``), so that turning a result back moves nothing,
+and no kernel does it.
+
+    q = transpose x;  y = attention q, k, v;  z = transpose y          # z is laid out as x: a view
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from flint.graph.graph import WorkloadGraph
+from flint.graph.work import Role
+from flint.passes.aliases import resolve_aliases
+
+#: How the names of these kernels begin.
+_KERNELS: Final = "aten._scaled_dot_product_"
+#: The most ops between a transpose and attention: rotations of queries and keys.
+_BETWEEN: Final = 16
+
+
+def without_turning_back(graph: WorkloadGraph) -> WorkloadGraph:
+    """One block without the transposes that undo, behind attention, those in front of it."""
+    ops = graph.tables.ops
+    attention = [name.startswith(_KERNELS) for name in ops]
+    transpose = [name == "transpose" for name in ops]
+    if not any(attention):
+        return graph
+    role = graph.role.copy()
+    for node in range(len(graph)):
+        maker = _maker(graph, node)
+        if maker >= 0 and transpose[graph.op[node]] and attention[graph.op[maker]]:
+            was = _shape(graph, int(graph.operand[graph.operand_ptr[node]]))
+            made = _shape(graph, int(graph.result_ptr[node]) + graph.inputs)
+            back = (*was[:1], *was[2:3], *was[1:2], *was[3:])
+            if len(was) == 4 and made == back and _turned(graph, maker):
+                role[node] = Role.ALIAS
+    return resolve_aliases(replace(graph, role=role)) if (role != graph.role).any() else graph
+
+
+def _turned(graph: WorkloadGraph, attention: int) -> bool:
+    """Whether an operand of attention has been transposed."""
+    for value in graph.operands_of(attention).tolist():
+        node = int(graph.producer[value])
+        for _ in range(_BETWEEN):
+            if node < 0 or graph.role[node] != Role.ELEMENTWISE:
+                break
+            node = _maker(graph, node)
+        if node >= 0 and graph.tables.ops[graph.op[node]] == "transpose":
+            return True
+    return False
+
+
+def _maker(graph: WorkloadGraph, node: int) -> int:
+    """What makes a node's first operand, or -1."""
+    first, end = graph.operand_ptr[node : node + 2]
+    return int(graph.producer[graph.operand[first]]) if first < end else -1
+
+
+def _shape(graph: WorkloadGraph, value: int) -> tuple[int, ...]:
+    return tuple(graph.tables.types[graph.value_type[value]].shape)
