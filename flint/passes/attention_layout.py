@@ -2,8 +2,8 @@
 
 The idea: programs turn [batch, tokens, heads, size] into [batch, heads, tokens, size] before they
 call attention, and back behind it. PyTorch's kernels read the first layout by its strides and make
-their results like their operands (``at::empty_like``), so that turning a result back moves nothing,
-and no kernel does it.
+the result like the queries, and each gradient like what it is the gradient of (``at::empty_like``),
+so that turning such a result back moves nothing, and no kernel does it.
 
     q = transpose x;  y = attention q, k, v;  z = transpose y          # z is laid out as x: a view
 """
@@ -19,6 +19,8 @@ from flint.passes.aliases import resolve_aliases
 
 #: How the names of these kernels begin.
 _KERNELS: Final = "aten._scaled_dot_product_"
+#: How many operands precede the queries, keys and values: backward, the result's gradient.
+_BEFORE: Final = {False: 0, True: 1}
 #: The most ops between a transpose and attention: rotations of queries and keys.
 _BETWEEN: Final = 16
 
@@ -34,25 +36,25 @@ def without_turning_back(graph: WorkloadGraph) -> WorkloadGraph:
     for node in range(len(graph)):
         maker = _maker(graph, node)
         if maker >= 0 and transpose[graph.op[node]] and attention[graph.op[maker]]:
-            was = _shape(graph, int(graph.operand[graph.operand_ptr[node]]))
+            value = int(graph.operand[graph.operand_ptr[node]])
+            was = _shape(graph, value)
             made = _shape(graph, int(graph.result_ptr[node]) + graph.inputs)
             back = (*was[:1], *was[2:3], *was[1:2], *was[3:])
-            if len(was) == 4 and made == back and _turned(graph, maker):
+            if len(was) == 4 and made == back and _turned(graph, maker, value):
                 role[node] = Role.ALIAS
     return resolve_aliases(replace(graph, role=role)) if (role != graph.role).any() else graph
 
 
-def _turned(graph: WorkloadGraph, attention: int) -> bool:
-    """Whether an operand of attention has been transposed."""
-    for value in graph.operands_of(attention).tolist():
-        node = int(graph.producer[value])
-        for _ in range(_BETWEEN):
-            if node < 0 or graph.role[node] != Role.ELEMENTWISE:
-                break
-            node = _maker(graph, node)
-        if node >= 0 and graph.tables.ops[graph.op[node]] == "transpose":
-            return True
-    return False
+def _turned(graph: WorkloadGraph, attention: int, result: int) -> bool:
+    """Whether the operand of attention that a result is made like has been transposed."""
+    backward = "_backward" in graph.tables.ops[graph.op[attention]]
+    nth = result - graph.inputs - int(graph.result_ptr[attention]) + _BEFORE[backward]
+    node = int(graph.producer[graph.operands_of(attention)[nth]])
+    for _ in range(_BETWEEN):
+        if node < 0 or graph.role[node] != Role.ELEMENTWISE:
+            break
+        node = _maker(graph, node)
+    return node >= 0 and graph.tables.ops[graph.op[node]] == "transpose"
 
 
 def _maker(graph: WorkloadGraph, node: int) -> int:

@@ -55,3 +55,26 @@ def test_the_rules_move_what_inductors_kernels_move():
     rules = apply(opened, "inductor")
     assert theirs <= {size for _, size in pointwise(rules)}
     assert not any(name == "transpose" for name, _ in pointwise(rules))
+
+
+@pytest.mark.parametrize("which", ["queries", "keys"])
+def test_attention_makes_its_result_like_its_queries(which):
+    """``at::empty_like(q)``: with transposed keys alone, turning the result back is a kernel."""
+
+    def inputs(mesh):
+        return tuple(
+            torch.empty(
+                (2, 512, 8, 64) if turned else (2, 8, 512, 64), dtype=torch.bfloat16, device="cuda"
+            )
+            for turned in (which == "queries", which == "keys")
+        )
+
+    def attend(q, k):
+        q, k = (q.transpose(1, 2), k) if which == "queries" else (q, k.transpose(1, 2))
+        y = torch.nn.functional.scaled_dot_product_attention(q, k, k)
+        return y.transpose(1, 2).reshape(2, 512, 512)
+
+    step = flint.capture(attend, mesh=(1,), axes=("dp",), setup=inputs, framework="torch")
+    graph = apply(step.capture(options={"fuse": True}).programs[0].graph, "inductor")
+    behind = [node.op for node in graph][-1]
+    assert (behind == "transpose") == (which == "keys"), [node.op for node in graph]
