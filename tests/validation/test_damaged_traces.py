@@ -103,3 +103,20 @@ def test_bytes_changed_anywhere_are_read_or_refused(name, tmp_path):
         path.write_bytes(data[:cut])
         outcomes.add(refused(path))
     assert True in outcomes
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "the file is empty"),
+        # The first bytes of tpu_inference_2.xplane.pb as github.com/openxla/xprof holds it.
+        (bytes.fromhex("0aefbfbdefbfbd06"), "it was once saved as text"),
+        (b"\x0a\xff\xff\xff", "not an xplane file"),
+    ],
+    ids=["empty", "saved as text", "another file"],
+)
+def test_what_is_wrong_with_an_xplane_file_is_said(content, said, tmp_path):
+    path = tmp_path / "t.xplane.pb"
+    path.write_bytes(content)
+    with pytest.raises(FlintError, match=said):
+        read_trace(path)

@@ -40,6 +40,8 @@ _HLO_TEXT = re.compile(r"%([\w.-]{1,400}) = ")
 _MODULES, _OPS = "XLA Modules", "XLA Ops"
 #: What describes a GPU, and the most characters of a device's name.
 _DESCRIBED, _LONGEST_NAME = ("device_vendor", "core_count", "memory_size"), 80
+#: What stands for other bytes in what was saved as text (U+FFFD), and how many bytes are looked at.
+_AS_TEXT, _HEAD = "\N{REPLACEMENT CHARACTER}".encode(), 64
 #: More bytes than a file may have.
 _MAX_BYTES = 4 << 30
 #: Beyond this no number and no nanosecond is believed: sums stay within 64 bits.
@@ -82,6 +84,8 @@ def events_of(file: Path, rows: ObservedRows) -> Ran:
             f"work: {_KNOWN}"
         )
     data = read_bytes(file, _MAX_BYTES)
+    if not data:
+        raise FlintError(f"{file}: the file is empty: the profiler ended before it wrote anything")
     events, notes, device = _decode(apart(lambda: _events_in(file, data), file))
     for text, count in notes.items():
         rows.note(text, count)
@@ -103,6 +107,11 @@ def _events_in(file: Path, data: bytes) -> bytes:
     except MemoryError:
         raise
     except Exception as error:  # whatever the extension raises on bytes that are none
+        if _AS_TEXT in data[:_HEAD]:
+            raise FlintError(
+                f"{file}: the file is damaged: it was once saved as text; copy the profiler's own "
+                "file, byte for byte"
+            ) from error
         raise FlintError(f"{file}: not an xplane file ({str(error)[:80]})") from error
     launched: dict[int, int] = {}
     found = list(_events(file, planes, rows, launched))
