@@ -80,6 +80,11 @@ def own_line() -> str:
     return "" if frame is None else f"{short_path(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
+def is_ours(file: str) -> bool:
+    """Whether a file is Flint's."""
+    return file.startswith(_OURS)
+
+
 def is_programs(file: str) -> bool:
     """Whether a file belongs to the program: not installed, not Python's, not Flint's."""
     return not (file.startswith(_INSTALLED) or is_silent(file))

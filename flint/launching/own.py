@@ -12,6 +12,7 @@ moment for it: copies would not have that thread.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import os
 import stat
@@ -23,6 +24,9 @@ from typing import Any
 
 from flint.host.child_errors import leave
 from flint.launching.followed import METHOD
+
+#: What a copy would read and write together with its original.
+_SHARED = (stat.S_IFREG, stat.S_IFSOCK)
 
 
 class Own:
@@ -77,7 +81,7 @@ class Own:
         leave(error, self.folder, "the capture")
 
     def can_be_copied(self) -> bool:
-        """Whether copies can continue independently: no threads, no files with a shared position.
+        """Whether copies can continue independently: no threads, no pipes or files that they share.
 
         Also, no variable with this process's rank may be in use.
         """
@@ -106,7 +110,10 @@ def _named_threads() -> set[str]:
 
 
 def _files() -> set[tuple[int, str]]:
-    """Open files and sockets except 0 to 2: (number, name); none without /proc."""
+    """Open files, sockets and ends of pipes to write to, except 0 to 2: (number, name).
+
+    None without /proc.  A pipe that nobody writes to is what a process that has ended left.
+    """
     found = set()
     place = Path("/proc/self/fd")
     for item in place.iterdir() if place.is_dir() else ():
@@ -114,9 +121,14 @@ def _files() -> set[tuple[int, str]]:
             mode, name = os.stat(item).st_mode, os.readlink(item)
         except OSError:
             continue
-        if int(item.name) > 2 and (stat.S_ISREG(mode) or stat.S_ISSOCK(mode)):
-            found.add((int(item.name), name))
+        number, kind = int(item.name), stat.S_IFMT(mode)
+        if number > 2 and (kind in _SHARED or (kind == stat.S_IFIFO and _is_written(number))):
+            found.add((number, name))
     return found
+
+
+def _is_written(number: int) -> bool:
+    return bool(fcntl.fcntl(number, fcntl.F_GETFL) & (os.O_WRONLY | os.O_RDWR))
 
 
 def watch_variables(names: Collection[str], own: Own) -> None:

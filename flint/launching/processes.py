@@ -2,9 +2,9 @@
 
 The idea: starting one is not an error, because data loaders do it.  It is remembered with the
 program's line, and reported if the program ends without a step.  Before the first process or
-thread, a callback is called; not before a process whose end is waited for where it is started
-(``subprocess.run``, and Python's search for a library, without which CUDA builds of PyTorch are not
-imported).
+thread, or the first thing that only their parent may use, a callback is called; not before a
+process whose end is waited for where it is started (``subprocess.run``, and Python's search for a
+library, without which CUDA builds of PyTorch are not imported).
 
     watch(own.asked)
     started                  # {"train.py:12": None} after os.fork() there
@@ -15,15 +15,17 @@ from __future__ import annotations
 import concurrent.futures
 import ctypes.util
 import functools
+import multiprocessing.connection
 import multiprocessing.process
 import os
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from types import CodeType, FrameType
 from typing import Any
 
-from flint.capturing.user_frames import running_line, short_path
+from flint.capturing.user_frames import is_ours, running_line, short_path
 from flint.host.child_processes import fork
 
 #: The program's lines that have started a process, in order.
@@ -39,6 +41,11 @@ _PROCESSES: tuple[tuple[Any, str], ...] = (
 _THREADS: tuple[tuple[Any, str], ...] = (
     (threading.Thread, "start"), (concurrent.futures.ThreadPoolExecutor, "submit"),
 )  # fmt: skip
+#: Functions that make what a copy of this process must not have: two copies would read each other's
+#: messages from a pipe, and only the process that made a ``Process`` may start it.
+_OF_ONE_PROCESS: tuple[tuple[Any, str], ...] = (
+    (multiprocessing.connection, "Pipe"), (multiprocessing.process.BaseProcess, "__init__"),
+)  # fmt: skip
 #: Code that waits for the processes that it starts, by function or by file.
 _WAITS = frozenset((subprocess.run.__code__, subprocess.call.__code__))
 _WAITS_IN = frozenset((ctypes.util.__file__,))
@@ -48,26 +55,36 @@ def watch(before: Callable[[], None]) -> None:
     """Remember such lines from now on.
 
     Args:
-        before: called before a process or a thread is started.
+        before: called before a process or a thread is started or prepared.
     """
     for owner, name in _PROCESSES:
         setattr(owner, name, _telling(getattr(owner, name), before, is_process=True))
-    for owner, name in _THREADS:
+    for owner, name in _THREADS + _OF_ONE_PROCESS:
         setattr(owner, name, _telling(getattr(owner, name), before, is_process=False))
 
 
 def _telling(original: Any, before: Callable[[], None], is_process: bool) -> Any:
     @functools.wraps(original)
     def start(*args: Any, **kwargs: Any) -> Any:
-        caller = sys._getframe(1).f_code
+        caller = _caller(sys._getframe(1))
         if caller is not fork.__code__:  # not our own
-            if caller not in _WAITS and caller.co_filename not in _WAITS_IN:
+            waits = caller in _WAITS or (caller and caller.co_filename in _WAITS_IN)
+            if not waits:
                 before()
             if is_process:
                 _note()
         return original(*args, **kwargs)
 
     return start
+
+
+def _caller(frame: FrameType | None) -> CodeType | None:
+    """The code that starts it, without Flint's own around the function; or our own ``fork``."""
+    while frame is not None and frame.f_code is not fork.__code__:
+        if not is_ours(frame.f_code.co_filename):
+            return frame.f_code
+        frame = frame.f_back
+    return frame and frame.f_code
 
 
 def _note() -> None:

@@ -45,3 +45,34 @@ def test_whoever_is_told_before_the_first_thread_may_fork(first):
         env=child_environment(), capture_output=True, text=True, timeout=HUNG, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "told 1\n"), done.stderr
+
+
+WAITED_FOR = """
+    import ctypes.util, subprocess
+    from flint.launching import launched, processes
+    from flint.launching.program import Cluster
+
+    told = []
+    processes.watch(lambda: told.append(1))
+    launched.watch(Cluster(world=2, per_node=2))
+    {first}
+    print("told", len(told))
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "told"),
+    [
+        ("subprocess.run(['true'])", 0),
+        ("ctypes.util.find_library('dl')", 0),
+        ("subprocess.Popen(['true']).wait()", 1),
+    ],
+    ids=["run", "a library", "not waited for"],
+)
+def test_a_process_that_is_waited_for_where_it_starts_is_no_reason_to_fork(first, told):
+    """Whatever else of Flint's is called before it."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(WAITED_FOR).format(first=first)],
+        env=child_environment(), capture_output=True, text=True, timeout=HUNG, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, f"told {told}\n"), done.stderr

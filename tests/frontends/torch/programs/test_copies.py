@@ -79,6 +79,7 @@ def test_what_comes_before_the_question_runs_once_and_every_rank_is_itself(run, 
         # common to all copies.
         ("import threading; threading.Thread(target=len, args=('',)).start(); note('c')", "c"),
         ("kept = open('train.py')", "b"),
+        ("kept = os.pipe()", "b"),
         # Autograd has a thread for each device, without which a copy can do no backward pass.
         ("torch.ones(4, device='cuda', requires_grad=True).sum().backward()", "b"),
         (
@@ -87,11 +88,38 @@ def test_what_comes_before_the_question_runs_once_and_every_rank_is_itself(run, 
             "c",
         ),
     ],
-    ids=["thread", "open file", "backward pass", "pool"],
+    ids=["thread", "open file", "pipe", "backward pass", "pool"],
 )
 def test_what_copies_would_not_have_is_in_every_process(run, between, repeated):
     _, noted = run(between)
     assert noted.count(repeated) == noted.count("a") > 2
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        """
+    from torch.utils.data import DataLoader
+    rows = iter(DataLoader(range(64), num_workers=2))
+    assert [int(next(rows)) for _ in range(64)] == list(range(64))
+    """,
+        pytest.param(
+            """
+    import multiprocessing
+    child = multiprocessing.Process(target=len, args=("",))
+    child.start(), child.join()
+    assert child.exitcode == 0
+    """,
+            marks=pytest.mark.thorough,
+        ),
+    ],
+    ids=["data loader", "process"],
+)
+def test_each_rank_starts_the_processes_of_a_program_itself(run, between):
+    """Only the process that made a ``Process`` may start it, and its pipes are its own."""
+    _, noted = run(between + "note('c')\n")
+    assert noted.count("c") == noted.count("a") > 2
+    assert noted.count("b") == 1
 
 
 @pytest.mark.thorough
