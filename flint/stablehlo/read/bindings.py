@@ -11,11 +11,12 @@ to work: jaxlib 0.8.3 to 0.12.0.
 from __future__ import annotations
 
 import functools
+import io
 from typing import Any
 
 from flint.errors import FlintError
 
-KNOWN_VERSIONS = "jaxlib >= 0.8.3, < 0.11"
+KNOWN_VERSIONS = "jaxlib 0.8.3 to 0.12.0"
 
 try:
     from jaxlib.mlir import ir, passmanager
@@ -39,7 +40,7 @@ __all__ = [
 ]
 
 #: VHLO portable artifacts are MLIR bytecode whose producer string starts with this.
-_VHLO_PRODUCER = b"StableHLO_v"
+_VHLO_PRODUCER = "StableHLO_v"
 _BYTECODE_MAGIC = b"ML\xefR"
 #: A pass that needs the dialect of quantised types; running one is the only way to load it.
 _LOADS_QUANT = "builtin.module(vhlo-legalize-to-stablehlo)"
@@ -106,7 +107,7 @@ def parse(data: bytes, name: str = "<module>") -> Any:
     try:
         if b"quant" in data:
             _load_quantised_types(context)
-        if data[:4] == _BYTECODE_MAGIC and _VHLO_PRODUCER in data[:64]:
+        if _producer(data).startswith(_VHLO_PRODUCER):
             return stablehlo.deserialize_portable_artifact(context, data)
         source = data if data[:4] == _BYTECODE_MAGIC else data.decode("utf-8")
         return ir.Module.parse(source, context)
@@ -114,11 +115,42 @@ def parse(data: bytes, name: str = "<module>") -> Any:
         raise FlintError(f"{name}: neither MLIR bytecode nor UTF-8 MLIR text ({error})") from error
     except ir.MLIRError as error:
         first = _first_diagnostic(error).replace('"-":', "line ")
-        raise FlintError(f"{name}: not a valid MLIR module: {first}") from error
+        raise FlintError(f"{name}: {_refusal(data, first)}") from error
     except Exception as error:
         # Bindings report some malformed bytecode as plain exceptions of several types.
         first = (str(error).splitlines() or ["no message"])[0]
-        raise FlintError(f"{name}: the MLIR module cannot be read: {first}") from error
+        raise FlintError(f"{name}: {_refusal(data, first)}") from error
+
+
+def _refusal(data: bytes, why: str) -> str:
+    """Why a module cannot be parsed, and what to do if another version has written it."""
+    writer, here = _producer(data), _producer(_empty_bytecode())
+    if writer.startswith(_VHLO_PRODUCER):
+        return (
+            f"a portable artifact that is damaged, or too new for the installed jaxlib ({writer}; "
+            f"its own is {_VHLO_PRODUCER}{stablehlo.get_current_version()}): {why}"
+        )
+    if writer in ("", here):
+        return f"not a valid MLIR module: {why}"
+    return (
+        f"{writer} has written this bytecode, and the installed jaxlib ({here}) cannot read it "
+        f"({why}): bytecode is for one version of MLIR; save the program as MLIR text, as a "
+        "portable artifact (stablehlo.serialize_portable_artifact) or as an HLO proto"
+    )
+
+
+def _producer(data: bytes) -> str:
+    """The version that has written some bytecode, after the magic and a byte; "" for other data."""
+    if data[:4] != _BYTECODE_MAGIC:
+        return ""
+    return data[5:69].partition(b"\0")[0].decode("ascii", "replace")
+
+
+def _empty_bytecode() -> bytes:
+    file = io.BytesIO()
+    with make_context():
+        ir.Module.parse("module {}").operation.write_bytecode(file)
+    return file.getvalue()
 
 
 def _load_quantised_types(context: Any) -> None:

@@ -6,14 +6,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import pytest
+from jax import export
 from jaxlib._jax import mlir as xla_mlir
+from jaxlib.mlir.dialects import stablehlo
 
 from flint.errors import FlintError, UsageError
 from flint.frontends.saved import reading
 from flint.frontends.saved.reading import read
 from flint.host.packed_files import Content, read_once
 
+DATA = Path(__file__).parents[2] / "data"
 MLIR = b"""module @m {
   func.func public @main(%arg0: tensor<8xf32>) -> tensor<8xf32> {
     %0 = stablehlo.negate %arg0 : tensor<8xf32>
@@ -191,3 +196,20 @@ def test_flipped_bytes_in_bytecode_end_in_a_module_or_an_error(monkeypatch):
             read(of(bytes(damaged)))
         except FlintError as error:
             assert str(error).startswith("f.mlir: ")
+
+
+def test_bytecode_of_another_version_names_both_versions_and_the_way_out():
+    data = (DATA / "other_versions/jax_0.4.38.mlirbc").read_bytes()
+    said = refusal(data)
+    assert said.startswith("f.mlir: MLIR20.0.0git has written this bytecode, and the installed")
+    assert "save the program as MLIR text" in said
+    # What this jaxlib writes and cannot read is damaged.
+    ours = (DATA / "stablehlo/cond_8x8.mlirbc").read_bytes()
+    assert refusal(ours[:-200]).startswith("f.mlir: not a valid MLIR module: ")
+
+
+def test_a_portable_artifact_that_cannot_be_read_names_both_versions():
+    exported = export.export(jax.jit(jnp.tanh))(jax.ShapeDtypeStruct((8,), "float32"))
+    said = refusal(exported.mlir_module_serialized[:-60])
+    assert "a portable artifact that is damaged, or too new" in said
+    assert f"its own is StableHLO_v{stablehlo.get_current_version()}" in said
