@@ -40,6 +40,7 @@ from flint.launching.own import Own
 from flint.launching.program import ProgramRequest
 from flint.launching.running import run
 from flint.launching.stand_ins import data_sets, files, missing, prepared, tokenizers
+from flint.launching.unmet_imports import own_files, unmet
 from flint.launching.waiting import watch
 
 #: Extra seconds that the parent waits, so that the child can report where the program is.
@@ -147,7 +148,17 @@ def _advice(error: BaseException) -> str:
     """What to do about an error; files that end too early raise EOFError, too."""
     if isinstance(error, EOFError) and str(error) == _NO_INPUT:
         return ": it waits for input, but a capture has none; give the input as arguments"
-    return next((text for kind, text in _ADVICE.items() if isinstance(error, kind)), "")
+    advice = next((text for kind, text in _ADVICE.items() if isinstance(error, kind)), "")
+    return advice + _others(error) if isinstance(error, ModuleNotFoundError) else advice
+
+
+def _others(error: ModuleNotFoundError) -> str:
+    """The other packages that the program would miss next."""
+    provided = {name for hook in hooks().values() for name in hook.PROVIDED}
+    known = provided | {(error.name or "").partition(".")[0]}
+    missing = {name: line for name, line in unmet(own_files(error)).items() if name not in known}
+    named = ", ".join(f"{name} ({line})" for name, line in missing.items())
+    return named and f", with the others that it imports and that are not found: {named}"
 
 
 def _report_end(
@@ -163,6 +174,7 @@ def _report_end(
         known = " nor ".join(hooks())
         raise FlintError(
             f"{name} {ended} and imported neither {known}: it has no step{_elsewhere()}"
+            f"{_last_line(folder)}"
         )
     every = [step for each in steps.values() for step in each]
     seen = [f"{step.name} at {step.place} ({_often(step.count)})" for step in every]

@@ -16,7 +16,7 @@ import json
 import multiprocessing
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import NoReturn, Protocol
@@ -36,6 +36,8 @@ class Hooks(Protocol):
 
     #: What is seen as a step, for programs in which none was.
     STEP: str
+    #: Packages that the program gets from Flint where they are not installed.
+    PROVIDED: Collection[str]
 
     def prepare(self, request: ProgramRequest, own: Own, template: Template | None) -> None:
         """In the program's process, before it starts: set what must be set before an import.

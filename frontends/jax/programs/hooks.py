@@ -23,6 +23,7 @@ from flint.workload.workload import Workload
 if TYPE_CHECKING:
     from flint.frontends.jax.programs.running import Running
 
+PROVIDED: frozenset[str] = frozenset()
 STEP = "a step is a jitted function that is called again (put yours into jax.jit)"
 
 #: Name of the folder for the workload of the program's process.

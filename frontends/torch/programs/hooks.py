@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from flint.errors import FlintError
 from flint.frontends.torch.cluster.environment import RANKS, environment
+from flint.frontends.torch.programs.kernel_packages import PACKAGES
 from flint.frontends.torch.stage_shapes import Peers, waiting
 from flint.host.tasks import Forks, Starter
 from flint.host.template import Template
@@ -29,6 +30,7 @@ from flint.workload.workload import Workload
 if TYPE_CHECKING:
     from flint.frontends.torch.programs.rank import ProgramRank
 
+PROVIDED = frozenset(PACKAGES)
 STEP = (
     "a step lies between two steps of an optimizer on the device, two rounds of a loop or two "
     "calls of flint.step()"

@@ -69,7 +69,8 @@ class _Package:
     called: tuple[str, ...] = ()
 
 
-_PACKAGES = {
+#: Those with a stand-in.
+PACKAGES = {
     "flash_attn": _Package(
         "2.8.3", "flash_attention", _FLASH_ATTN, "its functions are recorded as PyTorch's own"
     ),
@@ -91,7 +92,7 @@ def needed(error: BaseException, given: tuple[str, ...]) -> tuple[str, ...]:
         given: the packages that it had.
     """
     said = [str(item) for item in _causes(error) if isinstance(item, ImportError)]
-    for package, stand_in in _PACKAGES.items():
+    for package, stand_in in PACKAGES.items():
         names = (package, package.replace("_", "-"), *stand_in.called)
         if package not in given and any(name in text for text in said for name in names):
             return (*given, package)
@@ -102,7 +103,7 @@ def provide(packages: Iterable[str]) -> None:
     """Let the program import these packages where they are not installed."""
     for name in packages:
         if importlib.util.find_spec(name) is None:
-            sys.meta_path.append(_Finder(name, _PACKAGES[name]))
+            sys.meta_path.append(_Finder(name, PACKAGES[name]))
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -137,7 +137,11 @@ ENDS = [
     ),
     ("torch.load('none.pt')", "^train.py:9: .*none.pt'; with --fake-data, Flint makes"),
     ("from torch.nn import NotThere", "^train.py:9: .*NotThere.*install the version"),
-    ("import not_installed_anywhere", "^train.py:9: .*install it beside Flint"),
+    ("import not_installed_anywhere", "^train.py:9: .*install it beside Flint$"),
+    (
+        "import not_installed, json, nor_this.one\nfrom flash_attn import flash_attn_func",
+        r"^train.py:9: .*'not_installed'; install it .* not found: nor_this \(train.py:9\)$",
+    ),
     (
         "import importlib.metadata\nimportlib.metadata.version('not-installed')",
         "^train.py:10: .*not-installed; install it beside Flint",
