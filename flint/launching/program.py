@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from flint.capturing.request import CaptureOptions
 from flint.errors import UsageError
+from flint.mesh.mesh import MAX_RANKS
 
 #: Default number of ranks per host.
 PER_NODE = 8
@@ -163,6 +164,8 @@ def cluster_of(
         if each is None:
             raise UsageError("the number of devices is unknown: give --world")
         world = each * (program.nodes or hosts or 1)
+    if world > MAX_RANKS:
+        raise UsageError(f"--world {world:,}: the limit is {MAX_RANKS:,} devices")
     if hosts is not None:
         if world % hosts or per_node not in (None, world // hosts):
             raise UsageError(f"--hosts {hosts} does not fit {world:,} ranks{_each(per_node)}")
@@ -170,7 +173,10 @@ def cluster_of(
     usual = _OTHER_HOSTS.get(device or "", PER_NODE)
     per_node = min(world, per_node or program.per_node or usual)
     if world % per_node:
-        raise UsageError(f"{world:,} ranks do not fill whole hosts{_each(per_node)}")
+        raise UsageError(
+            f"{world:,} ranks do not fill whole hosts{_each(per_node)}: give another --world, or "
+            "the number of devices that a host has (--gpus-per-node)"
+        )
     if world % slices:
         raise UsageError(f"--slices {slices} does not divide {world:,} ranks")
     return Cluster(world=world, per_node=per_node, device=device, slices=slices)

@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 import runpy
 import sys
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import SupportsIndex
 
+from flint.errors import UsageError
 from flint.launching.followed import followed_code
 from flint.launching.program import Program
 
@@ -36,12 +38,22 @@ class LocalRankWord(str):
 
 
 def run(program: Program) -> None:
-    """Run a program as ``__main__``.  Its exceptions, SystemExit included, are passed on."""
+    """Run a program as ``__main__``.  Its exceptions, SystemExit included, are passed on.
+
+    Raises:
+        UsageError: it is a module that is not there.
+    """
     os.environ.update(program.environment)
     first = [LocalRankWord(program.local_rank_option)] if program.local_rank_option else []
     sys.argv = [program.target, *first, *program.arguments]
     if program.is_module:
         sys.path.insert(0, os.getcwd())
+        package = program.target.partition(".")[0]
+        if find_spec(package) is None:
+            raise UsageError(
+                f"python -m {program.target}: there is no module {package}, neither in this folder "
+                "nor installed beside Flint"
+            )
         runpy.run_module(program.target, run_name="__main__", alter_sys=True)
         return
     path = os.path.abspath(program.target)

@@ -53,6 +53,12 @@ def test_what_is_not_a_program_is_refused(line):
         parse(line.split())
 
 
+def test_what_a_launcher_says_about_its_options_is_one_line_of_its_own():
+    with pytest.raises(UsageError) as raised:
+        parse(["torchrun", "--no-such-option=3", "train.py"])
+    assert str(raised.value) == "torchrun: unrecognized arguments: --no-such-option=3"
+
+
 def test_the_launcher_says_how_many_ranks_there_are_unless_the_user_does():
     program = parse(["torchrun", "--nnodes=2", "--nproc-per-node=4", "train.py"])
     own = {"world": None, "per_node": None, "hosts": None, "device": None, "slices": 1}

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import Any
@@ -20,6 +21,8 @@ from flint.launching.program import Program
 
 #: Where torchrun's parser finds ``--nproc-per-node`` if the command line has none.
 _PER_NODE = "PET_NPROC_PER_NODE"
+#: How argparse begins a message.
+_ERROR = re.compile(r"^\S+: error: ")
 
 
 def torchrun(words: Sequence[str]) -> Program:
@@ -112,7 +115,8 @@ def _parsed(launcher: str, parse: Callable[[], Any]) -> Any:
             return parse()
     except SystemExit:
         last = printed.getvalue().strip().splitlines()[-1:] or ["cannot be read"]
-        raise UsageError(f"{launcher}: {last[0]}") from None
+        # Its parser believes that the command is called as this process is.
+        raise UsageError(f"{launcher}: {_ERROR.sub('', last[0])}") from None
 
 
 def _number(text: Any) -> int | None:
