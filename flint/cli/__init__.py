@@ -20,6 +20,7 @@ from collections.abc import Collection, Iterable
 import typer
 
 from flint import registry
+from flint.cli.command import Command
 from flint.errors import FlintError, UsageError
 from flint.host import interrupts
 from flint.host.environment import DISTRIBUTION, import_numpy, installed_version, refuse_namesake
@@ -60,6 +61,8 @@ COMMANDS = {
 
 #: Commands whose modules do not import numpy; they do it themselves, later.
 _WITHOUT_NUMPY = frozenset({"sweep"})
+#: Commands that end with a program's command line: its options are its own, also without ``--``.
+_WITH_A_PROGRAM = frozenset({"run"})
 #: Commands that soon write traces.
 _WRITING = frozenset({"convert"})
 
@@ -78,7 +81,13 @@ def application(commands: Iterable[str] = COMMANDS) -> typer.Typer:
     app.callback()(_options)
     for name in commands:
         module = importlib.import_module(f"flint.cli.{name}")
-        app.command(name, short_help=COMMANDS[name])(getattr(module, f"{name}_command"))
+        add = app.command(
+            name,
+            cls=Command,
+            short_help=COMMANDS[name],
+            context_settings={"allow_interspersed_args": name not in _WITH_A_PROGRAM},
+        )
+        add(getattr(module, f"{name}_command"))
     return app
 
 
