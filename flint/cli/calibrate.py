@@ -14,7 +14,7 @@ from flint.calibration.kernels import MeasuredKernel, read_kernels
 from flint.calibration.profiles import kernels_of
 from flint.calibration.writing import COLUMNS, described, page, row
 from flint.cli.options import JsonOption, ReaderMemoryOption
-from flint.cli.parsing import existing
+from flint.cli.parsing import a_file, existing
 from flint.cli.pipes import reader_bytes
 from flint.cli.shared import print_json
 from flint.cli.tables import Printer, Table
@@ -46,10 +46,14 @@ def calibrate_command(
         ),
     ],
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="The description to write: a TOML file.")
+        Path,
+        typer.Option(
+            "-o", "--output", help="The description to write: a TOML file.", callback=a_file
+        ),
     ],
     html: Annotated[
-        Path | None, typer.Option("--html", help="Write every residual as an HTML page.")
+        Path | None,
+        typer.Option("--html", help="Write every residual as an HTML page.", callback=a_file),
     ] = None,
     memory_limit: ReaderMemoryOption = None,
     json_output: JsonOption = False,

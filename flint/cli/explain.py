@@ -11,7 +11,7 @@ import typer
 
 from flint import registry
 from flint.cli.options import JsonOption, ReaderMemoryOption
-from flint.cli.parsing import existing
+from flint.cli.parsing import a_file, existing
 from flint.cli.pipes import reader_bytes
 from flint.cli.shared import loaded, print_json, print_warnings
 from flint.cli.tables import Printer, Table
@@ -76,7 +76,9 @@ def explain_command(
     top: Annotated[int, typer.Option("--top", min=1, help="Number of rows to show.")] = 10,
     html: Annotated[
         Path | None,
-        typer.Option("--html", help="Write the explanation as one self-contained HTML page."),
+        typer.Option(
+            "--html", help="Write the explanation as one self-contained HTML page.", callback=a_file
+        ),
     ] = None,
     memory_limit: ReaderMemoryOption = None,
     json_output: JsonOption = False,

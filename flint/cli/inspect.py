@@ -19,7 +19,7 @@ from flint.cli.options import (
     ReaderMemoryOption,
     ReplicasOption,
 )
-from flint.cli.parsing import DEFAULT_SYSTEM, existing
+from flint.cli.parsing import DEFAULT_SYSTEM, a_file, existing
 from flint.cli.pipes import reader_bytes
 from flint.cli.program_options import ProgramOptions, convert_file
 from flint.cli.refusals import refuse
@@ -63,9 +63,11 @@ def inspect_command(
     ] = None,
     nodes: Annotated[bool, typer.Option("--nodes", help="List the nodes too.")] = False,
     graphml: Annotated[
-        Path | None, typer.Option("--graphml", help="Write the graph as GraphML.")
+        Path | None, typer.Option("--graphml", help="Write the graph as GraphML.", callback=a_file)
     ] = None,
-    dot: Annotated[Path | None, typer.Option("--dot", help="Write the graph for graphviz.")] = None,
+    dot: Annotated[
+        Path | None, typer.Option("--dot", help="Write the graph for graphviz.", callback=a_file)
+    ] = None,
     scale_sim: Annotated[
         Path | None,
         typer.Option(
@@ -80,6 +82,7 @@ def inspect_command(
             "--perfetto",
             help="Write a timeline of one rank in a simulated step for ui.perfetto.dev (.gz "
             "compresses); flint simulate --timeline writes one rank of each program.",
+            callback=a_file,
         ),
     ] = None,
     rank: Annotated[

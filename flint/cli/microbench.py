@@ -11,6 +11,7 @@ import typer
 from flint import registry
 from flint.calibration.benchmarks import benchmarks_of, write
 from flint.cli.options import FolderArgument
+from flint.cli.parsing import a_file
 from flint.errors import FlintError, UsageError
 from flint.host.readable import counted, human_bytes
 from flint.workload.loading import load
@@ -22,7 +23,10 @@ def microbench_command(
         str, typer.Option("--framework", help="What runs the kernels: jax or torch.")
     ],
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="The CSV file to write, for flint calibrate.")
+        Path,
+        typer.Option(
+            "-o", "--output", help="The CSV file to write, for flint calibrate.", callback=a_file
+        ),
     ],
     repeats: Annotated[
         int,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from flint.errors import UsageError
+from flint.host.writing import check_file
 from flint.mesh.mesh import Mesh, parse_mesh
 
 if TYPE_CHECKING:
@@ -46,6 +47,13 @@ def replaceable(path: Path | None) -> Path | None:
 
     if path is not None:
         check_replaceable(path)
+    return path
+
+
+def a_file(path: Path | None) -> Path | None:
+    """Check that a file can be written to a path, before the work for it."""
+    if path is not None:
+        check_file(path)
     return path
 
 

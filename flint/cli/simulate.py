@@ -15,7 +15,7 @@ from flint import registry
 from flint.cli.comparison_tables import show_comparison
 from flint.cli.engines import BOTH, AstraSimOption, EngineOption, TimeLimitOption, refuse_of_others
 from flint.cli.options import AlgorithmOption, FolderArgument, JsonOption, WithoutOption
-from flint.cli.parsing import simplified
+from flint.cli.parsing import a_file, simplified
 from flint.cli.saving import announce
 from flint.cli.shared import loaded, print_json, print_warnings
 from flint.cli.simulate_tables import show
@@ -130,11 +130,14 @@ def simulate_command(
             "--timeline",
             help="Write a timeline of the first rank of each program, for ui.perfetto.dev (.gz "
             "compresses).",
+            callback=a_file,
         ),
     ] = None,
     html: Annotated[
         Path | None,
-        typer.Option("--html", help="Write the report as one self-contained HTML page."),
+        typer.Option(
+            "--html", help="Write the report as one self-contained HTML page.", callback=a_file
+        ),
     ] = None,
     network: Annotated[
         Path | None,
@@ -142,6 +145,7 @@ def simulate_command(
             "--network",
             help="Write an SVG picture that shows which ranks communicate, and over which "
             "network tier.",
+            callback=a_file,
         ),
     ] = None,
     json_output: JsonOption = False,

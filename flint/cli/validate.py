@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from flint.cli.options import FolderArgument, JsonOption, ReaderMemoryOption
+from flint.cli.parsing import a_file
 from flint.cli.pipes import reader_bytes
 from flint.cli.shared import loaded, print_json
 from flint.cli.tables import Printer, Table
@@ -43,7 +44,8 @@ def validate_command(
         ),
     ] = None,
     html: Annotated[
-        Path | None, typer.Option("--html", help="Write the report as an HTML page.")
+        Path | None,
+        typer.Option("--html", help="Write the report as an HTML page.", callback=a_file),
     ] = None,
     top: Annotated[int, typer.Option("--top", min=0, help="Number of differences to show.")] = 10,
     strict: Annotated[

@@ -33,6 +33,45 @@ _REPEATED = 40
 _Identity = tuple[int, int, int]
 
 
+def check_file(path: Path) -> None:
+    """Check that a file can be written there, before the work for it.
+
+    Raises:
+        UsageError: ``path`` is a folder, or its own folder does not exist.
+        FlintError: it may not be written.
+    """
+    _check_name(path)
+    if os.path.isdir(path) or not path.name:
+        raise UsageError(f"{path} is a folder: give the name of a file")
+    with _failures_named(path):
+        if not _is_stream(path):
+            place = Path(os.path.realpath(path))
+            _check_parent(place)
+            _check_permission(place.parent, path)
+
+
+def check_folder(folder: Path) -> None:
+    """Check that a folder can be written there, or made, before the work for it.
+
+    Raises:
+        UsageError: a file is in the way.
+        FlintError: it may not be written.
+    """
+    _check_name(folder)
+    with _failures_named(folder):
+        parent = Path(os.path.realpath(folder)).parent
+        while not parent.exists() and parent != parent.parent:
+            parent = parent.parent
+        if not parent.is_dir():
+            raise UsageError(f"{folder}: {parent} is a file, not a folder")
+        _check_permission(parent, folder)
+
+
+def _check_permission(folder: Path, path: Path) -> None:
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise FlintError(f"{path}: cannot be written (no permission to write in {folder})")
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A path to write to, next to ``path``, which it replaces when the block ends without an error.
@@ -43,9 +82,7 @@ def replacing(path: Path) -> Iterator[Path]:
         UsageError: ``path`` is a folder, or its own folder does not exist.
         FlintError: it cannot be written.
     """
-    _check_name(path)
-    if os.path.isdir(path) or not path.name:
-        raise UsageError(f"{path} is a folder: give the name of a file")
+    check_file(path)
     with _failures_named(path):
         if _is_stream(path):
             yield path
@@ -88,6 +125,11 @@ def inside(folder: Path, name: str) -> Path:
     return path
 
 
+def _check_parent(path: Path) -> None:
+    if not path.parent.is_dir():
+        raise UsageError(f"{path}: there is no folder {path.parent}")
+
+
 def _check_name(path: Path) -> None:
     if "\0" in str(path):
         raise UsageError(f"{str(path)!r} is not a file name: it has a null byte")
@@ -98,14 +140,15 @@ def _failures_named(path: Path) -> Iterator[None]:
     """Turn failures into one line."""
     try:
         yield
+    except BrokenPipeError:
+        raise  # the reader of a pipe has gone: no failure
     except OSError as error:
         raise FlintError(f"{path}: cannot be written ({error.strerror or error})") from error
 
 
 @contextmanager
 def _beside(path: Path) -> Iterator[Path]:
-    if not path.parent.is_dir():
-        raise UsageError(f"{path}: there is no folder {path.parent}")
+    _check_parent(path)
     remove_left_once(path.parent)
     partial = _unfinished(path, "partial")
     try:

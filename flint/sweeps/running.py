@@ -21,7 +21,7 @@ from flint.errors import FlintError, UsageError
 from flint.host.owners import remove_left
 from flint.host.packed_files import check_plain, read_once
 from flint.host.side_by_side import processors
-from flint.host.writing import inside, replacing_in
+from flint.host.writing import check_folder, inside, replacing_in
 from flint.sweeps import commands, sources
 from flint.sweeps.description import Sweep
 from flint.sweeps.points import Point, points
@@ -225,6 +225,7 @@ def _check_folder(folder: Path) -> None:
     mark = folder / MARK
     if folder.exists() and (not folder.is_dir() or (not mark.is_file() and any(folder.iterdir()))):
         raise UsageError(f"{folder} exists and is not a sweep's folder; choose another")
+    check_folder(folder)
 
 
 def _claim(folder: Path, captures: Iterable[Path] = ()) -> None:

@@ -23,6 +23,7 @@ from flint.cost.systems import load_system, system_names
 from flint.errors import FlintError, UsageError
 from flint.execution.chains import CommunicationOrder
 from flint.host.packed_files import check_plain
+from flint.host.writing import check_folder
 
 if TYPE_CHECKING:
     from flint.workload.document import Document
@@ -42,6 +43,7 @@ def check_replaceable(folder: Path) -> None:
 
     Raises:
         UsageError: there is a file, or a folder with another content.
+        FlintError: nothing may be written there.
     """
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file: give a folder with -o")
@@ -49,6 +51,7 @@ def check_replaceable(folder: Path) -> None:
         raise UsageError(
             f"{folder} exists and is not a workload folder: Flint does not overwrite it"
         )
+    check_folder(folder)
 
 
 def traced_system(folder: Path) -> System:

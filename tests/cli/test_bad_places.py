@@ -12,6 +12,7 @@ import pytest
 
 from flint.cli import COMMANDS, main
 from tests.support.children import HUNG
+from tests.support.command_line import failed, flint_here
 from tests.support.shared import quick
 
 TINY = Path(__file__).parent.parent / "data/stablehlo/llama_tiny_scan_fsdp4_tp2.mlirbc"
@@ -197,3 +198,43 @@ def test_the_list_of_commands_is_whole_on_80_columns(monkeypatch, capsys):
     listed = shown.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
     assert not [line for line in listed if "..." in line]
     assert [line.split()[0] for line in listed] == list(COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "said"),
+    [
+        ("microbench {folder} --framework none -o none/k.csv", 2, "none/k.csv: there is no folder"),
+        ("calibrate {tiny} --accelerator none -o none/a.toml", 2, "none/a.toml: there is no folde"),
+        ("simulate {folder} --system nodes.toml --html .", 2, ". is a folder: give the name of a"),
+        ("explain {folder} --top 3 --html none/a.html", 2, "none/a.html: there is no folder"),
+        ("validate {folder} --trace none --html none/a.html", 2, "none/a.html: there is no folder"),
+        ("capture train.py:step -o kept.txt/out", 2, "kept.txt is a file, not a folder"),
+        ("sweep train.py:step --mesh 2 -o kept.txt/out", 2, "kept.txt is a file, not a folder"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(
+    line, status, said, folder, tmp_path
+):
+    """The other arguments are wrong, too: they are looked at later."""
+    (tmp_path / "kept.txt").write_text("kept")
+    (tmp_path / "train.py").write_text("def step(): pass\n")
+    run = flint_here(*line.format(folder=folder, tiny=TINY).split(), cwd=tmp_path)
+    assert said in failed(run, status)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept.txt", "train.py"]
+
+
+def test_a_folder_without_permission_is_named_before_the_work(tmp_path, monkeypatch):
+    """As root every folder may be written: the system's answer is replaced."""
+    (tmp_path / "train.py").write_text("raise NotImplementedError\n")
+    monkeypatch.setattr("os.access", lambda path, mode, **options: False)
+    run = flint_here("capture", "train.py:step", "-o", "new/out", cwd=tmp_path)
+    assert "new/out: cannot be written (no permission to write in " in failed(run, 1)
+
+
+def test_a_file_for_a_pipe_whose_reader_has_gone_is_no_failure(folder):
+    command = f"'{sys.executable}' -m flint inspect '{folder}' --dot /dev/stdout"
+    run = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", f"{command} | true"], capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert (run.returncode, run.stderr) == (1, "")
