@@ -64,12 +64,12 @@ def step(tmp_path):
     return file
 
 
-def sweep(step, *options, meshes=("4,2", "2,2"), systems=("dgx-h100", "gb200-nvl72")):
+def sweep(step, *options, meshes=("4,2", "2,2"), systems=("dgx-h100", "gb200-nvl72"), output="out"):
     grid = [part for mesh in meshes for part in ("--mesh", mesh)]
     clusters = [part for system in systems for part in ("--system", system)]
     return flint(
         "sweep", f"{step}:mlp", *grid, *clusters, "--setup", "counted_setup", "--jobs", 2,
-        "-o", "out", "--json", *options, cwd=step.parent,
+        "-o", output, "--json", *options, cwd=step.parent,
     )  # fmt: skip
 
 
@@ -268,7 +268,7 @@ def test_what_cannot_be_meant_is_refused_before_anything_runs(step, capsys, opti
 
 
 def test_a_file_is_written_next_to_the_folder_of_its_name(step):
-    done = sweep(step, "-o", "best.html", meshes=("2,2",), systems=("dgx-h100",))
+    done = sweep(step, meshes=("2,2",), systems=("dgx-h100",), output="best.html")
     [row] = rows_of(done)
     page = (step.parent / "best.html").read_text()
     assert f'title="{row["peak_memory_bytes"]}"' in page
