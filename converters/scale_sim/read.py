@@ -23,6 +23,7 @@ from flint.cost.kernels import Estimator, kernel_seconds
 from flint.cost.measured import Measured
 from flint.errors import UsageError
 from flint.host.packed_files import check_plain, read_once
+from flint.host.readable import why_unreadable
 
 REPORT: Final = "COMPUTE_REPORT.csv"
 
@@ -93,7 +94,7 @@ def _kernels(path: Path) -> _Kernels:
         document = msgspec.convert(content, _Kernels)
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(
-            f"{path}: cannot be read ({error}); flint inspect --scale-sim writes it"
+            f"{path}: cannot be read ({why_unreadable(error)}); flint inspect --scale-sim writes it"
         ) from error
     for kernel in document.kernels:
         for layer, _ in kernel.layers:
@@ -117,7 +118,7 @@ def _cycles(path: Path, layers: int) -> list[int]:
     try:
         lines = list(csv.reader(io.StringIO(_content(path).decode("utf-8"), newline="")))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from error
+        raise UsageError(f"{path}: cannot be read: {why_unreadable(error)}") from error
     columns = [name.strip() for name in lines[0]] if lines else []
     if columns[:1] != ["LayerID"] or "Total Cycles" not in columns:
         raise UsageError(

@@ -117,9 +117,13 @@ def calibrate(kernels: Sequence[MeasuredKernel], accelerator: Accelerator) -> Ca
     if not groups:
         raise FlintError(
             f"too few kernels of every class and type: a curve needs {3 * _PER_NUMBER} products, "
-            f"or {2 * _PER_NUMBER} other kernels, of one type"
+            f"or {2 * _PER_NUMBER} other kernels, of one type; there are {_counted(left_out)}"
         )
     return Calibration(tuple(groups), tuple(left_out))
+
+
+def _counted(left_out: Sequence[tuple[str, str, int]]) -> str:
+    return ", ".join(f"{count} of {kind} in {dtype}" for kind, dtype, count in left_out) or "none"
 
 
 def _group(kind: str, dtype: str, kernels: Sequence[MeasuredKernel], base: Accelerator) -> Group:

@@ -184,20 +184,17 @@ def _target(level: str, target: str | None, system: str) -> str | None:
 
 
 def _named(device: str | None) -> str | None:
-    """A device's full name: "h100" is "h100-sxm".
+    """A device's full name.
 
     Raises:
         UsageError: no accelerator's name begins like that, or several do.
     """
-    from flint.cost.accelerators import accelerator_names
+    from flint.cost.accelerators import accelerator_named, accelerator_names
 
-    names = accelerator_names()
-    if device is None or device in names:
-        return device
-    found = [name for name in names if name.startswith(f"{device.lower()}-")]
-    if len(found) == 1:
-        return found[0]
-    raise UsageError(f"--device {device}: expected one of {', '.join(names)}")
+    found = None if device is None else accelerator_named(device)
+    if device is not None and found is None:
+        raise UsageError(f"--device {device}: expected one of {', '.join(accelerator_names())}")
+    return found
 
 
 def _system_of(device: str | None) -> str:

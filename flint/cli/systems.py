@@ -11,6 +11,7 @@ import typer
 from flint.cli.options import JsonOption
 from flint.cli.shared import print_json
 from flint.cli.tables import Printer, Table
+from flint.cost.accelerators import accelerator_names
 from flint.cost.description import Stated
 from flint.cost.hardware import System
 from flint.cost.systems import load_system, system_names, whole_description
@@ -45,6 +46,7 @@ def systems_command(
     printer.table(Table("systems", _COLUMNS, [_row(system) for system in systems]))
     if name is None:
         printer.line("")
+        printer.line(f"accelerators (--device, --accelerator): {', '.join(accelerator_names())}")
         printer.line(
             "flint systems NAME shows every figure with its source; with --toml, as a file"
         )

@@ -39,6 +39,15 @@ def accelerator_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
 
 
+def accelerator_named(name: str) -> str | None:
+    """The full name of an accelerator: "h100" is "h100-sxm"; None if there is none, or several."""
+    names = accelerator_names()
+    if name in names:
+        return name
+    found = [item for item in names if item.startswith(f"{name.lower()}-")]
+    return found[0] if len(found) == 1 else None
+
+
 def accelerator_called(name: str) -> str | None:
     """The accelerator with that name in its description; only the names of the others are read."""
     stated = re.compile(rf'^name = "{re.escape(name)}"$', re.MULTILINE)
@@ -62,15 +71,19 @@ def accelerator_file(name_or_path: str, folder: Path = Path()) -> Path:
     Raises:
         UsageError: no such accelerator.
     """
-    if name_or_path in accelerator_names():
-        return _FOLDER / f"{name_or_path}.toml"
+    named = accelerator_named(name_or_path)
+    if named is not None:
+        return _FOLDER / f"{named}.toml"
     path = folder / name_or_path
-    if path.suffix != ".toml" or not path.is_file():
-        known = ", ".join(accelerator_names())
-        raise UsageError(
-            f"accelerator {name_or_path!r} is unknown (a table, a TOML file or one of {known})"
-        )
-    return path
+    if path.suffix == ".toml" and path.is_file():
+        return path
+    if path.suffix == ".toml":
+        raise UsageError(f"accelerator {name_or_path!r}: there is no file {path}")
+    known = ", ".join(accelerator_names())
+    raise UsageError(
+        f"accelerator {name_or_path!r} is unknown (a table, a file that ends in .toml, or one of "
+        f"{known})"
+    )
 
 
 def load_accelerator(name_or_path: str | Path) -> Accelerator:

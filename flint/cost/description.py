@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from flint.cost.units import parse
 from flint.errors import UsageError
+from flint.host.readable import why_unreadable
 
 #: Used in place of a figure if there is none: ``f8 = ["none", "a source"]``.
 NONE: Final = "none"
@@ -77,7 +78,7 @@ def read_table(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from error
+        raise UsageError(f"{path}: cannot be read: {why_unreadable(error)}") from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UsageError(f"{path} is not TOML: {error}") from error
 
@@ -207,5 +208,7 @@ class Description:
             raise Unfit(f"{self.where}{next(iter(self._content))} is unknown")
 
     def _check(self, key: str, number: float, zero: bool) -> None:
-        if not (number > 0 or (zero and number == 0)) or number == float("inf"):
+        if number == float("inf"):
+            raise Unfit(f"{self.where}{key} is too large")
+        if not (number > 0 or (zero and number == 0)):
             raise Unfit(f"{self.where}{key} must be {'at least' if zero else 'above'} 0")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from flint.errors import UsageError
+from flint.host.readable import why_unreadable
 
 _MAX_BYTES: Final = 1 << 28
 
@@ -27,6 +28,6 @@ def csv_lines(path: Path, what: str) -> list[list[str]]:
             content = file.read(_MAX_BYTES + 1)
         if len(content) > _MAX_BYTES:
             raise UsageError(f"{path}: too large for {what}")
-        return list(csv.reader(io.StringIO(content.decode("utf-8"), newline="")))
+        return list(csv.reader(io.StringIO(content.decode("utf-8-sig"), newline="")))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from error
+        raise UsageError(f"{path}: cannot be read: {why_unreadable(error)}") from error

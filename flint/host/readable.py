@@ -74,3 +74,10 @@ def percentage(part: float, whole: float) -> str:
     if math.isnan(part) or math.isnan(whole):
         return UNKNOWN
     return f"{100 * part / whole:.1f}%" if whole else "-"
+
+
+def why_unreadable(error: Exception) -> str:
+    """Why a file cannot be read, without its name: "Is a directory", "not UTF-8 text"."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"not UTF-8 text (at byte {error.start})"
+    return (isinstance(error, OSError) and error.strerror) or str(error)

@@ -66,6 +66,8 @@ def load(folder: str | Path, note: Callable[[str], None] | None = None) -> Workl
             warnings=document.warnings,
             compiled=_compiled(document.compiled),
         )
+    except FileNotFoundError as error:
+        raise FlintError(f"{error.filename}: is missing: capture or convert again") from error
     except (KeyError, TypeError, ValueError, OSError) as error:
         raise FlintError(
             f"{folder / DOCUMENT}: not a workload written by Flint ({error})"

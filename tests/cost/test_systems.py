@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flint.cost import accelerators, systems
+from flint.cost.accelerators import load_accelerator
 from flint.cost.systems import load_system, system_names
 from flint.cost.units import parse
 from flint.errors import UsageError
@@ -72,7 +73,7 @@ def test_a_users_file_has_the_same_form(tmp_path):
         (("3.35 TB/s", "3.35 TB"), "'3.35 TB': unknown unit here: expected a quantity in bytes/s"),
         (("450 GB/s", "-450 GB/s"), r"network\[0\].bandwidth must be above 0"),
         (('["0.6 us", 0.5]', '["0.6 us", 2]'), "protocols must be a list of"),
-        (("3.4 us", "1e999 us"), r"network\[0\].latency must be at least 0"),
+        (("3.4 us", "1e999 us"), r"network\[0\].latency is too large"),
         (('topology = "Switch"', 'topology = "Torus"'), "topology must be one of Ring"),
         (("size = [8,", "size = [0,"), "network sizes must increase"),
         (("launch_overhead", "launch_overheat"), "launch_overhead is missing"),
@@ -154,3 +155,24 @@ def test_quantities(text, measures, value):
 def test_any_other_text_is_refused(text):
     with pytest.raises(ValueError, match="expected a quantity in bytes such as"):
         parse(text.replace("B", "").replace("b", ""), "bytes")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"name = \"\xff\"", r"x.toml: cannot be read: not UTF-8 text \(at byte 8\)$"),
+     (None, "x.toml: cannot be read: Is a directory$")],
+)  # fmt: skip
+def test_a_file_that_cannot_be_read_is_named_once(tmp_path, content, said):
+    path = tmp_path / "x.toml"
+    path.mkdir() if content is None else path.write_bytes(content)
+    with pytest.raises(UsageError, match=said):
+        load_system(str(path))
+
+
+def test_the_beginning_of_an_accelerators_name_is_enough_if_it_is_one():
+    assert load_accelerator("h100") == load_accelerator("h100-sxm")
+    assert load_accelerator("H200").name == "NVIDIA H200 SXM5 141GB"
+    with pytest.raises(UsageError, match=r"'tpu' is unknown .*tpu-v4, tpu-v5e"):
+        load_accelerator("tpu")
+    with pytest.raises(UsageError, match=r"'none.toml': there is no file none.toml"):
+        load_accelerator("none.toml")

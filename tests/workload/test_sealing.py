@@ -240,3 +240,11 @@ def test_an_older_folder_that_contradicts_itself_is_refused(tmp_path):
     (folder / "programs/main.graph.npz").write_bytes(b"PK")
     with pytest.raises(FlintError, match=r"main\.graph\.npz"):
         flint.load(folder)
+
+
+def test_a_program_that_is_missing_is_named(folder):
+    (folder / "programs/main.graph.npz").unlink()
+    with pytest.raises(
+        FlintError, match=r"main\.graph\.npz: is missing: capture or convert again$"
+    ):
+        flint.load(folder)
