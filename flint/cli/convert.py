@@ -111,10 +111,10 @@ def convert_command(
     """Convert a saved per-device program, or traces of a run, to Chakra execution traces."""
     started = time.perf_counter()
     for file in (*files, *(et or ())):
-        existing(file)
+        _not_converted(existing(file))
     limit = reader_bytes(memory_limit)
     sources = [taken(file, limit) for file in files]
-    if et or step or group or _recorded(sources):
+    if _recorded(sources):
         of_programs = given(options) | {"--entry": entry is not None, "--replicas": replicas}
         of_programs |= {"--level": level is not None, "--target": target is not None}
         of_programs["--xla-option"] = bool(xla_option)
@@ -133,6 +133,7 @@ def convert_command(
             )
     else:
         refuse({"--scale-out": scale_out is not None}, "for profiles: give a program's --mesh")
+        refuse({"--et": et, "--step": step, "--group": group}, f"for profiles; {files[0]} is none")
         level, target = level_and_target(level, target, system, None)
         with stages_shown():
             workload = convert_file(
@@ -145,6 +146,21 @@ def convert_command(
         workload, output, time.perf_counter() - started,
         system=system or workload.usual_system, traces=traces, json_output=json_output,
     )  # fmt: skip
+
+
+def _not_converted(path: Path) -> None:
+    """Refuse a folder that Flint has written.
+
+    Raises:
+        UsageError: it is one.
+    """
+    from flint.workload.folder import is_workload_folder
+
+    if is_workload_folder(path):
+        raise UsageError(
+            f"{path} is a workload folder, converted already: flint inspect, check and simulate "
+            "read it, and flint.load(...).save(...) writes it with other options"
+        )
 
 
 def _recorded(files: list[Path | Content]) -> bool:

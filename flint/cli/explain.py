@@ -13,6 +13,7 @@ from flint import registry
 from flint.cli.options import JsonOption, ReaderMemoryOption
 from flint.cli.parsing import a_file, existing
 from flint.cli.pipes import reader_bytes
+from flint.cli.refusals import refuse_of_profiles
 from flint.cli.shared import loaded, print_json, print_warnings
 from flint.cli.tables import Printer, Table
 from flint.errors import UsageError
@@ -90,6 +91,7 @@ def explain_command(
     with openable([existing(source) for source in sources]) as read:
         workload, on, events = _taken(read.paths, system, step, reader_bytes(memory_limit))
         traces = [replace(item, path=read.named(item.path)) for item in events]
+    refuse_of_profiles(workload, communication, host)
     explanation = explain(
         workload, on, traces=traces,
         others={str(folder): loaded(existing(folder)) for folder in other or ()},

@@ -16,6 +16,7 @@ from flint.cli.comparison_tables import show_comparison
 from flint.cli.engines import BOTH, AstraSimOption, EngineOption, TimeLimitOption, refuse_of_others
 from flint.cli.options import AlgorithmOption, FolderArgument, JsonOption, WithoutOption
 from flint.cli.parsing import a_file, simplified
+from flint.cli.refusals import refuse_of_profiles
 from flint.cli.saving import announce
 from flint.cli.shared import loaded, print_json, print_warnings
 from flint.cli.simulate_tables import show
@@ -165,6 +166,7 @@ def simulate_command(
     pictures = {"--timeline": timeline, "--html": html, "--network": network}
     _refuse_one_for_two(pictures)
     workload = loaded(folder)
+    refuse_of_profiles(workload, communication, host)
     check_attention(attention)
     if attention == FUSED:
         _refuse_fused(workload, granularity)

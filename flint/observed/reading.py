@@ -24,8 +24,8 @@ _SQLITE = b"SQLite format 3\0"
 ZIP = b"PK\x03\x04"
 _TAR, _TAR_AT = b"ustar", 257
 _POINTER = b"version https://git-lfs.github.com/spec"
-#: Tables of groups next to Chakra traces.
-_NO_TRACES = ("comm_group.json", "comm_groups.json")
+#: Tables of groups next to Chakra traces, and what a workload folder has.
+_NO_TRACES = ("comm_group.json", "comm_groups.json", "workload.json")
 #: A Kineto trace begins with one of these; lists of process groups may be long.
 _KINETO = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"', b'"ph"')
 

@@ -34,7 +34,10 @@ def trace_files(paths: Sequence[str | Path]) -> list[Path]:
         if path.is_dir():
             inside = sorted(p for p in path.iterdir() if p.name.endswith(_ENDINGS))
             if not inside:
-                raise UsageError(f"{path}: no {', '.join(_ENDINGS)} file in the folder")
+                raise UsageError(
+                    f"{path}: no profile in the folder: neither {', '.join(_ENDINGS)} files nor, "
+                    "as JAX writes, .xplane.pb files"
+                )
             check_all_plain(inside)
             found += inside
         elif path.is_file():

@@ -9,6 +9,7 @@ import pytest
 from tests.cli.test_convert import flint
 
 TRACE = Path(__file__).parents[1] / "data" / "traces" / "resnet50_ddp_nccl_rank0.json.gz"
+MODULE = TRACE.parents[1] / "stablehlo/pipeline_ppermute_8x8.mlirbc"
 STEP = """
 import jax
 def setup(mesh):
@@ -65,3 +66,27 @@ def test_of_recorded_ranks_with_a_program_of_all_ranks(tmp_path: Path) -> None:
     )  # fmt: skip
     refused(run, "--audit", "is for PyTorch")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("command", ["simulate", "explain"])
+@pytest.mark.parametrize("option", [("--communication", "modelled"), ("--host", "none")])
+def test_of_measured_times_where_nothing_was_measured(command, option, tmp_path: Path) -> None:
+    assert flint("convert", MODULE, "-o", tmp_path / "out").returncode == 0
+    refused(flint(command, tmp_path / "out", *option), option[0], "is for profiles")
+
+
+@pytest.mark.parametrize(
+    "option", [("--step", "4"), ("--group", "dp=0-3"), ("--et", TRACE), ("--scale-out", "dp=8")]
+)
+def test_of_profiles_with_a_program(option, tmp_path: Path) -> None:
+    run = flint("convert", MODULE, "-o", tmp_path / "out", *option)
+    refused(run, option[0], "is for profiles")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_workload_folder_is_neither_a_program_nor_a_profile(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    assert flint("convert", MODULE, "-o", folder).returncode == 0
+    refused(flint("convert", folder, "-o", tmp_path / "more"), "out is a workload folder")
+    run = flint("validate", folder, "--trace", folder)
+    assert run.returncode == 1 and "no trace in the folder" in run.stderr
