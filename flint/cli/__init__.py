@@ -198,7 +198,15 @@ def _run(arguments: list[str], debug: bool) -> int:
     except SystemExit as error:  # Flint raises exceptions of other kinds
         if isinstance(error.__context__, BrokenPipeError):  # typer turns it into this
             return _reader_gone()
-        return _say(f"the step's own code exited the process (SystemExit: {error})", 1, debug)
+        return _say(f"{_exited(error)}: a step must return", 1, debug)
+
+
+def _exited(error: SystemExit) -> str:
+    from flint.capturing.user_frames import user_frame  # rarely needed
+
+    where = user_frame(error)
+    at = f" at {where}" if where else ""
+    return f"the step's own code exited the process{at} (SystemExit: {error})"
 
 
 def _failed(failure: Exception, debug: bool) -> int:

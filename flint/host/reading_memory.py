@@ -37,7 +37,7 @@ RAISE = "raise the limit (--memory-limit, in GiB) if you trust the file"
 #: Parts of the messages of processes that get no more memory.
 _NO_MEMORY = (
     "bad_alloc", "MemoryError", "out of memory", "annot allocate memory", "malloc() failed",
-    "strdup() failed",
+    "strdup() failed", "failed to map segment",
 )  # fmt: skip
 
 _allowed: ContextVar[int | None] = ContextVar("allowed", default=MEMORY_LIMIT)

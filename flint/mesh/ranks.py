@@ -128,7 +128,9 @@ def parse_ranks(text: str, world: int) -> Ranks:
         for part in text.split(","):
             first, dash, last = part.strip().partition("-")
             low, high = int(first), int(last) if dash else int(first)
-            if low > high or high >= world or low < 0:
+            if low > high >= 0:
+                raise UsageError(f"--ranks {part.strip()}: the first rank of a range comes first")
+            if high >= world or low < 0:
                 raise UsageError(f"--ranks {part.strip()}: ranks go from 0 to {world - 1}")
             chosen.update(range(low, high + 1))
     except ValueError:

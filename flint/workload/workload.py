@@ -127,7 +127,9 @@ class Workload:
         if self.level == Level.LOGICAL:
             raise UsageError(
                 "the program is not partitioned (its shapes are global, its inputs carry "
-                f"shardings): {needs} the per-device program from XLA's partitioner"
+                f"shardings): {needs} the per-device program from XLA's partitioner, as "
+                "flint capture makes it; flint convert --level optimized --target NAME compiles a "
+                "saved program"
             )
 
     def save_programs(self, folder: str | Path) -> None:

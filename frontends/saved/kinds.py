@@ -33,6 +33,7 @@ class Kind(Enum):
     JSON = "JSON"
     JAX_EXPORT = "a serialised jax.export.Exported"
     PICKLE = "a Python pickle"
+    COMPRESSED = "compressed data (xz, zstd, bzip2 or 7z)"
     ZIP = "a ZIP archive (a saved PyTorch model or NumPy file?)"
     NUMPY = "a NumPy array"
     EXECUTABLE = "a compiled library or program"
@@ -56,6 +57,7 @@ _ADVICE: dict[Kind, str] = {
     Kind.CHROME_TRACE: "it records a run and holds no program; `flint validate` compares with it",
     Kind.PYTORCH_ET: "it records a run and holds no program; `flint validate` compares with it",
     Kind.JAX_EXPORT: "save exported.mlir_module_serialized instead",
+    Kind.COMPRESSED: "decompress it first; only gzip is read as it is",
     Kind.PICKLE: "pickles are not opened; save StableHLO instead",
     Kind.PYTHON: "`flint capture FILE.py:FUNCTION` captures model code",
 }
@@ -63,6 +65,10 @@ _WANTED = "StableHLO (MLIR text, bytecode, portable artifact) or HLO (proto, tex
 
 _MAGIC: tuple[tuple[bytes, Kind], ...] = (
     (_GZIP_MAGIC, Kind.GZIP),
+    (b"\xfd7zXZ\x00", Kind.COMPRESSED),
+    (b"\x28\xb5\x2f\xfd", Kind.COMPRESSED),
+    (b"BZh", Kind.COMPRESSED),
+    (b"7z\xbc\xaf\x27\x1c", Kind.COMPRESSED),
     (b"PK\x03\x04", Kind.ZIP),
     (b"\x93NUMPY", Kind.NUMPY),
     (b"\x7fELF", Kind.EXECUTABLE),

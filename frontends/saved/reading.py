@@ -35,6 +35,9 @@ BYTES_PER_SECOND = 100_000
 #: Factor for the wall time, because the machine may be busy with other work.
 _BUSY = 30
 
+#: Bytes that the reading process needs for itself.
+_LEAST_MEMORY = 64 << 20
+
 _CHILD = "flint.frontends.saved.child"
 #: Name of the file with its result.
 _RECORDS = "records"
@@ -115,6 +118,6 @@ def _why(child: ModuleProcess, seconds: int, memory: int) -> str:
             "file, it may never end)"
         )
     printed = child.log()
-    if says_no_memory(printed):
+    if says_no_memory(printed) or memory < _LEAST_MEMORY:
         return too_large(memory)
     return f"damaged, or nested too deeply: during reading, {child.reason()}"

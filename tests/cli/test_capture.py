@@ -61,6 +61,10 @@ def broken_setup(mesh):
     return 1 / 0
 
 
+def leaves(x):
+    raise SystemExit(3)
+
+
 def interrupted(x):
     raise KeyboardInterrupt
 
@@ -285,6 +289,7 @@ COMMON = ("--mesh", "4,2", "--axes", "data,model", "--setup", "setup")
         (("train.py:elsewhere", *COMMON), 1, "train.py:34: elsewhere cannot be traced"),
         (("train.py:good", *COMMON[:4], "--setup", "broken_setup"), 1,
          "train.py:38: broken_setup cannot make arguments: ZeroDivisionError"),
+        (("train.py:leaves", *COMMON), 1, "exited the process at train.py:42 (SystemExit: 3)"),
         (("train.py:interrupted", *COMMON), 130, "flint: interrupted"),
         (("missing.py:f", *COMMON), 1, "missing.py:2: the file cannot be imported: ModuleNotFound"),
         (("syntax.py:f", *COMMON), 1, "syntax.py:2: the file cannot be imported: SyntaxError"),

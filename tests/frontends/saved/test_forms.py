@@ -1,7 +1,9 @@
 """Saved programs of every form are recognised by content; everything else is one clear error."""
 
+import bz2
 import gzip
 import json
+import lzma
 import os
 import zipfile
 from pathlib import Path
@@ -145,6 +147,8 @@ def zipped(tmp_path):
         (b"\x80\x04\x95\x00", Kind.PICKLE),
         (b"\x7fELF\x02\x01", Kind.EXECUTABLE),
         (b"\x93NUMPY\x01\x00", Kind.NUMPY),
+        (lzma.compress(b"HloModule m"), Kind.COMPRESSED),
+        (bz2.compress(b"HloModule m"), Kind.COMPRESSED),
         (b"\x18\x00\x00\x00\x00\x00ML\xefR...", Kind.JAX_EXPORT),
         (bytes(range(256)), Kind.UNKNOWN),
     ],

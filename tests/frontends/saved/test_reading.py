@@ -213,3 +213,8 @@ def test_a_portable_artifact_that_cannot_be_read_names_both_versions():
     said = refusal(exported.mlir_module_serialized[:-60])
     assert "a portable artifact that is damaged, or too new" in said
     assert f"its own is StableHLO_v{stablehlo.get_current_version()}" in said
+
+
+def test_a_limit_that_is_too_small_for_the_reader_itself_is_called_that():
+    said = refusal(MLIR, memory_limit=20 << 20)
+    assert "more than 0.0195312 GiB of memory" in said and "--memory-limit" in said
