@@ -103,3 +103,33 @@ def test_examples_in_docstrings_say_what_comes_out(path: Path) -> None:
     folder, *inside = path.with_suffix("").parts
     names = [PACKAGES[folder], *(name for name in inside if name != "__init__")]
     assert doctest.testmod(import_module(".".join(names))).failed == 0
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/*.md")), ids=lambda page: page.name)
+def test_what_pages_quote_of_the_demo_is_as_in_the_readme(page: Path) -> None:
+    """The README's lines are compared with what the commands say."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    quoted = [line for line in page.read_text(encoding="utf-8").splitlines()
+              if line.startswith("out/llama3-8b: ")]  # fmt: skip
+    assert not set(quoted) - set(readme)
+
+
+def test_pages_name_options_that_exist() -> None:
+    """Of Flint's own commands; a program's, pip's and others' follow other words."""
+    import typer
+
+    from flint.cli import application
+
+    commands = vars(typer.main.get_command(application()))["commands"]
+    known = {
+        name: {option for item in command.params for option in item.opts} | {"--help"}
+        for name, command in commands.items()
+    }
+    wrong = []
+    for page in PAGES:
+        for line in (ROOT / page).read_text(encoding="utf-8").splitlines():
+            for name, rest in re.findall(r"^(?:\$ )?flint (\w+) (.*)$", line):
+                own = re.split(r" -- | #|\||;", rest)[0]
+                options = re.findall(r"(?<![\w-])--[a-z][a-z-]+", own)
+                wrong += [(page, name, item) for item in options if item not in known[name]]
+    assert not wrong
