@@ -46,7 +46,7 @@ def simulate_command(
         str | None,
         typer.Option(
             "--granularity",
-            help="op, kernel, xla or region [default: kernel; with astra-sim that of the folder's "
+            help="op, kernel, xla, inductor or region [default: kernel; with astra-sim that of the folder's "
             "traces].",
         ),
     ] = None,
