@@ -46,8 +46,8 @@ def simulate_command(
         str | None,
         typer.Option(
             "--granularity",
-            help="op, kernel, xla, inductor or region [default: kernel; with astra-sim that of the folder's "
-            "traces].",
+            help="op, kernel, xla, inductor or region [default: kernel; with astra-sim that of "
+            "the folder's traces].",
         ),
     ] = None,
     without: WithoutOption = None,
