@@ -244,7 +244,9 @@ def _traces_document(saved: Saved) -> dict[str, Any]:
 
 def _write_document(folder: Path, document: dict[str, Any], traces: Mapping[str, str]) -> None:
     document |= {"files": files_of(folder), "traces": dict(traces)}
-    (folder / DOCUMENT).write_text(json.dumps(document, indent=1) + "\n")
+    text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+    # The name of an input file need not be UTF-8; text that is not would not be read again.
+    (folder / DOCUMENT).write_bytes(text.encode("utf-8", "replace"))
 
 
 def _path(name: str, form: tuple[bytes, str] | None) -> str | None:

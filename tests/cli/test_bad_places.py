@@ -238,3 +238,11 @@ def test_a_file_for_a_pipe_whose_reader_has_gone_is_no_failure(folder):
         check=False,
     )  # fmt: skip
     assert (run.returncode, run.stderr) == (1, "")
+
+
+def test_a_file_whose_name_is_not_utf_8_gives_a_folder_that_can_be_read(tmp_path):
+    name = os.fsdecode(b"step \xff.mlirbc")
+    (tmp_path / name).write_bytes(TINY.read_bytes())
+    assert flint_here("convert", name, "-o", "out", cwd=tmp_path).returncode == 0
+    checked = flint_here("check", "out", cwd=tmp_path)
+    assert checked.returncode == 0 and " 0 errors" in checked.stdout, checked.stderr
