@@ -78,7 +78,7 @@ def accelerator_file(name_or_path: str, folder: Path = Path()) -> Path:
     if path.suffix == ".toml" and path.is_file():
         return path
     if path.suffix == ".toml":
-        raise UsageError(f"accelerator {name_or_path!r}: there is no file {path}")
+        raise UsageError(f"accelerator {name_or_path!r}: {path} is not a file")
     known = ", ".join(accelerator_names())
     raise UsageError(
         f"accelerator {name_or_path!r} is unknown (a table, a file that ends in .toml, or one of "

@@ -196,12 +196,6 @@ def test_faulty_files_name_the_line(tmp_path, text, message):
         read_kernels(path)
 
 
-def test_a_table_that_a_spreadsheet_marks_as_utf_8_is_read(tmp_path):
-    (tmp_path / "kernels.csv").write_text("\ufeffop,shapes,type,seconds\nadd,8,f32,1e-6\n", "utf-8")
-    [kernel] = read_kernels(tmp_path / "kernels.csv")
-    assert kernel.seconds == 1e-6
-
-
 def test_too_few_kernels_are_not_a_curve():
     kernels = invented(20)
     with pytest.raises(

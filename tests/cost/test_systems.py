@@ -174,5 +174,5 @@ def test_the_beginning_of_an_accelerators_name_is_enough_if_it_is_one():
     assert load_accelerator("H200").name == "NVIDIA H200 SXM5 141GB"
     with pytest.raises(UsageError, match=r"'tpu' is unknown .*tpu-v4, tpu-v5e"):
         load_accelerator("tpu")
-    with pytest.raises(UsageError, match=r"'none.toml': there is no file none.toml"):
+    with pytest.raises(UsageError, match=r"'none.toml': none.toml is not a file"):
         load_accelerator("none.toml")

@@ -51,7 +51,7 @@ def test_a_capture_is_explained_with_its_lines(folder, tmp_path):
     [
         (("out", "out"), "give no other input with it"),
         (("out", "--step", "4"), "--step is for profiles"),
-        (("out", "--host", "measured"), "was not recorded"),
+        (("out", "--host", "measured"), "this workload has no measured times"),
         (("nothing",), "no such file or folder"),
         (("hand.mlir",), "neither a workload folder nor a profile"),
     ],
