@@ -48,9 +48,12 @@ FITTED = {
     "attention_efficiency": (0.2, 1.0),
     "eager_attention_efficiency": (0.1, 1.0),
 }
-#: On GPUs the share of fused attention is published: it stays as described.
-OF_TPUS = ("matmul_efficiency", "attention_efficiency")
-OF_GPUS = ("matmul_efficiency", "eager_attention_efficiency")
+#: Fitted, by how accelerators' names begin. A published share of attention stays as described.
+OF_ACCELERATOR = {
+    "tpu-v6e": ("matmul_efficiency", "attention_efficiency"),
+    "tpu": ("matmul_efficiency",),
+    "": ("matmul_efficiency", "eager_attention_efficiency"),
+}
 #: Why a run without an earlier capture is omitted, if only captured runs are requested.
 NOT_RECORDED = "expressed, but not captured for this page"
 #: Accelerators whose runs are halved at random, into a fit and what is held out.
@@ -219,14 +222,15 @@ def fit(by_accelerator: dict[str, list[Case]], cache: Path) -> None:
     for beside in BESIDE:
         total = 0.0
         for name in (name for name in losses if name.startswith("tpu")):
-            start = {"beside_communication": beside, "attention_efficiency": 0.95}
+            start = {"beside_communication": beside}
             found = losses[name].least(start, "matmul_efficiency", 6)
             total += losses[name](found) * len(by_accelerator[name])
         print(f"beside_communication {beside}: sum of squares {total:.4f}")
         best = min(best, (total, beside))
     for name, loss in losses.items():
         values = {"beside_communication": best[1]} if name.startswith("tpu") else {}
-        for parameter in 2 * (OF_TPUS if name.startswith("tpu") else OF_GPUS):
+        parameters = next(OF_ACCELERATOR[key] for key in OF_ACCELERATOR if name.startswith(key))
+        for parameter in 2 * parameters:
             values = loss.least(values, parameter)
         print(f"{name}: {len(by_accelerator[name])} rows: {values}")
 

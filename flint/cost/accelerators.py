@@ -152,6 +152,9 @@ def _kernel(table: Description) -> KernelModel:
         eager_attention_efficiency=table.share("eager_attention_efficiency", attention),
         beside_communication=table.share("beside_communication", 1.0),
         grouped_rows=table.count("grouped_rows") if "grouped_rows" in table.entries() else 0,
+        attention_block=table.count("attention_block")
+        if "attention_block" in table.entries()
+        else 0,
     )
     table.done()
     return kernel

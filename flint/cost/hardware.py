@@ -45,6 +45,8 @@ class KernelModel:
         beside_communication: speed of kernels while the device communicates, at most 1.
         grouped_rows: rows of a grouped product's tile if groups follow each other within tiles; 0:
             each group begins a new tile, from those above.
+        attention_block: queries and keys of a block of fused attention, of which kernels skip those
+            that a causal mask hides whole; 0: nothing hidden is computed.
     """
 
     units: int
@@ -57,6 +59,7 @@ class KernelModel:
     eager_attention_efficiency: float = 1.0
     beside_communication: float = 1.0
     grouped_rows: int = 0
+    attention_block: int = 0
 
 
 @dataclass(frozen=True, slots=True)

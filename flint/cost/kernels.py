@@ -13,10 +13,10 @@ tile is taken, and the best cut where there are fewer tiles than units, as libra
 that would fill too little of any tile (each channel of a depthwise convolution has one column)
 runs on the vector units, which libraries use for it, at the same share of their peak.  Fused
 attention keeps its scores on the chip, and its products reach a share of that rate,
-``attention_efficiency``, because softmax and products of one tile wait for each other; for the
-kernels that come with PyTorch, in steps that no compiler has changed, it is
-``eager_attention_efficiency``.  Everything else runs at
-its peak, units work in parallel, bytes move at bandwidth * memory efficiency, and
+``attention_efficiency``, because softmax and products of one tile wait for each other; blocks of
+``attention_block`` that a causal mask cuts are computed whole.  The share of the kernels that come
+with PyTorch, in steps that no compiler has changed, is ``eager_attention_efficiency``.  Everything
+else runs at its peak, units work in parallel, bytes move at bandwidth * memory efficiency, and
 
     kernel = max(matmul, vector, transcendental, bytes) + latency + launch overhead
 
@@ -52,6 +52,8 @@ from flint.mesh.ragged import row_of_entry
 _CUTS: Final = (1, 2, 4, 8, 16)
 #: Bytes of a partial result: accumulated in f32, written once and read once.
 _PARTIAL: Final = 8
+#: Work of attention that is a smaller share of its products' is masked.
+_MASKED: Final = 0.75
 #: Names of PyTorch's kernels; in steps that no compiler has changed, attention is slower.
 _EAGER: Final = "aten."
 
@@ -113,6 +115,9 @@ def seconds_with(graph: WorkloadGraph, accelerator: Accelerator, products: Produ
     eager = attention & named(graph, (_EAGER,)) & (not is_compiled(graph))
     stretch[matmul & (attention & ~eager)[owner]] /= model.attention_efficiency
     stretch[matmul & eager[owner]] /= model.eager_attention_efficiency
+    if model.attention_block:
+        causal = sized & attention[owner]
+        stretch[causal] *= _visited(graph, causal, model.attention_block)
     arithmetic = slowest_unit(graph, graph.work_flops / rates * stretch)
     moved = (graph.bytes_read + graph.bytes_written) / (
         accelerator.memory_bandwidth * model.memory_efficiency
@@ -123,6 +128,26 @@ def seconds_with(graph: WorkloadGraph, accelerator: Accelerator, products: Produ
     seconds = np.where(busy > 0, busy + model.latency + accelerator.launch_overhead, 0.0)
     computes = (graph.kind == NodeKind.COMPUTE) & (graph.role != Role.ALIAS)
     return np.where(computes, as_measured(graph, seconds), 0.0)
+
+
+def _visited(graph: WorkloadGraph, items: NDArray[np.bool_], block: int) -> Seconds:
+    """How much more attention computes than a causal mask leaves, at least 1.
+
+    Masked work is counted as (T + 1) / 2T of the product's; a kernel visits n (n + 1) / 2 of n x n
+    blocks.
+
+    Args:
+        graph: the graph with the products.
+        items: work items of attention, products of known size.
+        block: queries and keys of a block.
+    """
+    sizes = np.array(graph.tables.gemms, np.float64).reshape(-1, 4)[graph.work_gemm[items]]
+    counted = graph.work_flops[items] / (2 * np.maximum(sizes, 1.0).prod(1))
+    positions = np.sort(sizes[:, 1:], axis=1)[:, 1]  # both sides of the scores; a head is narrower
+    blocks = np.ceil(positions / block)
+    visited = np.where(counted < _MASKED, (blocks + 1) / (2 * blocks), counted)
+    more: Seconds = np.maximum(visited / np.maximum(counted, visited / 2), 1.0)
+    return more
 
 
 def _transferred(graph: WorkloadGraph, accelerator: Accelerator) -> Seconds:

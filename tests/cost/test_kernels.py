@@ -97,6 +97,41 @@ def test_attention_in_a_step_that_a_compiler_changed_has_the_share_of_fused_kern
     assert seconds(alone, system) == pytest.approx(last)
 
 
+def causal(heads: int, length: int) -> WorkloadGraph:
+    """Products of causal attention with heads of 128, whose scores stay on the chip."""
+    graph = product(heads, length, length, 128, "attention")
+    flops = graph.work_flops // (2 * length) * (length + 1)
+    return replace(graph, work_flops=flops, bytes_written=np.zeros_like(graph.bytes_written))
+
+
+def test_blocks_on_the_diagonal_are_computed_whole():
+    """1,024 positions in blocks of 512: three of four blocks, where the mask leaves 1025 / 2048."""
+    system = plain(1, Tile(128, 128, 1.0))
+    kernel = replace(system.accelerator.kernel, attention_block=512)
+    system = replace(system, accelerator=replace(system.accelerator, kernel=kernel))
+    whole = product(1, 1024, 1024, 128, "attention")
+    assert seconds(causal(1, 1024), system) == pytest.approx(seconds(whole, system) * 3 / 4)
+    assert seconds(whole, system) == pytest.approx(2 * 1024 * 1024 * 128 / PEAK)
+
+
+@pytest.mark.parametrize(
+    ("products", "published"),
+    [(2, (0.3, 0.5, 0.8, 0.9, 1.3)), (7, (0.8, 1.6, 2.4, 3.0, 4.4))],
+    ids=["forward", "with gradients"],
+)
+def test_splash_attention_on_v5p_takes_what_axlearn_measured(products, published):
+    """Milliseconds more than 40 heads: two sequences of 2,048, heads of 128, printed to 0.1 ms.
+
+    apple/axlearn, axlearn/common/flash_attention/tpu_attention_benchmark.py of its pull request
+    722.  The description's share is that of the last row with gradients.
+    """
+    system = load_system("tpu-v5p-pod")
+    few = seconds(causal(2 * 40 * products, 2048), system)
+    for heads, measured in zip((56, 72, 88, 110, 140), published, strict=True):
+        more = seconds(causal(2 * heads * products, 2048), system) - few
+        assert more * 1e3 == pytest.approx(measured, abs=0.3)
+
+
 def test_waves_are_computed_in_full():
     """132 tiles on 131 units are two waves: as long as 262 tiles."""
     system = plain(131, Tile(128, 128, 1.0))

@@ -18,6 +18,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from attending import attending
 from cases_of_runs import Case, NoCase
 from expressed import Expressed, Part, as_run, weighted
 from jax_gpus import case_of_model as gpu_case
@@ -118,6 +119,7 @@ class Entry:
         scaling: of the products, where they are narrow.
         memory: whether what is kept is kept as published.
         accumulated: batches of a step.
+        attention: share of the peak that its kernel reaches, if that is not the system's.
     """
 
     remat: str
@@ -129,6 +131,7 @@ class Entry:
     scaling: str = ""
     memory: bool = True
     accumulated: int = 1
+    attention: float = 0.0
 
 
 _ADAM = "AdamW, not Adafactor; f32 weights"
@@ -139,6 +142,10 @@ _GPT_OSS = "no sinks, no biases"
 _SHARED = "as the row says"
 _GEMMA = "global heads of 256, twice as many; loss not in tiles"
 _TIED = "embedding and head are two matrices"
+#: Share of the peak of JAX's first Pallas kernel, which AXLearn called until October 2024 (its pull
+#: request 722): from 40 to 140 heads, attention and its gradients take 16.6 ms more on a TPU v4
+#: (tpu_attention_benchmark.py: two sequences of 2,048, heads of 128, blocks of 512, with a bias).
+_FIRST_KERNEL = 0.206
 _WAN = "cross attention with the weights of self-attention; no modulation, f32 weights"
 #: Row -> how it is run.
 ENTRIES: Mapping[str, Entry] = {
@@ -177,27 +184,24 @@ ENTRIES: Mapping[str, Entry] = {
         "none", "one stream of blocks with as many FLOPs; no modulation, f32 weights; remat is "
         "not published", memory=False,
     ),
-    "v6e-moe700b-init": Entry("offloaded attention", "AdamW, f32 weights", experts=16,
-        memory=False),
-    "v6e-moe700b-final": Entry("offloaded attention", "AdamW, f32 weights", experts=16,
-        memory=False),
-    "px-llama3-8b-v6e-256": Entry("full", _ADAM, memory=False),
-    "px-llama3-70b-v6e-256": Entry("full", _ADAM, memory=False),
     "px-llama31-405b-v6e-512": Entry("full", _ADAM, slice=256, tensor=4, memory=False),
-    "px-mixtral-v6e-256": Entry("full", _ADAM, memory=False),
-    "px-mixtral-v5p-128": Entry("full", _ADAM, memory=False),
+    **dict.fromkeys(
+        (f"px-{row}" for row in ("llama3-8b-v6e-256", "llama3-70b-v6e-256", "mixtral-v6e-256",
+        "mixtral-v5p-128")), Entry("full", _ADAM, memory=False),
+    ),
     "ax-7b1-v4-512": Entry("attention", _TIED, memory=False),
     "ax-7b1-v5e-1024": Entry("attention", _TIED, slice=256, memory=False),
     "ax-7b1-v5p-256": Entry("attention", _TIED, memory=False),
-    "ax-7b2-v5e-1024": Entry("dots", _TIED, slice=256, memory=False),
+    "ax-7b2-v5e-1024": Entry("dots", _TIED, slice=256, memory=False, attention=_FIRST_KERNEL),
     "ax-70b2-v6e-1024": Entry("offloaded attention", slice=256),
     "ax-70b2-v6e-256": Entry(
         "offloaded attention", "four steps of a quarter: the optimizer counts four times",
         accumulated=4, memory=False,
     ),
-    "ax-hc3b-v5p-512": Entry("dots", f"{_TIED}; {_MIXTURE}", memory=False),
-    "ax-hc3b-v5p-1024": Entry("dots", f"{_TIED}; {_MIXTURE}", memory=False),
-    "ax-hc3b-v5p-2048": Entry("dots", f"{_TIED}; {_MIXTURE}", memory=False),
+    **dict.fromkeys(
+        (f"ax-hc3b-v5p-{chips}" for chips in (512, 1024, 2048)),
+        Entry("dots", f"{_TIED}; {_MIXTURE}", memory=False, attention=_FIRST_KERNEL),
+    ),
     "tp-8b-v6e-256": Entry("offloaded", _ADAM, memory=False),
     "tp-70b-v6e-256": Entry("offloaded", _ADAM, memory=False),
     "tp-405b-v6e-256": Entry("offloaded", _ADAM, tensor=4, memory=False),
@@ -206,8 +210,10 @@ ENTRIES: Mapping[str, Entry] = {
     ),
     "mt-dsv2lite-v5p-4": Entry("full", "", memory=False),
     "mt-900b-v6e-256": Entry("offloaded attention", "AdamW, f32 weights", tensor=16, memory=False),
-    "mt-moe700b-exp-v6e-256": Entry("offloaded attention", "AdamW, f32 weights", experts=16,
-        memory=False),
+    **dict.fromkeys(
+        ("v6e-moe700b-init", "v6e-moe700b-final", "mt-moe700b-exp-v6e-256"),
+        Entry("offloaded attention", "AdamW, f32 weights", experts=16, memory=False),
+    ),
     "mt-8b-v6e-64": Entry("offloaded attention"),
 }  # fmt: skip
 #: Why other rows are not expressed, by the beginning of their ids.
@@ -248,10 +254,14 @@ def expressed(recipe: Recipe) -> Expressed | NoCase:
         if isinstance(case, NoCase):
             return case
     parts = tuple(Part(weight, case) for weight, case in found if isinstance(case, Case))
+    if entry.attention:
+        parts = weighted(parts, 1.0, attending(entry.attention))
     if entry.scaling:
         vocabulary = recipe.sizes["vocabulary"]
         parts = weighted(parts, 1.0, narrow(SCALINGS[entry.scaling], wide=(vocabulary,)))
     differs = f"{parts[0].case.expressed}; {entry.differs}".removesuffix("; ")
+    if entry.attention:
+        differs = differs.replace("splash attention", "JAX's first Pallas kernel of attention")
     return Expressed(parts, recipe.batch, differs, entry.memory)
 
 
@@ -348,7 +358,11 @@ def _case(recipe: Recipe, entry: Entry, layers: Layers) -> Case | NoCase:
         gated="learned_positions" not in sizes and recipe.kind != "vision",
     )  # fmt: skip
     slice_ = entry.slice or recipe.devices
-    return dense_case(as_run(recipe), dense, how, recipe.devices, slice_, kind)
+    case = dense_case(as_run(recipe), dense, how, recipe.devices, slice_, kind)
+    if isinstance(case, NoCase) or not recipe.attention.startswith("plain"):
+        return case
+    differs = case.expressed.replace("splash attention", "attention as XLA runs it")
+    return replace(case, attention="as-written", expressed=differs)
 
 
 def _mixture(recipe: Recipe, layers: Layers, mixer: Any) -> moe.Config:
