@@ -34,6 +34,8 @@ _NO_FILES = ("Couldn't instantiate the backend tokenizer",)
 _TOO_FEW = ("INTERNAL: ", "Internal: ", "INVALID_ARGUMENT: ", "Vocabulary size too high")
 #: Its special pieces and their usual ids; -1: there is none.
 _PIECES = {"unk": 0, "bos": 1, "eos": 2, "pad": -1}
+#: The special pieces of a model that the program has not trained.
+_ALL_PIECES = {"pad": 0, "eos": 1, "unk": 2, "bos": 3}
 _PAIR = re.compile(r"--(\w+)=(\S+)")
 #: Template that turns a conversation into text.
 _CHAT = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
@@ -78,16 +80,28 @@ def _is_known(name: str, *_: Any, **__: Any) -> bool:
 
 
 def _trained(*args: Any, **kwargs: Any) -> Made:
-    """Words are pieces, and the rest of the vocabulary are words that no text has."""
-    protos: Any = import_module("sentencepiece.sentencepiece_model_pb2")
     asked: Any = dict(_PAIR.findall(args[0])) if args else kwargs
     size, place = int(asked.get("vocab_size", 8_000)), f"{asked['model_prefix']}.model"
+    numbers = {name: int(asked.get(f"{name}_id", usual)) for name, usual in _PIECES.items()}
+    with open(place, "wb") as file:
+        file.write(_model(size, numbers, asked))
+    return None, f"model {place}: one token per word, {size:,} tokens"
+
+
+def _loaded(processor: Any, place: Any) -> Made:
+    """The model has each special piece, with T5's ids: programs ask for those that they need."""
+    found = processor.LoadFromSerializedProto(_model(_USUAL, _ALL_PIECES, {}))
+    return found, f"model {place}: one token per word, {_USUAL:,} tokens"
+
+
+def _model(size: int, numbers: dict[str, int], asked: Any) -> bytes:
+    """Words are pieces, and the rest of the vocabulary are words that no text has."""
+    protos: Any = import_module("sentencepiece.sentencepiece_model_pb2")
     model = protos.ModelProto()
     model.trainer_spec.vocab_size = size
     model.normalizer_spec.name = "identity"
     pieces = [f"\N{LOWER ONE EIGHTH BLOCK}w{number}" for number in range(size)]
     kinds = dict.fromkeys(pieces, 1)
-    numbers = {name: int(asked.get(f"{name}_id", usual)) for name, usual in _PIECES.items()}
     for name, number in sorted(numbers.items(), key=lambda item: item[1]):
         setattr(model.trainer_spec, f"{name}_id", number)
         if number >= 0:
@@ -96,9 +110,8 @@ def _trained(*args: Any, **kwargs: Any) -> Made:
             kinds[text] = 2 if name == "unk" else 3
     for piece in pieces[:size]:
         model.pieces.add(piece=piece, score=0.0, type=kinds[piece])
-    with open(place, "wb") as file:
-        file.write(model.SerializeToString())
-    return None, f"model {place}: one token per word, {size:,} tokens"
+    written: bytes = model.SerializeToString()
+    return written
 
 
 def _names_its_model(*args: Any, **kwargs: Any) -> bool:
@@ -117,5 +130,7 @@ STAND_INS = (
             _pretrained, empty=_is_empty, says=_NO_FILES),
     StandIn("sentencepiece", "SentencePieceTrainer.Train", _trained, _names_its_model,
             says=_TOO_FEW),
+    StandIn("sentencepiece", "SentencePieceProcessor.LoadFromFile", _loaded,
+            says=("NOT_FOUND: ", "Not found: ")),
     StandIn("tiktoken", "get_encoding", _encoding, _is_known),
 )  # fmt: skip

@@ -13,6 +13,7 @@ usual.
 from __future__ import annotations
 
 import functools
+import types
 from typing import Any
 
 from flint.errors import FlintError
@@ -47,6 +48,11 @@ def use_cluster(layout: Layout) -> Shown:
     bridge._backends.update(found)
     bridge._default_backend = client
     bridge._plugins_registered = True
+    # The cluster's devices also replace the CPU devices that a program wants by its settings: their
+    # number may still be set, because only such settings ask whether there are devices already, and
+    # their platform's name, as ``jax_platforms`` does, selects none.
+    bridge.backends_are_initialized = lambda: False
+    bridge._PLATFORM_NAME = types.SimpleNamespace(value=None)
     _say_platform(layout.platform)
     return shown
 

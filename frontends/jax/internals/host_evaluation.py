@@ -27,6 +27,7 @@ from flint.frontends.jax.internals.compiled_ahead import lowered_ahead, meta_of_
 from flint.frontends.jax.internals.host import Host
 from flint.frontends.jax.internals.host_arrays import HostArray, has_host_array
 from flint.frontends.jax.internals.jaxprs import MOST_OPERATIONS, operations
+from flint.frontends.jax.internals.references import is_of_references, without_references
 from flint.frontends.jax.internals.traced_calls import is_stated, source_of
 from flint.frontends.jax.internals.tracing import mesh_context
 
@@ -66,7 +67,7 @@ def _replacements(host: Host) -> list[tuple[Any, str, Callable[..., Any]]]:
     mapped: list[tuple[str, str]] = []  # name and source of the function that a shard_map runs now
 
     def process(self: Any, primitive: Any, args: Any, params: Any, /) -> Any:
-        if _apart.on:
+        if _apart.on or (primitive is not pjit.jit_p and is_of_references(primitive, args)):
             return evaluate(self, primitive, args, params)
         if primitive is pjit.jit_p:
             return process_jit(args, params)
@@ -95,6 +96,10 @@ def _replacements(host: Host) -> list[tuple[Any, str, Callable[..., Any]]]:
     def process_jit(args: Any, params: Any) -> Any:
         if _apart.on:
             return call(*args, **params)[0]
+        one = without_references(args, params)
+        return one.hold(called(one.args, one.params))
+
+    def called(args: Any, params: Any) -> Any:
         given = _valued(host, args)
         program = params["jaxpr"]
         large = sum(map(size_of, program.out_avals)) > _MOST_BYTES or host.spans(program)
@@ -282,14 +287,11 @@ def _device_put(host: Host, args: Sequence[Any], params: Mapping[str, Any]) -> l
         if isinstance(device, jax.sharding.Sharding):
             donated = 0 if copy == dispatch.ArrayCopySemantics.DONATE_INPUT else None
             settings = {"out_shardings": device, "donate_argnums": donated}
-            results += _called_function(host, _same(), [item], "device_put", None, **settings)
+            same = lambda operand: operand  # noqa: E731  # it is given a name
+            results += _called_function(host, same, [item], "device_put", None, **settings)
         else:  # a device, or None for its current place
             results.append(item)
     return results
-
-
-def _same() -> Callable[..., Any]:
-    return lambda operand: operand
 
 
 def _is_abstract(device: Any) -> bool:
