@@ -62,7 +62,6 @@ def make_client(devices: int, folder: Path, own: int = 1) -> Any:
         node_id=0,
         num_nodes=2,
         distributed_client=store,
-        collectives=_jax.make_mpi_collectives(),
     )
     if len(client.devices()) != devices:
         raise RuntimeError(f"{len(client.devices())} devices instead of {devices}")

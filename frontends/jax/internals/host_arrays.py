@@ -6,12 +6,13 @@ The idea: an array here has a type and no value.  The recorder is notified of ca
 
 from __future__ import annotations
 
+import types
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
 from jax._src import array, core, dtypes, source_info_util
-from jax._src.numpy import array_methods
+from jax._src.numpy import array_methods, indexing
 
 from flint.frontends.jax.internals.avals import aval_on, size_of
 from flint.frontends.jax.internals.host import Host
@@ -220,12 +221,26 @@ class HostArray(jax.Array):
         self.host.dropped(self)
 
 
+class _IsPlaced(type):
+    def __instancecheck__(cls, item: Any) -> bool:
+        return isinstance(item, array.ArrayImpl) or (
+            isinstance(item, HostArray) and hasattr(item, "sharding")
+        )
+
+
+class _Placed(metaclass=_IsPlaced):
+    """JAX's own arrays, and ours with a known sharding."""
+
+
 def _as_jax_has_them() -> None:
     """Make JAX accept these arrays as its own: types, operators, methods."""
     _core.pytype_aval_mappings[HostArray] = lambda array: array.aval
     dtypes.canonicalize_value_handlers[HostArray] = lambda array: array
     methods: Any = array_methods  # untyped
     methods._set_array_base_attributes(HostArray, exclude={"item"})
+    # How JAX indexes an array depends on whether its own arrays lie on several devices.
+    places: Any = indexing
+    places.array = types.SimpleNamespace(ArrayImpl=_Placed)
 
 
 _as_jax_has_them()

@@ -1,0 +1,64 @@
+"""What a program computes for real on several devices, and how it indexes arrays that lie there."""
+
+from __future__ import annotations
+
+import pytest
+
+from flint.workload.loading import load
+from tests.frontends.jax.programs.really_run import instructions, modules, partitioned
+from tests.frontends.jax.programs.test_against_runs import command
+
+#: A counter that devices sum up, which the program reads.
+COUNTS = """
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+mesh = Mesh(np.array(jax.local_devices()), ("i",))
+def count(w, x, n):
+    return w - 0.1 * jax.lax.pmean(x.T @ (x @ w), "i"), n + jax.lax.psum(1 + n, "i")
+specs = P(), P("i"), P()
+step = jax.jit(jax.shard_map(count, mesh=mesh, in_specs=specs, out_specs=(P(), P())))
+w, n, seen = np.ones((512, 512), np.float32), np.zeros((), np.int32), []
+for _ in range(4):
+    x = jax.device_put(np.ones((64, 512), np.float32), NamedSharding(mesh, P("i")))
+    w, n = step(w, x, n)
+    seen.append(int(n))
+    assert seen == [mesh.size, *(mesh.size + (mesh.size + 1) * old for old in seen[:-1])], seen
+"""
+
+
+@pytest.mark.parametrize("per_node", [4, 2])
+def test_a_counter_that_local_devices_sum_up_is_known(per_node, tmp_path):
+    (tmp_path / "p.py").write_text(COUNTS)
+    out = "-o", tmp_path / "out"
+    run = command(tmp_path / "p.py", devices=4, per_node=per_node, options=out)
+    assert run.returncode == 0, run.stderr
+    assert "integer is read" not in run.stderr
+
+
+#: The losses of all devices, of which the program logs one and a part.
+INDEXES = """
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import NamedSharding, PartitionSpec as P
+mesh = jax.make_mesh((4,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
+step = jax.jit(lambda w, x: (w - 0.1 * x.T @ (x @ w), (x @ w).sum(1)))
+w = jax.device_put(np.ones((512, 512), np.float32), NamedSharding(mesh, P()))
+for _ in range(4):
+    w, losses = step(w, jax.device_put(np.ones((64, 512), np.float32), NamedSharding(mesh, P("i"))))
+    float(losses[0]), np.asarray(losses[8:16])
+"""
+
+
+@pytest.mark.thorough
+def test_arrays_on_several_devices_are_indexed_as_in_a_run(tmp_path):
+    (tmp_path / "p.py").write_text(INDEXES)
+    out = "-o", tmp_path / "out"
+    run = command(tmp_path / "p.py", devices=4, per_node=4, options=out)
+    assert run.returncode == 0, run.stderr
+    found = modules(load(tmp_path / "out"))
+    real = partitioned(tmp_path / "p.py", tmp_path, devices=4)
+    assert {name.strip("<>") for name, _ in found} == {name.strip("_<>") for name in real}
+    assert all(name.strip("<>") in {key.strip("_<>") for key in real} for name, _ in found)
+    by_name = {name.strip("_<>"): module for name, module in real.items()}
+    last = {name.strip("<>"): module for name, module in found}
+    for name, module in last.items():
+        assert instructions(module) == instructions(by_name[name]), name
