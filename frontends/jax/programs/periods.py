@@ -24,6 +24,9 @@ from dataclasses import dataclass, field
 _UNCHANGED = 0.1
 #: Number of earlier calls of the same kind that are tried as the one a period before.
 _TRIED = 16
+#: A period that is seen as often in a row, and renews this share of what a whole one around it
+#: renews, is the step: the other one adds what comes rarely (a mask that is computed anew).
+_RARE, _MOST = 128, 2 / 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,7 @@ class Period:
         count: how often it was seen in a row.
         last: position after its last call.
         thread: its thread.
+        often: whether it is the step although it is not whole: see ``_RARE``.
     """
 
     line: Sequence[int]
@@ -73,6 +77,7 @@ class Period:
     count: int = 2
     last: int = 0
     thread: int = 0
+    often: bool = False
 
     @property
     def whole(self) -> bool:
@@ -110,7 +115,18 @@ class Periods:
             period = self._completed(call.thread, place + 1, length, bool(inside))
             completed += [period] if period is not None else []
         before.append(place)
-        return min(completed, key=lambda one: (not one.whole, one.length), default=None)
+        found = min(completed, key=lambda one: (not one.whole, one.length), default=None)
+        return (found and self._often_inside(found)) or found
+
+    def _often_inside(self, outer: Period) -> Period | None:
+        """The period that a whole one repeats most of the time, if it renews nearly as much."""
+        for one in self.found.values() if outer.whole else ():
+            inside = one.length < outer.length and one.last > outer.last - outer.length
+            if one.thread == outer.thread and inside and one.count >= _RARE:
+                one.often = one.often or one.renewed >= _MOST * outer.renewed
+                if one.often:
+                    return one
+        return None
 
     def best(self, periods: Iterable[Period] | None = None) -> Period | None:
         """The period that renews most; among equals that with most operand bytes, then the

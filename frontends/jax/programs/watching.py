@@ -271,4 +271,4 @@ class Watcher:
         given = period.renewed + period.unchanged  # from data alone a loader makes batches
         if period.thread:  # one of those that prepare data, unless the program does nothing else
             return False
-        return period.whole or (period.count >= _OFTEN and given > 0)
+        return period.whole or period.often or (period.count >= _OFTEN and given > 0)

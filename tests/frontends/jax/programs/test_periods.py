@@ -4,7 +4,8 @@ A letter is a call: "g" takes the parameters and a sum of gradients and gives th
 both and gives the parameters; "t" is a whole training step; "e" an evaluation of the parameters;
 "d" makes a batch of nothing that is kept; "q" calls the function of "t" for another model, "s".
 An "E" is an evaluation, and a "T" a training step, on a large batch that the host puts on devices;
-"k" makes a batch of a random key, and the next key.
+"k" makes a batch of a random key, and the next key; "m" computes a mask of the parameters, which
+"x" takes to train them and "s".
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from flint.frontends.jax.programs.periods import Made, Periods
 
 SIZE = 1000
 TAKES = {"g": "ps", "u": "ps", "t": "p", "q": "s", "e": "p", "d": "", "i": "", "E": "p", "T": "p"}
-TAKES["k"] = "k"
+TAKES |= {"k": "k", "x": "psm", "m": "p"}
 GIVES = {"g": "s", "u": "ps", "t": "p", "q": "s", "e": "", "d": "", "i": "ps", "E": "", "T": "p"}
-GIVES["k"] = "k"
+GIVES |= {"k": "k", "x": "ps", "m": "m"}
 #: Calls that are given a batch of the host's, and how large it is.
 BATCHES = {"E": 20 * SIZE, "T": 20 * SIZE}
 #: Calls of one function.
@@ -30,7 +31,7 @@ def periods_of(text):
 
     Pairs of a letter and the number of a thread are the calls of several.
     """
-    made = dict.fromkeys("psk", 0)
+    made = dict.fromkeys("pskm", 0)
     periods, first = Periods(), None
     for number, (letter, thread) in enumerate((*one, 0)[:2] for one in text):
         since = {"k": None}  # a random key
@@ -89,6 +90,17 @@ def test_two_models_in_turn_are_a_step_of_two_calls():
 def test_an_evaluation_of_large_batches_is_not_a_training_step():
     _, (period, _) = periods_of("i" + "E" * 9 + "TTT")
     assert (period.name, period.first, period.fresh) == ("T", 10, 20 * SIZE)
+
+
+def test_what_is_computed_anew_once_in_many_steps_is_not_part_of_the_step():
+    """A mask of the parameters "m" that the step "x" only reads; a sum of 200 gradients is one."""
+    periods, _ = periods_of("im" + ("x" * 200 + "m") * 3)
+    assert periods.best().whole and periods.best().length == 201
+    [period] = [one for one in periods.found.values() if one.often]
+    assert (period.name, period.length) == ("x", 1)
+    periods, (period, _) = periods_of("i" + ("g" * 200 + "u") * 3)
+    assert (period.length, period.often) == (201, False)
+    assert not any(one.often for one in periods.found.values())
 
 
 def test_keys_that_a_loader_renews_do_not_make_it_the_step():
