@@ -1,4 +1,4 @@
-"""A vocabulary that a program trains on made-up text has the size that the program asks for."""
+"""Vocabularies of made-up texts: trained by the program, or read from a model that is not there."""
 
 from __future__ import annotations
 
@@ -42,3 +42,33 @@ def test_a_vocabulary_trained_on_texts_of_tfds_has_the_size_that_is_asked_for(tm
     assert done.returncode == 0, done.stderr
     [program] = load(out).programs
     assert (30_000, 64) in [item.type.shape for item in program.inputs]
+
+
+#: The model of a path in the program's configuration; a program relies on some special tokens.
+READS = """
+import jax, jax.numpy as jnp, numpy as np, sentencepiece
+words = sentencepiece.SentencePieceProcessor()
+words.Load("none/t5.model")
+assert (words.pad_id(), words.eos_id()) == (0, 1) and words.bos_id() != -1
+tokens = np.array(words.EncodeAsIds("w1 w2 w3"))
+assert len(tokens) == 3 and words.DecodeIds(tokens.tolist()) == "w1 w2 w3"
+table = jnp.ones((words.GetPieceSize(), 64))
+step = jax.jit(lambda table, tokens: table - jax.grad(lambda t: t[tokens].sum())(table))
+for _ in range(4):
+    table = step(table, tokens)
+"""
+
+
+@pytest.mark.thorough
+def test_a_vocabulary_that_is_not_there_has_a_usual_size_and_every_special_token(tmp_path):
+    if not results.is_installed("sentencepiece"):
+        pytest.skip("sentencepiece is not in this environment: make test-programs")
+    (tmp_path / "p.py").write_text(READS)
+    options = "--world", 1, "-o", tmp_path / "out"
+    refused = flint("run", *options, "--", sys.executable, "p.py", cwd=tmp_path)
+    assert refused.returncode == 1
+    assert "p.py:4" in refused.stderr and "--fake-data" in refused.stderr
+    done = flint("run", "--fake-data", *options, "--", sys.executable, "p.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    [program] = load(tmp_path / "out").programs
+    assert (32_000, 64) in [item.type.shape for item in program.inputs]

@@ -84,6 +84,15 @@ class Period:
         """Whether it renews its operands, as a training step does."""
         return self.renewed > 0 and self.unchanged <= _UNCHANGED * self.renewed
 
+    @property
+    def began(self) -> int:
+        """Position of the first call of its repetitions in a row."""
+        return self.last - self.count * self.length
+
+    def goes_on(self, thread: int, end: int) -> bool:
+        """Whether it repeats itself at a position, from which a part of it may be missing."""
+        return self.thread == thread and self.last > end - self.length
+
     def calls_of(self, number: int) -> Sequence[int]:
         """Numbers of the calls of the ``number``-th time, from 1."""
         first = self.first + (number - 1) * self.length
@@ -107,9 +116,15 @@ class Periods:
         self.calls.append(call)
         before = self._at[call.thread, call.key]
         completed: list[Period] = []
+        going_on = [one for one in self.found.values() if one.goes_on(call.thread, place + 1)]
         for earlier in reversed(before[-_TRIED:]):
             length = place - earlier
-            inside = [one for one in completed if length % one.length == 0]
+            inside = [
+                one
+                for one in (*completed, *going_on)
+                if length % one.length == 0
+                and (one.length < length and one.began <= place + 1 - 2 * length + one.length)
+            ]
             if any(one.whole for one in inside):  # the same several times
                 continue
             period = self._completed(call.thread, place + 1, length, bool(inside))

@@ -36,8 +36,9 @@ from flint.passes.in_sequence import Origin
 
 #: The most calls of a whole program.
 _MOST_CALLS = 1_000_000
-#: A period that renews little of its operands is taken when it has been seen this often.
-_OFTEN = 1_000
+#: A period that renews little of its operands is taken when it has been seen this often; one that
+#: renews nothing may be an evaluation of a whole data set before the training.
+_OFTEN, _EVALUATION = 1_000, 10_000
 #: The most bytes of an array that keeps its value on several devices.
 _KEPT_BYTES = 1 << 16
 
@@ -77,6 +78,7 @@ class Watcher:
         self._threads = {threading.get_ident(): 0}
         self._made_by: list[int] = []  # the threads of the calls
         self._same: dict[Origin, Origin] = {}
+        self._given_back: set[Origin] = set()  # results that are a value of the host, unchanged
         self._kinds: dict[Hashable, int] = {}
         self._known = KnownResults()
         self._held: dict[Origin, Any] = {}
@@ -234,6 +236,8 @@ class Watcher:
             origin = call.operands[operand].origin
             if origin is not None:
                 self._same[Origin(number, result)] = self._same.get(origin, origin)
+            else:
+                self._given_back.add(Origin(number, result))
 
     def _note(self, call: Called, thread: int) -> None:
         kind = (
@@ -259,7 +263,9 @@ class Watcher:
 
         Keys and counters are data too, because code that makes batches renews them.
         """
-        if origin.program < 0 or self._made_by[origin.program] != self._made_by[-1]:
+        if origin.program < 0 or origin in self._given_back:
+            return None
+        if self._made_by[origin.program] != self._made_by[-1]:
             return None
         return origin.program + 1 if is_inexact(aval) else None
 
@@ -271,4 +277,5 @@ class Watcher:
         given = period.renewed + period.unchanged  # from data alone a loader makes batches
         if period.thread:  # one of those that prepare data, unless the program does nothing else
             return False
-        return period.whole or period.often or (period.count >= _OFTEN and given > 0)
+        most = _OFTEN if period.renewed else _EVALUATION
+        return period.whole or period.often or (period.count >= most and given > 0)

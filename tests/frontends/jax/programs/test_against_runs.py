@@ -130,6 +130,31 @@ def test_an_update_outside_of_jit_is_part_of_the_step_if_all_arrays_are_small(tm
     assert step == ["lambda", "multiply", "subtract"]
 
 
+#: An evaluation that returns its small parameters unchanged, as flax's nnx does, before a training.
+EVALUATED = """
+import jax, jax.numpy as jnp, numpy as np
+x = np.ones((32, 16), np.float32)
+@jax.jit
+def evaluate(w, x):
+    return w, jnp.mean(x @ w)
+@jax.jit
+def train(w, x):
+    return w - 0.1 * jax.grad(lambda w: jnp.mean((x @ w) ** 2))(w)
+w = jnp.ones((16, 16))
+for _ in range(50):
+    w, _ = evaluate(w, x)
+for _ in range(4):
+    w = train(w, x)
+"""
+
+
+def test_an_evaluation_that_returns_its_small_parameters_is_not_the_training(tmp_path):
+    (tmp_path / "p.py").write_text(EVALUATED)
+    run = command(tmp_path / "p.py", devices=1, per_node=1, options=("-o", tmp_path / "out"))
+    assert run.returncode == 0, run.stderr
+    assert load(tmp_path / "out").input["function"] == "train"
+
+
 #: Frozen weights, sharded, that the step closes over.
 CLOSURE = """
 import jax, jax.numpy as jnp, numpy as np

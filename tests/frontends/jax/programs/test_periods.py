@@ -103,6 +103,12 @@ def test_what_is_computed_anew_once_in_many_steps_is_not_part_of_the_step():
     assert not any(one.often for one in periods.found.values())
 
 
+def test_rounds_that_leave_much_unchanged_are_not_counted_in_pairs():
+    periods, first = periods_of("im" + "dx" * 40)
+    assert first is None
+    assert [(one.name, one.length, one.count) for one in periods.found.values()] == [("x", 2, 40)]
+
+
 def test_keys_that_a_loader_renews_do_not_make_it_the_step():
     _, (period, _) = periods_of("i" + "k" * 9 + "ttt")
     assert period.name == "t"
