@@ -41,7 +41,7 @@ def use_cluster(layout: Layout) -> Shown:
         )
     shown = show(layout)
     bridge: Any = xla_bridge
-    client = client_of(layout.devices, layout.per_host)
+    client = client_of(layout.devices, layout.per_host, compiles=False)
     found = {_BACKENDS[layout.platform]: client}
     if layout.platform != "cpu":
         found["cpu"] = xla_client.make_cpu_client(num_devices=1)

@@ -37,7 +37,7 @@ _CONNECT_SECONDS = 60
 _KEPT: list[Any] = []
 
 
-def make_client(devices: int, folder: Path, own: int = 1) -> Any:
+def make_client(devices: int, folder: Path, own: int = 1, compiles: bool = True) -> Any:
     """The client.  Its devices are numbered from 0, the local ones first.
 
     Args:
@@ -45,6 +45,8 @@ def make_client(devices: int, folder: Path, own: int = 1) -> Any:
         folder: for the socket of the key-value store; other users should not be able to write
             there.
         own: number of local devices, which can run computations.
+        compiles: whether it compiles programs over all devices; if so, those over several local
+            devices that communicate cannot run: the process would end by SIGSEGV.
 
     Raises:
         RuntimeError: the exchange differs from its known form, or no socket can be created.
@@ -62,20 +64,21 @@ def make_client(devices: int, folder: Path, own: int = 1) -> Any:
         node_id=0,
         num_nodes=2,
         distributed_client=store,
+        collectives=_jax.make_mpi_collectives() if compiles else None,
     )
     if len(client.devices()) != devices:
         raise RuntimeError(f"{len(client.devices())} devices instead of {devices}")
     return client
 
 
-def client_of(devices: int, own: int = 1) -> Any:
+def client_of(devices: int, own: int = 1, compiles: bool = True) -> Any:
     """The client, in a folder that is not needed later.
 
     Raises:
         RuntimeError: as ``make_client``.
     """
     with temporary_folder() as folder:
-        return make_client(devices, folder, own)
+        return make_client(devices, folder, own, compiles)
 
 
 def use_devices_of_another_process(devices: int) -> None:
