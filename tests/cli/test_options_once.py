@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.command_line import flint_here
+from tests.support.command_line import flint, flint_here
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,6 @@ def test_a_flag_may_be_repeated(tmp_path):
 def test_what_follows_the_program_is_the_programs(tmp_path, dashes):
     (tmp_path / "train.py").write_text("import sys\nsys.exit(' '.join(sys.argv[1:]))\n")
     words = ("python", "train.py", "--world", "3", "--world", "5", "--step", "0")
-    run = flint_here("run", "--world", "2", "-o", "out", *dashes, *words, cwd=tmp_path)
+    run = flint("run", "--world", "2", "-o", "out", *dashes, *words, cwd=tmp_path)
     assert run.returncode == 1
     assert "(--world 3 --world 5 --step 0)" in run.stderr
