@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "accuracy")
 import accuracy
 import maxtext
 from cases_of_runs import Case, extrapolated
+from page import seconds_on, write_rows
 from published import group, maxtext_flops, read_runs
 
 ROOT = Path(__file__).parent.parent
@@ -163,3 +164,22 @@ def test_the_page_is_true_to_its_rows() -> None:
     assert len(re.findall(r"^\| .* \| [+-][\d.]+% \| .+ \|$", beyond, re.M)) == sum(
         error > 30 for error in errors
     )
+
+
+def test_the_page_tells_a_run_s_seconds_and_takes_new_rows(tmp_path) -> None:
+    """Runs that are named alike, in the page's order; what surrounds the table stays."""
+    page = tmp_path / "accuracy.md"
+    page.write_text("before\n<!-- rows: begin -->\nold\n<!-- rows: end -->\nafter\n")
+    case = CASES[0]
+    rows = [accuracy.Row(case, False, seconds) for seconds in (1.25, 2.5)]
+    write_rows(page, accuracy.table(rows))
+    assert list(seconds_on(page)[accuracy.cells(case)]) == [1.25, 2.5]
+    text = page.read_text()
+    assert "old" not in text and text.startswith("before\n") and text.endswith("-->\nafter\n")
+
+
+def test_rows_of_an_earlier_table_are_counted() -> None:
+    """By accelerator; nothing is said if all are simulated."""
+    new, old = (accuracy.Row(CASES[0], False, 1.0, earlier) for earlier in (False, True))
+    assert accuracy.age([new]) == []
+    assert f"1 of {CASES[0].accelerator}" in accuracy.age([new, old])[1]

@@ -2,7 +2,7 @@
 
     python benchmarks/accuracy/accuracy.py            # simulate all rows, write the table
     python benchmarks/accuracy/accuracy.py --fit      # also say which parameters fit best
-    python benchmarks/accuracy/accuracy.py --recorded # runs that were captured before, no others
+    python benchmarks/accuracy/accuracy.py --recorded # captures nothing: other rows as on the page
 
 The idea: what the cost model cannot know from datasheets are a few shares of the peaks that
 kernels reach.  They are in the accelerators' descriptions, one number for all models, and are
@@ -19,6 +19,7 @@ import math
 import re
 import statistics
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +31,7 @@ import gpus
 import maxtext
 from accumulating import within_products
 from cases_of_runs import Case, NoCase, extrapolated
+from page import Cells, seconds_on, write_rows
 from published import Run, read_runs
 
 import flint
@@ -41,7 +43,6 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 FILES = (HERE / "published_steps.csv", HERE / "more_steps.csv")
 PAGE = ROOT / "docs" / "accuracy.md"
-BEGIN, END = "<!-- rows: begin -->\n", "<!-- rows: end -->\n"
 #: Parameters that are fitted, with the range that is physical.
 FITTED = {
     "matmul_efficiency": (0.3, 0.98),
@@ -70,11 +71,13 @@ class Row:
         case: how it is expressed.
         held_out: it was not used in the fit.
         simulated: seconds of a step.
+        earlier: they are those of an earlier table.
     """
 
     case: Case
     held_out: bool
     simulated: float
+    earlier: bool = False
 
     @property
     def error(self) -> float:
@@ -235,6 +238,14 @@ def fit(by_accelerator: dict[str, list[Case]], cache: Path) -> None:
         print(f"{name}: {len(by_accelerator[name])} rows: {values}")
 
 
+def cells(case: Case) -> Cells:
+    """The cells that name a run: what, on which devices, and the measured seconds."""
+    run = case.run
+    extra = "" if "TPU" in run.gpu_type else f" {run.parallelism}; {run.batch_seq}"
+    published = f"[{run.model}]({run.url.split()[0]}){extra}"
+    return published, f"{run.gpus.split()[0]} {case.accelerator}", f"{case.measured:.3f}"
+
+
 def table(rows: Sequence[Row]) -> list[str]:
     """Markdown lines."""
     lines = [
@@ -242,17 +253,22 @@ def table(rows: Sequence[Row]) -> list[str]:
         "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
-        run, case = row.case.run, row.case
-        note = f"; {case.note}" if case.note else ""
+        note = f"; {row.case.note}" if row.case.note else ""
         what = "held out" if row.held_out else "fit"
-        published = f"[{run.model}]({run.url.split()[0]})"
-        extra = "" if "TPU" in run.gpu_type else f" {run.parallelism}; {run.batch_seq}"
         lines.append(
-            f"| {published}{extra} | {run.gpus.split()[0]} {case.accelerator} "
-            f"| {case.measured:.3f} | {row.simulated:.3f} | {row.error:+.1%} | {what} "
-            f"| {case.expressed}{note} |"
+            f"| {' | '.join(cells(row.case))} | {row.simulated:.3f} | {row.error:+.1%} | {what} "
+            f"| {row.case.expressed}{note} |"
         )
     return lines
+
+
+def age(rows: Sequence[Row]) -> list[str]:
+    """A line that says which rows are older, if some are."""
+    older = Counter(row.case.accelerator for row in rows if row.earlier)
+    if not older:
+        return []
+    named = ", ".join(f"{count} of {name}" for name, count in sorted(older.items()))
+    return ["", f"Simulated earlier than the others, and not again: {named}."]
 
 
 def summary(rows: Sequence[Row]) -> list[str]:
@@ -288,28 +304,31 @@ def main() -> None:
     options.cache.mkdir(parents=True, exist_ok=True)
     runs = [run for file in FILES for run in read_runs(file) if _timed(run)]
     found = [case_of(run) for run in runs]
-    if options.recorded:
-        found = [recorded(case, options.cache) for case in found]
-    cases = [case for case in found if isinstance(case, Case)]
     if options.fit:
         chosen: dict[str, list[Case]] = {}
-        for case in filter(in_fit, cases):
-            chosen.setdefault(case.accelerator, []).append(case)
+        for case in found:
+            case = recorded(case, options.cache) if options.recorded else case
+            if isinstance(case, Case) and in_fit(case):
+                chosen.setdefault(case.accelerator, []).append(case)
         fit(chosen, options.cache)
-    rows = [Row(case, not in_fit(case), simulated(case, options.cache)) for case in cases]
-    left = [
-        f"| {run.model} | {run.gpus.split()[0]} {run.gpu_type.split(' (')[0]} | {case.reason} |"
-        for run, case in zip(runs, found, strict=True)
-        if isinstance(case, NoCase)
-    ]
-    lines = [*summary(rows), "", *table(rows), "", "Left out:", ""]
+    known = seconds_on(PAGE)
+    rows, left = [], []
+    for run, case in zip(runs, found, strict=True):
+        earlier = options.recorded and isinstance(recorded(case, options.cache), NoCase)
+        if earlier and isinstance(case, Case):
+            seconds = next(known.get(cells(case), iter(())), None)
+        else:
+            seconds = simulated(case, options.cache) if isinstance(case, Case) else None
+        if isinstance(case, Case) and seconds is not None:
+            rows.append(Row(case, not in_fit(case), seconds, earlier))
+            continue
+        reason = case.reason if isinstance(case, NoCase) else NOT_RECORDED
+        device = run.gpu_type.split(" (")[0]
+        left.append(f"| {run.model} | {run.gpus.split()[0]} {device} | {reason} |")
+    lines = [*summary(rows), *age(rows), "", *table(rows), "", "Left out:", ""]
     lines += ["| run | devices | why |", "|---|---|---|", *left]
     print("\n".join(lines))
-    if PAGE.exists():
-        text = PAGE.read_text(encoding="utf-8")
-        head, _, rest = text.partition(BEGIN)
-        _, _, tail = rest.partition(END)
-        PAGE.write_text(head + BEGIN + "\n".join(["", *lines, ""]) + "\n" + END + tail)
+    write_rows(PAGE, lines)
 
 
 def _timed(run: Run) -> bool:
