@@ -32,6 +32,13 @@ def _run() -> int:
         gc.set_threshold(200_000)
         from flint.host import interrupts
 
+        if _has_users_code(sys.argv[1:]):
+            from flint.capturing.user_frames import crashed_line
+            from flint.host.watched import watched
+
+            ended = watched("the capture", crashed_line)
+            if ended is not None:
+                return ended
         interrupts.install_handler()
         from flint.cli import main as run
 
@@ -39,6 +46,11 @@ def _run() -> int:
     except SystemExit as stopped:
         return stopped.code if isinstance(stopped.code, int) else 1
     return 0
+
+
+def _has_users_code(arguments: list[str]) -> bool:
+    """Whether a command runs code of the user's in its own process."""
+    return next((word for word in arguments if not word.startswith("-")), "") == "capture"
 
 
 def _interrupted() -> tuple[int, str]:

@@ -48,7 +48,17 @@ def user_frame(error: BaseException) -> str:
     """
     if isinstance(error, SyntaxError) and error.filename:
         return f"{short_path(error.filename)}:{error.lineno}"
-    found = [frame for frame in _frames(error) if not is_silent(frame.filename)]
+    return _shown(_frames(error))
+
+
+def crashed_line(frames: Iterable[tuple[str, int]]) -> str:
+    """The same for the frames of a process that crashed, the innermost first."""
+    found = [traceback.FrameSummary(file, line, "", lookup_line=False) for file, line in frames]
+    return _shown(found[::-1])
+
+
+def _shown(frames: Iterable[traceback.FrameSummary]) -> str:
+    found = [frame for frame in frames if not is_silent(frame.filename)]
     if not found:
         return ""
     raised = _place(found[-1])

@@ -11,6 +11,7 @@ import typer
 
 from flint import registry
 from flint.capturing.decorator import Capture, capture
+from flint.capturing.exits import exits_named
 from flint.capturing.request import MEMORY_LIMIT, TIME_LIMIT
 from flint.capturing.step_files import find, load_step
 from flint.cli.option_groups import TraceOptions, given, with_options
@@ -32,6 +33,7 @@ from flint.cli.refusals import refuse
 from flint.cli.saving import save_and_report
 from flint.cli.shared import print_json, print_warnings, results_only_on_stdout, stages_shown
 from flint.errors import UsageError
+from flint.host.tasks import tell
 from flint.mesh.mesh import parse_mesh
 from flint.workload.programs import Level
 from flint.workload.workload import Workload
@@ -86,7 +88,7 @@ def capture_command(
     if level == Level.LOGICAL:
         of_traces = {"--system": system} | given(traces)
         refuse(of_traces, "for traces, and the logical level has none")
-    with results_only_on_stdout(), stages_shown():
+    with results_only_on_stdout(), stages_shown(), exits_named(_say_left):
         captured = _step(step, mesh, axes, setup)
         wanted, target = level_and_target(level, target, system, Level.PARTITIONED)
         workload = captured.capture(level=wanted or level, target=target, options=decisions)
@@ -98,6 +100,11 @@ def capture_command(
         workload, output, seconds,
         system=system or system_of(_compiled_for(workload)), traces=traces, json_output=json_output,
     )  # fmt: skip
+
+
+def _say_left(left: str) -> bool:
+    tell(f"the capture {left}: a step must return", 2)  # in a rank's process: to its own
+    return True
 
 
 def _compiled_for(workload: Workload) -> str | None:

@@ -124,6 +124,8 @@ def run_command(
     started = time.perf_counter()
     if output is None and not list_steps:
         raise UsageError("no output: give -o FOLDER, or --list-steps to list the steps")
+    if list_steps:
+        refuse({"-o": output, "--step": step}, "for a capture; --list-steps only lists the steps")
     unknown = sorted(set(allow or ()) - set(ALLOWED))
     if unknown:
         raise UsageError(f"--allow {unknown[0]}: expected one of {', '.join(ALLOWED)}")

@@ -11,6 +11,7 @@ The children may also be started by a template (``template.py``): see ``run_each
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import sys
@@ -23,6 +24,7 @@ from typing import Protocol
 from flint.errors import FlintError
 from flint.host.child_errors import leave, raise_left
 from flint.host.child_processes import Limits, death, end_with_parent, fork
+from flint.host.crashes import Frames, frames_in, without_report
 from flint.host.temporary import full, no_temporary_files
 
 _POLL = 0.02
@@ -34,6 +36,8 @@ _parents_stderr = 2
 
 #: The work of a child, from a task and the folder for its result.
 Work = Callable[[int, Path], None]
+#: The line to name of a crashed process, by its frames; "" for none.
+LineOf = Callable[[Frames], str]
 
 
 class Starter(Protocol):
@@ -73,7 +77,12 @@ class Forks:
 
 
 def run_all(
-    work: Work, tasks: Sequence[int], folder: Path, limits: Limits, jobs: int | None = None
+    work: Work,
+    tasks: Sequence[int],
+    folder: Path,
+    limits: Limits,
+    jobs: int | None = None,
+    line_of: LineOf = lambda _: "",
 ) -> dict[int, Path]:
     """Run ``work(task, folder)`` for every task, each in a child with a separate folder.
 
@@ -83,6 +92,7 @@ def run_all(
         folder: for the folders of the tasks.
         limits: limits of each child.
         jobs: children at a time; default: number of processors.
+        line_of: the line that an error names if a child crashes.
 
     Returns:
         The folder of each task.
@@ -90,11 +100,16 @@ def run_all(
     Raises:
         UsageError, FlintError: a child raised it, or died; the others are stopped.
     """
-    return run_each(Forks(work), tasks, folder, limits, jobs)
+    return run_each(Forks(work), tasks, folder, limits, jobs, line_of)
 
 
 def run_each(
-    starter: Starter, tasks: Sequence[int], folder: Path, limits: Limits, jobs: int | None = None
+    starter: Starter,
+    tasks: Sequence[int],
+    folder: Path,
+    limits: Limits,
+    jobs: int | None = None,
+    line_of: LineOf = lambda _: "",
 ) -> dict[int, Path]:
     """``run_all`` with children from another starter."""
     if not hasattr(os, "fork"):
@@ -113,7 +128,7 @@ def run_each(
                 status = starter.ended(process)
                 if status is not None:
                     del running[process]
-                    _raise_from(status, task, folders[task])
+                    _raise_from(status, task, folders[task], line_of)
                 else:
                     limits.check(
                         process, time.monotonic() - started, f"the capture of rank {task:,}",
@@ -126,10 +141,11 @@ def run_each(
     return folders
 
 
-def tell(line: str) -> None:
-    """In a child: print a line to its parent's stderr."""
-    start = "\r\x1b[K" if os.isatty(_parents_stderr) else ""
-    os.write(_parents_stderr, f"{start}flint: {line}\n".encode())
+def tell(line: str, place: int | None = None) -> None:
+    """In a child: print a line to its parent's stderr, or to another open file."""
+    place = _parents_stderr if place is None else place
+    start = "\r\x1b[K" if os.isatty(place) else ""
+    os.write(place, f"{start}flint: {line}\n".encode())
 
 
 def _fork(work: Work, task: int, folder: Path) -> int:
@@ -162,12 +178,14 @@ def say_into(folder: Path) -> None:
     words = os.open(folder / "stderr", os.O_WRONLY | os.O_CREAT)
     os.dup2(words, 2)
     os.close(words)
+    faulthandler.enable(2, all_threads=False)
 
 
-def _raise_from(status: int, task: int, folder: Path) -> None:
+def _raise_from(status: int, task: int, folder: Path, line_of: LineOf) -> None:
     """Raise the error that an ended child left, if it failed."""
     if os.WIFSIGNALED(status):
-        how = death(-os.WTERMSIG(status))
+        line = line_of(frames_in((folder / "stderr").read_text(errors="replace")))
+        how = death(-os.WTERMSIG(status)) + (line and f" at {line}")
         raise FlintError(f"the capture of rank {task:,} {how}{_words_of(folder)}")
     if os.WEXITSTATUS(status) == 0:
         return
@@ -184,5 +202,6 @@ def _words(folder: Path) -> str:
 
 
 def _words_of(folder: Path) -> str:
-    lines = (folder / "stderr").read_text(errors="replace").strip().splitlines()
+    words = without_report((folder / "stderr").read_text(errors="replace"))
+    lines = words.strip().splitlines()
     return f": {lines[-1][:300]}" if lines else ""

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from flint.capturing import targets
+from flint.capturing.user_frames import crashed_line
 from flint.host.child_processes import none_left
 from flint.host.stages import stage
 from flint.host.tasks import run_all
@@ -55,4 +56,4 @@ def _run(request: ProgramRequest, folder: Path, template: Template | None) -> Pa
     first = folder / "first"
     first.mkdir()
     work = functools.partial(be_program, request, template=template)
-    return run_all(work, [0], first, limits_of(request))[0]
+    return run_all(work, [0], first, limits_of(request), line_of=crashed_line)[0]

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from flint.capturing.exits import name_exits
 from flint.capturing.user_frames import (
     named_lines,
     one_line,
@@ -240,17 +241,14 @@ def _without_input(own: Own) -> None:
 
 def _name_exits(request: ProgramRequest, own: Own) -> None:
     """Report where the program exits at once (``os._exit``), which raises nothing."""
-    plain = os._exit
 
-    def leaving(status: int) -> NoReturn:
-        file, line = running_line()
-        if os.getpid() == own.process and sys._getframe(1).f_code.co_filename == file:
-            at = f"left at {short_path(file)}:{line} (os._exit({status}))"
-            own.fail(FlintError(f"{request.program.name} {at} before its step"))
-            status = 1
-        plain(status)
+    def report(left: str) -> bool:
+        if os.getpid() != own.process:
+            return False
+        own.fail(FlintError(f"{request.program.name} {left} before its step"))
+        return True
 
-    os._exit = leaving
+    name_exits(report)
 
 
 def _limit_time(request: ProgramRequest, own: Own, begun: Mapping[str, Hooks]) -> None:

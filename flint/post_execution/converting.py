@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ from flint.observed.columns import UNKNOWN_RANK, Observed
 from flint.observed.reading import is_jax_profile
 from flint.observed.sources import openable
 from flint.post_execution.communications import Communications
+from flint.post_execution.exchanges import unused_groups
 from flint.post_execution.flows import flows_of
 from flint.post_execution.graphs import Flows, graph_of, phases_of, work_lacking
 from flint.post_execution.load_rank import Choices, Linked, Recorded, read_linked, with_exchanges
@@ -157,6 +159,8 @@ def _of_ranks(
     stated_world = _stated_world(linked)
     recorded = with_exchanges(linked, stated_world, choices, warnings)
     world = _world(recorded, stated_world)
+    exchanged = chain.from_iterable(item.exchanges for item in recorded.values())
+    warnings |= unused_groups(choices.groups, exchanged)
     grid = grid_of(world)
     meetings = meet(
         {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -145,6 +145,19 @@ def ungrouped_exchanges(units: Units, trace: Observed, groups: InferredGroups) -
             )
         )  # fmt: skip
     return found
+
+
+def unused_groups(
+    groups: Mapping[str, Group], exchanges: Iterable[Exchange | None]
+) -> dict[str, int]:
+    """Warnings about given groups that no communication has."""
+    found = {exchange.group for exchange in exchanges if exchange is not None}
+    return {
+        f"--group {name} changes nothing: no communication of the step has a process group or a "
+        "name like that": 1
+        for name, ranks in groups.items()
+        if ranks not in found
+    }
 
 
 def _named(units: Units, trace: Observed) -> Iterator[tuple[int, OpFacts, int, Group | None]]:

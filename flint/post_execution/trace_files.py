@@ -55,7 +55,7 @@ def sorted_files(
     Execution traces next to Kineto traces (in the same folder) also complete them.
 
     Raises:
-        UsageError: a file that is neither.
+        UsageError: a file that is neither, or execution traces that have nothing to complete.
     """
     forms = {file: form_of(file) for file in trace_files([*paths, *execution_traces])}
     for file, form in forms.items():
@@ -69,6 +69,11 @@ def sorted_files(
     wrong = [file for file in given if forms[file] != EXECUTION]
     if wrong:
         raise UsageError(f"--et {wrong[0]}: not a PyTorch execution trace")
+    if given and not kineto:
+        raise UsageError(
+            f"--et {given[0]}: it completes a Kineto trace, and {paths[0]} is an execution trace, "
+            "too: convert it alone"
+        )
     return (kineto, execution) if kineto else (execution, [])
 
 

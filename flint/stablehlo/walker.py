@@ -86,7 +86,12 @@ def walk(
     handlers = defaultdict(lambda: simple, HANDLERS)
     state = WalkState(module, world, options or WalkOptions(), handlers)
     verify(module, state.where)
-    graph = _graph(state)
+    try:
+        graph = _graph(state)
+    except FlintError:
+        _check_counts(state)  # the reason may be the count that was taken for now
+        raise
+    _check_counts(state)
     if state.options.routing is not None and not module.issues:  # recorded modules have sizes
         graph, remarks = routed(graph, state.options.routing)
         state.warnings.update(remarks)
@@ -101,6 +106,24 @@ def walk(
         warnings=dict(state.warnings) | unused_choices(state.options, ("",), (unused,)),
         ops=state.ops,
         unused=unused,
+    )
+
+
+def _check_counts(state: WalkState) -> None:
+    """Name all loops whose trip counts are unknown.
+
+    Raises:
+        FlintError: there is one.
+    """
+    loops = state.unknown_counts
+    if not loops:
+        return
+    several = len(loops) > 1
+    options = " ".join(f"--trip-count {name}=N" for name in loops)
+    raise FlintError(
+        f"the trip count{'s' if several else ''} of {'; of '.join(loops.values())} "
+        f"depend{'' if several else 's'} on data, or on values that ranks and counters do not "
+        f"determine: give {'them' if several else 'it'} with --trip-count N (or {options})"
     )
 
 

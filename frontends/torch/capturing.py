@@ -20,6 +20,7 @@ from pathlib import Path
 from flint.capturing.converting import Part, workload_of_parts
 from flint.capturing.request import CaptureOptions, Request
 from flint.capturing.targets import named
+from flint.capturing.user_frames import crashed_line
 from flint.errors import FlintError, UsageError
 from flint.frontends.torch.evidence import Evidence
 from flint.frontends.torch.ranks import rank_report
@@ -210,7 +211,9 @@ class RecordedRanks:
         if new:
             done = len(self.folders)
             stage(f"recording {counted(len(new), 'rank')}, {done:,} done before")
-            self.folders.update(run_each(self.children, new, self.place, self.limits))
+            self.folders.update(
+                run_each(self.children, new, self.place, self.limits, line_of=crashed_line)
+            )
             self.read(new)
         return {rank: self.reports[rank].signature for rank in ranks}
 

@@ -17,6 +17,14 @@ def setup(mesh):
 def step(x):
     return x.sum()
 """
+TRAINING = """
+import torch
+x = torch.ones(4, 4, device="cuda", requires_grad=True)
+optimizer = torch.optim.SGD([x])
+for _ in range(4):
+    x.sum().backward()
+    optimizer.step()
+"""
 
 
 def refused(run, *named: str) -> None:
@@ -82,6 +90,35 @@ def test_of_profiles_with_a_program(option, tmp_path: Path) -> None:
     run = flint("convert", MODULE, "-o", tmp_path / "out", *option)
     refused(run, option[0], "is for profiles")
     assert not (tmp_path / "out").exists()
+
+
+def test_of_a_capture_with_a_list_of_steps(tmp_path: Path) -> None:
+    run = flint(
+        "run", "--list-steps", "--world", "2", "-o", tmp_path / "out", "--step", "2", "--", "a.py"
+    )
+    refused(run, "-o, --step are for a capture")
+
+
+def test_an_execution_trace_completes_no_execution_trace(tmp_path: Path) -> None:
+    trace = TRACE.parent / "et_1.0.2_rank0.json.gz"
+    run = flint("convert", trace, "--et", trace, "-o", tmp_path / "out")
+    refused(run, "--et", "completes a Kineto trace")
+
+
+def test_a_group_that_no_communication_has_is_named(tmp_path: Path) -> None:
+    run = flint("convert", TRACE, "--group", "no_such=0-7", "-o", tmp_path / "out")
+    assert run.returncode == 0
+    assert "warning: --group no_such changes nothing" in run.stderr
+
+
+def test_slices_with_a_pytorch_program(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    program = tmp_path / "train.py"
+    program.write_text(TRAINING)
+    run = flint("run", "--world", "1", "--slices", "1", "-o", tmp_path / "out", "--", program)
+    assert run.returncode == 0, run.stderr
+    run = flint("run", "--world", "2", "--slices", "2", "-o", tmp_path / "no", "--", program)
+    refused(run, "--slices is for JAX programs")
 
 
 def test_a_workload_folder_is_neither_a_program_nor_a_profile(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ except ImportError:
     ProfileData = None
 
 #: jax versions whose ``jax.profiler.ProfileData`` is known to work.
-_KNOWN = "0.10"
+_KNOWN = "0.8.3 to 0.11.2"
 _METADATA_PLANE = b"/host:metadata"
 _DEVICE_PLANE = re.compile(r"/device:(GPU|TPU):(\d{1,7})")
 

@@ -149,7 +149,9 @@ def _from_outside(
 
     Raises:
         UsageError: a negative count.
-        FlintError: neither of them states it.
+        FlintError: the module's is not valid.
+
+    If neither of them states it, it is noted, and the walk goes on to find all such loops.
     """
     given = state.options.trip_counts
     key = name if name in given else ""
@@ -169,11 +171,8 @@ def _from_outside(
             )
         return always(int(stated), "stated")
     bound = most()
-    at_most = "" if bound is None else f"; it is at most {bound}"
-    raise FlintError(
-        f"the trip count of {describe()} depends on data, or on a value that ranks and counters "
-        f"do not determine: give it with --trip-count N (or --trip-count {name}=N){at_most}"
-    )
+    state.unknown_counts[name] = describe() + ("" if bound is None else f", at most {bound}")
+    return always(1, "given")
 
 
 def _add(

@@ -49,6 +49,7 @@ class WalkState:
         instead: id of an op -> function that walks it in place of its handler, once.
         rows: key of an op -> its row, for ops that their rule describes completely.
         used_options: names of loops and conditionals for which the user's choice was needed.
+        unknown_counts: names of loops whose trip count nobody states, and their descriptions.
         call_depth: number of enclosing calls.
         communicating: id of a block -> whether it communicates.
         kernel_work: (id of a block inside a kernel, whether masks count) -> its work.
@@ -82,6 +83,7 @@ class WalkState:
         self.instead: dict[int, Handler] = {}
         self.rows: dict[tuple[object, ...], tuple[int, int, bool, bool]] = {}
         self.used_options: set[str] = set()
+        self.unknown_counts: dict[str, str] = {}
         self.call_depth = 0
         self.communicating: dict[int, bool] = {}
         self.kernel_work: dict[tuple[int, bool], tuple[WorkItem, ...]] = {}

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flint.errors import FlintError
+from flint.errors import FlintError, UsageError
 from flint.frontends.torch.cluster.environment import RANKS, environment
 from flint.frontends.torch.programs.kernel_packages import PACKAGES
 from flint.frontends.torch.stage_shapes import Peers, waiting
@@ -123,6 +123,8 @@ def workload(request: ProgramRequest, folder: Path, place: Path, template: Templ
     from flint.launching.child import be_program, limits_of
     from flint.mesh.mesh import Mesh
 
+    if request.cluster.slices > 1:
+        raise UsageError("--slices is for JAX programs; give the hosts of ranks: --gpus-per-node")
     first = rank_report.read(folder)
     if not first.mesh:
         raise FlintError("the program was recorded without a mesh")

@@ -310,12 +310,12 @@ def test_an_exponential_chain_of_sums_takes_no_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("condition", "ending"),
+    ("condition", "bound"),
     # From 0 in steps of 4 below 20: 0, 4, 8, 12, 16.
-    [("and", "; it is at most 5"), ("or", "")],
+    [("and", ", at most 5"), ("or", "")],
 )
 def test_what_data_may_end_early_is_bounded_where_its_counter_is(
-    condition: str, ending: str
+    condition: str, bound: str
 ) -> None:
     text = f"""func.func @main(%more: tensor<i1>) -> tensor<i32> {{
       %zero = stablehlo.constant dense<0> : tensor<i32>
@@ -333,5 +333,29 @@ def test_what_data_may_end_early_is_bounded_where_its_counter_is(
       }}
       return %r#0 : tensor<i32>
     }}"""
-    with pytest.raises(FlintError, match=rf"--trip-count while_0=N\){ending}$"):
+    with pytest.raises(FlintError, match=rf"count of loop while_0 \(.*\){bound} depends on data"):
         walked(text)
+
+
+def test_all_loops_that_data_end_are_named_at_once() -> None:
+    loop = """%rN = stablehlo.while(%i = OF) : tensor<i32>
+      cond {
+        %p = stablehlo.compare LT, %i, %d : (tensor<i32>, tensor<i32>) -> tensor<i1>
+        stablehlo.return %p : tensor<i1>
+      } do {
+        %j = stablehlo.add %i, %i : tensor<i32>
+        stablehlo.return %j : tensor<i32>
+      }
+    """
+    loops = loop.replace("N", "1").replace("OF", "%d") + loop.replace("N", "2").replace("OF", "%r1")
+    text = f"""func.func @main(%d: tensor<i32>) -> tensor<i32> {{
+      {loops}
+      return %r2 : tensor<i32>
+    }}"""
+    said = r"of loop while_0 \(.*\); of loop while_1 \(.*\) depend on data, .* give them with "
+    said += r"--trip-count N \(or --trip-count while_0=N --trip-count while_1=N\)$"
+    with pytest.raises(FlintError, match=said):
+        walked(text)
+    with pytest.raises(FlintError, match=r"trip count of loop while_1 \(.*\) depends on data"):
+        walked(text, trip_counts={"while_0": 3})
+    assert len(walked(text, trip_counts={"": 3}).graph.loops) == 2
