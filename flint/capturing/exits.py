@@ -10,7 +10,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from flint.capturing.user_frames import running_line, short_path
 
@@ -24,7 +24,7 @@ def name_exits(report: Callable[[str], bool]) -> Callable[[], None]:
     Returns:
         What undoes it.
     """
-    plain: Any = os._exit
+    plain: Callable[[int], NoReturn] = os._exit
 
     def leaving(status: int) -> NoReturn:
         file, line = running_line()
