@@ -186,8 +186,10 @@ def _report_end(
     known_as = "; ".join(hook.STEP for hook in begun.values())
     none = f"no step was seen{_elsewhere()}; {known_as}"
     listed = f"steps seen: {', '.join(seen)}" if seen else none
-    once = [step.name for step in every if step.count == 1]
-    chosen = f", or capture a single run with --step {once[-1]}:1" if once else ""
+    once = sorted((step for step in every if step.count == 1), key=lambda step: step.loops)
+    chosen = f", or capture a single run with --step {once[-1].name}:1" if once else ""
+    if once and once[-1].loops:
+        chosen += f", or an iteration of its loop with --step {once[-1].name}:loop"
     last = _assumptions(begun)[-_MOST_ASSUMPTIONS:]
     why = f". This may have ended it: {'; '.join(last)}" if last else ""
     raise FlintError(

@@ -21,6 +21,8 @@ PER_NODE = 8
 #: Devices with another number per host.
 _OTHER_HOSTS = {"gb200": 4, "tpu-v4": 4, "tpu-v5e": 4, "tpu-v5p": 4, "tpu-v6e": 4}
 
+#: Instead of a number: the loop inside of a step.
+_LOOP = "loop"
 #: What ``--allow`` can name.
 ALLOWED = ("network", "checkpoints")
 
@@ -92,6 +94,7 @@ class StepChoice:
         kernels: packages of GPU kernels that are not installed and have stand-ins; without each of
             them, the program ended.
         once: optimizer steps in the only round of a program, which does not repeat; 0: it does.
+        loop: the step is an iteration of the main loop inside of it.
     """
 
     name: str | None = None
@@ -100,6 +103,7 @@ class StepChoice:
     values: int = 0
     kernels: tuple[str, ...] = ()
     once: int = 0
+    loop: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,12 +115,14 @@ class SeenStep:
         count: how often it was seen.
         place: the program's line.
         what: a description.
+        loops: it does not repeat, and a loop inside of it may.
     """
 
     name: str
     count: int
     place: str
     what: str
+    loops: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +193,7 @@ def _each(per_node: int | None) -> str:
 
 
 def step_choice(text: str | None) -> StepChoice:
-    """``--step``: a name or a number, or NAME:NUMBER.
+    """``--step``: a name or a number, NAME:NUMBER, or NAME:loop.
 
     Raises:
         UsageError: a number below 1.
@@ -195,6 +201,8 @@ def step_choice(text: str | None) -> StepChoice:
     if text is None:
         return StepChoice()
     name, _, number = text.rpartition(":")
+    if name and number == _LOOP:
+        return StepChoice(name=name, number=1, loop=True)
     if not (number.isascii() and number.isdigit()):
         return StepChoice(name=text)
     if int(number) < 1:

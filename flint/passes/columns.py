@@ -39,6 +39,24 @@ def gathered(graph: WorkloadGraph, names: Iterable[str], index: Ints) -> dict[st
     return {name: getattr(graph, name)[index] for name in names}
 
 
+def nodes_between(graph: WorkloadGraph, first: int, end: int) -> dict[str, Any]:
+    """The columns of a block's nodes from ``first`` to ``end``, except those of order edges."""
+    columns: dict[str, Any] = {name: getattr(graph, name)[first:end] for name in NODE_COLUMNS}
+    for rows, names in _ROWS.items():
+        ptr = getattr(graph, rows)[first : end + 1]
+        columns[rows] = ptr - ptr[0]
+        columns |= {name: getattr(graph, name)[ptr[0] : ptr[-1]] for name in names}
+    return columns
+
+
+#: Pointers of a graph and their columns, except order edges.
+_ROWS = {
+    "result_ptr": ("result_type",),
+    "operand_ptr": ("operand",),
+    "work_ptr": WORK_COLUMNS,
+}
+
+
 def repeated(graph: WorkloadGraph, copies: Ints) -> tuple[WorkloadGraph, Ints, Ints]:
     """One block with each node several times in a row, for steps that a caller makes of them.
 

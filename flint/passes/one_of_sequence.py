@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from flint.graph.graph import NODE_COLUMNS, WORK_COLUMNS, Ints, WorkloadGraph
+from flint.graph.graph import Ints, WorkloadGraph
 from flint.graph.work import Role
 from flint.mesh.ragged import pointer, row_of_entry
+from flint.passes.columns import nodes_between
 from flint.passes.in_sequence import END, READ, Origin
 
 
@@ -47,14 +47,9 @@ def alone(
     low, high = graph.inputs + graph.result_ptr[[first, end]]
     renumbered[low:high] = np.arange(high - low) + len(given)
     renumbered[given] = np.arange(len(given))
-    chosen = slice(first, end)
     inside = (row_of_entry(graph.order_ptr) >= first) & (row_of_entry(graph.order_ptr) < end)
     inside &= graph.order_node >= first
-    columns: dict[str, Any] = {name: getattr(graph, name)[chosen] for name in NODE_COLUMNS}
-    for rows, names_ in _ROWS.items():
-        ptr = getattr(graph, rows)[first : end + 1]
-        columns[rows] = ptr - ptr[0]
-        columns |= {name: getattr(graph, name)[ptr[0] : ptr[-1]] for name in names_}
+    columns = nodes_between(graph, first, end)
     after = row_of_entry(graph.order_ptr)[inside] - first
     returned = [place[Origin(number, item)] for item in range(outputs[number])]
     return replace(
@@ -66,11 +61,3 @@ def alone(
         order_kind=graph.order_kind[inside],
         outputs=renumbered[returned],
     )
-
-
-#: Pointers of a graph and their columns, except order edges.
-_ROWS = {
-    "result_ptr": ("result_type",),
-    "operand_ptr": ("operand",),
-    "work_ptr": WORK_COLUMNS,
-}

@@ -16,7 +16,8 @@ from flint import registry
 from flint.capturing.converting import program_inputs, workload_of
 from flint.capturing.request import Request
 from flint.capturing.targets import target
-from flint.errors import UsageError
+from flint.capturing.user_frames import short_path
+from flint.errors import FlintError, UsageError
 from flint.frontends.jax.compiled import Compilers
 from flint.frontends.jax.host.calls import Recording
 from flint.frontends.jax.internals.tracing import whole_tracebacks
@@ -27,6 +28,9 @@ from flint.frontends.jax.lower.setup_arguments import OtherFrameworkError
 from flint.frontends.jax.operand_shardings import argument_shardings, operand_shardings
 from flint.frontends.jax.sequence import capture_sequence
 from flint.frontends.jax.targets.table import table
+from flint.passes.one_iteration import one_iteration
+from flint.stablehlo.walker import Walked
+from flint.workload.programs import ProgramInput
 from flint.workload.workload import Workload
 
 
@@ -56,16 +60,24 @@ def capture(request: Request) -> Workload:
         return _captured(request, lowered, compilers)
 
 
-def capture_recording(prepared: Prepared, recording: Recording, compilers: Compilers) -> Workload:
+def capture_recording(
+    prepared: Prepared, recording: Recording, compilers: Compilers, *, one_round: bool = False
+) -> Workload:
     """The workload of a step's calls on the host: of one program, or of several in sequence.
 
+    Args:
+        prepared: the step.
+        recording: its calls.
+        compilers: compile lowered calls.
+        one_round: the step is one iteration of its only program's main loop.
+
     Raises:
-        FlintError: a program cannot be lowered or compiled.
+        FlintError: a program cannot be lowered or compiled, or has no loop.
     """
     alone = _alone(prepared, recording)
     if alone is None:
         return capture_sequence(prepared, recording, compilers)
-    return _captured(prepared.request, alone, compilers)
+    return _captured(prepared.request, alone, compilers, one_round)
 
 
 def _prepared(request: Request) -> Prepared:
@@ -88,7 +100,9 @@ def _alone(prepared: Prepared, recording: Recording) -> Lowered | None:
     return replace(lowered, warnings=recording.warnings | lowered.warnings)
 
 
-def _captured(request: Request, lowered: Lowered, compilers: Compilers) -> Workload:
+def _captured(
+    request: Request, lowered: Lowered, compilers: Compilers, one_round: bool = False
+) -> Workload:
     """The workload of a step that is one program."""
     program = compilers.compiled(lowered)
     compilers.close()
@@ -96,6 +110,9 @@ def _captured(request: Request, lowered: Lowered, compilers: Compilers) -> Workl
     module.warnings = module.warnings | lowered.warnings
     options = request.options.walk
     walked = compilers.walked(program, lowered)
+    inputs = named_inputs(program_inputs(module, walked.graph), lowered.interface)
+    if one_round:
+        walked, inputs = _one_round(request.name, walked)
     workload = workload_of(
         walked,
         module,
@@ -107,6 +124,30 @@ def _captured(request: Request, lowered: Lowered, compilers: Compilers) -> Workl
         },
         saved=program.saved,
         listing=program.listing,
-        inputs=named_inputs(program_inputs(module, walked.graph), lowered.interface),
+        inputs=inputs,
     )
     return replace(workload, compiled=program.compiled)
+
+
+def _one_round(name: str, walked: Walked) -> tuple[Walked, tuple[ProgramInput, ...]]:
+    """One iteration of a program's main loop, and its inputs: it updates what the loop carries.
+
+    Raises:
+        FlintError: there is no loop.
+    """
+    found = one_iteration(walked.graph)
+    if found is None:
+        raise FlintError(f"{name} has no loop: capture it whole, with --step {name}:1")
+    graph, rounds = found
+    [node] = graph
+    loop, source = graph.loops[0], node.source
+    at = f" at {short_path(source.file)}:{source.line}" if source.file else ""
+    inputs = tuple(
+        ProgramInput(type=graph.type_of(number), donated=number if number < loop.carried else -1)
+        for number in range(graph.inputs)
+    )
+    text = (
+        f"the step is one of the {rounds:,} iterations of the loop{at} in {name}; "
+        f"--step {name}:1 captures the whole call"
+    )
+    return replace(walked, graph=graph, warnings=walked.warnings | {text: 1}), inputs

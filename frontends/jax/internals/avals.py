@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,3 +30,8 @@ def size_of(aval: Any) -> int:
     """Bytes of a whole array of a type; 0 for anything else."""
     item = getattr(getattr(aval, "dtype", None), "itemsize", 0)
     return int(np.prod(getattr(aval, "shape", ()), dtype=np.int64)) * int(item)
+
+
+def inexact_bytes(avals: Iterable[Any]) -> int:
+    """Bytes of those of some types that are floating-point or complex arrays."""
+    return sum(size_of(aval) for aval in avals if hasattr(aval, "dtype") and is_inexact(aval))

@@ -13,6 +13,7 @@ from jax._src import core
 from jax._src.interpreters import partial_eval
 from jax.sharding import Mesh, NamedSharding
 
+from flint.frontends.jax.internals.avals import inexact_bytes
 from flint.frontends.jax.internals.platform_forms import equations
 
 #: The most operations of a program that is run for real for its values: a second's.
@@ -54,6 +55,23 @@ def operations(part: Any) -> int:
         made = sum(math.prod(getattr(item.aval, "shape", ())) for item in equation.outvars)
         total += inner * rounds.get(equation.primitive.name, 1) + _OP + made
     return total
+
+
+def loop_carries(program: Any) -> int:
+    """Bytes of the inexact values that the largest of a jaxpr's outermost loops carries; else 0."""
+    most = 0
+    for equation in program.eqns:
+        known = equation.params
+        if equation.primitive.name == "scan":
+            first = known["num_consts"]
+            carried = known["jaxpr"].in_avals[first : first + known["num_carry"]]
+        elif equation.primitive.name == "while":
+            carried = known["body_jaxpr"].in_avals[known["body_nconsts"] :]
+        else:
+            carried = []
+            most = max([most, *map(loop_carries, core.jaxprs_in_params(known))])
+        most = max(most, inexact_bytes(carried))
+    return most
 
 
 def forwarded(program: Any) -> list[tuple[int, int]]:

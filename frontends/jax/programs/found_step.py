@@ -42,6 +42,8 @@ def captured(
     name: str,
     options: CaptureOptions,
     target: str | None = None,
+    *,
+    one_round: bool = False,
 ) -> Workload:
     """The workload of a stretch of a program's calls.
 
@@ -53,6 +55,7 @@ def captured(
         name: name of the step.
         options: limits, and choices of the walk.
         target: the target to compile for; None for the partitioned level.
+        one_round: the step is one iteration of the only call's main loop.
 
     Raises:
         FlintError: a call cannot be lowered or compiled.
@@ -68,7 +71,7 @@ def captured(
         recording.warnings[text] = 1
     prepared = prepared_on(mesh, name, options, target)
     with Compilers(prepared.request) as compilers:
-        return capture_recording(prepared, recording, compilers)
+        return capture_recording(prepared, recording, compilers, one_round=one_round)
 
 
 def compiled_results(call: Called, mesh: Mesh, given: Sequence[Any]) -> Sequence[Any]:

@@ -31,6 +31,7 @@ from flint.frontends.jax.programs.found_step import captured, compiled_results
 from flint.frontends.jax.programs.periods import Period
 from flint.frontends.jax.programs.placing import Places
 from flint.frontends.jax.programs.watching import Watcher
+from flint.frontends.jax.programs.whole_trainings import has_loop, is_whole_training
 from flint.frontends.jax.targets.table import table
 from flint.host.child_errors import leave
 from flint.host.readable import counted, human_bytes
@@ -93,21 +94,29 @@ class Running:
         try:
             stage(f"capturing {period.name}, {counted(period.length, 'program')}")
             warnings = recorder.warnings | assumed() | dict(noted)
-            if period.count == 1:
+            numbers = period.calls_of(min(self._request.step.number, period.count))
+            one_round = self._is_loop(period, numbers)
+            if period.count == 1 and not one_round:
                 text = f"{period.name} is called once: its one-time work is part of the step"
                 warnings[text] = 1
-            elif not period.whole:
+            elif not (period.whole or one_round):
                 warnings |= _unchanged(period)
-            numbers = period.calls_of(self._request.step.number)
             workload = captured(
                 recorder.calls, numbers, self._places, warnings, period.name,
-                self._request.options, self._request.target,
+                self._request.options, self._request.target, one_round=one_round,
             )  # fmt: skip
             workload.save_programs(self._output)
         except BaseException as error:
             leave(error, self._folder, "the capture")
             os._exit(1)  # the program would see an exception, and continue
         found(self._folder, _FRAMEWORK, self._steps())
+
+    def _is_loop(self, period: Period, numbers: Sequence[int]) -> bool:
+        """Whether the step is an iteration of the loop inside of its only program."""
+        choice = self._request.step
+        call = self._watcher.recorder.calls[numbers[0]]
+        alone = len(numbers) == 1
+        return choice.loop or (choice.name is None and alone and is_whole_training(call))
 
     def _steps(self) -> list[SeenStep]:
         calls = self._watcher.recorder.calls
@@ -122,8 +131,15 @@ class Running:
         ]
         names = {step.name for step in seen}
         once: Counter[tuple[str, str, int]] = self._watcher.jitted
+        looping = {call.name for call in calls if call.name not in names and has_loop(call)}
         return seen + [
-            SeenStep(name=name, count=count, place=_place(file, line), what="does not repeat")
+            SeenStep(
+                name=name,
+                count=count,
+                place=_place(file, line),
+                what="does not repeat" + ("; has a loop" if name in looping else ""),
+                loops=name in looping,
+            )
             for (name, file, line), count in once.items()
             if name not in names
         ]

@@ -27,6 +27,7 @@ from flint.frontends.jax.internals.avals import aval_of, aval_on, is_inexact, si
 from flint.frontends.jax.internals.host_arrays import HostArray
 from flint.frontends.jax.internals.jaxprs import forwarded, is_over_devices, meshes
 from flint.frontends.jax.internals.traced_calls import is_stated
+from flint.frontends.jax.programs import whole_trainings
 from flint.frontends.jax.programs.known_values import KnownResults
 from flint.frontends.jax.programs.periods import Made, Period, Periods
 from flint.launching.outside import noted
@@ -131,6 +132,9 @@ class Watcher:
             if named in (None, period.name) and period.count >= self._choice.number
         ]
         best = self._due or self.periods.best(some)
+        if named is None and (best is None or not best.whole):
+            training = whole_trainings.last_of(self.recorder.calls)
+            best = best if training is None else self.periods.single(training.name)
         if best is None and named is not None and self._choice.number == 1:
             best = self.periods.single(named)
         if best is not None:
@@ -255,7 +259,9 @@ class Watcher:
         if call.jitted:
             self.jitted[call.name, call.file, call.line] += 1
         period = self.periods.add(Made(key, call.name, call.jitted, given, thread))
-        if period is not None and not self._lists_steps and self._is_wanted(period):
+        if self._choice.loop and call.jitted and call.name == self._choice.name:
+            self._due = self.periods.single(call.name)
+        elif period is not None and not self._lists_steps and self._is_wanted(period):
             self._due = period
 
     def _since(self, origin: Origin, aval: Any) -> int | None:

@@ -83,6 +83,49 @@ def test_a_training_in_one_call_is_the_module_that_a_run_compiles(tmp_path):
     assert any("train is called once" in text for text in workload.warnings)
 
 
+def test_a_training_in_one_call_is_captured_as_one_iteration_of_its_loop(tmp_path):
+    """Rows per device: 64 / 8 = 8, and 8 * 16 of all steps.  A rollout's step is two products, of 8
+    x 8 x 64 and 8 x 64 x 2; the loss has both, the gradients of both matrices and one between.
+    """
+    workload = captured("whole_training", tmp_path / "out")
+    assert any("one of the 10 iterations of the loop at" in text for text in workload.warnings)
+    assert modules(workload)[0][0] == "train"
+    [rank, *_] = comparing.of_ranks(workload)
+    first, second = 2 * 8 * 64, 2 * 64 * 2
+    assert rank["flops"] == 16 * 8 * (first + second) + 16 * 8 * (2 * first + 3 * second)
+    everyone = "over " + ", ".join(map(str, range(8)))
+    sums = sorted(size for _, size in rank["collectives"].pop(everyone))
+    assert (sums, rank["collectives"]) == ([4 * 64 * 2, 4 * 8 * 64], {})
+    [program] = workload.programs
+    carried = [item.donated for item in program.inputs if item.donated >= 0]
+    assert carried == list(range(len(program.graph.outputs)))
+
+
+LOOP = """
+import jax, jax.numpy as jnp
+@jax.jit
+def epoch(w, rows):
+    def step(w, x):
+        return w - 0.1 * jax.grad(lambda w: jnp.mean((x @ w) ** 2))(w), None
+    return jax.lax.scan(step, w, rows)[0]
+w = epoch(jnp.ones((64, 32)), jnp.ones((5, 16, 64)))
+print(jax.jit(lambda w: w + 1)(w).shape)
+"""
+
+
+def test_a_loop_inside_of_a_function_is_chosen_by_name(tmp_path):
+    (tmp_path / "p.py").write_text(LOOP)
+    told = command(tmp_path / "p.py", options=("-o", tmp_path / "out")).stderr
+    assert "--step epoch:1, or an iteration of its loop with --step epoch:loop" in told
+    options = ("--step", "epoch:loop", "-o", tmp_path / "out")
+    assert command(tmp_path / "p.py", devices=1, options=options).returncode == 0
+    [rank] = comparing.of_ranks(load(tmp_path / "out"))
+    assert rank["flops"] == 2 * (2 * 16 * 64 * 32)  # forward, and the gradient of w
+    options = ("--step", "<lambda>:loop", "-o", tmp_path / "out")
+    told = command(tmp_path / "p.py", devices=1, options=options).stderr
+    assert "<lambda> has no loop: capture it whole, with --step <lambda>:1" in told
+
+
 def test_a_program_of_four_processes_is_captured_as_it_computes_and_communicates(tmp_path):
     """Rows per device: 64 / 8.  Products, each of 8 x 128 x 512: two forward, and backward the
     gradients of both matrices and of what is between them.  Gradients are averaged in float32.
