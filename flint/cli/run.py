@@ -82,8 +82,8 @@ def run_command(
         str | None,
         typer.Option(
             "--step",
-            help="Step to capture: its NAME, its NUMBER (1 for the first time it runs), or "
-            "NAME:NUMBER [default: the second run of the first step that repeats].",
+            help="Step to capture: its NAME, its NUMBER (1 for the first time it runs), "
+            "NAME:NUMBER, or NAME:loop for an iteration of its loop (JAX) [default: the second run of the first step that repeats].",
         ),
     ] = None,
     fake_data: Annotated[
