@@ -27,7 +27,7 @@ def source_info(location: Any) -> SourceInfo:
         current = queue.pop(0)
         kind = location_kind(current)
         if kind == "name":
-            name = name or str(current.name_str)
+            name = name or name_path(current)
             queue.insert(0, current.child_loc)
         elif kind == "file":
             return SourceInfo(name, str(current.filename), int(current.start_line))
@@ -36,3 +36,16 @@ def source_info(location: Any) -> SourceInfo:
         elif kind == "fused":
             queue[:0] = list(current.locations)
     return SourceInfo(name)
+
+
+def name_path(location: Any) -> str:
+    """The path that a location of kind "name" states.
+
+    Where JAX has taken a body into the code around it, the path so far is around the whole one:
+    ``loc("eval_jaxpr"("eval_jaxpr/while/body/ppermute"(...)))``.
+    """
+    path = str(location.name_str).rstrip(":")
+    child = location.child_loc
+    if location_kind(child) == "name" and str(child.name_str).startswith(f"{path}/"):
+        return name_path(child)
+    return path

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from flint.stablehlo.read.bindings import ir, location_kind
+from flint.stablehlo.read.locations import name_path
 
 _MANUAL = "sdy.manual_computation"
 
@@ -57,8 +58,9 @@ def name_bodies(module: Any) -> None:
     ]
     for op, path in renamed:
         location = op.location
-        child = location.child_loc if location_kind(location) == "name" else location
-        op.location = ir.Location.name(path, childLoc=child, context=module.context)
+        while location_kind(location) == "name" and path.endswith(name_path(location)):
+            location = location.child_loc
+        op.location = ir.Location.name(path, childLoc=location, context=module.context)
 
 
 def _inside(op: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -74,7 +76,7 @@ def _inside(op: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 def _name(op: Any) -> str:
     location = op.location
-    return str(location.name_str).rstrip(":") if location_kind(location) == "name" else ""
+    return name_path(location) if location_kind(location) == "name" else ""
 
 
 def _joined(prefix: str, path: str) -> str:

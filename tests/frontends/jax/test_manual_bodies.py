@@ -143,6 +143,13 @@ def test_what_is_in_no_body_keeps_its_name():
     assert ("stablehlo.abs", "abs") in names(CALLED)
 
 
+def test_a_name_inside_a_name_that_goes_on_with_it_is_the_whole():
+    """JAX 0.12 names so what a recomputed body's forward pass is made of."""
+    nested = 'loc("eval_jaxpr"("eval_jaxpr/while/body/hop/neg"("train.py":3:1)))'
+    found = names(CALLED.replace('loc("neg")', nested))
+    assert ("stablehlo.negate", "step/left/map/eval_jaxpr/while/body/hop/neg") in found
+
+
 def test_a_module_whose_function_calls_itself_is_left_to_others_to_refuse():
     text = CALLED.replace("stablehlo.abs %a :", "func.call @inner(%a) :").replace(
         ': tensor<4xf32> loc("abs")', ': (tensor<4xf32>) -> tensor<4xf32> loc("abs")'
