@@ -3,9 +3,11 @@
 On a GPU its function is compiled: its operations on scores and masks become part of a kernel that
 visits the blocks of the score matrix named by the block mask.  Under fake tensors nothing is
 compiled, and PyTorch refuses devices without such a kernel.  Here it is a separate op, whose FLOPs
-are those of the visited blocks: ``mask_mod`` is evaluated for every position, outside of the
-capture, with the known values of the tensors that it reads (numbers of documents).  A mask that
-needs unknown values counts as if nothing were masked.
+are those of the visited blocks.  Where the block mask's own numbers of blocks are known, they say
+how many (a program may limit them to a window); else ``mask_mod`` is evaluated outside of the
+capture, with the known values of the tensors that it reads (numbers of documents): for every
+position, or for evenly spaced rows of blocks of a large mask.  A mask that needs unknown values
+counts as if nothing were masked.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from flint.frontends.torch.recording.known_values import known_value
 from flint.frontends.torch.shims.mesh import with_real_tensors
 from flint.frontends.torch.user_lines import at_user_line
 
-#: Positions (queries x keys x batches x heads) up to which a mask is evaluated.
+#: Positions (queries x keys x batches x heads) for which a mask is evaluated; of a larger one, some
+#: rows of blocks.
 _MAX_POSITIONS = 2**28
 #: Positions that are evaluated at once.
 _AT_ONCE = 2**24
@@ -95,11 +98,12 @@ def _part_visited(block_mask: tuple[Any, ...], queries: int, keys: int) -> float
     if sizes[0] >= queries and sizes[1] >= keys and mask_mod is flex.noop_mask:
         return 1.0
     batches, heads = block_mask[2].shape[:2]
+    stated = _stated(block_mask, -(-keys // sizes[1]))
+    if stated is not None:
+        return stated
     known = (mask_mod, queries, keys, *sizes, batches, heads)
     if known not in _visited and block_mask[2] not in _visited_by_values:
-        part, by_values = None, False
-        if queries * keys * batches * heads <= _MAX_POSITIONS:
-            part, by_values = _evaluated(mask_mod, queries, keys, sizes, batches, heads)
+        part, by_values = _evaluated(mask_mod, queries, keys, sizes, batches, heads)
         if by_values:
             _visited_by_values[block_mask[2]] = part
         else:
@@ -108,6 +112,15 @@ def _part_visited(block_mask: tuple[Any, ...], queries: int, keys: int) -> float
         return _visited[known]
     found: float | None = _visited_by_values[block_mask[2]]
     return found
+
+
+def _stated(block_mask: tuple[Any, ...], columns: int) -> float | None:
+    """What a block mask's own numbers of blocks say: partly masked ones, and full ones apart."""
+    counts = [item for item in (block_mask[2], block_mask[4]) if item is not None]
+    known = [found for found in map(known_value, counts) if found is not None]
+    if len(known) < len(counts):
+        return None
+    return sum(int(item.sum()) for item in known) / (counts[0].numel() * columns)
 
 
 def _evaluated(mask_mod: Callable[..., Any], *sizes: Any) -> tuple[float | None, bool]:
@@ -141,18 +154,25 @@ def _count(
     """Evaluate a mask everywhere; returns the share of its blocks that are not empty."""
     evaluate: Any = flex._vmap_for_bhqkv(mask_mod, prefix=())
     rows, columns = -(-queries // sizes[0]), -(-keys // sizes[1])
-    step = max(_AT_ONCE // max(keys * batches * heads, 1) // sizes[0], 1) * sizes[0]
+    across = max(keys * batches * heads, 1) * sizes[0]
+    seen = min(max(_MAX_POSITIONS // across, 1), rows)
+    if seen < rows:
+        _assume(f"blocks of a large mask are counted in {seen} of {rows} rows, evenly spaced")
+    chosen = [(2 * index + 1) * rows // (2 * seen) for index in range(seen)]
+    step = max(_AT_ONCE // across, 1)
     count = 0
-    for start in range(0, queries, step):
+    for start in range(0, seen, step):
+        rows_now = torch.tensor(chosen[start : start + step])
+        positions = rows_now[:, None] * sizes[0] + torch.arange(sizes[0])
+        inside = positions < queries
         found = evaluate(
-            torch.arange(batches), torch.arange(heads),
-            torch.arange(start, min(start + step, queries)), torch.arange(keys),
-        ).expand(batches, heads, min(step, queries - start), keys)  # fmt: skip
-        padding = (0, columns * sizes[1] - keys, 0, -found.shape[-2] % sizes[0])
+            torch.arange(batches), torch.arange(heads), positions[inside], torch.arange(keys)
+        ).expand(batches, heads, int(inside.sum()), keys)
+        padding = (0, columns * sizes[1] - keys, 0, inside.numel() - found.shape[-2])
         whole: Any = torch.nn.functional.pad(found, padding)
         blocks = whole.unflatten(-1, (columns, sizes[1])).unflatten(-3, (-1, sizes[0]))
         count += int(blocks.any(-1).any(-2).sum())
-    return count / (rows * columns * batches * heads)
+    return count / (seen * columns * batches * heads)
 
 
 def _fake(query: Any, key: Any, value: Any, mask: Any, scale: float, visited: float) -> Any:

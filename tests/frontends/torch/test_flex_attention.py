@@ -6,7 +6,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention  # noqa: E402
+from torch.nn.attention.flex_attention import (  # noqa: E402
+    BlockMask,
+    create_block_mask,
+    flex_attention,
+)
 
 import flint  # noqa: E402
 from tests.frontends.torch.in_child import record_in_child  # noqa: E402
@@ -63,6 +67,28 @@ def by_known_documents(query, key, value):
     flex_attention(query, key, value, block_mask=blocks(same), enable_gqa=True).sum().backward()
 
 
+def by_own_numbers(query, key, value):
+    """A program writes the numbers of blocks: one of each row that is partly masked, one full."""
+    rows = LENGTH // BLOCK
+    numbers = torch.ones(1, 1, rows, dtype=torch.int32, device=query.device)
+    blocks = torch.arange(rows, dtype=torch.int32, device=query.device).expand(1, 1, rows, rows)
+    mask = BlockMask.from_kv_blocks(
+        numbers, blocks, numbers, blocks, BLOCK_SIZE=BLOCK, mask_mod=causal
+    )
+    flex_attention(query, key, value, block_mask=mask, enable_gqa=True).sum().backward()
+
+
+def large(query, key, value):
+    """Its mask has 2^32 positions, more than are evaluated: a band of two blocks."""
+    long = [item[:1, :1, :1].expand(1, 1, 2**16, SIZE) for item in (query, key, value)]
+
+    def band(batch, head, query, key):
+        return (query >= key) & (query - key < BLOCK)
+
+    mask = create_block_mask(band, None, None, 2**16, 2**16, device="cuda", BLOCK_SIZE=BLOCK)
+    flex_attention(*long, block_mask=mask).sum().backward()
+
+
 def biased(query, key, value):
     def bias(score, batch, head, query, key):
         return score + (query - key)
@@ -94,6 +120,19 @@ def test_a_mask_that_needs_values_is_reported_with_its_line():
     recording = record_in_child(by_documents, setup, (1,), ("dp",))
     ((text, count),) = [item for item in recording.warnings.items() if "FlexAttention" in item[0]]
     assert "test_flex_attention.py" in text and "as if nothing was masked" in text and count == 1
+
+
+def test_a_programs_own_numbers_of_blocks_are_those_that_are_visited():
+    found = flops(by_own_numbers)
+    assert found["flex_attention"] == 2 * PRODUCT * (1 + 1) / 4  # of four in each row
+
+
+def test_blocks_of_a_large_mask_are_counted_in_some_rows():
+    found = flops(large)
+    assert found["flex_attention"] == 2 * 2 * 2**16 * (2 * BLOCK) * SIZE
+    recording = record_in_child(large, setup, (1,), ("dp",))
+    (text,) = [item for item in recording.warnings if "FlexAttention" in item]
+    assert "in 32 of 512 rows" in text
 
 
 def test_a_changed_score_is_reported():
