@@ -20,7 +20,7 @@ from flint.host.temporary import temporary_folder
 from flint.launching.child import be_program, limits_of
 from flint.launching.hooks import hooks, read_found
 from flint.launching.levels import settled
-from flint.launching.program import ProgramRequest, SeenStep
+from flint.launching.program import ProgramRequest, SeenStep, StepChoice
 from flint.workload.workload import Workload
 
 
@@ -38,6 +38,8 @@ def capture(request: ProgramRequest) -> Workload:
             return capture(replace(request, step=again))
         chosen, why = settled(request, framework)
         workload = hooks()[framework].workload(chosen, place, folder, template)
+        if isinstance(workload, StepChoice):
+            return capture(replace(request, step=workload))
     if not why:
         return workload
     return replace(workload, warnings=workload.warnings | {targets.NOT_COMPILED.format(why): 1})

@@ -62,8 +62,9 @@ class Hooks(Protocol):
 
     def workload(
         self, request: ProgramRequest, folder: Path, place: Path, template: Template
-    ) -> Workload:
-        """In the command's process: the workload from the files that ``begin`` left in the folder.
+    ) -> Workload | StepChoice:
+        """In the command's process: the workload from the files that ``begin`` left in the folder,
+        or the step for which the program must run again.
 
         ``place`` is a folder for the folders of further processes, which the template starts if it
         was kept.

@@ -22,8 +22,9 @@ from flint.frontends.torch.programs.kernel_packages import PACKAGES
 from flint.frontends.torch.stage_shapes import Peers, waiting
 from flint.host.tasks import Forks, Starter
 from flint.host.template import Template
+from flint.launching.hooks import read_found
 from flint.launching.own import Own, watch_variables
-from flint.launching.program import ProgramRequest, SeenStep
+from flint.launching.program import ProgramRequest, SeenStep, StepChoice
 from flint.workload.programs import Level
 from flint.workload.workload import Workload
 
@@ -116,8 +117,14 @@ def cause(error: BaseException) -> BaseException:
     return found if isinstance(found, Exception) else error
 
 
-def workload(request: ProgramRequest, folder: Path, place: Path, template: Template) -> Workload:
-    """The workload of a recorded rank and the further ranks that are needed."""
+def workload(
+    request: ProgramRequest, folder: Path, place: Path, template: Template
+) -> Workload | StepChoice:
+    """The workload of a recorded rank and the further ranks that are needed.
+
+    If one of these finds a step only when its program runs again, all ranks do so for that step:
+    one that has no optimizer repeats a loop, which those that have one repeat as well.
+    """
     from flint.frontends.torch.capturing import RecordedRanks, prepare, workload_of
     from flint.frontends.torch.ranks import rank_report
     from flint.launching.child import be_program, limits_of
@@ -137,4 +144,10 @@ def workload(request: ProgramRequest, folder: Path, place: Path, template: Templ
     ranks = RecordedRanks(starter, Mesh(shape, axes), limits_of(request), place, own_data=True)
     ranks.folders[0] = folder
     ranks.read((0,))
-    return workload_of(ranks, request.program.name, request.options, level)
+    try:
+        return workload_of(ranks, request.program.name, request.options, level)
+    except rank_report.UnreportedError as error:
+        again = read_found(error.folder)[2]
+        if again is None or again == request.step:
+            raise
+        return again

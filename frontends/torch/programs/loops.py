@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.capturing.user_frames import is_silent, short_path
+from flint.launching.program import StepChoice
 
 #: The name of a step that is found in this way.
 NAME = "loop"
@@ -60,14 +61,15 @@ class Loop:
 class Ops:
     """The ops that a program has run, in order."""
 
-    def __init__(self, mark: str, begins: Callable[[], None]) -> None:
-        """Note ops, or wait for one.
+    def __init__(self, choice: StepChoice, begins: Callable[[], None]) -> None:
+        """Note ops, or wait for the one with the step's mark, if that is known.
 
         Args:
-            mark: of the op to wait for; "": none, note all.
-            begins: called before it runs.
+            choice: the wanted step.
+            begins: called before the op with the mark runs.
         """
-        self._mark, self._begins = mark, begins
+        self._mark, self._begins = choice.mark, begins
+        self._is_kept = choice.name == NAME
         self._numbers: dict[tuple[str, bool, _Lines], int] = {}
         self._known: dict[tuple[str, bool, _Calls], int] = {}
         self._marks: list[str] = []
@@ -76,8 +78,10 @@ class Ops:
         self._is_over = False
 
     def over(self) -> None:
-        """There are other steps: stop noting."""
-        self._is_over = not self._mark
+        """There are other steps: stop noting, unless the user wants this one."""
+        if self._mark or self._is_kept:
+            return
+        self._is_over = True
         self._sequence = array("q")
 
     def op(self, op: Any, is_inside: bool) -> None:

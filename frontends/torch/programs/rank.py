@@ -63,9 +63,8 @@ _NO_TRAINING = (
     "the program creates an optimizer or runs a backward pass, but ends before that repeats: the "
     "step runs from one call of a model without gradients to the next"
 )
-_ONCE = (
-    "no optimizer steps twice: the step is all from the first call of a model to the last update"
-)
+_ONCE = "no optimizer steps twice: the step is from the first call of a model to the last update"
+_REPEATED = "no optimizer steps, or not on every rank: the step is one round of the repeated ops"
 #: Backward passes after which a program without an optimizer has shown what it repeats.
 _MANY = 256
 
@@ -109,7 +108,7 @@ class ProgramRank:
         self._has_optimizer = self._has_stepped = False
         self.steps = Steps(request.step, self._start, self._end)
         self._rounds = OptimizerRounds(self.steps, patient=request.step.name is None)
-        self._ops = loops.Ops(request.step.mark, lambda: self.steps.ended(loops.NAME, Kind.LOOP))
+        self._ops = loops.Ops(request.step, lambda: self.steps.ended(loops.NAME, Kind.LOOP))
 
     def import_rest(self) -> None:
         """Import what writes a recording, once for all copies of the process."""
@@ -159,7 +158,7 @@ class ProgramRank:
         if self.request.step.once:
             self._known.assume(_ONCE)
         if self.request.step.mark:
-            self._known.assume("no optimizer steps: the step is one round of the repeated ops")
+            self._known.assume(_REPEATED)
 
     def _makes_optimizer(self, make: Any, optimizer: Any, *args: Any, **kwargs: Any) -> None:
         self._has_optimizer = True
@@ -180,7 +179,8 @@ class ProgramRank:
         self._ops.ran_backward()
         passes = self._known.unknown.trained
         many = passes >= _MANY and passes.bit_count() == 1
-        if many and not self._has_optimizer and self._ops.loop():
+        free = not self._has_optimizer or self.request.step.name == loops.NAME
+        if many and free and self._ops.loop():
             self.ended()  # as good as: such a program may go on forever
 
     def _marked(self, name: str) -> None:

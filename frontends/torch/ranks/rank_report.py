@@ -25,6 +25,18 @@ from flint.frontends.torch.recording.recording import Op
 _REPORT, _OPS = "report.json", "ops.txt"
 
 
+class UnreportedError(FlintError):
+    """A rank's program ended without a report."""
+
+    def __init__(self, folder: Path) -> None:
+        """Of the rank whose folder this is."""
+        super().__init__(
+            f"{folder.name}: as that rank, unlike others, the program ended before its step: name "
+            "a step that all ranks have with --step (--list-steps shows those of rank 0)"
+        )
+        self.folder = folder
+
+
 @dataclass(frozen=True, slots=True)
 class RankReport:
     """The data about one recorded rank.
@@ -74,13 +86,10 @@ def read(folder: Path) -> RankReport:
     """The report that is in a folder.
 
     Raises:
-        FlintError: the rank's program ended without one.
+        UnreportedError: the rank's program ended without one.
     """
     if not (folder / _REPORT).exists():
-        raise FlintError(
-            f"{folder.name}: as that rank, unlike others, the program ended before its step: name "
-            "a step that all ranks have with --step (--list-steps shows those of rank 0)"
-        )
+        raise UnreportedError(folder)
     document = json.loads((folder / _REPORT).read_text(encoding="utf-8"))
     return RankReport(
         signature=document["signature"],

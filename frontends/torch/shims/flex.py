@@ -120,7 +120,8 @@ def _stated(block_mask: tuple[Any, ...], columns: int) -> float | None:
     known = [found for found in map(known_value, counts) if found is not None]
     if len(known) < len(counts):
         return None
-    return sum(int(item.sum()) for item in known) / (counts[0].numel() * columns)
+    blocks: int = counts[0].numel() * columns
+    return sum(int(item.sum()) for item in known) / blocks
 
 
 def _evaluated(mask_mod: Callable[..., Any], *sizes: Any) -> tuple[float | None, bool]:

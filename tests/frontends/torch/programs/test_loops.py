@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("torch")
 from flint import load
 from flint.frontends.torch.programs.loops import Ops
+from flint.launching.program import StepChoice
 from tests.programs.comparing import PRODUCTS, of_ranks
 from tests.support.command_line import flint
 
@@ -18,7 +19,7 @@ class Program:
         self.begun = []
 
     def ops(self, events, mark=""):
-        ops = Ops(mark, lambda: self.begun.append(len(self.begun)))
+        ops = Ops(StepChoice(mark=mark), lambda: self.begun.append(len(self.begun)))
         for event in events:
             ops.op(event, event.islower())
         return ops

@@ -7,6 +7,7 @@ import textwrap
 import pytest
 
 from flint import load
+from tests.programs.comparing import PRODUCTS, of_ranks
 from tests.support.command_line import flint
 
 #: Two stages of two layers, each twice: data-parallel copies of a stage do the same.
@@ -29,6 +30,23 @@ ZERO_BUBBLE = """
         schedule.step(*([rows] if pp.get_local_rank() == 0 else []), target=rows)
         optimizer.step()
         optimizer.zero_grad()
+"""
+
+#: Only rank 0 updates; it gets everyone's gradients.
+ONE_UPDATES = """
+    import torch, torch.distributed as dist
+    dist.init_process_group("nccl")
+    rank = dist.get_rank()
+    layer = torch.nn.Linear(4, 8, bias=False).cuda()
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1) if rank == 0 else None
+    for _ in range(6):
+        batch = torch.ones(2, 4, device="cuda")
+        layer(batch).sum().backward()
+        dist.all_reduce(layer.weight.grad)
+        if rank == 0:
+            optimizer.step()
+        layer.weight.grad = None
+        dist.broadcast(layer.weight.data, 0)
 """
 
 #: Rank 1 has an optimizer that never steps.
@@ -57,10 +75,35 @@ def test_gradients_of_weights_apart_have_one_order_in_all_processes(tmp_path):
     assert sorted(ranks) == [[*range(0, 16, 2)], [*range(1, 16, 2)]]
 
 
-@pytest.mark.thorough
-def test_a_rank_that_ends_before_its_step_is_named(tmp_path):
-    done = run(ONE_WAITS, tmp_path, 2)
-    assert done.returncode == 1
-    assert "rank1: as that rank, unlike others, the program ended before its step" in done.stderr
-    done = run(ONE_WAITS, tmp_path, 2, "--step", "optimizer")
+def test_ranks_without_an_optimizer_and_those_that_have_one_repeat_the_same_loop(tmp_path):
+    done = run(ONE_UPDATES, tmp_path, 4)
     assert done.returncode == 0, done.stderr
+    size = 4 * 8 * 4  # of the weight
+    rank = {
+        "collectives": {"over 0, 1, 2, 3": [["all_reduce", size], ["broadcast", size]]},
+        "flops": 2 * (2 * 2 * 4 * 8),  # the layer, and the gradient of its weight
+    }
+    workload = load(tmp_path / "out")
+    assert of_ranks(workload, PRODUCTS) == [rank] * 4
+    ranks = [program.ranks.array().tolist() for program in workload.programs]
+    assert sorted(ranks) == [[0], [1, 2, 3]]
+
+
+@pytest.mark.thorough
+def test_a_loop_can_be_chosen_where_an_optimizer_steps(tmp_path):
+    done = run(ONE_UPDATES, tmp_path, 4, "--step", "loop")
+    assert done.returncode == 0, done.stderr
+    assert "the step is one round of the repeated ops" in done.stderr
+
+
+@pytest.mark.thorough
+def test_all_ranks_take_the_step_of_one_whose_optimizer_never_steps(tmp_path):
+    done = run(ONE_WAITS, tmp_path, 2)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.thorough
+def test_a_step_that_a_rank_does_not_have_is_an_error_with_those_that_it_has(tmp_path):
+    done = run(ONE_UPDATES, tmp_path, 2, "--step", "optimizer")
+    assert done.returncode == 2
+    assert "has no such step; steps seen: loop" in done.stderr
