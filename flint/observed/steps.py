@@ -2,8 +2,9 @@
 
 The idea: steps are equal if the same heavy ops ran in them, the same number of times.  The last
 step of the majority is taken, so that warm-up steps do no harm; in an execution trace, the one with
-the fewest impossible nestings.  If there is no majority, the user chooses; the error names the op
-that differs.
+the fewest impossible nestings.  If several steps at the end are equal, and no others as often, the
+steps before them warmed up, each in its own way.  Otherwise the user chooses; the error names the
+op that differs.
 
     chosen = choose(trace, rank=0, wanted=None)
     chosen.step, chosen.alike
@@ -66,10 +67,10 @@ def choose(trace: Observed, rank: int, wanted: str | None) -> Chosen:
     groups: dict[bytes, list[int]] = defaultdict(list)
     for number in compared:
         groups[counts[number].tobytes()].append(number)
-    most = max(groups.values(), key=len)
+    most, settled = _settled(list(groups.values()), compared[-1])
     step = min(reversed(most), key=lambda number: moved(trace, trace.rows(rank, number)))
     others = [number for number in compared if number not in most]
-    if 2 * len(most) <= len(compared):
+    if 2 * len(most) <= len(compared) and not settled:
         last = compared[-1]
         before = [number for number in compared if (counts[number] != counts[last]).any()][-1]
         raise FlintError(
@@ -85,6 +86,15 @@ def choose(trace: Observed, rank: int, wanted: str | None) -> Chosen:
             f"{_difference(trace, counts, others[-1], step)}",
         )
     return Chosen(step, tuple(most), notes)
+
+
+def _settled(groups: list[list[int]], last: int) -> tuple[list[int], bool]:
+    """The largest group of equal steps, and whether it is the only one of that size and ends with
+    the last step.
+    """
+    most = max(groups, key=len)
+    sizes = [len(group) for group in groups]
+    return most, most[-1] == last and len(most) > 1 and sizes.count(len(most)) == 1
 
 
 def _named(trace: Observed, counts: Ints, wanted: str) -> tuple[int, tuple[int, ...]]:

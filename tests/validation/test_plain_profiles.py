@@ -124,6 +124,26 @@ def test_ops_after_the_last_step_are_not_part_of_it(tmp_path):
     assert [int((trace.step == step).sum()) for step in (0, 1, -1)] == [4, 4, 2]
 
 
+def test_a_batch_in_parts_begins_with_the_first_part_whatever_else_that_does(tmp_path):
+    """Two backward passes for each update; the second step once begins with other ops."""
+    profile = Profile(0, 1)
+    for number in range(3):
+        for part in range(2):
+            begin = 200 * number + 60 * part
+            profile.op("aten::rand", begin, 2)
+            if (number, part) == (1, 0):
+                profile.op("c10d::broadcast_", begin + 3, 2)
+            for place in range(16):
+                profile.op("aten::mm", begin + 6 + place, 1)
+            profile.op("autograd::engine::evaluate_function: A", begin + 30, 10)
+            profile.op("aten::mm", begin + 31, 5)
+        profile.span("Optimizer.step#SGD.step", 200 * number + 130, 8)
+        profile.op("aten::_foreach_add_", 200 * number + 131, 5)
+    trace = read_trace(profile.write(tmp_path / "rank0.json"))
+    products = [fact.name == "aten::mm" for fact in trace.facts]
+    assert [sum(products[op] for op in trace.op[trace.step == step]) for step in range(3)] == [34] * 3
+
+
 def kinds(profile, *names):
     """Updates, each after the gradient of an op of these names, of a forward pass and its own."""
     for number, name in enumerate(names):

@@ -69,6 +69,14 @@ def test_steps_without_a_majority_are_refused_with_the_op_that_differs(extras, s
     assert validate(step, [path], step=str(first)).ok
 
 
+@pytest.mark.parametrize("extras", [(2, 1, 0, 0), (1, 2, 3, 0, 0)])
+def test_equal_steps_after_several_unequal_ones_are_compared(extras, step, tmp_path):
+    """As of two models by turns: each has its own first step and makes its buckets anew once."""
+    report = validate(step, [one(tmp_path, *({"extra": extra} for extra in extras))])
+    assert (report.ok, report.step) == (True, [f"ProfilerStep#{len(extras)}"])
+    assert any(note.startswith("not compared: ProfilerStep#1") for note in report.notes)
+
+
 def test_times_are_of_one_step_or_the_mean_of_all(step, tmp_path):
     path = one(tmp_path, {"slow": 1}, {"slow": 4}, {"slow": 1})
     # Two products of 10 us each; four times that in the second step.

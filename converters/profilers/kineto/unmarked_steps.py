@@ -174,11 +174,14 @@ def _steps(
         return []  # a step in which the calling thread does nothing does not count
     begin = [op.name for op in issued[: min(_ALIKE, parts[1])]]
     names = [op.name for op in issued]
-    begins = [first + (_begin(names[first:last], begin) or 0) for first, last in pairwise(parts)]
+    begins = [
+        first + (_begin(names[first:last], begin, _forward(names[first:last])) or 0)
+        for first, last in pairwise(parts)
+    ]
     last, over = ends[-1], max(op.start + op.duration for op in ops) + 1
     rest = names[parts[-1] :]
     if begins[-1] > parts[-2]:  # something follows every optimizer step, also the last
-        following = _begin(rest, begin)
+        following = _begin(rest, begin, _forward(rest))
         last = over if following is None else max(last, starts[parts[-1] + following])
     elif 0 < len(rest) <= _ALIKE and all(
         names[part : part + len(rest)] == rest for part in parts[1:]
@@ -270,9 +273,14 @@ def _outermost(ops: Sequence[Op], updates: Sequence[tuple[int, int]]) -> list[Op
     return found
 
 
-def _begin(names: Sequence[str], begin: Sequence[str]) -> int | None:
-    """The first position at which names continue like the start of the first step; None if there is
-    none.
+def _forward(names: Sequence[str]) -> int:
+    """How many ops precede the first backward pass: what follows an update has none."""
+    return next((at for at, name in enumerate(names) if name.startswith(BACKWARD)), len(names))
+
+
+def _begin(names: Sequence[str], begin: Sequence[str], until: int) -> int | None:
+    """The first position at which names continue like the start of the first step, at most
+    ``until``; None if there is none.
     """
-    places = range(len(names) - len(begin) + 1)
+    places = range(min(until, len(names) - len(begin)) + 1)
     return next((at for at in places if list(names[at : at + len(begin)]) == list(begin)), None)
