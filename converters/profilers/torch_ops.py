@@ -175,7 +175,7 @@ def bytes_of(tensors: Sequence[Tensor]) -> tuple[int, ...] | None:
 
 def _gemms(base: str, arguments: list[list[Tensor]]) -> tuple[Gemm, ...] | None:
     """(batch, m, n, k) of PyTorch's matrix products by their arguments' shapes."""
-    first = 1 if base in ("addmm", "baddbmm", "addbmm") else 0
+    first = 1 if base in ("addmm", "baddbmm", "addbmm", "addmv") else 0
     if len(arguments) < first + 2 or not arguments[first] or not arguments[first + 1]:
         return None
     a, b = arguments[first][0][0], arguments[first + 1][0][0]
@@ -183,6 +183,10 @@ def _gemms(base: str, arguments: list[list[Tensor]]) -> tuple[Gemm, ...] | None:
         return ((1, a[0], b[1], a[1]),)
     if base in ("bmm", "baddbmm", "addbmm") and len(a) == len(b) == 3 and a[2] == b[1]:
         return ((a[0], a[1], b[2], a[2]),)
+    if base in ("mv", "addmv") and (len(a), a[-1:]) == (2, b):
+        return ((1, a[0], 1, a[1]),)
+    if base in ("dot", "vdot") and len(a) == 1 and a == b:
+        return ((1, 1, 1, a[0]),)
     if base == "linear" and a and len(b) == 2 and a[-1] == b[1]:
         return ((1, math.prod(a[:-1]), b[0], a[-1]),)
     if base.startswith(RECURRENT_LIBRARY):

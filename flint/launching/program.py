@@ -39,6 +39,7 @@ class Program:
         per_node: processes on each host, if its launcher sets it.
         default_per_node: processes on each host that its launcher starts by default.
         nodes: number of hosts, if its launcher sets it.
+        ranks_one: its launcher sets the variables of ranks for a single process too.
         local_rank_option: its launcher puts this option, ``=`` and the process's number on its host
             before its arguments; empty if it does not.
     """
@@ -50,6 +51,7 @@ class Program:
     per_node: int | None = None
     default_per_node: int | None = None
     nodes: int | None = None
+    ranks_one: bool = False
     local_rank_option: str = ""
 
     @property

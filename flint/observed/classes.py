@@ -123,7 +123,9 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_GEMMS = _names("mm addmm bmm baddbmm addbmm linear matmul mv addmv dot _scaled_mm _grouped_mm")
+_GEMMS = _names(
+    "mm addmm bmm baddbmm addbmm linear matmul mv addmv dot vdot _scaled_mm _grouped_mm"
+)
 _REDUCTIONS = _names(
     "sum mean amax amin max min argmax argmin norm linalg_vector_norm _foreach_norm cumsum "
     "cumprod logsumexp all any var std var_mean prod _softmax _log_softmax _softmax_backward_data "

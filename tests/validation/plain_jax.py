@@ -153,3 +153,23 @@ def _piped_loss(weights, x):
 
 
 pipeline = _step(_piped_loss, {"w": ((8, 16, 16), ("stage",))}, ((4, 6, 16), ()), (8,), ("stage",))
+
+
+def _chosen_loss(weights, x):
+    """Words to the best two of four experts, by products with zeros and ones."""
+    shares, choices = lax.top_k(jax.nn.softmax(x @ weights["router"]), 2)
+    chosen = jax.nn.one_hot(choices, 4)
+    order = jnp.cumsum(chosen.reshape(-1, 4), 0)
+    places = jax.nn.one_hot(order.reshape(chosen.shape).astype(int) - 1, 6)
+    sent = jnp.einsum("tke,tkec,td->ecd", chosen, places, x)
+    found = jax.nn.relu(jnp.einsum("ecd,edf->ecf", sent, weights["up"]))
+    back = jnp.einsum("tk,tke,tkec,ecf->tf", shares, chosen, places, found)
+    return jnp.square(back - x).mean()
+
+
+top_k = _step(
+    _chosen_loss,
+    {"router": ((16, 4), ()), "up": ((4, 16, 16), ("expert",))},
+    ((32, 16), (("data", "expert"),)),
+    (2, 4), ("data", "expert"),
+)  # fmt: skip

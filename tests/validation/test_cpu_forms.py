@@ -15,6 +15,7 @@ from flint.validation.rewrites.composed_attention import COMPOSED
 from flint.validation.rewrites.cpu_substitutes import CAST
 from flint.validation.rewrites.foreach import FOREACH
 from flint.validation.rewrites.light_ops import CHECKED, NOTHING, SPREAD
+from flint.validation.rewrites.listed_arguments import UNRECORDED
 from flint.validation.rewrites.table import match
 
 
@@ -65,6 +66,44 @@ def test_the_gradient_of_attention_may_run_as_its_products():
     matching = compared([ATTENTION], ops(*PARTS))
     assert is_whole(matching) and matching.explained[COMPOSED] == 1 + 4
     assert [j for _, j, _ in matching.pairs] == [0, 1, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("rows", "keys", "products"),
+    [
+        (8, 8, ((8, 8, 8, 8),)),  # all products look alike
+        (8, 7, ((8, 8, 7, 8), (8, 7, 8, 8), (8, 8, 8, 7))),  # one of rows with themselves
+    ],
+)
+def test_sizes_of_a_gradient_of_attention_may_be_equal(rows, keys, products):
+    """Products of the same sizes are one item of a captured kernel."""
+    queries, values = (2, 4, rows, 8), (2, 4, keys, 8)
+    name = "aten::_scaled_dot_product_efficient_attention_backward"
+    tensors = [[(shape, "f32")] for shape in (queries, queries, values, values, queries)]
+    captured = replace(op_facts(name, tensors), gemms=products)
+    scores = 2, 4, rows, keys
+    parts = ops(
+        ("bmm", (8, rows, 8), (8, 8, keys)), ("bmm", (8, keys, rows), (8, rows, 8)),
+        ("mul", scores, scores), ("_softmax_backward_data", scores, scores),
+        ("bmm", (8, rows, keys), (8, keys, 8)), ("bmm", (8, 8, rows), (8, rows, keys)),
+        ("mul", (2, 4, 8, keys)), ("mul", queries),
+    )  # fmt: skip
+    matching = compared([captured], parts)
+    assert is_whole(matching) and matching.explained[COMPOSED] == 1 + 4
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "size"),
+    [
+        ("mv", ((5, 7), (7,)), (1, 5, 1, 7)),
+        ("addmv", ((5,), (5, 7), (7,)), (1, 5, 1, 7)),
+        ("dot", ((7,), (7,)), (1, 1, 1, 7)),
+    ],
+)
+def test_products_of_vectors_have_sizes(name, shapes, size):
+    """As spectral norms compute them; a vector of another length is none of them."""
+    assert ops((name, *shapes))[0].gemms == (size,)
+    assert ops((name, *shapes[:-1], (6,)))[0].gemms is None
 
 
 def test_fewer_products_are_no_gradient_of_attention():
@@ -155,6 +194,32 @@ def test_an_op_that_autocast_widens_on_accelerators_alone_runs_in_a_half_type():
     wide, half = (op_facts("aten::exp", [[((6,), kind)]]) for kind in ("f32", "bf16"))
     assert compared([wide], [half]).explained[CAST] == 2
     assert not is_whole(compared([half], [wide]))
+
+
+def typed(name, *kinds):
+    return op_facts(f"aten::{name}", [[((8, 8), kind)] for kind in kinds])
+
+
+def test_what_autocast_widens_on_accelerators_has_casts_around_it():
+    """``noise * (0.5 * x).exp()`` and its gradient's products; no cast of another size."""
+    wide = [
+        typed("_to_copy", "bf16"), typed("exp", "f32"), typed("mul", "bf16", "f32"),
+        typed("mul", "f32", "bf16"), typed("mul", "f32", "f32"), typed("_to_copy", "f32"),
+    ]  # fmt: skip
+    half = [typed("exp", "bf16"), *[typed("mul", "bf16", "bf16")] * 3]
+    assert is_whole(compared(wide, half))
+    more = op_facts("aten::_to_copy", [[((8, 9), "bf16")]])
+    assert list(compared([*wide, more], half).unmatched_captured) == [6]
+
+
+def test_two_tensors_are_not_one_whose_other_is_unrecorded():
+    """An index may be unrecorded, but a product of a tensor with itself reads no other tensor."""
+    wide, half = typed("mul", "bf16", "f32"), typed("mul", "bf16", "bf16")
+    assert compared([wide], [half]).explained == {CAST: 2}
+    taken = op_facts("aten::index", [[((8, 8), "f32")], [((3,), "i64")]])
+    assert compared([taken], [op_facts("aten::index", [[((8, 8), "f32")]])]).explained == {
+        UNRECORDED: 1
+    }
 
 
 #: 8 numbers of each of four ranks, reduced and scattered, or scattered by each and summed.

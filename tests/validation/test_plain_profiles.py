@@ -27,7 +27,7 @@ from tests.validation import plain_forms, plain_torch  # noqa: E402
 STEPS = plain_torch.STEPS | plain_forms.STEPS
 PLACES = {name: part.__name__ for part in (plain_torch, plain_forms) for name in part.STEPS}
 
-JAX = ("cnn", "fsdp_mixer", "tp_heads", "gru", "moe", "pipeline")
+JAX = ("cnn", "fsdp_mixer", "tp_heads", "gru", "moe", "pipeline", "top_k")
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +141,9 @@ def test_a_batch_in_parts_begins_with_the_first_part_whatever_else_that_does(tmp
         profile.op("aten::_foreach_add_", 200 * number + 131, 5)
     trace = read_trace(profile.write(tmp_path / "rank0.json"))
     products = [fact.name == "aten::mm" for fact in trace.facts]
-    assert [sum(products[op] for op in trace.op[trace.step == step]) for step in range(3)] == [34] * 3
+    assert [sum(products[op] for op in trace.op[trace.step == step]) for step in range(3)] == [
+        34
+    ] * 3
 
 
 def kinds(profile, *names):

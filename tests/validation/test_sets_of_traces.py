@@ -14,7 +14,7 @@ from flint.mesh.mesh import Mesh
 from flint.observed.classes import OpClass
 from flint.validation.report.page import page
 from flint.validation.validating import validate
-from tests.validation.hand_made import Events, traces, workload
+from tests.validation.hand_made import Events, W, X, groups, traces, workload
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +75,26 @@ def test_equal_steps_after_several_unequal_ones_are_compared(extras, step, tmp_p
     report = validate(step, [one(tmp_path, *({"extra": extra} for extra in extras))])
     assert (report.ok, report.step) == (True, [f"ProfilerStep#{len(extras)}"])
     assert any(note.startswith("not compared: ProfilerStep#1") for note in report.notes)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_compiler_may_order_products_but_not_against_their_data(compiled, tmp_path):
+    """Of two products the second takes the first one's gathered result; here it
+    runs before.
+    """
+    step = workload()
+    events = Events(0)
+    of = groups(0)
+    if compiled:
+        events.event("cpu_op", "Torch-Compiled Region: 0/0", 0, 900, 1, {})
+    events.product(5, (32, 16), (16, 8))
+    events.product(20, X, W)
+    events.collective(95, "_allgather_base", 128, of["model"], 100, 100)
+    events.collective(300, "allreduce", 256, of["data"], 350, 50)
+    report = validate(step, [events.save(tmp_path)])
+    assert report.contradictions and not report.ok
+    moved = [item for item in report.differences if item.what == "in another order"]
+    assert [item.counts for item in moved] == [not compiled]
 
 
 def test_times_are_of_one_step_or_the_mean_of_all(step, tmp_path):

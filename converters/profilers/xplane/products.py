@@ -2,7 +2,8 @@
 
 The idea: a product without a sum (an outer product, a scaled matrix) becomes a multiplication of
 two broadcasts, with the product's name or none at all; a product of vectors becomes a
-multiplication, which has no name, and a sum, which has the product's.  Both are fused with
+multiplication, which has no name, and a sum, which has the product's; a multiplication by zeros
+and ones (a one-hot) becomes a choice between zero and the other value.  All are fused with
 neighbouring ops.  Their sizes are read from the HLO itself: the number of elements of each side of
 the multiplication before it is repeated.
 
@@ -18,6 +19,7 @@ from google.protobuf.message import DecodeError
 
 from flint.converters.profilers.xplane.program import Program
 from flint.errors import FlintError
+from flint.hlo.literals import constant_value
 from flint.observed.classes import OpClass
 from flint.observed.columns import Gemm, OpFacts, origin_of
 from flint.stablehlo.read.records import SourceInfo
@@ -51,12 +53,32 @@ class Multiplied:
         if instruction is None:
             return ()
         try:
-            multiplies = [
-                item for item in self._program.inside(instruction) if item.opcode == "multiply"
-            ]
-            return tuple(filter(None, (self._facts(item, name) for item in multiplies)))
+            inside = self._program.inside(instruction)
+            return tuple(
+                filter(None, (self._facts(item, name) for item in inside if self._factors(item)))
+            )
         except (ValueError, LookupError, RecursionError, DecodeError) as error:
             raise FlintError(f"{self._program.where}: damaged HLO at {name} ({error})") from error
+
+    def _factors(self, instruction: Any) -> list[int]:
+        """The two values that an instruction multiplies; [] if it does not."""
+        operands = list(instruction.operand_ids)
+        if instruction.opcode == "multiply":
+            return operands
+        if instruction.opcode != "select":
+            return []
+        chosen = [one for one in operands[1:] if not self._is_zero(one)]
+        return [operands[0], *chosen] if len(chosen) == 1 else []
+
+    def _is_zero(self, number: int) -> bool:
+        """Whether a value is zeros."""
+        instruction = self._program.by_id[number]
+        for _ in range(_MAX_DEPTH):
+            if instruction.opcode not in (*_SAME, "broadcast"):
+                break
+            instruction = self._program.by_id[instruction.operand_ids[0]]
+        known = constant_value(instruction.literal) if instruction.opcode == "constant" else None
+        return known is not None and not known.any()
 
     def _facts(self, multiply: Any, name: str) -> OpFacts | None:
         place, whole = self._program.place(multiply), self._program.tensor(multiply)
@@ -94,7 +116,7 @@ class Multiplied:
 
     def _sizes(self, multiply: Any, total: int) -> Gemm | None:
         """Each dim of the result is one of both sides (batch) or of one of them (m, n)."""
-        sides = [self._elements(number, 0) for number in multiply.operand_ids]
+        sides = [self._elements(number, 0) for number in self._factors(multiply)]
         if len(sides) != 2 or not total or sides[0] * sides[1] % total:
             return None
         batch = sides[0] * sides[1] // total

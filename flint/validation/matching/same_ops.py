@@ -10,7 +10,7 @@ op's identity decides: the same sizes and source line, then the same sizes.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
 
 import numpy as np
@@ -40,13 +40,22 @@ def in_another_order(matching: Matching, kind: OpClass) -> None:
     for order in (_aligned, equal) if not kind.must_match else (equal,):
         captured_ids, executed_ids = matching.unmatched(kind)
         sides = (matching.captured, captured_ids), (matching.executed, executed_ids)
-        keys = ([rules.key(ops[number]) for number in ids] for ops, ids in sides)
+        keys = [[rules.key(ops[number]) for number in ids] for ops, ids in sides]
         found = [(captured_ids[x], executed_ids[y]) for x, y in order(*keys)]
         if order is equal:
             matching.reordered += found
+            matching.certain.update(_unique(matching, kind, [i for i, _ in found]))
         else:
             matching.certain.update(i for i, _ in found)
         _pair(matching, [(i, j, evidence) for i, j in found])
+
+
+def _unique(matching: Matching, kind: OpClass, captured: Sequence[int]) -> list[int]:
+    """Those of the captured ops of a class that look like no other one."""
+    key = matching.rules.key
+    all_of = [i for i, of in enumerate(matching.kinds[0]) if of is kind] if captured else []
+    counts = Counter(key(matching.captured[i]) for i in all_of)
+    return [i for i in captured if counts[key(matching.captured[i])] == 1]
 
 
 def _pair(matching: Matching, pairs: Sequence[Pair]) -> None:

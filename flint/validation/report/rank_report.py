@@ -21,9 +21,13 @@ from flint.validation.matching.unrecorded import RAN, unrecorded
 from flint.validation.report.report import Difference, Report
 
 _LISTED_EDGES = 20
-#: Note about parts compiled by ``torch.compile``, whose light ops have no names.
+#: Note about parts compiled by ``torch.compile``, whose light ops have no names, and which runs
+#: products whenever their data are there.
 _COMPILED = ("Torch-Compiled Region", "CompiledFunction")
-FUSED = "torch.compile fused parts of the run: lighter ops in them have no names"
+FUSED = (
+    "torch.compile fused parts of the run: lighter ops in them have no names, and it orders "
+    "products as it likes"
+)
 #: Forms of traces that have PyTorch's names of ops.
 _WITH_NAMES = ("kineto", "pytorch-et")
 
@@ -120,7 +124,7 @@ def add_differences(
         report.add(
             Difference(
                 "in another order", facts.kind, rank, i, described(facts), place,
-                facts.kind.must_match or i in shown.moved,
+                i in shown.moved or (facts.kind.collective if compiled else facts.kind.must_match),
             )
         )  # fmt: skip
 

@@ -29,11 +29,10 @@ def composed_attention(matching: Matching) -> None:
             products[either_way(product)].append(j)
     for i in matching.unmatched(OpClass.ATTENTION)[0]:
         facts = matching.captured[i]
-        if "backward" not in base_name(facts.name) or len(facts.gemms or ()) != 2:
+        if "backward" not in base_name(facts.name) or not facts.gemms:
             continue
-        scores, mixed = facts.gemms or ()
-        batch, rows, keys, size = scores
-        width = mixed[2]
+        (batch, rows, keys, size), *others = facts.gemms
+        width = next((w for w in (_other(one, rows, keys) for one in others) if w != size), size)
         gradients = Counter(
             either_way(one)
             for one in (
@@ -50,17 +49,22 @@ def composed_attention(matching: Matching) -> None:
         _explain_between(matching, i, rows, keys, size)
 
 
+def _other(product: Gemm, rows: int, keys: int) -> int:
+    """The third size of a product of attention, after its rows and keys: the width of a head."""
+    sizes = list(product[1:])
+    for one in (rows, keys):
+        if one in sizes:
+            sizes.remove(one)
+    return sizes[0]
+
+
 def _explain_between(matching: Matching, captured: int, rows: int, keys: int, size: int) -> None:
     """Explain the gradients of softmax, dropout and the scaling of queries and keys."""
     shapes = [shape for shape, _ in matching.captured[captured].operands or () if len(shape) == 4]
     batch, heads = shapes[0][:2] if shapes else (0, 0)
     scores = batch, heads, rows, keys
-    ran = Counter(
-        {
-            key_of("_softmax_backward_data", scores): 1, key_of("mul", scores): 1,
-            key_of("mul", (batch, heads, rows, size)): 1,
-            key_of("mul", (batch, heads, size, keys)): 1,
-        }
-    )  # fmt: skip
+    scaled = (batch, heads, rows, size), (batch, heads, size, keys)  # may look like the scores
+    ran = Counter(key_of("mul", shape) for shape in (scores, *scaled))
+    ran[key_of("_softmax_backward_data", scores)] = 1
     free = Free(matching.executed, unmatched_light(matching)[1])
     matching.explain(COMPOSED, [], free.take(ran))

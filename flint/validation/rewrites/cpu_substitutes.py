@@ -210,16 +210,22 @@ def heads(matching: Matching) -> None:
 
 def cast(matching: Matching) -> None:
     """The same reduction with another element type, and other light ops that ran in a narrower one:
-    fewer of them are computed in float32 on the CPU (aten/src/ATen/autocast_mode.h).
+    fewer of them are computed in float32 on the CPU (aten/src/ATen/autocast_mode.h).  Each of
+    these needs no casts of its tensors and its result.
     """
     captured_ids, executed_ids = unmatched_light(matching)
     reduced = [j for j in executed_ids if matching.executed[j].kind == OpClass.REDUCTION]
     narrow = [j for j in executed_ids if _types(matching.executed[j]) <= _NARROW]
     free = Free(matching.executed, [*reduced, *(j for j in narrow if j not in reduced)])
+    casts: Counter[Key] = Counter()
     for i in captured_ids:
         facts = matching.captured[i]
-        if facts.kind != OpClass.REDUCTION and _types(facts) != {"f32"}:
+        if facts.kind != OpClass.REDUCTION and "f32" not in _types(facts):
             continue
         other = free.take(Counter({(base_name(facts.name), shapes_of(facts)): 1}))
         if other:
             matching.explain(CAST, [i], other)
+            if "f32" in _types(facts):
+                casts += Counter({key_of("_to_copy", shape): 2 for shape in shapes_of(facts)})
+    needless = Free(matching.captured, unmatched_light(matching)[0]).take(casts)
+    matching.explain(CAST, needless, [])

@@ -12,7 +12,12 @@ from collections import defaultdict
 from flint.observed.classes import OpClass
 from flint.observed.columns import Gemm, OpFacts
 from flint.observed.selection import plain_name
-from flint.validation.matching.equivalence import Rules, arguments, number_instead
+from flint.validation.matching.equivalence import (
+    Rules,
+    arguments,
+    number_instead,
+    tensors_read,
+)
 from flint.validation.matching.pairing import Evidence, Matching
 from flint.validation.rewrites.cpu_substitutes import shapes_of
 
@@ -99,7 +104,8 @@ def _reason(captured: OpFacts, executed: OpFacts, rules: Rules) -> str:
         return ""
     if all(item in listed or item[0] in untyped for item in tensors):
         return UNREAD
-    return UNRECORDED if rules.recorded and listed and listed < tensors else ""
+    fewer = tensors_read(executed) < tensors_read(captured)
+    return UNRECORDED if rules.recorded and fewer and listed and listed < tensors else ""
 
 
 def _masks(shape: tuple[int, ...], products: tuple[Gemm, ...] | None) -> bool:

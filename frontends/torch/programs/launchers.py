@@ -48,6 +48,7 @@ def _torch_launcher(module: str, name: str, words: Sequence[str]) -> Program:
         per_node=_number(found.nproc_per_node),
         default_per_node=1 if found.nproc_per_node == "unset" else None,
         nodes=_number(str(found.nnodes).partition(":")[0]),
+        ranks_one=True,
         local_rank_option="" if getattr(found, "use_env", True) else "--local-rank",
     )
 
@@ -96,6 +97,7 @@ def deepspeed(words: Sequence[str]) -> Program:
         arguments=tuple(found.user_args),
         per_node=found.num_gpus if found.num_gpus > 0 else None,
         nodes=found.num_nodes if found.num_nodes > 0 else None,
+        ranks_one=True,
         local_rank_option="" if found.no_local_rank else "--local_rank",
     )
 

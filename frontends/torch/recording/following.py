@@ -14,6 +14,7 @@ rank the matching part, and each use is reported.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -113,8 +114,9 @@ def _is_real(result: Any) -> bool:
 
 
 def _made(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -> None:
-    """Integers that the program makes from Python numbers."""
-    if result.numel() > MOST or result.dtype.is_floating_point:
+    """Integers that the program makes from Python numbers, and infinities, which make masks."""
+    infinite = op is _aten.full.default and math.isinf(args[1])
+    if result.numel() > MOST or (result.dtype.is_floating_point and not infinite):
         return
     with unset_fake_temporarily():
         if next(tensors_in(args), None) is None:

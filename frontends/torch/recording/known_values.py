@@ -1,4 +1,4 @@
-"""Values of small integer tensors that a capture knows, and the arithmetic on them.
+"""Values of small tensors of integers and masks that a capture knows, and the arithmetic on them.
 
 known_value(counts.cumsum(0))       # where all that an op takes is known, it is done
 """
@@ -43,9 +43,17 @@ class Known:
 def known_of(values: Any, tensor: torch.Tensor) -> Known | None:
     """The knowledge about a tensor's value; a real host tensor is its own value."""
     found: Known | None = values.get(tensor)
-    if found is None and is_whole(tensor) and tensor.numel() <= MOST:
+    if found is None and tensor.numel() <= MOST and (is_whole(tensor) or _is_mask(tensor)):
         return Known(tensor, alike=False)
     return found
+
+
+def _is_mask(tensor: torch.Tensor) -> bool:
+    """Whether a real tensor of the host has infinities, which hide words from attention."""
+    if not tensor.dtype.is_floating_point or not is_real(tensor):
+        return False
+    with unset_fake_temporarily():
+        return bool(tensor.isinf().any())
 
 
 def is_whole(tensor: torch.Tensor) -> bool:
