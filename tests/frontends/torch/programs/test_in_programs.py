@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import functools
-import os
 import textwrap
-from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("torch")
 import flint.frontends.torch.programs.rank  # noqa: F401  # here, not in every child
 from flint import registry
-from flint.frontends.torch.cluster.environment import environment
-from flint.frontends.torch.programs import hooks
 from flint.host.child_processes import Limits
 from flint.host.tasks import run_all
 from flint.launching.child import be_program
-from flint.launching.launchers import parse
 from flint.launching.program import Cluster, Program, ProgramRequest
 
 
@@ -151,18 +146,6 @@ def test_a_causal_mask_is_known_as_one(said):
         masks = made(4, device="cuda"), made(4).to("cuda"), made(4, device="cuda").tril(1)
         say([transformer._detect_is_causal_mask(mask, None, 4) for mask in masks])
     """) == [[True, True, False]]
-
-
-def test_a_launcher_numbers_a_single_process_too(monkeypatch):
-    for name in environment(0, 1):
-        monkeypatch.setenv(name, "")
-    for launched, rank in ((False, ""), (True, "0")):
-        program = Program(target="train.py", ranks_one=launched)
-        request = ProgramRequest(program=program, cluster=Cluster(world=1, per_node=1))
-        hooks.prepare(request, SimpleNamespace(rank=0), None)
-        assert os.environ["LOCAL_RANK"] == rank
-    assert parse(["torchrun", __file__]).ranks_one
-    assert not parse([__file__]).ranks_one
 
 
 def test_going_over_the_variables_is_not_a_question_about_the_rank(said):

@@ -1,11 +1,18 @@
-"""Launchers that tell a process its number on its host by an option, which the program parses."""
+"""Launchers that tell a process its number on its host: by an option, or a single one."""
 
 from __future__ import annotations
 
+import os
 import textwrap
+from types import SimpleNamespace
 
 import pytest
 
+pytest.importorskip("torch")
+from flint.frontends.torch.cluster.environment import environment
+from flint.frontends.torch.programs import hooks
+from flint.launching.launchers import parse
+from flint.launching.program import Cluster, Program, ProgramRequest
 from tests.programs.comparing import captured
 
 #: As programs for DeepSpeed and for ``torch.distributed.launch`` begin: -1 means one process alone.
@@ -39,3 +46,15 @@ def test_a_program_gets_the_option_unless_its_launcher_leaves_it_out(tmp_path, u
     rows = [2, 2, 2, 2] if use_env else [2, 3, 2, 3]
     assert [item["flops"] for item in found] == [2 * 2 * count * 16 for count in rows]
     assert [bool(item["collectives"]) for item in found] == [not use_env] * 4
+
+
+def test_a_launcher_numbers_a_single_process_too(monkeypatch):
+    for name in environment(0, 1):
+        monkeypatch.setenv(name, "")
+    for launched, rank in ((False, ""), (True, "0")):
+        program = Program(target="train.py", ranks_one=launched)
+        request = ProgramRequest(program=program, cluster=Cluster(world=1, per_node=1))
+        hooks.prepare(request, SimpleNamespace(rank=0), None)
+        assert os.environ["LOCAL_RANK"] == rank
+    assert parse(["torchrun", __file__]).ranks_one
+    assert not parse([__file__]).ranks_one
