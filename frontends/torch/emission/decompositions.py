@@ -141,7 +141,8 @@ class Decompositions:
                 for made in block.operations:
                     made.operation.verify()
             except Unsupported as error:
-                reason = f"no lowering: {error}"
+                named = call.name in str(error)
+                reason = f"no lowering: {error if named else f'{call.name}: {error}'}"
             except (TypeError, ValueError, IndexError, KeyError, ir.MLIRError) as error:
                 # An overload with other arguments than those that are known.
                 shown = (str(error).splitlines() or [type(error).__name__])[0][:_SHOWN]

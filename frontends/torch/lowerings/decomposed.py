@@ -121,10 +121,16 @@ class _Parts:
             return func(*args, **kwargs)
         if func._schema.is_mutable:
             raise Unsupported(f"its decomposition writes in place ({name})")
+        view = _VIEWS.get(func._schema.name.removeprefix("aten::"))
+        if view is None and self._find(_PRIMS.get(name, name)) is None:
+            # PyTorch leaves composite ops whole below autograd and in inference mode.
+            with dispatch_mode(self.see):
+                composed = func.decompose(*args, **kwargs)
+            if composed is not NotImplemented:
+                return composed
         result = func(*args, **kwargs)
         results = result if isinstance(result, tuple | list) else (result,)
         made: Iterable[Value]
-        view = _VIEWS.get(func._schema.name.removeprefix("aten::"))
         if view is not None:
             made = view(self.value_of(args[0]), [tuple(item.shape) for item in results], *args[1:])
         else:

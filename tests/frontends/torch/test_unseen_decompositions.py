@@ -25,6 +25,7 @@ CASES = {
     "hardswish_backward": (aten.hardswish_backward.default, [normal(3, 4), 4 * normal(3, 4)]),
     "hardswish_backward bf16": (aten.hardswish_backward.default, [half(3, 4), 4 * half(3, 4)]),
     "hardsigmoid_backward": (aten.hardsigmoid_backward.default, [normal(3, 4), 4 * normal(3, 4)]),
+    "gelu of bf16": (aten.gelu.default, [half(3, 4)]),
     "mish_backward": (aten.mish_backward.default, [normal(3, 4), normal(3, 4)]),
     "celu_": (lambda x: aten.celu_.default(x), [normal(3, 4)]),
     "glu": (lambda x: aten.glu.default(x, 1), [normal(3, 4)]),
@@ -104,6 +105,14 @@ def recorded(function, tensors):
 def test_a_decomposed_op_computes_what_eager_pytorch_computes(name):
     skip_if_not_decomposed(name)
     check(recorded(*CASES[name]))
+
+
+@pytest.mark.parametrize("name", ["gelu of bf16", "hardswish_backward bf16", "glu_backward"])
+def test_a_program_that_ends_in_inference_mode_changes_no_decomposition(name):
+    """There ``to`` is not taken apart before a mode sees it."""
+    made = recorded(*CASES[name])
+    with torch.inference_mode():
+        check(made)
 
 
 def test_a_decomposed_op_is_one_kernel_that_reads_and_writes_its_tensors_once():
