@@ -83,7 +83,8 @@ def run_command(
         typer.Option(
             "--step",
             help="Step to capture: its NAME, its NUMBER (1 for the first time it runs), "
-            "NAME:NUMBER, or NAME:loop for an iteration of its loop (JAX) [default: the second run of the first step that repeats].",
+            "NAME:NUMBER, or NAME:loop for an iteration of its loop (JAX) "
+            "[default: the second run of the first step that repeats].",
         ),
     ] = None,
     fake_data: Annotated[
