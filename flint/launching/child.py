@@ -190,6 +190,9 @@ def _report_end(
     chosen = f", or capture a single run with --step {once[-1].name}:1" if once else ""
     if once and once[-1].loops:
         chosen += f", or an iteration of its loop with --step {once[-1].name}:loop"
+    # A framework may have seen a step that it does not take unasked: a part of a single training.
+    enough = [step for step in every if step.count >= max(wanted.number, 2)]
+    chosen += f", or capture that with --step {enough[0].name}" if enough else ""
     last = _assumptions(begun)[-_MOST_ASSUMPTIONS:]
     why = f". This may have ended it: {'; '.join(last)}" if last else ""
     raise FlintError(

@@ -38,6 +38,9 @@ _READS = ("aten._local_scalar_dense", "aten.is_nonzero", "aten.equal")
 #: Questions about a tensor (``prim.device``) belong to a round, but do not make one.
 _QUESTIONS = "prim."
 
+#: What is noted where a backward pass ends.
+_BACKWARD = "backward"
+
 _Lines = tuple[tuple[str, int], ...]
 #: The number of a function's code and the instruction that runs, alternating.
 _Calls = tuple[int, ...]
@@ -51,11 +54,14 @@ class Loop:
         mark: the mark of the op that begins each round.
         count: whole rounds.
         place: the program's line that begins a round.
+        is_whole: a round ends a backward pass, if the program runs any.  What repeats between two
+            of them is a part of a training's round.
     """
 
     mark: str
     count: int
     place: str
+    is_whole: bool
 
 
 class Ops:
@@ -97,7 +103,7 @@ class Ops:
     def ran_backward(self) -> None:
         """A backward pass has ended."""
         self.runs_backward = True
-        self._note("backward", False)
+        self._note(_BACKWARD, False)
 
     def _note(self, name: str, is_inside: bool) -> None:
         if self._is_over:
@@ -138,6 +144,7 @@ class Ops:
             mark=self._marks[ops[first]],
             count=int((sequence == ops[first]).sum()) - 1,
             place=f"{short_path(place[-1][0])}:{place[-1][1]}",
+            is_whole=not self.runs_backward or any(keys[at][0] == _BACKWARD for at in ops),
         )
 
 

@@ -65,6 +65,7 @@ _NO_TRAINING = (
 )
 _ONCE = "no optimizer steps twice: the step is from the first call of a model to the last update"
 _REPEATED = "no optimizer steps, or not on every rank: the step is one round of the repeated ops"
+_LOOP = "its repeated ops, without an optimizer's step"
 #: Backward passes after which a program without an optimizer has shown what it repeats.
 _MANY = 256
 
@@ -260,10 +261,9 @@ class ProgramRank:
             found(self._own.folder, "torch", again=replace(asked.step, once=self._rounds.only))
         loop = self._ops.loop() if self._kept is None or self._ops.runs_backward else None
         if loop is not None and not asked.step.mark:
-            words = "its repeated ops, without an optimizer's step"
-            step = SeenStep(name=loops.NAME, count=loop.count, place=loop.place, what=words)
-            wanted = asked.step.name in (None, loops.NAME) and loop.count >= asked.step.number
-            if wanted and not asked.lists_steps:
+            step = SeenStep(name=loops.NAME, count=loop.count, place=loop.place, what=_LOOP)
+            wanted = asked.step.name == loops.NAME or (loop.is_whole and asked.step.name is None)
+            if wanted and loop.count >= asked.step.number and not asked.lists_steps:
                 again = replace(asked.step, name=loops.NAME, mark=loop.mark)
                 found(self._own.folder, "torch", [step], again)
             seen.insert(0, step)

@@ -76,3 +76,28 @@ def test_a_training_without_an_optimizer_need_not_end(tmp_path):
     assert done.returncode == 0, done.stderr
     [rank] = of_ranks(load(out), PRODUCTS)
     assert rank["flops"] == 2 * 2 * (3 * 4 * 2)  # forward, and backward for the weight
+
+
+SHORT = """
+import torch
+model = torch.nn.Sequential(*[torch.nn.Linear(4, 4) for _ in range(5)]).cuda()
+optimizer = torch.optim.SGD(model.parameters())
+x = torch.ones(3, 4, device="cuda")
+for block in model:
+    x = torch.tanh(block(x))
+x.sum().backward()
+"""
+
+
+def test_what_repeats_within_a_single_backward_pass_is_no_step_unasked(tmp_path):
+    """Data for half of the batches of an optimizer's step: its layers are not its rounds."""
+    (tmp_path / "train.py").write_text(SHORT)
+    line = "run", "--world", 1, "-o", "out", "--", "python", "train.py"
+    done = flint(*line, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "--step loop" in done.stderr
+    assert not (tmp_path / "out").exists()
+    asked = flint(*line[:1], "--step", "loop", *line[1:], cwd=tmp_path)
+    assert asked.returncode == 0, asked.stderr
+    [rank] = of_ranks(load(tmp_path / "out"), PRODUCTS)
+    assert rank["flops"] == 2 * 3 * 4 * 4  # one layer's product
