@@ -48,6 +48,7 @@ class _Finder(MetaPathFinder):
 
     def __init__(self, waiting: dict[str, Then]) -> None:
         self._waiting = waiting
+        self._looking: set[str] = set()
 
     def find_spec(
         self,
@@ -55,18 +56,26 @@ class _Finder(MetaPathFinder):
         path: Sequence[str] | None = None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        """As any finder; None for modules without a callback."""
-        then = self._waiting.pop(fullname, None)
-        if then is None:
+        """As any finder; None for modules without a callback.
+
+        Whoever asks may only want to know whether the module is installed.
+        """
+        if fullname not in self._waiting or fullname in self._looking:
             return None
-        spec = importlib.util.find_spec(fullname)
+        self._looking.add(fullname)
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._looking.remove(fullname)
         if spec is not None and spec.loader is not None:
             loader: Any = spec.loader
             make = loader.exec_module
 
             def exec_module(module: ModuleType) -> None:
                 make(module)
-                then()
+                then = self._waiting.pop(fullname, None)
+                if then is not None:
+                    then()
 
             loader.exec_module = exec_module
         return spec

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 
 import pytest
@@ -31,3 +32,16 @@ def test_a_module_that_is_not_there_is_missing_as_ever():
         pytest.raises(ModuleNotFoundError),
     ):
         import nobody_has_this  # noqa: F401
+
+
+def test_whoever_asks_whether_a_module_is_installed_does_not_load_it(tmp_path, monkeypatch):
+    """Libraries do so for optional packages, which the program may import later."""
+    (tmp_path / "asked_first.py").write_text("VALUE = 3\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = []
+    with after_import({"asked_first": lambda: found.append("loaded")}):
+        assert importlib.util.find_spec("asked_first") is not None
+        assert found == []
+        import asked_first
+
+        assert (found, asked_first.VALUE) == (["loaded"], 3)
