@@ -114,6 +114,7 @@ _TORCH = [
         "torch", "flint", "sizes_by_values.py",
         ("masked words, DDP", "masked"),
         ("experts by counts", "experts"),
+        ("boxes matched to anchors, DDP", "boxes"),
         real=(),
     ),
 ]  # fmt: skip

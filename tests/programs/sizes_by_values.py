@@ -2,6 +2,7 @@
 
 masked    only words that a loader has masked go through the head of a model of language
 experts   tokens go to experts by counts that ranks exchange; every expert has as many
+boxes     boxes of a loader are matched to anchors, a buffer that DDP broadcasts, by their ratios
 """
 
 import os
@@ -109,5 +110,51 @@ def experts():
         optimizer.zero_grad()
 
 
-{"masked": masked, "experts": experts}[sys.argv[1]]()
+class Pictures(Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, at):
+        drawn = torch.Generator().manual_seed(at)
+        boxes = torch.rand(1 + at % 5, 4, generator=drawn)
+        return torch.rand(3, 16, 16, generator=drawn), boxes
+
+
+def batched(items):
+    pictures, boxes = zip(*items, strict=True)
+    numbered = [torch.cat([torch.full((len(x), 1), float(i)), x], 1) for i, x in enumerate(boxes)]
+    return torch.stack(pictures), torch.cat(numbered)
+
+
+class Detector(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.features, self.norm = nn.Conv2d(3, WIDTH, 4, stride=4), nn.BatchNorm2d(WIDTH)
+        self.head = nn.Linear(WIDTH, 4)
+        self.register_buffer("anchors", torch.tensor([[1.0, 1.0], [2.0, 3.0], [3.0, 1.5]]) / 4)
+
+    def forward(self, pictures, boxes):
+        x = self.norm(self.features(pictures))
+        width = x.shape[-1]
+        gain = torch.ones(5, device=x.device)
+        gain[1:] = torch.tensor([x.shape[3], x.shape[2]] * 2, device=x.device)
+        ratio = boxes[:, None, 3:] / self.anchors
+        fits = torch.max(ratio, 1 / ratio).amax(2) < 3
+        boxes = (boxes * gain)[:, None].repeat(1, len(self.anchors), 1)[fits]
+        at, place = boxes[:, 0].long(), boxes[:, 1:3].long().clamp(max=width - 1)
+        return (self.head(x[at, :, place[:, 1], place[:, 0]]) - boxes[:, 1:]).square().mean()
+
+
+def boxes():
+    model = DDP(Detector().to(device))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    data = Pictures()
+    chosen = DistributedSampler(data)
+    for pictures, targets in DataLoader(data, 4, sampler=chosen, collate_fn=batched):
+        optimizer.zero_grad()
+        model(pictures.to(device), targets.to(device)).backward()
+        optimizer.step()
+
+
+{"masked": masked, "experts": experts, "boxes": boxes}[sys.argv[1]]()
 dist.destroy_process_group()

@@ -14,7 +14,6 @@ rank the matching part, and each use is reported.
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -114,9 +113,8 @@ def _is_real(result: Any) -> bool:
 
 
 def _made(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -> None:
-    """Integers that the program makes from Python numbers, and infinities, which make masks."""
-    infinite = op is _aten.full.default and math.isinf(args[1])
-    if result.numel() > MOST or (result.dtype.is_floating_point and not infinite):
+    """Numbers that the program makes from Python's."""
+    if result.numel() > MOST:
         return
     with unset_fake_temporarily():
         if next(tensors_in(args), None) is None:
@@ -125,6 +123,8 @@ def _made(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) ->
         else:  # zeros_like and similar ops: only the form of the argument counts
             like = torch.empty(result.shape, dtype=result.dtype)
             value = op(like, *args[1:])
+        if op in _ALIKE and value.numel() > _OWN_ELEMENTS and value.is_floating_point():
+            value = value.flatten()[:1].clone().expand(value.shape)  # states begin as zeros
     values[result] = Known(value)
 
 
@@ -136,9 +136,9 @@ def _drawn(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -
 
 
 def _lifted(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -> None:
-    """Integers stated by the program: ``torch.tensor([2, 1])``; possibly others on other ranks."""
+    """Numbers stated by the program: ``torch.tensor([2, 1])``; possibly others on other ranks."""
     given = args[0]
-    if type(given) is torch.Tensor and not given.is_floating_point() and given.numel() <= MOST:
+    if type(given) is torch.Tensor and given.numel() <= MOST:
         with unset_fake_temporarily():
             values[result] = Known(given.clone(), alike=False)
 
@@ -187,6 +187,13 @@ def _scatter_add(values: Any, op: Any, args: Any, kwargs: Any) -> Any:
 
 
 _aten = torch.ops.aten
+
+#: Ops whose result has the same number everywhere, and the most elements of one in floats of which
+#: each has a place of its own, so that a part may be written.
+_ALIKE = tuple(
+    getattr(_aten, name).default for name in ("zeros", "ones", "zeros_like", "ones_like")
+)
+_OWN_ELEMENTS = 1 << 12
 
 #: Op -> the function that notes the value of its result.
 _RULES: Mapping[Any, Callable[[Any, Any, Any, Any, Any], None]] = {

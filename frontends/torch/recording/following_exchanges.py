@@ -21,6 +21,8 @@ from flint.frontends.torch.user_lines import at_user_line
 
 #: The function that numbers follow from which other ranks gave.
 _THE_SAME = "other ranks giving the same"
+#: Why numbers are known that another rank has sent.
+_ROOTS = "the sender's are assumed to be those of the recorded rank"
 #: Broadcasts of more elements are not passed to other ranks.
 _FEW = 1024
 
@@ -177,6 +179,8 @@ def _broadcast(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> Non
     """The root's value, if it is known there; otherwise it is assumed to equal this rank's."""
     tensors, boxed, root = (*args, *kwargs.values())[:3]
     ranks = dist.get_process_group_ranks(_group(boxed))
+    for tensor in (item for item in tensors if not _is_few(item)):
+        keep(values, values.get(tensor), tensor, _group(boxed).rank() == root)
     peers = capture().peers
     if peers is None:
         return
@@ -199,6 +203,13 @@ def _broadcast(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> Non
                 continue
         forget(values, tensor)
         values[tensor] = Known(value, alike=len(ranks) == dist.get_world_size())
+
+
+def keep(values: Any, known: Known | None, tensor: torch.Tensor, is_root: bool) -> None:
+    """Keep what is known of a tensor that was broadcast, from the root or as that of the root."""
+    if known is not None:
+        origin = "" if is_root else f"values broadcast{at_user_line()}: {_ROOTS}"
+        values[tensor] = Known(known.value, known.origin or origin)
 
 
 def _is_few(tensor: torch.Tensor) -> bool:

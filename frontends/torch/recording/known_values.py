@@ -1,4 +1,4 @@
-"""Values of small tensors of integers and masks that a capture knows, and the arithmetic on them.
+"""Values of small tensors that a capture knows, and the arithmetic on them.
 
 known_value(counts.cumsum(0))       # where all that an op takes is known, it is done
 """
@@ -22,6 +22,13 @@ _MOST_ALIKE = 1 << 22
 #: The same for marks of a router's choices, which have an element for each token and expert.
 MOST_CHOSEN = 1 << 25
 
+#: Ops whose result has no values yet.  Whole numbers in it (an inverse permutation) are written
+#: before they are read; floats of unknown values are not followed.
+_UNSET = frozenset(
+    getattr(torch.ops.aten, name).default
+    for name in ("empty_like", "new_empty", "new_empty_strided")
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -43,17 +50,9 @@ class Known:
 def known_of(values: Any, tensor: torch.Tensor) -> Known | None:
     """The knowledge about a tensor's value; a real host tensor is its own value."""
     found: Known | None = values.get(tensor)
-    if found is None and tensor.numel() <= MOST and (is_whole(tensor) or _is_mask(tensor)):
+    if found is None and is_real(tensor) and tensor.numel() <= MOST:
         return Known(tensor, alike=False)
     return found
-
-
-def _is_mask(tensor: torch.Tensor) -> bool:
-    """Whether a real tensor of the host has infinities, which hide words from attention."""
-    if not tensor.dtype.is_floating_point or not is_real(tensor):
-        return False
-    with unset_fake_temporarily():
-        return bool(tensor.isinf().any())
 
 
 def is_whole(tensor: torch.Tensor) -> bool:
@@ -108,6 +107,7 @@ def follow(values: Any, op: Any, args: Any, kwargs: Any, result: Any, known: lis
     """
     written = list(_written(op, args, kwargs))
     is_known = bool(known) and torch.Tag.nondeterministic_seeded not in op.tags
+    is_known = is_known and not (op in _UNSET and result.is_floating_point())
     most = most_elements(known)
     is_known = is_known and any(item.numel() <= most for item in tensors_in(result))
     if not is_known or not all(_own_elements(values, item) for item in written):

@@ -3,7 +3,8 @@
 When it is made it compares and broadcasts parameters, reading memory that fake tensors do not have.
 Its reducer (C++) creates real tensors when it rebuilds its buckets after the first step: this runs
 outside of fake mode.  It also takes the sum from the work's future, which the fake group's works
-leave empty.  Its handling of unused parameters is in ``reducer.py``.
+leave empty.  Its handling of unused parameters is in ``reducer.py``.  Buffers are broadcast in one
+tensor with others; those whose values are known keep them.
 
 DataParallel, which has one process for several devices, moves a batch by a function of CUDA builds.
 """
@@ -14,12 +15,14 @@ import inspect
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch._C import _distributed_c10d
 from torch.nn.parallel import comm, distributed
 
 from flint.errors import FlintError
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.patching import around, register_kernels, replace
+from flint.frontends.torch.recording.following_exchanges import keep
 from flint.frontends.torch.shims.reducer import Reducer
 from flint.frontends.torch.user_lines import at_user_line
 
@@ -39,6 +42,7 @@ def apply() -> None:
     around(ddp, "_check_comm_hook", _check_hook)
     around(ddp, "register_comm_hook", _register_hook)
     around(comm, "scatter", _scatter)
+    around(dist, "_broadcast_coalesced", _broadcast)
 
 
 def _make_reducer(original: Any, ddp: Any, *args: Any, **kwargs: Any) -> Any:
@@ -92,6 +96,17 @@ def _all_reduce(tensors: list[torch.Tensor], *_: Any, **__: Any) -> Any:
     future: Any = torch.futures.Future()
     future.set_result(tensors)
     return tensors, c10d._create_work_from_future(future).boxed()
+
+
+def _broadcast(
+    original: Any, group: Any, tensors: list[torch.Tensor], buffer_size: int, src: int = 0
+) -> None:
+    """Parameters and buffers of the root; what it knows of a buffer, the others know too."""
+    values = capture().known_values
+    before = [(item, values[item]) for tensor in tensors for item in values.sharing(tensor)]
+    original(group, tensors, buffer_size, src)
+    for item, known in before:
+        keep(values, known, item, group.rank() == src)
 
 
 def _scatter(_: Any, tensor: torch.Tensor, devices: Any, *__: Any) -> tuple[torch.Tensor, ...]:

@@ -67,7 +67,7 @@ def test_a_tensor_that_picks_a_row_is_no_count(said):
     assert said("""
         from flint.frontends.torch.context import capture
         capture().strict_values = True
-        x = torch.ones(4, 6, device="cuda")
+        x = torch.randn(4, 6, device="cuda")
         column = x[:, x.sum(0).argmax()]
         x[x.sum(1).argmin()] = 0
         [text] = {text.partition(" at ")[0] for text in capture().assumed}
@@ -152,3 +152,28 @@ def test_numbers_of_the_host_that_ranks_gather_are_assumed_to_be_the_same(said):
         numbers = together.sum().item(), torch.stack(each).sum().item()
         say(*numbers, len([text for text in capture().assumed if "giving the same" in text]))
     """) == [160, 160, 1]
+
+
+def test_what_is_not_written_yet_is_not_known(said):
+    assert said("""
+        from flint.frontends.torch.recording.known_values import known_value
+        ones = torch.ones(3, device="cuda")
+        made = (ones + 1, torch.empty_like(ones), ones.new_empty(3), ones.new_zeros(3))
+        say(*(known_value(item) is not None for item in made))
+    """) == [True, False, False, True]
+
+
+def test_values_of_buffers_survive_their_broadcast_with_others(said):
+    """DDP sends them in one tensor; those of statistics are not known, and stay unknown."""
+    assert said("""
+        import torch.distributed as dist
+        from flint.frontends.torch.recording.known_values import known_value
+        dist.init_process_group("nccl")
+        model = torch.nn.BatchNorm1d(2).cuda()
+        model.register_buffer("anchors", torch.tensor([0.5, 2.0], device="cuda"))
+        model(torch.randn(4, 2, device="cuda"))
+        model = torch.nn.parallel.DistributedDataParallel(model)
+        model(torch.randn(4, 2, device="cuda"))
+        known = [known_value(item) for item in (model.module.anchors, model.module.running_mean)]
+        say(known[0].tolist(), known[1])
+    """) == [[0.5, 2.0], None]
