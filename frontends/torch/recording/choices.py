@@ -17,6 +17,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,7 +25,8 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.recording.known_values import MOST_CHOSEN, Known
-from flint.frontends.torch.recording.schemas import tensors_in
+from flint.frontends.torch.recording.schemas import flat, tensors_in
+from flint.frontends.torch.recording.spread_choices import spread
 from flint.frontends.torch.user_lines import at_user_line
 
 _aten = torch.ops.aten
@@ -100,66 +102,64 @@ def _filled(number: int | None) -> Callable[[Any, Any, Any, Any], None]:
 
 def _topk(op: Any, args: Any, kwargs: Any, result: Any) -> None:
     scores, dim = args[0], args[2] if len(args) > 2 else -1
-    _choose(scores, dim, result[1], result[1].shape)
+    if scores.dim():
+        _choose(scores, scores.shape[dim], dim, result[1], result[1].shape)
 
 
 def _argmax(op: Any, args: Any, kwargs: Any, result: Any) -> None:
     scores, dim = args[0], args[1] if len(args) > 1 else None
-    if dim is None or not scores.dim():
+    if not scores.dim():
         return
     index = result[1] if isinstance(result, tuple | list) else result
     shape = list(scores.shape)
-    shape[dim] = 1
-    _choose(scores, dim, index, torch.Size(shape))
-
-
-def _choose(scores: torch.Tensor, dim: int, index: torch.Tensor, shape: torch.Size) -> None:
-    """Note the choice of places along a dim of scores that are not known."""
-    if not scores.is_floating_point() or not scores.dim() or scores in capture().known_values:
+    if dim is None:
+        _choose(scores, scores.numel(), 0, index, torch.Size((1,)))
         return
-    items, routing, form = scores.shape[dim], capture().routing, index.shape
-    if 0 in scores.shape or (routing.experts and routing.experts != items):
+    items, shape[dim] = shape[dim], 1
+    _choose(scores, items, dim, index, torch.Size(shape))
+
+
+def _sampled(op: Any, args: Any, kwargs: Any, result: torch.Tensor) -> None:
+    """One sample of each row: a policy's action, a word."""
+    if args[1] == 1:
+        _choose(args[0], args[0].shape[-1], -1, result, result.shape)
+
+
+def is_chosen(tensor: torch.Tensor) -> bool:
+    """Whether numbers are places along a dim of scores that are not known: a choice, no count."""
+    noted = capture().deferred.get(tensor)
+    return noted is not None and bool(noted.origin)
+
+
+def _choose(
+    scores: torch.Tensor, items: int, dim: int, index: torch.Tensor, shape: torch.Size
+) -> None:
+    """Note the choice of places along a dim of scores that are not known."""
+    if not scores.is_floating_point() or not scores.numel() or scores in capture().known_values:
+        return
+    routing, form = capture().routing, index.shape
+    if routing.experts and routing.experts != items:
         return
     origin = f"{routing.name} routing: {index.numel()} choices among {items} experts, made"
     origin += at_user_line()
-    capture().deferred[index] = Deferred(lambda: _places(shape, dim, items).view(form), origin)
+    capture().deferred[index] = Deferred(lambda: spread(shape, dim, items).view(form), origin)
 
 
-def _places(shape: torch.Size, dim: int, items: int) -> torch.Tensor:
-    """Chosen items by row: along ``dim`` no item stands twice.
-
-    If all items are chosen alike, each of ``items`` rows chooses the same random ones, moved on by
-    one item a row: so a row's choices are on as many ranks as random choices are, and every rank
-    gets the same number. In all other rows each item is chosen by consecutive ones; it has no more
-    choices than there are rows, so no row is met again.
-    """
-    each, routing = shape[dim], capture().routing
-    rows = math.prod(shape) // max(each, 1)
-    counts = torch.tensor(routing.counts(rows * each, items, most=rows))
-    turns = rows // items if routing.is_balanced else 0
-    rest = rows - turns * items
-    chosen = torch.repeat_interleave(torch.arange(items), counts - turns * each).view(each, rest).T
-    chosen = torch.cat([_turned(turns, each, items), chosen])
-    moved = [*(size for at, size in enumerate(shape) if at != dim % len(shape)), each]
-    return chosen.reshape(moved).movedim(-1, dim)
-
-
-def _turned(turns: int, each: int, items: int) -> torch.Tensor:
-    """Choices of ``turns * items`` rows, shape [turns * items, each]."""
-    generator = torch.Generator().manual_seed(0)
-    first = torch.rand(turns, 1, items, generator=generator).argsort(-1)[..., :each]
-    return ((first + torch.arange(items)[:, None]) % items).reshape(-1, each)
-
-
-def _form(op: Any, args: Any, kwargs: Any, result: torch.Tensor) -> None:
-    """The same elements in another form or type, or each divided by a number (which rank has an
-    expert)."""
+def _form(op: Any, args: Any, kwargs: Any, result: Any) -> None:
+    """The same elements in another form or type, or in parts, or each divided by a number (which
+    rank has an expert)."""
     before = capture().deferred.get(args[0])
     if before is None or any(isinstance(item, torch.Tensor) for item in args[1:]):
         return
     plain = {**kwargs, "device": torch.device("cpu")} if "device" in kwargs else kwargs
     rest = args[1:]
-    capture().deferred[result] = Deferred(lambda: op(before.make(), *rest, **plain), before.origin)
+
+    def made(at: int) -> torch.Tensor:
+        found: torch.Tensor = flat(op(before.make(), *rest, **plain))[at]
+        return found
+
+    for at, part in enumerate(flat(result)):
+        capture().deferred[part] = Deferred(partial(made, at), before.origin)
 
 
 # What is made of them.
@@ -201,7 +201,7 @@ def _chosen_now(index: torch.Tensor, dim: int, items: int) -> Deferred | None:
     if routing.experts and routing.experts != items:
         return None
     origin = f"{routing.name} routing: {index.numel()} choices among {items} experts, marked"
-    return Deferred(lambda: _places(shape, dim, items), origin + at_user_line())
+    return Deferred(lambda: spread(shape, dim, items), origin + at_user_line())
 
 
 def _number(source: Any) -> int | float | None:
@@ -265,14 +265,17 @@ _DEFERRED: Mapping[Any, Callable[[Any, Any, Any, Any], None]] = {
     ),
     **dict.fromkeys((_aten.full.default, _aten.full_like.default), _filled(None)),
     _aten.topk.default: _topk,
-    **dict.fromkeys((_aten.argmax.default, _aten.max.dim), _argmax),
+    _aten.multinomial.default: _sampled,
+    **dict.fromkeys(
+        (_aten.argmax.default, _aten.max.dim, _aten.argmin.default, _aten.min.dim), _argmax
+    ),
     **dict.fromkeys(
         (
             _aten._to_copy.default, _aten.clone.default, _aten.detach.default, _aten.view.default,
             _aten._unsafe_view.default, _aten.reshape.default, _aten.unsqueeze.default,
             _aten.squeeze.dim, _aten.squeeze.default, _aten.squeeze.dims, _aten.t.default,
             _aten.transpose.int, _aten.permute.default, _aten.expand.default,
-            _aten.slice.Tensor, _aten.select.int, _aten.alias.default,
+            _aten.slice.Tensor, _aten.select.int, _aten.alias.default, _aten.unbind.int,
             _aten.floor_divide.default, _aten.floor_divide.Scalar, _aten.div.Tensor_mode,
             _aten.div.Scalar_mode, _aten.remainder.Scalar,
         ),

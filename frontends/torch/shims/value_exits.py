@@ -20,8 +20,9 @@ from torch.utils._device import _device_constructors
 from flint.frontends.torch.cluster.device import NAME
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.patching import around, replace
+from flint.frontends.torch.recording.choices import is_chosen
 from flint.frontends.torch.recording.known_values import know, value_of
-from flint.frontends.torch.shims.values import ADVICE, unknown_integer
+from flint.frontends.torch.shims.values import ADVICE, CHOICE, unknown_integer
 from flint.frontends.torch.user_lines import at_user_line
 
 #: Arrays with more elements are returned as one repeated element, which takes no memory.
@@ -93,6 +94,8 @@ def _numpy(self: torch.Tensor, *, force: bool = False) -> Any:
         value = 0
     elif dtype.kind in _PLACEHOLDERS:
         value = _PLACEHOLDERS[dtype.kind]
+    elif is_chosen(self):
+        value, words = 0, f"be 0: {CHOICE}"
     else:
         value = unknown_integer(
             f"an integer tensor becomes a numpy array{at}: a captured step has no values, and "

@@ -3,7 +3,8 @@
 Fake tensors have no values.  A read follows a policy, and each use is reported: False for a bool or
 a flag in uint8 (a loop that waits for something ends, nothing was infinite), 1.0 for a float (a
 loss or norm, an optimizer's first step); a whole program that ends because of these gets others
-(``flint.launching.unknown``).  An integer that picks a row (``x[index]``) is 0.  Any other integer
+(``flint.launching.unknown``).  An integer that picks a row (``x[index]``), or that was chosen by
+scores (a policy's action), is 0.  Any other integer
 is a count on which shapes may depend: it must be known, or follow from a router's counts
 (``flint.graph.routing``), or it is an error that names the line; in a whole program it is 1 as long
 as its step is not recorded.
@@ -26,6 +27,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from flint.errors import FlintError
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.patching import around
+from flint.frontends.torch.recording.choices import is_chosen
 from flint.frontends.torch.recording.known_values import value_of
 from flint.frontends.torch.user_lines import at_user_line, users_frame
 
@@ -40,6 +42,8 @@ _LBFGS_FILE = os.path.join(_OPTIMIZERS, "lbfgs.py")
 #: history, and whether a line search has found its step.
 _LBFGS_YES = ("if ys > ", "if abs(gtd_new) <= ")
 
+#: The words for a number that argmax, topk or multinomial has given.
+CHOICE = "a choice among scores (argmax, topk, multinomial)"
 #: Advice if that is not the value with which the step should continue.
 ADVICE = "; the step should not depend on it: branch on values that the host knows"
 
@@ -88,6 +92,9 @@ def _read(_: Any, op: Any, tensor: Any) -> bool | int | float | complex:
         return 0
     if any(tensor is item for item in capture().indices):
         capture().assume(f"a tensor picks a place along a dim{at}: assumed to be the first")
+        return 0
+    if is_chosen(tensor):
+        capture().assume(f"{CHOICE} is read{at}: assumed to be the first, 0{ADVICE}")
         return 0
     value = unknown_integer(
         f"an integer tensor's value is read{at} ({op}): a captured step has no values, and shapes "

@@ -21,11 +21,12 @@ def test_tensors_of_the_host_have_values_those_of_the_device_have_sizes(said):
         order = torch.randperm(8)
         moved = order.cuda()
         weight = torch.nn.Linear(10**6, 10**6).weight       # 4 TB
-        total = torch.ones(2, 3).cuda().sum()
-        say(sorted(order.tolist()), moved.sum().item(), list(weight.shape), total.item())
+        total, drawn = torch.ones(2, 3).cuda().sum(), torch.randn(2, device="cuda").sum()
+        say(sorted(order.tolist()), moved.sum().item(), list(weight.shape), total.item(),
+            (total * drawn).item())
     """)
-    # Whole numbers that came from the host are known; a float is read as 1.0.
-    assert found == [list(range(8)), 28, [10**6, 10**6], 1.0]
+    # Numbers that came from the host are known; another float is read as 1.0.
+    assert found == [list(range(8)), 28, [10**6, 10**6], 6.0, 1.0]
 
 
 def test_what_the_device_writes_to_the_host_is_not_known(said):
@@ -52,7 +53,7 @@ def test_a_policy_acts_before_it_is_trained(said):
 
 def test_an_image_that_is_shown_is_black(said):
     found = said("""
-        image = torch.rand(2, 2).cuda().mul(255).to("cpu", torch.uint8)
+        image = torch.rand(2, 2, device="cuda").mul(255).to("cpu", torch.uint8)
         say(image.numpy().tolist(), image.to(torch.int64).numpy().tolist())
     """)
     assert found == [[[0, 0], [0, 0]], [[1, 1], [1, 1]]]  # other numbers as .item() gives them

@@ -177,3 +177,29 @@ def test_values_of_buffers_survive_their_broadcast_with_others(said):
         known = [known_value(item) for item in (model.module.anchors, model.module.running_mean)]
         say(known[0].tolist(), known[1])
     """) == [[0.5, 2.0], None]
+
+
+def test_a_choice_among_scores_is_the_first_and_no_count(said):
+    assert said("""
+        from flint.frontends.torch.context import capture
+        capture().strict_values = True
+        scores = torch.randn(4, 6, device="cuda")
+        drawn = torch.distributions.Categorical(logits=scores).sample()
+        one = torch.distributions.Categorical(logits=scores[0]).sample()
+        read = [drawn.tolist(), scores.argmax(1).cpu().numpy().tolist(), one.item(),
+                scores.argmin().item(), scores.max(1).indices[2].item()]
+        say(read, all("choice" in text or "range" in text for text in capture().assumed))
+    """) == [[[0] * 4, [0] * 4, 0, 0, 0], True]
+
+
+def test_a_size_that_is_no_choice_remains_an_error(said):
+    assert said("""
+        from flint.errors import FlintError
+        from flint.frontends.torch.context import capture
+        capture().strict_values = True
+        lengths = (torch.randn(4, 6, device="cuda") > 0).sum(1)
+        try:
+            lengths.max().item()
+        except FlintError as error:
+            say(str(error).partition(" at ")[0])
+    """) == ["an integer tensor's value is read"]
