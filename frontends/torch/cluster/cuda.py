@@ -18,13 +18,15 @@ from typing import Any
 import torch
 from torch.cuda import nvtx, profiler
 
-from flint.frontends.torch.cluster.device import NAME, Event, Stream
+from flint.frontends.torch.cluster.device import NAME, Event, Stream, current_stream
 from flint.frontends.torch.cluster.device_module import GENERATOR, DeviceModule, Markers
 from flint.frontends.torch.modes import function_mode
 from flint.frontends.torch.patching import around, replace
 
 #: Versions that programs compare with their requirements, for PyTorch built without CUDA.
 _CUDA, _NCCL = "12.8", (2, 27, 5)
+#: Private, and used by packages of kernels: the number of a device's current stream.
+_RAW_STREAM = "_cuda_getCurrentRawStream"
 #: Generators of devices, which programs index by their number.
 _MOST_DEVICES = 64
 
@@ -113,6 +115,9 @@ def _present() -> Iterator[tuple[Any, str, Any]]:
     yield torch.cuda.nccl, "version", lambda: _NCCL
     yield torch.cuda, "default_generators", (GENERATOR,) * _MOST_DEVICES
     yield torch, "Generator", _Generator
+    # Packages of kernels look it up when they are imported; PyTorch without CUDA does not have it.
+    vars(torch._C).setdefault(_RAW_STREAM, None)
+    yield torch._C, _RAW_STREAM, lambda _: current_stream().stream_id
     for owner in (torch.distributed, distributed_c10d):
         yield owner, "is_nccl_available", lambda: True
         yield owner, "get_default_backend_for_device", _default_backend

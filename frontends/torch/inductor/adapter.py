@@ -59,8 +59,6 @@ def no_compiler() -> None:
     replace(_triton, "triton_hash_with_backend", lambda: "")
     for name in _ASKING:
         replace(importlib.import_module(f"torch._inductor.{name}"), "has_triton", lambda: True)
-    private: Any = torch._C
-    private._cuda_getCurrentRawStream = lambda _: current_stream().stream_id
     # Found by functions of torch.cuda, several of which become one function of the capture.
     TorchInGraphFunctionVariable._get_handlers()
     _lend_guard()

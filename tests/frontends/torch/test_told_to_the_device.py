@@ -25,6 +25,16 @@ def on_a_stream(model, x, told=True):
     y.sum().backward()
 
 
+def by_number(model, x):
+    """As packages of kernels ask for the stream, which import the function beforehand."""
+    from torch._C import _cuda_getCurrentRawStream
+
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        assert _cuda_getCurrentRawStream(0) == stream.stream_id
+    on_a_stream(model, x)
+
+
 def unrecorded(model, x):
     on_a_stream(model, x, told=False)
 
@@ -66,7 +76,7 @@ def in_inference_mode(model, x):
 @pytest.mark.parametrize(
     ("step", "same"),
     [
-        (on_a_stream, unrecorded), (marked, plain), (drawn, given),
+        (on_a_stream, unrecorded), (by_number, unrecorded), (marked, plain), (drawn, given),
         (in_inference_mode, without_gradients),
     ],
 )  # fmt: skip
