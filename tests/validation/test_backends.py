@@ -154,6 +154,14 @@ def test_heads_are_repeated_for_kernels_that_know_no_groups():
     assert found == {HEADS: (2, 1)}
 
 
+def test_attention_with_positions_first_is_copied_around_a_kernel():
+    """Results of ``MultiheadAttention`` are (positions, batch, heads, width)."""
+    ours = op("aten._scaled_dot_product_efficient_attention.default", (2, 4, 10, 8))
+    theirs = op("aten::_scaled_dot_product_flash_attention_for_cpu", (2, 4, 10, 8))
+    copies = [op("aten.clone.default", shape) for shape in ((10, 2, 4, 8), (10, 8, 8), (9, 8, 8))]
+    assert reasons([ours, *copies], [theirs], [(0, 0)]) == {HEADS: (2, 0)}
+
+
 def test_a_reduction_in_another_type_is_one_that_autocast_cast():
     captured = op("aten._log_softmax.default", (2, 16), dtype="bf16")
     assert reasons([captured], [op("aten::_log_softmax", (2, 16))]) == {CAST: (1, 1)}

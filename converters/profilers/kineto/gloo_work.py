@@ -2,8 +2,10 @@
 
 The idea: gloo numbers its annotation when it gets the work from the op, so its number comes after
 the op's and before the next c10d op's.  If the profiler numbers nothing, works are assigned to the
-ops in order: to the first one that began before, has the same number of elements and no work yet.
-Remaining works were started before the profile began.
+ops in order: to the first one that began before, is the same collective of the same number of
+elements and has no work yet.  (Of a scatter or gather, the root's work has the list for all ranks,
+and the others' has nothing.)  If there is none, it may be another collective, as which gloo runs
+the op.  Remaining works were started before the profile began.
 
     of_op, left = works_of(events, elements)
 """
@@ -14,6 +16,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 
 from flint.converters.profilers.kineto.events import Events, GloosWork, Op
+from flint.observed.classes import OpClass, base_name, c10d_class
 
 #: The most ops between a c10d op and gloo's annotation.
 _WITHIN = 64
@@ -60,15 +63,18 @@ def _in_order(
     events: Events, calls: list[int], elements: Callable[[Op], int]
 ) -> tuple[dict[int, GloosWork], list[GloosWork]]:
     waiting = list(calls)
+    kinds = {number: c10d_class(base_name(events.ops[number].name)) for number in calls}
     found: dict[int, GloosWork] = {}
     left = []
     for _, work in events.gloo:
-        for number in waiting[:_LOOKED_AT]:
-            op = events.ops[number]
-            if op.start <= work.start and elements(op) == work.elements:
-                found[number] = work
-                waiting.remove(number)
-                break
-        else:
+        kind = c10d_class(work.call.name)
+        began = [i for i in waiting[:_LOOKED_AT] if events.ops[i].start <= work.start]
+        same = [i for i in began if elements(events.ops[i]) == work.elements]
+        alike = began if kind is OpClass.OTHER_COLLECTIVE else same
+        number = next((i for i in alike if kinds[i] is kind), next(iter(same), None))
+        if number is None:
             left.append(work)
+        else:
+            found[number] = work
+            waiting.remove(number)
     return found, left

@@ -195,6 +195,10 @@ def heads(matching: Matching) -> None:
                 recorded[key_of("where", shape)] += 1
         for batch, heads, length, size in (s for s in shapes_of(executed[j]) if len(s) == 4):
             recorded[key_of("clone", (batch, length, heads, size))] += 3
+            # Those of ``MultiheadAttention``, which has the positions first.
+            recorded[key_of("clone", (length, batch, heads, size))] += 1
+            recorded[key_of("clone", (length, batch * heads, size))] += 1
+            recorded[key_of("clone", (batch, heads, length, size))] += 2
             run[key_of("clone", (batch, length, heads, size))] += 3
             run[key_of("copy", (batch, heads, length, size))] += 2
             run[key_of("clone", (batch, heads, length))] += 1

@@ -62,7 +62,11 @@ def through_root(matching: Matching) -> None:
 def gradients_of_gathers(matching: Matching) -> None:
     """Pair a reduce-scatter with a scatter from each member, and explain the sum of the parts."""
     executed = matching.executed
-    calls = [j for j in matching.unmatched_executed if executed[j].name == "c10d::scatter_"]
+    calls = [
+        j
+        for j in matching.unmatched_executed
+        if executed[j].operands and call_of(executed[j]) == "scatter"
+    ]
     for i in matching.unmatched(OpClass.REDUCE_SCATTER)[0]:
         facts = matching.captured[i]
         members = len(facts.group or ())

@@ -210,6 +210,30 @@ def test_gloo_tells_type_and_time_of_what_it_sends(tmp_path):
     assert trace.end.tolist() == [7_041_000, -1]  # the host knows only when it has asked
 
 
+def test_gloos_work_is_of_the_same_collective_where_several_have_as_many_elements(tmp_path):
+    """A scatter's work has the root's list, which is longer; the next broadcast's is not its."""
+    of_24 = {"Input type": ["TensorList"], "Input Dims": [[[4, 6]]]}
+    of_48 = {"Input type": ["int"], "Input Dims": [[8, 6]]}
+    events = []
+    for number, (call, work, kind, name) in enumerate(
+        [
+            ("scatter_", of_48, "int", "scatter"),
+            ("broadcast_", {"Input Dims": [[24]]}, "float", "broadcast"),
+            ("allreduce_", {"Input Dims": [[24]]}, "double", "all_reduce"),
+        ]
+    ):
+        begin = 10 + 40 * number
+        events += [
+            event(f"c10d::{call}", begin, 2, **of_24),
+            event(
+                f"gloo:{name}", begin + 5, 9, "user_annotation", 2, **work | {"Input type": [kind]}
+            ),
+        ]
+    trace = observe_kineto(written(tmp_path / "t.json", events))
+    found = {trace.facts[number].name: trace.facts[number].dtype for number in trace.op.tolist()}
+    assert found["c10d::broadcast_"] == "f32" and found["c10d::allreduce_"] == "f64"
+
+
 def test_a_step_on_rocm_reads_as_one_on_cuda(tmp_path):
     # RCCL's kernels have NCCL's names, HIP's calls stand under the names of CUDA's categories.
     path = written(
