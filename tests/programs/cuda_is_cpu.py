@@ -32,9 +32,10 @@ ANSWERS = {
     **dict.fromkeys(
         ("set_device", "synchronize", "empty_cache", "reset_peak_memory_stats", "init",
          "_lazy_init", "manual_seed", "manual_seed_all", "ipc_collect", "set_rng_state_all",
-         "reset_max_memory_allocated", "_lazy_call")
+         "reset_max_memory_allocated", "_lazy_call", "set_sync_debug_mode")
     ),
     "get_device_capability": (9, 0),
+    "get_sync_debug_mode": 0,
     "get_device_properties": PROPERTIES,
     "get_device_name": PROPERTIES.name,
     "mem_get_info": (PROPERTIES.total_memory,) * 2,

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from flint.capturing.user_frames import is_programs
+from flint.capturing.user_frames import is_programs, is_silent
 from flint.host.readable import human_bytes
 from flint.launching.stand_ins import words
 from flint.launching.stand_ins.missing import Made, StandIn
@@ -74,9 +74,11 @@ def _opener() -> str:
     """The file of the code that opens a file."""
     frame = sys._getframe(1)
     passing = (os.path.dirname(__file__) + os.sep, _PATHS)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(passing):
+    file = frame.f_code.co_filename
+    while frame.f_back is not None and (file.startswith(passing) or is_silent(file)):
         frame = frame.f_back
-    return frame.f_code.co_filename
+        file = frame.f_code.co_filename
+    return file
 
 
 STAND_INS = (

@@ -3,13 +3,15 @@
 Tensors of the device have no values to be written, and values read from a file would be dropped
 (``programs/saving.py`` writes the host's values if that is allowed).  ``torch.load`` reads the
 files that the program names; of one that the program has saved itself, it gives what was saved,
-also after the program has moved, linked or copied the file.  Each call is reported with its line,
-once.
+also after the program has moved, linked or copied the file or its folder.  Such a file is there
+when the program asks (it may wait for its checkpoint).  Each call is reported with its line, once.
 """
 
 from __future__ import annotations
 
+import builtins
 import copy
+import io
 import os
 import shutil
 import sys
@@ -25,6 +27,8 @@ from flint.frontends.torch.user_lines import at_user_line
 from flint.host.imports import watch_imports
 
 _PACKAGE = "torch.distributed.checkpoint"
+#: The file of a distributed checkpoint that is written last.
+_DESCRIPTION = ".metadata"
 
 #: What a program has saved without writing it, by its path, or a buffer with the buffer's id.
 _saved: dict[object, Any] = {}
@@ -39,6 +43,11 @@ def apply() -> None:
         (os, ("link", "symlink"), _shared),
         (shutil, ("copyfile", "copy", "copy2"), _shared),
         (os, ("remove", "unlink"), _removed),
+        (shutil, ("rmtree",), _removed_folder),
+        (os.path, ("exists", "isfile"), _is_there),
+        (Path, ("exists", "is_file"), _is_there),
+        (builtins, ("open",), _opened),
+        (io, ("open",), _opened),
     ):
         for name in names:
             around(owner, name, function)
@@ -69,7 +78,10 @@ def _load(load: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _moved(move: Any, source: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
     if not _is_unwritten(source):
-        return move(source, target, *args, **kwargs)
+        moved = move(source, target, *args, **kwargs)
+        for inside in _inside(source):
+            _saved[f"{_key(target)}{inside.removeprefix(str(_key(source)))}"] = _saved.pop(inside)
+        return moved
     _saved[_key(target)] = _saved.pop(_key(source))
     return None
 
@@ -90,6 +102,36 @@ def _removed(remove: Any, path: Any, *args: Any, **kwargs: Any) -> None:
         remove(path, *args, **kwargs)
 
 
+def _removed_folder(remove: Any, path: Any, *args: Any, **kwargs: Any) -> None:
+    remove(path, *args, **kwargs)
+    for inside in _inside(path):
+        del _saved[inside]
+
+
+def _inside(folder: Any) -> list[str]:
+    """The paths in a folder that were saved and not written."""
+    start = f"{_key(folder)}{os.sep}"
+    return [path for path in _saved if isinstance(path, str) and path.startswith(start)]
+
+
+def _is_there(ask: Any, path: Any, *args: Any, **kwargs: Any) -> Any:
+    return ask(path, *args, **kwargs) or _is_unwritten(path)
+
+
+class _Unwritten(io.BytesIO):
+    """Such a file, opened to be loaded: nothing, under the file's name."""
+
+    name = ""
+
+
+def _opened(function: Any, file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> Any:
+    if mode != "rb" or not _is_unwritten(file):
+        return function(file, mode, *args, **kwargs)
+    opened = _Unwritten()
+    opened.name = os.fspath(file)
+    return opened
+
+
 def _is_unwritten(path: Any) -> bool:
     """Whether a path is that of a file that the program has saved, and that is not there."""
     named = isinstance(path, str | os.PathLike)
@@ -97,7 +139,8 @@ def _is_unwritten(path: Any) -> bool:
 
 
 def _key(file: Any) -> object:
-    name = getattr(file, "name", file)
+    is_path = isinstance(file, str | os.PathLike)
+    name = file if is_path else getattr(file, "name", file)  # a path's name is only its last part
     return os.path.abspath(name) if isinstance(name, str | os.PathLike) else id(file)
 
 
@@ -123,20 +166,23 @@ def _keep_out() -> None:
         around(loader, name, _loaded)
 
 
-def _not_saved(*_: Any, **__: Any) -> Any:
+def _not_saved(*args: Any, **kwargs: Any) -> Any:
     """Nothing is saved: the description of an empty checkpoint."""
     from torch.distributed.checkpoint.metadata import Metadata
 
+    place = _place(args[1:], kwargs, "storage_writer")
+    if place is not None:
+        keep(None, Path(place) / _DESCRIPTION)
     capture().assume(f"a distributed checkpoint{at_user_line()} is not written in a capture")
     return Metadata(state_dict_metadata={})
 
 
-def _not_saved_later(*_: Any, async_stager: Any = None, **__: Any) -> Any:
+def _not_saved_later(*args: Any, async_stager: Any = None, **kwargs: Any) -> Any:
     """The same, already done, in the form that fits the program's stager."""
     from torch.distributed.checkpoint.state_dict_saver import AsyncSaveResponse
 
     saved: Future[Any] = Future()
-    saved.set_result(_not_saved())
+    saved.set_result(_not_saved(*args, **kwargs))
     staging = getattr(async_stager, "_config", None)
     if not getattr(staging, "use_async_staging", False):
         return saved
@@ -147,9 +193,15 @@ def _not_saved_later(*_: Any, async_stager: Any = None, **__: Any) -> Any:
 
 def _loaded(load: Any, state_dict: Any, *args: Any, **kwargs: Any) -> None:
     """The state stays unchanged if there is a checkpoint; otherwise PyTorch reports that."""
-    reader = args[0] if args else kwargs.get("storage_reader")
-    place = kwargs.get("checkpoint_id") or getattr(reader, "path", None)
-    if place is None or not Path(place).exists():
+    place = _place(args, kwargs, "storage_reader")
+    if place is None or not (Path(place).exists() or _is_unwritten(Path(place) / _DESCRIPTION)):
         load(state_dict, *args, **kwargs)
         return
     capture().assume(f"a distributed checkpoint{at_user_line()} is restored without its values")
+
+
+def _place(args: tuple[Any, ...], kwargs: dict[str, Any], storage: str) -> Any:
+    """Where a distributed checkpoint is, if that is a path."""
+    named = kwargs.get("checkpoint_id")
+    place = named or getattr(args[0] if args else kwargs.get(storage), "path", None)
+    return place if isinstance(place, str | os.PathLike) else None

@@ -80,7 +80,7 @@ def _dense(function: Any, *args: Any, **kwargs: Any) -> Any:
         raise FlintError(
             f"{function.__name__}{at_user_line()} has sparse=True: the size of its gradient "
             "depends on values, and a captured step has none; capture with sparse=False, the dense "
-            "gradient"
+            "gradient, and Adam where SparseAdam steps, which takes no dense one"
         )
     return function(*args, **kwargs)
 

@@ -123,6 +123,28 @@ def test_what_a_program_saves_it_can_load(said, allow):
     assert found == [[3, 2], [1], [3]]
 
 
+def test_a_program_finds_the_checkpoint_that_it_has_saved(said, tmp_path):
+    """As those that finish a checkpoint under another name and wait for it."""
+    found = said(f"""
+        import pathlib, shutil, torch.distributed.checkpoint as dcp
+        os.chdir("{tmp_path}")
+        pathlib.Path("new").mkdir()
+        torch.save(dict(epoch=3), "new/state.pt")
+        state = dict(weight=torch.zeros(2, device="cuda"))
+        dcp.save(state, checkpoint_id="new/model")
+        pathlib.Path("new").replace("last")
+        dcp.load(state, checkpoint_id="last/model")
+        with open("last/state.pt", "rb") as file:
+            epoch = torch.load(file)["epoch"]
+        asked = (*map(os.path.isfile, ("last/state.pt", "last/model/.metadata", "new/state.pt")),
+                 pathlib.Path("last/state.pt").exists(), os.path.exists("last/model/other"))
+        shutil.rmtree("last")
+        say(epoch, list(asked), os.path.exists("last/state.pt"))
+    """)
+    assert found == [3, [True, True, False, True, False], False]
+    assert not list(tmp_path.rglob("state.pt")) and not list(tmp_path.rglob(".metadata"))
+
+
 def test_what_a_program_saves_it_can_move_copy_and_remove(said, tmp_path):
     found = said(f"""
         import pathlib, shutil
