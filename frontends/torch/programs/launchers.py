@@ -1,7 +1,9 @@
 """Launchers of PyTorch programs, read by their own parsers.
 
 The idea: each launcher's package reads its command line, so that every option keeps its meaning;
-here only the program that it would start and its arguments are noted.
+here only the program that it would start and its arguments are noted.  Packages other than PyTorch
+look for devices when they are imported, and the program must not inherit what they find: they are
+imported in another process.
 
     torchrun(["--nproc-per-node=8", "train.py", "--lr=3e-4"])      # Program("train.py", ...)
 """
@@ -9,20 +11,52 @@ here only the program that it would start and its arguments are noted.
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
+import json
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from flint.errors import UsageError
+from flint.host.child_processes import Limits
+from flint.host.tasks import run_all
+from flint.host.temporary import temporary_folder
 from flint.launching.program import Program
 
 #: Where torchrun's parser finds ``--nproc-per-node`` if the command line has none.
 _PER_NODE = "PET_NPROC_PER_NODE"
+_PROGRAM = "program.json"
 #: How argparse begins a message.
 _ERROR = re.compile(r"^\S+: error: ")
+#: For importing a launcher's package, and reading a command line.
+_LIMITS = Limits(seconds=600, memory=8 << 30)
+
+#: Reads a launcher's command line.
+_Read = Callable[[Sequence[str]], Program]
+
+
+def _apart(read: _Read) -> _Read:
+    """The same, in a copy of this process."""
+
+    @functools.wraps(read)
+    def read_apart(words: Sequence[str]) -> Program:
+        with temporary_folder() as folder:
+            work = functools.partial(_leave_program, read, words)
+            place = run_all(work, [0], folder, _LIMITS)[0] / _PROGRAM
+            found = json.loads(place.read_text())
+        return Program(**{**found, "arguments": tuple(found["arguments"])})
+
+    return read_apart
+
+
+def _leave_program(read: _Read, words: Sequence[str], _: int, folder: Path) -> None:
+    os.dup2(2, 1)  # what it prints goes with its errors
+    (folder / _PROGRAM).write_text(json.dumps(asdict(read(words))))
 
 
 def torchrun(words: Sequence[str]) -> Program:
@@ -65,6 +99,7 @@ def _unset_is(variable: str, text: str) -> Iterator[None]:
             del os.environ[variable]
 
 
+@_apart
 def accelerate(words: Sequence[str]) -> Program:
     """``accelerate launch``'s command line."""
     launch = _package("accelerate.commands.launch", "accelerate", "accelerate")
@@ -87,6 +122,7 @@ def accelerate(words: Sequence[str]) -> Program:
     )
 
 
+@_apart
 def deepspeed(words: Sequence[str]) -> Program:
     """``deepspeed``'s command line."""
     runner = _package("deepspeed.launcher.runner", "deepspeed", "deepspeed")

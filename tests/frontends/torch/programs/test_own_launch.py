@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 
 import pytest
 
+from flint.frontends.torch.programs import launchers
 from tests.programs.comparing import captured
 from tests.support.command_line import flint
 
@@ -72,3 +74,28 @@ def test_another_number_of_processes_than_the_cluster_has_is_an_error(folder):
     assert done.returncode == 1
     assert "2 processes are started at tool.py:4" in done.stderr
     assert "--gpus-per-node 2" in done.stderr
+
+
+def test_the_program_does_not_inherit_what_its_launchers_package_found(tmp_path, monkeypatch):
+    """Which looks for devices when it is imported, and here there are none."""
+    package = tmp_path / "deepspeed"
+    (package / "launcher").mkdir(parents=True)
+    (package / "__init__.py").write_text("import torch; found = torch.cuda.device_count()")
+    (package / "launcher" / "runner.py").write_text(
+        textwrap.dedent("""
+            import argparse
+            def parse_args(words):
+                found = argparse.Namespace(user_script=words[0], user_args=words[1:], module=False)
+                found.num_gpus, found.num_nodes, found.no_local_rank = 4, -1, True
+                return found
+        """)
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    found = launchers.deepspeed(["train.py", "3"])
+    assert (found.target, found.arguments, found.per_node) == ("train.py", ("3",), 4)
+    assert "deepspeed" not in sys.modules
+    text = "import deepspeed\nif deepspeed.found != 4: raise SystemExit(str(deepspeed.found))\n"
+    (tmp_path / "train.py").write_text(text + textwrap.dedent(TRAIN))
+    words = ("--world", 4, "--gpus-per-node", 4, "-o", "out", "--", "deepspeed", "train.py", "2")
+    done = flint("run", *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
