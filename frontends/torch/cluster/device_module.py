@@ -55,13 +55,18 @@ class Properties:
     uuid: str = "00000000-0000-0000-0000-000000000000"
 
 
+def is_cuda(accelerator: str) -> bool:
+    """Whether PyTorch calls an accelerator of ``flint.cost`` "cuda"."""
+    return accelerator in _GENERATIONS
+
+
 def properties_of(accelerator: str) -> Properties:
     """An accelerator of ``flint.cost`` as PyTorch describes one.
 
     Raises:
         UsageError: no such accelerator, or none that PyTorch calls "cuda".
     """
-    if accelerator not in _GENERATIONS:
+    if not is_cuda(accelerator):
         raise UsageError(f"--device {accelerator}: PyTorch programs see {', '.join(_GENERATIONS)}")
     (major, minor), cache = _GENERATIONS[accelerator]
     found = load_accelerator(accelerator)

@@ -12,7 +12,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,8 @@ STEP = (
 #: The rank that this process is, and its neighbours, for as long as it lives.
 _ranks: list[ProgramRank] = []
 _peers: list[Peers] = []
+#: Refuses the program's device, if it is none of PyTorch's.
+_refusing: list[Callable[[], None]] = []
 _always = contextlib.ExitStack()
 
 
@@ -87,20 +90,39 @@ def _become(request: ProgramRequest, own: Own, template: Template | None) -> Non
 
 
 def begin(request: ProgramRequest, own: Own) -> None:
-    """Make this process a rank of the cluster, and watch for the step."""
+    """Make this process a rank of the cluster, and watch for the step.
+
+    A program for a device that PyTorch does not call "cuda" is not PyTorch's: it may import torch
+    for its data.  One that trains with it, or that imports nothing else, is refused.
+    """
+    from flint.frontends.torch.cluster.device_module import is_cuda, properties_of
     from flint.frontends.torch.programs.rank import ProgramRank
 
+    device = request.cluster.device
+    if device is not None and not is_cuda(device):
+        from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+        def refuse(*_: object) -> None:
+            properties_of(device)
+
+        _refusing.append(refuse)
+        register_optimizer_step_pre_hook(refuse)
+        return
     _ranks.append(ProgramRank(request, own, _peers[0] if _peers else Peers(own.rank)))
     _ranks[0].begin()
 
 
 def seen() -> Sequence[SeenStep]:
     """The steps that were seen; the step of an inference program is written now."""
+    if _refusing and "jax" not in sys.modules:
+        _refusing[0]()
     return _ranks[0].ended() if _ranks else ()
 
 
 def assumed() -> Mapping[str, int]:
     """The values that the program was given for unknown ones."""
+    if not _ranks:
+        return {}
     from flint.frontends.torch.context import capture
 
     return dict(capture().assumed)
