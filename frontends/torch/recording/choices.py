@@ -126,9 +126,10 @@ def _sampled(op: Any, args: Any, kwargs: Any, result: torch.Tensor) -> None:
 
 
 def is_chosen(tensor: torch.Tensor) -> bool:
-    """Whether numbers are places along a dim of scores that are not known: a choice, no count."""
+    """Whether numbers of a whole program are places along a dim of scores that are not known: a
+    choice, no count."""
     noted = capture().deferred.get(tensor)
-    return noted is not None and bool(noted.origin)
+    return capture().begins_group and noted is not None and bool(noted.origin)
 
 
 def _choose(

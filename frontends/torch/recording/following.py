@@ -14,6 +14,7 @@ rank the matching part, and each use is reported.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -113,8 +114,9 @@ def _is_real(result: Any) -> bool:
 
 
 def _made(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -> None:
-    """Numbers that the program makes from Python's."""
-    if result.numel() > MOST:
+    """Numbers that the program makes from Python's; infinities make masks."""
+    infinite = op is _aten.full.default and math.isinf(args[1])
+    if result.numel() > MOST or not (infinite or _is_followed(result)):
         return
     with unset_fake_temporarily():
         if next(tensors_in(args), None) is None:
@@ -128,6 +130,11 @@ def _made(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) ->
     values[result] = Known(value)
 
 
+def _is_followed(tensor: torch.Tensor) -> bool:
+    """Floats are only followed in a whole program; what a step function gets stands for others."""
+    return capture().begins_group or not tensor.is_floating_point()
+
+
 def _drawn(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -> None:
     """Integers that the host draws (which rows a batch has): they decide where it reads."""
     if result.device.type == "cpu" and result.numel() <= MOST:
@@ -138,7 +145,7 @@ def _drawn(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -
 def _lifted(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -> None:
     """Numbers stated by the program: ``torch.tensor([2, 1])``; possibly others on other ranks."""
     given = args[0]
-    if type(given) is torch.Tensor and given.numel() <= MOST:
+    if type(given) is torch.Tensor and _is_followed(given) and given.numel() <= MOST:
         with unset_fake_temporarily():
             values[result] = Known(given.clone(), alike=False)
 
