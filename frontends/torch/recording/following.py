@@ -34,8 +34,10 @@ from flint.frontends.torch.recording.known_values import (
     Known,
     all_known,
     follow,
+    following_from,
     forget,
     is_real,
+    known_of,
     undefer,
 )
 from flint.frontends.torch.recording.schemas import parts_of, tensors_in
@@ -195,6 +197,28 @@ def _scatter_add(values: Any, op: Any, args: Any, kwargs: Any) -> Any:
 
 _aten = torch.ops.aten
 
+#: Op -> what decides its result, whatever the other operand is: a text ends at its greatest length
+#: or at a word that is data.
+_DECIDING: Mapping[Any, bool] = {
+    _aten.bitwise_or.Tensor: True, _aten.logical_or.default: True,
+    _aten.bitwise_and.Tensor: False, _aten.logical_and.default: False,
+}  # fmt: skip
+
+
+def _decided(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -> None:
+    """A result of known operands, or of one that decides all of it alone."""
+    known = all_known(values, args, kwargs)
+    follow(values, op, args, kwargs, result, known)
+    decides = _DECIDING[op]
+    if known or result.numel() > MOST or (decides and result.dtype != torch.bool):
+        return
+    for item in filter(None, (known_of(values, operand) for operand in args)):
+        with unset_fake_temporarily():
+            if bool((item.value.bool() == decides).all()):
+                value = torch.full(result.shape, decides, dtype=result.dtype)
+                values[result] = following_from([item], value)
+
+
 #: Ops whose result has the same number everywhere, and the most elements of one in floats of which
 #: each has a place of its own, so that a part may be written.
 _ALIKE = tuple(
@@ -221,6 +245,7 @@ _RULES: Mapping[Any, Callable[[Any, Any, Any, Any, Any], None]] = {
         _drawn,
     ),
     _aten.histc.default: _histc,
+    **dict.fromkeys(_DECIDING, _decided),
     **EXCHANGES,
 }  # fmt: skip
 

@@ -86,3 +86,17 @@ def test_the_state_of_a_gradient_scaler_may_be_read_in_the_step(request_of):
     """
     [step] = steps(request_of(text, lists_steps=True))
     assert (step.name, step.count) == ("optimizer", 2)
+
+
+def test_one_known_operand_may_decide(said):
+    """A text that is as long as it may be ends, whatever its last word is."""
+    found = said("""
+        unknown = torch.randn(3, device="cuda") > 0
+        running, seen = torch.ones(3, dtype=torch.int64, device="cuda"), []
+        for length in (3, 4):
+            done = torch.full((3,), length >= 4, device="cuda") | unknown
+            running = running & ~done
+            seen.append(bool(running.max() == 0))
+        say(*seen)
+    """)
+    assert found == [False, True]
