@@ -53,6 +53,7 @@ class Capture:
         has_compiled: something was given to ``torch.compile``.
         not_compiled: code that could not be compiled, and assumptions of the compilation, which
             happens before the recorded step: text -> count.
+        rehearses: the step runs for what is created once; of a pipeline, one microbatch is enough.
         preserved_gradients: addresses of storages of gradients that stay unchanged -> the action
             when C++ writes one.
     """
@@ -84,6 +85,7 @@ class Capture:
     compiles: bool = False
     has_compiled: bool = False
     not_compiled: Counter[str] = field(default_factory=Counter)
+    rehearses: bool = False
     preserved_gradients: dict[int, Callable[[], None]] = field(default_factory=dict)
 
     def assume(self, what: str) -> None:

@@ -2,8 +2,9 @@
 
 The idea: the user's setup builds model, optimizer and batch on a rank of a fake cluster, under fake
 tensors that take no memory.  The step runs twice: the first run creates everything that is created
-once (FSDP's buffers, the optimizer's state, DDP's buckets); the second run is recorded.  All of
-this changes the process, which therefore ends afterwards.
+once (FSDP's buffers, the optimizer's state, DDP's buckets), for which one microbatch of a pipeline
+is enough; the second run is recorded.  All of this changes the process, which therefore ends
+afterwards.
 
     recording = record(train_step, setup, (64, 8), ("dp", "tp"), rank=0)
 """
@@ -139,8 +140,18 @@ class _Session:
             by_name = by_parameter(self.function, args, kwargs)
             tracker.names.update(names_of(by_name).modules)
             of_setup = context.capture().assumed.copy()
-            with users_code("the step's first run"):
+            with users_code("the step's first run"), _rehearsal():
                 self.function(*args, **kwargs)
             # The run that is recorded says what the step assumes; what setup did, was just done.
             context.capture().assumed = of_setup
         return args, kwargs, by_name
+
+
+@contextlib.contextmanager
+def _rehearsal() -> Iterator[None]:
+    """The step's first run, which only creates what is created once."""
+    context.capture().rehearses = True
+    try:
+        yield
+    finally:
+        context.capture().rehearses = False

@@ -7,6 +7,9 @@ rank that would send it; gradients have the form of the tensors that they belong
 Schedules that compute gradients of weights apart (zero bubble) go over sets of autograd's nodes, in
 the order of their addresses, which differs from process to process.  Here the order is that of the
 parameters, so that ranks that do the same are seen to do the same.
+
+A run of the step that is not recorded passes one microbatch through the schedule: the first creates
+all that is created once.
 """
 
 from __future__ import annotations
@@ -19,6 +22,9 @@ from torch.utils._ordered_set import OrderedSet
 from flint.errors import FlintError
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.patching import around, replace
+
+#: Actions of which one microbatch does not create all: FSDP reduces no gradients of weights apart.
+_APART = ("BACKWARD_INPUT", "BACKWARD_WEIGHT", "OVERLAP_F_B")
 
 
 def apply() -> None:
@@ -57,8 +63,54 @@ def apply() -> None:
     around(schedules._PipelineSchedule, "_warmup_p2p", vote)
     replace(stage.PipelineStage, "_recv_meta", receive)
     replace(stage.PipelineStage, "_send_meta", send)
+    for kind in (
+        schedules._PipelineScheduleRuntime,
+        schedules.Schedule1F1B,
+        schedules.ScheduleGPipe,
+    ):
+        around(kind, "_step_microbatches", _one_of_them)
     vars(_backward)["set"] = OrderedSet  # in place of the builtin; as in torch 2.12 to 2.14
     around(_backward, "get_param_groups", _in_order)
+
+
+def _one_of_them(
+    original: Any,
+    self: Any,
+    arg_mbs: list[Any] | None = None,
+    kwarg_mbs: list[Any] | None = None,
+    target_mbs: list[Any] | None = None,
+    losses: list[Any] | None = None,
+    return_outputs: bool = True,
+    **more: Any,
+) -> None:
+    """A step's microbatches; of one that is not recorded, the first in the place of each."""
+    orders = vars(self).get("pipeline_order_with_comms")
+    own = orders[self.rank] if orders else ()
+    special = getattr(self, "_comp_type_to_function_map", ())
+    special = special or any(action.computation_type.name in _APART for action in own)
+    if special or not capture().rehearses:
+        original(self, arg_mbs, kwarg_mbs, target_mbs, losses, return_outputs, **more)
+        return
+    count = self._n_microbatches
+    args, kwargs = self._check_inputs(arg_mbs, kwarg_mbs, target_mbs, losses)
+    targets = None if target_mbs is None else target_mbs[:1]
+    prepare = self._initialize_stage if not orders else self._initialize_stages
+    # With all microbatches: the stages make a place for each one's input.
+    prepare(args[0], kwargs[0], None if targets is None else targets[0], *more.values())
+    found: list[Any] = []
+    self._n_microbatches = 1
+    if orders:
+        orders[self.rank] = [action for action in own if not action.microbatch_index]
+    try:
+        original(self, args[:1], kwargs[:1], targets, found, return_outputs, **more)
+    finally:
+        self._n_microbatches = count
+        if orders:
+            orders[self.rank] = own
+    if losses is not None and found:
+        losses[:] = found * count
+    for stage in vars(self).get("_stages") or [self._stage]:
+        stage.output_chunks *= count
 
 
 def _in_order(original: Any, inputs: Any, params: list[Any], *rest: Any) -> list[dict[str, Any]]:

@@ -122,8 +122,8 @@ def tensor_parallel(model, mesh):
     parallelize_module(model, mesh, plan)
 
 
-def stages(mesh, kind="1F1B", microbatches=4, per_rank=1, shard=False):
-    """A pipeline over the axis "pp", two layers to a stage."""
+def stages(mesh, kind="1F1B", microbatches=4, per_rank=1, shard=False, places="loop"):
+    """A pipeline over the axis "pp", two layers to a stage; stages of a rank in a loop or a V."""
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.pipelining import PipelineStage
     from torch.distributed.pipelining.schedules import get_schedule_class
@@ -131,7 +131,7 @@ def stages(mesh, kind="1F1B", microbatches=4, per_rank=1, shard=False):
     here, ranks = mesh["pp"].get_local_rank(), mesh["pp"].size()
     count = ranks * per_rank
     made = []
-    for index in range(here, count, ranks):
+    for index in range(here, count, ranks) if places == "loop" else (here, count - 1 - here):
         with torch.device("meta"):
             part = Transformer(range(2 * index, 2 * index + 2), index == 0, index == count - 1)
         if shard:
@@ -145,7 +145,8 @@ def stages(mesh, kind="1F1B", microbatches=4, per_rank=1, shard=False):
         made if per_rank > 1 else made[0], microbatches, loss_fn=loss_of
     )
     optimizers = [torch.optim.AdamW(stage.submod.parameters()) for stage in made]
-    return schedule, optimizers, batch(2 * microbatches), here == 0, here == ranks - 1
+    first, last = (any(getattr(stage, end) for stage in made) for end in ("is_first", "is_last"))
+    return schedule, optimizers, batch(2 * microbatches), first, last
 
 
 def pipeline_step(schedule, optimizers, tokens, first, last):
