@@ -148,6 +148,8 @@ def step(
                 parallel.exchange_gradients(model, mesh, last, kept)
             if LOSSES[config.loss] is None:
                 scores = model(tokens)
+                if config.hold == "cast":
+                    scores = scores.to(config.loss_dtype)
                 loss = loss_of(scores, targets, config.loss_dtype)
                 if not config.hold:
                     scores = None

@@ -38,11 +38,11 @@ class Config:
             "weights": gathered parameters are kept until the optimizer's step, and gradients
             reduced for each batch (ZeRO-2); otherwise FSDP gathers and reduces for each one.
         ends: a key of ``parallel.ENDS``: how embedding and head are split.
-        loss: a key of ``losses.LOSSES``: "whole", "chunked" or "fused".
+        loss: a key of ``losses.LOSSES``: "whole", "chunked", "fused" or "in place".
         chunks: parts of a batch's tokens, with the last two.
         loss_dtype: that scores are cast to for the loss.
         hold: a variable of the loop holds a batch's scores until the next batch has some, past
-            what a compiler could free.
+            what a compiler could free: as the model returns them, or as "cast" to the loss's dtype.
         tied: the head's weight is the embedding's.
         rotate: how keys and values come to other ranks of the axis "cp": "allgather" or
             "alltoall", as of ``parallel.split_sequence``.
@@ -72,7 +72,7 @@ class Config:
     loss: str = "whole"
     chunks: int = 8
     loss_dtype: torch.dtype = torch.float32
-    hold: bool = False
+    hold: bool | str = False
     tied: bool = False
     rotate: str = "allgather"
     schedule: str = "1F1B"

@@ -8,6 +8,9 @@ What is kept of T tokens' scores over a vocabulary V for the backward pass:
                 loss's dtype are of a part
     "fused"     nothing: the forward pass makes the gradients too, part after part (Hsu et al.,
                 "Liger Kernel", 2024, section 3.2): those of the head's input and of its weight
+    "in place"  all scores in the loss's dtype and a copy without the last token's, as Hugging
+                Face's models make them; one kernel overwrites the copy with its gradients
+                (fms-acceleration's "fast cross entropy")
 
     head = Head(4096, 128256, "fused")
     head(x)                 # scores
@@ -72,8 +75,33 @@ class _Fused(torch.autograd.Function):
         return of_x.mul_(gradient), of_weight.mul_(gradient), None, None, None
 
 
+class _InPlace(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, scores: torch.Tensor, goals: torch.Tensor) -> torch.Tensor:
+        sums = scores.logsumexp(-1)
+        ctx.save_for_backward(scores, sums, goals)
+        return (sums - scores.gather(1, goals[:, None]).squeeze(1)).mean()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        scores, sums, goals = ctx.saved_tensors
+        scores.sub_(sums[:, None]).exp_()
+        scores.scatter_add_(1, goals[:, None], scores.new_full((len(goals), 1), -1))
+        return scores.mul_(gradient / len(goals)), None
+
+
+def _in_place(
+    x: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, chunks: int, dtype: torch.dtype
+) -> torch.Tensor:
+    scores = F.linear(x, weight).to(dtype)
+    loss: torch.Tensor = _InPlace.apply(scores[:-1].clone(), targets[:-1])
+    return loss
+
+
 #: Name -> how the loss is made of the head's input; None: of all scores, by ``batches.loss_of``.
-LOSSES: dict[str, Loss | None] = {"whole": None, "chunked": _chunked, "fused": _Fused.apply}
+LOSSES: dict[str, Loss | None] = {
+    "whole": None, "chunked": _chunked, "fused": _Fused.apply, "in place": _in_place,
+}  # fmt: skip
 
 
 class Head(nn.Linear):

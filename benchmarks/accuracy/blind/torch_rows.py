@@ -27,6 +27,7 @@ from trainers import (
     ACCUMULATING,
     ASYNCHRONOUS,
     BF16,
+    CAST,
     CHECKPOINTS,
     DEVICES,
     DIFFERS,
@@ -112,6 +113,8 @@ def expressed(recipe: Recipe) -> Expressed | NoCase:
 def _ends(recipe: Recipe, mesh: Mapping[str, int]) -> dict[str, Any]:
     """How a row's embedding, head and loss are made; where ranks split the head, the default."""
     found: dict[str, Any] = {"loss": first(LOSSES, recipe.id, "whole")}
+    if recipe.id.startswith(CAST):
+        found["hold"] = "cast"
     if recipe.sizes.get("tied_embedding") and not {"pp", "tp"} & {*mesh}:
         found |= {"tied": True, "ends": "together"}
     return found

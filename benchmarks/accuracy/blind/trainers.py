@@ -69,7 +69,12 @@ LOSSES: Mapping[str, str] = {
     "tune-3b-chunked": "chunked",
     "tune-3b-ac": "chunked",
     "fa-llama8b-4-b16-liger": "fused",
+    "fa-mistral-1-b8-foak": "in place",
+    "fa-mistral-4-b16-foak": "in place",
 }
+#: Beginnings of ids of rows whose loop still has a batch's scores, as cast to float32, in the
+#: backward pass: prime-rl's dict of outputs (``sft/train.py`` of 2026-01-15).
+CAST = ("prime-",)
 #: Beginnings of ids of rows whose parameters and optimizer states are in bf16.
 BF16 = ("fa-mistral-1", "fa-mistral-2", "tune-")
 #: Beginning of an id -> evidence that a row's GPUs differ from those that it names.

@@ -14,7 +14,7 @@ import torch
 from flint.errors import FlintError
 from flint.frontends.torch import context
 from flint.frontends.torch.cluster import device
-from flint.frontends.torch.recording.lifetimes import has_expandable_segments
+from flint.frontends.torch.recording.lifetimes import has_expandable_segments, held
 from flint.frontends.torch.recording.naming import Named, Names, local, roots
 from flint.frontends.torch.recording.recorder import Recorder
 from flint.frontends.torch.recording.recording import Input, Recording
@@ -51,6 +51,9 @@ def finished(
         storages.view(item) for item in _result_tensors(result) if item.device.type == device.NAME
     )
     inputs = tuple(_inputs(recorder, names))
+    before = dict.fromkeys(storages.host - storages.made - recorder.host.keys(), BEFORE)
+    before |= {item.view.storage: _since(item) for item in inputs}
+    updates = [number for number, op in enumerate(recorder.ops) if op.phase == "optimizer"]
     return Recording(
         rank=rank,
         world_size=math.prod(size for _, size in mesh),
@@ -62,12 +65,7 @@ def finished(
         mesh=mesh,
         constants=dict(storages.constants),
         host=tuple(sorted(storages.host)),
-        lives=storages.lifetimes.finished(
-            {
-                **dict.fromkeys(storages.host - storages.made - recorder.host.keys(), BEFORE),
-                **{item.view.storage: _since(item) for item in inputs},
-            }
-        ),
+        lives=held(storages.lifetimes.finished(before), updates),
         expandable=has_expandable_segments(),
         warnings=dict(recorder.warnings + known.assumed + known.not_compiled),
         evidence=known.evidence.all(),

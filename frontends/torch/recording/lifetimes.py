@@ -14,12 +14,13 @@ sees.
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import functools
 import os
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +28,7 @@ import torch
 
 from flint.frontends.torch.patching import around
 from flint.frontends.torch.recording.recording import Life
+from flint.graph.allocations import NEVER
 
 #: Where programs set the allocator's options.
 _OPTIONS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
@@ -51,6 +53,25 @@ def watching_sizes(resized: Callable[[Any], None]) -> Iterator[None]:
         yield
     finally:
         undo()
+
+
+def held(lives: Sequence[Life], updates: Sequence[int]) -> tuple[Life, ...]:
+    """Lives of which those that last past an op of an optimizer are used until their end.
+
+    The program holds such memory, as parameters do their gradients, and not autograd: a compiler of
+    the model does not give it back any sooner.
+
+    Args:
+        lives: of a step.
+        updates: numbers of the optimizers' ops, in order.
+    """
+
+    def until_its_end(life: Life) -> Life:
+        later = bisect.bisect_left(updates, life.used)
+        lasts = life.freed != NEVER and later < len(updates) and updates[later] < life.freed
+        return replace(life, used=life.freed - 1) if lasts else life
+
+    return tuple(map(until_its_end, lives))
 
 
 class Lifetimes:

@@ -81,3 +81,22 @@ def test_what_is_copied_to_the_host_takes_its_memory_there():
         return x.neg().to("cpu", non_blocking=True)
 
     assert [row[1] for row in lives(step, one_tensor)].count(HOST) == 1
+
+
+def test_gradients_are_in_use_until_the_optimizer_has_finished() -> None:
+    """Parameters refer to them: no compiler of the model frees them after their last reader, before
+    the optimizer's later kernels, whose own memory comes on top."""
+
+    def setup(mesh):
+        model = torch.nn.Linear(16, 8, bias=False, device="cuda")
+        return model, torch.optim.AdamW(model.parameters(), foreach=True), torch.ones(4, 16).cuda()
+
+    def step(model, optimizer, x):
+        model(x).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    recording = record_in_child(step, setup, (1,), ("dp",))
+    updates = [number for number, op in enumerate(recording.ops) if op.phase == "optimizer"]
+    held = [life for life in recording.lives if 0 <= life.born < updates[0] < life.freed]
+    assert [(life.bytes, life.used) for life in held] == [(512, updates[-1])]

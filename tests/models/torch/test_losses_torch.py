@@ -37,6 +37,19 @@ def test_a_loss_in_parts_is_the_loss_and_so_are_its_gradients(loss):
     torch.testing.assert_close(gradients, expected)
 
 
+def test_a_loss_in_place_is_that_of_all_tokens_but_the_last():
+    torch.manual_seed(0)
+    head = Head(D, V, "in place")
+    x, targets = torch.randn(2, T // 2, D, requires_grad=True), torch.randint(0, V, (2, T // 2))
+    scores = head(x).flatten(0, 1)
+    whole = torch.nn.functional.cross_entropy(scores[:-1], targets.flatten()[:-1])
+    expected = torch.autograd.grad(whole / 3, (x, head.weight))
+    found = head(x, targets)
+    gradients = torch.autograd.grad(found / 3, (x, head.weight))
+    torch.testing.assert_close(found, whole)
+    torch.testing.assert_close(gradients, expected)
+
+
 def test_a_tied_head_has_no_weight_of_its_own():
     """Exchanges: of one group all parameters but the head's V D are gathered."""
     tied = replace(TINY, tied=True, ends="together")
@@ -81,6 +94,8 @@ def whole():
 def test_scores_that_a_variable_holds_add_once_their_bytes(whole):
     """In the backward pass of the loss: bfloat16, beside what it computes with."""
     assert peak(hold=True) - whole == BF16 * BIG.sequence * BIG.vocabulary
+    # Those that were cast, in float32: the model's own are gone by then.
+    assert peak(hold="cast") - whole == F32 * BIG.sequence * BIG.vocabulary
 
 
 @pytest.mark.parametrize(("options", "less"), [
@@ -88,6 +103,8 @@ def test_scores_that_a_variable_holds_add_once_their_bytes(whole):
     # a score.  In n = 8 parts, the most is before it: scores of all and their log-softmaxes, and
     # the last part's scores in float32, 2 + 4 + 4 / n.
     ({"loss": "chunked"}, lambda t, v, d: (12 - (2 + 4 + 4 / 8)) * t * v),
+    # All scores in float32, and those of all tokens but the last; three numbers a token.
+    ({"loss": "in place"}, lambda t, v, d: (12 - 4 - 4) * t * v + 4 * v - 3 * 4 * t),
     # Of one part scores and log-softmaxes in float32, 8 / n; the gradients of the head's weight and
     # input are there already.
     ({"loss": "fused"}, lambda t, v, d: (12 - 8 / 8) * t * v - BF16 * (v + t) * d),
