@@ -11,6 +11,9 @@ What is kept of T tokens' scores over a vocabulary V for the backward pass:
     "in place"  all scores in the loss's dtype and a copy without the last token's, as Hugging
                 Face's models make them; one kernel overwrites the copy with its gradients
                 (fms-acceleration's "fast cross entropy")
+    "compiled"  all scores as the head makes them, and their gradients, as in torchtitan, which
+                compiles the loss: what is in between stays in kernels (here, of one part of the
+                tokens after the other)
 
     head = Head(4096, 128256, "fused")
     head(x)                 # scores
@@ -98,9 +101,39 @@ def _in_place(
     return loss
 
 
+class _Compiled(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, scores: torch.Tensor, goals: torch.Tensor, chunks: int, dtype: torch.dtype
+    ) -> torch.Tensor:
+        sums = torch.cat([part.to(dtype).logsumexp(-1) for part in scores.chunk(chunks)])
+        ctx.save_for_backward(scores, sums, goals)
+        ctx.chunks = chunks
+        return (sums - scores.gather(1, goals[:, None]).squeeze(1)).mean()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        made, goals = torch.empty_like(ctx.saved_tensors[0]), ctx.saved_tensors[2]
+        parts = (item.chunk(ctx.chunks) for item in (*ctx.saved_tensors, made))
+        for scores, sums, wanted, place in zip(*parts, strict=True):
+            softmax = scores.to(sums.dtype).sub_(sums[:, None]).exp_()
+            softmax.scatter_add_(1, wanted[:, None], sums.new_full((len(wanted), 1), -1))
+            place.copy_(softmax.mul_(gradient / len(goals)))
+            del softmax
+        return made, None, None, None
+
+
+def _compiled(
+    x: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, chunks: int, dtype: torch.dtype
+) -> torch.Tensor:
+    loss: torch.Tensor = _Compiled.apply(F.linear(x, weight), targets, chunks, dtype)
+    return loss
+
+
 #: Name -> how the loss is made of the head's input; None: of all scores, by ``batches.loss_of``.
 LOSSES: dict[str, Loss | None] = {
     "whole": None, "chunked": _chunked, "fused": _Fused.apply, "in place": _in_place,
+    "compiled": _compiled,
 }  # fmt: skip
 
 

@@ -47,6 +47,7 @@ class Recipe:
         metric: what its figure counts.
         url: where it is published.
         memory: its peak of memory was published, too.
+        date: of its source, as far as it is known: "2025-06", "2025-06-11".
     """
 
     id: str
@@ -66,6 +67,7 @@ class Recipe:
     metric: str
     url: str
     memory: bool
+    date: str = ""
 
     @property
     def kind(self) -> str:
@@ -153,4 +155,5 @@ def _recipe(row: dict[str, str]) -> Recipe:
         metric=row["metric_kind"],
         url=row["url"],
         memory=row.get("published_memory_known", "").startswith("yes"),
+        date=row.get("source_date", ""),
     )

@@ -37,6 +37,7 @@ from trainers import (
     FUSED_ADAMW,
     GROUPED,
     LIGER,
+    LOSS_COMPILED,
     LOSSES,
     MIXED,
     NARROW,
@@ -112,7 +113,10 @@ def expressed(recipe: Recipe) -> Expressed | NoCase:
 
 def _ends(recipe: Recipe, mesh: Mapping[str, int]) -> dict[str, Any]:
     """How a row's embedding, head and loss are made; where ranks split the head, the default."""
-    found: dict[str, Any] = {"loss": first(LOSSES, recipe.id, "whole")}
+    titan = recipe.framework.startswith("torchtitan") and recipe.compiled
+    compiled = titan and LOSS_COMPILED[0] <= recipe.date < LOSS_COMPILED[1]
+    usual = "compiled" if compiled and not {"pp", "tp"} & {*mesh} else "whole"
+    found: dict[str, Any] = {"loss": first(LOSSES, recipe.id, usual)}
     if recipe.id.startswith(CAST):
         found["hold"] = "cast"
     if recipe.sizes.get("tied_embedding") and not {"pp", "tp"} & {*mesh}:

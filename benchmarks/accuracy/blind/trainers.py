@@ -72,6 +72,9 @@ LOSSES: Mapping[str, str] = {
     "fa-mistral-1-b8-foak": "in place",
     "fa-mistral-4-b16-foak": "in place",
 }
+#: From when until when torchtitan compiled its loss of all scores: its pull request 1033 of April
+#: 2025 ("Compiling the loss function"; off since December 2024), and 2937 of April 2026.
+LOSS_COMPILED = ("2025-04-02", "2026-04-27")
 #: Beginnings of ids of rows whose loop still has a batch's scores, as cast to float32, in the
 #: backward pass: prime-rl's dict of outputs (``sft/train.py`` of 2026-01-15).
 CAST = ("prime-",)

@@ -24,7 +24,7 @@ T, D, V = 12, 8, 20
 BF16, F32 = 2, 4
 
 
-@pytest.mark.parametrize("loss", ["chunked", "fused"])
+@pytest.mark.parametrize("loss", ["chunked", "fused", "compiled"])
 def test_a_loss_in_parts_is_the_loss_and_so_are_its_gradients(loss):
     torch.manual_seed(0)
     head = Head(D, V, loss, 5)
@@ -105,6 +105,8 @@ def test_scores_that_a_variable_holds_add_once_their_bytes(whole):
     ({"loss": "chunked"}, lambda t, v, d: (12 - (2 + 4 + 4 / 8)) * t * v),
     # All scores in float32, and those of all tokens but the last; three numbers a token.
     ({"loss": "in place"}, lambda t, v, d: (12 - 4 - 4) * t * v + 4 * v - 3 * 4 * t),
+    # Scores and their gradients, and the last of n = 8 parts in float32.
+    ({"loss": "compiled"}, lambda t, v, d: (12 - 2 - 2 - 4 / 8) * t * v - 4 * t),
     # Of one part scores and log-softmaxes in float32, 8 / n; the gradients of the head's weight and
     # input are there already.
     ({"loss": "fused"}, lambda t, v, d: (12 - 8 / 8) * t * v - BF16 * (v + t) * d),
