@@ -27,7 +27,6 @@ from trainers import (
     ACCUMULATING,
     ASYNCHRONOUS,
     BF16,
-    CAST,
     CHECKPOINTS,
     DEVICES,
     DIFFERS,
@@ -37,8 +36,6 @@ from trainers import (
     FUSED_ADAMW,
     GROUPED,
     LIGER,
-    LOSS_COMPILED,
-    LOSSES,
     MIXED,
     NARROW,
     NO_MEMORY,
@@ -49,6 +46,7 @@ from trainers import (
     SYSTEMS,
     WITHOUT,
     first,
+    how_lost,
 )
 
 from flint.models.mixtures import MIXTURES, Experts, Heads, Mixture
@@ -113,12 +111,7 @@ def expressed(recipe: Recipe) -> Expressed | NoCase:
 
 def _ends(recipe: Recipe, mesh: Mapping[str, int]) -> dict[str, Any]:
     """How a row's embedding, head and loss are made; where ranks split the head, the default."""
-    titan = recipe.framework.startswith("torchtitan") and recipe.compiled
-    compiled = titan and LOSS_COMPILED[0] <= recipe.date < LOSS_COMPILED[1]
-    usual = "compiled" if compiled and not {"pp", "tp"} & {*mesh} else "whole"
-    found: dict[str, Any] = {"loss": first(LOSSES, recipe.id, usual)}
-    if recipe.id.startswith(CAST):
-        found["hold"] = "cast"
+    found: dict[str, Any] = how_lost(recipe, mesh)
     if recipe.sizes.get("tied_embedding") and not {"pp", "tp"} & {*mesh}:
         found |= {"tied": True, "ends": "together"}
     return found

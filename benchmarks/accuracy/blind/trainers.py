@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from recipes import HERE
+from recipes import HERE, Recipe
 
 #: Beginning of a row's accelerator -> system, accelerator.
 SYSTEMS: Mapping[str, tuple[str, str]] = {
@@ -174,3 +174,12 @@ def first(table: Mapping[str, Any], text: str, default: Any = None) -> Any:
     """The entry whose key ``text`` begins with, the longest one."""
     keys = sorted((key for key in table if text.startswith(key)), key=len)
     return table[keys[-1]] if keys else default
+
+
+def how_lost(recipe: Recipe, mesh: Mapping[str, int]) -> dict[str, Any]:
+    """How a row's loss is made, and what its loop holds of it: settings of ``Config``."""
+    titan = recipe.framework.startswith("torchtitan") and recipe.compiled
+    compiled = titan and LOSS_COMPILED[0] <= recipe.date < LOSS_COMPILED[1]
+    usual = "compiled" if compiled and not {"pp", "tp"} & {*mesh} else "whole"
+    held = {"hold": "cast"} if recipe.id.startswith(CAST) else {}
+    return {"loss": first(LOSSES, recipe.id, usual), **held}
