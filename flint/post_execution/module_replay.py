@@ -225,8 +225,8 @@ def _sent(
                 for number in (peers.target[rank], peers.source[rank])
             ]
             sent, received = (max(begin[node], min(own[node], end)) for end in theirs)
-            if peers.target[rank] >= 0:
-                duration[node] = sent - begin[node]
+            # One that only receives goes on when it has the data, however late it notices.
+            duration[node] = (sent if peers.target[rank] >= 0 else received) - begin[node]
             over[node] = received if peers.source[rank] >= 0 else sent
         found[rank] = replace(item, units=replace(units, duration=duration))
         arrived[rank] = over + ahead[rank]

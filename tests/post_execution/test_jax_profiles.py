@@ -47,6 +47,15 @@ def test_a_profile_takes_its_measured_times_again(profiles, name):
     assert not workload.warnings
 
 
+def test_who_only_receives_takes_its_measured_time_again(host_runs):
+    """The last of a chain of stages may notice late that its data are there."""
+    folder = host_runs["tests.post_execution.chain_of_stages:chain"]
+    [file] = folder.glob("**/*.xplane.pb")
+    compare_runs(
+        convert_traces([folder]), {d: runs[-1] for d, runs in runs_of(file, "jit_chain").items()}
+    )
+
+
 def test_what_depends_on_nothing_is_there_from_the_beginning_of_the_step(profiles):
     """A constant is no node of a simulation, so that a delay of its own would be lost."""
     for program in convert_traces([profiles["scan"]]).programs:
