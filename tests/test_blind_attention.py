@@ -1,4 +1,4 @@
-"""Attention of the blind rows on TPUs: the kernel that their recipe states, or none."""
+"""Attention of rows: the kernel that their recipe states, or none."""
 
 from __future__ import annotations
 
@@ -27,3 +27,12 @@ def test_rows_on_tpus_have_the_attention_that_their_recipe_states(name, attentio
     found = predict.expressed(ROWS[name])
     assert [part.case.attention for part in found.parts] == [attention]
     assert words in found.differs
+
+
+def test_a_run_without_a_fused_kernel_has_none() -> None:
+    """Transformer Engine for ROCm before its pull request 81; the same model on an H100 has one."""
+    rows = read_recipes(predict.HERE.parent / "given" / "recipes.csv")
+    mended, other = (predict.expressed(rows[f"te72-{name}-fp8"]) for name in ("mi300x", "h100"))
+    assert {part.case.attention for part in mended.parts} == {"as-written"}
+    assert {part.case.attention for part in other.parts} == {"fused"}
+    assert "attention as written" in mended.differs and "attention" not in other.differs

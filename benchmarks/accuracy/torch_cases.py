@@ -8,6 +8,7 @@ compile".  A run that was compiled is captured with composites opened, so that w
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,6 +16,7 @@ from typing import Any
 
 from cases_of_runs import Case, NoCase
 from published import Run
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from flint.models.torch.layers import Heads
 from flint.models.torch.llama3 import LLAMA3_8B, LLAMA3_70B, training
@@ -93,6 +95,7 @@ def torch_case(
     slice_: int = 0,
     fused: bool = False,
     accumulates: bool = False,
+    plain: bool = False,
 ) -> Case | NoCase:
     """A case of our PyTorch model.
 
@@ -106,6 +109,7 @@ def torch_case(
         slice_: as ``Case``'s ``slice``.
         fused: elementwise ops are fused, though not by torch.compile.
         accumulates: as ``Case``'s.
+        plain: the run had no fused kernel for attention.
     """
     batches = number(run, "accum", 1)
     # Of a device: what the ranks of a pipeline, a tensor- or a context-parallel group share is one
@@ -125,8 +129,9 @@ def torch_case(
     def capture(count: int) -> Any:
         many = {"microbatches" if stages > 1 else "accumulation": count}
         step = training(replace(config, **many), tuple(mesh.values()), tuple(mesh))
-        # The models' tests audit their ranks.
-        return step.capture(options={"fuse": compiled, "audit": 0})
+        kernel = sdpa_kernel(SDPBackend.MATH) if plain else contextlib.nullcontext()
+        with kernel:  # The models' tests audit their ranks.
+            return step.capture(options={"fuse": compiled, "audit": 0})
 
     split = " x ".join(f"{count} {axis}" for axis, count in mesh.items() if count > 1)
     kept = _KEPT.get(config.checkpoint, ", selective checkpointing")
@@ -136,13 +141,14 @@ def torch_case(
         measured=measured,
         system=system,
         accelerator=accelerator,
-        key=f"torch-{config}-{dict(mesh)}-{compiled}",
-        expressed=f"{split or 'one device'}{kept}{', opened' if compiled else ''}{many}",
+        key=f"torch-{config}-{dict(mesh)}-{compiled}" + ("-plain" if plain else ""),
+        expressed=f"{split or 'one device'}{kept}{', opened' if compiled else ''}{many}"
+        + (", attention as written" if plain else ""),
         note=note,
         capture=capture,
         slice=slice_,
         batches=batches,
         recorded=recorded,
-        attention=ATTENTION[compiled],
+        attention="as-written" if plain else ATTENTION[compiled],
         accumulates=accumulates,
     )

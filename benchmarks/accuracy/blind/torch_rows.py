@@ -41,6 +41,7 @@ from trainers import (
     NO_MEMORY,
     ONCE,
     PACKED,
+    PLAIN,
     PUBLISHED,
     REASONS,
     SYSTEMS,
@@ -86,6 +87,7 @@ def expressed(recipe: Recipe) -> Expressed | NoCase:
         made = torch_case(
             run, shallow, mesh, system, accelerator, note=note, fused=fused, slice_=slice_,
             accumulates=recipe.framework.startswith(ACCUMULATING),
+            plain=recipe.id.startswith(PLAIN),
         )  # fmt: skip
         if isinstance(made, Case) and recipe.id.startswith(ASYNCHRONOUS):
             made = replace(made, passes=("decompose",))
