@@ -27,6 +27,7 @@ from flint.frontends.jax.internals.compiled_ahead import lowered_ahead, meta_of_
 from flint.frontends.jax.internals.host import Host
 from flint.frontends.jax.internals.host_arrays import HostArray, has_host_array
 from flint.frontends.jax.internals.jaxprs import MOST_OPERATIONS, operations
+from flint.frontends.jax.internals.op_calls import called_op, is_loop, loop_program, moved
 from flint.frontends.jax.internals.references import is_of_references, without_references
 from flint.frontends.jax.internals.traced_calls import is_stated, source_of
 from flint.frontends.jax.internals.tracing import mesh_context
@@ -73,6 +74,8 @@ def _replacements(host: Host) -> list[tuple[Any, str, Callable[..., Any]]]:
             return process_jit(args, params)
         if primitive is dispatch.device_put_p:
             return device_put(*args, **params)
+        if is_loop(primitive):
+            return process_jit(args, loop_program(primitive, args, params))
         given, known = _valued(host, args), None
         if not has_host_array(given) and not _is_large(primitive, given, params):
             found = _evaluated(lambda: evaluate(self, primitive, given, params))
@@ -80,7 +83,7 @@ def _replacements(host: Host) -> list[tuple[Any, str, Callable[..., Any]]]:
                 return computed(found[0], primitive.multiple_results)
             if found is not None:
                 known = found[0] if primitive.multiple_results else [found[0]]
-        results = _called_op(host, primitive, args, params, known)
+        results = called_op(host, primitive, args, params, known)
         return results if primitive.multiple_results else results[0]
 
     def computed(found: Any, several: bool) -> Any:
@@ -125,7 +128,7 @@ def _replacements(host: Host) -> list[tuple[Any, str, Callable[..., Any]]]:
         if all(item is not None for item in placed):
             return placed
         if has_host_array(args) or any(map(_is_abstract, params["devices"])):
-            return _device_put(host, args, params)
+            return moved(host, args, params)
         with mesh_context(None):
             return put(*args, **{"dst_avals": [None] * len(args), **params})
 
@@ -240,58 +243,6 @@ def _is_large(primitive: Any, args: Sequence[Any], params: Mapping[str, Any]) ->
 
 def _is_placed(params: Mapping[str, Any]) -> bool:
     return any(map(is_stated, (*params["in_shardings"], *params["out_shardings"])))
-
-
-def _called_op(
-    host: Host,
-    primitive: Any,
-    args: Sequence[Any],
-    params: Mapping[str, Any],
-    known: Sequence[Any] | None,
-) -> list[Any]:
-    def op(*operands: Any) -> Any:
-        return primitive.bind(*operands, **params)
-
-    return _called_function(host, op, args, primitive.name, known)
-
-
-def _called_function(
-    host: Host,
-    function: Callable[..., Any],
-    args: Sequence[Any],
-    name: str,
-    known: Sequence[Any] | None,
-    **settings: Any,
-) -> list[Any]:
-    function.__name__ = name
-    given = [_abstract(item) for item in args]
-    traced: Any = jax.jit(function, **settings).trace(*given)
-    return host.call(name, traced._params, args, "", known=known)
-
-
-def _abstract(value: Any) -> Any:
-    aval = aval_of(value)
-    abstract: Any = jax.ShapeDtypeStruct
-    place = getattr(aval, "sharding", None)
-    typed = place is not None and not place.mesh.empty and place.mesh._any_axis_explicit
-    return abstract(
-        aval.shape, aval.dtype, weak_type=aval.weak_type, sharding=place if typed else None
-    )
-
-
-def _device_put(host: Host, args: Sequence[Any], params: Mapping[str, Any]) -> list[Any]:
-    """Arrays put on given devices; each that is moved is a separate program."""
-    results = []
-    how = zip(args, params["devices"], params["copy_semantics"], strict=True)
-    for item, device, copy in how:
-        if isinstance(device, jax.sharding.Sharding):
-            donated = 0 if copy == dispatch.ArrayCopySemantics.DONATE_INPUT else None
-            settings = {"out_shardings": device, "donate_argnums": donated}
-            same = lambda operand: operand  # noqa: E731  # it is given a name
-            results += _called_function(host, same, [item], "device_put", None, **settings)
-        else:  # a device, or None for its current place
-            results.append(item)
-    return results
 
 
 def _is_abstract(device: Any) -> bool:

@@ -15,6 +15,7 @@ from jax.sharding import Mesh, NamedSharding
 
 from flint.frontends.jax.internals.avals import inexact_bytes
 from flint.frontends.jax.internals.platform_forms import equations
+from flint.frontends.jax.kernels.loops import of_scan
 
 #: The most operations of a program that is run for real for its values: a second's.
 MOST_OPERATIONS = 1 << 27
@@ -63,8 +64,8 @@ def loop_carries(program: Any) -> int:
     for equation in program.eqns:
         known = equation.params
         if equation.primitive.name == "scan":
-            first = known["num_consts"]
-            carried = known["jaxpr"].in_avals[first : first + known["num_carry"]]
+            first, count = of_scan(known)
+            carried = known["jaxpr"].in_avals[first : first + count]
         elif equation.primitive.name == "while":
             carried = known["body_jaxpr"].in_avals[known["body_nconsts"] :]
         else:

@@ -126,6 +126,29 @@ def test_a_loop_inside_of_a_function_is_chosen_by_name(tmp_path):
     assert "<lambda> has no loop: capture it whole, with --step <lambda>:1" in told
 
 
+OUTSIDE = """
+import jax, jax.numpy as jnp
+def step(w, x):
+    return w - 0.1 * jax.grad(lambda w: jnp.mean((x @ w) ** 2))(w), None
+w = jnp.ones((512, 1024))
+for epoch in range(EPOCHS):
+    w, _ = jax.lax.scan(step, w, jnp.ones((5, 16, 512)))
+"""
+
+
+def test_a_loop_outside_of_every_jit_is_a_program_as_in_a_run(tmp_path):
+    product = 2 * 16 * 512 * 1024
+    for epochs, options, rounds in (("4", (), 5), ("1", ("--step", "scan:loop"), 1)):
+        (tmp_path / "p.py").write_text(OUTSIDE.replace("EPOCHS", epochs))
+        run = command(tmp_path / "p.py", devices=1, options=("-o", tmp_path / epochs, *options))
+        assert run.returncode == 0, run.stderr
+        workload = load(tmp_path / epochs)
+        [rank] = comparing.of_ranks(workload)
+        assert rank["flops"] == rounds * 2 * product  # forward, and the gradient of w
+        [loop] = [node for node in workload.programs[0].graph if node.loop is not None]
+        assert loop.source.file.endswith("p.py") and loop.source.line == 7
+
+
 def test_a_program_of_four_processes_is_captured_as_it_computes_and_communicates(tmp_path):
     """Rows per device: 64 / 8.  Products, each of 8 x 128 x 512: two forward, and backward the
     gradients of both matrices and of what is between them.  Gradients are averaged in float32.
