@@ -1,0 +1,74 @@
+"""Trainings in one call: an iteration of their loop, with FLOPs and bytes counted by hand."""
+
+from __future__ import annotations
+
+from flint.workload.loading import load
+from tests.frontends.jax.programs.really_run import modules
+from tests.frontends.jax.programs.test_against_runs import captured, command
+from tests.programs import comparing
+
+
+def test_a_training_in_one_call_is_captured_as_one_iteration_of_its_loop(tmp_path):
+    """Rows per device: 64 / 8 = 8, and 8 * 16 of all steps.  A rollout's step is two products, of 8
+    x 8 x 64 and 8 x 64 x 2; the loss has both, the gradients of both matrices and one between.
+    """
+    workload = captured("whole_training", tmp_path / "out")
+    assert any("one of the 10 iterations of the loop at" in text for text in workload.warnings)
+    assert modules(workload)[0][0] == "train"
+    [rank, *_] = comparing.of_ranks(workload)
+    first, second = 2 * 8 * 64, 2 * 64 * 2
+    assert rank["flops"] == 16 * 8 * (first + second) + 16 * 8 * (2 * first + 3 * second)
+    everyone = "over " + ", ".join(map(str, range(8)))
+    sums = sorted(size for _, size in rank["collectives"].pop(everyone))
+    assert (sums, rank["collectives"]) == ([4 * 64 * 2, 4 * 8 * 64], {})
+    [program] = workload.programs
+    carried = [item.donated for item in program.inputs if item.donated >= 0]
+    assert carried == list(range(len(program.graph.outputs)))
+
+
+LOOP = """
+import jax, jax.numpy as jnp
+@jax.jit
+def epoch(w, rows):
+    def step(w, x):
+        return w - 0.1 * jax.grad(lambda w: jnp.mean((x @ w) ** 2))(w), None
+    return jax.lax.scan(step, w, rows)[0]
+w = epoch(jnp.ones((64, 32)), jnp.ones((5, 16, 64)))
+print(jax.jit(lambda w: w + 1)(w).shape)
+"""
+
+
+def test_a_loop_inside_of_a_function_is_chosen_by_name(tmp_path):
+    (tmp_path / "p.py").write_text(LOOP)
+    told = command(tmp_path / "p.py", options=("-o", tmp_path / "out")).stderr
+    assert "--step epoch:1, or an iteration of its loop with --step epoch:loop" in told
+    options = ("--step", "epoch:loop", "-o", tmp_path / "out")
+    assert command(tmp_path / "p.py", devices=1, options=options).returncode == 0
+    [rank] = comparing.of_ranks(load(tmp_path / "out"))
+    assert rank["flops"] == 2 * (2 * 16 * 64 * 32)  # forward, and the gradient of w
+    options = ("--step", "<lambda>:loop", "-o", tmp_path / "out")
+    told = command(tmp_path / "p.py", devices=1, options=options).stderr
+    assert "<lambda> has no loop: capture it whole, with --step <lambda>:1" in told
+
+
+OUTSIDE = """
+import jax, jax.numpy as jnp
+def step(w, x):
+    return w - 0.1 * jax.grad(lambda w: jnp.mean((x @ w) ** 2))(w), None
+w = jnp.ones((512, 1024))
+for epoch in range(EPOCHS):
+    w, _ = jax.lax.scan(step, w, jnp.ones((5, 16, 512)))
+"""
+
+
+def test_a_loop_outside_of_every_jit_is_a_program_as_in_a_run(tmp_path):
+    product = 2 * 16 * 512 * 1024
+    for epochs, options, rounds in (("4", (), 5), ("1", ("--step", "scan:loop"), 1)):
+        (tmp_path / "p.py").write_text(OUTSIDE.replace("EPOCHS", epochs))
+        run = command(tmp_path / "p.py", devices=1, options=("-o", tmp_path / epochs, *options))
+        assert run.returncode == 0, run.stderr
+        workload = load(tmp_path / epochs)
+        [rank] = comparing.of_ranks(workload)
+        assert rank["flops"] == rounds * 2 * product  # forward, and the gradient of w
+        [loop] = [node for node in workload.programs[0].graph if node.loop is not None]
+        assert loop.source.file.endswith("p.py") and loop.source.line == 7
