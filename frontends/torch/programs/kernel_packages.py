@@ -19,6 +19,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+from flint.frontends.torch.programs import deepspeed_kernels
 from flint.launching.outside import noted
 
 _ATTENTION = (
@@ -100,7 +101,9 @@ def needed(error: BaseException, given: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def provide(packages: Iterable[str]) -> None:
-    """Let the program import these packages where they are not installed."""
+    """Let the program import these packages where they are not installed; DeepSpeed's kernels,
+    which it compiles itself, are always here."""
+    deepspeed_kernels.apply()
     for name in packages:
         if importlib.util.find_spec(name) is None:
             sys.meta_path.append(_Finder(name, PACKAGES[name]))

@@ -139,8 +139,7 @@ class ProgramRank:
         if "checkpoints" in self.request.allow:
             saving.apply()
         missing_states.apply()
-        if self.request.step.kernels:
-            kernel_packages.provide(self.request.step.kernels)
+        kernel_packages.provide(self.request.step.kernels)
         for stand_ins in (missing_states.STAND_INS, missing_images.STAND_INS):
             watch(stand_ins, self.request.fake_data)
         enter = self._always.enter_context

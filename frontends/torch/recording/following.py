@@ -93,8 +93,8 @@ def _see(
     if op._schema.is_mutable and op.namespace == "aten":
         known = all_known(values, args, kwargs)
     result = below(op, types, args, kwargs)
-    if op.namespace == "aten" and _is_real(result):
-        return result  # a tensor of the host, which need not be followed
+    if op.namespace == "aten" and _is_real(result, args):
+        return result  # of the host, which need not be followed
     if rule is not None:
         rule(values, op, args, kwargs, result)
     elif args:
@@ -108,7 +108,10 @@ def _see(
     return result
 
 
-def _is_real(result: Any) -> bool:
+def _is_real(result: Any, args: Any) -> bool:
+    """Whether an op gave a tensor of the host, or wrote nothing but such."""
+    if result is None:
+        return all(map(is_real, tensors_in(args)))
     return type(result) is torch.Tensor and result.device.type == "cpu"
 
 

@@ -109,7 +109,7 @@ def follow(values: Any, op: Any, args: Any, kwargs: Any, result: Any, known: lis
     is_known = bool(known) and torch.Tag.nondeterministic_seeded not in op.tags
     is_known = is_known and not (op in _UNSET and result.is_floating_point())
     most = most_elements(known)
-    is_known = is_known and any(item.numel() <= most for item in tensors_in(result))
+    is_known = is_known and any(item.numel() <= most for item in (*written, *tensors_in(result)))
     if not is_known or not all(_own_elements(values, item) for item in written):
         for tensor in written:
             forget(values, tensor)

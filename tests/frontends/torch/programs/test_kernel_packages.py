@@ -128,3 +128,36 @@ def test_rotary_embeddings_turn_pairs_by_the_positions_angles(interleaved):
 
     torch.testing.assert_close(pairs(turned), pairs(x) * torch.exp(1j * angle)[:, None])
     assert torch.equal(turned[..., 6:], x[..., 6:])
+
+
+def test_an_optimizer_that_deepspeed_compiles_updates_as_pytorchs_does(said):
+    """On the device, where the numbers are known from the host, and on the host."""
+    real = torch.nn.Parameter(torch.tensor([1.0, -2.0, 3.0]))
+    real.grad = torch.tensor([0.5, 0.25, -1.0])
+    torch.optim.AdamW([real], lr=0.1, weight_decay=0.2).step()
+    found, notes = said("""
+        import os, sys, tempfile
+        from flint.frontends.torch.recording.known_values import known_value
+        from flint.launching.outside import noted
+        folder = tempfile.mkdtemp()
+        package = os.path.join(folder, "deepspeed", "ops", "op_builder")
+        os.makedirs(package)
+        with open(os.path.join(package, "builder.py"), "w") as file:
+            file.write("class OpBuilder: _loaded_ops = {}")
+        sys.path.insert(0, folder)
+        from deepspeed.ops.op_builder.builder import OpBuilder
+        numbers = 0.1, 0.9, 0.999, 1e-8
+        def made(device):
+            rows = [0.5, 0.25, -1.0], [1.0, -2.0, 3.0], [0.0] * 3, [0.0] * 3
+            return [torch.tensor(row, device=device) for row in rows]
+        lists = [[item] for item in made("cuda")]
+        OpBuilder._loaded_ops["fused_adam"].multi_tensor_adam(
+            2048, torch.zeros(1, device="cuda"), lists, *numbers, 1, 1, 1, 0.2)
+        gradient, weight, *averages = made("cpu")
+        kernels = OpBuilder._loaded_ops["cpu_adam"]
+        kernels.create_adam(0, *numbers, 0.2, True, False)
+        kernels.adam_update(0, 1, *numbers, 0.2, True, weight, gradient, *averages)
+        say([known_value(lists[1][0]).tolist(), weight.tolist()], sum(noted.values()))
+    """)
+    assert [pytest.approx(row) for row in found] == [real.tolist()] * 2
+    assert notes == 2
