@@ -54,6 +54,7 @@ from flint.passes.rematerialize import (
     loads,
     look_through,
 )
+from flint.passes.xla_merged_products import CONCATENATE, SLICE, Gemm, merge_products
 from flint.passes.xla_products import Ends, operand_loads, with_rows, xla_epilogues
 from flint.passes.xla_reductions import as_views, of_nothing, split_reductions
 from flint.passes.xla_split_products import SUM, split_products
@@ -98,24 +99,30 @@ def _as_inductor(graph: WorkloadGraph, body: bool, communicates: bool) -> Worklo
 
 
 def fuse_as_xla(graph: WorkloadGraph) -> WorkloadGraph:
-    """The same, with producers that every reader computes again (``flint.passes.inline``),
-    reductions in steps (``flint.passes.xla_reductions``), products too
-    (``flint.passes.xla_split_products``), and kernels of several results
-    (``flint.passes.multi_output``)."""
+    """The same as XLA's GPU compiler: values that every reader computes again
+    (``flint.passes.inline``), products merged and split, reductions in steps (``xla_*.py``),
+    and kernels of several results (``flint.passes.multi_output``)."""
     communicates = any((block.kind == NodeKind.COMMUNICATION).any() for block, _ in graph.walk())
     types = {kind: number for number, kind in enumerate(graph.tables.types)}
-    if SUM not in graph.tables.ops:
-        graph = with_tables(graph, replace(graph.tables, ops=(*graph.tables.ops, SUM)))
-    kernels = _as_xla(graph, False, communicates, types)
-    return with_tables(kernels, replace(graph.tables, types=tuple(types)))
+    gemms = {sizes: number for number, sizes in enumerate(graph.tables.gemms)}
+    new = [name for name in (SUM, SLICE, CONCATENATE) if name not in graph.tables.ops]
+    if new:
+        graph = with_tables(graph, replace(graph.tables, ops=(*graph.tables.ops, *new)))
+    kernels = _as_xla(graph, False, communicates, types, gemms)
+    return with_tables(kernels, replace(graph.tables, types=tuple(types), gemms=tuple(gemms)))
 
 
 def _as_xla(
-    graph: WorkloadGraph, body: bool, communicates: bool, types: dict[TensorType, int]
+    graph: WorkloadGraph,
+    body: bool,
+    communicates: bool,
+    types: dict[TensorType, int],
+    gemms: dict[Gemm, int],
 ) -> WorkloadGraph:
-    graph = with_bodies(graph, lambda inner, _: _as_xla(inner, True, communicates, types))
+    graph = with_bodies(graph, lambda inner, _: _as_xla(inner, True, communicates, types, gemms))
     if not len(graph):
         return graph
+    graph = merge_products(graph, types, gemms)
     graph = split_products(graph, types)
     nothing = of_nothing(graph)
     graph = replace(graph, role=np.where(nothing, Role.ELEMENTWISE, graph.role).astype(np.int8))

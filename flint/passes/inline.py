@@ -41,9 +41,13 @@ from flint.passes.rematerialize import accessed_bytes
 
 #: Bytes that memory moves during a launch: 1 us at 3 TB/s.
 LAUNCH_BYTES: Final = 3 << 20
-#: Clock cycles of an operation in f32 on an H100, from XLA's profiles: an addition; an
-#: exponential or a reciprocal root (a logarithm takes 166, tanh 467).
+#: Clock cycles of an operation in f32 on an H100, from XLA's profiles
+#: (``hlo_op_profiles_data.h``): an addition; an exponential or a reciprocal root; other functions.
 _CYCLES: Final = {Unit.VECTOR: 7, Unit.TRANSCENDENTAL: 79}
+_CYCLES_OF: Final = {
+    "log": 166, "cbrt": 178, "exponential_minus_one": 190, "log_plus_one": 229, "atan2": 431,
+    "tanh": 467, "power": 510, "sine": 958, "cosine": 978,
+}  # fmt: skip
 #: Bytes that memory moves in a cycle of one operation: 3.35 TB/s by 66.9 TFLOP/s.
 CYCLE_BYTES: Final = 0.05
 #: The most values that a chain may be made of.
@@ -282,8 +286,9 @@ def _computing(graph: WorkloadGraph) -> NDArray[np.float64]:
     for unit, number in _CYCLES.items():
         cycles[unit] = number
     whole = np.array(["f" not in name for name in DTYPES])  # bf16, f8E4M3FN, complex<f32> ...
-    each = np.where(whole[graph.work_dtype], 1, cycles[graph.work_unit])
     owner = row_of_entry(graph.work_ptr)
+    known = np.array([_CYCLES_OF.get(name, 0) for name in graph.tables.ops])[graph.op][owner]
+    each = np.where(whole[graph.work_dtype], 1, np.maximum(cycles[graph.work_unit], known))
     return np.bincount(owner, graph.work_flops * each * CYCLE_BYTES, len(graph)).astype(np.float64)
 
 

@@ -41,7 +41,7 @@ def test_bytes_are_those_of_xlas_kernels(name: str) -> None:
 def test_bytes_of_all_programs_are_near_xlas() -> None:
     off = {name: abs(bytes_ratio(name) - 1) for name in PROGRAMS}
     assert statistics.median(off.values()) < 0.04
-    assert sorted(off, key=lambda name: off[name])[-2:] == ["GRU", "mixture of experts"]
+    assert {name for name in off if off[name] > 0.15} == {"GRU", "mixture of experts"}
 
 
 @pytest.mark.thorough
@@ -103,6 +103,11 @@ def test_a_split_product_writes_its_parts_and_another_kernel_adds_them_up() -> N
     assert product.work.flops == 2 * 512 * 512 * 4096
     assert (product.work.read, product.work.written) == (2 * 4096 * 512 * 2, 8 * 512 * 512 * 4)
     assert (addition.work.read, addition.work.written) == (8 * 512 * 512 * 4, 512 * 512 * 2)
+
+
+def test_tanh_is_written_for_the_backward_pass() -> None:
+    """It takes 467 cycles of each element in XLA's table: behind a dropout, two kernels read it."""
+    assert bytes_ratio("dropout") == pytest.approx(1, abs=0.01)
 
 
 def test_a_sum_in_steps_has_the_work_of_one() -> None:

@@ -1,0 +1,79 @@
+"""Products that share an operand become one, as XLA's GPU compiler merges them."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import pytest
+
+import flint
+from flint.graph.graph import Node
+from flint.passes import apply
+from tests.passes.xla_kernels.programs import of
+
+X, W = of(4096, 512), of(512, 512)
+MIB = 1 << 20
+
+
+def kernels(function, *arguments) -> list[Node]:
+    graph = flint.capture(mesh=(1,))(function).capture(*arguments).graph
+    return list(apply(graph, "xla"))
+
+
+def traffic(nodes: list[Node]) -> list[tuple[float, float]]:
+    return [(node.work.read / MIB, node.work.written / MIB) for node in nodes]
+
+
+def test_queries_keys_and_values_are_one_product_that_kernels_cut() -> None:
+    """As in XLA's Llama block: ``gemm_fusion_dot`` reads x and three matrices and writes
+    [4096, 1536], of which other kernels write the parts (jaxlib 0.10.2, H100)."""
+    product, *parts = kernels(lambda x, q, k, v: (x @ q, x @ k, x @ v), X, W, W, W)
+    assert product.work.flops == 3 * 2 * 4096 * 512 * 512
+    assert traffic([product]) == [(4 + 3 * 0.5, 12)]
+    assert traffic(parts) == [(4, 4)] * 3
+
+
+def test_gradients_of_several_matrices_are_one_product() -> None:
+    """x^T dq and x^T dk: the shared operand is on the left of both, after a transpose."""
+    product, *parts = kernels(lambda x, q, k: (x.T @ q, x.T @ k), X, of(4096, 4096), of(4096, 4096))
+    assert traffic([product]) == [(4 + 2 * 32, 8)]
+    assert traffic(parts) == [(4, 4)] * 2
+
+
+def test_an_operand_on_either_side_is_shared() -> None:
+    product, *parts = kernels(lambda x, a, b: (a @ x, x.T @ b), X, of(4096, 4096), of(4096, 4096))
+    assert traffic([product]) == [(4 + 2 * 32, 8)]
+    assert len(parts) == 2
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        # One depends on the other.
+        (lambda x, a, b: (x @ a, x @ (b @ (x @ a)[:512])), (X, W, W)),
+        # Types that differ.
+        (lambda x, a, b: (x @ a, jnp.dot(x, b, preferred_element_type=jnp.float32)), (X, W, W)),
+        # Both have more than 64 MiB of operands and result.
+        (lambda x, a, b: (x @ a, x @ b), (of(4096, 4096), of(4096, 8192), of(4096, 8192))),
+    ],
+    ids=["dependent", "other types", "large"],
+)  # fmt: skip
+def test_products_that_stay_apart(function, arguments) -> None:
+    products = [node for node in kernels(function, *arguments) if node.op == "dot_general"]
+    assert len(products) >= 2
+
+
+def test_a_small_product_joins_a_large_one() -> None:
+    """One of the two is small: 32 + 1 + 1 MiB."""
+    product, *parts = kernels(
+        lambda x, a, b: (x @ a, x @ b), of(4096, 4096), of(4096, 8192), of(4096, 128)
+    )
+    assert traffic([product]) == [(32 + 64 + 1, 65)]
+    assert traffic(parts) == [(64, 64), (1, 1)]
+
+
+def test_matrices_that_no_tile_fits_are_written_side_by_side() -> None:
+    """A router's eight columns beside 512 others, as in XLA's mixture of experts."""
+    joined, product, *parts = kernels(lambda x, a, b: (x @ a, x @ b), X, W, of(512, 8))
+    assert joined.work.read == joined.work.written == 512 * 520 * 2
+    assert product.work.read == (4096 + 520) * 512 * 2
+    assert len(parts) == 2
