@@ -27,29 +27,20 @@ again, writes that.  Other reductions are the roots of their kernels.
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flint.graph.graph import WorkloadGraph
-from flint.graph.tensor_types import DTYPES
-from flint.graph.work import Role, Unit
-from flint.mesh.ragged import row_of_entry
+from flint.graph.work import Role
 from flint.passes.remakable import CHAIN, DEPTH, Readers
 from flint.passes.rematerialize import accessed_bytes
+from flint.passes.xla_cycles import computing
 
 #: Bytes that memory moves during a launch: 1 us at 3 TB/s.
 LAUNCH_BYTES: Final = 3 << 20
-#: Clock cycles of an operation in f32 on an H100, from XLA's profiles
-#: (``hlo_op_profiles_data.h``): an addition; an exponential or a reciprocal root; other functions.
-_CYCLES: Final = {Unit.VECTOR: 7, Unit.TRANSCENDENTAL: 79}
-_CYCLES_OF: Final = {
-    "log": 166, "cbrt": 178, "exponential_minus_one": 190, "log_plus_one": 229, "atan2": 431,
-    "tanh": 467, "power": 510, "sine": 958, "cosine": 978,
-}  # fmt: skip
-#: Bytes that memory moves in a cycle of one operation: 3.35 TB/s by 66.9 TFLOP/s.
-CYCLE_BYTES: Final = 0.05
 #: The most values that a chain may be made of.
 MAX_SOURCES: Final = 32
 #: The most nodes between a source and what is made of it alone.
@@ -75,7 +66,7 @@ class _Chooser(Readers):
         self.rows: dict[int, tuple[int, int]] = {}
         #: Cost of computing a node with everything recomputed for it, in bytes that memory moves in
         #: that time.
-        self.own: list[float] = _computing(graph).tolist()
+        self.own: list[float] = computing(graph).tolist()
         self.cost: dict[int, float] = {}
 
     def chosen(self) -> NDArray[np.bool_]:
@@ -141,9 +132,10 @@ class _Chooser(Readers):
             theirs = sum(self.sizes[value] for value in known)
             if not self.may[user]:
                 theirs += self.sizes[self.first[user]]
-            more = sum(size for value, size in sources.items() if value not in known)
-            cost, mine = self._cost(user, node), alone * self._times(user, node)
-            saved += max(theirs + result, cost) - max(theirs + more, cost + mine)
+            part = self._taken(user, node)
+            more = part * sum(size for value, size in sources.items() if value not in known)
+            cost, mine = self._cost(user, node), alone * part * self._times(user, node)
+            saved += max(theirs + part * result, cost) - max(theirs + more, cost + mine)
         return saved
 
     def _only_for(self, value: int, node: int) -> bool:
@@ -171,10 +163,12 @@ class _Chooser(Readers):
         return self.own[node] + sum(self.cost[each] * self._times(node, each) for each in made)
 
     def _times(self, user: int, node: int) -> float:
-        """How often a reader computes each element of a recomputed value: once along rows, and a
-        single number once per thread.
+        """How often a reader computes each element of a recomputed value: once along rows and where
+        it updates a buffer, and a single number once per thread.
         """
         if node in self.rows or self.role[node] == Role.REDUCTION or self.made(node) == 1:
+            return 1.0
+        if self.role[user] == Role.UPDATE:
             return 1.0
         over = (
             self.first[user] if self.role[user] != Role.REDUCTION else self.operand[self.ptr[user]]
@@ -237,8 +231,10 @@ class _Chooser(Readers):
         for entry in range(self.ptr[node], self.ptr[node + 1]):
             maker = self.maker[entry]
             if maker in self.sources:
+                # A part of a value is made from an equally large part of its sources.
+                part = self._part(node, entry)
                 for value, size in self.sources[maker].items():
-                    sources[value] = max(size, sources.get(value, 0))
+                    sources[value] = max(math.ceil(size * part), sources.get(value, 0))
                 inner = self.rows.get(maker)
                 if inner is not None:
                     rows = inner if rows in (None, inner) else _MIXED
@@ -246,6 +242,18 @@ class _Chooser(Readers):
                 value = self.operand[entry]
                 sources[value] = max(self.accessed[entry], sources.get(value, 0))
         return sources, rows
+
+    def _part(self, node: int, entry: int) -> float:
+        """The share of an operand that movement takes, a slice of it."""
+        whole = self.sizes[self.operand[entry]]
+        if self.role[node] != Role.MOVEMENT or not whole:
+            return 1.0
+        return float(min(self.accessed[entry] / whole, 1.0))
+
+    def _taken(self, user: int, node: int) -> float:
+        """The largest share of a node's result that a reader takes."""
+        entries = range(self.ptr[user], self.ptr[user + 1])
+        return max((self._part(user, at) for at in entries if self.maker[at] == node), default=1.0)
 
     def _known(self, user: int, but: int, depth: int = 0) -> set[int]:
         """Values that a reader reads in addition to those of one of its operands.
@@ -275,21 +283,6 @@ class _Chooser(Readers):
                 users = self.users[node]
                 chosen[node] = len(users) > 1 or chosen[users[0]]
         return np.array(chosen, dtype=bool)
-
-
-def _computing(graph: WorkloadGraph) -> NDArray[np.float64]:
-    """Cost of each node's arithmetic, in bytes that memory moves in that time, shape [nodes].
-
-    An operation on indices or masks takes a cycle.
-    """
-    cycles = np.zeros(len(_CYCLES) + 8)
-    for unit, number in _CYCLES.items():
-        cycles[unit] = number
-    whole = np.array(["f" not in name for name in DTYPES])  # bf16, f8E4M3FN, complex<f32> ...
-    owner = row_of_entry(graph.work_ptr)
-    known = np.array([_CYCLES_OF.get(name, 0) for name in graph.tables.ops])[graph.op][owner]
-    each = np.where(whole[graph.work_dtype], 1, np.maximum(cycles[graph.work_unit], known))
-    return np.bincount(owner, graph.work_flops * each * CYCLE_BYTES, len(graph)).astype(np.float64)
 
 
 #: Rows of two kinds in one chain: it is not recomputed.

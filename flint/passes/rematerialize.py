@@ -16,6 +16,7 @@ readers still look through it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -191,7 +192,8 @@ def _sources(
     """
     ptr, operand = graph.operand_ptr.tolist(), graph.operand.tolist()
     producer, looks, reads = graph.producer.tolist(), through.tolist(), accessed.tolist()
-    computed = again.tolist()
+    computed, moves = again.tolist(), (graph.role == Role.MOVEMENT).tolist()
+    wholes = graph.value_bytes.tolist()
     sources: dict[int, dict[int, int]] = {}
     for node in np.flatnonzero(transparent).tolist():
         found: dict[int, int] = {}
@@ -202,6 +204,8 @@ def _sources(
             for value, size in inner.items():
                 if computed[node] and size == _AS_ACCESSED:
                     size = min(reads[j], int(graph.value_bytes[value]))
+                elif computed[node] and moves[node]:
+                    size = math.ceil(size * min(reads[j] / max(wholes[operand[j]], 1), 1.0))
                 found[value] = max(size, found.get(value, _AS_ACCESSED))
         if graph.role[node] == Role.GENERATE and graph.bytes_aliased[node]:
             first, last = (graph.result_ptr[node : node + 2] + graph.inputs).tolist()

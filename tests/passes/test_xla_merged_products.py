@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 import pytest
+from jax import lax
 
 import flint
 from flint.graph.graph import Node
@@ -77,3 +78,28 @@ def test_matrices_that_no_tile_fits_are_written_side_by_side() -> None:
     assert joined.work.read == joined.work.written == 512 * 520 * 2
     assert product.work.read == (4096 + 520) * 512 * 2
     assert len(parts) == 2
+
+
+def test_a_kernel_reads_its_part_of_the_parts_of_a_split_product() -> None:
+    """Products of two matrices of 512 columns, summed over 4,096 tokens, merged to 1,024 columns
+    and split into 4 parts in f32: each addition reads 512 columns of every part."""
+    product, *parts = kernels(lambda x, q, k: (x.T @ q, x.T @ k), X, X, X)
+    assert traffic([product]) == [(12, 4 * 2)]
+    assert traffic(parts) == [(4, 0.5)] * 2
+
+
+def test_a_value_that_updates_a_stack_is_computed_once_for_each_of_its_elements() -> None:
+    """Not once for each element of the stack: three kernels compute the tanh of 64 KiB."""
+
+    def step(carry, x):
+        y = jnp.tanh(x)
+        return carry + y, (y, y * x)
+
+    graph = (
+        flint.capture(mesh=(1,))(lambda x, c: lax.scan(step, c, x))
+        .capture(of(64, 32, 1024), of(32, 1024))
+        .graph
+    )
+    body = [block for block, times in apply(graph, "xla").walk() if times == 64]
+    [names] = [[node.op for node in block if node.work.written > 1000] for block in body]
+    assert sorted(names) == ["add", "dynamic_update_slice", "dynamic_update_slice"]

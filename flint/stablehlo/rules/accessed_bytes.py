@@ -7,6 +7,7 @@ conventions of XLA's ``HloCostAnalysis`` (``HandleFusion``, ``FusionParameterRea
 compare every kernel of compiled modules with it.  This analysis goes further than XLA's:
 
     access behind a bitcast, or of an update     XLA: the whole buffer     here: what is accessed
+    operand of what only slices read             the whole operand         its part of it
     gather and scatter in a loop fusion          the whole table           rows taken, updates
     places that a scatter replaces               read and written          written
     result of an update that is read on          nothing of the buffer     what is accessed
@@ -21,6 +22,7 @@ compare every kernel of compiled modules with it.  This analysis goes further th
 from __future__ import annotations
 
 from flint.stablehlo.read.records import Block, Module, Op
+from flint.stablehlo.rules.elementwise import UNIT_OF
 from flint.stablehlo.rules.library_calls import stated_bytes
 
 #: A bitcast: an access of its result is an access of its operand.
@@ -113,7 +115,7 @@ class _Accesses:
         self.module = module
         self.body = body
         self.known = known
-        self._found: dict[int, tuple[int, bool]] = {}
+        self._found: dict[int, tuple[dict[int, int], bool]] = {}
         self.uses: dict[int, list[Op]] = {}
         self.makers: dict[int, Op] = {}
         for op in body.ops:
@@ -125,7 +127,7 @@ class _Accesses:
     def read(self, value: int) -> int:
         """Bytes of an argument that are read: slices as often as they are taken, the whole once."""
         parts, whole = self._read(value)
-        return parts + (self._bytes(value) if whole else 0)
+        return sum(parts.values()) + (self._bytes(value) if whole else 0)
 
     def taken(self, value: int) -> int:
         """Bytes of an argument that are read if nothing is updated in place."""
@@ -166,35 +168,59 @@ class _Accesses:
             maker = self._maker(maker.operands[0])
         return total
 
-    def _read(self, value: int) -> tuple[int, bool]:
-        """(bytes of the parts of a value that are read, whether it is read as a whole)."""
+    def _read(self, value: int) -> tuple[dict[int, int], bool]:
+        """(bytes of the parts of a value that are read, by what takes them; whether it is read as a
+        whole).
+        """
         if value not in self._found:
             self._found[value] = self._look(value)
         return self._found[value]
 
-    def _look(self, value: int) -> tuple[int, bool]:
-        parts, whole = 0, False
+    def _look(self, value: int) -> tuple[dict[int, int], bool]:
+        parts: dict[int, int] = {}
+        shares: dict[int, int] = {}  # of what is computed element by element
+        whole = False
         for op in self.uses.get(value, ()):
             first = op.operands[0] == value and op.operands.count(value) == 1
-            more, all_of_it = 0, False
+            more: dict[int, int] = {}
+            all_of_it = False
             if first and op.name in _TAKE:
-                more = min(self._bytes(op.results[0]), self._bytes(value))
+                more[id(op)] = min(self._bytes(op.results[0]), self._bytes(value))
             elif first and self._in_place(op):
                 more, all_of_it = self._read(op.results[0])
-                more += self._bytes(_update(op)) if _combines(op) else 0
+                if _combines(op):
+                    more = more | {id(op): self._bytes(_update(op))}
             elif op.name == VIEW:
                 more, all_of_it = self._read(op.results[0])
+            elif self._alike(op, value):
+                taken, all_of_it = self._read(op.results[0])
+                shares |= {taker: self._part(op, value, size) for taker, size in taken.items()}
             elif op.name == "fusion" and op.regions:
                 inner = self._inside(op.regions[0])
                 for argument, operand in zip(op.regions[0].args, op.operands, strict=True):
                     if operand == value:
                         part, rest = inner._read(argument)
-                        more, all_of_it = more + part, all_of_it or rest
+                        more, all_of_it = more | part, all_of_it or rest
             else:
                 all_of_it = True
-            parts, whole = parts + more, whole or all_of_it
+            for taker, size in more.items():
+                parts[taker] = max(size, parts.get(taker, 0))
+            whole = whole or all_of_it
+        whole = whole or sum(shares.values()) >= self._bytes(value) > 0
+        if not whole:
+            parts |= shares
         # A result that is the argument itself is written from it; one that was updated is there.
         return parts, whole or (value in self.body.yields and not self._updated(value))
+
+    def _alike(self, op: Op, value: int) -> bool:
+        """Whether a part of an op's result is made from an equally large part of an operand."""
+        if op.name == "reduce":
+            return op.operands.count(value) == 1 and op.operands[0] == value
+        same = self.module.type_of(value).elements == self.module.type_of(op.results[0]).elements
+        return same and (op.name in UNIT_OF or op.name == "transpose")
+
+    def _part(self, op: Op, value: int, size: int) -> int:
+        return -(-size * self._bytes(value) // max(self._bytes(op.results[0]), 1))
 
     def _updated(self, value: int) -> bool:
         """Whether a value is a buffer from outside that was updated in place."""

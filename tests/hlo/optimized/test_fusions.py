@@ -37,6 +37,21 @@ def test_slices_are_read_as_they_are_taken():
     assert accessed(fused, ["f32[100]"], "f32[10]") == (2 * 40, 40, 0)
 
 
+def test_what_a_slice_of_a_result_is_made_of_is_read_in_part():
+    """A third of two operands, also where several ops on the way read them; as a whole if what is
+    taken of it adds up to that."""
+    fused = (
+        "  n = f32[30] negate(p0)  m = f32[30] multiply(n, p0)  a = f32[30] add(m, p1)"
+        "  ROOT s = f32[10] slice(a), slice={[10:20]}"
+    )
+    assert accessed(fused, ["f32[30]", "f32[30]"], "f32[10]") == (2 * 40, 40, 0)
+    fused = (
+        "  n = f32[30] negate(p0)  a = f32[20] slice(n), slice={[0:20]}"
+        "  b = f32[20] slice(n), slice={[10:30]}  ROOT s = f32[20] add(a, b)"
+    )
+    assert accessed(fused, ["f32[30]"], "f32[20]") == (120, 80, 0)
+
+
 def test_a_dynamic_slice_reads_what_it_takes_and_its_index():
     fused = "  ROOT s = f32[1,50] dynamic-slice(p0, p1, p1), dynamic_slice_sizes={1,50}"
     # The stack has 8 rows of 200 bytes; the index is read once, also where it stands twice.
