@@ -32,6 +32,7 @@ class Product:
         node: the node.
         side: position of the shared operand, 0 or 1.
         batch, shared, other, k: sizes; rows of the shared and of the other operand.
+        free: dims of the shared operand that the result has.
         kinds: types of the elements of the shared operand, the other one and the result.
         bytes: of the shared operand, the other one and the result.
     """
@@ -42,6 +43,7 @@ class Product:
     shared: int
     other: int
     k: int
+    free: tuple[int, ...]
     kinds: tuple[str, str, str]
     bytes: tuple[int, int, int]
 
@@ -70,9 +72,12 @@ def groups(graph: WorkloadGraph) -> list[list[Product]]:
 
 
 def _alike(one: Product, other: Product) -> bool:
-    same = (one.batch, one.shared, one.k, one.kinds) == (
-        other.batch, other.shared, other.k, other.kinds,
+    same = (one.batch, one.shared, one.k, one.free, one.kinds) == (
+        other.batch, other.shared, other.k, other.free, other.kinds,
     )  # fmt: skip
+    # Of a square matrix no size says which dim is contracted: attention's gradients of queries and
+    # keys contract different ones.
+    same = same and (one.shared != one.k or len(one.free) > 1)
     return same and one.node != other.node and (one.side == other.side or one.batch == 1)
 
 
@@ -108,11 +113,31 @@ def _readers(graph: WorkloadGraph) -> list[list[Product]]:
             rows = (m, n) if side == 0 else (n, m)
             found.setdefault(_untransposed(graph, operands[side]), []).append(
                 Product(
-                    node, side, batch, *rows, k, (mine.dtype, other.dtype, result.dtype),
+                    node, side, batch, *rows, k, _free(result.shape, side, batch, rows[0]),
+                    (mine.dtype, other.dtype, result.dtype),
                     (mine.bytes, other.bytes, result.bytes),
                 )
             )  # fmt: skip
     return [found[value] for value in sorted(found) if len(found[value]) > 1]
+
+
+def _free(result: tuple[int, ...], side: int, batch: int, rows: int) -> tuple[int, ...]:
+    """The dims of a result that are those of one operand: the first ones behind the batch, or the
+    last.
+    """
+    if side:
+        return _first(result[::-1], rows)[::-1]
+    return _first(result[len(_first(result, batch)) if batch > 1 else 0 :], rows)
+
+
+def _first(dims: tuple[int, ...], size: int) -> tuple[int, ...]:
+    """As many dims from the first one on as have a size together."""
+    found = 1
+    for count, dim in enumerate(dims, 1):
+        found *= dim
+        if found >= size:
+            return dims[:count]
+    return dims
 
 
 def _untransposed(graph: WorkloadGraph, value: int) -> int:

@@ -55,8 +55,15 @@ def test_an_operand_on_either_side_is_shared() -> None:
         (lambda x, a, b: (x @ a, jnp.dot(x, b, preferred_element_type=jnp.float32)), (X, W, W)),
         # Both have more than 64 MiB of operands and result.
         (lambda x, a, b: (x @ a, x @ b), (of(4096, 4096), of(4096, 8192), of(4096, 8192))),
+        # The same matrix, contracted over its first and over its last dim; over 512 rows or columns
+        # that no size tells apart, as attention does with the gradient of its scores.
+        (lambda x, a, b: (x @ a, x.T @ b), (X, W, of(4096, 128))),
+        (
+            lambda x, a, b: (jnp.einsum("hqk,hkd->hqd", x, a), jnp.einsum("hqk,hqd->hkd", x, b)),
+            (of(8, 512, 512), of(8, 512, 64), of(8, 512, 64)),
+        ),
     ],
-    ids=["dependent", "other types", "large"],
+    ids=["dependent", "other types", "large", "other dims", "square"],
 )  # fmt: skip
 def test_products_that_stay_apart(function, arguments) -> None:
     products = [node for node in kernels(function, *arguments) if node.op == "dot_general"]
@@ -64,11 +71,11 @@ def test_products_that_stay_apart(function, arguments) -> None:
 
 
 def test_a_small_product_joins_a_large_one() -> None:
-    """One of the two is small: 32 + 1 + 1 MiB."""
+    """One of the two is small: 16 + 0.5 + 1 MiB."""
     product, *parts = kernels(
-        lambda x, a, b: (x @ a, x @ b), of(4096, 4096), of(4096, 8192), of(4096, 128)
+        lambda x, a, b: (x @ a, x @ b), of(4096, 2048), of(2048, 8192), of(2048, 128)
     )
-    assert traffic([product]) == [(32 + 64 + 1, 65)]
+    assert traffic([product]) == [(16 + 32 + 0.5, 65)]
     assert traffic(parts) == [(64, 64), (1, 1)]
 
 
