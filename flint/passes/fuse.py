@@ -42,20 +42,20 @@ from flint.graph.tensor_types import TensorType
 from flint.graph.work import Role
 from flint.mesh.ragged import row_of_entry, total_by_row
 from flint.passes.attention_layout import without_turning_back
-from flint.passes.columns import distinct, with_bodies
-from flint.passes.contract import Columns, contract, issue_rank, surviving
+from flint.passes.boundary import boundary_bytes
+from flint.passes.columns import with_bodies
+from flint.passes.contract import Columns, contract, issue_rank
 from flint.passes.inline import inlined
 from flint.passes.made_of_less import made_of_less
 from flint.passes.multi_output import join_outputs
 from flint.passes.rematerialize import (
     FUSIBLE,
     SeenThrough,
-    is_view,
     loads,
     look_through,
 )
 from flint.passes.xla_merged_products import CONCATENATE, SLICE, Gemm, merge_products
-from flint.passes.xla_products import Ends, operand_loads, with_rows, xla_epilogues
+from flint.passes.xla_products import Ends, Neighbours, operand_loads, with_rows
 from flint.passes.xla_reductions import as_views, of_nothing, split_reductions
 from flint.passes.xla_split_products import SUM, split_products
 
@@ -126,14 +126,20 @@ def _as_xla(
     graph = split_products(graph, types)
     nothing = of_nothing(graph)
     graph = replace(graph, role=np.where(nothing, Role.ELEMENTWISE, graph.role).astype(np.int8))
-    again = inlined(graph)
+    near = Neighbours(graph)
+    again = inlined(graph, near.kept) | near.loaded
     graph = as_views(graph, nothing & ~again)
     graph, step_of, partial = split_reductions(graph, again, types)
     again = again[step_of]
+    place = np.full(len(near.ends) + 1, -1, dtype=np.int64)  # -1 for nodes without an epilogue
+    place[step_of] = np.arange(len(step_of))
+    last = place[near.ends[step_of]]
+    roots = near.roots[step_of]
     seen = look_through(graph, again)
     rows = with_rows(graph, again)
     load = operand_loads(seen.graph).tolist()
-    kernels, place = _fused(seen, _assign(seen, load, xla_epilogues(seen.graph, rows)))
+    found = _assign(seen, load, lambda product, members: last[product] == members[0], roots)
+    kernels, place = _fused(seen, found)
     apart, parts = np.zeros((2, len(kernels)), dtype=bool)
     apart[place[rows & (place >= 0)]] = True
     parts[place[partial]] = True
@@ -148,7 +154,7 @@ def _fused(seen: SeenThrough, found: tuple[Ints, Ints]) -> tuple[WorkloadGraph, 
     roots, numbers = np.unique(root[kept], return_inverse=True)
     kernel = np.full(len(seen.graph), -1, dtype=np.int64)
     kernel[kept] = numbers.reshape(-1)
-    read, written, aliased = _boundary_bytes(seen, kernel, len(roots))
+    read, written, aliased = boundary_bytes(seen, kernel, len(roots))
     contracted = contract(seen.graph, kernel, Columns(hero[roots], read, written, aliased))
     place = np.full(len(seen.graph), -1, dtype=np.int64)
     place[kept] = issue_rank(seen.graph, kernel, len(roots))[kernel[kept]]
@@ -174,18 +180,23 @@ def _users(seen: SeenThrough, of: NDArray[np.bool_]) -> dict[int, list[int]]:
     return users
 
 
-def _assign(seen: SeenThrough, load: list[bool], ends: Ends) -> tuple[Ints, Ints]:
+def _assign(
+    seen: SeenThrough, load: list[bool], ends: Ends, roots: NDArray[np.bool_] | None = None
+) -> tuple[Ints, Ints]:
     """The root of each node's kernel, and for each root the node that its kernel is named after.
 
     Args:
         seen: the graph.
         load: nodes that a contraction absorbs.
         ends: whether a contraction may end in a kernel with these members.
+        roots: nodes that join no other kernel, shape [nodes].
     """
     graph = seen.graph
     role, elements, narrows = graph.role.tolist(), _elements(graph), _narrows(graph)
     compute = (graph.kind == NodeKind.COMPUTE).tolist()
     joins = _may_join(seen)
+    if roots is not None:
+        joins &= ~roots
     users_of = _users(seen, joins)
     root = list(range(len(graph)))
     members: dict[int, list[int]] = {}  # of kernels that have several
@@ -255,46 +266,3 @@ def _elements(graph: WorkloadGraph) -> list[int]:
     made = total_by_row(sizes[graph.result_type], row_of_entry(graph.result_ptr), len(graph))
     elements: list[int] = made.tolist()
     return elements
-
-
-def _boundary_bytes(seen: SeenThrough, kernel: Ints, kernels: int) -> tuple[Ints, Ints, Ints]:
-    """Bytes that each kernel reads, writes and aliases, shape [kernels] each."""
-    graph = seen.graph
-    member = np.flatnonzero(kernel >= 0)
-    alone = np.bincount(kernel[member], minlength=kernels)[kernel] == 1
-    # A view that is a separate kernel moves nothing; inside a kernel, or for a value that the
-    # kernel makes, its bytes are written.
-    passes = is_view(graph) & (~alone | seen.changed)
-    written = np.where(passes, graph.bytes_aliased, graph.bytes_written)
-    aliased = np.where(passes, 0, graph.bytes_aliased)
-
-    owner = row_of_entry(graph.result_ptr)
-    sizes = graph.value_bytes[graph.inputs :]
-    leaving = total_by_row(sizes * surviving(graph, kernel), owner, len(graph))
-    total = total_by_row(sizes, owner, len(graph))
-    written = np.where(leaving == total, written, np.minimum(written, leaving))
-    aliased = np.where(leaving > 0, aliased, 0)
-
-    read = _read_from_outside(seen, kernel, kernels)
-    # A single op with unchanged operands keeps its own count (an operand read twice ...).
-    own = np.flatnonzero(alone & ~seen.changed & (kernel >= 0))
-    read[kernel[own]] = graph.bytes_read[own]
-    return (
-        read,
-        total_by_row(written[member], kernel[member], kernels),
-        total_by_row(aliased[member], kernel[member], kernels),
-    )
-
-
-def _read_from_outside(seen: SeenThrough, kernel: Ints, kernels: int) -> Ints:
-    """Bytes of outside values that each kernel accesses, each at most once, shape [kernels]."""
-    graph = seen.graph
-    reader = kernel[seen.reader]
-    maker = graph.producer[seen.value]
-    inside = (maker >= 0) & (kernel[maker] == reader)
-    outside = np.flatnonzero((reader >= 0) & ~inside)
-    reader, value = reader[outside], seen.value[outside]
-    first, number = distinct(reader, value)
-    accessed = total_by_row(seen.accessed[outside], number, len(first))
-    once = np.minimum(accessed, graph.value_bytes[value[first]])
-    return total_by_row(once, reader[first], kernels)

@@ -47,16 +47,21 @@ MAX_SOURCES: Final = 32
 _NEAR: Final = 64
 
 
-def inlined(graph: WorkloadGraph) -> NDArray[np.bool_]:
-    """Nodes of a graph in issue order that all of their readers recompute, shape [nodes]."""
-    return _Chooser(graph).chosen()
+def inlined(graph: WorkloadGraph, kept: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Nodes of a graph in issue order that all of their readers recompute, shape [nodes].
+
+    Args:
+        graph: the graph.
+        kept: nodes that are not recomputed, shape [nodes].
+    """
+    return _Chooser(graph, kept).chosen()
 
 
 class _Chooser(Readers):
     """The nodes of one block, one decision after the other in issue order."""
 
-    def __init__(self, graph: WorkloadGraph) -> None:
-        super().__init__(graph)
+    def __init__(self, graph: WorkloadGraph, kept: NDArray[np.bool_]) -> None:
+        super().__init__(graph, kept)
         self.accessed = accessed_bytes(graph).tolist()
         self.sizes = graph.value_bytes.tolist()
         self.producer: list[int] = graph.producer.tolist()

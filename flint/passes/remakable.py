@@ -32,7 +32,7 @@ class Readers:
         users: readers of each node, through nodes that are recomputed anyway.
     """
 
-    def __init__(self, graph: WorkloadGraph) -> None:
+    def __init__(self, graph: WorkloadGraph, kept: NDArray[np.bool_]) -> None:
         transparent = transparent_nodes(graph)
         self.graph = graph
         self.role = graph.role.tolist()
@@ -42,7 +42,7 @@ class Readers:
         self.elements: list[int] = [item.elements for item in graph.tables.types]
         self.types = graph.value_type.tolist()
         self.first = (graph.result_ptr[:-1] + graph.inputs).tolist()
-        self.may: list[bool] = self._may(transparent).tolist()
+        self.may: list[bool] = (self._may(transparent) & ~kept).tolist()
         self.users = self._users(transparent)
         self.transparent = transparent.tolist()
 

@@ -1,34 +1,44 @@
 """What XLA's GPU compiler fuses into the kernels of products, and what it does not.
 
-The idea: its products are library calls or separate Triton kernels.
+The idea: its products are library calls or separate Triton kernels (``GemmFusion``), made before
+anything else is fused.
 
 - A batched product loads its operands in their layout: a transpose before or after it is a kernel.
-- A batched product has no epilogue, nor has one that ends in a kernel which reduces rows.
-- The epilogue of any other product or convolution has no exponentials or similar functions, and
-  reads nothing of the product's size (only bias, activation), except a value that is added (a
-  residual: the library's ``beta``, cuDNN's side input).
+  So is one behind any product that does more than transpose a matrix.
+- **Epilogue**: an elementwise op that alone reads the product, then the only reader of that, and so
+  on: what several read is written, and each reads it. The other operands are scalars, parameters of
+  the program or of a loop's body, and broadcasts of both (a bias, a residual that is a parameter);
+  no op makes the result larger, like a conversion to f32. A batched product has none, nor are there
+  functions of narrow types, which Triton has not.
+- **Loads**: an op on one tensor, with constants or broadcast parameters, is computed by each
+  product that loads its result if products are its only readers: a ReLU in front of two products.
 - The epilogue of a convolution is one that cuDNN has: a bias, a residual, a rectified activation,
-  conversions (``cudnn_fused_conv_rewriter.cc`` of openxla/xla).
+  conversions to narrower types (``cudnn_fused_conv_rewriter.cc``). A convolution that gives the
+  gradient of its input has none.
+
+Sources: ``gemm_fusion.cc``, ``triton_tiling_propagation.cc`` of openxla/xla (2026).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.graph.graph import WorkloadGraph
+from flint.graph.graph import NodeKind, WorkloadGraph
+from flint.graph.tensor_types import DTYPES
 from flint.graph.work import Role, Unit
 from flint.mesh.ragged import row_of_entry
 from flint.passes.rematerialize import loads, transparent_nodes
 
-#: From a product and the members of a kernel: whether the product may end in it.
+#: From a product and the members of a kernel, its root first: whether the product may end in it.
 Ends = Callable[[int, Sequence[int]], bool]
-#: Ops that a sum with a residual may consist of.
-_ADDS = ("add", "convert", "reshape", "bitcast")
-#: Further ops that may follow a convolution: the bias and rectified activations.
-_BEHIND = (*_ADDS, "broadcast_in_dim", "maximum", "clamp")
+#: Ops that may follow a convolution: the bias, a residual and rectified activations.
+_BEHIND: Final = ("add", "convert", "reshape", "bitcast", "broadcast_in_dim", "maximum", "clamp")
+#: Bytes by which an op's result may be larger than its operands, or smaller.
+_TOLERANCE: Final = 1024
 
 
 def batched(graph: WorkloadGraph) -> NDArray[np.bool_]:
@@ -68,37 +78,155 @@ def operand_loads(graph: WorkloadGraph) -> NDArray[np.bool_]:
     return found
 
 
-def xla_epilogues(graph: WorkloadGraph, rows: NDArray[np.bool_]) -> Ends:
-    """Whether a product may end in a kernel.
+class Neighbours:
+    """Which ops of one block the kernels of its products take in.
 
-    Args:
-        graph: the graph of both.
-        rows: nodes that reduce rows, shape [nodes].
+    Attributes:
+        ends: the last op of each product's epilogue, -1 without one, shape [nodes].
+        kept: ops of epilogues, and what makes residuals of convolutions, shape [nodes].
+        roots: the last op of each epilogue, and what makes residuals, shape [nodes].
+        loaded: ops that every product that reads them computes, and nothing else reads, [nodes].
     """
-    alone = batched(graph)
-    elements = [kind.elements for kind in graph.tables.types]
-    costly = np.zeros(len(graph), dtype=bool)
-    costly[row_of_entry(graph.work_ptr)[graph.work_unit == Unit.TRANSCENDENTAL]] = True
-    adds, behind, convolutions = (
-        [name in names for name in graph.tables.ops] for names in (_ADDS, _BEHIND, ("convolution",))
-    )
 
-    def ends(product: int, members: Sequence[int]) -> bool:
-        if alone[product] or (rows | costly)[list(members)].any():
-            return False
-        if convolutions[graph.op[product]] and not all(behind[graph.op[node]] for node in members):
-            return False
-        inside = {product, *members}
-        size = elements[graph.result_type[graph.result_ptr[product]]]
-        large = {
-            value
-            for node in members
-            for value in graph.operand[
-                graph.operand_ptr[node] : graph.operand_ptr[node + 1]
-            ].tolist()
-            if int(graph.producer[value]) not in inside
-            and elements[graph.value_type[value]] >= size
-        }
-        return not large or (len(large) == 1 and all(adds[graph.op[node]] for node in members))
+    def __init__(self, graph: WorkloadGraph) -> None:
+        self.graph = graph
+        ops = graph.tables.ops
+        self.names = [ops[op] for op in graph.op.tolist()]
+        self.role = graph.role.tolist()
+        self.sizes = graph.value_bytes.tolist()
+        self.maker = graph.producer.tolist()
+        self.elements = [graph.tables.types[kind].elements for kind in graph.value_type.tolist()]
+        self.leaving = set(graph.outputs.tolist())
+        self.users: dict[int, list[int]] = {}
+        for value, node in zip(graph.operand.tolist(), graph.consumer.tolist(), strict=True):
+            self.users.setdefault(value, []).append(node)
+        self.free = (np.diff(graph.order_ptr) == 0) & (np.diff(graph.result_ptr) == 1)
+        self.free[graph.order_node] = False
+        self.narrow_function = self._narrow_functions()
+        self.passed = self._passed()
+        self.ends = np.full(len(graph), -1, dtype=np.int64)
+        self.kept, self.roots = np.zeros((2, len(graph)), dtype=bool)
+        alone = batched(graph)
+        for node in np.flatnonzero((graph.role == Role.CONTRACTION) & ~alone & self.free).tolist():
+            for after in self._epilogue(node):
+                self.ends[node] = after
+                self.kept[after] = True
+        self.roots[self.ends[self.ends >= 0]] = True
+        self.loaded = self._loaded()
 
-    return ends
+    def _narrow_functions(self) -> NDArray[np.bool_]:
+        """Functions of types that Triton has none for, shape [nodes]."""
+        graph = self.graph
+        found = np.zeros(len(graph), dtype=bool)
+        narrow = np.array([name not in ("f32", "f64") for name in DTYPES])
+        items = (graph.work_unit == Unit.TRANSCENDENTAL) & narrow[graph.work_dtype]
+        found[row_of_entry(graph.work_ptr)[items]] = True
+        return found
+
+    def _passed(self) -> list[bool]:
+        """Values that are scalars, parameters, or broadcasts of them, shape [values]."""
+        graph = self.graph
+        passed = [True] * graph.inputs + [False] * (graph.values - graph.inputs)
+        for node in range(len(graph)):
+            operands = graph.operands_of(node).tolist()
+            first, end = (graph.result_ptr[node : node + 2] + graph.inputs).tolist()
+            made = self.role[node] == Role.GENERATE or (
+                self.names[node] in ("broadcast_in_dim", "reshape")
+                and len(operands) == 1
+                and (passed[operands[0]] or self.elements[operands[0]] == 1)
+            )
+            passed[first:end] = [made] * (end - first)
+        return passed
+
+    def _epilogue(self, product: int) -> Iterator[int]:
+        """The ops of a product's epilogue, in order."""
+        graph, convolution = self.graph, self.names[product] == "convolution"
+        if convolution and self._goes_back(product):
+            return
+        value = graph.inputs + int(graph.result_ptr[product])
+        size, added = self.elements[value], False
+        while len(self.users.get(value, ())) == 1 and value not in self.leaving:
+            [user] = self.users[value]
+            made = graph.inputs + int(graph.result_ptr[user])
+            if not self.free[user] or self.elements[made] != size:
+                return
+            widens = self.names[user] == "convert" and self.sizes[made] > self.sizes[value]
+            if convolution and widens:
+                return
+            others = [each for each in graph.operands_of(user).tolist() if each != value]
+            if convolution:
+                tensors = [each for each in others if self.elements[each] >= size]
+                tensors = [each for each in tensors if not self.passed[each] or self._whole(each)]
+                if self.names[user] not in _BEHIND or len(tensors) + added > 1:
+                    return
+                if tensors and self.names[user] != "add":
+                    return
+                added = added or bool(tensors)
+                # The library reads a residual from memory.
+                makers = [self.maker[each] for each in tensors if self.maker[each] >= 0]
+                self.kept[makers] = self.roots[makers] = True
+            elif not self._ends_in(user, others):
+                return
+            yield user
+            value = made
+
+    def _goes_back(self, product: int) -> bool:
+        """Whether a convolution gives the gradient of its input: its filter is reversed, and not
+        of one place alone.
+        """
+        graph = self.graph
+        for value in graph.operands_of(product).tolist():
+            while (maker := self.maker[value]) >= 0 and self.role[maker] == Role.MOVEMENT:
+                value = int(graph.operand[graph.operand_ptr[maker]])
+                shape = graph.tables.types[graph.value_type[value]].shape
+                if self.names[maker] == "reverse":
+                    return sum(size > 1 for size in shape) > 2
+        return False
+
+    def _whole(self, value: int) -> bool:
+        """Whether a value that is passed in is no broadcast."""
+        return self.maker[value] < 0
+
+    def _ends_in(self, user: int, others: list[int]) -> bool:
+        """Whether an op may be part of the epilogue of a product that is no convolution."""
+        graph = self.graph
+        made = graph.inputs + int(graph.result_ptr[user])
+        if self.names[user] == "transpose":
+            return self._is_matrix(made)
+        if self.role[user] != Role.ELEMENTWISE or self.names[user] == "reduce":
+            return False
+        if self.narrow_function[user] or not all(self.passed[each] for each in others):
+            return False
+        last = made in self.leaving or not self.users.get(made)
+        read = sum(self.sizes[each] for each in graph.operands_of(user).tolist())
+        return last or read - self.sizes[made] >= -_TOLERANCE
+
+    def _is_matrix(self, value: int) -> bool:
+        return len(self.graph.tables.types[self.graph.value_type[value]].shape) == 2
+
+    def _loaded(self) -> NDArray[np.bool_]:
+        graph = self.graph
+        dots = [name == "dot_general" for name in self.names]
+        found = np.zeros(len(graph), dtype=bool)
+        turns = np.array([name == "transpose" for name in self.names], dtype=bool)
+        able = self.free & ((graph.role == Role.ELEMENTWISE) | turns)
+        able &= ~self.narrow_function & ~self.kept
+        able &= graph.kind == NodeKind.COMPUTE
+        for node in np.flatnonzero(able)[::-1].tolist():
+            made = graph.inputs + int(graph.result_ptr[node])
+            users = self.users.get(made, [])
+            if not users or made in self.leaving:
+                continue
+            if all(dots[user] or found[user] for user in users) and self._loads(node, made):
+                found[node] = True
+        return found
+
+    def _loads(self, node: int, made: int) -> bool:
+        """Whether an op reads hardly more than one tensor of its result's size."""
+        operands = self.graph.operands_of(node).tolist()
+        if self.names[node] == "transpose":
+            return self._is_matrix(made)
+        tensors = [each for each in operands if not self.passed[each] or self._whole(each)]
+        if len(tensors) != 1 or self.names[node] == "reduce":
+            return False
+        return len(operands) == 2 or self.sizes[tensors[0]] - self.sizes[made] <= _TOLERANCE

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
+
+import flint
 from flint.graph.graph import WorkloadGraph
 from flint.graph.tensor_types import tensor_type
 from flint.graph.work import Role, Unit, Work, WorkItem
+from flint.passes import apply
 from flint.passes.fuse import fuse_as_xla, fuse_kernels
 from tests.passes.building import ACTIVATION, SCALAR, WEIGHT, Graph
+from tests.passes.xla_kernels.programs import of
+
+MIB = 1 << 20
 
 
 def as_xla(graph: WorkloadGraph) -> list[tuple[str, int]]:
@@ -29,14 +37,62 @@ def test_a_batched_product_of_xla_leaves_transposes_outside_and_has_no_epilogue(
     assert as_xla(graph) == [("transpose", 1), ("dot_general", 1), ("tanh", 1)]
 
 
-def test_the_epilogue_of_a_product_of_xla_adds_but_does_not_multiply_another_tensor():
-    for name, expected in (
-        ("add", [("dot_general", 2)]),
-        ("multiply", [("dot_general", 1), ("multiply", 1)]),
-    ):
+def test_the_epilogue_of_a_product_of_xla_reads_parameters_but_nothing_that_was_computed() -> None:
+    for name in ("add", "multiply"):
         g = Graph()
         made = g.dot(g.input(), g.input(WEIGHT))
-        assert as_xla(g.finish(g.elementwise(made, g.input(), name=name))) == expected
+        assert as_xla(g.finish(g.elementwise(made, g.input(), name=name))) == [("dot_general", 2)]
+        g = Graph()
+        made = g.dot(g.input(), g.input(WEIGHT))
+        other = g.elementwise(g.input(), name="tanh")
+        graph = g.finish(g.elementwise(made, other, name=name))
+        assert as_xla(graph) == [("dot_general", 1), (name, 2)]
+
+
+def captured(function, *arguments) -> list[tuple[str, float, float]]:
+    """Kernels of granularity xla: name, MiB read and written."""
+    graph = flint.capture(mesh=(1,))(function).capture(*arguments).graph
+    return [(n.op, n.work.read / MIB, n.work.written / MIB) for n in apply(graph, "xla")]
+
+
+def test_what_several_read_ends_an_epilogue_and_products_compute_a_relu_again() -> None:
+    """As in XLA's dense layer: ``gemm_fusion_dot_general`` writes the sum with the bias, and two
+    other products compute the maximum of that and 0 (jaxlib 0.10.2, H100)."""
+
+    def layer(x, w, b, v, y):
+        before = x @ w + b
+        after = jax.nn.relu(before)
+        return before, after @ v, after.T @ y
+
+    matrix, vector = of(2048, 2048), of(2048)
+    first, second, third = captured(layer, matrix, matrix, vector, of(2048, 4096), matrix)
+    assert first == ("dot_general", 16 + 4096 / MIB, 8)
+    assert second == ("dot_general", 8 + 16, 16)
+    assert third[1] == 16
+
+
+def test_an_epilogue_makes_nothing_larger_and_has_functions_of_f32_alone() -> None:
+    def function(x, w):
+        return jnp.exp((x @ w).astype(jnp.float32))
+
+    names = [name for name, *_ in captured(function, of(1024, 2048), of(2048, 4096))]
+    assert names == ["dot_general", "exponential"]
+    narrow = captured(lambda x, w: jnp.tanh(x @ w), of(1024, 2048), of(2048, 4096))
+    assert [name for name, *_ in narrow] == ["dot_general", "tanh"]
+    wide = [of(1024, 2048, dtype=jnp.float32), of(2048, 4096, dtype=jnp.float32)]
+    assert captured(lambda x, w: jnp.tanh(x @ w), *wide) == [("dot_general", 8 + 32, 16)]
+
+
+def test_heads_are_turned_by_a_kernel_and_a_matrix_by_its_product() -> None:
+    """As in XLA's attention: ``loop_transpose_fusion`` behind the product of the queries."""
+
+    def heads(x, w):
+        return (x @ w).reshape(8, 512, 16, 128).transpose(0, 2, 1, 3)
+
+    names = [name for name, *_ in captured(heads, of(8, 512, 2048), of(2048, 2048))]
+    assert names == ["dot_general", "transpose"]
+    [turned] = captured(lambda x, w: (x @ w).T, of(4096, 2048), of(2048, 2048))
+    assert turned[0] == "dot_general"
 
 
 def test_the_epilogue_of_a_convolution_of_xla_has_nothing_that_cudnn_lacks() -> None:
