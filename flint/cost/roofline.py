@@ -97,7 +97,7 @@ def computed_as(accelerator: Accelerator, unit: Unit, dtype: str) -> Computed:
     A type that is not listed is computed in the next listed type that can represent its values: on
     a matrix unit, narrow floats in wider floats and narrow integers in wider integers or else in
     floats (bf16 and f16 represent eight bits exactly, f32 twenty-four). Vector units do what matrix
-    units cannot.
+    units cannot.  A product of complex numbers is four of their parts.
 
     Args:
         accelerator: the device.
@@ -107,10 +107,17 @@ def computed_as(accelerator: Accelerator, unit: Unit, dtype: str) -> Computed:
     if unit == Unit.MATMUL:
         for name in (dtype, *_wider(dtype), *_FLOATS_FOR_INTEGERS.get(dtype, ())):
             if name in accelerator.matmul:
-                return Computed(Unit.MATMUL, name, accelerator.matmul[name])
+                rate = accelerator.matmul[name] / _products(dtype, name)
+                return Computed(Unit.MATMUL, name, rate)
     rates = accelerator.vector
     name = next((name for name in (dtype, *_wider(dtype)) if name in rates), "f32")
-    return Computed(Unit.VECTOR, name, rates[name])
+    products = _products(dtype, name) if unit == Unit.MATMUL else 1
+    return Computed(Unit.VECTOR, name, rates[name] / products)
+
+
+def _products(dtype: str, name: str) -> int:
+    """How many multiplications and additions in the type ``name`` one in ``dtype`` is."""
+    return 4 if dtype.startswith("complex") and name != dtype else 1
 
 
 #: Floats of matrix units that represent all values of an integer type, the narrowest first.

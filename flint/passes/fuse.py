@@ -54,8 +54,14 @@ from flint.passes.rematerialize import (
     loads,
     look_through,
 )
-from flint.passes.xla_merged_products import CONCATENATE, SLICE, Gemm, merge_products
-from flint.passes.xla_products import Ends, Neighbours, operand_loads, with_rows
+from flint.passes.xla_merged_products import (
+    CONCATENATE,
+    SLICE,
+    TRANSPOSE,
+    Gemm,
+    merge_products,
+)
+from flint.passes.xla_products import Ends, Neighbours, operand_loads, with_rows, with_transposes
 from flint.passes.xla_reductions import as_views, of_nothing, split_reductions
 from flint.passes.xla_split_products import SUM, split_products
 
@@ -105,7 +111,7 @@ def fuse_as_xla(graph: WorkloadGraph) -> WorkloadGraph:
     communicates = any((block.kind == NodeKind.COMMUNICATION).any() for block, _ in graph.walk())
     types = {kind: number for number, kind in enumerate(graph.tables.types)}
     gemms = {sizes: number for number, sizes in enumerate(graph.tables.gemms)}
-    new = [name for name in (SUM, SLICE, CONCATENATE) if name not in graph.tables.ops]
+    new = [name for name in (SUM, SLICE, TRANSPOSE, CONCATENATE) if name not in graph.tables.ops]
     if new:
         graph = with_tables(graph, replace(graph.tables, ops=(*graph.tables.ops, *new)))
     kernels = _as_xla(graph, False, communicates, types, gemms)
@@ -136,12 +142,12 @@ def _as_xla(
     last = place[near.ends[step_of]]
     roots = near.roots[step_of]
     seen = look_through(graph, again)
-    rows = with_rows(graph, again)
     load = operand_loads(seen.graph).tolist()
     found = _assign(seen, load, lambda product, members: last[product] == members[0], roots)
     kernels, place = _fused(seen, found)
     apart, parts = np.zeros((2, len(kernels)), dtype=bool)
-    apart[place[rows & (place >= 0)]] = True
+    alone = with_rows(graph, again) | with_transposes(graph, again)
+    apart[place[alone & (place >= 0)]] = True
     parts[place[partial]] = True
     # A loop's carried values may have been communicated: all of its inputs count.
     return join_outputs(kernels, apart, parts, [body and communicates] * kernels.inputs)

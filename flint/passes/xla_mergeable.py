@@ -33,6 +33,7 @@ class Product:
         side: position of the shared operand, 0 or 1.
         batch, shared, other, k: sizes; rows of the shared and of the other operand.
         free: dims of the shared operand that the result has.
+        told: whether they tell which dims are contracted, if that has as many elements.
         kinds: types of the elements of the shared operand, the other one and the result.
         bytes: of the shared operand, the other one and the result.
     """
@@ -44,6 +45,7 @@ class Product:
     other: int
     k: int
     free: tuple[int, ...]
+    told: bool
     kinds: tuple[str, str, str]
     bytes: tuple[int, int, int]
 
@@ -77,7 +79,7 @@ def _alike(one: Product, other: Product) -> bool:
     )  # fmt: skip
     # Of a square matrix no size says which dim is contracted: attention's gradients of queries and
     # keys contract different ones.
-    same = same and (one.shared != one.k or len(one.free) > 1)
+    same = same and (one.shared != one.k or (one.told and other.told))
     return same and one.node != other.node and (one.side == other.side or one.batch == 1)
 
 
@@ -111,9 +113,10 @@ def _readers(graph: WorkloadGraph) -> list[list[Product]]:
         for side in (0, 1):
             mine, other = (types[graph.value_type[operands[at]]] for at in (side, 1 - side))
             rows = (m, n) if side == 0 else (n, m)
+            free = _free(result.shape, side, batch, rows[0])
             found.setdefault(_untransposed(graph, operands[side]), []).append(
                 Product(
-                    node, side, batch, *rows, k, _free(result.shape, side, batch, rows[0]),
+                    node, side, batch, *rows, k, free, batch == 1 and _told(mine.shape, free),
                     (mine.dtype, other.dtype, result.dtype),
                     (mine.bytes, other.bytes, result.bytes),
                 )
@@ -128,6 +131,16 @@ def _free(result: tuple[int, ...], side: int, batch: int, rows: int) -> tuple[in
     if side:
         return _first(result[::-1], rows)[::-1]
     return _first(result[len(_first(result, batch)) if batch > 1 else 0 :], rows)
+
+
+def _told(whole: tuple[int, ...], free: tuple[int, ...]) -> bool:
+    """Whether the free dims tell the contracted ones: several are free, like [1, tokens] of
+    [1, tokens, width], or several neighbours are contracted, like [1, tokens].
+    """
+    taken = len(whole) - len(free)
+    places = range(len(whole) - taken + 1)
+    ways = sum(whole[:place] + whole[place + taken :] == free for place in places)
+    return len(free) > 1 or (taken > 1 and ways == 1)
 
 
 def _first(dims: tuple[int, ...], size: int) -> tuple[int, ...]:

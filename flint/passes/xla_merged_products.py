@@ -35,8 +35,10 @@ from flint.passes.columns import gathered, lists, repeated
 from flint.passes.contract import Columns, contract, issue_rank
 from flint.passes.xla_mergeable import Product, groups
 
-#: Names of the ops that cut and join.
+#: Names of the ops that cut and join; a part of a product that had the shared operand on the other
+#: side is transposed.
 SLICE: Final = "slice"
+TRANSPOSE: Final = "transpose"
 CONCATENATE: Final = "concatenate"
 #: Rows of the smallest tile: operands of a multiple of it can be loaded side by side.
 _TILE_ROWS: Final = 64
@@ -130,7 +132,7 @@ def _with_merged(
             operands[merged - 1] = others
             others = [graph.inputs + int(graph.result_ptr[merged - 1])]
         for each, part in zip(group, parts, strict=True):
-            moves(part, SLICE, each.bytes[2])
+            moves(part, SLICE if each.side == one.side else TRANSPOSE, each.bytes[2])
             operands[part] = [graph.inputs + int(graph.result_ptr[merged])]
             dropped[part - 1] = part - 1 != merged
         operands[merged] = [shared, *others]

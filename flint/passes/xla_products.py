@@ -53,7 +53,27 @@ def batched(graph: WorkloadGraph) -> NDArray[np.bool_]:
 
 def with_rows(graph: WorkloadGraph, again: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Nodes that contain a recomputed reduction of rows, shape [nodes]."""
-    found = (again & (graph.role == Role.REDUCTION)).tolist()
+    return _with(graph, again, again & (graph.role == Role.REDUCTION))
+
+
+def with_transposes(graph: WorkloadGraph, again: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Nodes that transpose or contain a recomputed transpose, shape [nodes]; not where a whole
+    matrix is transposed: what makes or reads it does that, by the order of a product's operands.
+    """
+    turns = np.array([name == "transpose" for name in graph.tables.ops], dtype=bool)[graph.op]
+    types = graph.tables.types
+    for node in np.flatnonzero(turns).tolist():
+        made = types[graph.result_type[graph.result_ptr[node]]]
+        whole = types[graph.value_type[graph.operand[graph.operand_ptr[node]]]]
+        turns[node] = len(made.shape) > 2 or made.elements != whole.elements
+    return _with(graph, again, turns)
+
+
+def _with(
+    graph: WorkloadGraph, again: NDArray[np.bool_], start: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Some nodes, and those that contain one because they compute it again, shape [nodes]."""
+    found = start.tolist()
     passes = (again | transparent_nodes(graph)).tolist()
     for node, maker in zip(
         graph.consumer.tolist(), graph.producer[graph.operand].tolist(), strict=True
@@ -92,9 +112,9 @@ class Neighbours:
         self.graph = graph
         ops = graph.tables.ops
         self.names = [ops[op] for op in graph.op.tolist()]
-        self.role = graph.role.tolist()
-        self.sizes = graph.value_bytes.tolist()
-        self.maker = graph.producer.tolist()
+        self.role: list[int] = graph.role.tolist()
+        self.sizes: list[int] = graph.value_bytes.tolist()
+        self.maker: list[int] = graph.producer.tolist()
         self.elements = [graph.tables.types[kind].elements for kind in graph.value_type.tolist()]
         self.leaving = set(graph.outputs.tolist())
         self.users: dict[int, list[int]] = {}
@@ -180,7 +200,7 @@ class Neighbours:
                 value = int(graph.operand[graph.operand_ptr[maker]])
                 shape = graph.tables.types[graph.value_type[value]].shape
                 if self.names[maker] == "reverse":
-                    return sum(size > 1 for size in shape) > 2
+                    return bool(sum(size > 1 for size in shape) > 2)
         return False
 
     def _whole(self, value: int) -> bool:

@@ -47,6 +47,15 @@ def test_what_a_product_is_computed_in(name, dtype, computed):
     assert (found.unit, found.dtype) == (Unit.MATMUL, computed)
 
 
+@pytest.mark.parametrize(("dtype", "part"), [("complex<f32>", "f32"), ("complex<f64>", "f64")])
+def test_a_product_of_complex_numbers_is_four_of_their_parts(dtype, part):
+    """(a + bi)(c + di): ac, bd, ad and bc, each added to a sum, as CGEMM counts 8mnk for 2mnk."""
+    accelerator = load_accelerator("h100-sxm")
+    whole, real = (computed_as(accelerator, Unit.MATMUL, kind) for kind in (dtype, part))
+    assert (whole.unit, whole.dtype) == (real.unit, real.dtype)
+    assert real.rate / whole.rate == 4
+
+
 def test_products_of_a_type_reach_the_share_that_is_stated():
     system = load_system("dgx-h100")
     graph = product(1, 8192, 8192, 8192)

@@ -12,7 +12,7 @@ from flint.graph.work import Role, Unit, Work, WorkItem
 from flint.passes import apply
 from flint.passes.fuse import fuse_as_xla, fuse_kernels
 from tests.passes.building import ACTIVATION, SCALAR, WEIGHT, Graph
-from tests.passes.xla_kernels.programs import of
+from tests.passes.xla_kernels.programs import conv, of
 
 MIB = 1 << 20
 
@@ -106,3 +106,22 @@ def test_the_epilogue_of_a_convolution_of_xla_has_nothing_that_cudnn_lacks() -> 
         work = Work((item,), ACTIVATION.bytes + WEIGHT.bytes, ACTIVATION.bytes)
         made = g.op("convolution", Role.CONTRACTION, (g.input(), g.input(WEIGHT)), work=work)
         assert as_xla(g.finish(g.elementwise(made, g.input(SCALAR), name=name))) == expected
+
+
+def test_a_convolution_reads_its_residual_and_gives_a_gradient_alone() -> None:
+    """XLA's residual block has ``wrapped_add`` behind ``__cudnn$convBackwardInput``; the gradient
+    of a filter of one place is a forward convolution, with a residual in the bottleneck."""
+    image = of(4, 16, 16, 32)
+
+    def back(w, g, r):
+        return jax.linear_transpose(lambda x: conv(x, w), image)(g)[0] + r
+
+    def forward(w, x, r):
+        return conv(x, w) + jnp.tanh(r)
+
+    def names(function, filter_):
+        return [name for name, *_ in captured(function, filter_, image, image)]
+
+    assert names(forward, of(3, 3, 32, 32)) == ["tanh", "convolution"]
+    assert names(back, of(3, 3, 32, 32)) == ["convolution", "add"]
+    assert names(back, of(1, 1, 32, 32)) == ["convolution"]

@@ -18,6 +18,8 @@ counts n windows of n; its backends make a scan of it (``reduce_window_rewriter.
 applications in the form that does the least work in parallel (Blelloch, "Prefix sums and their
 applications", 1990).  Up to ``LONGEST_WINDOW`` they leave windows as they are.
 
+An op of a region works in the type of its own operands: a maximum and its place, in f32 and i32.
+
 A region that calls a function or nests another region op counts without it: readers inline calls.
 """
 
@@ -25,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Final
 
 from flint.errors import FlintError
 from flint.graph.tensor_types import TensorType
@@ -35,21 +38,36 @@ from flint.stablehlo.rules.elementwise import UNIT_OF
 from flint.stablehlo.rules.rule import Rule
 
 
-def region_counts(block: Block) -> tuple[int, int]:
-    """(vector, transcendental) ops in one application of a scalar region."""
-    vector = transcendental = 0
+def region_counts(block: Block, kinds: Sequence[str]) -> dict[tuple[Unit, str], int]:
+    """Ops of one application of a scalar region, by unit and type: that of their first operand, as
+    for whole tensors.
+
+    Args:
+        block: the region.
+        kinds: types of the elements that it combines; its arguments have them in turn.
+    """
+    counts: dict[tuple[Unit, str], int] = {}
+    known = {value: kinds[place % len(kinds)] for place, value in enumerate(block.args)}
     for op in block.ops:
-        unit = UNIT_OF.get(op.name.removeprefix("mhlo."))
-        if unit is None:
-            unit = UNIT_OF.get(op.name)
-        if unit == Unit.VECTOR:
-            vector += 1
-        elif unit == Unit.TRANSCENDENTAL:
-            transcendental += 1
-    return vector, transcendental
+        unit = UNIT_OF.get(op.name.removeprefix("mhlo."), UNIT_OF.get(op.name))
+        # A choice is made in the type of what is chosen; a comparison makes a predicate.
+        chooses = op.name.endswith("select") and len(op.operands) == 3
+        first = op.operands[1 if chooses else 0 : 2 if chooses else 1]
+        kind = next((known[value] for value in first if value in known), kinds[0])
+        made = "i1" if op.name in _PREDICATES else kind
+        known.update(dict.fromkeys(op.results, made))
+        if unit in (Unit.VECTOR, Unit.TRANSCENDENTAL):
+            counts[unit, kind] = counts.get((unit, kind), 0) + 1
+    return counts
 
 
-def region_items(op: Op, region: int, dtype: str, applications: int) -> tuple[WorkItem, ...]:
+#: Ops whose results are predicates, whatever they are made from.
+_PREDICATES: Final = ("compare", "is_finite")
+
+
+def region_items(
+    op: Op, region: int, kinds: Sequence[str], applications: int
+) -> tuple[WorkItem, ...]:
     """The work of applying region number ``region`` of ``op`` that many times.
 
     Raises:
@@ -57,18 +75,20 @@ def region_items(op: Op, region: int, dtype: str, applications: int) -> tuple[Wo
     """
     if region >= len(op.regions):
         raise FlintError(f"{op.name} lacks its region {region}")
-    vector, transcendental = region_counts(op.regions[region])
-    items = []
-    if vector and applications > 0:
-        items.append(WorkItem(Unit.VECTOR, dtype, vector * applications))
-    if transcendental and applications > 0:
-        items.append(WorkItem(Unit.TRANSCENDENTAL, dtype, transcendental * applications))
-    return tuple(items)
+    counts = region_counts(op.regions[region], kinds) if applications > 0 else {}
+    return tuple(
+        WorkItem(unit, kind, count * applications) for (unit, kind), count in sorted(counts.items())
+    )
+
+
+def _kinds(tensors: Sequence[TensorType], outs: Sequence[TensorType]) -> list[str]:
+    """Types of what an op with several operands combines, each with its own initial value."""
+    return [tensor.dtype for tensor in tensors[: len(outs)]]
 
 
 def _reduce(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
     applications = prod(ins[0].shape) - prod(outs[0].shape)
-    items = region_items(op, 0, ins[0].dtype, applications)
+    items = region_items(op, 0, _kinds(ins, outs), applications)
     return Work(items, total_bytes(ins), total_bytes(outs))
 
 
@@ -125,7 +145,7 @@ def _reduce_window(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]
         applications = _running(op, ins[0].shape, window)
     if applications is None:
         applications = prod(shape) * (prod(window) - 1)
-    items = region_items(op, 0, ins[0].dtype, applications)
+    items = region_items(op, 0, _kinds(ins, outs), applications)
     return Work(items, total_bytes(ins), total_bytes(outs))
 
 
@@ -133,8 +153,8 @@ def _select_and_scatter(op: Op, ins: Sequence[TensorType], outs: Sequence[Tensor
     sources = prod(ins[1].shape)
     window = prod(op.attr("window_dimensions", ()))
     dtype = ins[0].dtype
-    select = region_items(op, 0, dtype, sources * (window - 1))
-    scatter = region_items(op, 1, dtype, sources)
+    select = region_items(op, 0, [dtype], sources * (window - 1))
+    scatter = region_items(op, 1, [dtype], sources)
     return Work(_merged(select + scatter), total_bytes(ins), total_bytes(outs))
 
 
@@ -151,18 +171,18 @@ def _scatter(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> W
     count = (len(ins) - 1) // 2
     updates = ins[count + 1 :]
     size = total_bytes(updates)
-    items = region_items(op, 0, ins[0].dtype, prod(updates[0].shape))
+    items = region_items(op, 0, [each.dtype for each in updates], prod(updates[0].shape))
     return Work(items, 2 * size + ins[count].bytes, size, max(0, total_bytes(outs) - size))
 
 
 def _map(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
-    items = region_items(op, 0, ins[0].dtype, prod(outs[0].shape))
+    items = region_items(op, 0, [each.dtype for each in ins], prod(outs[0].shape))
     return Work(items, total_bytes(ins), total_bytes(outs))
 
 
 def _scan(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
     """The body works on slices: its ops run once per element of the first scanned operand."""
-    items = region_items(op, 0, ins[0].dtype, prod(ins[0].shape))
+    items = region_items(op, 0, [ins[0].dtype], prod(ins[0].shape))
     return Work(items, total_bytes(ins), total_bytes(outs))
 
 

@@ -22,9 +22,10 @@ from tests.support.shared import quick
 XLA = json.loads(GOLDEN.read_text())
 #: Programs whose bytes are XLA's within a tenth.
 NEAR = [
-    "residual block", "attention", "causal attention", "ViT block", "Llama block", "dense",
-    "batch norm", "layer norm", "RMS norm", "softmax", "Adam", "clipped SGD", "cross entropy",
-    "smoothed cross entropy", "embedding", "scan over layers", "dropout",
+    "residual block", "U-Net level", "GRU", "attention", "causal attention", "ViT block",
+    "Llama block", "dense", "batch norm", "layer norm", "RMS norm", "softmax", "Adam",
+    "clipped SGD", "cross entropy", "smoothed cross entropy", "embedding", "scan over layers",
+    "dropout",
 ]  # fmt: skip
 
 
@@ -40,8 +41,7 @@ def test_bytes_are_those_of_xlas_kernels(name: str) -> None:
 @pytest.mark.thorough
 def test_bytes_of_all_programs_are_near_xlas() -> None:
     off = {name: abs(bytes_ratio(name) - 1) for name in PROGRAMS}
-    assert statistics.median(off.values()) < 0.04
-    assert {name for name in off if off[name] > 0.15} == {"GRU", "mixture of experts"}
+    assert statistics.median(off.values()) < 0.02 and max(off.values()) < 0.15
 
 
 @pytest.mark.thorough

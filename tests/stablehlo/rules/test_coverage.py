@@ -2,8 +2,10 @@
 
 import importlib
 
+import jax
 import pytest
 
+import flint
 from flint.graph.tensor_types import tensor_type
 from flint.graph.work import Role
 from flint.stablehlo.read.records import Block, Op
@@ -121,3 +123,16 @@ def test_scan_applies_its_body_to_every_element() -> None:
     op = Op("chlo.scan", (0, 1), (2,), {"dimension": 0}, (body,))
     work = work_of(op, [tensor_type((8, 4), "f32"), tensor_type((4,), "f32")], [])
     assert work.flops == 8 * 4
+
+
+def test_a_reduction_of_several_operands_works_in_the_type_of_each() -> None:
+    """jax.numpy.argmax of 1,000 f32: 3 comparisons and 1 choice of values, 1 of each of places, and
+    3 operations on predicates, for each of 999 pairs."""
+    graph = (
+        flint.capture(mesh=(1,))(lambda x: jax.numpy.argmax(x))
+        .capture(jax.ShapeDtypeStruct((1000,), "float32"))
+        .graph
+    )
+    [reduction] = [node for node in graph if node.role == Role.REDUCTION]
+    counts = {item.dtype: item.flops for item in reduction.work.items}
+    assert counts == {"f32": 4 * 999, "i32": 2 * 999, "i1": 3 * 999}
