@@ -101,6 +101,7 @@ REASONS: Mapping[str, str] = {
     "me-8b-b200-256k": "the optimizer runs on the CPU, whose speed is not stated",
     "rn50-": "no such recipe here",
     "ml4-h100-sd": "a UNet: no such model here",
+    "mg-moe": "a second predicted token, tensor parallelism of a mixture: no such recipe here",
     "mg-t5": "an encoder and a decoder that attends to it: no such PyTorch model here",
     "sw-7b-32k": "packed documents of unpublished lengths: attention to the whole sequence would "
     "be a third of the work",
