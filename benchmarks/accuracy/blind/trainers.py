@@ -114,6 +114,8 @@ FLASH2: Mapping[str, float] = {"H100": 0.35, "H200": 0.35, "B200": 0.155}
 PACKED: Mapping[str, int] = {"ie-": 8}
 #: Layers that are captured of deeper models.
 FEW = (2, 4)
+#: Beginnings of ids of rows without a memory to predict, of which that many layers are enough.
+SHALLOW = ("ml4-", "ml5-", "mg-7b-tp4", "trl-")
 #: Beginning of an id -> what the row leaves open: batches of a step.
 ACCUMULATED: Mapping[str, int] = {"primus-mi325x-8b": 8, "nemo-b200-llama3-8b-8k": 64,
     "nemo-b200-llama3-8b-16k": 16}  # fmt: skip
