@@ -114,6 +114,9 @@ def test_a_narrow_product_takes_half_the_time_and_its_casts() -> None:
     assert narrow(SCALINGS["tensorwise"])(graph, system) == pytest.approx(
         wide / 2 + casts, rel=1e-3
     )
+    weights = 5 * k * n / accelerator.memory_bandwidth
+    kept = narrow(SCALINGS["tensorwise"], tokens=m, kept=True)(graph, system)
+    assert kept == pytest.approx(wide / 2 + casts - weights, rel=1e-3)
     for stays in (
         narrow(SCALINGS["tensorwise"], wide=(4096,)),
         narrow(SCALINGS["rowwise_gw_hp"], tokens=k),

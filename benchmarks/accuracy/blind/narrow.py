@@ -92,6 +92,7 @@ def narrow(
     wide: Collection[int] = (),
     tokens: int = 0,
     grouped: bool | None = None,
+    kept: bool = False,
 ) -> Estimator:
     """The estimator of kernels with their linear products in a narrow type.
 
@@ -100,6 +101,7 @@ def narrow(
         wide: products with such a size stay: the vocabulary's.
         tokens: rows of a product, by which gradients of weights are known: they sum over them.
         grouped: only products of experts, or only others; None: both.
+        kept: weights are kept in the narrow type: what ``tokens`` are multiplied by is not cast.
     """
 
     def seconds(graph: WorkloadGraph, system: System) -> NDArray[np.float64]:
@@ -117,15 +119,19 @@ def narrow(
             share = TRANSPOSING[accelerator.name.split()[0]]
         rate = accelerator.memory_bandwidth * share
         owner = row_of_entry(graph.work_ptr)[items]
-        return timed + np.bincount(owner, _cast(graph, scaling, items) / rate, len(graph))
+        cast = tokens if kept else 0
+        return timed + np.bincount(owner, _cast(graph, scaling, items, cast) / rate, len(graph))
 
     return seconds
 
 
-def _cast(graph: WorkloadGraph, scaling: Scaling, items: NDArray[np.bool_]) -> NDArray[np.float64]:
+def _cast(
+    graph: WorkloadGraph, scaling: Scaling, items: NDArray[np.bool_], tokens: int = 0
+) -> NDArray[np.float64]:
     """Bytes that casts of the products' operands move, shape [products].
 
     An operand is the value that has as many elements; where a kernel reads none, it is its own.
+    What so many ``tokens`` are multiplied by, a weight, is there already.
     """
     phases = [source.phase for source in graph.tables.sources]
     elements = [kind.elements for kind in graph.tables.types]
@@ -138,6 +144,8 @@ def _cast(graph: WorkloadGraph, scaling: Scaling, items: NDArray[np.bool_]) -> N
         there = {int(v): elements[int(graph.value_type[v])] for v in graph.operands_of(node)}
         moved = 0.0
         for side, size in enumerate((b * m * k, b * k * n)):
+            if side and m == tokens:
+                continue
             value = next((v for v, count in there.items() if count == size), -1)
             there.pop(value, None)
             name = (value, 0) if value >= 0 else (~item, side)

@@ -46,7 +46,7 @@ COLUMNS = (
     "left_out",
 )  # fmt: skip
 #: Trainers of JAX; of all others PyTorch's.
-JAX = ("MaxText", "MaxDiffusion", "PyTorch/XLA", "AXLearn")
+JAX = ("MaxText", "MaxDiffusion", "PyTorch/XLA", "AXLearn", "Levanter")
 
 
 def expressed(recipe: Recipe) -> Expressed | NoCase:

@@ -9,12 +9,14 @@ what the model lacks, is in ``trainers.py``.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import torch
+import bert_rows
+import lora_rows
+import vision_rows
 from attending import attending
 from cases_of_runs import Case, NoCase
 from expressed import Expressed, Part, as_run, by_layers, weighted
@@ -22,32 +24,34 @@ from narrow import SCALINGS, narrow
 from recipes import Recipe
 from torch_cases import ATTENTION, torch_case
 from torch_cases import recipe as as_recipe
+from torch_models import config_of, each_of, ends_of, mesh_of, of_rank, replicas
 from trainers import (
     ACCUMULATED,
     ACCUMULATING,
+    APART,
     ASYNCHRONOUS,
-    BF16,
     CHECKPOINTS,
     DEVICES,
     DIFFERS,
     FEW,
     FLASH2,
     FUSED,
-    FUSED_ADAMW,
     GROUPED,
+    KEPT,
     LIGER,
     MIXED,
     NARROW,
     NO_MEMORY,
     ONCE,
     PACKED,
+    PIPELINES,
     PLAIN,
     PUBLISHED,
     REASONS,
+    SHALLOW,
     SYSTEMS,
     WITHOUT,
     first,
-    how_lost,
 )
 
 from flint.models.mixtures import MIXTURES, Experts, Heads, Mixture
@@ -62,21 +66,26 @@ def expressed(recipe: Recipe) -> Expressed | NoCase:
         return NoCase(reason)
     if "experts" in recipe.sizes:
         return _mixture(recipe)
+    for size, rows in _OTHERS.items():
+        if size in recipe.sizes:
+            return rows(recipe)
     device, evidence = first(DEVICES, recipe.id, ("", ""))
     recipe = replace(recipe, accelerator=device or recipe.accelerator)
+    recipe, bubbles = of_rank(recipe)
     packed = first(PACKED, recipe.id, 1)
     recipe = replace(recipe, sequence=recipe.sequence // packed, batch=recipe.batch * packed)
     mesh, config = mesh_of(recipe), config_of(recipe)
     found = re.search(r"(\d+) (accumulations|microbatches)", recipe.microbatches)
     accumulated = int(found[1]) if found else first(ACCUMULATED, recipe.id, 1)
-    each = _each(recipe, mesh, accumulated)
+    each = each_of(recipe, mesh, accumulated)
     words = [first(CHECKPOINTS, recipe.remat), "compile" if recipe.compiled else ""]
-    run = as_run(recipe, words, accumulated, each)
+    run = as_run(recipe, words, accumulated + bubbles, each)
     sharded: bool | str = (
         "zero" in recipe.parallelism and not recipe.id.startswith("ca-70b")
     ) or recipe.id.startswith("nanochat")
+    sharded = sharded and recipe.parallelism.get("zero") != "stage 3"
     sharded = "weights" if sharded and recipe.parallelism.get("zero") == 2 else sharded
-    config = replace(as_recipe(run, config), keep=sharded, **_ends(recipe, mesh))
+    config = replace(as_recipe(run, config), keep=sharded, **ends_of(recipe, mesh))
     system, accelerator = first(SYSTEMS, recipe.accelerator)
     note = "; ".join(filter(None, (first(DIFFERS, recipe.id, ""), evidence)))
 
@@ -86,16 +95,21 @@ def expressed(recipe: Recipe) -> Expressed | NoCase:
         slice_ = 36 if recipe.id.startswith("bionemo-gb300") else 0
         made = torch_case(
             run, shallow, mesh, system, accelerator, note=note, fused=fused, slice_=slice_,
-            accumulates=recipe.framework.startswith(ACCUMULATING),
+            accumulates=recipe.framework.startswith(ACCUMULATING)
+            and not recipe.id.startswith(APART),
             plain=recipe.id.startswith(PLAIN),
         )  # fmt: skip
+        if isinstance(made, Case) and "pp" in mesh and recipe.id.startswith(PIPELINES):
+            made = replace(made, recorded=(accumulated,))
         if isinstance(made, Case) and recipe.id.startswith(ASYNCHRONOUS):
             made = replace(made, passes=("decompose",))
         return made
 
     # A peak is the largest of several moments' memory, each a line in the layers: the line through
     # two shallow steps lies below it.
-    few = (config.layers, config.layers + 1) if recipe.memory else FEW
+    memory = first(NO_MEMORY, recipe.id) is None
+    whole = (recipe.memory and not recipe.id.startswith(SHALLOW)) or "pp" in mesh
+    few = (config.layers, config.layers + 1) if whole else FEW
     parts = by_layers(case, config.layers, few)
     if isinstance(parts, NoCase):
         return parts
@@ -107,21 +121,15 @@ def expressed(recipe: Recipe) -> Expressed | NoCase:
     if not scaling and recipe.attention == "FlashAttention 2" and recipe.compiled:
         parts = weighted(parts, 1.0, attending(first(FLASH2, recipe.accelerator)))
         differs = f"{differs}; FlashAttention 2"
-    memory = first(NO_MEMORY, recipe.id) is None
     return Expressed(parts, replicas(mesh) * each * accumulated // packed, differs, memory)
 
 
-def _ends(recipe: Recipe, mesh: Mapping[str, int]) -> dict[str, Any]:
-    """How a row's embedding, head and loss are made; where ranks split the head, the default."""
-    found: dict[str, Any] = how_lost(recipe, mesh)
-    if recipe.sizes.get("tied_embedding") and not {"pp", "tp"} & {*mesh}:
-        found |= {"tied": True, "ends": "together"}
-    return found
-
-
-def replicas(mesh: Mapping[str, int]) -> int:
-    """Ranks with sequences of their own."""
-    return mesh.get("dp", 1) * mesh.get("dp_replicate", 1)
+#: A size that rows of other models have -> how they are expressed.
+_OTHERS: Mapping[str, Callable[[Recipe], Expressed | NoCase]] = {
+    "lora": lora_rows.expressed,
+    "encoder": bert_rows.expressed,
+    "network": vision_rows.expressed,
+}
 
 
 def _excluded(recipe: Recipe) -> str:
@@ -135,58 +143,13 @@ def _excluded(recipe: Recipe) -> str:
         return "no description of Trainium here"
     if recipe.sizes.get("attention") == "MLA":
         return "latent attention: no such PyTorch model here"
-    if recipe.parallelism.get("pp", 1) > 2:
+    # MLPerf's of 5.1 were left out.
+    if recipe.parallelism.get("pp", 1) > 2 and not recipe.id.startswith(PIPELINES):
         return "a pipeline of many stages: recording all of them takes too long for this page"
     checkpointed = "experts" in recipe.sizes and first(CHECKPOINTS, recipe.remat)
     if checkpointed and not recipe.id.startswith(MIXED):
         return "a mixture of experts with checkpointing: no such PyTorch recipe here"
     return ""
-
-
-def config_of(recipe: Recipe) -> Config:
-    """The model of a row."""
-    sizes = recipe.sizes
-    if recipe.id.startswith("a100-fastdit"):
-        return Config(
-            layers=28, width=1152, heads=Heads(queries=16, keys=16, size=72), hidden=4608,
-            vocabulary=32, dtype=torch.float16, style="gpt",
-        )  # fmt: skip
-    hidden = sizes["ffn"]
-    if sizes.get("mlp") == "relu^2":  # two matrices, of as many FLOPs as three
-        hidden = round(hidden * 2 / 3 / 128) * 128
-    vocabulary = sizes["vocabulary"]
-    more: dict[str, Any] = {}
-    if sizes.get("learned_positions"):  # MPT; FSDP reduces in the type of the gathered parameters
-        more = {"style": "gpt", "reduce_dtype": torch.bfloat16}
-    if recipe.id.startswith(BF16):
-        more = {"kept_dtype": torch.bfloat16}
-    if recipe.framework.startswith(FUSED) or recipe.id.startswith(FUSED_ADAMW):
-        more |= {"fused": True}
-    return Config(
-        layers=sizes["layers"],
-        width=sizes["hidden"],
-        heads=Heads(queries=sizes["heads"], keys=sizes["kv_heads"], size=sizes["head_dim"]),
-        hidden=hidden,
-        vocabulary=vocabulary + (-vocabulary) % 4,
-        **more,
-    )
-
-
-def mesh_of(recipe: Recipe) -> dict[str, int]:
-    """Ranks by axis, those of one rank left out."""
-    split = recipe.parallelism
-    sharded = split.get("fsdp", 1)
-    data = split.get("dp", sharded if isinstance(sharded, int) else 1)
-    if isinstance(sharded, int):
-        data = max(data, sharded)
-    mesh = {
-        "pp": split.get("pp", 1),
-        "dp_replicate": split.get("dp_replicate", 1),
-        "dp": data,
-        "cp": split.get("cp", 1),
-        "tp": split.get("tp", 1),
-    }
-    return {axis: count for axis, count in mesh.items() if count > 1} or {"dp": 1}
 
 
 def _mixture(recipe: Recipe) -> Expressed | NoCase:
@@ -202,7 +165,7 @@ def _mixture(recipe: Recipe) -> Expressed | NoCase:
     kept = recipe.remat.startswith("full") and recipe.id not in WITHOUT
     batches = 1 if accumulated > 1 else recipe.batch // recipe.devices
     published = first(PUBLISHED, recipe.id)
-    each = _each(recipe, {"dp": recipe.devices}, accumulated) if published else 1
+    each = each_of(recipe, {"dp": recipe.devices}, accumulated) if published else 1
     fused = recipe.compiled or recipe.framework.startswith(FUSED)
     dispatch = "once" if recipe.id.startswith(ONCE) else "dropless"
 
@@ -277,12 +240,6 @@ def _beside(
     return tuple(found)
 
 
-def _each(recipe: Recipe, mesh: Mapping[str, int], accumulated: int) -> int:
-    """Sequences of a batch per data-parallel rank."""
-    stated = re.search(r"micro batch (\d+)", recipe.microbatches)
-    return int(stated[1]) if stated else recipe.batch // (replicas(mesh) * accumulated)
-
-
 def _narrow(
     recipe: Recipe, parts: tuple[Part, ...], name: str, config: Config, each: int,
     mesh: Mapping[str, int],
@@ -291,7 +248,8 @@ def _narrow(
     vocabulary = {config.vocabulary // share for share in (1, mesh.get("tp", 1))}
     tokens = each * config.sequence // mesh.get("cp", 1)
     wide = () if "all linears" in recipe.compute else vocabulary
-    kernels = narrow(SCALINGS[name], wide=wide, tokens=tokens)
+    kept = recipe.id.startswith(KEPT) and "kept" in recipe.compute
+    kernels = narrow(SCALINGS[name], wide=wide, tokens=tokens, kept=kept)
     some = re.search(r"in layers 0-(\d+)", recipe.compute)
     share = (int(some[1]) + 1) / recipe.sizes["layers"] if some else 1.0
     whole = partial(weighted, parts)

@@ -22,6 +22,7 @@ SYSTEMS: Mapping[str, tuple[str, str]] = {
     "MI355X": (str(HERE / "mi355x.toml"), "mi355x"),
     "MI325X": (str(HERE / "mi325x.toml"), "mi325x"),
     "A100": ("dgx-a100", "a100-sxm"),
+    "A100 40GB": (str(HERE.parent / "a100-40gb.toml"), "a100-40gb"),
     "A100 80GB (400": (str(HERE.parent / "a100-400gbps.toml"), "a100-sxm"),
 }
 #: Beginning of a row's remat -> the word for it; "none" and likely none have no entry.
@@ -63,7 +64,7 @@ FUSED_ADAMW = ("ttp-", "ttpa-", "tt-", "te72-", "mn-")
 #: Frameworks whose products add weights' gradients to their sums.
 ACCUMULATING = ("Megatron", "NeMo (Megatron", "NeMo + Megatron", "llm.c")
 #: Beginnings of ids of rows whose Triton kernels fuse norms, rotation and loss.
-LIGER = ("fa-mistral-1-b8-foak", "fa-mistral-4-b16-foak", "fa-llama8b-4-b16-liger")
+LIGER = ("fa-mistral-1-b8-foak", "fa-mistral-4-b16-foak", "fa-llama8b-4-b16-liger", "sw-7b-16k")
 #: Beginning of an id -> how a row makes its loss, where not of all scores at once.
 LOSSES: Mapping[str, str] = {
     "tune-3b-chunked": "chunked",
@@ -71,6 +72,8 @@ LOSSES: Mapping[str, str] = {
     "fa-llama8b-4-b16-liger": "fused",
     "fa-mistral-1-b8-foak": "in place",
     "fa-mistral-4-b16-foak": "in place",
+    "sw-7b-16k": "fused",
+    "trl-8b-1m": "chunked",
 }
 #: Beginnings of ids of rows without a fused kernel for attention: Transformer Engine for ROCm left
 #: it out by a mistake that its pull request 81 mended, after these figures (its issue 72).
@@ -82,7 +85,17 @@ LOSS_COMPILED = ("2025-04-02", "2026-04-27")
 #: backward pass: prime-rl's dict of outputs (``sft/train.py`` of 2026-01-15).
 CAST = ("prime-",)
 #: Beginnings of ids of rows whose parameters and optimizer states are in bf16.
-BF16 = ("fa-mistral-1", "fa-mistral-2", "tune-")
+BF16 = ("fa-mistral-1", "fa-mistral-2", "tune-", "lg-", "fs-")
+#: Beginnings of ids of rows whose gradients are reduced in bf16.
+REDUCED = ("lg-", "fs-", "sw-7b-16k")
+#: Beginnings of ids of rows whose keys and values go from rank to rank.
+ROTATES = ("trl-",)
+#: Beginnings of ids of rows whose weights are kept in the type of their products.
+KEPT = ("ml4-", "ml5-")
+#: Beginnings of ids of rows whose pipelines are recorded, or of which one rank is.
+PIPELINES = ("mg-7b-pp4", "ml4-", "ml5-")
+#: Beginnings of ids of Megatron's deterministic runs, whose products do not add to their sums.
+APART = ("mg-7b",)
 #: Beginning of an id -> evidence that a row's GPUs differ from those that it names.
 DEVICES: Mapping[str, tuple[str, str]] = dict.fromkeys(
     ("ao-h100", "aonc-"),
@@ -98,6 +111,11 @@ REASONS: Mapping[str, str] = {
     "me-8b-b200-64k": "the optimizer runs on the CPU, whose speed is not stated",
     "me-8b-b200-256k": "the optimizer runs on the CPU, whose speed is not stated",
     "rn50-": "no such recipe here",
+    "ml4-h100-sd": "a UNet: no such model here",
+    "mg-moe": "a second predicted token, tensor parallelism of a mixture: no such recipe here",
+    "mg-t5": "an encoder and a decoder that attends to it: no such PyTorch model here",
+    "sw-7b-32k": "packed documents of unpublished lengths: attention to the whole sequence would "
+    "be a third of the work",
 }
 #: FlashAttention 2's share of the peak, forward and backward.  H100: Shah et al., FlashAttention-3
 #: (2024), section 1.  B200: it has no kernels for it; 350 TFLOP/s (tritonbench, pull request 171).
@@ -107,9 +125,13 @@ FLASH2: Mapping[str, float] = {"H100": 0.35, "H200": 0.35, "B200": 0.155}
 PACKED: Mapping[str, int] = {"ie-": 8}
 #: Layers that are captured of deeper models.
 FEW = (2, 4)
+#: Beginnings of ids of rows without a memory to predict, of which that many layers are enough.
+SHALLOW = ("ml4-", "ml5-", "mg-7b-tp4", "trl-")
 #: Beginning of an id -> what the row leaves open: batches of a step.
 ACCUMULATED: Mapping[str, int] = {"primus-mi325x-8b": 8, "nemo-b200-llama3-8b-8k": 64,
     "nemo-b200-llama3-8b-16k": 16}  # fmt: skip
+_STAGE = "one rank of the pipeline, with both ends, and its bubbles; no exchanges between ranks"
+_GPT = "a gated network of as many FLOPs; rotary positions, RMS norms, no biases"
 #: Beginning of an id -> what differs from the run, in addition to the columns.
 DIFFERS: Mapping[str, str] = {
     "ao-b200": "the power limit is not published",
@@ -141,6 +163,16 @@ DIFFERS: Mapping[str, str] = {
     "nemo-": "Transformer Engine's fused kernels as what torch.compile fuses",
     "ao-b200-scout2l": "the shared expert as a wider dense network",
     "primus-mi355x-qwen30b": "no blocks checkpointed; no norm of queries and keys",
+    "ml4-h100-gpt3": f"{_STAGE}; {_GPT}",
+    "ml4-b200-gpt3": f"{_STAGE}; {_GPT}; the network between nodes is not published",
+    "ml5-h200-405b": f"{_STAGE}; 16 layers",
+    "mg-7b-pp4": "no dropout; attention not deterministic",
+    "mg-7b-tp4": f"sequence parallelism, which the run has not; {_GPT}; no dropout; attention not "
+    "deterministic",
+    "lg-": "FSDP2, not FSDP1",
+    "fs-": "no loading of data",
+    "trl-": "inputs of the layers stay on the device; no norm of queries and keys",
+    "sw-7b-16k": "ZeRO-3 as FSDP2; scores of whole sequences, not of packed documents; no biases",
     "a100-fastdit": "causal scores; blocks without modulation; no EMA; memory of the A100: 80 GB",
 }
 #: Element types of mixtures -> which products are narrow: of the experts, others, both.
@@ -163,13 +195,19 @@ PUBLISHED: Mapping[str, str] = {
 }
 #: Beginnings of ids of rows with asynchronous tensor parallelism; NeMo's configurations of these
 #: models say ``ub_tp_comm_overlap``.
-ASYNCHRONOUS = ("ttpa-", "n24-gpt20b", "n24-nemotron8b")
+ASYNCHRONOUS = ("ttpa-", "n24-gpt20b", "n24-nemotron8b", "ml4-h100-gpt3", "ml4-b200-gpt3",
+    "ml5-h200-405b", "ml4-h100-lora")  # fmt: skip
 #: How ids of mixtures begin whose tokens go once to each rank (DeepEP), not once for each expert.
 ONCE = ("am-",)
 #: Why a row's memory is unknown, by the beginnings of ids.
 NO_MEMORY: Mapping[str, str] = {
     "tt-gb200": "loss in chunks keeps less",
     "nanochat": "Muon keeps less than AdamW",
+    "ml5-h200-405b": "more than one microbatch is kept",
+    "ml4-": "more than one microbatch is kept",
+    "mg-7b-pp4": "the first rank's is published, not the largest",
+    "mg-7b-tp4": "without sequence parallelism, residual streams are kept whole",
+    "trl-": "inputs of the layers are on the host",
 }
 
 
