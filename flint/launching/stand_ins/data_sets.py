@@ -24,6 +24,8 @@ _DESCRIPTION = "made up by flint run --fake-data"
 #: The number of different rows, and the apparent number of rows.
 _DIFFERENT, _ROWS = 1000, 1 << 17
 _SPLITS = ("train", "validation", "test")
+#: The number of classes, if a program asks for it.
+_CLASSES = 2
 #: The column that exists before any is used.
 _FIRST = "text"
 
@@ -109,6 +111,7 @@ def _watch_columns(library: Any) -> None:
         position = 1 if argument == "columns" else 0
         _around(rows, name, functools.partial(_with_columns, argument, position))
     _around(rows, "set_transform", _transformed)
+    rows.features = property(functools.partial(_features, rows.features.fget))
     _around(rows, "__getitem__", _got)
     _around(rows, "__getitems__", _several)
     for kind in (rows, library.IterableDataset):
@@ -209,6 +212,30 @@ def _got(plain: Any, rows: Any, key: Any) -> Any:
         return plain(_having(rows, key), key)
     found = plain(rows, key)
     return _Row(found) if isinstance(key, int) and type(found) is dict else found
+
+
+def _features(plain: Any, rows: Any) -> Any:
+    """As ``rows.features``; for the program, those of every column."""
+    found = plain(rows)
+    asks = str(sys._getframe(1).f_globals.get("__name__"))
+    if found is None or not _is_made_up(rows) or asks.partition(".")[0] == "datasets":
+        return found
+    return _every_feature()(found)
+
+
+@functools.cache
+def _every_feature() -> Any:
+    library: Any = sys.modules["datasets"]
+
+    class Features(library.Features):  # type: ignore[misc]  # a class that is imported later
+        def __missing__(self, column: str) -> Any:
+            made = _value(column)
+            if isinstance(made, int):
+                missing.note(f"column {column} of a made-up data set: {_CLASSES} classes")
+                return library.ClassLabel(num_classes=_CLASSES)
+            return library.Dataset.from_dict({column: [made]}).features[column]
+
+    return Features
 
 
 def _each(plain: Any, rows: Any) -> Any:

@@ -215,6 +215,17 @@ def test_rows_have_the_columns_that_are_asked_for(made_up):
     assert found == [*shown, ["both"], 2048, True, True, 0, 4, True]
 
 
+def test_features_of_a_data_set_are_those_of_the_columns_that_are_asked_for(made_up):
+    needs("datasets")
+    assert made_up("""
+        from datasets import load_dataset
+        rows = load_dataset("no/corpus")["train"]
+        features = rows.map(lambda row: {"label": row["label"]}).features
+        say(rows.features["label"].names, rows.features["sentence"].dtype, list(rows.features),
+            sorted(features), len(rows[3]["text"].split()))
+    """) == [["0", "1"], "string", ["text"], ["label", "text"], 1024]
+
+
 def test_a_tokenizer_has_the_vocabulary_of_the_models_configuration(made_up, tmp_path):
     needs("transformers")
     sizes = {"model_type": "llama", "vocab_size": 900, "max_position_embeddings": 64}
