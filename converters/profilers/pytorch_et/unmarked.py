@@ -20,6 +20,8 @@ from flint.observed.columns import REPEATED, UNMARKED
 
 #: Around all ops of a process or of a thread there is one that is none.
 _ROOT = "[pytorch|profiler|"
+#: Backward functions that call hooks of parameters and of modules.
+_WITH_HOOKS = ("AccumulateGrad", "BackwardHookFunctionBackward")
 _NO_STEPS = "no ProfilerStep in the trace: all of it is treated as one step"
 
 
@@ -55,7 +57,7 @@ def _ended(nodes: Nodes, rows: Sequence[int], last: Ints) -> Ints:
     """The last row inside of each, without those of later steps.
 
     If another thread mixes up the observer's stack, a gradient may enclose all that follows.  One
-    encloses at most the update of its own parameter.
+    encloses at most the update of its own parameter, and only where hooks run.
     """
     names = [nodes.name[row] for row in rows]
     updates = np.flatnonzero([name.startswith(UPDATE) for name in names])
@@ -64,7 +66,9 @@ def _ended(nodes: Nodes, rows: Sequence[int], last: Ints) -> Ints:
         np.searchsorted(updates, place, "right"),
         np.searchsorted(updates, last, "right"),
     )
-    wrong = np.array([name.startswith(BACKWARD) for name in names], bool) & (beyond - first > 1)
+    backward = np.array([name.startswith(BACKWARD) for name in names], bool)
+    hooks = np.array([name.endswith(_WITH_HOOKS) for name in names], bool)
+    wrong = backward & (beyond - first > np.where(hooks, 1, 0))
     return np.where(wrong, np.append(updates, 0)[first] - 1, last)
 
 

@@ -101,3 +101,19 @@ def test_a_gradient_that_seems_to_enclose_later_steps_ends_before_the_first_upda
     found = observed(tmp_path, nodes)
     assert found.steps == ("step#0", "step#1", "step#2")
     assert [int((found.step == number).sum()) for number in range(3)] == [3, 3, 3]
+
+
+def test_only_a_gradient_with_hooks_encloses_an_update(tmp_path):
+    """Each of three gradients is said to enclose its update and what the next step begins with."""
+    update = "Optimizer.step#A"
+    for name, steps in (("Relu", 3), ("torch::autograd::AccumulateGrad", 1)):
+        ends = "Backward0" if name == "Relu" else ""
+        backward = f"autograd::engine::evaluate_function: {name}{ends}"
+        nodes = [op(PARENT, "[pytorch|profiler|execution_trace|thread]", 1, 1)]
+        began, around = 2, PARENT
+        for _ in range(3):
+            for part in ("aten::relu", backward, update):
+                nodes.append(op(100 + began, part, began, PARENT if part == backward else around))
+                around = 100 + began if part == backward else around
+                began += 1
+        assert len(observed(tmp_path, nodes).steps) == steps
