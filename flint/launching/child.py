@@ -40,7 +40,14 @@ from flint.launching.outside import kept_inside, noted, watch_mpi
 from flint.launching.own import Own
 from flint.launching.program import ProgramRequest
 from flint.launching.running import run
-from flint.launching.stand_ins import data_sets, files, missing, prepared, tokenizers
+from flint.launching.stand_ins import (
+    data_sets,
+    files,
+    flax_models,
+    missing,
+    prepared,
+    tokenizers,
+)
 from flint.launching.unmet_imports import own_files, unmet
 from flint.launching.waiting import watch
 
@@ -93,7 +100,7 @@ def _be_program(request: ProgramRequest, own: Own, template: Template | None) ->
     _limit_time(request, own, begun)
     _name_exits(request, own)
     made_up = (
-        files.STAND_INS, data_sets.STAND_INS, tokenizers.STAND_INS,
+        files.STAND_INS, data_sets.STAND_INS, tokenizers.STAND_INS, flax_models.STAND_INS,
         prepared.stand_ins(own.folder),
     )  # fmt: skip
     for stand_ins in made_up:

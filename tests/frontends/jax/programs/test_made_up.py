@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
+from importlib.metadata import version
+from importlib.util import find_spec
 
 import pytest
 
 from tests.frontends.jax.programs.test_against_runs import command
+from tests.support.command_line import flint
 
 MISSING = """
 import jax, jax.numpy as jnp, orbax.checkpoint as ocp
@@ -45,3 +49,29 @@ def test_a_placement_that_a_program_asks_for_needs_no_trip_counts(tmp_path):
     options = "--trip-count", 5, "-o", tmp_path / "out"
     run = command(tmp_path / "p.py", devices=4, per_node=4, options=options)
     assert run.returncode == 0, run.stderr
+
+
+FLAX = """
+import jax
+from transformers import FlaxAutoModel
+model = FlaxAutoModel.from_pretrained("small", dtype="bfloat16")
+assert model.config.hidden_size == 32
+step = jax.jit(lambda params: jax.tree.map(lambda one: 2 * one, params))
+params = model.params
+for _ in range(4):
+    params = step(params)
+"""
+
+
+def test_a_flax_model_without_weights_is_the_one_that_its_configuration_describes(tmp_path):
+    if find_spec("transformers") is None or version("transformers") >= "5":
+        pytest.skip("transformers with flax models is not installed")
+    (tmp_path / "small").mkdir()
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = {"model_type": "bert", "intermediate_size": 8, "vocab_size": 90} | sizes
+    (tmp_path / "small/config.json").write_text(json.dumps(config))
+    (tmp_path / "p.py").write_text(FLAX)
+    options = ("--world", "1", "--fake-data", "-o", "out")
+    run = flint("run", *options, "--", "p.py", cwd=tmp_path, USE_TF="0", USE_TORCH="0")
+    assert run.returncode == 0, run.stderr
+    assert "weights of small: as initialised by the model" in run.stderr
