@@ -136,8 +136,7 @@ class ProgramRank:
         host_tensors.apply()
         layout.apply(self._grid, self._known)
         spawning.apply(cluster)
-        if "checkpoints" in self.request.allow:
-            saving.apply()
+        saving.apply(files="checkpoints" in self.request.allow)
         missing_states.apply()
         kernel_packages.provide(self.request.step.kernels)
         for stand_ins in (missing_states.STAND_INS, missing_images.STAND_INS):

@@ -1,8 +1,10 @@
-"""``torch.save`` with ``--allow checkpoints``: host data is written, the rest is not.
+"""``torch.save`` of host data into memory and, with ``--allow checkpoints``, into files.
 
 The idea: configurations, states of data loaders and random numbers are real and are written as in
 any run.  A tensor of the device, or a parameter on any device, has no value, so that a file with
 one would be made up.  An object is not written if pickling finds such a tensor anywhere in it.
+What is saved into a buffer is the program's own to write (data sets that are prepared once): an
+empty buffer would leave an empty file.
 
     torch.save({"epoch": 3, "order": torch.randperm(8)}, "state.pt")        # is written
     torch.save(model.state_dict(), "model.pt")                              # a warning
@@ -10,6 +12,7 @@ one would be made up.  An object is not written if pickling finds such a tensor 
 
 from __future__ import annotations
 
+import functools
 import io
 import pickle  # noqa: TID251  # only to see what would be written
 from typing import Any
@@ -20,15 +23,19 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.utils._python_dispatch import _disable_current_modes
 
 from flint.frontends.torch.context import capture
-from flint.frontends.torch.patching import replace
+from flint.frontends.torch.patching import around
 from flint.frontends.torch.programs.host_tensors import is_host
 from flint.frontends.torch.shims.checkpoints import forget, keep
 from flint.frontends.torch.user_lines import at_user_line
 
 
-def apply() -> None:
-    """Allow programs to write data that has values."""
-    replace(torch, "save", _save)
+def apply(*, files: bool) -> None:
+    """Let programs save data that has values.
+
+    Args:
+        files: into files as well, not only into buffers.
+    """
+    around(torch, "save", functools.partial(_save, files))
 
 
 class _NoValue(Exception):
@@ -49,7 +56,10 @@ class _Looking(pickle.Pickler):
         return "storage" if isinstance(item, torch.storage.TypedStorage) else None
 
 
-def _save(item: Any, file: Any, *args: Any, **kwargs: Any) -> None:
+def _save(files: bool, plain: Any, item: Any, file: Any, *args: Any, **kwargs: Any) -> None:
+    if not (files or isinstance(file, io.BytesIO)):
+        plain(item, file, *args, **kwargs)
+        return
     try:
         _Looking(io.BytesIO()).dump(item)
     except _NoValue:
