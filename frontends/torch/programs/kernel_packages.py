@@ -19,7 +19,6 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-from flint.frontends.torch.programs import deepspeed_kernels
 from flint.launching.outside import noted
 
 _ATTENTION = (
@@ -103,6 +102,8 @@ def needed(error: BaseException, given: tuple[str, ...]) -> tuple[str, ...]:
 def provide(packages: Iterable[str]) -> None:
     """Let the program import these packages where they are not installed; DeepSpeed's kernels,
     which it compiles itself, are always here."""
+    from flint.frontends.torch.programs import deepspeed_kernels  # imports torch
+
     deepspeed_kernels.apply()
     for name in packages:
         if importlib.util.find_spec(name) is None:
