@@ -4,7 +4,7 @@ The idea: for hundreds of ops PyTorch defines in Python what they compute, in te
 (``torch._decomp``).  If the table of lowerings lacks an op, its decomposition is run on meta
 tensors, which have types and no values; every op that it calls is lowered as it is called, so that
 the lowerings of those ops also serve the ops composed of them.  It stays one kernel, as PyTorch
-launches one.
+launches one.  The Python function of a program's own ``torch.library.custom_op`` serves alike.
 
     decomposition_of("aten.glu_backward.default")(call, grad, x, -1)
 
@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch._decomp import decomposition_table
 
-from flint.frontends.torch.lowerings import dtypes
+from flint.frontends.torch.lowerings import dtypes, own_ops
 from flint.frontends.torch.lowerings import operations as op
 from flint.frontends.torch.lowerings.calls import Call, Operand, Spec, Unsupported, axis
 from flint.frontends.torch.lowerings.operations import Value
@@ -48,7 +48,7 @@ _COPIES = {"fsdp.chunk_cat.default": "aten._chunk_cat.default"}
 def _decomposition(name: str) -> Callable[..., Any] | None:
     namespace, base, *rest = _COPIES.get(name, name).split(".")
     if namespace != "aten" or not rest:
-        return None
+        return own_ops.function_of(name)
     plain = base[:-1] if base.endswith("_") and not base.endswith("__") else base
     for each in (plain, base):
         packet = getattr(torch.ops.aten, each, None)
@@ -155,10 +155,12 @@ class _Parts:
 
     def _operand(self, item: Any) -> Any:
         if isinstance(item, torch.Tensor):
-            if id(item) not in self._known:
-                raise Unsupported("its decomposition takes a tensor of its own")
             spec = Spec(tuple(item.shape), dtypes.torch_name(item.dtype))
-            return Operand(spec, self._known[id(item)][1])
+            if id(item) in self._known:
+                return Operand(spec, self._known[id(item)][1])
+            if not item.shape:  # a number of ``new_tensor``, which no mode sees; it changes no work
+                return Operand(spec, functools.partial(op.constant, 1, (), spec.dtype))
+            raise Unsupported("its decomposition takes a tensor of its own")
         if isinstance(item, tuple | list):
             return tuple(self._operand(part) for part in item)
         if isinstance(item, torch.dtype | torch.layout | torch.device | torch.memory_format):

@@ -8,6 +8,7 @@ import torch
 from flint.errors import FlintError
 from flint.frontends.torch.emission import emitted
 from flint.frontends.torch.lowerings.table import entry_of
+from flint.graph.work import Unit
 from flint.stablehlo.read.reader import read_mlir
 from flint.stablehlo.walker import walk
 from tests.frontends.torch.checking import check, skip_if_not_decomposed
@@ -92,6 +93,20 @@ CASES = {
 }  # fmt: skip
 
 
+@torch.library.custom_op("flint_tests::scaled_mm", mutates_args=())
+def scaled_mm(x: torch.Tensor, w: torch.Tensor, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
+    narrow = (x / scale).to(torch.float8_e4m3fn)
+    one = x.new_tensor(scale, dtype=torch.float32)
+    turned = w.to(torch.float8_e4m3fn).t()
+    made = torch._scaled_mm(narrow, turned, one, one, out_dtype=torch.bfloat16)
+    return made, narrow
+
+
+@torch.library.custom_op("flint_tests::by_values", mutates_args=())
+def by_values(x: torch.Tensor) -> torch.Tensor:
+    return x + float(x.max())
+
+
 def recorded(function, tensors):
     def step(*tensors):
         out = function(*tensors)
@@ -128,3 +143,23 @@ def test_what_a_decomposition_is_made_of_must_be_known():
     with pytest.raises(FlintError, match=r"prims.lgamma.default, which it contains, has no low"):
         emitted(recording, strict=True)
     assert any("one FLOP per element" in text for text in emitted(recording).warnings)
+
+
+def test_a_programs_own_op_is_one_kernel_with_the_work_of_its_function():
+    x, w = half(32, 16), half(48, 16)
+    results = [half(32, 48), x.to(torch.float8_e4m3fn)]
+    recording = by_hand("flint_tests.scaled_mm.default", [x, w], results, {0}, {1}, 2.0)
+    made = emitted(recording, strict=True)
+    assert not made.warnings
+    [node] = [node for node in walk(read_mlir(made.data, "step")).graph if "mm" in node.op]
+    products = [item.flops for item in node.work.items if item.unit is Unit.MATMUL]
+    assert products == [2 * 32 * 48 * 16]
+    assert node.work.read == 2 * (32 * 16 + 48 * 16)
+    assert node.work.written == 2 * 32 * 48 + 32 * 16
+
+
+def test_an_own_op_that_reads_values_is_estimated_with_a_warning():
+    x = normal(3, 4)
+    recording = by_hand("flint_tests.by_values.default", [x], [x], {0})
+    [text] = emitted(recording).warnings
+    assert "flint_tests.by_values.default" in text and "one FLOP per element assumed" in text
