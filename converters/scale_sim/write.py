@@ -59,9 +59,10 @@ def write_scale_sim(
         The number of layers.
 
     Raises:
-        UsageError: the system describes no array.
+        UsageError: the system describes no array, or the program is not partitioned.
         FlintError: there is no product, or the folder cannot be written.
     """
+    workload.check_partitioned("SCALE-Sim needs")
     described = system if isinstance(system, System) else load_system(system)
     array = described.accelerator.systolic
     if array is None:

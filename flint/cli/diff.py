@@ -12,7 +12,7 @@ import typer
 from flint.cli.options import FolderArgument, JsonOption
 from flint.cli.shared import loaded, print_json
 from flint.cli.tables import Printer, Table
-from flint.host.readable import human_bytes, human_flops
+from flint.host.readable import counted, human_bytes, human_flops
 from flint.workload.differences import Calls, CollectiveDifference, Differences, differences
 from flint.workload.program_differences import ProgramDifference
 
@@ -35,7 +35,7 @@ def diff_command(
     for folder, side in ((before, found.before), (after, found.after)):
         target = f" for {side.target}" if side.target else ""
         printer.line(
-            f"{folder}: {side.level} program{target}, {side.order} order, {side.ranks:,} ranks"
+            f"{folder}: {side.level} program{target}, {side.order} order, {counted(side.ranks, 'rank')}"
         )
     printer.table(Table("totals per rank", ("", ">before", ">after", ">change"), _totals(found)))
     if found.programs:

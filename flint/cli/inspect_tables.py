@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TextIO
 
 from flint.cli.tables import Printer, Table
-from flint.host.readable import UNKNOWN, human_bytes, human_flops, percentage
+from flint.host.readable import UNKNOWN, counted, human_bytes, human_flops, percentage
 from flint.workload.call_rows import CallRow
 from flint.workload.compiler_report import CompilerReport
+from flint.workload.programs import Level
 from flint.workload.summary import ProgramSummary, Summary
 from flint.workload.summary_rows import (
     CollectiveRow,
@@ -46,10 +47,11 @@ def show(
     printer = Printer(out or sys.stdout)
     name = summary.input.get("file", "workload")
     printer.line(f"{name}: {summary.level} program, {summary.order} order")
-    programs = len(summary.programs)
+    logical = summary.level == Level.LOGICAL
+    total = "" if logical else f", {human_flops(summary.cluster_flops)} in total"
     printer.line(
-        f"mesh {summary.mesh}: {summary.mesh.size:,} ranks, {programs} "
-        f"program{'s' if programs > 1 else ''}, {human_flops(summary.cluster_flops)} in total"
+        f"mesh {summary.mesh}: {counted(summary.mesh.size, 'rank')}, "
+        f"{counted(len(summary.programs), 'program')}{total}"
     )
     if "ranks recorded" in summary.input:
         audited = summary.input.get("ranks audited", "none")
@@ -59,7 +61,7 @@ def show(
             printer.line(line)
     for program in summary.programs:
         printer.line("")
-        for line in _headline(program):
+        for line in _headline(program, logical):
             printer.line(line)
         for table in _tables(program, top):
             printer.table(table)
@@ -96,7 +98,7 @@ def _compiled(report: CompilerReport) -> list[str]:
     return [first, *(f"  {name:<17}{text}" for name, text in facts.items())]
 
 
-def _headline(program: ProgramSummary) -> list[str]:
+def _headline(program: ProgramSummary, logical: bool) -> list[str]:
     calls = sum(row.count for row in program.collectives)
     intensity = program.arithmetic_intensity
     facts = {
@@ -115,7 +117,9 @@ def _headline(program: ProgramSummary) -> list[str]:
         f"in {calls:,} call{'s' * (calls != 1)}",
         "outputs": f"{program.output_count:,}, {human_bytes(program.output_bytes)}",
     }
-    first = f"program {program.name} on {program.rank_count:,} ranks ({program.ranks}), per rank"
+    whose = "with global shapes (in shard_map those of a rank)" if logical else "per rank"
+    ranks = counted(program.rank_count, "rank")
+    first = f"program {program.name} on {ranks} ({program.ranks}), {whose}"
     return [first, *(f"  {name:<17}{text}" for name, text in facts.items())]
 
 

@@ -43,7 +43,9 @@ def microbench_command(
     if framework not in registry.MICROBENCHMARKS:
         names = " or ".join(registry.MICROBENCHMARKS)
         raise UsageError(f"--framework {framework}: expected {names}")
-    chosen, skipped = benchmarks_of(load(folder), largest * 1e9)
+    workload = load(folder)
+    workload.check_partitioned("a benchmark needs")
+    chosen, skipped = benchmarks_of(workload, largest * 1e9)
     if not chosen:
         raise FlintError(f"{folder}: none of its kernels can be timed alone")
     try:

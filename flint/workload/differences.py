@@ -142,8 +142,13 @@ def differences(before: Workload, after: Workload) -> Differences:
     """Compare two workloads.
 
     Args:
-        before, after: of any level and mesh; they need not come from one program.
+        before, after: of any mesh, partitioned or optimized; they need not come from one program.
+
+    Raises:
+        UsageError: a workload is at the logical level, which has no work per rank.
     """
+    for item in (before, after):
+        item.check_partitioned("a comparison needs")
     sides = [summarise(at_granularity(item, "kernel")) for item in (before, after)]
     calls = [_calls(item) for item in (before, after)]
     kinds = sorted({*calls[0], *calls[1]})

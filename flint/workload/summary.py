@@ -2,7 +2,8 @@
 
 The idea: plain frozen records of exact integers, one class per table, so that reports can print
 them, tests can compare them and JSON can store them without loss.  Everything is per rank of its
-program, for one run of it, loops unrolled.  Bytes are bytes, FLOPs are FLOPs; nothing is scaled.
+program (at the logical level, of the program before it is partitioned), for one run of it, loops
+unrolled.  Bytes are bytes, FLOPs are FLOPs; nothing is scaled.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from flint.graph.stated import UNKNOWN, without_unknown
 from flint.mesh.mesh import Mesh
 from flint.workload.call_rows import CallRow
 from flint.workload.compiler_report import CompilerReport
+from flint.workload.programs import Level
 from flint.workload.summary_rows import (
     CollectiveRow,
     GemmRow,
@@ -150,7 +152,11 @@ class Summary:
 
     @property
     def cluster_flops(self) -> float:
-        """FLOPs of all ranks together."""
+        """FLOPs of all ranks together; unknown at the logical level, where shapes are global except
+        in ``shard_map``.
+        """
+        if self.level == Level.LOGICAL:
+            return UNKNOWN
         return sum(program.flops * program.rank_count for program in self.programs)
 
     def to_json(self) -> dict[str, Any]:

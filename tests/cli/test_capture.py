@@ -184,8 +184,20 @@ def test_the_logical_level_writes_programs_without_traces(step, said, tmp_path):
     assert run.returncode == 0, run.stderr
     assert f"{said}, " in run.stdout
     assert not (tmp_path / "out" / "et").exists()
-    looked_at = flint_here("inspect", tmp_path / "out", cwd=tmp_path)
-    assert "logical program" in looked_at.stdout
+    looked_at = flint_here("inspect", out, cwd=tmp_path).stdout
+    assert "logical program" in looked_at
+    assert "global shapes" in looked_at and "per rank" not in looked_at
+    assert "in total" not in looked_at  # global shapes are not work of each rank
+    data = json.loads(flint_here("inspect", out, "--json", cwd=tmp_path).stdout)
+    assert data["cluster_flops"] is None
+    for command in (
+        ("diff", out, out),
+        ("explain", out),
+        ("inspect", out, "--scale-sim", "sizes", "--system", "tpu-v4-pod"),
+        ("microbench", out, "--framework", "jax", "-o", "k.csv"),
+    ):
+        done = flint_here(*command, cwd=tmp_path)
+        assert done.returncode == 2 and "the program is not partitioned" in done.stderr
 
 
 @pytest.mark.parametrize("mesh", quick(["4,2", "32,2", "8192,2"], "32,2"))
