@@ -98,8 +98,8 @@ class Capture:
         if names is None and before is not None:
             if len(before) != len(shape):
                 raise UsageError(
-                    f"mesh {shape} has {len(shape)} axes; the step's are {before}: name its axes "
-                    "too (--axes, or axes=)"
+                    f"mesh {shape}: the step's axes are {before}; name the axes of this mesh too "
+                    "(--axes, or axes=)"
                 )
             names = before
         return Capture(self.__wrapped__, shape, names, setup, framework, settings)
@@ -268,7 +268,8 @@ def _level(level: str, framework: str) -> Level:
     there_are = registry.LEVELS.get(framework, tuple(Level))
     if level not in there_are:
         of = f" of {framework}" if framework in registry.LEVELS else ""
-        raise UsageError(f"unknown level {level!r}{of}; choose from: {', '.join(there_are)}")
+        choices = ", ".join((*there_are, targets.AUTO))
+        raise UsageError(f"unknown level {level!r}{of}; choose from: {choices}")
     return Level(level)
 
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flint.errors import FlintError
+from flint.host.readable import human_bytes
 
 #: From <sys/prctl.h>: the signal that a process gets when its parent ends.
 _PR_SET_PDEATHSIG = 1
@@ -66,8 +67,8 @@ class Limits:
         occupied = resident_bytes(process)
         if occupied > self.memory:
             raise FlintError(
-                f"{what} used {occupied / 2**30:.1f} GiB{subject}, more than the limit of "
-                f"{self.memory / 2**30:.1f} GiB, and was stopped: raise the memory limit{smaller}"
+                f"{what} used {human_bytes(occupied)}{subject}, more than the limit of "
+                f"{human_bytes(self.memory)}, and was stopped: raise the memory limit{smaller}"
             )
 
 

@@ -61,7 +61,7 @@ def test_over_the_time_limit_it_is_stopped(child):
 def test_over_the_memory_limit_it_is_stopped(child):
     with (
         child("waits", memory=1) as process,
-        pytest.raises(FlintError, match=r"more than the limit of 0\.0 GiB, and was stopped"),
+        pytest.raises(FlintError, match=r"more than the limit of 1 B, and was stopped"),
     ):
         outcome(process)
 

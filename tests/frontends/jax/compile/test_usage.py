@@ -28,7 +28,7 @@ def said(capsys, *arguments):
         ({"level": "logical", "target": "h100"}, r"the logical level is the same"),
         (
             {"level": "final"},
-            r"unknown level 'final'; choose from: logical, partitioned, optimized",
+            r"unknown level 'final'; choose from: logical, partitioned, optimized, auto",
         ),
         (
             {"options": {"compiler_options": {"xla_flag": "1"}}},
