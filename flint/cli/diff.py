@@ -35,7 +35,8 @@ def diff_command(
     for folder, side in ((before, found.before), (after, found.after)):
         target = f" for {side.target}" if side.target else ""
         printer.line(
-            f"{folder}: {side.level} program{target}, {side.order} order, {counted(side.ranks, 'rank')}"
+            f"{folder}: {side.level} program{target}, {side.order} order, "
+            f"{counted(side.ranks, 'rank')}"
         )
     printer.table(Table("totals per rank", ("", ">before", ">after", ">change"), _totals(found)))
     if found.programs:
