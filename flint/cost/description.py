@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import stat
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -167,21 +168,11 @@ class Description:
 
     def share(self, key: str, default: float | None = None) -> float:
         """A number above 0, at most 1."""
-        if default is not None and key not in self._content:
-            return default
-        value = self.figure(key)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
-            raise Unfit(f"{self.where}{key} must be a number above 0 and at most 1, not {value!r}")
-        return float(value)
+        return self._number(key, default, "above 0 and at most 1", lambda value: 0 < value <= 1)
 
     def number(self, key: str, default: float | None = None) -> float:
         """A number above 0."""
-        if default is not None and key not in self._content:
-            return default
-        value = self.figure(key)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
-            raise Unfit(f"{self.where}{key} must be a number above 0, not {value!r}")
-        return float(value)
+        return self._number(key, default, "above 0", lambda value: 0 < value < 1e9)
 
     def tables(self, key: str) -> list[Description]:
         """An entry that is a list of tables; empty if it is missing."""
@@ -195,17 +186,22 @@ class Description:
 
     def factor(self, key: str, default: float | None = None) -> float:
         """A number of at least 1."""
-        if default is not None and key not in self._content:
-            return default
-        value = self.figure(key)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value < 1e9:
-            raise Unfit(f"{self.where}{key} must be a number of at least 1, not {value!r}")
-        return float(value)
+        return self._number(key, default, "of at least 1", lambda value: 1 <= value < 1e9)
 
     def done(self) -> None:
         """Refuse entries that were not taken."""
         if self._content:
             raise Unfit(f"{self.where}{next(iter(self._content))} is unknown")
+
+    def _number(
+        self, key: str, default: float | None, words: str, fits: Callable[[float], bool]
+    ) -> float:
+        if default is not None and key not in self._content:
+            return default
+        value = self.figure(key)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not fits(value):
+            raise Unfit(f"{self.where}{key} must be a number {words}, not {value!r}")
+        return float(value)
 
     def _check(self, key: str, number: float, zero: bool) -> None:
         if number == float("inf"):

@@ -8,7 +8,7 @@ import numpy as np
 
 from flint.errors import FlintError
 from flint.graph.blocks import is_plain, shown
-from flint.graph.graph import Loop, NodeKind, WorkloadGraph
+from flint.graph.graph import Ints, Loop, NodeKind, WorkloadGraph
 
 #: More instances of a program are refused: writing traces takes 1.5 KB for each.
 MAX_INSTANCES: Final = 1 << 22
@@ -18,6 +18,15 @@ def instances_of(graph: WorkloadGraph) -> int:
     """How many instances ``unroll`` would make, without a limit."""
     count = int(np.count_nonzero(is_plain(graph)))
     return count + sum(loop.trip_count * instances_of(loop.body) for loop in graph.loops)
+
+
+def first_instances(graph: WorkloadGraph) -> Ints:
+    """Where the instances of each node begin, and where the last one's end, shape [nodes + 1]."""
+    sizes = np.ones(len(graph), np.int64)
+    for node in np.flatnonzero(graph.kind == NodeKind.LOOP).tolist():
+        loop = graph.loop_of(node)
+        sizes[node] = loop.trip_count * instances_of(loop.body)
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
 
 
 def check_size(graph: WorkloadGraph) -> None:

@@ -5,10 +5,11 @@ copy_node(builder, graph, node, operands, order, made)
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 
-from flint.graph.building import GraphBuilder
+from flint.graph.building import GraphBuilder, TableBuilder
 from flint.graph.graph import EdgeKind, NodeKind, WorkloadGraph
+from flint.passes.columns import lists
 
 #: Nodes that come first, and why.
 Edges = list[tuple[int, EdgeKind]]
@@ -56,3 +57,35 @@ def copy_node(
         order=order,
     )
     made.update(zip(range(graph.inputs + low, graph.inputs + high), results, strict=True))
+
+
+def rebuilt(
+    graph: WorkloadGraph,
+    tables: TableBuilder,
+    replaced: Container[int],
+    replace: Callable[[GraphBuilder, int, list[int], Edges], Sequence[int]],
+) -> WorkloadGraph:
+    """A copy in which other nodes stand in the places of some.
+
+    Args:
+        graph: the graph.
+        tables: of the copy; they begin with the graph's.
+        replaced: the nodes to replace.
+        replace: given the builder, a node, its operands and what it waits for; adds others, of
+            which the last one ends last, and returns as many results as the node has.
+    """
+    builder = GraphBuilder(tables)
+    made = {i: builder.input(kind) for i, kind in enumerate(graph.input_type.tolist())}
+    place: list[int] = []
+    operands = lists(graph.operand_ptr, graph.operand)
+    for node in range(len(graph)):
+        order = [(place[before], kind) for before, kind in order_of(graph, node)]
+        taken = [made[value] for value in operands[node]]
+        if node in replaced:
+            results = replace(builder, node, taken, order)
+            low, high = (graph.result_ptr[node : node + 2] + graph.inputs).tolist()
+            made.update(zip(range(low, high), results, strict=True))
+        else:
+            copy_node(builder, graph, node, taken, order, made)
+        place.append(len(builder) - 1)
+    return builder.finish([made[value] for value in graph.outputs.tolist()])

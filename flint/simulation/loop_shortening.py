@@ -15,10 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-import numpy as np
-
-from flint.graph.graph import Ints, NodeKind, WorkloadGraph
-from flint.graph.instance_count import instances_of
+from flint.graph.graph import Ints, WorkloadGraph
+from flint.graph.instance_count import first_instances
 from flint.passes.periods import fewer_periods
 from flint.simulation.actor_states import Cut
 from flint.simulation.repeating import Part, Together
@@ -91,7 +89,7 @@ def shorten(
         (_with_counts(graph, counts[number]), ranks)
         for number, (graph, ranks) in enumerate(programs)
     ]
-    first = [_first_instances(graph) for graph, _ in short]
+    first = [first_instances(graph) for graph, _ in short]
 
     def cut(part: Part, rate: int) -> Cut:
         there = counts[part.program]
@@ -119,13 +117,3 @@ def _with_counts(graph: WorkloadGraph, counts: dict[Part, int]) -> WorkloadGraph
         if not part.loop and counts[part] < part.place.count:
             short = fewer_periods(short, part.place, counts[part])
     return short
-
-
-def _first_instances(graph: WorkloadGraph) -> Ints:
-    """Number of the first instance of each node, shape [nodes]."""
-    sizes = np.ones(len(graph), np.int64)
-    for node in np.flatnonzero(graph.kind == NodeKind.LOOP).tolist():
-        loop = graph.loops[int(graph.detail[node])]
-        sizes[node] = loop.trip_count * instances_of(loop.body)
-    found: Ints = np.cumsum(sizes) - sizes
-    return found

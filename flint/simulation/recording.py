@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from flint.cost.hardware import System
 from flint.execution.node_types import NodeType
-from flint.graph.graph import Ints, NodeKind, WorkloadGraph
-from flint.graph.instance_count import instances_of
+from flint.graph.graph import Ints, WorkloadGraph
+from flint.graph.instance_count import first_instances
 from flint.graph.unrolling import Unrolled
 from flint.mesh.mesh import Mesh
 from flint.passes.host_lane import on_host
@@ -160,7 +160,7 @@ def record(
                 slot=_lanes(info, nodes, happened, actor),
                 start=happened.start[actor],
                 end=happened.end[actor],
-                first=_first_instances(graph),
+                first=first_instances(graph),
                 memory=memory_by_node(graph, program.inputs, program.calls)
                 if granularity == "kernel"
                 else None,
@@ -183,12 +183,3 @@ def _lanes(info: ActorInfo, nodes: Actor, happened: Run, actor: int) -> Ints:
     for some in (computes & nodes.free, talks & nodes.free):
         slot[some] = lanes(start[some], end[some])
     return slot
-
-
-def _first_instances(graph: WorkloadGraph) -> Ints:
-    """Where the instances of each node begin, and where the last one's end."""
-    sizes = np.ones(len(graph), np.int64)
-    for node in np.flatnonzero(graph.kind == NodeKind.LOOP).tolist():
-        loop = graph.loops[int(graph.detail[node])]
-        sizes[node] = instances_of(loop.body) * loop.trip_count
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])

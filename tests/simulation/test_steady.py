@@ -19,7 +19,6 @@ from flint.graph.instance_count import instances_of
 from flint.graph.work import Role, Unit, WorkItem
 from flint.mesh.groups import StridedGroups, along_axes
 from flint.mesh.mesh import Mesh
-from flint.simulation import accounting, spent_time
 from flint.simulation.actors import build_actors
 from flint.simulation.durations import Costs
 from flint.simulation.loop_shortening import least, left_out, shorten
@@ -29,6 +28,7 @@ from flint.simulation.shortened_run import run_shortened
 from flint.simulation.steady_state import steady
 from tests.converters.chakra.write.cases import MESH, any_communication
 from tests.graph.unrolling.random_graphs import programs
+from tests.simulation.same_times import assert_same_times
 from tests.simulation.test_simulate import BIG, PRODUCT, product, workload_of
 from tests.support.shared import examples
 
@@ -68,15 +68,7 @@ def test_random_loops_take_as_long_as_all_their_iterations(graph, trips, seed, b
         everyone, MESH.size, costs.ticks, costs=costs.columns, speeds=costs.speeds
     )
     full = run(actors.columns, actors.members)
-    short_actors, short, repeated = run_shortened(everyone, MESH.size, costs)
-    assert len(short_actors.columns) == len(actors.columns)
-    for actor, role in enumerate(short_actors.info):
-        assert accounting.last_end(short, repeated, (actor,)) == int(full.end[actor].max(initial=0))
-        few = spent_time.Spent(role, short, actor, repeated)
-        every = spent_time.Spent(actors.info[actor], full, actor, [])
-        assert (few.compute, few.communication) == (every.compute, every.communication)
-        assert few.exposed_ticks == every.exposed_ticks
-        assert few.times.sum() == every.times.sum()
+    assert_same_times(actors, full, *run_shortened(everyone, MESH.size, costs))
 
 
 def training(mesh: Mesh, trips: int, lookahead: int | None, products: int = 3) -> WorkloadGraph:
@@ -149,12 +141,10 @@ def test_a_loop_comes_to_rest_when_what_stands_behind_it_has_run_in_its_gaps(beh
     programs = [(with_free_work(1000, behind), np.arange(64))]
     everyone, short, repeated = run_shortened(programs, 64, costs)
     assert len(repeated) == 1
-    actors = build_actors(programs, 64, costs.ticks, costs=costs.columns)
+    actors = build_actors(programs, 64, costs.ticks, costs=costs.columns, speeds=costs.speeds)
     full = run(actors.columns, actors.members)
     assert short.events < full.events / 20
-    for actor in range(len(everyone.columns)):
-        last = int(full.end[actor].max())
-        assert accounting.last_end(short, repeated, (actor,)) == last
+    assert_same_times(actors, full, everyone, short, repeated)
 
 
 def slower_by_rank(ranks: int, trips: int, pairs: bool) -> list[tuple[WorkloadGraph, np.ndarray]]:
@@ -192,13 +182,8 @@ def test_ranks_that_never_meet_come_to_rest_each_at_its_own_pace(pairs):
     assert len(repeated) == (3 if pairs else 6)
     actors = build_actors(programs, 6, costs.ticks, costs=costs.columns, speeds=costs.speeds)
     full = run(actors.columns, actors.members)
-    ends = [int(end.max()) for end in full.end]
-    assert len(set(ends)) == (3 if pairs else 6)
-    assert [accounting.last_end(short, repeated, (actor,)) for actor in range(6)] == ends
-    for actor, role in enumerate(everyone.info):
-        few = spent_time.Spent(role, short, actor, repeated)
-        every = spent_time.Spent(actors.info[actor], full, actor, [])
-        assert (few.compute, few.communication) == (every.compute, every.communication)
+    assert len({int(end.max()) for end in full.end}) == (3 if pairs else 6)
+    assert_same_times(actors, full, everyone, short, repeated)
 
 
 def test_cost_is_linear_in_ranks_that_never_meet():

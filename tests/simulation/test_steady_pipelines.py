@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from flint.errors import FlintError
 from flint.execution.chains import CommunicationOrder
 from flint.execution.node_types import NodeType
-from flint.simulation import accounting, spent_time
+from flint.simulation import accounting
 from flint.simulation.actors import build_actors
 from flint.simulation.machine import run
 from flint.simulation.microbatches import Microbatches
 from flint.simulation.repeating import repeating
 from flint.simulation.shortened_run import run_shortened
 from tests.simulation.pipelines import SCHEDULES, CostsByName, pipeline
+from tests.simulation.same_times import assert_same_times
 from tests.support.shared import examples
 
 
@@ -40,15 +41,7 @@ def test_pipelines_take_as_long_as_all_their_microbatches(
     actors = build_actors(programs, world, costs.ticks, costs=costs.columns, order=order)
     full = run(actors.columns, actors.members)
     assert not full.stuck
-    short_actors, short, repeated = run_shortened(programs, world, costs, order, searched=0)
-    assert len(short_actors.columns) == len(actors.columns)
-    for actor, role in enumerate(short_actors.info):
-        assert accounting.last_end(short, repeated, (actor,)) == int(full.end[actor].max(initial=0))
-        few = spent_time.Spent(role, short, actor, repeated)
-        every = spent_time.Spent(actors.info[actor], full, actor, [])
-        assert (few.compute, few.communication) == (every.compute, every.communication)
-        assert few.exposed_ticks == every.exposed_ticks
-        assert few.times.sum() == every.times.sum()
+    assert_same_times(actors, full, *run_shortened(programs, world, costs, order, searched=0))
 
 
 @given(
@@ -68,20 +61,14 @@ def test_more_microbatches_than_were_captured_are_those_of_a_longer_capture(
     actors = build_actors(programs, world, costs.ticks, costs=costs.columns)
     full = run(actors.columns, actors.members)
     try:
-        few_actors, few, repeated = run_shortened(
+        few = run_shortened(
             pipeline(kind, stages, captured), world, costs, searched=0,
             microbatches=Microbatches(captured, wanted),
         )  # fmt: skip
     except FlintError as error:
         assert "no steady state" in str(error)
         return
-    for actor, role in enumerate(few_actors.info):
-        assert accounting.last_end(few, repeated, (actor,)) == int(full.end[actor].max(initial=0))
-        found = spent_time.Spent(role, few, actor, repeated)
-        every = spent_time.Spent(actors.info[actor], full, actor, [])
-        assert (found.compute, found.communication) == (every.compute, every.communication)
-        assert found.exposed_ticks == every.exposed_ticks
-        assert found.times.sum() == every.times.sum()
+    assert_same_times(actors, full, *few)
 
 
 class FreeMessages(CostsByName):

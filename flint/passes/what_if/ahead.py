@@ -25,9 +25,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flint.graph.building import GraphBuilder, TableBuilder
-from flint.graph.graph import Ints, Loop, NodeKind, WorkloadGraph
+from flint.graph.graph import Loop, NodeKind, WorkloadGraph, with_tables
 from flint.passes.columns import lists
-from flint.passes.copying import Edges, copy_node, order_of
+from flint.passes.copying import Edges, copy_node, order_of, rebuilt
 from flint.passes.what_if.gathers import weight_gathers
 
 
@@ -162,23 +162,15 @@ def _operands(graph: WorkloadGraph, node: int) -> list[int]:
 
 
 def _rebuilt(graph: WorkloadGraph, plans: dict[int, _Pipeline]) -> WorkloadGraph:
-    tables = TableBuilder(graph.tables)
-    builder = GraphBuilder(tables)
-    made = {i: builder.input(kind) for i, kind in enumerate(graph.input_type.tolist())}
-    place: dict[int, int] = {}
-    operands: list[list[int]] = lists(graph.operand_ptr, graph.operand)
-    for node in range(len(graph)):
-        order = [(place[n], kind) for n, kind in order_of(graph, node)]
-        taken = [made[v] for v in operands[node]]
-        if node not in plans:
-            copy_node(builder, graph, node, taken, order, made)
-        else:
-            results = _loops(builder, plans[node], taken, order, int(graph.source[node]))
-            low, high = (graph.result_ptr[node : node + 2] + graph.inputs).tolist()
-            made.update(zip(range(low, high), results, strict=True))
-        place[node] = len(builder) - 1
-    outputs: Ints = graph.outputs
-    return builder.finish([made[int(v)] for v in outputs], graph.tables)
+    new = rebuilt(
+        graph,
+        TableBuilder(graph.tables),
+        plans,
+        lambda builder, node, values, order: _loops(
+            builder, plans[node], values, order, int(graph.source[node])
+        ),
+    )
+    return with_tables(new, graph.tables)
 
 
 def _loops(

@@ -34,8 +34,8 @@ from flint.graph.graph import NodeKind, WorkloadGraph, with_tables
 from flint.graph.tensor_types import DTYPE_BITS, TensorType, tensor_type
 from flint.graph.work import NO_WORK, Role, Work
 from flint.mesh.groups import Groups, from_table
-from flint.passes.columns import lists, with_bodies
-from flint.passes.copying import Edges, copy_node, order_of
+from flint.passes.columns import with_bodies
+from flint.passes.copying import Edges, rebuilt
 
 
 class Step(NamedTuple):
@@ -100,21 +100,14 @@ def _replaced(graph: WorkloadGraph, tables: TableBuilder, steps: _Steps) -> Work
             found[node] = new
     if not found:
         return graph
-    builder = GraphBuilder(tables)
-    made = {i: builder.input(kind) for i, kind in enumerate(graph.input_type.tolist())}
-    place: list[int] = []
-    operands = lists(graph.operand_ptr, graph.operand)
-    for node in range(len(graph)):
-        order = [(place[n], kind) for n, kind in order_of(graph, node)]
-        taken = [made[value] for value in operands[node]]
-        if node in found:
-            results = _chain(builder, graph, node, found[node], taken, order)
-            low, high = (graph.result_ptr[node : node + 2] + graph.inputs).tolist()
-            made.update(zip(range(low, high), results, strict=True))
-        else:
-            copy_node(builder, graph, node, taken, order, made)
-        place.append(len(builder) - 1)
-    return builder.finish([made[value] for value in graph.outputs.tolist()])
+    return rebuilt(
+        graph,
+        tables,
+        found,
+        lambda builder, node, values, order: _chain(
+            builder, graph, node, found[node], values, order
+        ),
+    )
 
 
 def _chain(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 import flint
-from flint.graph.work import Unit
 from tests.frontends.jax.comparing import (
     assert_same_collectives,
     captured_totals,
     flops_by_xlas_rules,
     xlas_flops,
 )
+from tests.support.nodes import product_flops
 from tests.support.shared import quick
 
 STEPS_MODULE = "tests.frontends.jax.steps"
@@ -73,13 +73,7 @@ def test_a_rank_computes_the_blocks_that_its_queries_see_forward_and_backward(ca
     product = 2 * 4 * 16 * 16 * 8
     ranks = []
     for program in workload.programs:
-        flops = sum(
-            times * item.flops
-            for graph, times in program.graph.walk()
-            for node in graph
-            for item in node.work.items
-            if item.unit is Unit.MATMUL
-        )
+        flops = product_flops(program)
         for rank in program.ranks.array().tolist():
             assert flops == 6 * product * (rank % 4 + 1)
             ranks.append(rank)

@@ -1,7 +1,9 @@
-"""Weights of models that really run, drawn by numpy: JAX would compile for longer than a step."""
+"""Weights of models that really run, drawn by numpy, because JAX would compile for longer than a
+step; and how far results are apart."""
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 
 from flint.models.jax.parameters import tree_map
@@ -16,3 +18,10 @@ def drawn(tree, seed=0, times=1):
         return ((p.mean + p.scale * normal) * times).astype(p.dtype)
 
     return tree_map(one, tree)
+
+
+def distance(ours, theirs):
+    """Path -> largest difference over the largest element, of two trees of arrays."""
+    ours, theirs = jax.device_get((ours, theirs))
+    far = jax.tree.map(lambda a, b: float(abs(a - b).max() / abs(b).max()), ours, theirs)
+    return {jax.tree_util.keystr(path): value for path, value in jax.tree.leaves_with_path(far)}

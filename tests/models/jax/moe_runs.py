@@ -21,7 +21,7 @@ from flint.models.jax.moe import TINY, Config, loss, parameters
 from flint.models.jax.moe_dispatch import DISPATCHES
 from flint.models.jax.parameters import abstract
 from flint.models.jax.sharding import spec
-from tests.models.jax.drawn import drawn
+from tests.models.jax.drawn import distance, drawn
 
 MESHES = {
     "2-D": ((2, 4), ("data", "expert")),
@@ -98,17 +98,6 @@ def ragged_all_to_all(rows, buffer, begins, sent, places, received, *, axis_name
 
 
 jax.lax.ragged_all_to_all = ragged_all_to_all
-
-
-def distance(ours, theirs):
-    """Path -> largest difference over the largest element."""
-    ours, theirs = jax.tree.map(jax.device_get, (ours, theirs))
-    paths = jax.tree.leaves_with_path(jax.tree.map(lambda a, b: abs(a - b).max(), ours, theirs))
-    largest = jax.tree.leaves(jax.tree.map(lambda b: abs(b).max(), theirs))
-    return {
-        jax.tree_util.keystr(path): float(far / size)
-        for (path, far), size in zip(paths, largest, strict=True)
-    }
 
 
 def loss_and_gradients(config: Config, shape, axes):

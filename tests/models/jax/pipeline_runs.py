@@ -18,6 +18,7 @@ from jax.sharding import AxisType
 from flint.models.jax import adamw, llama3, moe, pipeline
 from flint.models.jax.parameters import initial
 from flint.models.jax.pipeline import PIPELINE_MIXTURE, PIPELINE_TINY
+from tests.models.jax.drawn import distance
 
 BASE = replace(PIPELINE_TINY, dtype=jnp.float32)
 MIXTURE = replace(PIPELINE_MIXTURE, dtype=jnp.float32)
@@ -118,15 +119,6 @@ def pipelined(config, microbatches, shape, axes, steps):
         if steps:
             found |= stepped(pipeline.training(config, microbatches, shape, axes), *arguments)
         return found
-
-
-def distance(ours, theirs):
-    """Path -> largest difference over the largest element."""
-    pairs = zip(jax.tree.leaves_with_path(ours), jax.tree.leaves(theirs), strict=True)
-    return {
-        jax.tree_util.keystr(path): float(abs(one - other).max() / abs(other).max())
-        for (path, one), other in pairs
-    }
 
 
 def main(names):

@@ -16,6 +16,7 @@ from jax.sharding import AxisType
 
 from flint.models.jax.parameters import initial, zeros_like
 from flint.models.jax.resnet import TINY, abstract_arguments, parameters, statistics, training
+from tests.models.jax.drawn import distance
 
 #: Images of the whole batch.
 TOTAL = 16
@@ -59,12 +60,6 @@ def two_steps(config, shape, axes):
             state, loss = jax.block_until_ready(step(state, batch))
             losses.append(float(loss))
     return {**jax.device_get(state), "losses": jnp.array(losses)}
-
-
-def distance(ours, theirs):
-    """Path -> largest difference over the largest element."""
-    far = jax.tree.map(lambda a, b: float(abs(a - b).max() / abs(b).max()), ours, theirs)
-    return {jax.tree_util.keystr(path): value for path, value in jax.tree.leaves_with_path(far)}
 
 
 def main(names):

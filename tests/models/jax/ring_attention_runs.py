@@ -22,7 +22,7 @@ from flint.models.jax.parameters import abstract
 from flint.models.jax.ring_attention import RING_TINY, ZIGZAG_TINY, ring
 from flint.models.jax.ring_layouts import contiguous, zigzag, zigzag_order
 from flint.models.jax.sharding import spec
-from tests.models.jax.drawn import drawn
+from tests.models.jax.drawn import distance, drawn
 
 #: Shape, axes and, beside rings of contiguous parts, the layout.
 MESHES: dict[str, tuple[Any, ...]] = {
@@ -46,17 +46,6 @@ def order_of(name, length):
 
 def mesh_of(shape, axes):
     return jax.make_mesh(shape, axes, axis_types=(AxisType.Auto,) * len(axes))
-
-
-def distance(ours, theirs):
-    """Path -> largest difference over the largest element."""
-    ours, theirs = jax.tree.map(jax.device_get, (ours, theirs))
-    paths = jax.tree.leaves_with_path(jax.tree.map(lambda a, b: abs(a - b).max(), ours, theirs))
-    largest = jax.tree.leaves(jax.tree.map(lambda b: abs(b).max(), theirs))
-    return {
-        jax.tree_util.keystr(path): float(far / size)
-        for (path, far), size in zip(paths, largest, strict=True)
-    }
 
 
 def loss_and_gradients(config: Config, shape, axes, order):

@@ -10,7 +10,6 @@ import numpy as np
 import optax
 import pytest
 
-from flint.graph.work import Unit
 from flint.models.jax import adamw
 from flint.models.jax.llama3 import (
     LLAMA3_8B,
@@ -23,6 +22,7 @@ from flint.models.jax.llama3 import (
 from flint.models.jax.parameters import Parameter, count, initial
 from tests.models.jax import variants
 from tests.support.children import answer_of
+from tests.support.nodes import product_flops
 from tests.support.shared import chosen, quick
 
 pytestmark = pytest.mark.xdist_group("models")
@@ -91,17 +91,6 @@ def test_adamw_is_optaxs():
         np.testing.assert_allclose(params[name], their_params[name], rtol=1e-4)
 
 
-def dot_flops(workload):
-    [program] = workload.programs
-    return sum(
-        times * item.flops
-        for graph, times in program.graph.walk()
-        for node in graph
-        for item in node.work.items
-        if item.unit is Unit.MATMUL
-    )
-
-
 def matmul_flops(config, tokens):
     """Of a step over ``tokens`` tokens with full rematerialisation, all devices together.
 
@@ -128,7 +117,7 @@ def test_matmul_flops_are_those_of_the_formula(step, config, mesh):
     """All sizes are multiples of the mesh's, so that nothing is padded or done twice."""
     workload = step.at(mesh=mesh).capture()
     tokens = mesh[0] * config.sequence
-    assert dot_flops(workload) * mesh[0] * mesh[1] == matmul_flops(config, tokens)
+    assert product_flops(*workload.programs) * mesh[0] * mesh[1] == matmul_flops(config, tokens)
 
 
 def test_weights_are_gathered_in_bfloat16_once_per_use():

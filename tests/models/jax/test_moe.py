@@ -17,7 +17,6 @@ import pytest
 from flint.errors import FlintError
 from flint.graph.graph import Phase
 from flint.graph.partners import partners
-from flint.graph.work import Unit
 from flint.models.jax import moe
 from flint.models.jax.layers import cudnn_attention
 from flint.models.jax.moe import MIXTRAL_8X7B, TINY, parameters, train_mixtral, training
@@ -26,6 +25,7 @@ from flint.models.jax.moe_routing import Experts, route
 from flint.models.jax.parameters import count
 from tests.models.jax import names_moe
 from tests.support.children import answer_of
+from tests.support.nodes import communications, product_flops
 from tests.support.shared import chosen, quick
 
 pytestmark = pytest.mark.xdist_group("models")
@@ -152,17 +152,6 @@ def case(request):
     return workload, config, collections.defaultdict(lambda: 1, sizes)
 
 
-def nodes_of(workload, *kinds):
-    """Nodes of kinds of communication, with the number of their executions."""
-    [program] = workload.programs
-    return [
-        (node, times)
-        for graph, times in program.graph.walk()
-        for node in graph
-        if node.communication is not None and node.communication.kind in kinds
-    ]
-
-
 #: Tokens' places of one expert: 5/4 of a quarter of a sequence's 4096 or 16 tokens.
 PLACES = {4096: 1280, 16: 5}
 
@@ -174,7 +163,7 @@ def exchanges(workload, config):
     """
     found = collections.Counter()
     size = config.experts.count * PLACES[config.sequence] * config.width * 2
-    for node, times in nodes_of(workload, "all_to_all"):
+    for node, times in communications(workload, "all_to_all"):
         assert partners(node.communication, workload.mesh) == "expert"
         assert sum(kind.bytes for kind in node.result_types) == size
         assert sum(node.communication.operand_bytes) == size
@@ -205,7 +194,7 @@ def test_only_weights_are_gathered(case):
     """Tokens, scores and places are nobody else's business: what is gathered is parameters, over
     the axis that splits them."""
     workload, _, _ = case
-    gathers = nodes_of(workload, "all_gather")
+    gathers = communications(workload, "all_gather")
     assert {partners(node.communication, workload.mesh) for node, _ in gathers} == {"data"}
 
 
@@ -224,7 +213,7 @@ def test_experts_weights_and_gradients_travel_in_bfloat16(name):
     share = experts.count // sizes["expert"] * experts.hidden // sizes.get("model", 1)
     weights = 3 * config.layers * config.width * share * 2
     found = collections.Counter()
-    for node, times in nodes_of(workload, "all_gather", "reduce_scatter", "all_reduce"):
+    for node, times in communications(workload, "all_gather", "reduce_scatter", "all_reduce"):
         if "moe/weights" in node.source.layer:
             [kind] = node.result_types
             assert kind.dtype == "bf16"
@@ -252,14 +241,7 @@ def test_matmul_flops_are_those_of_the_formula(case):
     weights before the latter: forward, again, and for the weights one in the backward pass.
     """
     workload, config, sizes = case
-    [program] = workload.programs
-    found = sum(
-        times * item.flops
-        for graph, times in program.graph.walk()
-        for node in graph
-        for item in node.work.items
-        if item.unit is Unit.MATMUL
-    )
+    found = product_flops(*workload.programs)
     length, width, heads, experts = config.sequence, config.width, config.heads, config.experts
     places = experts.count * PLACES[length]
     inner, outer = heads.queries * heads.size, heads.keys * heads.size
@@ -294,7 +276,7 @@ def test_a_token_crosses_the_network_once_per_node():
     workload = training(NODES, mesh=(1, 4, 2), axes=("data", "node", "expert")).capture()
     sizes, length, width = NODES.experts, NODES.sequence, NODES.width
     found = collections.Counter()
-    for node, times in nodes_of(workload, "all_to_all"):
+    for node, times in communications(workload, "all_to_all"):
         if node.source.phase == Phase.FORWARD:
             axis = partners(node.communication, workload.mesh)
             found[axis] += times * sum(node.communication.operand_bytes)

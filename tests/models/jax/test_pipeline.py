@@ -13,7 +13,6 @@ from flint.converters.chakra.read.trace_set import load_trace_set
 from flint.converters.chakra.schema import NodeType
 from flint.errors import FlintError
 from flint.graph.graph import Phase
-from flint.graph.work import Unit
 from flint.models.jax import pipeline
 from flint.models.jax.layers import cudnn_attention
 from flint.models.jax.parameters import count
@@ -28,6 +27,7 @@ from flint.models.jax.pipeline import (
 from tests.converters.chakra.consumer import execute
 from tests.models.jax.names_pipeline import EIGHT_LAYERS, stage_data, stage_only
 from tests.support.children import answer_of
+from tests.support.nodes import communications, product_flops
 from tests.support.shared import chosen, quick
 
 pytestmark = pytest.mark.xdist_group("models")
@@ -85,17 +85,6 @@ def case(request):
     workload = step.capture()
     sizes = dict(zip(workload.mesh.axes, workload.mesh.shape, strict=True))
     return workload, config, microbatches, sizes["stage"], sizes.get("model", 1)
-
-
-def communications(workload, kind=None):
-    """Nodes of a kind of communication, or of all, with the number of their executions."""
-    [program] = workload.programs
-    return [
-        (node, times)
-        for graph, times in program.graph.walk()
-        for node in graph
-        if node.communication is not None and kind in (None, node.communication.kind)
-    ]
 
 
 def neighbours(workload, by):
@@ -215,14 +204,7 @@ def test_matmul_flops_are_those_of_the_formula(case):
     stage's, over one sequence per tick, in the bubble too; of the head it has its stage's share of
     the microbatches.  Both are split over the tensor axis."""
     workload, config, microbatches, stages, parts = case
-    [program] = workload.programs
-    found = sum(
-        times * item.flops
-        for graph, times in program.graph.walk()
-        for node in graph
-        for item in node.work.items
-        if item.unit is Unit.MATMUL
-    )
+    found = product_flops(*workload.programs)
     length, width, heads = config.sequence, config.width, config.heads
     inner, outer = heads.queries * heads.size, heads.keys * heads.size
     projections = 2 * length * width * (2 * inner + 2 * outer)

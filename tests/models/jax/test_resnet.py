@@ -14,7 +14,6 @@ import optax
 import pytest
 
 from flint.graph.graph import Phase
-from flint.graph.work import Unit
 from flint.models.jax.parameters import count, initial, leaves, zeros_like
 from flint.models.jax.resnet import (
     RESNET50,
@@ -27,6 +26,7 @@ from flint.models.jax.resnet import (
     update,
 )
 from tests.support.children import answer_of
+from tests.support.nodes import product_flops
 from tests.support.shared import chosen, quick
 
 pytestmark = pytest.mark.xdist_group("models")
@@ -174,14 +174,7 @@ def test_convolutions_take_three_times_the_forward_passs_flops_but_for_the_stem(
     elements, so that they do not count.  Images need no gradient: of the stem only two times."""
     workload, config = case
     stem, rest = multiply_adds(config, padded=False)
-    [program] = workload.programs
-    found = sum(
-        times * item.flops
-        for graph, times in program.graph.walk()
-        for node in graph
-        for item in node.work.items
-        if item.unit is Unit.MATMUL
-    )
+    found = product_flops(*workload.programs)
     assert found == 2 * config.images * (2 * stem + 3 * rest)
 
 

@@ -10,7 +10,6 @@ import pytest
 
 from flint.graph.graph import Phase
 from flint.graph.partners import partners
-from flint.graph.work import Unit
 from flint.models.jax.llama3 import LLAMA3_8B, parameters
 from flint.models.jax.parameters import count
 from flint.models.jax.ring_attention import (
@@ -23,6 +22,7 @@ from flint.models.jax.ring_attention import (
 )
 from tests.models.jax.names_ring_resnet import ring_of_4
 from tests.support.children import answer_of
+from tests.support.nodes import communications, product_flops
 from tests.support.shared import chosen, quick
 
 pytestmark = pytest.mark.xdist_group("models")
@@ -78,20 +78,9 @@ def case(request):
     return workload, config, sizes["context"], sizes.get("model", 1)
 
 
-def nodes_of(workload, kind):
-    """Nodes of a kind of communication, with the number of their executions."""
-    [program] = workload.programs
-    return [
-        (node, times)
-        for graph, times in program.graph.walk()
-        for node in graph
-        if node.communication is not None and node.communication.kind == kind
-    ]
-
-
 def hops(workload):
     """Permutes of keys, values and gradients; the others move the tokens' places, in integers."""
-    found = nodes_of(workload, "collective_permute")
+    found = communications(workload, "collective_permute")
     return [(node, times) for node, times in found if node.result_types[0].dtype != "i32"]
 
 
@@ -128,7 +117,7 @@ def test_a_hop_goes_to_the_next_device_of_the_context_axis(case):
 
 def test_no_device_gathers_the_sequence(case):
     workload = case[0]
-    found = {partners(node.communication, workload.mesh) for node, _ in nodes_of(
+    found = {partners(node.communication, workload.mesh) for node, _ in communications(
         workload, "all_gather"
     )}  # fmt: skip
     assert found
@@ -171,14 +160,7 @@ def test_matmul_flops_are_those_of_the_formula(case):
     then the gradients of weights, values, queries and keys: 2 + 2 + 5 products of 2 H size for each
     query and key."""
     workload, config, ring, parts = case
-    [program] = workload.programs
-    found = sum(
-        times * item.flops
-        for graph, times in program.graph.walk()
-        for node in graph
-        for item in node.work.items
-        if item.unit is Unit.MATMUL
-    )
+    found = product_flops(*workload.programs)
     length, width, heads = config.sequence, config.width, config.heads
     inner, outer = heads.queries * heads.size, heads.keys * heads.size
     projections = 2 * length * width * (2 * inner + 2 * outer)
