@@ -1,7 +1,4 @@
-"""Mixture of experts: published size, one result however tokens are sent, counts by hand.
-
-Longer than 300 lines because each dispatch has its exchanges derived by hand next to it.
-"""
+"""Mixture of experts: published size, one result however tokens are sent, counts by hand."""
 
 from __future__ import annotations
 
