@@ -31,6 +31,7 @@ class Capture:
         assumed: assumptions, text -> count.
         known_values: tensor -> knowledge about its value.
         deferred: tensor -> its value, made when marks of a router's choices need it.
+        judged: tensor -> whether it has choices, or counts of right ones.
         overwritten: addresses of storages of the host that the device has written, whose values are
             not known -> the storages.
         batches: storages of the device that were copied from real tensors of the host.
@@ -66,6 +67,7 @@ class Capture:
     assumed: Counter[str] = field(default_factory=Counter)
     known_values: Any = field(default_factory=ByTensor)
     deferred: Any = field(default_factory=ByTensor)
+    judged: Any = field(default_factory=ByTensor)
     overwritten: dict[int, Any] = field(default_factory=dict)
     batches: WeakSet[Any] = field(default_factory=WeakSet)
     evidence: Gathered = field(default_factory=Gathered)

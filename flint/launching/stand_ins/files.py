@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from flint.capturing.user_frames import is_programs, is_silent
+from flint.capturing.user_frames import is_ours, is_programs
 from flint.host.readable import human_bytes
 from flint.launching.stand_ins import words
 from flint.launching.stand_ins.missing import Made, StandIn
@@ -65,7 +65,8 @@ def _text(file: Any, *_: Any, **__: Any) -> Made:
 
 
 def _is_text(file: Any, mode: str = "r", *_: Any, **__: Any) -> bool:
-    """Whether the program itself opens a text; libraries also look for optional files."""
+    """Whether the program itself opens a text; libraries, and Python's own while it imports them,
+    also look for optional files."""
     named = isinstance(file, str | os.PathLike) and str(file).endswith(".txt")
     return named and mode in ("r", "rt") and is_programs(_opener())
 
@@ -73,9 +74,8 @@ def _is_text(file: Any, mode: str = "r", *_: Any, **__: Any) -> bool:
 def _opener() -> str:
     """The file of the code that opens a file."""
     frame = sys._getframe(1)
-    passing = (os.path.dirname(__file__) + os.sep, _PATHS)
     file = frame.f_code.co_filename
-    while frame.f_back is not None and (file.startswith(passing) or is_silent(file)):
+    while frame.f_back is not None and (is_ours(file) or file.startswith(_PATHS)):
         frame = frame.f_back
         file = frame.f_code.co_filename
     return file

@@ -31,6 +31,7 @@ from flint.frontends.torch.programs import (
     host_tensors,
     kernel_packages,
     layout,
+    loading,
     loops,
     missing_images,
     missing_states,
@@ -137,6 +138,7 @@ class ProgramRank:
         layout.apply(self._grid, self._known)
         spawning.apply(cluster)
         saving.apply(files="checkpoints" in self.request.allow)
+        loading.apply()
         missing_states.apply()
         kernel_packages.provide(self.request.step.kernels)
         for stand_ins in (missing_states.STAND_INS, missing_images.STAND_INS):

@@ -3,8 +3,8 @@
 The idea: configurations, states of data loaders and random numbers are real and are written as in
 any run.  A tensor of the device, or a parameter on any device, has no value, so that a file with
 one would be made up.  An object is not written if pickling finds such a tensor anywhere in it.
-What is saved into a buffer is the program's own to write (data sets that are prepared once): an
-empty buffer would leave an empty file.
+What is saved into a buffer is the program's own to write (data sets that are prepared once).  A
+buffer for what has no value gets a line that says so, by which it is found when it is loaded.
 
     torch.save({"epoch": 3, "order": torch.randperm(8)}, "state.pt")        # is written
     torch.save(model.state_dict(), "model.pt")                              # a warning
@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.patching import around
 from flint.frontends.torch.programs.host_tensors import is_host
-from flint.frontends.torch.shims.checkpoints import forget, keep
+from flint.frontends.torch.shims.checkpoints import forget, keep, note
 from flint.frontends.torch.user_lines import at_user_line
 
 
@@ -64,8 +64,12 @@ def _save(files: bool, plain: Any, item: Any, file: Any, *args: Any, **kwargs: A
         _Looking(io.BytesIO()).dump(item)
     except _NoValue:
         keep(item, file)
+        what = "nothing"
+        if isinstance(file, io.BytesIO):
+            file.write(note(item))
+            what = "a note only"
         capture().assume(
-            f"torch.save{at_user_line()} writes nothing: it contains parameters or device "
+            f"torch.save{at_user_line()} writes {what}: it contains parameters or device "
             "tensors, which have no values in a capture"
         )
         return

@@ -15,12 +15,14 @@ import functools
 import multiprocessing.process
 import sys
 from collections.abc import Iterator, Sequence
+from multiprocessing.reduction import ForkingPickler
 from types import CodeType, FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch.distributed as dist
 import torch.multiprocessing
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed.launcher import api
 
 from flint.capturing.user_frames import is_programs, own_line
@@ -60,6 +62,15 @@ def apply(cluster: Cluster) -> None:
     replace(api, "launch_agent", launch)
     around(multiprocessing.process.BaseProcess, "start", functools.partial(_start, cluster))
     around(multiprocessing.process.BaseProcess, "join", functools.partial(_join, cluster))
+    ForkingPickler.register(FakeTensor, _refuse)
+
+
+def _refuse(tensor: FakeTensor) -> NoReturn:
+    """A tensor without values, on its way to another process."""
+    raise FlintError(
+        f"another process gets a tensor of the device ({own_line()}): the work of processes that a "
+        "program starts is not captured; start one rank for each device, or train in this process"
+    )
 
 
 def _of_ranks(numbers: Sequence[int]) -> OwnRank:

@@ -40,6 +40,7 @@ from flint.frontends.torch.recording.known_values import (
     known_of,
     undefer,
 )
+from flint.frontends.torch.recording.right_choices import judge
 from flint.frontends.torch.recording.schemas import parts_of, tensors_in
 from flint.frontends.torch.user_lines import users_line
 
@@ -84,6 +85,7 @@ def _see(
         with dispatch_mode(below), listed(values, op, args):
             found = see_sizes(values, op, args, kwargs)
         if found is not None:
+            judge(op, args, kwargs, found)
             return found
     if op in _INSTEAD:
         with dispatch_mode(below):
@@ -105,6 +107,7 @@ def _see(
     if marked is not None:
         values[result] = marked
     defer(op, args, kwargs, result)
+    judge(op, args, kwargs, result)
     return result
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from flint.errors import FlintError
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.patching import around, replace
 from flint.frontends.torch.user_lines import at_user_line
@@ -30,8 +31,10 @@ _PACKAGE = "torch.distributed.checkpoint"
 #: The file of a distributed checkpoint that is written last.
 _DESCRIPTION = ".metadata"
 
-#: What a program has saved without writing it, by its path, or a buffer with the buffer's id.
+#: What a program has saved without writing it, by its path, a buffer with the buffer's id, or what
+#: is written into a buffer instead.
 _saved: dict[object, Any] = {}
+_NOTE = b"flint run writes no parameters and no device tensors, which have no values: "
 
 
 def apply() -> None:
@@ -64,16 +67,47 @@ def keep(item: Any, file: Any) -> None:
     _saved[_key(file)] = file, _copied(item)
 
 
+def note(item: Any) -> bytes:
+    """What stands for an item that has no values, where a program writes a buffer itself."""
+    text = _NOTE + f"{os.getpid()}.{len(_saved)}\n".encode()
+    _saved[text] = None, _copied(item)
+    return text
+
+
 def forget(file: Any) -> None:
     """The file is written."""
     _saved.pop(_key(file), None)
 
 
 def _load(load: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
-    if _key(f) not in _saved:
-        return load(f, *args, **kwargs)
+    key = _key(f)
+    if key not in _saved:
+        key = _noted(f)
+        if not key:
+            return load(f, *args, **kwargs)
+        if key not in _saved:
+            raise FlintError(
+                f"torch.load{at_user_line()} reads a file of an earlier capture, or of another "
+                f"rank's, which has no values ({_key(f)}): remove it"
+            )
     capture().assume(f"torch.load{at_user_line()} gives what the program has saved")
-    return _copied(_saved[_key(f)][1])
+    return _copied(_saved[key][1])
+
+
+def _noted(file: Any) -> bytes:
+    """The note that a file is, instead of what the program has saved; b"" if it is none."""
+    most = len(_NOTE) + 64
+    try:
+        if isinstance(file, str | os.PathLike):
+            with open(file, "rb") as opened:
+                text = opened.read(most)
+        else:
+            start = file.tell()
+            text = file.read(most)
+            file.seek(start)
+    except (OSError, AttributeError, ValueError):
+        return b""
+    return text if text.startswith(_NOTE) else b""
 
 
 def _moved(move: Any, source: Any, target: Any, *args: Any, **kwargs: Any) -> Any:

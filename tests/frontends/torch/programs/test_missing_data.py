@@ -242,13 +242,13 @@ def test_a_tokenizer_has_the_vocabulary_of_the_models_configuration(made_up, tmp
     assert found == [900, [1, 64], True, [900, 32], 32_000]
 
 
-def test_what_has_values_is_saved_into_a_buffer(said):
-    """The program writes it: a data set that it prepares once. What has none is not made up."""
-    assert said("""
-        import io
-        buffer, other = io.BytesIO(), io.BytesIO()
-        torch.save({"rows": torch.arange(3)}, buffer)
-        torch.save(torch.nn.Linear(2, 2).state_dict(), other)
-        found = torch.load(io.BytesIO(buffer.getvalue()))
-        say(list(found["rows"].shape), len(buffer.getvalue()) > 0, len(other.getvalue()))
-    """) == [[3], True, 0]
+def test_python_itself_gets_no_made_up_text(made_up, tmp_path):
+    """It asks each installed package for a file of entry points, while PyTorch is imported."""
+    folder = tmp_path / "some-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Name: some\nVersion: 1.0\n")
+    assert made_up(f"""
+        import importlib.metadata
+        [found] = importlib.metadata.distributions(path=["{tmp_path}"])
+        say(found.read_text("entry_points.txt"), list(found.entry_points))
+    """) == [None, []]

@@ -76,6 +76,25 @@ def test_a_process_that_joins_no_group_really_starts(said):
     assert said(text) == [1]
 
 
+@pytest.mark.parametrize("start", ["spawn", "queue"])
+def test_a_tensor_of_the_device_for_another_process_is_one_line(request_of, start):
+    """As models that several processes train at once (Hogwild)."""
+    pass_on = {
+        "spawn": "mp.get_context('spawn').Process(target=print, args=(layer,)).start()",
+        "queue": "mp.get_context('spawn').SimpleQueue().put(layer.weight)",
+    }[start]
+    text = f"""
+        import torch
+        import torch.multiprocessing as mp
+        layer = torch.nn.Linear(2, 2).cuda()
+        {pass_on}
+    """
+    with pytest.raises(
+        FlintError, match=r"another process gets a tensor of the device .train.py:5"
+    ):
+        steps(request_of(text))
+
+
 def test_a_programs_path_is_that_of_python(tmp_path):
     """``python sub/train.py`` does not find modules in the working folder."""
     (tmp_path / "beside.py").write_text("")

@@ -1,0 +1,60 @@
+"""What a program saves into buffers, and what it loads from files that hold the host's data."""
+
+from __future__ import annotations
+
+
+def test_what_has_values_is_saved_into_a_buffer(said):
+    """The program writes it: a data set that it prepares once. What has none is not made up."""
+    assert said("""
+        import io
+        buffer, other = io.BytesIO(), io.BytesIO()
+        torch.save({"rows": torch.arange(3)}, buffer)
+        torch.save(torch.nn.Linear(2, 2).state_dict(), other)
+        found = torch.load(io.BytesIO(buffer.getvalue()))
+        open("model.pt", "wb").write(other.getvalue())
+        say(list(found["rows"].shape), len(buffer.getvalue()) > 0,
+            list(torch.load("model.pt")["weight"].shape),
+            list(torch.load(io.BytesIO(other.getvalue()))["bias"].shape))
+    """) == [[3], True, [2, 2], [2]]
+
+
+def test_a_note_of_an_earlier_capture_is_named(said, tmp_path):
+    note = b"flint run writes no parameters and no device tensors, which have no values: 1.0\n"
+    (tmp_path / "model.pt").write_bytes(note)
+    [text] = said(f"""
+        try:
+            torch.load("{tmp_path}/model.pt")
+        except Exception as error:
+            say(str(error))
+    """)
+    assert text.startswith("torch.load at ") and text.endswith("model.pt): remove it")
+
+
+def test_the_hosts_tensors_of_a_file_have_values(said, tmp_path):
+    """Those that were written by PyTorch itself: of the CPU, and as if of a device."""
+    import torch
+
+    rows = {"edges": torch.tensor([[0, 2, 1], [1, 0, 2]]), "layer": torch.nn.Linear(2, 3)}
+    torch.save(rows, tmp_path / "host.pt")
+    of_device = (tmp_path / "host.pt").read_bytes().replace(b"cpuq", b"gpuq")
+    (tmp_path / "unknown.pt").write_bytes(of_device)
+    found = said(f"""
+        import io
+        os.chdir("{tmp_path}")
+        buffer = io.BytesIO(b"ab" + open("host.pt", "rb").read())
+        buffer.seek(2)
+        kinds = [torch.load(name, place, weights_only=False)
+                 for name, place in (("host.pt", None), (buffer, "cpu"), ("host.pt", "cuda"))]
+        parts = [item["edges"] for item in kinds]
+        rows = parts[0][:, parts[0][1] > 0]
+        try:
+            torch.load("unknown.pt", weights_only=False)
+        except Exception as error:
+            words = str(error)
+        from torch._subclasses.fake_tensor import FakeTensor
+        say([type(part) is torch.Tensor and part.tolist() for part in parts], list(rows.shape),
+            [isinstance(item["layer"].weight, FakeTensor) for item in kinds],
+            parts[2].device.type, words[:28])
+    """)
+    edges = [[0, 2, 1], [1, 0, 2]]
+    assert found[:4] == [[edges, edges, False], [2, 2], [True] * 3, "cuda"]
