@@ -49,8 +49,8 @@ def kernel_units(trace: Observed, links: Links, rows: Ints, step: int) -> Units:
     in_step = trace.step[np.maximum(row, 0)] == step
     lonely = row < 0
     if lonely.any():
-        when = np.where(links.kernel_launch >= 0, links.kernel_launch, links.kernel_start)
-        low, high = links.steps[step] if links.steps else (0, np.iinfo(np.int64).max)
+        when = _launched(links)
+        low, high = links.steps[step] if links.steps else (-1, np.iinfo(np.int64).max)
         inside = (when >= low) & (when < high)
         in_step = np.where(lonely, inside, in_step)
     kernel = np.flatnonzero(in_step)
@@ -87,6 +87,25 @@ def kernel_units(trace: Observed, links: Links, rows: Ints, step: int) -> Units:
     if not len(units):
         return units
     return units.taken(_issue_order(units))
+
+
+def _launched(links: Links) -> Ints:
+    """When each kernel was launched, ns on the host; if the trace lacks its call, at the latest.
+
+    A host may be far ahead of its device: what runs in a step may be from before.  It was launched
+    before all that comes after it on its stream.  What comes before all of which the trace has the
+    calls is from before the profile: -1.
+    """
+    known = links.kernel_launch >= 0
+    when = np.where(known, links.kernel_launch, links.kernel_start)
+    order = np.lexsort((links.kernel_start, links.kernel_stream))
+    stream = links.kernel_stream[order]
+    begins = np.flatnonzero(stream[1:] != stream[:-1]) + 1
+    for own in np.split(order, begins):
+        when[own] = np.minimum.accumulate(when[own][::-1])[::-1]
+        first = int(np.argmax(known[own]))  # 0 if there is none
+        when[own[:first]] = -1
+    return np.where(known, links.kernel_launch, when)
 
 
 def _with_collectives(units: Units, trace: Observed, links: Links, rows: Ints) -> Units:

@@ -44,6 +44,7 @@ class ModuleTimes:
         device: the name of the devices, or what describes them; "" if not recorded.
         run: number of the run in the trace.
         notes: text -> count.
+        programs: names of the programs that ``proto`` runs one after another.
     """
 
     path: str
@@ -53,6 +54,7 @@ class ModuleTimes:
     device: str
     run: int
     notes: dict[str, int] = field(default_factory=dict)
+    programs: tuple[str, ...] = ()
 
     @property
     def executed(self) -> frozenset[str]:

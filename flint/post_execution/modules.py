@@ -33,6 +33,7 @@ from flint.post_execution.module_replay import replayed_programs
 from flint.post_execution.module_times import ModuleTimes
 from flint.stablehlo.options import WalkOptions
 from flint.stablehlo.walker import walk
+from flint.workload.programs import PROFILED_SEQUENCE
 from flint.workload.workload import Workload
 
 #: Replaces the source file while the line is an instruction's number.
@@ -125,6 +126,8 @@ def workload_of_times(
     measured: dict[str, Any] = {
         "measured": True, "run": times.run, "devices": len(times.runs), "device": times.device,
     }  # fmt: skip
+    if len(times.programs) > 1:
+        measured[PROFILED_SEQUENCE] = list(times.programs)
     timed = replace(
         workload, programs=programs, warnings=warnings, options=workload.options | measured
     )

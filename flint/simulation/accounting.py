@@ -31,6 +31,7 @@ from flint.simulation.memory import Memory
 from flint.simulation.result import ClassRow, Figures, ProgramResult
 from flint.simulation.spent_time import Spent
 from flint.simulation.steady_state import Repeat
+from flint.workload.programs import PROFILED_SEQUENCE
 from flint.workload.workload import Workload
 
 #: Classes of kernels that may hold matrix products.
@@ -89,8 +90,10 @@ def program_result(
     flops = UNKNOWN if unstated else flops
     if unstated & _MAY_MULTIPLY:
         model_flops = ideal = UNKNOWN
-    memory_known = not unstated_values(program.graph) and not any(
-        unstated_traffic(block).any() for block in blocks
+    memory_known = (
+        PROFILED_SEQUENCE not in workload.options
+        and not unstated_values(program.graph)
+        and not any(unstated_traffic(block).any() for block in blocks)
     )
     if not program.traced:
         flops = model_flops = ideal = times["compute"] = times["idle"] = times["exposed"] = UNKNOWN

@@ -56,6 +56,9 @@ class ProgramInput:
     sharding: str = ""
 
 
+#: Option of a workload: the programs whose run a profile shows, one after another, as one program.
+#: What they hand to each other is not recorded, so memory is unknown.
+PROFILED_SEQUENCE: Final = "programs"
 #: Prefix of the names of programs that stand for ranks without a trace.
 UNTRACED: Final = "untraced"
 

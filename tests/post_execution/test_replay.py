@@ -19,7 +19,7 @@ from flint.passes.host_lane import HOST, on_host
 from flint.post_execution.converting import convert_traces
 from flint.simulation.recording import HOST_LANE, record
 from tests.post_execution.test_corpus import compare
-from tests.post_execution.traces import COMMS, Profile, edges
+from tests.post_execution.traces import COMMS, WORK, Profile, edges
 from tests.support.shared import examples
 
 DATA = Path(__file__).parents[1] / "data"
@@ -117,6 +117,24 @@ def test_a_modelled_host_pays_for_each_launch(tmp_path):
     launch = load_system("dgx-h100").accelerator.launch_overhead
     step = workload.simulate("dgx-h100", host="modelled").step_seconds
     assert step == pytest.approx(max(60e-6, launch + 10e-6), rel=1e-6)
+
+
+def test_what_was_launched_before_the_profile_is_of_no_step(tmp_path):
+    """The host is two steps ahead: until 300 us the device runs what came before, of which the file
+    has no calls.  Each step has two kernels of 50 us.
+    """
+    profile = Profile(0, 1)
+    for start in range(0, 300, 50):
+        profile._add("kernel", "before", start, 50, WORK, {"correlation": start, "stream": WORK})
+    for step, (begin, start) in enumerate([(0, 300), (100, 410)]):
+        profile.span(f"ProfilerStep#{step}", begin, 100)
+        profile.work(begin + 10, start, 50)
+        profile.work(begin + 30, start + 50, 50)
+    path = profile.write(tmp_path / "rank0.json")
+    for step in ("0", "1"):
+        workload = convert_traces([path], step=step)
+        assert len(workload.programs[0].graph) == 2
+        assert workload.simulate().step_seconds == pytest.approx(100e-6)
 
 
 def test_the_host_continues_only_when_its_wait_is_over(tmp_path):

@@ -18,8 +18,9 @@ from typing import NamedTuple, TypeAlias
 
 from google.protobuf.message import DecodeError
 
+from flint.converters.profilers.xplane.command_buffers import named_ops
 from flint.converters.profilers.xplane.devices import Devices, hosts_of
-from flint.converters.profilers.xplane.events import Event, events_of, modules_of
+from flint.converters.profilers.xplane.events import Event, Ran, events_of, modules_of
 from flint.converters.profilers.xplane.program import Program
 from flint.errors import FlintError
 from flint.hlo.messages import parse_module
@@ -52,8 +53,29 @@ class Profile(NamedTuple):
     file_of: dict[int, int]
 
 
+class Read(NamedTuple):
+    """The content of a profile.
+
+    Attributes:
+        rows: for notes.
+        files: one per host.
+        ran: what ran by each file.
+    """
+
+    rows: ObservedRows
+    files: list[Path]
+    ran: list[Ran]
+
+
+def read_profile(path: Path) -> Read:
+    """The content of a profile folder or file; errors as of ``observe``."""
+    files = profile_files(path)
+    rows = ObservedRows(str(path))
+    return Read(rows, files, [events_of(file, rows) for file in files])
+
+
 def profile_of(
-    path: Path, asked: tuple[str, int] | None = None, first_devices: FirstDevices = hosts_of
+    path: Path | Read, asked: tuple[str, int] | None = None, first_devices: FirstDevices = hosts_of
 ) -> Profile:
     """The program in a profile folder or file.
 
@@ -61,10 +83,8 @@ def profile_of(
         path, asked: as in ``observe``; also the errors.
         first_devices: the number of the first device in each host's file.
     """
-    files = profile_files(path)
-    rows = ObservedRows(str(path))
-    read = [events_of(file, rows) for file in files]
-    asked = asked or _common([ran.events for ran in read])
+    rows, files, read = read_profile(path) if isinstance(path, Path) else path
+    asked = asked or common_program([ran.events for ran in read])
     hosts = [
         _of_host(file, ran.data, ran.events, rows, asked)
         for file, ran in zip(files, read, strict=True)
@@ -102,7 +122,7 @@ class _Host(NamedTuple):
     events: list[Event]
 
 
-def _common(hosts: list[list[Event]]) -> tuple[str, int] | None:
+def common_program(hosts: list[list[Event]]) -> tuple[str, int] | None:
     """With several hosts, the program that all ran and that took most time; None for one host.
 
     A host may also run another program that only it runs.
@@ -136,7 +156,9 @@ def _of_host(
         module = parse_module(proto)
     except DecodeError as error:
         raise FlintError(f"{file}: damaged HLO ({error})") from error
-    return _Host(proto, Program(module, str(file)), Devices.of(module), mine)
+    whole = Program(module, str(file))
+    mine = named_ops(mine, whole, module, rows.note)
+    return _Host(proto, whole, Devices.of(module), mine)
 
 
 def profile_files(path: Path) -> list[Path]:
@@ -215,16 +237,21 @@ def _executions(kernels: list[str], is_once: bool) -> list[range]:
 def asked_events(file: Path, events: list[Event], asked: tuple[str, int]) -> list[Event]:
     """The events of a program, by its name and its position in time among those of that name."""
     name, number = asked
-    begun: dict[str, int] = {}
-    for event in events:
-        if event.program.rpartition("(")[0] == name:
-            begun[event.program] = min(begun.get(event.program, event.start), event.start)
-    found = sorted(begun, key=lambda label: begun[label])
+    found = labels_of(events, name)
     if number >= len(found):
         ran = ", ".join(sorted({event.program.rpartition("(")[0] for event in events})[:8])
         times = f" {number + 1} different ones" if number else ""
         raise FlintError(f"{file}: the step runs{times} {name}; the trace contains {ran}")
     return [event for event in events if event.program == found[number]]
+
+
+def labels_of(events: list[Event], name: str) -> list[str]:
+    """The programs of a name, in the order in which they began."""
+    begun: dict[str, int] = {}
+    for event in events:
+        if event.program.rpartition("(")[0] == name:
+            begun[event.program] = min(begun.get(event.program, event.start), event.start)
+    return sorted(begun, key=lambda label: begun[label])
 
 
 def chosen_program(file: Path, events: list[Event], protos: dict[str, bytes]) -> tuple[str, bytes]:

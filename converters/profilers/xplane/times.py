@@ -10,7 +10,7 @@ device as long as both.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,9 +18,17 @@ import numpy as np
 
 from flint.converters.profilers.xplane.devices import hosts_of
 from flint.converters.profilers.xplane.events import Event
-from flint.converters.profilers.xplane.profile import profile_of
+from flint.converters.profilers.xplane.profile import Profile, Read, profile_of, read_profile
 from flint.converters.profilers.xplane.program import Program
+from flint.converters.profilers.xplane.sequence import (
+    Step,
+    longest_program,
+    runs_in_time,
+    steps_of,
+)
 from flint.errors import FlintError, UsageError
+from flint.hlo.joined import joined, named
+from flint.hlo.messages import parse_module
 from flint.post_execution.module_times import DeviceRun, ModuleTimes
 
 _ENCLOSING = ("while", "conditional", "call")
@@ -52,36 +60,76 @@ def times_of(path: Path, step: str | None) -> ModuleTimes:
             notes[IN_ORDER] = len(files)
             return [number * (world // len(files)) for number in range(len(files))]
 
-    profile = profile_of(path, first_devices=first_devices)
-    runs: dict[int, dict[int, list[Event]]] = defaultdict(lambda: defaultdict(list))
-    for event in profile.events:
-        runs[event.device][event.run].append(event)
-    count = min(len(found) for found in runs.values())
-    wanted = count - 1
+    read = read_profile(path)
+    longest = longest_program(read)
+    profile = profile_of(read, longest, first_devices)
+    steps = steps_of(read, longest, profile, first_devices)
+    wanted = len(steps) - 1
     if step is not None:
-        if not step.removeprefix("run ").isdecimal() or int(step.removeprefix("run ")) >= count:
-            raise UsageError(f"--step {step}: {path} has the runs 0 to {count - 1}")
+        if not step.removeprefix("run ").isdecimal() or int(step.removeprefix("run ")) > wanted:
+            raise UsageError(f"--step {step}: {path} has the runs 0 to {wanted}")
         wanted = int(step.removeprefix("run "))
-    starts = _starts(profile.program)
+    chosen = steps[wanted]
+    names = tuple(part.program.name for part, _ in chosen)
     return ModuleTimes(
         path=str(path),
-        proto=profile.proto,
-        runs=tuple(
-            _run(rank, profile.file_of[rank], _in_time(found)[wanted], starts)
-            for rank, found in sorted(runs.items())
-        ),
+        proto=_proto([part for part, _ in chosen]),
+        runs=_runs(chosen),
         enclosing=frozenset(
-            item.name for item in profile.program.by_name.values() if item.opcode in _ENCLOSING
+            _named(chosen, place, item.name)
+            for place, (part, _) in enumerate(chosen)
+            for item in part.program.by_name.values()
+            if item.opcode in _ENCLOSING
         ),
         device=profile.device or ("CPU" if profile.backend == "cpu" else ""),
         run=wanted,
-        notes=profile.rows.notes | notes,
+        notes=read.rows.notes | notes | _left_out(read, names),
+        programs=names,
     )
 
 
-def _in_time(runs: dict[int, list[Event]]) -> list[list[Event]]:
-    """The events of each run, by the run's begin."""
-    return sorted(runs.values(), key=lambda events: events[0].start)
+def _left_out(read: Read, names: tuple[str, ...]) -> dict[str, int]:
+    """Notes on programs of a single host that are not in the step."""
+    if len(read.files) > 1:
+        return {}
+    others = Counter(event.program.rpartition("(")[0] for event in read.ran[0].events)
+    return {
+        f"ops of another program that ran as well, {name}": count
+        for name, count in others.items()
+        if name not in names
+    }
+
+
+def _named(step: Step, place: int, name: str) -> str:
+    """What an instruction of one of a step's programs is called in the step."""
+    return name if len(step) == 1 else named(place, name)
+
+
+def _proto(parts: Sequence[Profile]) -> bytes:
+    if len(parts) == 1:
+        return parts[0].proto
+    return joined([parse_module(part.proto) for part in parts]).SerializeToString()
+
+
+def _runs(step: Step) -> tuple[DeviceRun, ...]:
+    """What each rank executed in a step."""
+    by_part = [
+        (profile, number, runs_in_time(profile), _starts(profile.program))
+        for profile, number in step
+    ]
+    found = []
+    for rank, clock in sorted(step[0][0].file_of.items()):
+        parts = [
+            _run(rank, profile.file_of[rank], runs[rank][number], starts)
+            for profile, number, runs, starts in by_part
+        ]
+        names = [_named(step, place, n) for place, part in enumerate(parts) for n in part.names]
+        columns = np.concatenate(
+            [[p.start, p.end, p.duration, p.launch, p.stream] for p in parts], axis=1
+        )
+        order = np.argsort(columns[0], kind="stable")
+        found.append(DeviceRun(rank, clock, [names[i] for i in order], *columns[:, order]))
+    return tuple(found)
 
 
 def _run(rank: int, clock: int, events: list[Event], starts: dict[str, str]) -> DeviceRun:
