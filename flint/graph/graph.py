@@ -33,8 +33,8 @@ from flint.mesh.ragged import Ints, row_of_entry
 
 #: Exported together: code that imports a graph needs the kinds.
 __all__ = [
-    "NODE_COLUMNS", "WORK_COLUMNS", "Conditional", "EdgeKind", "Ints", "Loop", "NodeKind", "Phase",
-    "Source", "Tables", "WorkloadGraph",
+    "NODE_COLUMNS", "WORK_COLUMNS", "Conditional", "EdgeKind", "Form", "Ints", "Loop", "NodeKind",
+    "Phase", "Source", "Tables", "WorkloadGraph",
 ]  # fmt: skip
 #: Columns of shape [nodes].
 NODE_COLUMNS: Final = (
@@ -43,6 +43,10 @@ NODE_COLUMNS: Final = (
 )  # fmt: skip
 #: Columns of shape [work items], in the rows of ``work_ptr``.
 WORK_COLUMNS: Final = ("work_unit", "work_dtype", "work_flops", "work_gemm")
+
+
+#: Parameters of an op: numbers whose meaning depends on the op.
+Form = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,9 @@ class Tables:
         communications: one entry per communication node.
         heroes: per op name, what a compiled fusion of that name does ("reduction", "transpose", see
             ``flint.stablehlo.rules.heroes``), "" for other ops; it may be shorter than ``ops``.
+        forms: per op name, the parameters that decide which elements meet (dims that are
+            contracted, reduced or transposed, padding; see ``flint.stablehlo.rules.forms``), () if
+            there are none or they are not known; it may be shorter than ``ops``.
     """
 
     types: tuple[TensorType, ...]
@@ -65,10 +72,20 @@ class Tables:
     sources: tuple[Source, ...]
     communications: tuple[Communication, ...]
     heroes: tuple[str, ...] = ()
+    forms: tuple[Form, ...] = ()
 
     def named_heroes(self) -> Iterator[tuple[str, str]]:
         """Op names, each with what a compiled fusion of that name does."""
         return zip_longest(self.ops, self.heroes, fillvalue="")
+
+    def plain(self, name: str) -> int:
+        """The entry of an op without parameters."""
+        return list(self.entries()).index((name, "", ()))
+
+    def entries(self) -> Iterator[tuple[str, str, Form]]:
+        """The entries of the table of ops: name, what a compiled fusion does, parameters."""
+        forms = (*self.forms, *[()] * (len(self.ops) - len(self.forms)))
+        return ((*named, form) for named, form in zip(self.named_heroes(), forms, strict=True))
 
 
 @dataclass(frozen=True, eq=False)

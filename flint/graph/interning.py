@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from flint.graph.communication import Communication
-from flint.graph.graph import Source, Tables
+from flint.graph.graph import Form, Source, Tables
 from flint.graph.tensor_types import TensorType
 from flint.graph.work import Work
 
@@ -35,7 +35,7 @@ class TableBuilder:
 
     def __init__(self, tables: Tables | None = None) -> None:
         self._types: dict[TensorType, int] = {}
-        self._ops: dict[tuple[str, str], int] = {}
+        self._ops: dict[tuple[str, str, Form], int] = {}
         self._gemms: dict[tuple[int, int, int, int], int] = {}
         self._sources: dict[Source, int] = {Source(): 0}
         self._row_number: dict[Row, int] = {}
@@ -44,7 +44,7 @@ class TableBuilder:
         self._entry: dict[int, int] = {}
         if tables is not None:
             self._types = {item: i for i, item in enumerate(tables.types)}
-            self._ops = {item: i for i, item in enumerate(tables.named_heroes())}
+            self._ops = {item: i for i, item in enumerate(tables.entries())}
             self._gemms = {item: i for i, item in enumerate(tables.gemms)}
             self._sources = {item: i for i, item in enumerate(tables.sources)}
             self.communications = list(tables.communications)
@@ -60,9 +60,9 @@ class TableBuilder:
         """Index of a type."""
         return self._types.setdefault(item, len(self._types))
 
-    def op(self, name: str, hero: str = "") -> int:
-        """Index of an op name; for a compiled fusion, together with what it does."""
-        return self._ops.setdefault((name, hero), len(self._ops))
+    def op(self, name: str, hero: str = "", form: Form = ()) -> int:
+        """Index of an op name, for a compiled fusion with what it does, and its parameters."""
+        return self._ops.setdefault((name, hero, form), len(self._ops))
 
     def gemm(self, dims: tuple[int, int, int, int] | None) -> int:
         """Index of a GEMM size, -1 for None."""
@@ -83,11 +83,14 @@ class TableBuilder:
 
     def finish(self) -> Tables:
         """The tables in their current state."""
+        heroes = tuple(hero for _, hero, _ in self._ops)
+        forms = tuple(form for *_, form in self._ops)
         return Tables(
             tuple(self._types),
-            tuple(name for name, _ in self._ops),
+            tuple(name for name, *_ in self._ops),
             tuple(self._gemms),
             tuple(self._sources),
             tuple(self.communications),
-            tuple(hero for _, hero in self._ops) if any(hero for _, hero in self._ops) else (),
+            heroes if any(heroes) else (),
+            forms if any(forms) else (),
         )

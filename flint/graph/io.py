@@ -137,6 +137,7 @@ def _tables(tables: Tables, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
         "types": [[list(t.shape), t.dtype, t.bytes, t.dynamic] for t in tables.types],
         "ops": list(tables.ops),
         "heroes": list(tables.heroes),
+        "forms": [list(form) for form in tables.forms],
         "gemms": [list(dims) for dims in tables.gemms],
         "sources": [[s.layer, s.file, s.line, int(s.phase)] for s in tables.sources],
         "groups": [
@@ -185,6 +186,7 @@ def _read_tables(data: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Table
             for item in data["communications"]
         ),
         heroes=tuple(map(str, data.get("heroes", ()))),  # older files have none
+        forms=tuple(tuple(map(int, form)) for form in data.get("forms", ())),
     )
 
 

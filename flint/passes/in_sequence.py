@@ -259,7 +259,7 @@ def _retabled(graph: WorkloadGraph, tables: TableBuilder) -> WorkloadGraph:
     """``graph`` and its bodies with indices into ``tables``."""
     own = graph.tables
     types = _numbers([tables.type(item) for item in own.types])
-    ops = _numbers([tables.op(*item) for item in own.named_heroes()])
+    ops = _numbers([tables.op(*item) for item in own.entries()])
     sources = _numbers([tables.source(item) for item in own.sources])
     gemms = _numbers([*(tables.gemm(dims) for dims in own.gemms), -1])  # -1 stays
     communications = _numbers([tables.communication(item) for item in own.communications])

@@ -42,18 +42,22 @@ def op_rows(every: list[ProgramBlock], names: list[tuple[str, str]]) -> tuple[Op
     found: dict[int, Counter[str]] = defaultdict(Counter)
     work: dict[int, Counter[tuple[int, int]]] = defaultdict(Counter)
     category: dict[int, str] = {}
+    # Ops with other parameters are other entries of the table.
+    first: dict[tuple[str, str], int] = {}
+    entry = np.array([first.setdefault(name, number) for number, name in enumerate(names)] or [0])
     for block in every:
         graph = block.graph
         plain = is_plain(graph)
-        _add_columns(found, graph.op, plain, block)
+        op_of_node = entry[graph.op]
+        _add_columns(found, op_of_node, plain, block)
         pairs = len(DTYPES) * len(Unit)
-        op_of_item = np.repeat(graph.op, np.diff(graph.work_ptr)).astype(np.int64)
+        op_of_item = np.repeat(op_of_node, np.diff(graph.work_ptr)).astype(np.int64)
         kind = graph.work_unit.astype(np.int64) * len(DTYPES) + graph.work_dtype
         key = op_of_item * pairs + kind
         for code, flops in exact_sums.sums(key, graph.work_flops).items():
             op, pair = divmod(code, pairs)
             work[op][divmod(pair, len(DTYPES))] += block.times * flops
-        for op, role in np.unique(np.stack([graph.op, graph.role])[:, plain], axis=1).T.tolist():
+        for op, role in np.unique(np.stack([op_of_node, graph.role])[:, plain], axis=1).T.tolist():
             # Some uses of an op may be views (a transpose of size-1 dims); the others decide its
             # category.
             if category.get(op, "free") == "free":

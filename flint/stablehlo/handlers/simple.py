@@ -14,6 +14,7 @@ from flint.graph.work import Role, Work
 from flint.stablehlo.loops.loop_stacks import read
 from flint.stablehlo.read.records import Op, details
 from flint.stablehlo.rules import RULES, flops_known, rule_for, work_of
+from flint.stablehlo.rules.forms import form_of
 from flint.stablehlo.values.arrays import array_of, is_array
 from flint.stablehlo.values.elementwise import SAME_ELEMENTS, is_scalar_integer
 from flint.stablehlo.values.scalars import scalar_of
@@ -149,7 +150,8 @@ def measure(state: WalkState, op: Op) -> tuple[int, int, Work]:
         raise FlintError(f"{state.where(op)}: {error}") from error
     check_size(state, op, name, work)
     view = rule.view is not None and rule.view(op, ins, outs)
-    return state.tables.op(name), int(Role.ALIAS if view else rule.role), work
+    op_index = state.tables.op(name, form=form_of(op))
+    return op_index, int(Role.ALIAS if view else rule.role), work
 
 
 def check_size(state: WalkState, op: Op, name: str, work: Work) -> None:

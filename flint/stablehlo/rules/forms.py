@@ -1,0 +1,71 @@
+"""Which elements of its operands an op combines: the parameters that a graph keeps of it.
+
+The idea: sizes say how much an op computes; what a compiler does with it also depends on dims. A
+product of square matrices contracts one dim or the other, a transpose moves the last dim or not.
+These parameters are part of an op's entry in the graph's table of ops (``Tables.forms``), as plain
+numbers:
+
+    transpose, reverse, reduce, broadcast_in_dim    dimensions
+    concatenate          dimension
+    slice                start, limit and strides, one after the other
+    dot_general          contracted dims of the left operand, then as many of the right one
+    convolution          feature dim of the input, input and output feature dims of the kernel, then
+                         low and high padding of each spatial dim
+    compare              number of the direction (``DIRECTIONS``)
+
+    >>> form_of(Op("transpose", (0,), (1,), {"dimensions": (1, 0)}))
+    (1, 0)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from flint.graph.graph import Form
+from flint.stablehlo.read.records import Op
+
+#: Directions of a comparison.
+DIRECTIONS: Final = ("EQ", "NE", "LT", "LE", "GT", "GE")
+
+
+def form_of(op: Op) -> Form:
+    """The parameters of an op; () if it has none that are kept."""
+    kept = _KEPT.get(op.name)
+    return () if kept is None or op.attrs is None else kept(op)
+
+
+def _dimensions(op: Op) -> Form:
+    return tuple(map(int, op.attr("dimensions", ())))
+
+
+def _slice(op: Op) -> Form:
+    return tuple(int(n) for name in ("start", "limit", "strides") for n in op.attr(name, ()))
+
+
+def _dot(op: Op) -> Form:
+    sides = (op.attr("lhs_contracting", ()), op.attr("rhs_contracting", ()))
+    return tuple(int(dim) for side in sides for dim in side)
+
+
+def _convolution(op: Op) -> Form:
+    names = ("input_feature", "kernel_input_feature", "kernel_output_feature")
+    dims = [int(op.attr(name, -1)) for name in names]
+    rank = len(op.attr("input_spatial", ()))
+    padding = op.attr("padding") or ((0, 0),) * rank
+    return (*dims, *(int(n) for pair in padding for n in pair))
+
+
+def _compare(op: Op) -> Form:
+    direction = str(op.attr("direction", ""))
+    return (DIRECTIONS.index(direction),) if direction in DIRECTIONS else ()
+
+
+_KEPT: Final[Mapping[str, Callable[[Op], Form]]] = {
+    **dict.fromkeys(("transpose", "reverse", "reduce", "broadcast_in_dim"), _dimensions),
+    "concatenate": lambda op: (int(op.attr("dimension", 0)),),
+    "slice": _slice,
+    "dot_general": _dot,
+    "convolution": _convolution,
+    "compare": _compare,
+}
