@@ -40,7 +40,7 @@ def without_unneeded(graph: WorkloadGraph) -> WorkloadGraph:
         operand_ptr=pointer(counts.astype(np.int64)),
         operand=graph.operand[keep],
     )
-    return without_nodes(graph, _unread(graph, given_up))
+    return without_nodes(graph, unread(graph, given_up))
 
 
 def _read(loop: Loop) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -66,7 +66,7 @@ def with_inputs(loop: Loop, kept: np.ndarray[tuple[int], np.dtype[np.bool_]]) ->
     return replace(loop, body=body)
 
 
-def _unread(graph: WorkloadGraph, given_up: Ints) -> set[int]:
+def unread(graph: WorkloadGraph, given_up: Ints) -> set[int]:
     """Kernels whose results were dropped and are read nowhere else, and so on."""
     readers = np.bincount(
         np.concatenate([graph.operand, graph.outputs]), minlength=graph.values

@@ -17,7 +17,7 @@
    not those that make the buffer that they overwrite.
 7. OPAQUE ops, communications and loops stay alone.  Kernels that only share an input
    are not joined, and no op with two consuming kernels is duplicated, except at granularity ``xla``
-   (``flint.passes.inline``).
+   (``flint.passes.xla_priority``).
 
 **No cycle.** A kernel grows by one producer ``p`` whose out-edges all end in the kernel ``K``.  A
 cycle through the grown kernel would leave it and come back: it cannot leave from ``p``, so it
@@ -45,7 +45,6 @@ from flint.passes.attention_layout import without_turning_back
 from flint.passes.boundary import boundary_bytes
 from flint.passes.columns import with_bodies
 from flint.passes.contract import Columns, contract, issue_rank
-from flint.passes.inline import inlined
 from flint.passes.made_of_less import made_of_less
 from flint.passes.multi_output import join_outputs
 from flint.passes.rematerialize import (
@@ -61,9 +60,14 @@ from flint.passes.xla_merged_products import (
     Gemm,
     merge_products,
 )
-from flint.passes.xla_products import Ends, Neighbours, operand_loads, with_rows, with_transposes
-from flint.passes.xla_reductions import as_views, of_nothing, split_reductions
+from flint.passes.xla_multi_output import join_kernels
+from flint.passes.xla_priority import Queue, needed
+from flint.passes.xla_products import Ends, Neighbours, absorbed, operand_loads
+from flint.passes.xla_reductions import split_reductions
+from flint.passes.xla_simplify import simplified
+from flint.passes.xla_softmax import held
 from flint.passes.xla_split_products import SUM, split_products
+from flint.passes.xla_times import Times
 
 _ROOTS = (Role.ELEMENTWISE, Role.MOVEMENT, Role.REDUCTION, Role.CONTRACTION, Role.UPDATE)
 _EPILOGUE_ROOTS = (Role.ELEMENTWISE, Role.MOVEMENT)
@@ -99,19 +103,19 @@ def _as_inductor(graph: WorkloadGraph, body: bool, communicates: bool) -> Worklo
     graph = without_turning_back(graph)
     seen = look_through(graph, made_of_less(graph, functions=True))
     kernels, _ = _fused(seen, _assign(seen, loads(seen.graph).tolist(), lambda *_: True))
-    none = np.zeros(len(kernels), dtype=bool)
     communicated = [body and communicates] * kernels.inputs
-    return join_outputs(kernels, none, none, communicated, phases=True)
+    return join_outputs(kernels, communicated, phases=True)
 
 
 def fuse_as_xla(graph: WorkloadGraph) -> WorkloadGraph:
     """The same as XLA's GPU compiler: values that every reader computes again
-    (``flint.passes.inline``), products merged and split, reductions in steps (``xla_*.py``),
-    and kernels of several results (``flint.passes.multi_output``)."""
+    (``flint.passes.xla_priority``), products merged and split, reductions in steps (``xla_*.py``),
+    and kernels of several results (``flint.passes.xla_multi_output``)."""
     communicates = any((block.kind == NodeKind.COMMUNICATION).any() for block, _ in graph.walk())
     types = {kind: number for number, kind in enumerate(graph.tables.types)}
     gemms = {sizes: number for number, sizes in enumerate(graph.tables.gemms)}
-    new = [name for name in (SUM, SLICE, TRANSPOSE, CONCATENATE) if name not in graph.tables.ops]
+    known = set(graph.tables.entries())
+    new = [name for name in (SUM, SLICE, TRANSPOSE, CONCATENATE) if (name, "", ()) not in known]
     if new:
         graph = with_tables(graph, replace(graph.tables, ops=(*graph.tables.ops, *new)))
     kernels = _as_xla(graph, False, communicates, types, gemms)
@@ -128,29 +132,31 @@ def _as_xla(
     graph = with_bodies(graph, lambda inner, _: _as_xla(inner, True, communicates, types, gemms))
     if not len(graph):
         return graph
-    graph = merge_products(graph, types, gemms)
+    graph = merge_products(simplified(graph), types, gemms)
     graph = split_products(graph, types)
-    nothing = of_nothing(graph)
-    graph = replace(graph, role=np.where(nothing, Role.ELEMENTWISE, graph.role).astype(np.int8))
     near = Neighbours(graph)
-    again = inlined(graph, near.kept) | near.loaded
-    graph = as_views(graph, nothing & ~again)
-    graph, step_of, partial = split_reductions(graph, again, types)
-    again = again[step_of]
+    graph, step_of, runs = split_reductions(graph, near.loaded | held(graph), types)
     place = np.full(len(near.ends) + 1, -1, dtype=np.int64)  # -1 for nodes without an epilogue
     place[step_of] = np.arange(len(step_of))
     last = place[near.ends[step_of]]
-    roots = near.roots[step_of]
+    loaded, kept = near.loaded[step_of], near.kept[step_of]
+    takes = absorbed(graph, loaded)
+    queue = Queue(Times(graph, runs), takes | kept)
+    queue.run()
+    fused = queue.gone
+    again = needed(graph, fused) | loaded
     seen = look_through(graph, again)
     load = operand_loads(seen.graph).tolist()
-    found = _assign(seen, load, lambda product, members: last[product] == members[0], roots)
-    kernels, place = _fused(seen, found)
-    apart, parts = np.zeros((2, len(kernels)), dtype=bool)
-    alone = with_rows(graph, again) | with_transposes(graph, again)
-    apart[place[alone & (place >= 0)]] = True
-    parts[place[partial]] = True
+    product = graph.role == Role.CONTRACTION
+    roots = near.roots[step_of] | ~(fused | kept | product | takes)
+    assigned = _assign(seen, load, lambda product, members: last[product] == members[0], roots)
+    kernels, place = _fused(seen, assigned)
     # A loop's carried values may have been communicated: all of its inputs count.
-    return join_outputs(kernels, apart, parts, [body and communicates] * kernels.inputs)
+    communicated = [body and communicates] * kernels.inputs
+    dots = np.array([name == "dot_general" for name in graph.tables.ops], dtype=bool)[graph.op]
+    ends = np.flatnonzero(dots)
+    ends = np.where(last[ends] >= 0, last[ends], ends)
+    return join_kernels(kernels, queue, place, set(ends.tolist()), communicated)
 
 
 def _fused(seen: SeenThrough, found: tuple[Ints, Ints]) -> tuple[WorkloadGraph, Ints]:

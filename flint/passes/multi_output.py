@@ -1,4 +1,4 @@
-"""Kernels with several results, as XLA's GPU compiler joins them (``MultiOutputFusion``).
+"""Kernels with several results, as PyTorch's compiler joins them.
 
 The idea: a value that two kernels read is read only once if they become one.  Among finished
 kernels,
@@ -6,8 +6,7 @@ kernels,
 1. **siblings**, which read the same value and run over the same number of elements, become one
   kernel;
 2. **a kernel and a reader of its result** become one if the reader runs over the elements of that
-   result: it is written for its other readers, and this one has it in registers. Partial sums
-   (``flint.passes.xla_reductions``) are not joined with what they sum up.
+   result: it is written for its other readers, and this one has it in registers.
 
 Elementwise kernels and reductions may be joined; a reduction runs over its operand, and two joined
 ones have results of the same size.  The first of a pair that is joined with its reader is
@@ -16,8 +15,7 @@ elementwise.  Kernels are not joined
 - with a path through a third kernel between the two, which would be a cycle; siblings must have no
   path at all;
 - if they wait for different communications, so that none becomes newly dependent on another;
-- into one with more than ``MAX_VALUES`` operands and results, or more than two reductions;
-- if they reduce rows and read them again, like softmax.
+- into one with more than ``MAX_VALUES`` operands and results, or more than two reductions.
 
 A loop counts as a communication here.  Kernels that share only values of one element are not
 siblings.
@@ -54,22 +52,25 @@ _JOINED: Final = (Role.ELEMENTWISE, Role.REDUCTION)
 
 
 def join_outputs(
-    graph: WorkloadGraph,
-    apart: NDArray[np.bool_],
-    parts: NDArray[np.bool_],
-    communicated: list[bool],
-    phases: bool = False,
+    graph: WorkloadGraph, communicated: list[bool], phases: bool = False
 ) -> WorkloadGraph:
     """A graph of kernels with siblings and pairs joined; bodies stay as they are.
 
     Args:
         graph: in issue order.
-        apart: kernels that are not joined with others, shape [nodes].
-        parts: kernels that are not joined with what makes their operands, shape [nodes].
         communicated: which inputs may depend on communications, shape [inputs].
         phases: whether kernels of different phases are compiled apart, forward and backward.
     """
-    joined = _Joiner(graph, apart, parts, communicated, phases).joined()
+    return joined_kernels(graph, Joiner(graph, communicated, phases).joined())
+
+
+def joined_kernels(graph: WorkloadGraph, joined: Ints) -> WorkloadGraph:
+    """A graph of kernels with some of them joined.
+
+    Args:
+        graph: in issue order.
+        joined: the first member of each kernel's new kernel, shape [nodes].
+    """
     roots, cluster = np.unique(joined, return_inverse=True)
     if len(roots) == len(graph):
         return graph
@@ -105,25 +106,17 @@ def _columns(graph: WorkloadGraph, cluster: Ints, clusters: int) -> Columns:
     )
 
 
-class _Joiner:
+class Joiner:
     """Kernels of one block, joined pair by pair."""
 
-    def __init__(
-        self,
-        graph: WorkloadGraph,
-        apart: NDArray[np.bool_],
-        parts: NDArray[np.bool_],
-        communicated: list[bool],
-        phases: bool,
-    ) -> None:
+    def __init__(self, graph: WorkloadGraph, communicated: list[bool], phases: bool) -> None:
         self.graph = graph
         phase = [source.phase if phases else None for source in graph.tables.sources]
         self.phase = [phase[source] for source in graph.source.tolist()]
-        self.parts = parts.tolist()
         self.into = list(range(len(graph)))
         self.members: dict[int, list[int]] = {node: [node] for node in range(len(graph))}
         self.waits_for = sources_of(graph, communicated).tolist()
-        self.size = np.where(apart, 0, self._sizes()).tolist()
+        self.size = self._sizes().tolist()
         self.values = (np.diff(graph.operand_ptr) + np.diff(graph.result_ptr)).tolist()
         self.elementwise = (graph.role == Role.ELEMENTWISE).tolist()
         self.reductions = (graph.role == Role.REDUCTION).astype(int).tolist()
@@ -155,8 +148,7 @@ class _Joiner:
             made = maker[value]
             if made >= 0 and self.elementwise[made]:
                 for node in nodes:
-                    if not self.parts[node]:
-                        self._join(made, node, reads=True)
+                    self._join(made, node, reads=True)
         return np.array([self._home(node) for node in range(len(graph))], dtype=np.int64)
 
     def _sizes(self) -> Ints:

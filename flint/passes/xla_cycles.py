@@ -1,8 +1,8 @@
-"""Cost of arithmetic as XLA's GPU compiler counts it when it decides what to recompute.
+"""Cost of arithmetic as XLA's GPU compiler counts it when it decides what to fuse.
 
 The idea: XLA has measured how many clock cycles an op takes per element.  Functions of the special
 units take ten to a hundred times as many as an addition, so that a tanh is written for its readers
-where a product would be computed again.
+where a product would be computed again.  What was not measured takes three cycles.
 """
 
 from __future__ import annotations
@@ -10,34 +10,58 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from flint.graph.graph import WorkloadGraph
-from flint.graph.tensor_types import DTYPES
-from flint.graph.work import Unit
-from flint.mesh.ragged import row_of_entry
+from flint.graph.graph import NodeKind, WorkloadGraph
+from flint.graph.work import Role
 
-#: Clock cycles of an operation in f32 on an H100, from XLA's profiles
-#: (``hlo_op_profiles_data.h``): an addition; an exponential or a reciprocal root; other functions.
-_CYCLES: Final = {Unit.VECTOR: 7, Unit.TRANSCENDENTAL: 79}
-_CYCLES_OF: Final = {
-    "log": 166, "cbrt": 178, "exponential_minus_one": 190, "log_plus_one": 229, "atan2": 431,
-    "tanh": 467, "power": 510, "sine": 958, "cosine": 978,
+_USUAL: Final = 3
+#: Clock cycles of an op on an H100 by element type, from XLA's profiles
+#: (``hlo_op_profiles_data.h``).  Functions of bf16 are computed in f32.
+_F32: Final = {
+    "add": 7, "subtract": 7, "multiply": 3, "divide": 19, "exponential": 79, "rsqrt": 75,
+    "sqrt": 75, "log": 166, "cbrt": 178, "exponential_minus_one": 190, "log_plus_one": 229,
+    "atan2": 431, "tanh": 467, "power": 510, "sine": 958, "cosine": 978,
+    "logistic": 108, "erf": 250,
 }  # fmt: skip
-#: Bytes that memory moves in a cycle of one operation: 3.35 TB/s by 66.9 TFLOP/s.
-CYCLE_BYTES: Final = 0.05
+_F16: Final = {
+    "add": 7, "subtract": 7, "multiply": 7, "divide": 43, "exponential": 102, "rsqrt": 95,
+    "sqrt": 95, "log": 182, "cbrt": 201, "exponential_minus_one": 217, "log_plus_one": 245,
+    "atan2": 451, "tanh": 502, "power": 526, "sine": 993, "cosine": 997,
+}  # fmt: skip
+_F64: Final = {
+    "add": 15, "subtract": 15, "multiply": 15, "divide": 526, "exponential": 376, "rsqrt": 277,
+    "sqrt": 332, "log": 815, "tanh": 431, "power": 2205,
+}  # fmt: skip
+_BF16: Final = {name: cycles for name, cycles in _F32.items() if cycles > 7}
+_I32: Final = {"divide": 297, "remainder": 297, "power": 71}
+_CYCLES: Final = {
+    "f32": _F32, "f16": _F16, "f64": _F64, "bf16": _BF16, "i32": _I32,
+    "ui32": {"divide": 122, "remainder": 122, "power": 71},
+    "i64": {"multiply": 11, "divide": 685, "remainder": 685, "power": 253},
+}  # fmt: skip
+#: Cycles of a product by those of a quotient, in f32.
+MULTIPLIED: Final = 3 / 19
+#: Of a concatenation: a choice between operands; more if threads of a warp choose differently.
+_CHOICE, _CHOICES, _WARP = 6, 400, 32
 
 
-def computing(graph: WorkloadGraph) -> NDArray[np.float64]:
-    """Cost of each node's arithmetic, in bytes that memory moves in that time, shape [nodes].
-
-    An operation on indices or masks takes a cycle.
-    """
-    cycles = np.zeros(len(_CYCLES) + 8)
-    for unit, number in _CYCLES.items():
-        cycles[unit] = number
-    whole = np.array(["f" not in name for name in DTYPES])  # bf16, f8E4M3FN, complex<f32> ...
-    owner = row_of_entry(graph.work_ptr)
-    known = np.array([_CYCLES_OF.get(name, 0) for name in graph.tables.ops])[graph.op][owner]
-    each = np.where(whole[graph.work_dtype], 1, np.maximum(cycles[graph.work_unit], known))
-    return np.bincount(owner, graph.work_flops * each * CYCLE_BYTES, len(graph)).astype(np.float64)
+def cycles_of(graph: WorkloadGraph) -> list[float]:
+    """Cycles of each node's arithmetic on its whole result, or operand if it reduces [nodes]."""
+    types = graph.tables.types
+    entries = list(graph.tables.entries())
+    found = [0.0] * len(graph)
+    computes = (graph.kind == NodeKind.COMPUTE) & (np.diff(graph.result_ptr) > 0)
+    for node in np.flatnonzero(computes).tolist():
+        name, _, form = entries[graph.op[node]]
+        made = types[graph.result_type[graph.result_ptr[node]]]
+        operands = graph.operands_of(node).tolist()
+        if graph.role[node] == Role.REDUCTION or (name == "reduce" and operands):
+            more = graph.type_of(operands[0]).elements - made.elements if operands else 0
+            found[node] = _CYCLES.get(made.dtype, {}).get("add", _USUAL) * max(more, 0)
+        elif graph.role[node] == Role.ELEMENTWISE:
+            found[node] = _CYCLES.get(made.dtype, {}).get(name, _USUAL) * made.elements
+        elif name == "concatenate" and operands:
+            whole = graph.type_of(operands[0]).shape
+            split = bool(form) and 0 < form[0] < len(whole) and whole[form[0]] % _WARP > 0
+            found[node] = (_CHOICES if split else _CHOICE) * made.elements
+    return found

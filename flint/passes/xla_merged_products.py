@@ -110,7 +110,7 @@ def _with_merged(
     dropped = np.zeros(len(graph), dtype=bool)
 
     def moves(node: int, name: str, size: int) -> None:
-        columns["role"][node], columns["op"][node] = Role.MOVEMENT, graph.tables.ops.index(name)
+        columns["role"][node], columns["op"][node] = Role.MOVEMENT, graph.tables.plain(name)
         read[node] = written[node] = size
         worked[node] = False
 

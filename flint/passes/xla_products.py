@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.tensor_types import DTYPES
 from flint.graph.work import Role, Unit
-from flint.mesh.ragged import row_of_entry
-from flint.passes.rematerialize import loads, transparent_nodes
+from flint.mesh.ragged import row_of_entry, total_by_row
+from flint.passes.rematerialize import loads
 
 #: From a product and the members of a kernel, its root first: whether the product may end in it.
 Ends = Callable[[int, Sequence[int]], bool]
@@ -51,41 +51,12 @@ def batched(graph: WorkloadGraph) -> NDArray[np.bool_]:
     return found
 
 
-def with_rows(graph: WorkloadGraph, again: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Nodes that contain a recomputed reduction of rows, shape [nodes]."""
-    return _with(graph, again, again & (graph.role == Role.REDUCTION))
-
-
-def with_transposes(graph: WorkloadGraph, again: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Nodes that transpose or contain a recomputed transpose, shape [nodes]; not where a whole
-    matrix is transposed: what makes or reads it does that, by the order of a product's operands.
-    """
-    turns = np.array([name == "transpose" for name in graph.tables.ops], dtype=bool)[graph.op]
-    types = graph.tables.types
-    for node in np.flatnonzero(turns).tolist():
-        made = types[graph.result_type[graph.result_ptr[node]]]
-        whole = types[graph.value_type[graph.operand[graph.operand_ptr[node]]]]
-        turns[node] = len(made.shape) > 2 or made.elements != whole.elements
-    return _with(graph, again, turns)
-
-
-def _with(
-    graph: WorkloadGraph, again: NDArray[np.bool_], start: NDArray[np.bool_]
-) -> NDArray[np.bool_]:
-    """Some nodes, and those that contain one because they compute it again, shape [nodes]."""
-    found = start.tolist()
-    passes = (again | transparent_nodes(graph)).tolist()
-    for node, maker in zip(
-        graph.consumer.tolist(), graph.producer[graph.operand].tolist(), strict=True
-    ):
-        if maker >= 0 and found[maker] and passes[maker]:
-            found[node] = True
-    return np.array(found, dtype=bool)
-
-
 def operand_loads(graph: WorkloadGraph) -> NDArray[np.bool_]:
-    """Nodes that a contraction absorbs, shape [nodes]; for batched ones without transposes."""
-    load = loads(graph)
+    """Nodes that a contraction absorbs, shape [nodes]; for batched ones without transposes. What
+    is cut out of a stack is written first.
+    """
+    cut = np.array([name == "dynamic_slice" for name in graph.tables.ops], dtype=bool)[graph.op]
+    load = loads(graph) & ~cut
     transposes = np.array([name == "transpose" for name in graph.tables.ops], dtype=bool)[graph.op]
     feeds = batched(graph).tolist()
     takes = load.tolist()
@@ -95,6 +66,13 @@ def operand_loads(graph: WorkloadGraph) -> NDArray[np.bool_]:
         if made >= 0 and takes[made] and feeds[graph.consumer[entry]]:
             feeds[made] = True
     found: NDArray[np.bool_] = load & ~(transposes & np.array(feeds, dtype=bool))
+    # It reads no more for an op than its result: no wider values.
+    widest = np.zeros(len(graph), dtype=np.int64)
+    np.maximum.at(widest, graph.consumer, graph.value_bytes[graph.operand])
+    made = total_by_row(
+        graph.value_bytes[graph.inputs :], row_of_entry(graph.result_ptr), len(graph)
+    )
+    found &= (graph.role != Role.ELEMENTWISE) | (widest <= made)
     return found
 
 
@@ -103,7 +81,7 @@ class Neighbours:
 
     Attributes:
         ends: the last op of each product's epilogue, -1 without one, shape [nodes].
-        kept: ops of epilogues, and what makes residuals of convolutions, shape [nodes].
+        kept: ops of epilogues, shape [nodes].
         roots: the last op of each epilogue, and what makes residuals, shape [nodes].
         loaded: ops that every product that reads them computes, and nothing else reads, [nodes].
     """
@@ -184,7 +162,7 @@ class Neighbours:
                 added = added or bool(tensors)
                 # The library reads a residual from memory.
                 makers = [self.maker[each] for each in tensors if self.maker[each] >= 0]
-                self.kept[makers] = self.roots[makers] = True
+                self.roots[makers] = True
             elif not self._ends_in(user, others):
                 return
             yield user
@@ -250,3 +228,18 @@ class Neighbours:
         if len(tensors) != 1 or self.names[node] == "reduce":
             return False
         return len(operands) == 2 or self.sizes[tensors[0]] - self.sizes[made] <= _TOLERANCE
+
+
+def absorbed(graph: WorkloadGraph, loaded: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Nodes that the only product that reads them loads, or every one, shape [nodes]."""
+    load = operand_loads(graph)
+    uses = np.bincount(graph.operand, minlength=graph.values)
+    uses[graph.outputs] += 1
+    takes = ((graph.role == Role.CONTRACTION) | loaded).tolist()
+    found = loaded.tolist()
+    for entry in np.argsort(graph.consumer, kind="stable")[::-1].tolist():
+        value = int(graph.operand[entry])
+        maker = int(graph.producer[value])
+        if maker >= 0 and takes[int(graph.consumer[entry])] and load[maker] and uses[value] == 1:
+            found[maker] = takes[maker] = True
+    return np.array(found, dtype=bool)

@@ -13,8 +13,8 @@ and longer ones are cut into k1 parts of k2 (``TreeReductionRewriter``): among t
 / 2 < k <= sqrt(R) that pad least, the smallest power of two, else the largest, is one of the two;
 the longer part is summed up first, if that is allowed.  Few rows of columns are not cut: a loop
 sums them.  The parts are written in the operand's type, and read again by a kernel that waits for
-all of them.  Reductions that are already part of a softmax or a norm (``flint.passes.inline``) are
-not cut.  A reduction of dims of size 1 is not a reduction.
+all of them.  Reductions that are already part of a softmax (``flint.passes.xla_softmax``) are not
+cut.  A reduction of dims of size 1 is not a reduction.
 
     batch norm   [16, 56, 56, 64] -> [64]     [128, 392, 64] -> [128, 64] -> [64]
     a norm       [4096, 512] -> []            [1024, 2048] -> [1024] -> []
@@ -38,7 +38,6 @@ from numpy.typing import NDArray
 from flint.graph.graph import Ints, WorkloadGraph
 from flint.graph.tensor_types import TensorType, tensor_type
 from flint.graph.work import Role
-from flint.mesh.ragged import pointer
 from flint.passes.columns import repeated
 
 #: The most elements of a row, and rows of a column, that one kernel sums up.
@@ -51,6 +50,8 @@ _LOOPS: Final = ((_WARP, math.inf), (2 * _WARP, _WARP), (4 * _WARP, 8), (8 * _WA
 
 #: A run of neighbouring dims: size, and whether it is reduced.
 Run = tuple[int, bool]
+#: A step of a reduction: the shape that it writes, () for the last one, and its runs.
+Step = tuple[tuple[int, ...], list[Run]]
 
 
 def of_nothing(graph: WorkloadGraph) -> NDArray[np.bool_]:
@@ -65,23 +66,9 @@ def of_nothing(graph: WorkloadGraph) -> NDArray[np.bool_]:
     return found
 
 
-def as_views(graph: WorkloadGraph, nodes: NDArray[np.bool_]) -> WorkloadGraph:
-    """One block with nodes that only rename their first operand, shape [nodes]."""
-    index = np.arange(len(graph.operand)) - graph.operand_ptr[graph.consumer]
-    kept = ~nodes[graph.consumer] | (index == 0)
-    return replace(
-        graph,
-        operand=graph.operand[kept],
-        operand_ptr=pointer(np.bincount(graph.consumer[kept], minlength=len(graph))),
-        bytes_read=np.where(nodes, 0, graph.bytes_read),
-        bytes_aliased=np.where(nodes, graph.bytes_written, graph.bytes_aliased),
-        bytes_written=np.where(nodes, 0, graph.bytes_written),
-    )
-
-
 def split_reductions(
     graph: WorkloadGraph, whole: NDArray[np.bool_], types: dict[TensorType, int]
-) -> tuple[WorkloadGraph, Ints, NDArray[np.bool_]]:
+) -> tuple[WorkloadGraph, Ints, dict[int, list[Run]]]:
     """One block with a node for each step of its reductions; the total work stays the same.
 
     Args:
@@ -90,31 +77,39 @@ def split_reductions(
         types: all types of the program, by number; those of parts are added.
 
     Returns:
-        The block, the former node that each node is a step of, and which nodes are steps before the
-        last, shape [nodes] each.
+        The block, the former node that each node is a step of, shape [nodes], and the runs of dims
+        of each step.
     """
     known = graph.tables.types
-    found: dict[int, list[tuple[int, ...]]] = {}
+    forms = [form for *_, form in graph.tables.entries()]
+    found: dict[int, list[Step]] = {}
     for node in np.flatnonzero((graph.role == Role.REDUCTION) & ~whole).tolist():
         if graph.operand_ptr[node] < graph.operand_ptr[node + 1]:
             operand = known[graph.value_type[graph.operand[graph.operand_ptr[node]]]]
             result = known[graph.result_type[graph.result_ptr[node]]]
-            if shapes := list(steps(runs_of(operand.shape, result.shape))):
-                found[node] = shapes
-    if not found:
-        return graph, np.arange(len(graph)), np.zeros(len(graph), dtype=bool)
+            dims = forms[graph.op[node]]
+            if made := list(steps(runs_of(operand.shape, result.shape, dims))):
+                found[node] = made
     return _with_steps(graph, found, types)
 
 
-def runs_of(whole: tuple[int, ...], result: tuple[int, ...]) -> list[Run]:
+def runs_of(
+    whole: tuple[int, ...], result: tuple[int, ...], dims: tuple[int, ...] = ()
+) -> list[Run]:
     """A reduction's dims as runs, in order; none if the shapes are not those of a reduction.
+
+    Args:
+        whole, result: shapes of the operand and the result.
+        dims: those that are reduced, () if that follows from the shapes.
 
     >>> runs_of((16, 56, 56, 64), (64,))
     [(50176, True), (64, False)]
     """
     kept = [size for size in result if size > 1]
     sizes = [size for size in whole if size > 1]
-    if sizes[len(sizes) - len(kept) :] == kept and sizes[: len(kept)] != kept:
+    if dims and max(dims) < len(whole):
+        reduced = [dim in dims for dim, size in enumerate(whole) if size > 1]
+    elif sizes[len(sizes) - len(kept) :] == kept and sizes[: len(kept)] != kept:
         reduced = [True] * (len(sizes) - len(kept)) + [False] * len(kept)
     else:
         reduced = []
@@ -123,15 +118,17 @@ def runs_of(whole: tuple[int, ...], result: tuple[int, ...]) -> list[Run]:
             kept = kept if reduced[-1] else kept[1:]
         if kept:
             return []
-    dims = zip(sizes, reduced, strict=True)
+    each = zip(sizes, reduced, strict=True)
     return [
         (math.prod(size for size, _ in group), key)
-        for key, group in itertools.groupby(dims, lambda dim: dim[1])
+        for key, group in itertools.groupby(each, lambda dim: dim[1])
     ]
 
 
-def steps(runs: list[Run]) -> Iterator[tuple[int, ...]]:
-    """Shapes of the values written between the steps of a reduction."""
+def steps(runs: list[Run]) -> Iterator[Step]:
+    """Shapes of the values written between the steps of a reduction, each with the runs of dims of
+    the step before; the runs of the last step come last, with no shape.
+    """
     while True:
         places = [place for place, (_, reduced) in enumerate(runs) if reduced]
         if not places:
@@ -139,19 +136,38 @@ def steps(runs: list[Run]) -> Iterator[tuple[int, ...]]:
         longest = max(places, key=lambda place: runs[place][0])
         last = places[-1]
         rows = last == len(runs) - 1  # else columns
-        loop = _is_loop(runs, last, rows)
+        loop = is_loop(runs, last, rows)
         batch = rows and len(runs) == 3 and len(places) == 2
         if len(places) > 1 and (loop or not batch):
-            runs = _without(runs, longest)
+            place, left = longest, _without(runs, longest)
         elif loop:
-            return
+            break
         elif batch and runs[0][0] > BATCH:
-            runs = _without(runs, last)
+            place, left = last, _without(runs, last)
         elif runs[last][0] > (ROW if rows else COLUMN):
-            runs = [*runs[:last], (_cut(runs[last][0], rows), True), *runs[last + 1 :]]
+            place, parts = last, _cut(runs[last][0], rows)
+            left = [*runs[:last], (parts, True), *runs[last + 1 :]]
+            runs = [
+                *runs[:last],
+                (parts, False),
+                (-(-runs[last][0] // parts), True),
+                *runs[last + 1 :],
+            ]
+            place += 1
         else:
-            return
-        yield tuple(size for size, _ in runs)
+            break
+        yield tuple(size for size, _ in left), _alone(runs, place)
+        runs = left
+    yield (), runs
+
+
+def _alone(runs: list[Run], place: int) -> list[Run]:
+    """The runs of a step that sums up one of them and keeps the others."""
+    before, behind = (
+        math.prod(size for size, _ in part) for part in (runs[:place], runs[place + 1 :])
+    )
+    sides = [(before, False), (runs[place][0], True), (behind, False)]
+    return [run for run in sides if run[0] > 1 or run[1]]
 
 
 def _without(runs: list[Run], place: int) -> list[Run]:
@@ -162,7 +178,7 @@ def _without(runs: list[Run], place: int) -> list[Run]:
     return before + behind
 
 
-def _is_loop(runs: list[Run], place: int, rows: bool) -> bool:
+def is_loop(runs: list[Run], place: int, rows: bool) -> bool:
     """Whether one thread sums up all elements of a result, so that nothing is cut."""
     size = runs[place][0]
     if rows:
@@ -196,24 +212,31 @@ def _swaps(parts: int, part: int, size: int, rows: bool) -> bool:
 
 
 def _with_steps(
-    graph: WorkloadGraph, found: dict[int, list[tuple[int, ...]]], types: dict[TensorType, int]
-) -> tuple[WorkloadGraph, Ints, NDArray[np.bool_]]:
+    graph: WorkloadGraph, found: dict[int, list[Step]], types: dict[TensorType, int]
+) -> tuple[WorkloadGraph, Ints, dict[int, list[Run]]]:
     """``graph`` with a node before a reduction for each step but the last.
 
     Args:
         graph: one block.
-        found: shapes of the parts that each reduction writes between its steps.
+        found: the steps of each reduction.
         types: types of the program; new ones are added.
     """
     copies = np.ones(len(graph), dtype=np.int64)
-    copies[list(found)] = [len(shapes) + 1 for shapes in found.values()]
+    copies[list(found)] = [len(made) for made in found.values()]
     copied, rows, last = repeated(graph, copies)
     result_ptr, operand_ptr, work_ptr = copied.result_ptr, copied.operand_ptr, copied.work_ptr
     result_type, operand, flops = copied.result_type, copied.operand, copied.work_flops
     read, written = copied.bytes_read, copied.bytes_written
     known = graph.tables.types
     sizes = np.array([kind.bytes for kind in known], dtype=np.int64)
-    for node, shapes in found.items():
+    runs: dict[int, list[Run]] = {}
+    for node, made in found.items():
+        shapes = [shape for shape, _ in made[:-1]]
+        runs |= zip(
+            range(int(last[node]) - len(shapes), int(last[node]) + 1),
+            (each for _, each in made),
+            strict=True,
+        )
         count = int(graph.result_ptr[node + 1] - graph.result_ptr[node])
         whole = graph.value_type[graph.operand[graph.operand_ptr[node] :][:count]]
         elements = known[whole[0]].elements
@@ -235,4 +258,4 @@ def _with_steps(
             flops[theirs] = np.minimum(rest, flops[mine])
             flops[mine] -= flops[theirs]
     tables = replace(graph.tables, types=tuple(types))
-    return replace(copied, tables=tables), rows, np.arange(len(rows)) != last[rows]
+    return replace(copied, tables=tables), rows, runs

@@ -95,7 +95,7 @@ def split_products(graph: WorkloadGraph, types: dict[TensorType, int]) -> Worklo
         copied.operand[copied.operand_ptr[node + 1]] = copied.inputs + made
         copied.bytes_written[node] = copied.bytes_read[node + 1] = whole.bytes
         copied.role[node + 1] = Role.ELEMENTWISE if parts < _LOOP else Role.REDUCTION
-    copied.op[addition] = graph.tables.ops.index(SUM)
+    copied.op[addition] = graph.tables.plain(SUM)
     adds = np.zeros(len(rows), dtype=bool)
     adds[addition] = True
     tables = replace(graph.tables, types=tuple(types))

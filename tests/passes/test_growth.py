@@ -30,7 +30,7 @@ def lines_run(name: str, graph: WorkloadGraph) -> int:
     return count
 
 
-@pytest.mark.parametrize("name", ["aliases", "order", "inplace", "fuse", "coarsen"])
+@pytest.mark.parametrize("name", ["aliases", "order", "inplace", "fuse", "fuse-xla", "coarsen"])
 def test_twice_the_nodes_take_twice_the_steps(name: str) -> None:
     PASSES[name](training_step(1))  # what numpy imports on first use is not a step of the pass
     small, middle, large = (lines_run(name, training_step(layers)) for layers in (20, 40, 80))

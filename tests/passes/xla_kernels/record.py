@@ -21,6 +21,7 @@ from flint.graph.work import Role
 from flint.passes import apply
 from flint.workload.workload import Workload
 from tests.passes.xla_kernels.programs import MODELS, PROGRAMS
+from tests.passes.xla_kernels.unseen import UNSEEN
 
 GOLDEN = Path(__file__).with_name("h100.json")
 
@@ -30,7 +31,7 @@ def captured(name: str, **level: str) -> Workload:
     if name in MODELS:
         step: Workload = MODELS[name].capture(**level)
         return step
-    function, arguments = PROGRAMS[name]
+    function, arguments = (PROGRAMS | UNSEEN)[name]
     return flint.capture(mesh=(1,), axes=("device",))(function).capture(*arguments, **level)
 
 
@@ -51,7 +52,7 @@ def main() -> None:
     if "table" in sys.argv:
         print("\n".join(table(found)))
         return
-    for name in (*PROGRAMS, *MODELS):
+    for name in (*PROGRAMS, *UNSEEN, *MODELS):
         if name not in found:
             workload = captured(name, level="optimized", target="h100")
             assert workload.compiled is not None
@@ -69,7 +70,7 @@ def table(found: dict[str, Any]) -> Iterator[str]:
         words = (f"{n / unit:.1f}" if unit > 1 else str(n) for n in (made, rules))
         return " | ".join((*words, f"{rules / made - 1:+.{1 if unit > 1 else 0}%}"))
 
-    for name in (*PROGRAMS, *MODELS):
+    for name in (*PROGRAMS, *UNSEEN, *MODELS):
         kernels, moved, *third = found[name]
         graph = captured(name).graph
         rules = apply(graph, "xla")

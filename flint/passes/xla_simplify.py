@@ -1,0 +1,133 @@
+"""What XLA's compiler removes from a program before it fuses: what is computed twice, conversions
+to a narrower type and back, factors that can be multiplied earlier.
+
+The idea: a program lowered from JAX writes some ops several times, such as the deviation from a
+mean and its square. Ops of the same name on the same operands are one op (``HloCSE``); a value that
+is converted twice is converted once, and not at all if that gives its own type
+(``SimplifyFPConversions``).  Ops whose parameters are not in the graph stay as they are.
+
+    convert bf16 (f32 x) -> convert f32          x
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from flint.graph.graph import Ints, NodeKind, WorkloadGraph
+from flint.graph.work import Role
+from flint.passes.dead_invariants import unread
+from flint.passes.order_edges import without_nodes
+from flint.passes.rematerialize import transparent_nodes
+from flint.passes.xla_reductions import of_nothing
+
+#: Ops on elements whose parameters are not in the graph.
+_PARAMETERS: Final = frozenset({"reduce_precision", "map", "reduce"})
+#: Ops whose parameters are in the graph.
+_KEPT: Final = frozenset({"compare", "transpose", "concatenate", "reverse"})
+_FLOATS: Final = ("f", "bf")
+
+
+def simplified(graph: WorkloadGraph) -> WorkloadGraph:
+    """One block without what XLA removes; nodes without readers go with it."""
+    return _same(_rescaled(_same(graph)))
+
+
+def _same(graph: WorkloadGraph) -> WorkloadGraph:
+    """Without ops that are there twice, and conversions that change nothing."""
+    stand = _stands(graph)
+    gone = np.flatnonzero(stand != np.arange(graph.values))
+    if not len(gone):
+        return graph
+    changed = replace(graph, operand=stand[graph.operand], outputs=stand[graph.outputs])
+    return without_nodes(changed, unread(changed, gone))
+
+
+def _rescaled(graph: WorkloadGraph) -> WorkloadGraph:
+    """Products by a constant and then by a broadcast value: the constant is multiplied into that;
+    and sums of what is negated.
+
+    multiply (multiply x, broadcast c), broadcast s        multiply x, broadcast (c s)
+    """
+    types, producer = graph.value_type.tolist(), graph.producer.tolist()
+    elements = [kind.elements for kind in graph.tables.types]
+    role = graph.role.tolist()
+    multiplies = np.array([name == "multiply" for name in graph.tables.ops], dtype=bool)[graph.op]
+    spread = [-1] * graph.values  # what a value is a broadcast of
+    for node in np.flatnonzero(transparent_nodes(graph) & (graph.role == Role.MOVEMENT)).tolist():
+        value = int(graph.operand[graph.operand_ptr[node]])
+        made = graph.inputs + int(graph.result_ptr[node])
+        spread[made] = spread[value] if spread[value] >= 0 else value
+    operand = graph.operand.copy()
+    negates = np.array([name == "negate" for name in graph.tables.ops], dtype=bool)[graph.op]
+    for entry in np.flatnonzero((graph.role == Role.REDUCTION)[graph.consumer]).tolist():
+        maker = producer[int(operand[entry])]
+        if maker >= 0 and negates[maker]:  # the sum is negated
+            operand[entry] = operand[graph.operand_ptr[maker]]
+    scaled: dict[int, int] = {}  # product by a constant -> the other factor
+    for node in np.flatnonzero(multiplies).tolist():
+        first, end = graph.operand_ptr[node : node + 2].tolist()
+        made = graph.inputs + int(graph.result_ptr[node])
+        if end - first != 2:
+            continue
+        for at, other in ((first, first + 1), (first + 1, first)):
+            factor = spread[int(operand[other])]
+            if factor < 0 or elements[types[factor]] == elements[types[made]]:
+                continue
+            operand[at] = scaled.get(int(operand[at]), operand[at])
+            maker = producer[factor]
+            if maker >= 0 and role[maker] == Role.GENERATE and elements[types[factor]] == 1:
+                scaled[made] = int(operand[at])
+            break
+    changed = replace(graph, operand=operand)
+    left = np.setdiff1d(graph.operand, operand)
+    return without_nodes(changed, unread(changed, left)) if len(left) else changed
+
+
+def _stands(graph: WorkloadGraph) -> Ints:
+    """The value that stands for each value, shape [values]."""
+    ops, names = graph.op.tolist(), [graph.tables.ops[op] for op in graph.op.tolist()]
+    types, producer = graph.value_type.tolist(), graph.producer.tolist()
+    forms = [form for *_, form in graph.tables.entries()]
+    moves = np.array([name in _KEPT for name in graph.tables.ops], dtype=bool)[graph.op]
+    alone = (np.diff(graph.result_ptr) == 1) & (np.diff(graph.order_ptr) == 0)
+    alone[graph.order_node] = False
+    alone &= graph.kind == NodeKind.COMPUTE
+    same = alone & np.isin(graph.role, (Role.ELEMENTWISE, Role.ALIAS))
+    nothing = of_nothing(graph) & alone
+    same |= nothing
+    same |= alone & transparent_nodes(graph) & (graph.role == Role.MOVEMENT)
+    same |= alone & np.isin(graph.role, (Role.MOVEMENT,)) & moves
+    stand = list(range(graph.values))
+    known: dict[tuple[object, ...], int] = {}
+    operands, ptr = graph.operand.tolist(), graph.operand_ptr.tolist()
+    for node in np.flatnonzero(same).tolist():
+        made = graph.inputs + int(graph.result_ptr[node])
+        taken = [stand[value] for value in operands[ptr[node] : ptr[node + 1]]]
+        if nothing[node]:
+            stand[made] = taken[0]
+            continue
+        if names[node] == "convert":
+            source = _converted_from(graph, names, taken[0], producer, stand)
+            if types[source] == types[made]:
+                stand[made] = source
+                continue
+        unknown = names[node] in _PARAMETERS or (names[node] in _KEPT and not forms[ops[node]])
+        if taken and not unknown:
+            stand[made] = known.setdefault((ops[node], *taken, types[made]), made)
+    return np.array(stand, dtype=np.int64)
+
+
+def _converted_from(
+    graph: WorkloadGraph, names: list[str], value: int, producer: list[int], stand: list[int]
+) -> int:
+    """What a value has been converted from, if all of these are floats."""
+    while (maker := producer[value]) >= 0 and names[maker] == "convert":
+        source = stand[int(graph.operand[graph.operand_ptr[maker]])]
+        kinds = (graph.type_of(source).dtype, graph.type_of(value).dtype)
+        if not all(kind.startswith(_FLOATS) for kind in kinds):
+            break
+        value = source
+    return value
