@@ -33,7 +33,8 @@ class Product:
         side: position of the shared operand, 0 or 1.
         batch, shared, other, k: sizes; rows of the shared and of the other operand.
         free: dims of the shared operand that the result has.
-        told: whether they tell which dims are contracted, if that has as many elements.
+        contracted: dims of the shared operand, before transposes, that are contracted; () if that
+            is not known.
         kinds: types of the elements of the shared operand, the other one and the result.
         bytes: of the shared operand, the other one and the result.
     """
@@ -45,7 +46,7 @@ class Product:
     other: int
     k: int
     free: tuple[int, ...]
-    told: bool
+    contracted: tuple[int, ...]
     kinds: tuple[str, str, str]
     bytes: tuple[int, int, int]
 
@@ -74,12 +75,11 @@ def groups(graph: WorkloadGraph) -> list[list[Product]]:
 
 
 def _alike(one: Product, other: Product) -> bool:
-    same = (one.batch, one.shared, one.k, one.free, one.kinds) == (
-        other.batch, other.shared, other.k, other.free, other.kinds,
+    same = (one.batch, one.shared, one.k, one.free, one.contracted, one.kinds) == (
+        other.batch, other.shared, other.k, other.free, other.contracted, other.kinds,
     )  # fmt: skip
-    # Of a square matrix no size says which dim is contracted: attention's gradients of queries and
-    # keys contract different ones.
-    same = same and (one.shared != one.k or (one.told and other.told))
+    # Of a square matrix no size says which dim is contracted.
+    same = same and (one.shared != one.k or bool(one.contracted))
     return same and one.node != other.node and (one.side == other.side or one.batch == 1)
 
 
@@ -94,6 +94,7 @@ def _small(*several: list[Product]) -> bool:
 def _readers(graph: WorkloadGraph) -> list[list[Product]]:
     """The products that read each value, where they are several; in the order of the values."""
     types, sizes = graph.tables.types, graph.tables.gemms
+    forms = [form for *_, form in graph.tables.entries()]
     dots = np.array([name == "dot_general" for name in graph.tables.ops], dtype=bool)[graph.op]
     owner = row_of_entry(graph.work_ptr)
     dots &= (graph.role == Role.CONTRACTION) & (np.bincount(owner, minlength=len(graph)) == 1)
@@ -114,9 +115,13 @@ def _readers(graph: WorkloadGraph) -> list[list[Product]]:
             mine, other = (types[graph.value_type[operands[at]]] for at in (side, 1 - side))
             rows = (m, n) if side == 0 else (n, m)
             free = _free(result.shape, side, batch, rows[0])
-            found.setdefault(_untransposed(graph, operands[side]), []).append(
+            form = forms[graph.op[node]]
+            half = len(form) // 2
+            dims = form[half:] if side else form[:half]
+            base, dims = _untransposed(graph, operands[side], dims, forms)
+            found.setdefault(base, []).append(
                 Product(
-                    node, side, batch, *rows, k, free, batch == 1 and _told(mine.shape, free),
+                    node, side, batch, *rows, k, free, dims,
                     (mine.dtype, other.dtype, result.dtype),
                     (mine.bytes, other.bytes, result.bytes),
                 )
@@ -133,16 +138,6 @@ def _free(result: tuple[int, ...], side: int, batch: int, rows: int) -> tuple[in
     return _first(result[len(_first(result, batch)) if batch > 1 else 0 :], rows)
 
 
-def _told(whole: tuple[int, ...], free: tuple[int, ...]) -> bool:
-    """Whether the free dims tell the contracted ones: several are free, like [1, tokens] of
-    [1, tokens, width], or several neighbours are contracted, like [1, tokens].
-    """
-    taken = len(whole) - len(free)
-    places = range(len(whole) - taken + 1)
-    ways = sum(whole[:place] + whole[place + taken :] == free for place in places)
-    return len(free) > 1 or (taken > 1 and ways == 1)
-
-
 def _first(dims: tuple[int, ...], size: int) -> tuple[int, ...]:
     """As many dims from the first one on as have a size together."""
     found = 1
@@ -153,12 +148,17 @@ def _first(dims: tuple[int, ...], size: int) -> tuple[int, ...]:
     return dims
 
 
-def _untransposed(graph: WorkloadGraph, value: int) -> int:
+def _untransposed(
+    graph: WorkloadGraph, value: int, dims: tuple[int, ...], forms: list[tuple[int, ...]]
+) -> tuple[int, tuple[int, ...]]:
+    """What a value is a transpose of, and some of its dims there, in order; () if not known."""
     maker = int(graph.producer[value])
     while maker >= 0 and graph.tables.ops[graph.op[maker]] == "transpose":
+        order = forms[graph.op[maker]]
+        dims = tuple(order[dim] for dim in dims) if order else ()
         value = int(graph.operand[graph.operand_ptr[maker]])
         maker = int(graph.producer[value])
-    return value
+    return value, tuple(sorted(dims))
 
 
 class _Paths:

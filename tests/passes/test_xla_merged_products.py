@@ -50,6 +50,16 @@ def test_gradients_of_square_matrices_contract_all_tokens() -> None:
     assert len(parts) == 2
 
 
+@pytest.mark.parametrize(("other", "products"), [("tk,tn->kn", 2), ("kt,tn->kn", 1)])
+def test_products_of_a_square_matrix_are_merged_if_they_contract_the_same_dim(
+    other: str, products: int
+) -> None:
+    """x [t, t] by [t, 256] over its last dim, and over the first or the last one."""
+    square, wide = of(512, 512), of(512, 256)
+    found = kernels(lambda x, a, b: (x @ a, jnp.einsum(other, x, b)), square, wide, wide)
+    assert sum(node.op == "dot_general" for node in found) == products
+
+
 def test_an_operand_on_either_side_is_shared() -> None:
     product, *parts = kernels(lambda x, a, b: (a @ x, x.T @ b), X, of(4096, 4096), of(4096, 4096))
     assert traffic([product]) == [(4 + 2 * 32, 8)]
