@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import json
-import lzma
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
-from jax.profiler import ProfileData
 
 from flint.capturing.converting import walk_options
 from flint.converters.chakra.check.checker import check
 from flint.converters.chakra.read.trace_set import load_trace_set
-from flint.converters.profilers.xplane.command_buffers import named_ops
-from flint.converters.profilers.xplane.events import events_of, modules_of
 from flint.converters.profilers.xplane.observe import observe
-from flint.converters.profilers.xplane.program import Program
 from flint.errors import FlintError, UsageError
 from flint.graph.graph import NodeKind
 from flint.graph.work import Unit
-from flint.hlo.messages import parse_module
-from flint.observed.rows import ObservedRows
 from flint.post_execution.converting import convert_traces
 from flint.post_execution.module_times import DeviceRun, ModuleTimes
 from flint.post_execution.modules import workload_of_times
@@ -38,8 +31,6 @@ from tests.validation.xplanes import Run, profile
 pytestmark = pytest.mark.xdist_group("post-execution-jax")
 
 ROOT = Path(__file__).parents[2]
-#: Opcodes of ops that launch kernels, where the profile of command buffers has them.
-LAUNCHING = ("fusion", "custom-call", "copy", "async-start")
 STEPS = ("mlp", "scan", "ring", "turned")
 
 
@@ -269,67 +260,3 @@ def test_a_step_that_was_measured_as_a_whole_has_no_range(costed):
     result = workload.simulate()
     assert (result.spread, workload.options["device"]) == (None, "CPU")
     assert np.isnan(result.figures.mfu)  # of no H100
-
-
-@pytest.fixture(scope="module")
-def in_buffers(tmp_path_factory):
-    """Two steps of a model with two loops on an H100: all kernels are in command buffers."""
-    file = tmp_path_factory.mktemp("buffers") / "host.xplane.pb"
-    packed = ROOT / "tests/data/traces/jax_command_buffers_h100.xplane.pb.xz"
-    file.write_bytes(lzma.decompress(packed.read_bytes()))
-    return file
-
-
-def kernels_in(file):
-    """(begin, end, name, what the profiler says of it) of each kernel of a GPU, in order."""
-    return sorted(
-        (int(event.start_ns), int(event.start_ns + event.duration_ns), event.name, stats)
-        for plane in ProfileData.from_file(str(file)).planes
-        for line in plane.lines
-        if line.name.startswith("Stream")
-        for event in line.events
-        if "cuda_graph_node_id" in (stats := dict(event.stats))
-    )
-
-
-def test_a_step_whose_kernels_are_in_command_buffers_takes_their_time(in_buffers):
-    kernels = kernels_in(in_buffers)
-    last = kernels[len(kernels) // 2 :]
-    assert [name for _, _, name, _ in kernels] == 2 * [name for _, _, name, _ in last]
-    workload = convert_traces([in_buffers])
-    [program] = workload.programs
-    span = max(end for _, end, _, _ in last) - last[0][0]
-    assert workload.simulate().step_seconds * 1e9 == pytest.approx(span, abs=2)
-    spent = sum(end - begin for begin, end, _, _ in last)
-    assert program.graph.measured_by_node().clip(0).sum() == spent
-    assert not any("unknown" in text or "more or less" in text for text in workload.warnings)
-
-
-def test_kernels_in_command_buffers_are_those_of_the_ops_that_were_recorded(in_buffers):
-    """CUDA numbers the nodes of a graph as they are recorded: one per op, in order; what a library
-    launches comes after them.
-    """
-    events, data = events_of(in_buffers, ObservedRows("")), in_buffers.read_bytes()
-    module = parse_module(modules_of(in_buffers, data)["jit_train_step(3338)"])
-    named = named_ops(events.events, Program(module, ""), module, lambda *_: None)
-    places = {}
-    for computation in module.computations:
-        order = module.schedule.sequences[computation.id].instruction_ids
-        by_id = {item.id: item for item in computation.instructions}
-        launching = [by_id[n] for n in order if by_id[n].opcode in LAUNCHING]
-        inside = {item.id: item.instructions for item in module.computations}
-        for place, item in enumerate(launching):
-            of_async = item.opcode == "async-start"
-            name = inside[item.called_computation_ids[0]][-1].name if of_async else item.name
-            places[name] = computation.id, place
-    fusions = {name.replace(".", "_") for name in places}
-    op_of = {(event.start, event.kernel): event.hlo for event in named}
-    first = {}
-    compared = 0
-    for begin, _, kernel, stats in kernels_in(in_buffers):
-        if kernel in fusions:
-            place = places[op_of[begin, kernel]]
-            offset = place[0], place[1] - (stats["cuda_graph_node_id"] & 0xFFFFFFFF)
-            assert first.setdefault(stats["hlo_op"], offset) == offset
-            compared += 1
-    assert len(first) == 5 and compared == 1702
