@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from flint.host.readable import counted
 from flint.mesh.groups import Groups, StridedGroups
 from flint.mesh.mesh import Mesh
 from flint.mesh.permutation import Permutation, Shift
@@ -23,7 +24,7 @@ def group_name(groups: Groups, mesh: Mesh) -> str:
     if groups.size == 1:
         return "one rank"
     if not isinstance(groups, StridedGroups):
-        return f"table of {groups.count} groups"
+        return f"table of {counted(groups.count, 'group')}"
     if groups.size == mesh.size:
         long = [axis for axis, size in zip(mesh.axes, mesh.shape, strict=True) if size > 1]
         return long[0] if len(long) == 1 else "all ranks"
@@ -37,7 +38,7 @@ def group_name(groups: Groups, mesh: Mesh) -> str:
 def permutation_name(permutation: Permutation, mesh: Mesh) -> str:
     """``model (+1, ring)``, ``data (+1, chain)``, ``pp 1 -> 2``, ``table of 3 pairs``."""
     if permutation.shift is None:
-        return _one_step(permutation, mesh) or f"table of {permutation.pairs} pairs"
+        return _one_step(permutation, mesh) or f"table of {counted(permutation.pairs, 'pair')}"
     shift = permutation.shift
     form = "ring" if shift.wraps else "chain"
     return f"{_along(shift, mesh)} ({shift.delta:+d}, {form})"

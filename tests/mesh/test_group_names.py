@@ -49,6 +49,8 @@ def test_a_part_of_an_axis_is_written_as_shardy_writes_sub_axes() -> None:
 def test_groups_that_fit_no_axes_are_counted() -> None:
     table = TableGroups(64, np.array([[0, 1, 2], [7, 9, 40]]))
     assert group_name(table, MESH) == "table of 2 groups"
+    alone = TableGroups(64, np.array([[7, 9, 40]]))
+    assert group_name(alone, MESH) == "table of 1 group"
 
 
 def _shift(delta: int, wraps: bool) -> np.ndarray:
