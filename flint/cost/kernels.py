@@ -214,8 +214,9 @@ def matmul_stretch(
 
 def _direct_rates(accelerator: Accelerator) -> Seconds:
     """FLOP/s of products on vector units by dtype code, shape [dtypes]; their sums are in f32."""
-    vector = rate_table(accelerator)[Unit.VECTOR]
-    sums: Seconds = np.minimum(vector, vector[DTYPES.index("f32")])
+    without = replace(accelerator, matmul={})
+    rates = rate_table(without)[Unit.MATMUL]
+    sums: Seconds = np.minimum(rates, rates[DTYPES.index("f32")])
     return sums * accelerator.kernel.matmul_efficiency
 
 

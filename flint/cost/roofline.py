@@ -96,8 +96,9 @@ def computed_as(accelerator: Accelerator, unit: Unit, dtype: str) -> Computed:
 
     A type that is not listed is computed in the next listed type that can represent its values: on
     a matrix unit, narrow floats in wider floats and narrow integers in wider integers or else in
-    floats (bf16 and f16 represent eight bits exactly, f32 twenty-four). Vector units do what matrix
-    units cannot.  A product of complex numbers is four of their parts.
+    floats (bf16 and f16 represent eight bits exactly; sixteen are too many for f32, which matrix
+    units round, as to TF32). Vector units do what matrix units cannot.  A product of complex
+    numbers is four of their parts.
 
     Args:
         accelerator: the device.
@@ -121,10 +122,9 @@ def _products(dtype: str, name: str) -> int:
 
 
 #: Floats of matrix units that represent all values of an integer type, the narrowest first.
-_FLOATS_FOR_INTEGERS: Final = {
-    **dict.fromkeys(("i1", "i2", "i4", "i8", "ui2", "ui4", "ui8"), ("bf16", "f16", "f32")),
-    **dict.fromkeys(("i16", "ui16"), ("f32",)),
-}
+_FLOATS_FOR_INTEGERS: Final = dict.fromkeys(
+    ("i1", "i2", "i4", "i8", "ui2", "ui4", "ui8"), ("bf16", "f16", "f32")
+)
 
 
 #: Types for products with a scale per block without units for them: scales are multiplied in first.

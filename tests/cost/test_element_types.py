@@ -56,6 +56,25 @@ def test_a_product_of_complex_numbers_is_four_of_their_parts(dtype, part):
     assert real.rate / whole.rate == 4
 
 
+@pytest.mark.parametrize("name", ["dgx-a100", "dgx-h100", "dgx-b200", "mi300x-8"])
+@pytest.mark.parametrize(("dtype", "part"), [("complex<f32>", "f32"), ("complex<f64>", "f64")])
+def test_it_takes_four_times_as_long_on_either_unit(name, dtype, part):
+    system = load_system(name)
+    fixed = system.accelerator.kernel.latency + system.accelerator.launch_overhead
+    whole, real = (
+        kernel_seconds(product(1, 8192, 8192, 8192, dtype=kind), system)[0] - fixed
+        for kind in (dtype, part)
+    )
+    assert whole == pytest.approx(4 * real)
+
+
+@pytest.mark.parametrize("dtype", ["i16", "ui16", "i32"])
+def test_wide_integers_are_multiplied_by_the_vector_units(dtype):
+    """TF32 keeps 11 bits of a number."""
+    found = computed_as(load_accelerator("h100-sxm"), Unit.MATMUL, dtype)
+    assert (found.unit, found.dtype) == (Unit.VECTOR, "i32")
+
+
 def test_products_of_a_type_reach_the_share_that_is_stated():
     system = load_system("dgx-h100")
     graph = product(1, 8192, 8192, 8192)

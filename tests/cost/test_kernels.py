@@ -25,12 +25,12 @@ H100 = load_system("dgx-h100")
 PEAK = H100.accelerator.matmul["bf16"]
 
 
-def product(b: int, m: int, n: int, k: int, *ops: str) -> WorkloadGraph:
+def product(b: int, m: int, n: int, k: int, *ops: str, dtype: str = "bf16") -> WorkloadGraph:
     tables = TableBuilder()
     builder = GraphBuilder(tables)
-    result = tensor_type((b, m, n), "bf16")
+    result = tensor_type((b, m, n), dtype)
     value = builder.input(tables.type(result))
-    items = (WorkItem(Unit.MATMUL, "bf16", 2 * b * m * n * k, (b, m, n, k)),)
+    items = (WorkItem(Unit.MATMUL, dtype, 2 * b * m * n * k, (b, m, n, k)),)
     work = Work(items, 2 * b * (m * k + k * n), 2 * b * m * n)
     for op in ops or ("dot_general",):
         builder.compute(op, Role.CONTRACTION, (value,), (result,), work)
