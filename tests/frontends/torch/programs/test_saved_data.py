@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 
-def test_what_has_values_is_saved_into_a_buffer(said):
+def test_what_has_values_is_saved_into_a_buffer(said, tmp_path):
     """The program writes it: a data set that it prepares once. What has none is not made up."""
-    assert said("""
+    assert said(f"""
         import io
+        os.chdir("{tmp_path}")
         buffer, other = io.BytesIO(), io.BytesIO()
-        torch.save({"rows": torch.arange(3)}, buffer)
+        torch.save({{"rows": torch.arange(3)}}, buffer)
         torch.save(torch.nn.Linear(2, 2).state_dict(), other)
         found = torch.load(io.BytesIO(buffer.getvalue()))
         open("model.pt", "wb").write(other.getvalue())
