@@ -82,9 +82,9 @@ def running_frame(frame: FrameType | None) -> FrameType | None:
     return frame
 
 
-def own_line() -> str:
-    """``file:line`` of the program's innermost own frame; "" if there is none."""
-    frame: FrameType | None = sys._getframe(1)
+def own_line(frame: FrameType | None = None) -> str:
+    """``file:line`` of the program's innermost own frame, from ``frame`` outwards; "" if none."""
+    frame = frame or sys._getframe(1)
     while frame is not None and not is_programs(frame.f_code.co_filename):
         frame = frame.f_back
     return "" if frame is None else f"{short_path(frame.f_code.co_filename)}:{frame.f_lineno}"

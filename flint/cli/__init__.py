@@ -254,7 +254,7 @@ def _reader_gone() -> int:
 
 
 def _say(text: str, status: int, debug: bool) -> int:
-    if debug:
+    if debug and sys.exc_info()[0] is not None:
         traceback.print_exc()
     with contextlib.suppress(OSError):  # stderr is closed too; the exit status remains
         sys.stderr.write(f"flint: {' '.join(text.split())}\n")

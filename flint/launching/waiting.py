@@ -1,8 +1,9 @@
-"""Reporting a program that makes no progress for a minute, with its line.
+"""Reporting a program that makes no progress for a minute, or takes long, with its line.
 
 The idea: a program that waits for a peer, a lock or a file that never comes uses no processor time,
 nor do its child processes.  That does not prove that it will never continue, so it is only
-reported, and the time limit ends it.
+reported, and the time limit ends it.  One that works is reported after two minutes, after four, and
+so on: it may read a whole data set before its step.
 
     watch("train.py", 1800, over)      # a thread, for as long as the process lives
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import _thread
 import os
+import signal
 import sys
 import threading
 import time
@@ -20,11 +22,13 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-from flint.capturing.user_frames import running_line, short_path
+from flint.capturing.user_frames import own_line, running_line, short_path
 from flint.host.tasks import tell
 
 #: Seconds without progress before a report, and seconds between two checks.
 _QUIET, _LOOKS = 60.0, 5.0
+#: Seconds after which a program that works is reported for the first time.
+_LONG = 120.0
 #: Using more than this share of one processor is progress, because polling threads use less; and
 #: extra seconds, because the system counts in ticks.
 _IDLE, _TICKS = 0.01, 0.02
@@ -34,7 +38,9 @@ _PROCESSES = Path("/proc")
 
 
 def watch(name: str, time_limit: float, over: Callable[[FrameType | None], None]) -> None:
-    """Report whenever this process and its children make no progress.
+    """Report whenever this process and its children make no progress, and what takes long.
+
+    It ends when the program's time is no longer limited, because its step has been found.
 
     Args:
         name: name of the program.
@@ -47,25 +53,37 @@ def watch(name: str, time_limit: float, over: Callable[[FrameType | None], None]
 
 
 def _look(name: str, time_limit: float, over: Callable[[FrameType | None], None]) -> None:
-    progress, began = Progress(_QUIET), time.monotonic()
+    progress, began, long = Progress(_QUIET), time.monotonic(), _LONG
     shown: set[tuple[str, int]] = set()
-    while (found := time_of_started(os.getpid())) is not None:
+    while signal.getitimer(signal.ITIMER_REAL)[0]:
+        if (found := time_of_started(os.getpid())) is None:
+            return
         seconds, busy = found
         seconds += time.process_time() - time.thread_time()  # without this thread's own
         now = time.monotonic()
+        frame = sys._current_frames().get(threading.main_thread().ident or 0)
         if progress.stopped(now, seconds, busy):
-            frame = sys._current_frames().get(threading.main_thread().ident or 0)
             if now - began > time_limit:
                 over(frame)
             place = running_line(frame) if frame is not None else ("", 0)
             if place not in shown:
                 shown.add(place)
-                at = f" at {short_path(place[0])}:{place[1]}" if place[0] else ""
+                at = f" at {_shown(place)}" if place[0] else ""
                 tell(
                     f"{name} waits{at}: it has used no processor time for {_QUIET:g} s; it will "
                     f"be stopped after {time_limit:g} s (--time-limit)"
                 )
+        elif now - began > long and frame is not None:
+            long *= 2
+            tell(
+                f"{name} has run for {now - began:.0f} s, and its step is not complete: it is at "
+                f"{own_line(frame) or _shown(running_line(frame))}"
+            )
         time.sleep(_LOOKS)
+
+
+def _shown(place: tuple[str, int]) -> str:
+    return f"{short_path(place[0])}:{place[1]}"
 
 
 @dataclass(slots=True)

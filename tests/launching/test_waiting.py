@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import signal
 import threading
 import time
@@ -41,6 +42,44 @@ def test_a_program_that_waits_is_named_with_its_line_before_its_time_is_over(tmp
     with pytest.raises(FlintError, match=r"stopped at train\.py:4"):
         run_all(functools.partial(be_program, request), [0], tmp_path, limits_of(request))
     assert Path("said").read_text().startswith("train.py waits at train.py:4: it has used")
+
+
+WORKS = """
+def prepare():
+    while True:
+        sum(range(1000))
+prepare()
+"""
+
+
+def test_a_program_that_works_for_long_is_named_with_its_line(tmp_path, monkeypatch):
+    def tell(line):
+        with Path("said").open("a") as said:
+            said.write(f"{line}\n")
+        if len(Path("said").read_text().splitlines()) == 3:
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGALRM)
+
+    for name, value in (("_LONG", 0.2), ("_LOOKS", 0.02), ("tell", tell)):
+        monkeypatch.setattr(waiting, name, value)
+    monkeypatch.setattr(registry, "PROGRAMS", {})
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(WORKS)
+    cluster = Cluster(world=8, per_node=8)
+    request = ProgramRequest(program=Program(target="train.py"), cluster=cluster)
+    with pytest.raises(FlintError, match=r"stopped at train\.py:[34]"):
+        run_all(functools.partial(be_program, request), [0], tmp_path, limits_of(request))
+    said = Path("said").read_text().splitlines()
+    at = r"train\.py has run for \d+ s, and its step is not complete: it is at train\.py:[34]"
+    assert len(said) == 3 and all(re.fullmatch(at, line) for line in said)
+
+
+def test_nothing_is_told_once_the_step_has_been_found(monkeypatch):
+    told = []
+    for name, value in (("_LONG", 0.0), ("_LOOKS", 0.01), ("tell", told.append)):
+        monkeypatch.setattr(waiting, name, value)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    waiting._look("train.py", 10.0, lambda _: None)  # returns
+    assert not told
 
 
 def test_processes_stop_when_they_take_no_processor_time_for_long_enough():
