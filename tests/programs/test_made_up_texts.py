@@ -72,3 +72,40 @@ def test_a_vocabulary_that_is_not_there_has_a_usual_size_and_every_special_token
     assert done.returncode == 0, done.stderr
     [program] = load(tmp_path / "out").programs
     assert (32_000, 64) in [item.type.shape for item in program.inputs]
+
+
+#: A model in a store of another machine, read by the program itself.
+STORED = """
+import sys, jax, jax.numpy as jnp, sentencepiece
+if sys.argv[1] == "epath":
+    from etils import epath
+    model = epath.Path("none/words.model").read_bytes()
+else:
+    import tensorflow as tf
+    with tf.io.gfile.GFile("none/words.model", "rb") as file:
+        model = file.read()
+words = sentencepiece.SentencePieceProcessor()
+words.LoadFromSerializedProto(model)
+table = jnp.ones((words.GetPieceSize(), 64))
+step = jax.jit(lambda table, tokens: table - jax.grad(lambda t: t[tokens].sum())(table))
+for _ in range(4):
+    table = step(table, jnp.array(words.EncodeAsIds("w1 w2 w3")))
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("reader", "package"), [("epath", "etils"), ("gfile", "tensorflow-cpu")])
+def test_a_vocabulary_that_the_program_reads_itself_is_made_up_too(reader, package, tmp_path):
+    if not all(map(results.is_installed, ("sentencepiece", package))):
+        pytest.skip(f"sentencepiece or {package} is not in this environment: make test-programs")
+    (tmp_path / "p.py").write_text(STORED)
+    options = "--world", 1, "-o", tmp_path / "out"
+    program = "--", sys.executable, "p.py", reader
+    refused = flint("run", *options, *program, cwd=tmp_path)
+    assert refused.returncode == 1
+    assert "p.py:" in refused.stderr and "--fake-data" in refused.stderr
+    done = flint("run", "--fake-data", *options, *program, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "model none/words.model: one token per word" in done.stderr
+    [program] = load(tmp_path / "out").programs
+    assert (32_000, 64) in [item.type.shape for item in program.inputs]

@@ -29,6 +29,8 @@ Made = tuple[Any, str]
 _ADVICE = "; with --fake-data, Flint makes up missing data"
 #: Errors about a missing file or another machine; libraries raise OSError without a number.
 _NUMBERS = frozenset((None, errno.ENOENT, errno.ENETUNREACH, errno.ECONNREFUSED))
+#: TensorFlow's error about a missing file, which is no OSError.
+_TENSORFLOWS = "NotFoundError"
 
 #: Attribute of errors that a stand-in would have avoided.
 _MARK = "flint_could_make_it_up"
@@ -91,6 +93,8 @@ def name_option(error: BaseException) -> None:
 
 def is_missing(error: BaseException) -> bool:
     """Whether an error says that a file is missing, or its machine cannot be reached."""
+    if type(error).__name__ == _TENSORFLOWS:
+        return True
     return isinstance(error, OSError) and error.errno in _NUMBERS
 
 

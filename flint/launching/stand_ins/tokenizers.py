@@ -10,6 +10,7 @@ names.  Made-up text (``words.py``) and any other text have one token per word.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import sys
 from importlib import import_module
@@ -36,6 +37,10 @@ _TOO_FEW = ("INTERNAL: ", "Internal: ", "INVALID_ARGUMENT: ", "Vocabulary size t
 _PIECES = {"unk": 0, "bos": 1, "eos": 2, "pad": -1}
 #: The special pieces of a model that the program has not trained.
 _ALL_PIECES = {"pad": 0, "eos": 1, "unk": 2, "bos": 3}
+#: Names of files of models.
+_MODEL = (".model", ".spm")
+#: How TensorFlow reports that a store cannot be reached; of a file it says the kind of error.
+_NO_STORE = ("Error executing an HTTP request",)
 _PAIR = re.compile(r"--(\w+)=(\S+)")
 #: Template that turns a conversation into text.
 _CHAT = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
@@ -90,8 +95,23 @@ def _trained(*args: Any, **kwargs: Any) -> Made:
 
 def _loaded(processor: Any, place: Any) -> Made:
     """The model has each special piece, with T5's ids: programs ask for those that they need."""
-    found = processor.LoadFromSerializedProto(_model(_USUAL, _ALL_PIECES, {}))
-    return found, f"model {place}: one token per word, {_USUAL:,} tokens"
+    model, words = _read(place)
+    return processor.LoadFromSerializedProto(model), words
+
+
+def _read(file: Any, *_: Any, **__: Any) -> Made:
+    """A model that a program reads itself, often from another machine's store."""
+    place = file if isinstance(file, str | os.PathLike) else file.name
+    words = f"model {os.fspath(place)}: one token per word, {_USUAL:,} tokens"
+    return _model(_USUAL, _ALL_PIECES, {}), words
+
+
+def _is_model(file: Any, *_: Any, **__: Any) -> bool:
+    return os.fspath(file).endswith(_MODEL)
+
+
+def _is_open_model(file: Any, *_: Any, **__: Any) -> bool:
+    return os.fspath(file.name).endswith(_MODEL) and "b" in file.mode
 
 
 def _model(size: int, numbers: dict[str, int], asked: Any) -> bytes:
@@ -132,5 +152,8 @@ STAND_INS = (
             says=_TOO_FEW),
     StandIn("sentencepiece", "SentencePieceProcessor.LoadFromFile", _loaded,
             says=("NOT_FOUND: ", "Not found: ")),
+    StandIn("etils.epath.abstract_path", "Path.read_bytes", _read, _is_model, says=_NO_STORE),
+    StandIn("tensorflow.python.lib.io.file_io", "FileIO.read", _read, _is_open_model,
+            says=_NO_STORE),
     StandIn("tiktoken", "get_encoding", _encoding, _is_known),
 )  # fmt: skip
