@@ -148,8 +148,23 @@ def _raise(request: ProgramRequest, begun: Mapping[str, Hooks], error: BaseExcep
     if isinstance(error, FlintError):
         raise error
     where = user_frame(error) or where or request.program.name
-    what = f"{type(error).__name__}: {one_line(error)}{missing.advice(error) or _advice(error)}"
+    what = f"{_said(error)}{_cause(error)}{missing.advice(error) or _advice(error)}"
     raise FlintError(f"{where}: the program failed: {what}") from error
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {one_line(error)}"
+
+
+def _cause(error: BaseException) -> str:
+    """What a library raised its own error from, which may say less than that."""
+    first = error
+    while first.__cause__ is not None and not type(first.__cause__).__module__.startswith("jax"):
+        first = first.__cause__
+    if first is error or one_line(first) in one_line(error):
+        return ""
+    where = user_frame(first)
+    return f"; its cause is {_said(first)}{f' at {where}' if where else ''}"
 
 
 def _advice(error: BaseException) -> str:

@@ -18,6 +18,11 @@ from tests.support.command_line import failed, flint
         ("open('none.bin')", "train.py:1: the program failed: FileNotFoundError"),
         ("import numpy\nnumpy.memmap('none.bin')", "none.bin'; with --fake-data, Flint makes up"),
         ("import not_installed_anywhere", "train.py:1: the program failed: ModuleNotFoundError"),
+        (
+            "try:\n    {}['text']\nexcept KeyError as e:\n    raise RuntimeError('map') from e",
+            "train.py:4: the program failed: RuntimeError: map; its cause is KeyError: 'text' at "
+            "train.py:2",
+        ),
         ("import ctypes\nctypes.string_at(0)", "died of SIGSEGV at train.py:2"),
         pytest.param("import os\nos.abort()", "SIGABRT at train.py:2", marks=pytest.mark.thorough),
         ("import os\nos._exit(0)", "train.py left at train.py:2 (os._exit(0)) before its step"),
