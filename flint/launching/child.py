@@ -33,6 +33,7 @@ from flint.host.imports import after_import
 from flint.host.readable import counted
 from flint.host.template import Template
 from flint.launching import launched, processes
+from flint.launching.failures import raise_failure
 from flint.launching.followed import followed_imports
 from flint.launching.hooks import Hooks, found, hooks
 from flint.launching.levels import settled
@@ -48,7 +49,6 @@ from flint.launching.stand_ins import (
     prepared,
     tokenizers,
 )
-from flint.launching.unmet_imports import own_files, unmet
 from flint.launching.waiting import watch
 
 #: Extra seconds that the parent waits, so that the child can report where the program is.
@@ -57,14 +57,6 @@ _LONGER = 30.0
 _MOST_PRINTED = 200
 #: The number of assumed values that are named if a program ends or exceeds its time.
 _MOST_ASSUMPTIONS = 2
-
-#: What Python's ``input`` says where there is none.
-_NO_INPUT = "EOF when reading a line"
-_ADVICE: Mapping[type[BaseException], str] = {
-    ModuleNotFoundError: "; install it beside Flint",
-    ImportError: "; install the version that the program needs beside Flint",
-    FileNotFoundError: "; the program needs that file here, also in a capture",
-}
 
 
 def be_program(
@@ -123,7 +115,7 @@ def _be_program(request: ProgramRequest, own: Own, template: Template | None) ->
             run(request.program)
         except SystemExit as stopped:
             if stopped.code and isinstance(stopped.__context__, Exception):
-                _raise(request, begun, stopped.__context__)  # which the program had caught
+                raise_failure(request, begun, stopped.__context__)  # which the program had caught
             own.has_failed = bool(stopped.code)
             where = user_frame(stopped)
             at = f" at {where}" if where else ""
@@ -131,57 +123,13 @@ def _be_program(request: ProgramRequest, own: Own, template: Template | None) ->
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # some libraries' errors are not Exceptions
-            _raise(request, begun, error)
+            raise_failure(request, begun, error)
     _report_end(request, begun, ended, own.folder)
 
 
 def limits_of(request: ProgramRequest) -> Limits:
     """The parent's limits for such a process."""
     return Limits(request.options.time_limit + _LONGER, request.options.memory_limit)
-
-
-def _raise(request: ProgramRequest, begun: Mapping[str, Hooks], error: BaseException) -> NoReturn:
-    where = user_frame(error)
-    for hook in begun.values():
-        if not isinstance(error, FlintError):
-            error = hook.cause(error)
-    if isinstance(error, FlintError):
-        raise error
-    where = user_frame(error) or where or request.program.name
-    what = f"{_said(error)}{_cause(error)}{missing.advice(error) or _advice(error)}"
-    raise FlintError(f"{where}: the program failed: {what}") from error
-
-
-def _said(error: BaseException) -> str:
-    return f"{type(error).__name__}: {one_line(error)}"
-
-
-def _cause(error: BaseException) -> str:
-    """What a library raised its own error from, which may say less than that."""
-    first = error
-    while first.__cause__ is not None and not type(first.__cause__).__module__.startswith("jax"):
-        first = first.__cause__
-    if first is error or one_line(first) in one_line(error):
-        return ""
-    where = user_frame(first)
-    return f"; its cause is {_said(first)}{f' at {where}' if where else ''}"
-
-
-def _advice(error: BaseException) -> str:
-    """What to do about an error; files that end too early raise EOFError, too."""
-    if isinstance(error, EOFError) and str(error) == _NO_INPUT:
-        return ": it waits for input, but a capture has none; give the input as arguments"
-    advice = next((text for kind, text in _ADVICE.items() if isinstance(error, kind)), "")
-    return advice + _others(error) if isinstance(error, ModuleNotFoundError) else advice
-
-
-def _others(error: ModuleNotFoundError) -> str:
-    """The other packages that the program would miss next."""
-    provided = {name for hook in hooks().values() for name in hook.PROVIDED}
-    known = provided | {(error.name or "").partition(".")[0]}
-    missing = {name: line for name, line in unmet(own_files(error)).items() if name not in known}
-    named = ", ".join(f"{name} ({line})" for name, line in missing.items())
-    return named and f", with the others that it imports and that are not found: {named}"
 
 
 def _report_end(

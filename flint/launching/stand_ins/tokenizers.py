@@ -106,12 +106,12 @@ def _read(file: Any, *_: Any, **__: Any) -> Made:
     return _model(_USUAL, _ALL_PIECES, {}), words
 
 
-def _is_model(file: Any, *_: Any, **__: Any) -> bool:
+def _is_model(file: str | os.PathLike[str], *_: Any, **__: Any) -> bool:
     return os.fspath(file).endswith(_MODEL)
 
 
 def _is_open_model(file: Any, *_: Any, **__: Any) -> bool:
-    return os.fspath(file.name).endswith(_MODEL) and "b" in file.mode
+    return _is_model(file.name) and "b" in file.mode
 
 
 def _model(size: int, numbers: dict[str, int], asked: Any) -> bytes:
