@@ -1,6 +1,6 @@
-"""Predictions of this folder's programs on one H100, appended to ``../jax_predictions.csv``.
+"""Predictions of a folder's programs on one H100, appended to the file ``FOLDER_predictions.csv`` beside it.
 
-    python predict.py [NAME ...]       # all; needs the extra `gpu`
+    python predict.py [--programs ../jax_held_out] [NAME ...]      # needs the extra `gpu`
 
 Each program is captured as it is (``flint run -- python NAME.py``), partitioned and compiled by XLA
 without a device, and simulated at granularities ``kernel`` and ``xla`` and at level ``optimized``.  A
@@ -34,10 +34,10 @@ FIELDS = (
 FLINT = (sys.executable, "-m", "flint")
 
 
-def output(*command: object) -> str:
+def output(*command: object, cwd: Path = HERE) -> str:
     """What a command prints; its errors end this program."""
     words = [str(word) for word in command]
-    return subprocess.run(words, check=True, cwd=HERE, capture_output=True, text=True).stdout
+    return subprocess.run(words, check=True, cwd=cwd, capture_output=True, text=True).stdout
 
 
 def row(program: str, at: str, folder: Path) -> dict[str, Any]:
@@ -66,12 +66,13 @@ def main() -> None:
     """Predict what has no row yet."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--file", type=Path, default=HERE.parent / "jax_predictions.csv")
+    parser.add_argument("--programs", type=Path, default=HERE, help="their folder")
     parser.add_argument("--keep", type=Path, help="folder for the captures")
     arguments = parser.parse_args()
     others = {"measure", "predict", "score"}
-    names = arguments.names or sorted(p.stem for p in HERE.glob("*.py") if p.stem not in others)
-    file = arguments.file
+    programs: Path = arguments.programs.resolve()
+    names = arguments.names or sorted(p.stem for p in programs.glob("*.py") if p.stem not in others)
+    file = programs.with_name(f"{programs.name}_predictions.csv")
     rows = list(csv.DictReader(file.open())) if file.exists() else []
     known = {(r["program"], r["at"]) for r in rows}
     for at in (("kernel", "xla"), ("optimized",)):
@@ -84,7 +85,7 @@ def main() -> None:
                     ("optimized", "--target", "h100") if at[0] == "optimized" else ("partitioned",)
                 )
                 run = (*FLINT, "run", "--world", 1, "--system", "dgx-h100", "-o", folder)
-                output(*run, "--level", *level, "--", "python", f"{name}.py")
+                output(*run, "--level", *level, "--", "python", f"{name}.py", cwd=programs)
                 new = [row(name, point, folder) for point in at]
             with file.open("a", newline="") as out:
                 writer = csv.DictWriter(out, FIELDS, lineterminator="\n")

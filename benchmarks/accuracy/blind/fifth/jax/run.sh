@@ -10,10 +10,10 @@ nvidia-smi >"$R/nvidia-smi.txt" 2>&1
 nvidia-smi -q >>"$R/nvidia-smi.txt" 2>&1
 python3 -m pip list 2>/dev/null | grep -iE "^(jax|flax|optax|equinox|nvidia|numpy)" >"$R/packages.txt" &
 for name in "$@"; do
-    while [ "$(jobs -rp | wc -l)" -ge 2 ]; do wait -n; done
+    while [ "$(jobs -rp | wc -l)" -ge ${AT_ONCE:-4} ]; do wait -n; done
     left=$((END - $(date +%s) - 12))
-    [ $left -lt 12 ] && { echo "$name: no time" >>"$R/log.txt"; continue; }
-    limit=${LIMIT:-75}; [ $left -lt $limit ] && limit=$left
+    [ $left -lt 10 ] && { echo "$name: no time" >>"$R/log.txt"; continue; }
+    limit=${LIMIT:-110}; [ $left -lt $limit ] && limit=$left
     echo "$(date +%T) $name, at most $limit s" | tee -a "$R/log.txt"
     timeout -k 2 $limit python3 measure.py "$name" "$R" $ARGS >"$R/$name.log" 2>&1 || echo "$name: status $?" | tee -a "$R/log.txt" &
 done

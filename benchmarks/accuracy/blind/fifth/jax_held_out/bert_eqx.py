@@ -68,8 +68,8 @@ def build(tiny=False):
     )
     tx = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-4, weight_decay=0.01))
     make = functools.partial(Bert, vocab, width, heads, layers, length)
-    static = eqx.partition(eqx.filter_eval_shape(make, jax.random.key(0)), eqx.is_array_like)[1]
-    static = jax.tree.map(lambda x: None if isinstance(x, jax.ShapeDtypeStruct) else x, static)
+    shapes = eqx.filter_eval_shape(make, jax.random.key(0))
+    static = eqx.filter(shapes, lambda x: not isinstance(x, jax.ShapeDtypeStruct))
 
     @jax.jit
     def init(key):
