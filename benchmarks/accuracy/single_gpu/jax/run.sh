@@ -4,7 +4,7 @@
 # LIMIT: seconds of one program.  ARGS: --tiny.
 cd "$(dirname "$0")" || exit 1
 OUT=$(mkdir -p "$1" && cd "$1" && pwd); END=$(($(date +%s) + $2)); shift 2
-[ $# -gt 0 ] || set -- llama_cudnn resnet50_flax gpt2_flax llama_plain moe_onehot vit_nnx fp8_mlp unet_flax moe_ragged lora gru_flax mlp_f32
+[ $# -gt 0 ] || set -- dit gpt2_flax accumulate convnext moe_ragged vit_nnx t5_flax ssm gru_flax bert_eqx unet_flax gnn lora ppo mlp_f32
 WORK=$(mktemp -d); R=$WORK/jax; mkdir -p "$R"
 nvidia-smi >"$R/nvidia-smi.txt" 2>&1
 nvidia-smi -q >>"$R/nvidia-smi.txt" 2>&1

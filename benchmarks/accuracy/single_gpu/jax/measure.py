@@ -1,8 +1,9 @@
-"""One program of this folder, compiled and timed on the GPU: ``python measure.py NAME OUT``.
+"""One program of ``programs/``, compiled and timed on the GPU: ``python measure.py NAME OUT``.
 
-A function ``init`` of the program is not compiled: its result's arrays are filled here, so that the time
-goes into the step.  Writes ``OUT/NAME.json`` (times, memory, XLA's own counts), the compiled module, a profile of two
-steps, and XLA's dumps.  Compiling and timing hold a lock, so that a second program can start.
+A function ``init`` of the program is not compiled: its result's arrays are filled here, so that the
+time goes into the step.  Writes ``OUT/NAME.json`` (times, memory, XLA's own counts), the compiled
+module, a profile of two steps, and XLA's dumps.  Compiling and timing hold a lock, so that a second
+program can start.
 """
 
 import fcntl
@@ -38,11 +39,13 @@ found = {"name": name, "jax": jax.__version__, "device": jax.devices()[0].device
 
 
 def note(**values):
+    """Write what is known so far."""
     found.update(values, at=round(time.monotonic() - began, 2))
     (out / f"{name}.json").write_text(json.dumps(found, indent=1, default=str) + "\n")
 
 
 def stats(key):
+    """A figure of the allocator."""
     return (jax.devices()[0].memory_stats() or {}).get(key, 0)
 
 
@@ -84,7 +87,7 @@ def jit(function=None, **options):
 
 
 def filled(shapes):
-    """Arrays of the shapes: weights random, scales 1, biases and the optimizer's state 0."""
+    """Arrays of the shapes: matrices random, scales 1, biases and the optimizer's state 0."""
     block = 0.02 * np.random.default_rng(0).standard_normal(1 << 24, dtype=np.float32)
 
     def array(path, x):
@@ -94,14 +97,15 @@ def filled(shapes):
         if x.dtype.kind in "iub" or _zeros & set(names):
             return jnp.zeros(x.shape, x.dtype)
         if len(x.shape) < 2:
-            ones = any(part in name for name in names for part in ("scale", "var", "norm"))
-            return jnp.full(x.shape, float(ones), x.dtype)
+            zero = any(name in ("b", "bias", "mean") or name.endswith("_b") for name in names)
+            return jnp.full(x.shape, 0.0 if zero else 1.0, x.dtype)
         return jnp.asarray(np.resize(block, x.shape)).astype(x.dtype)
 
     return jax.tree_util.tree_map_with_path(array, shapes)
 
 
 jax.jit = jit
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "programs"))
 train_step, state, batch = importlib.import_module(name).build(tiny)
 jax.block_until_ready(state)
 note(after_init_in_use=stats("bytes_in_use"), after_init_peak=stats("peak_bytes_in_use"))
