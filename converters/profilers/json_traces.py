@@ -117,7 +117,7 @@ class _Runs:
     def learn(self, text: str, at: int, end: int) -> None:
         """Learn how the object from ``at`` to ``end`` begins and what follows it."""
         begin, between = _BEGIN.match(text, at), _SPACE.match(text, end)
-        if not self._separator and begin and between and between[0]:
+        if begin and between and between[0]:
             self._separator = between[0] + begin[0]
 
     def decode(self, text: str, at: int) -> tuple[list[Any], int] | None:
@@ -126,7 +126,7 @@ class _Runs:
             return None
         end = text.rfind(self._separator, at)
         if end < 0:  # at the end of a piece, or of objects with this pattern: search only once
-            self._failed, self._separator = text, ""
+            self._failed = text
             return None
         check_room(_PER_CHARACTER * (end - at) + _AT_ONCE)
         try:
@@ -220,6 +220,9 @@ class JsonTrace:
             if (run := runs.decode(read.text, at)) is not None:
                 objects, at = run
                 yield from objects
+                if not read.whole:  # what is left of the text is nearly always part of an object
+                    read.more(at, len(read.text) - at)
+                    at = 0
                 continue
             try:
                 item, end = decode(read.text, at)

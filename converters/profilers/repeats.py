@@ -25,6 +25,8 @@ from flint.observed.classes import aten_class, base_name
 
 #: How an op of the backward pass begins.
 BACKWARD: Final = "autograd::engine::evaluate_function"
+#: Prefix of an optimizer's annotation.
+UPDATE: Final = "Optimizer.step#"
 #: A step repeats at least so often.
 _LEAST: Final = 3
 #: More ops than a trace is searched for repetitions, and the longest layer that is looked for.
@@ -90,6 +92,11 @@ def loop_of(ran: Ran) -> list[tuple[int, int]]:
     bounds = steps_of(number[ran.kind[outer]].tolist(), does[0].tolist(), does[1].tolist())
     ends = np.append(begins, ran.over.max() + 1)[bounds]
     return list(pairwise(ends.tolist()))
+
+
+def named(steps: Sequence[tuple[int, int]]) -> list[tuple[int, int, str]]:
+    """Steps with the names that ``--step`` has for them."""
+    return [(start, end, f"step#{number}") for number, (start, end) in enumerate(steps)]
 
 
 def _outermost(ran: Ran, own: Ints) -> tuple[Ints, Ints]:

@@ -12,7 +12,6 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flint.capturing.user_frames import named_lines
 from flint.host.stages import heard_by
 
 if TYPE_CHECKING:
@@ -44,6 +43,8 @@ def _summed(warnings: dict[str, int]) -> dict[str, int]:
     found = {}
     for (before, after), places in alike.items():
         if len(places) > _FEW:
+            from flint.capturing.user_frames import named_lines  # rarely needed
+
             places = [(named_lines(at for at, _ in places), sum(count for _, count in places))]
         for at, count in places:
             found[f"{before} at {at}{after}" if at else before] = count

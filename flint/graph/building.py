@@ -162,7 +162,7 @@ class GraphBuilder:
             (self.order_kind, edges.kind),
         )  # fmt: skip
         for column, values in columns:
-            column.extend(values.tolist())
+            column.frombytes(np.ascontiguousarray(values, column.typecode).tobytes())
 
     def compute(
         self,

@@ -11,29 +11,43 @@ multiplied).  Graphs are verified before and after each.
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 
 from flint.errors import UsageError
 from flint.graph.graph import WorkloadGraph
 from flint.graph.verification import verify
-from flint.passes.aliases import resolve_aliases
-from flint.passes.coarsen import merge_regions
-from flint.passes.fuse import fuse_as_inductor, fuse_as_xla, fuse_kernels
-from flint.passes.host_memory import with_host_buffers
-from flint.passes.order import issue_order
-from flint.passes.update_aliasing import resolve_updates
 
 Pass = Callable[[WorkloadGraph], WorkloadGraph]
 
+
+def _in(module: str, name: str) -> Pass:
+    """A pass, whose module is imported when it first runs: a command needs few of them."""
+
+    def run(graph: WorkloadGraph) -> WorkloadGraph:
+        made: WorkloadGraph = getattr(import_module(f"flint.passes.{module}"), name)(graph)
+        return made
+
+    return run
+
+
 #: Passes by name.
 PASSES: dict[str, Pass] = {
-    "host": with_host_buffers,  # make work on the host's buffers free for the device
-    "aliases": resolve_aliases,  # remove ops that only rename a buffer
-    "order": issue_order,  # put nodes in issue order, computed from the dependences
-    "inplace": resolve_updates,  # decide which updates overwrite their operand
-    "fuse": fuse_kernels,  # join ops into what a compiler makes one kernel
-    "fuse-xla": fuse_as_xla,  # the same, with values recomputed as in XLA's GPU compiler
-    "fuse-inductor": fuse_as_inductor,  # the same as PyTorch's compiler does
-    "coarsen": merge_regions,  # merge all compute that communications cannot distinguish
+    # make work on the host's buffers free for the device
+    "host": _in("host_memory", "with_host_buffers"),
+    # remove ops that only rename a buffer
+    "aliases": _in("aliases", "resolve_aliases"),
+    # put nodes in issue order, computed from the dependences
+    "order": _in("order", "issue_order"),
+    # decide which updates overwrite their operand
+    "inplace": _in("update_aliasing", "resolve_updates"),
+    # join ops into what a compiler makes one kernel
+    "fuse": _in("fuse", "fuse_kernels"),
+    # the same, with values recomputed as in XLA's GPU compiler
+    "fuse-xla": _in("fuse_as_xla", "fuse_as_xla"),
+    # the same as PyTorch's compiler does
+    "fuse-inductor": _in("fuse_as_inductor", "fuse_as_inductor"),
+    # merge all compute that communications cannot distinguish
+    "coarsen": _in("coarsen", "merge_regions"),
 }
 
 #: Granularities and the passes that lead to them.  None of them changes the order in which

@@ -32,42 +32,23 @@ access it, and results that are used outside.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.graph.graph import Ints, NodeKind, WorkloadGraph, with_tables
-from flint.graph.tensor_types import TensorType
+from flint.graph.graph import Ints, NodeKind, WorkloadGraph
 from flint.graph.work import Role
 from flint.mesh.ragged import row_of_entry, total_by_row
-from flint.passes.attention_layout import without_turning_back
 from flint.passes.boundary import boundary_bytes
 from flint.passes.columns import with_bodies
 from flint.passes.contract import Columns, contract, issue_rank
 from flint.passes.made_of_less import made_of_less
-from flint.passes.multi_output import join_outputs
-from flint.passes.rematerialize import (
-    FUSIBLE,
-    SeenThrough,
-    loads,
-    look_through,
-)
-from flint.passes.xla_merged_products import (
-    CONCATENATE,
-    SLICE,
-    TRANSPOSE,
-    Gemm,
-    merge_products,
-)
-from flint.passes.xla_multi_output import join_kernels
-from flint.passes.xla_priority import Queue, needed
-from flint.passes.xla_products import Ends, Neighbours, absorbed, operand_loads
-from flint.passes.xla_reductions import split_reductions
-from flint.passes.xla_simplify import simplified
-from flint.passes.xla_softmax import held
-from flint.passes.xla_split_products import SUM, split_products
-from flint.passes.xla_times import Times
+from flint.passes.rematerialize import FUSIBLE, SeenThrough, loads, look_through
+
+#: From a product and the members of a kernel, its root first: whether the product may end in it.
+Ends: TypeAlias = Callable[[int, Sequence[int]], bool]
 
 _ROOTS = (Role.ELEMENTWISE, Role.MOVEMENT, Role.REDUCTION, Role.CONTRACTION, Role.UPDATE)
 _EPILOGUE_ROOTS = (Role.ELEMENTWISE, Role.MOVEMENT)
@@ -83,83 +64,11 @@ def fuse_kernels(graph: WorkloadGraph) -> WorkloadGraph:
     if not np.isin(graph.role, FUSIBLE).any():  # nothing to join: kernels as they were measured
         return graph
     seen = look_through(graph, made_of_less(graph))
-    found = _assign(seen, loads(seen.graph).tolist(), lambda product, members: True)
-    return _fused(seen, found)[0]
+    found = assigned(seen, loads(seen.graph).tolist(), lambda product, members: True)
+    return fused(seen, found)[0]
 
 
-def fuse_as_inductor(graph: WorkloadGraph) -> WorkloadGraph:
-    """The same as PyTorch's compiler: activations that every reader makes again, and kernels of
-    several results (``flint.passes.multi_output``), and nothing transposed behind attention
-    (``flint.passes.attention_layout``).
-    """
-    communicates = any((block.kind == NodeKind.COMMUNICATION).any() for block, _ in graph.walk())
-    return _as_inductor(graph, False, communicates)
-
-
-def _as_inductor(graph: WorkloadGraph, body: bool, communicates: bool) -> WorkloadGraph:
-    graph = with_bodies(graph, lambda inner, _: _as_inductor(inner, True, communicates))
-    if not np.isin(graph.role, FUSIBLE).any():
-        return graph
-    graph = without_turning_back(graph)
-    seen = look_through(graph, made_of_less(graph, functions=True))
-    kernels, _ = _fused(seen, _assign(seen, loads(seen.graph).tolist(), lambda *_: True))
-    communicated = [body and communicates] * kernels.inputs
-    return join_outputs(kernels, communicated, phases=True)
-
-
-def fuse_as_xla(graph: WorkloadGraph) -> WorkloadGraph:
-    """The same as XLA's GPU compiler: values that every reader computes again
-    (``flint.passes.xla_priority``), products merged and split, reductions in steps (``xla_*.py``),
-    and kernels of several results (``flint.passes.xla_multi_output``)."""
-    communicates = any((block.kind == NodeKind.COMMUNICATION).any() for block, _ in graph.walk())
-    types = {kind: number for number, kind in enumerate(graph.tables.types)}
-    gemms = {sizes: number for number, sizes in enumerate(graph.tables.gemms)}
-    known = set(graph.tables.entries())
-    new = [name for name in (SUM, SLICE, TRANSPOSE, CONCATENATE) if (name, "", ()) not in known]
-    if new:
-        graph = with_tables(graph, replace(graph.tables, ops=(*graph.tables.ops, *new)))
-    kernels = _as_xla(graph, False, communicates, types, gemms)
-    return with_tables(kernels, replace(graph.tables, types=tuple(types), gemms=tuple(gemms)))
-
-
-def _as_xla(
-    graph: WorkloadGraph,
-    body: bool,
-    communicates: bool,
-    types: dict[TensorType, int],
-    gemms: dict[Gemm, int],
-) -> WorkloadGraph:
-    graph = with_bodies(graph, lambda inner, _: _as_xla(inner, True, communicates, types, gemms))
-    if not len(graph):
-        return graph
-    graph = merge_products(simplified(graph), types, gemms)
-    graph = split_products(graph, types)
-    near = Neighbours(graph)
-    graph, step_of, runs = split_reductions(graph, near.loaded | held(graph), types)
-    place = np.full(len(near.ends) + 1, -1, dtype=np.int64)  # -1 for nodes without an epilogue
-    place[step_of] = np.arange(len(step_of))
-    last = place[near.ends[step_of]]
-    loaded, kept = near.loaded[step_of], near.kept[step_of]
-    takes = absorbed(graph, loaded)
-    queue = Queue(Times(graph, runs), takes | kept)
-    queue.run()
-    fused = queue.gone
-    again = needed(graph, fused) | loaded
-    seen = look_through(graph, again)
-    load = operand_loads(seen.graph).tolist()
-    product = graph.role == Role.CONTRACTION
-    roots = near.roots[step_of] | ~(fused | kept | product | takes)
-    assigned = _assign(seen, load, lambda product, members: last[product] == members[0], roots)
-    kernels, place = _fused(seen, assigned)
-    # A loop's carried values may have been communicated: all of its inputs count.
-    communicated = [body and communicates] * kernels.inputs
-    dots = np.array([name == "dot_general" for name in graph.tables.ops], dtype=bool)[graph.op]
-    ends = np.flatnonzero(dots)
-    ends = np.where(last[ends] >= 0, last[ends], ends)
-    return join_kernels(kernels, queue, place, set(ends.tolist()), communicated)
-
-
-def _fused(seen: SeenThrough, found: tuple[Ints, Ints]) -> tuple[WorkloadGraph, Ints]:
+def fused(seen: SeenThrough, found: tuple[Ints, Ints]) -> tuple[WorkloadGraph, Ints]:
     """The kernels, and the number of each node's kernel (-1: none), shape [nodes]."""
     root, hero = found
     kept = np.flatnonzero(~seen.dropped)
@@ -192,7 +101,7 @@ def _users(seen: SeenThrough, of: NDArray[np.bool_]) -> dict[int, list[int]]:
     return users
 
 
-def _assign(
+def assigned(
     seen: SeenThrough, load: list[bool], ends: Ends, roots: NDArray[np.bool_] | None = None
 ) -> tuple[Ints, Ints]:
     """The root of each node's kernel, and for each root the node that its kernel is named after.

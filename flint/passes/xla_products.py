@@ -21,7 +21,7 @@ Sources: ``gemm_fusion.cc``, ``triton_tiling_propagation.cc`` of openxla/xla (20
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -33,8 +33,6 @@ from flint.graph.work import Role, Unit
 from flint.mesh.ragged import row_of_entry, total_by_row
 from flint.passes.rematerialize import loads
 
-#: From a product and the members of a kernel, its root first: whether the product may end in it.
-Ends = Callable[[int, Sequence[int]], bool]
 #: Ops that may follow a convolution: the bias, a residual and rectified activations.
 _BEHIND: Final = ("add", "convert", "reshape", "bitcast", "broadcast_in_dim", "maximum", "clamp")
 #: Bytes by which an op's result may be larger than its operands, or smaller.

@@ -26,6 +26,7 @@ from flint.graph.tensor_types import DTYPE_BITS, DTYPE_CODE, TensorType
 from flint.graph.work import Role, Unit, Work, WorkItem
 from flint.mesh.ragged import Ints
 from flint.observed.columns import Observed, OpFacts
+from flint.passes.columns import distinct as distinct_rows
 from flint.post_execution.edges import Edges
 from flint.post_execution.links import Links
 from flint.post_execution.source_lines import Line
@@ -183,19 +184,22 @@ def _rows(units: Units, exchange: Ints, data: Flows, tables: TableBuilder) -> In
     others = np.where(has_work[units.fact] & (units.row >= 0), _COUNTED, -1)
     principal = np.where(_principal(units), units.fact, others)
     work[_COUNTED] = (WorkItem(Unit.VECTOR, "f32", 0),)
-    columns = (principal, exchange, data.result, data.read, data.written, data.aliased)
-    keys = list(zip(_labels(units), *(column.tolist() for column in columns), strict=True))
-    rows: dict[tuple[str, int, int, int, int, int, int], int] = {}
-    for key in dict.fromkeys(keys):
-        label, fact, number, result, read, written, aliased = key
-        kind, role = NodeKind.COMPUTE, Role.OPAQUE
+    labels, label_of = _labels(units)
+    columns = (label_of, principal, exchange, data.result, data.read, data.written, data.aliased)
+    first, same = distinct_rows(*columns)
+    order = np.argsort(first)  # rows are numbered as they appear
+    row = np.empty(len(first), np.int64)
+    for place, at in zip(order.tolist(), first[order].tolist(), strict=True):
+        name, fact, number, result, read, written, aliased = (int(item[at]) for item in columns)
+        label, kind, role = labels[name], NodeKind.COMPUTE, Role.OPAQUE
         if number >= 0:
             kind, role = NodeKind.COMMUNICATION, Role.COLLECTIVE
             label = tables.communications[number].kind
         made = () if result < 0 else (types[result],)
         moved = Work(work.get(fact, ()), read, written, aliased)
-        rows[key] = tables.row(Row(int(kind), int(role), tables.op(label), number, 1, made, moved))
-    return np.array([rows[key] for key in keys], np.int64)
+        described = Row(int(kind), int(role), tables.op(label), number, 1, made, moved)
+        row[place] = tables.row(described)
+    return row[same]
 
 
 def phases_of(units: Units, trace: Observed, links: Links | None) -> Ints:
@@ -214,20 +218,16 @@ def phases_of(units: Units, trace: Observed, links: Links | None) -> Ints:
     return found
 
 
-def _labels(units: Units) -> list[str]:
-    """The name of each node: its op, and on a device its kernel."""
+def _labels(units: Units) -> tuple[list[str], Ints]:
+    """Names of nodes (the op, and on a device its kernel), and the name of each, shape [units]."""
     if not units.device:
-        return [units.names[name] for name in units.name.tolist()]
-    short = [_short(name) for name in units.names]
-    known: dict[tuple[int, int], str] = {}
-    found = []
-    for name, fact in zip(units.name.tolist(), units.fact.tolist(), strict=True):
-        label = known.get((name, fact))
-        if label is None:
-            op = units.facts[fact].name
-            label = known[name, fact] = f"{op}: {short[name]}" if op else short[name]
-        found.append(label)
-    return found
+        return list(units.names), units.name
+    first, number = distinct_rows(units.name, units.fact)
+    labels = []
+    for at in first.tolist():
+        short, op = _short(units.names[units.name[at]]), units.facts[units.fact[at]].name
+        labels.append(f"{op}: {short}" if op else short)
+    return labels, number
 
 
 def _short(name: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from flint.errors import FlintError
 from flint.graph.allocations import Allocations
@@ -16,8 +16,9 @@ from flint.graph.graph import WorkloadGraph, with_tables
 from flint.graph.tensor_types import TensorType
 from flint.graph.timing import Timing
 from flint.mesh.ranks import RankSet
-from flint.passes.in_sequence import Origin
-from flint.passes.one_of_sequence import ends
+
+if TYPE_CHECKING:
+    from flint.passes.in_sequence import Origin
 
 
 class Level(StrEnum):
@@ -152,6 +153,8 @@ def verify_calls(program: Program) -> None:
     """
     if not program.calls:
         return
+    from flint.passes.one_of_sequence import ends  # few programs have calls
+
     graph, last = program.graph, ends(program.graph)
     where = f"program {program.name}"
     if len(last) != len(program.calls):

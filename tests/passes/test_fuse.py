@@ -10,7 +10,8 @@ from flint.graph.nodes import Node
 from flint.graph.tensor_types import tensor_type
 from flint.graph.verification import verify
 from flint.graph.work import NO_WORK, Role, Unit, Work, WorkItem
-from flint.passes.fuse import fuse_as_xla, fuse_kernels
+from flint.passes.fuse import fuse_kernels
+from flint.passes.fuse_as_xla import fuse_as_xla
 from flint.passes.rematerialize import IMMEDIATE_BYTES
 from tests.passes.building import ACTIVATION, INDEX, SCALAR, SHARD, WEIGHT, Graph
 

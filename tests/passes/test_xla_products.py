@@ -10,7 +10,8 @@ from flint.graph.graph import WorkloadGraph
 from flint.graph.tensor_types import tensor_type
 from flint.graph.work import Role, Unit, Work, WorkItem
 from flint.passes import apply
-from flint.passes.fuse import fuse_as_xla, fuse_kernels
+from flint.passes.fuse import fuse_kernels
+from flint.passes.fuse_as_xla import fuse_as_xla
 from tests.passes.building import ACTIVATION, SCALAR, WEIGHT, Graph
 from tests.passes.xla_kernels.programs import conv, of
 

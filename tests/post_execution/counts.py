@@ -72,6 +72,8 @@ def counted(path):
     """The count of the last step with device events; None without such events.
 
     An event is of the step in which its op began, or, without an op, the call that launched it.
+    A stream runs what it is given in order: where steps are marked, events before the first one
+    whose op or call the file has were launched before the profile, and are of no step.
     """
     events = [e for e in events_of(path) if e.get("ph") == "X"]
     calls, ops = {}, {}
@@ -86,10 +88,20 @@ def counted(path):
         (e["ts"], e["ts"] + e["dur"]) for e in marks if "gpu" not in str(e.get("cat", "")).lower()
     )
     by_step = defaultdict(list)
+    launches, known = [], {}  # per stream, when the first event with a call or an op began
     for event in device_events(events):
         args = event.get("args", {})
         launch = ops.get(args.get("External id", args.get("external id")))
-        launch = calls.get(args.get("correlation"), event["ts"]) if launch is None else launch
+        launch = calls.get(args.get("correlation")) if launch is None else launch
+        launches.append((event, launch))
+        if launch is not None:
+            stream = event.get("pid"), event.get("tid")
+            known[stream] = min(known.get(stream, event["ts"]), event["ts"])
+    for event, launch in launches:
+        stream = event.get("pid"), event.get("tid")
+        if launch is None and steps and event["ts"] < known.get(stream, event["ts"]):
+            continue
+        launch = event["ts"] if launch is None else launch
         inside = [i for i, (low, high) in enumerate(steps) if low <= launch < high]
         by_step[inside[0] if inside else -1 if steps else 0].append(event)
     by_step.pop(-1, None)

@@ -201,8 +201,13 @@ def test_an_archive_of_eight_ranks_has_the_device_times_of_each(tmp_path):
     ]
     found = []
     for file in files:
-        computing = [e for e in device_events(events_of(file)) if "nccl" not in e["name"]]
-        found.append(count(computing).total * 1e3)
+        events = events_of(file)
+        calls = {e["args"].get("correlation") for e in events if e.get("cat") == "cuda_runtime"}
+        computing = [e for e in device_events(events) if "nccl" not in e["name"]]
+        # The host is ahead: in one file, 64 kernels at the beginning are of the step before.
+        called = [e for e in computing if e["args"]["correlation"] in calls]
+        assert len(computing) - len(called) in (0, 64)
+        found.append(count(called).total * 1e3)
     assert sorted(measured) == pytest.approx(sorted(found))
 
 

@@ -6,7 +6,7 @@ import math
 from typing import Any, NamedTuple
 
 from flint.converters.profilers.kineto.events import Events, GloosWork, LibraryCall
-from flint.converters.profilers.kineto.unmarked_steps import UPDATE
+from flint.converters.profilers.repeats import UPDATE
 from flint.converters.profilers.torch_ops import dtype_of
 from flint.post_execution.host_device_links import CALLS
 

@@ -23,12 +23,10 @@ import numpy as np
 
 from flint.converters.profilers.kineto.events import Events, Op
 from flint.converters.profilers.kineto.graph_loops import graph_loop
-from flint.converters.profilers.repeats import BACKWARD, Ran, loop_of
+from flint.converters.profilers.repeats import BACKWARD, UPDATE, Ran, loop_of, named
 from flint.observed.columns import REPEATED, UNMARKED
 from flint.observed.rows import ObservedRows
 
-#: Prefix of an optimizer's annotation.
-UPDATE: Final = "Optimizer.step#"
 #: Suffix of the op that accumulates a parameter's gradient.
 _GRADIENT: Final = "AccumulateGrad"
 #: This many consecutive ops identify the start of a step.
@@ -75,11 +73,6 @@ def uncut(updates: int) -> str:
         f"an optimizer steps {updates} times in what is treated as one step, because the "
         "gradients before each do not repeat themselves: call profiler.step() after each"
     )
-
-
-def named(steps: Sequence[tuple[int, int]]) -> list[tuple[int, int, str]]:
-    """Steps with the names that ``--step`` has for them."""
-    return [(start, end, f"step#{number}") for number, (start, end) in enumerate(steps)]
 
 
 def _ran(events: Events) -> Ran:

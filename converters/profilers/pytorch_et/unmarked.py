@@ -8,13 +8,12 @@ in a profile with times.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import methodcaller
 
 import numpy as np
 
-from flint.converters.profilers.kineto.events import Events, Op
-from flint.converters.profilers.kineto.unmarked_steps import UPDATE, named, steps_of, uncut
 from flint.converters.profilers.pytorch_et.nodes import Nodes
-from flint.converters.profilers.repeats import BACKWARD, Ran, loop_of
+from flint.converters.profilers.repeats import BACKWARD, UPDATE, Ran, loop_of, named
 from flint.mesh.ragged import Ints
 from flint.observed.columns import REPEATED, UNMARKED
 
@@ -59,15 +58,21 @@ def _ended(nodes: Nodes, rows: Sequence[int], last: Ints) -> Ints:
     If another thread mixes up the observer's stack, a gradient may enclose all that follows.  One
     encloses at most the update of its own parameter, and only where hooks run.
     """
-    names = [nodes.name[row] for row in rows]
-    updates = np.flatnonzero([name.startswith(UPDATE) for name in names])
-    place = np.arange(len(rows))
+    names = [item.name for item in nodes.facts]
+    fact = np.array(nodes.fact, np.int64)[rows]
+    update, backward, hooks = (
+        np.array(list(map(holds, names)), bool)[fact]
+        for holds in (
+            methodcaller("startswith", UPDATE),
+            methodcaller("startswith", BACKWARD),
+            methodcaller("endswith", _WITH_HOOKS),
+        )
+    )
+    updates, place = np.flatnonzero(update), np.arange(len(rows))
     first, beyond = (
         np.searchsorted(updates, place, "right"),
         np.searchsorted(updates, last, "right"),
     )
-    backward = np.array([name.startswith(BACKWARD) for name in names], bool)
-    hooks = np.array([name.endswith(_WITH_HOOKS) for name in names], bool)
     wrong = backward & (beyond - first > np.where(hooks, 1, 0))
     return np.where(wrong, np.append(updates, 0)[first] - 1, last)
 
@@ -90,6 +95,10 @@ def _steps(
         thread = np.array(nodes.thread, np.int64)[rows]
         loop = loop_of(Ran(2 * kept, over[kept], thread[kept], fact[kept], kinds))
         return named(loop), [REPEATED if loop else _NO_STEPS]
+    # Many traces have no update, and a profile's reader takes time to import.
+    from flint.converters.profilers.kineto.events import Events, Op
+    from flint.converters.profilers.kineto.unmarked_steps import steps_of, uncut
+
     arguments = [{"Input Dims": shapes} for shapes in dims]
     ops = [
         Op(2 * row, int(over[row]) - 2 * row, nodes.thread[rows[row]], nodes.name[rows[row]],

@@ -1,0 +1,81 @@
+"""Granularity ``xla``: the kernels of XLA's GPU compiler."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from flint.graph.graph import NodeKind, WorkloadGraph, with_tables
+from flint.graph.tensor_types import TensorType
+from flint.graph.work import Role
+from flint.passes.columns import with_bodies
+from flint.passes.fuse import assigned, fused
+from flint.passes.rematerialize import look_through
+from flint.passes.xla_merged_products import (
+    CONCATENATE,
+    SLICE,
+    TRANSPOSE,
+    Gemm,
+    merge_products,
+)
+from flint.passes.xla_multi_output import join_kernels
+from flint.passes.xla_priority import Queue, needed
+from flint.passes.xla_products import Neighbours, absorbed, operand_loads
+from flint.passes.xla_reductions import split_reductions
+from flint.passes.xla_simplify import simplified
+from flint.passes.xla_softmax import held
+from flint.passes.xla_split_products import SUM, split_products
+from flint.passes.xla_times import Times
+
+
+def fuse_as_xla(graph: WorkloadGraph) -> WorkloadGraph:
+    """The same as XLA's GPU compiler: values that every reader computes again
+    (``flint.passes.xla_priority``), products merged and split, reductions in steps (``xla_*.py``),
+    and kernels of several results (``flint.passes.xla_multi_output``)."""
+    communicates = any((block.kind == NodeKind.COMMUNICATION).any() for block, _ in graph.walk())
+    types = {kind: number for number, kind in enumerate(graph.tables.types)}
+    gemms = {sizes: number for number, sizes in enumerate(graph.tables.gemms)}
+    known = set(graph.tables.entries())
+    new = [name for name in (SUM, SLICE, TRANSPOSE, CONCATENATE) if (name, "", ()) not in known]
+    if new:
+        graph = with_tables(graph, replace(graph.tables, ops=(*graph.tables.ops, *new)))
+    kernels = _as_xla(graph, False, communicates, types, gemms)
+    return with_tables(kernels, replace(graph.tables, types=tuple(types), gemms=tuple(gemms)))
+
+
+def _as_xla(
+    graph: WorkloadGraph,
+    body: bool,
+    communicates: bool,
+    types: dict[TensorType, int],
+    gemms: dict[Gemm, int],
+) -> WorkloadGraph:
+    graph = with_bodies(graph, lambda inner, _: _as_xla(inner, True, communicates, types, gemms))
+    if not len(graph):
+        return graph
+    graph = merge_products(simplified(graph), types, gemms)
+    graph = split_products(graph, types)
+    near = Neighbours(graph)
+    graph, step_of, runs = split_reductions(graph, near.loaded | held(graph), types)
+    place = np.full(len(near.ends) + 1, -1, dtype=np.int64)  # -1 for nodes without an epilogue
+    place[step_of] = np.arange(len(step_of))
+    last = place[near.ends[step_of]]
+    loaded, kept = near.loaded[step_of], near.kept[step_of]
+    takes = absorbed(graph, loaded)
+    queue = Queue(Times(graph, runs), takes | kept)
+    queue.run()
+    gone = queue.gone
+    again = needed(graph, gone) | loaded
+    seen = look_through(graph, again)
+    load = operand_loads(seen.graph).tolist()
+    product = graph.role == Role.CONTRACTION
+    roots = near.roots[step_of] | ~(gone | kept | product | takes)
+    joined = assigned(seen, load, lambda product, members: last[product] == members[0], roots)
+    kernels, place = fused(seen, joined)
+    # A loop's carried values may have been communicated: all of its inputs count.
+    communicated = [body and communicates] * kernels.inputs
+    dots = np.array([name == "dot_general" for name in graph.tables.ops], dtype=bool)[graph.op]
+    ends = np.flatnonzero(dots)
+    ends = np.where(last[ends] >= 0, last[ends], ends)
+    return join_kernels(kernels, queue, place, set(ends.tolist()), communicated)
