@@ -124,7 +124,7 @@ def _be_program(request: ProgramRequest, own: Own, template: Template | None) ->
             raise
         except BaseException as error:  # some libraries' errors are not Exceptions
             raise_failure(request, begun, error)
-    _report_end(request, begun, ended, own.folder)
+    _report_end(request, begun, ended, own)
 
 
 def limits_of(request: ProgramRequest) -> Limits:
@@ -133,10 +133,11 @@ def limits_of(request: ProgramRequest) -> Limits:
 
 
 def _report_end(
-    request: ProgramRequest, begun: Mapping[str, Hooks], ended: str, folder: Path
+    request: ProgramRequest, begun: Mapping[str, Hooks], ended: str, own: Own
 ) -> NoReturn:
     """The program has ended, and no step was found."""
-    name = request.program.name
+    folder = own.folder
+    name = f"{request.program.name} (rank {own.rank:,})" if own.rank else request.program.name
     steps = {framework: hook.seen() for framework, hook in begun.items()}
     if request.lists_steps:
         framework = max(steps, key=lambda item: len(steps[item]), default="")

@@ -240,8 +240,7 @@ class RecordedRanks:
 
     def warnings(self, partition: Partition, behaviours: Sequence[Behaviour]) -> Counter[str]:
         """The warnings of the capture, text -> count."""
-        found: Counter[str] = Counter()
-        unlike = 0
+        found, unlike = Counter[str](), 0
         for item in behaviours:
             one = self.reports[item.representative]
             found |= Counter(one.warnings)
@@ -252,6 +251,7 @@ class RecordedRanks:
             )
             unlike += sum(not each for each in same)
         done, world = len(self.reports), self.mesh.size
+        found = rank_report.all_warnings(found, self.reports.values())
         if unlike:
             found[
                 f"ranks have data of different sizes: {unlike} of {done} recorded ranks compute "

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,3 +121,19 @@ def first_difference(one: Path, other: Path) -> str:
 def _line(op: Op) -> str:
     where = f" at {short_path(op.file)}:{op.line}" if op.file else ""
     return f"{op.name}{where}"
+
+
+def all_warnings(found: Counter[str], reports: Iterable[RankReport]) -> Counter[str]:
+    """Warnings with those of ranks that do the same as others, where these say nothing like it."""
+    known = set(map(_without_numbers, found))
+    every = Counter(found)
+    for report in reports:
+        new = {text for text in report.warnings if _without_numbers(text) not in known}
+        every |= Counter({text: report.warnings[text] for text in new})
+        known |= set(map(_without_numbers, new))
+    return every
+
+
+def _without_numbers(text: str) -> str:
+    """A warning as other ranks have it, whose sizes may differ."""
+    return re.sub(r"\d+", "#", text)
