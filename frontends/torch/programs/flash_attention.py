@@ -19,33 +19,43 @@ from torch.nn import functional
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.user_lines import at_user_line
 
-_EVERYWHERE = (-1, -1)
+#: No window.
+EVERYWHERE = (-1, -1)
 
 
 def flash_attn_func(
     q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, softmax_scale: float | None = None,
-    causal: bool = False, window_size: tuple[int, int] = _EVERYWHERE, softcap: float = 0.0,
+    causal: bool = False, window_size: tuple[int, int] = EVERYWHERE, softcap: float = 0.0,
     alibi_slopes: Tensor | None = None, deterministic: bool = False,
     return_attn_probs: bool = False, **_: Any,
 ) -> Any:  # fmt: skip
     """Attention of queries [batch, length, heads, size] to keys, by one kernel."""
     if q.dtype not in (torch.float16, torch.bfloat16):
         raise RuntimeError("FlashAttention only support fp16 and bf16 data type")
-    if tuple(window_size) not in (_EVERYWHERE, (-1, 0)):
-        capture().assume(
-            f"flash_attn{at_user_line()} has a window: all positions count, an upper bound"
-        )
-    _left_out(softcap=softcap, alibi_slopes=alibi_slopes)
+    causal = is_causal(causal, window_size)
+    left_out(softcap=softcap, alibi_slopes=alibi_slopes)
     kernel: Any = torch.ops.aten._scaled_dot_product_flash_attention
     by_head = (item.transpose(1, 2) for item in (q, k, v))
-    out, level, *_rest = kernel(
-        *by_head, dropout_p, causal or tuple(window_size) == (-1, 0), False, scale=softmax_scale
-    )
+    out, level, *_rest = kernel(*by_head, dropout_p, causal, False, scale=softmax_scale)
     out = out.transpose(1, 2)
     return (out, level, None) if return_attn_probs else out
 
 
-def _left_out(**given: Tensor | float | None) -> None:
+def window(causal: bool, given: tuple[int, int]) -> list[int]:
+    """The positions before and after a query that it sees; -1: all."""
+    return [-1, 0] if causal and tuple(given) == EVERYWHERE else list(given)
+
+
+def is_causal(causal: bool, given: tuple[int, int]) -> bool:
+    """Whether a query sees only what is before it; report any other window."""
+    if tuple(given) not in (EVERYWHERE, (-1, 0)):
+        capture().assume(
+            f"flash_attn{at_user_line()} has a window: all positions count, an upper bound"
+        )
+    return causal or tuple(given) == (-1, 0)
+
+
+def left_out(**given: Tensor | float | None) -> None:
     """Report arguments that PyTorch's kernels do not have."""
     names = [name for name, item in given.items() if isinstance(item, Tensor) or item]
     if names:
@@ -68,21 +78,23 @@ def flash_attn_varlen_func(
     q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor,
     max_seqlen_q: int, max_seqlen_k: int, dropout_p: float = 0.0,
     softmax_scale: float | None = None, causal: bool = False,
-    window_size: tuple[int, int] = _EVERYWHERE, softcap: float = 0.0,
-    alibi_slopes: Tensor | None = None, *_: Any, **__: Any,
+    window_size: tuple[int, int] = EVERYWHERE, softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None, deterministic: bool = False,
+    return_attn_probs: bool = False, **_: Any,
 ) -> Any:  # fmt: skip
     """Attention within packed sequences: [tokens, heads, size], ends [sequences + 1]."""
-    from torch.nn.attention.varlen import varlen_attn
+    from torch.nn.attention.varlen import AuxRequest, varlen_attn
 
-    _left_out(softcap=softcap, alibi_slopes=alibi_slopes, dropout_p=dropout_p)
-    window = (-1, 0) if causal and tuple(window_size) == _EVERYWHERE else tuple(window_size)
+    left_out(softcap=softcap, alibi_slopes=alibi_slopes, dropout_p=dropout_p)
     grouped = {"enable_gqa": True} if q.shape[-2] != k.shape[-2] else {}
     longest = int(max_seqlen_q), int(max_seqlen_k)
     attend: Any = varlen_attn
-    return attend(
-        q, k, v, cu_seqlens_q, cu_seqlens_k, *longest, scale=softmax_scale, window_size=window,
-        **grouped,
+    aux = AuxRequest(lse=True) if return_attn_probs else None
+    found = attend(
+        q, k, v, cu_seqlens_q, cu_seqlens_k, *longest, scale=softmax_scale,
+        window_size=tuple(window(causal, window_size)), return_aux=aux, **grouped,
     )  # fmt: skip
+    return (*found, None) if return_attn_probs else found
 
 
 def flash_attn_varlen_qkvpacked_func(
@@ -133,6 +145,56 @@ def apply_rotary_emb(
     made = torch.stack(both, -1).flatten(-2) if interleaved else torch.cat(both, -1)
     made = torch.cat((made.to(x.dtype), rest), -1)
     return x.copy_(made) if inplace else made
+
+
+class RotaryEmbedding(torch.nn.Module):
+    """Positions in queries and keys; angles are those of the original paper."""
+
+    def __init__(
+        self, dim: int, base: float = 10000.0, interleaved: bool = False,
+        scale_base: float | None = None, pos_idx_in_fp32: bool = True, device: Any = None, **_: Any,
+    ) -> None:  # fmt: skip
+        """Of the first ``dim`` elements of each head."""
+        super().__init__()
+        left_out(scale_base=scale_base)
+        self.dim, self.base, self.interleaved, self.scale_base = dim, base, interleaved, scale_base
+        self.pos_idx_in_fp32, self.scale = pos_idx_in_fp32, None
+        self.register_buffer("inv_freq", self._compute_inv_freq(device), persistent=False)
+        self._seq_len_cached = 0
+        self._cos_cached: Tensor | None = None
+        self._sin_cached: Tensor | None = None
+
+    def _compute_inv_freq(self, device: Any = None) -> Tensor:
+        places = torch.arange(0, self.dim, 2, device=device, dtype=torch.float32)
+        return 1 / self.base ** (places / self.dim)
+
+    def _update_cos_sin_cache(self, seqlen: int, device: Any = None, dtype: Any = None) -> None:
+        """Cosines and sines [seqlen, dim / 2], made when a longer sequence comes."""
+        known = self._cos_cached
+        if known is not None and seqlen <= self._seq_len_cached and known.dtype == dtype:
+            return
+        self._seq_len_cached = seqlen
+        positions = torch.arange(seqlen, device=device, dtype=torch.float32)
+        angles = torch.outer(positions, self.get_buffer("inv_freq").to(device))
+        self._cos_cached, self._sin_cached = angles.cos().to(dtype), angles.sin().to(dtype)
+
+    def forward(
+        self, qkv: Tensor, kv: Tensor | None = None, seqlen_offset: int = 0,
+        cu_seqlens: Tensor | None = None, max_seqlen: int | None = None, **_: Any,
+    ) -> Any:  # fmt: skip
+        """Of ``qkv`` [batch, length, 3, heads, size], or of queries and ``kv`` [.., 2, ..]."""
+        self._update_cos_sin_cache(
+            (max_seqlen or qkv.shape[-4 if kv is None else -3]) + seqlen_offset, qkv.device,
+            qkv.dtype,
+        )  # fmt: skip
+        tables, how = (self._cos_cached, self._sin_cached), (self.interleaved, False, seqlen_offset)
+        turn: Any = apply_rotary_emb
+        if kv is not None:
+            keys, values = kv.unbind(-3)
+            return turn(qkv, *tables, *how), torch.stack((turn(keys, *tables, *how), values), -3)
+        queries, keys, values = qkv.unbind(-3)
+        turned = (turn(item, *tables, *how) for item in (queries, keys))
+        return torch.stack((*turned, values), -3)
 
 
 def layer_norm_fn(

@@ -1,9 +1,10 @@
 """Packages of GPU kernels that are not installed here, and that the program imports.
 
-The idea: flash_attn and deep_ep are built for GPUs, so the machine of a capture rarely has them.
-Most programs that can use them can do without, and they decide by importing them; one that cannot
-ends there.  Only then does the program run again, with modules of the same names, whose functions
-are those of ``flash_attention.py`` and ``expert_exchange.py``.
+The idea: flash_attn, deep_ep and grouped_gemm are built for GPUs, so the machine of a capture
+rarely has them.  Most programs that can use them can do without, and they decide by importing them;
+one that cannot ends there.  Only then does the program run again, with modules of the same names,
+whose functions are those of ``flash_attention.py``, ``flash_kernels.py``, ``expert_exchange.py``
+and ``grouped_gemm.py``.
 
     provide(["flash_attn"]); from flash_attn import flash_attn_func
 """
@@ -26,15 +27,21 @@ _ATTENTION = (
     "flash_attn_varlen_func", "flash_attn_varlen_qkvpacked_func",
     "flash_attn_varlen_kvpacked_func",
 )  # fmt: skip
+_KERNELS = (
+    "_flash_attn_forward", "_flash_attn_backward", "_flash_attn_varlen_forward",
+    "_flash_attn_varlen_backward",
+)  # fmt: skip
 #: Modules of flash_attn, and what they have.
 _FLASH_ATTN = {
     "": _ATTENTION,
-    ".flash_attn_interface": _ATTENTION,
+    ".flash_attn_interface": (*_ATTENTION, *_KERNELS),
     ".bert_padding": ("index_first_axis", "pad_input", "unpad_input"),
     ".layers": (),
-    ".layers.rotary": ("apply_rotary_emb",),
+    ".layers.rotary": ("RotaryEmbedding", "apply_rotary_emb"),
     ".losses": (),
     ".losses.cross_entropy": ("CrossEntropyLoss",),
+    ".modules": (),
+    ".modules.mha": _ATTENTION,
     ".ops": (),
     ".ops.activations": ("swiglu",),
     ".ops.rms_norm": ("RMSNorm", "rms_norm"),
@@ -42,6 +49,8 @@ _FLASH_ATTN = {
     ".ops.triton.cross_entropy": ("cross_entropy_loss",),
     ".ops.triton.layer_norm": ("RMSNorm", "layer_norm_fn", "rms_norm_fn"),
 }
+#: Modules of grouped_gemm.
+_GROUPED_GEMM = {"": (), ".ops": ("gmm", "permute", "unpermute"), ".backend": ("gmm",)}
 #: Modules of deep_ep.
 _DEEP_EP = {
     "": ("Buffer", "Config", "EventOverlap"),
@@ -56,14 +65,14 @@ class _Package:
 
     Attributes:
         version: whose functions they are.
-        of: the module of Flint that has them.
+        of: the modules of Flint that have them.
         modules: module -> what it has.
         stands: what the report says of it.
         called: other names of it in messages.
     """
 
     version: str
-    of: str
+    of: tuple[str, ...]
     modules: Mapping[str, tuple[str, ...]]
     stands: str
     called: tuple[str, ...] = ()
@@ -72,14 +81,23 @@ class _Package:
 #: Those with a stand-in.
 PACKAGES = {
     "flash_attn": _Package(
-        "2.8.3", "flash_attention", _FLASH_ATTN, "its functions are recorded as PyTorch's own"
+        "2.8.3",
+        ("flash_attention", "flash_kernels"),
+        _FLASH_ATTN,
+        "its functions are recorded as PyTorch's own",
     ),
     "deep_ep": _Package(
         "1.2.1",
-        "expert_exchange",
+        ("expert_exchange",),
         _DEEP_EP,
         "its exchanges are recorded as all-to-alls of its rows",
         ("DeepEP",),
+    ),
+    "grouped_gemm": _Package(
+        "1.1.4",
+        ("grouped_gemm",),
+        _GROUPED_GEMM,
+        "its products are recorded as torch._grouped_mm",
     ),
 }
 
@@ -134,10 +152,14 @@ class _Finder(MetaPathFinder, Loader):
         """Fill a module."""
         from flint.frontends.torch import programs
 
-        source = importlib.import_module(f"{programs.__name__}.{self._package.of}")
+        of = (f"{programs.__name__}.{name}" for name in self._package.of)
+        sources = [vars(importlib.import_module(name)) for name in of]
         part = module.__name__.removeprefix(self._name)
         if not part:
             noted[f"{self._name} is not installed: {self._package.stands}"] += 1
         module.__dict__["__version__"] = self._package.version
         for name in self._package.modules[part]:
-            setattr(module, name, getattr(source, name))
+            setattr(module, name, next(found[name] for found in sources if name in found))
+        if not part:  # ``import grouped_gemm; grouped_gemm.ops``
+            for inner in filter(lambda name: name.count(".") == 1, self._package.modules):
+                importlib.import_module(self._name + inner)

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 import torch
 
 from flint import load
-from flint.frontends.torch.programs import flash_attention, kernel_packages
+from flint.frontends.torch.programs import flash_attention, grouped_gemm, kernel_packages
 from flint.graph.work import Unit
 from flint.launching.outside import noted
 from tests.support.command_line import flint
@@ -36,6 +36,48 @@ else:
         return attention(q, k, v, is_causal=True, enable_gqa=True)
 for _ in range(3):
     attend().sum().backward()
+    optimizer.step()
+"""
+
+#: A kernel's passes called one by one, as ring attention does (dense or packed); or attention.
+RING = """
+import sys, torch
+layer = torch.nn.Linear(64, 128, device="cuda", dtype=torch.bfloat16)
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+how = sys.argv[1]
+if how != "own":
+    from flash_attn import flash_attn_interface as kernels
+ends = torch.tensor([0, 32, 64], dtype=torch.int32, device="cuda")
+packed = (ends, ends, 32, 32) if how == "varlen" else ()
+name = "_flash_attn_varlen" if how == "varlen" else "_flash_attn"
+class Ring(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, v):
+        kernel = getattr(kernels, name + "_forward")
+        out, level, _, seed = kernel(q, k, v, *packed, dropout_p=0.0, softmax_scale=None,
+                                     causal=True, window_size_left=-1, window_size_right=-1)
+        ctx.save_for_backward(q, k, v, out, level, seed)
+        return out
+    @staticmethod
+    def backward(ctx, grad):
+        q, k, v, out, level, seed = ctx.saved_tensors
+        found = [torch.empty_like(item) for item in (q, k, v)]
+        kernel = getattr(kernels, name + "_backward")
+        kernel(grad, q, k, v, out, level, *found, *packed, dropout_p=0.0, softmax_scale=None,
+               causal=True, window_size_left=-1, window_size_right=-1, rng_state=seed)
+        return tuple(found)
+for _ in range(3):
+    x = torch.ones(2, 32, 64, device="cuda", dtype=torch.bfloat16)
+    parts = layer(x).view(2, 32, 8, 16).split((4, 2, 2), 2)
+    if how == "own":
+        q, k, v = (item.transpose(1, 2) for item in parts)
+        attention = torch.nn.functional.scaled_dot_product_attention
+        out = attention(q, k, v, is_causal=True, enable_gqa=True)
+    elif how == "varlen":
+        out = Ring.apply(*(item.flatten(0, 1) for item in parts))
+    else:
+        out = Ring.apply(*parts)
+    out.sum().backward()
     optimizer.step()
 """
 
@@ -79,6 +121,14 @@ def test_a_program_that_needs_the_package_has_the_kernels_of_pytorchs_own_attent
     assert "flash_attn at train.py:11: without softcap" in words
 
 
+@pytest.mark.parametrize("how", ("dense", "varlen"))
+def test_a_kernels_passes_alone_have_the_products_of_attention(tmp_path, how):
+    """Two sequences of 32 positions, in a batch or packed."""
+    found, words = run(tmp_path, RING, how)
+    assert products(found) == products(run(tmp_path, RING, "own")[0])
+    assert "flash_attn is not installed" in words
+
+
 def test_a_program_that_can_do_without_the_package_does(tmp_path):
     assert "flash_attn" not in run(tmp_path, MAY)[1]
 
@@ -91,7 +141,7 @@ def package(monkeypatch):
     kernel_packages.provide(["flash_attn"])
     yield
     for name in set(sys.modules) - before:
-        if name.startswith("flash_attn"):
+        if name.startswith(("flash_attn", "grouped_gemm")):
             del sys.modules[name]
     noted.clear()
     noted.update(said)
@@ -128,6 +178,44 @@ def test_rotary_embeddings_turn_pairs_by_the_positions_angles(interleaved):
 
     torch.testing.assert_close(pairs(turned), pairs(x) * torch.exp(1j * angle)[:, None])
     assert torch.equal(turned[..., 6:], x[..., 6:])
+
+
+def test_a_rotary_layer_turns_queries_and_keys_from_where_they_begin():
+    """The values stay; queries and keys may be given apart."""
+    layer = flash_attention.RotaryEmbedding(8)
+    qkv = torch.randn(2, 7, 3, 4, 8)
+    angle = torch.arange(3, 10)[:, None] / 10000 ** (torch.arange(0, 8, 2) / 8)
+    tables = angle.cos(), angle.sin()
+    q, k, v = layer(qkv, seqlen_offset=3).unbind(2)
+    torch.testing.assert_close(q, flash_attention.apply_rotary_emb(qkv[:, :, 0], *tables))
+    torch.testing.assert_close(k, flash_attention.apply_rotary_emb(qkv[:, :, 1], *tables))
+    assert torch.equal(v, qkv[:, :, 2])
+    other, kv = layer(qkv[:, :, 0], qkv[:, :, 1:], seqlen_offset=3, max_seqlen=7)
+    assert torch.equal(other, q) and torch.equal(kv, torch.stack((k, v), 2))
+
+
+def test_groups_of_rows_are_multiplied_each_with_its_matrix():
+    """Rows go to their experts and come back, weighted: as one expert after the other computes."""
+    x, weights = torch.randn(6, 16).bfloat16(), torch.randn(3, 16, 8).bfloat16()
+    choices = torch.tensor([[0, 2], [2, 1], [0, 1], [2, 0], [1, 2], [0, 2]])
+    scores = torch.rand(6, 2).bfloat16()
+    rows, places = grouped_gemm.permute(x, choices.int())
+    counts = choices.flatten().bincount(minlength=3)
+    out = grouped_gemm.unpermute(grouped_gemm.gmm(rows, weights, counts), places, scores)
+    each = torch.stack([x.float() @ matrix.float() for matrix in weights])  # [experts, rows, 8]
+    picked = each[choices, torch.arange(6)[:, None]] * scores.float()[..., None]
+    torch.testing.assert_close(out.float(), picked.sum(1), rtol=0.05, atol=0.1)
+    flipped = grouped_gemm.gmm(rows, weights.transpose(1, 2).contiguous(), counts, trans_b=True)
+    assert torch.equal(flipped, grouped_gemm.gmm(rows, weights, counts))
+    products = grouped_gemm.gmm(rows, flipped, counts, trans_a=True)
+    assert products.shape == (3, 16, 8)
+
+
+def test_a_package_has_its_modules_as_attributes(package):
+    kernel_packages.provide(["grouped_gemm"])
+    import grouped_gemm as package
+
+    assert package.ops.gmm is grouped_gemm.gmm
 
 
 def test_an_optimizer_that_deepspeed_compiles_updates_as_pytorchs_does(said):
