@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -16,6 +17,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 Handler = Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
+#: What programs replace while they make a model, to put it on a device (nanotron, DeepSpeed).
+_CONSTRUCTORS = {
+    name: getattr(torch, name)
+    for name in ("arange", "empty", "empty_strided", "full", "ones", "rand", "randn", "zeros")
+}
 _DISPATCH = "__torch_dispatch__"
 _OWN = "is_flints"
 _hidden = 0
@@ -39,6 +45,18 @@ def unseen() -> Iterator[None]:
         _hidden -= 1
 
 
+@contextmanager
+def _plain_constructors(replaced: dict[str, Any]) -> Iterator[None]:
+    """Within it, these functions are PyTorch's: what gives an op's shapes uses them, too."""
+    for name in replaced:
+        setattr(torch, name, _CONSTRUCTORS[name])
+    try:
+        yield
+    finally:
+        for name, function in replaced.items():
+            setattr(torch, name, function)
+
+
 def run(op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Leave an op to the modes below: the inactive handler."""
     return op(*args, **kwargs)
@@ -56,9 +74,16 @@ def function_mode(handler: Handler) -> AbstractContextManager[Any]:
 
 def _mode(kind: Any, method: str, handler: Handler) -> AbstractContextManager[Any]:
     def see(_: Any, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
-        if _hidden and method == _DISPATCH:
+        if method != _DISPATCH:
+            return handler(op, types, args, kwargs or {})
+        if _hidden:
             return op(*args, **(kwargs or {}))
-        return handler(op, types, args, kwargs or {})
+        now = vars(torch)
+        replaced = {name: now[name] for name, own in _CONSTRUCTORS.items() if now[name] is not own}
+        if not replaced:
+            return handler(op, types, args, kwargs or {})
+        with _plain_constructors(replaced):
+            return handler(op, types, args, kwargs or {})
 
     parts = {method: see, "ignore_compile_internals": classmethod(lambda _: _traced), _OWN: True}
     made: AbstractContextManager[Any] = type(kind.__name__, (kind,), parts)()

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.modes import Handler, dispatch_mode, run
@@ -41,10 +41,8 @@ from flint.frontends.torch.recording.known_values import (
     undefer,
 )
 from flint.frontends.torch.recording.right_choices import judge
-from flint.frontends.torch.recording.schemas import parts_of, tensors_in
+from flint.frontends.torch.recording.schemas import is_plain, parts_of, tensors_in
 from flint.frontends.torch.user_lines import users_line
-
-_PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor, torch.nn.Buffer)
 
 
 def following(below: Handler = run) -> Handler:
@@ -65,7 +63,7 @@ def _see(
     kwargs: dict[str, Any],
 ) -> Any:  # fmt: skip
     for kind in types:
-        if kind not in _PLAIN:
+        if not is_plain(kind):
             watch = capture().watch
             if watch is not None:
                 for tensor in tensors_in((*args, *kwargs.values())):
@@ -136,6 +134,14 @@ def _made(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) ->
         if op in _ALIKE and value.numel() > _OWN_ELEMENTS and value.is_floating_point():
             value = value.flatten()[:1].clone().expand(value.shape)  # states begin as zeros
     values[result] = Known(value)
+
+
+def _unset(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -> None:
+    """Whole numbers that are not set yet: a program writes those that it reads."""
+    whole = not (result.is_floating_point() or result.is_complex())
+    if whole and result.numel() <= MOST:
+        with unset_fake_temporarily():
+            values[result] = Known(torch.zeros(result.shape, dtype=result.dtype))
 
 
 def _is_followed(tensor: torch.Tensor) -> bool:
@@ -242,6 +248,7 @@ _RULES: Mapping[Any, Callable[[Any, Any, Any, Any, Any], None]] = {
         ),
         _made,
     ),
+    _aten.empty.memory_format: _unset,
     _aten.lift_fresh.default: _lifted,
     **dict.fromkeys(
         (

@@ -31,6 +31,7 @@ from flint.frontends.torch.recording.recording import Argument, Op
 from flint.frontends.torch.recording.schemas import (
     Rule,
     flat,
+    is_plain,
     parts_of,
     rule_of,
     tensors_in,
@@ -39,9 +40,6 @@ from flint.frontends.torch.recording.schemas import (
 )
 from flint.frontends.torch.recording.storages import Storages, extent_of
 from flint.frontends.torch.recording.tracking import Place, Tracker
-
-#: Tensor types that are not decomposed further.
-_PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor, torch.nn.Buffer)
 
 
 class Recorder:
@@ -103,7 +101,7 @@ class Recorder:
     def see(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an op that is dispatched, and record it; a dispatch mode's handler."""
         for kind in types:
-            if kind not in _PLAIN:
+            if not is_plain(kind):
                 return NotImplemented  # DTensor and similar types first become their parts
         rule = rule_of(func)
         if rule.ignored:

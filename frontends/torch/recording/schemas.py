@@ -11,12 +11,21 @@ from functools import cache
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from flint.frontends.torch.recording.collectives import collective_of
 from flint.frontends.torch.recording.effects import IGNORED, KERNELS, OVERWRITING, hidden_writes
 
 #: Ops after which a copy from the device is complete on the host.
 _COPIES = frozenset(("aten._to_copy.default", "aten.copy_.default"))
+
+#: Tensor types that are not decomposed further.
+_PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+
+
+def is_plain(kind: type) -> bool:
+    """Whether tensors of a type are not made of others."""
+    return kind in _PLAIN or issubclass(kind, FakeTensor)
 
 
 @dataclass(frozen=True, slots=True)

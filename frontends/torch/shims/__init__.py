@@ -23,12 +23,14 @@ from flint.frontends.torch.shims import (
     fsdp1,
     mesh,
     objects,
+    own_parameters,
     own_rank,
     packed,
     parameters,
     pipeline,
     process_group,
     refused,
+    storage_parts,
     value_exits,
     values,
 )
@@ -37,7 +39,8 @@ _SHIMS = (
     # other ranks
     mesh, process_group, own_rank, objects, pipeline, data_parallel, all_ranks_shards, fsdp1,
     # values, which fake tensors have none of
-    values, value_exits, checkpoints, ctc, packed, parameters, refused,
+    values, value_exits, checkpoints, ctc, packed, parameters, own_parameters,
+    storage_parts, refused,
     # kernels of a GPU, and what compiles them
     device_kernels, attention, flex, autocast, asynchronous, compiled, foreach,
 )  # fmt: skip

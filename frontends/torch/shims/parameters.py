@@ -8,8 +8,9 @@ swap could invalidate.
 ``fully_shard`` does so with a module that was made on the CPU.  PyTorch treats fake tensors of two
 devices as tensors of different kinds and refuses: they are swapped then, too.
 
-A swap exchanges attributes as well, but a program that moves a module keeps those that it gave to
-its parameters (Megatron-Core says there which ranks share one), since a GPU's are not swapped.
+A swap exchanges attributes and classes as well, but a program that moves a module keeps those that
+it gave to its parameters (Megatron-Core says there which ranks share one), since a GPU's are not
+swapped.
 
 ``copy.deepcopy`` (an averaged model, the layers of a transformer) gives a fake tensor a new storage
 by ``set_``, which the tensor behind it does not see: its views would have storages of their own.
@@ -70,15 +71,17 @@ def swap(first: torch.Tensor, second: torch.Tensor) -> None:
 def _move(original: Callable[..., Any], module: Any, *args: Any, **kwargs: Any) -> Any:
     """A module with its parameters moved or converted, which keep their attributes."""
     fake = [item for item in module._parameters.values() if isinstance(item, FakeTensor)]
-    before = [dict(item.__dict__) for item in fake]
+    before = [(type(item), dict(item.__dict__)) for item in fake]
     result = original(module, *args, **kwargs)
-    for parameter, attributes in zip(fake, before, strict=True):
-        _keep(parameter, attributes)
+    for parameter, (kind, attributes) in zip(fake, before, strict=True):
+        _keep(parameter, kind, attributes)
     return result
 
 
-def _keep(tensor: torch.Tensor, attributes: dict[str, Any]) -> None:
-    """Give a tensor the attributes that it had; those of a fake tensor are the new one's own."""
+def _keep(tensor: torch.Tensor, kind: type, attributes: dict[str, Any]) -> None:
+    """Give a tensor what it had; the attributes of a fake tensor are the new one's own."""
+    if isinstance(tensor, FakeTensor):
+        tensor.__class__ = kind
     for name, value in attributes.items():
         tensor.__dict__.setdefault(name, value)
 
@@ -98,6 +101,7 @@ def _with_one_storage(original: Callable[..., Any], tensor: Any, memo: dict[int,
     for name, value in tensor.__dict__.items():
         if name not in made.__dict__:
             made.__dict__[name] = copy.deepcopy(value, memo)
+    made.__class__ = type(tensor)
     return made
 
 
@@ -111,6 +115,6 @@ def _assign_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
         if isinstance(tensor, torch.nn.Parameter):
             moved = torch.nn.Parameter(moved, requires_grad=tensor.requires_grad)
         utils: Any = torch.utils
-        before = dict(tensor.__dict__)
+        kind, before = type(tensor), dict(tensor.__dict__)
         utils.swap_tensors(tensor, moved)
-        _keep(tensor, before)
+        _keep(tensor, kind, before)

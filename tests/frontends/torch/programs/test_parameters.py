@@ -61,3 +61,73 @@ def test_a_devices_tensors_are_shared_as_they_are(said):
         say(len(list(torch.nn.Linear(4, 2).cuda().share_memory().parameters())))
     """)
     assert found == [2]
+
+
+def test_a_program_may_replace_what_makes_tensors(said):
+    """As nanotron and DeepSpeed do while they make a model; what PyTorch itself makes stays."""
+    assert said("""
+        plain = torch.empty
+        def made(*args, **kwargs):
+            kwargs.update(device="cuda", dtype=torch.bfloat16)
+            return plain(*args, **kwargs)
+        torch.empty = made
+        layer = torch.nn.Linear(4, 2)
+        index = torch.randint(3, (5,), device="cuda")
+        x = torch.nn.functional.one_hot(index, 4).to(torch.bfloat16)
+        torch.empty = plain
+        say(str(layer.weight.dtype), layer.weight.device.type, str(index.dtype),
+            list(layer(x).shape))
+    """) == ["torch.bfloat16", "cuda", "torch.int64", [5, 2]]
+
+
+def test_a_parameter_may_be_of_a_class_of_the_program(said):
+    """As nanotron's and vLLM's: it has the class's methods, also after it was moved and copied."""
+    found = said("""
+        import copy
+        class Tied(torch.nn.Parameter):
+            def __new__(cls, tensor, requires_grad=True):
+                made = torch.nn.Parameter.__new__(cls, tensor.data.detach(), requires_grad)
+                made.told = {}
+                return made
+            @property
+            def is_told(self):
+                return bool(self.told)
+            def tell(self, word):
+                self.told[word] = 1
+        class Packed(torch.nn.Parameter):
+            def __new__(cls, tensor):
+                return torch.Tensor._make_subclass(cls, tensor, True)
+        class Layer(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = Tied(torch.nn.Parameter(torch.zeros(3, 4)))
+                self.weight.tell("x")
+        layer = Layer().to("cuda").to(torch.bfloat16)
+        copied = copy.deepcopy(layer)
+        weight = layer.weight
+        loss = (torch.ones(2, 3, device="cuda", dtype=torch.bfloat16) @ weight).sum()
+        loss.backward()
+        say([isinstance(item, Tied) and type(item) == Tied and item.is_told
+             for item in (weight, copied.weight)],
+            isinstance(weight, torch.nn.Parameter), len(list(layer.parameters())),
+            weight.device.type, list(weight.grad.shape), type(weight + 1) == Tied,
+            type(Packed(torch.ones(2, device="cuda"))) == Packed)
+    """)
+    assert found == [[True, True], True, 1, "cuda", [3, 4], False, True]
+
+
+def test_a_part_of_a_storage_is_memory_that_tensors_share(said):
+    """As nanotron's gradients: each in its part of one buffer, which a collective sends."""
+    found = said("""
+        whole = torch.zeros(8, device="cuda")
+        storage = whole.untyped_storage()
+        part = torch.empty([], dtype=torch.float32, device=storage[8:24].device)
+        part.set_(source=storage[8:24])
+        rows = torch.empty(0, device="cuda").set_(storage, 2, (2, 2), (2, 1))
+        everything = torch.empty(0, device="cuda").set_(storage)
+        part.view(2, 2).add_(1)
+        say(storage.device.type, len(storage[8:24]), len(storage[8:24][4:8]), list(part.shape),
+            part.storage_offset(), rows.stride(), everything.numel(),
+            [item.untyped_storage()._cdata == storage._cdata for item in (part, rows, everything)])
+    """)
+    assert found == ["cuda", 16, 4, [4], 2, [2, 1], 8, [True] * 3]
