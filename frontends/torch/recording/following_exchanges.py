@@ -23,8 +23,8 @@ from flint.frontends.torch.user_lines import at_user_line
 _THE_SAME = "other ranks giving the same"
 #: Why numbers are known that another rank has sent.
 _ROOTS = "the sender's are assumed to be those of the recorded rank"
-#: Broadcasts of more elements are not passed to other ranks.
-_FEW = 1024
+#: Broadcasts of more elements are not passed to other ranks, nor messages of more.
+_FEW, _FORM = 1024, 256
 
 
 def _held(values: Any, tensor: torch.Tensor) -> Known | None:
@@ -169,10 +169,44 @@ def _scattered(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> Non
     _receive(values, tensor, own, own and own.value)
 
 
+def _sent(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None:
+    """A message to another rank, which may ask for a few numbers in it."""
+    tensors, boxed, to = (*args, *kwargs.values())[:3]
+    ranks = dist.get_process_group_ranks(_group(boxed))
+    for tensor in filter(_is_form, tensors):
+        _message((dist.get_rank(), ranks[to]), known_of(values, tensor))
+
+
 def _received(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None:
-    """A message from another rank, whose values are not known."""
-    for tensor in args[0]:
+    """A message from another rank: a few numbers are those that it sends, others are not known."""
+    tensors, boxed, sender = (*args, *kwargs.values())[:3]
+    for tensor in tensors:
         _receive(values, tensor, None)
+        if op is not _c10d.recv_.default or not _is_form(tensor):
+            continue
+        ranks = dist.get_process_group_ranks(_group(boxed))
+        sent = _message((ranks[sender], dist.get_rank()), None)
+        if sent is None or len(sent) != tensor.numel():
+            continue
+        with unset_fake_temporarily():
+            value = torch.tensor(sent, dtype=tensor.dtype).view(tensor.shape)
+        capture().overwritten.pop(tensor.untyped_storage()._cdata, None)
+        _receive(values, tensor, Known(value, alike=False), value)
+
+
+def _message(ends: tuple[int, int], held: Known | None) -> Any:
+    """The numbers in a message between two ranks, if they are known."""
+    peers = capture().peers
+    if peers is None:
+        return None
+    with unset_fake_temporarily():
+        numbers = None if held is None else held.value.flatten().tolist()
+    return peers.broadcast(ends, ends[0], numbers)
+
+
+def _is_form(tensor: torch.Tensor) -> bool:
+    """Whether a message may say what the next ones are: kinds, numbers of dims, sizes."""
+    return tensor.numel() <= _FORM and _is_few(tensor)
 
 
 def _broadcast(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None:
@@ -230,6 +264,7 @@ EXCHANGES: Mapping[Any, Callable[[Any, Any, Any, Any, Any], None]] = {
     _functional.wait_tensor.default: _waited,
     _c10d.broadcast_.default: _broadcast,
     _c10d.scatter_.default: _scattered,
+    _c10d.send.default: _sent,
     _c10d.alltoall_.default: _exchanged_parts,
     **dict.fromkeys(
         (_c10d.alltoall_base_.default, _functional.all_to_all_single.default), _exchanged

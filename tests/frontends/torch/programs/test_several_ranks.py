@@ -61,6 +61,42 @@ ONE_WAITS = """
         optimizer.step()
 """
 
+#: A stage says what it sends: how many tensors, and their shapes (as DeepSpeed's pipelines do).
+FORMS = """
+    import torch, torch.distributed as dist
+    dist.init_process_group("nccl")
+    rank = dist.get_rank()
+    def told(numbers, to):
+        dist.send(torch.tensor([len(numbers)], device="cuda"), to)
+        message = torch.empty(8, dtype=torch.int32, device="cuda")
+        message[: len(numbers)].copy_(torch.tensor(numbers))
+        dist.send(message, to)
+    def heard(source):
+        count = torch.zeros(1, dtype=torch.long, device="cuda")
+        dist.recv(count, source)
+        numbers = torch.empty(8, dtype=torch.int32, device="cuda")
+        dist.recv(numbers, source)
+        return numbers[:count].tolist()
+    layer = torch.nn.Linear(6, 6).cuda()
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    shape = [3, 5, 6]
+    for step in range(4):
+        if rank > 0:
+            shape = heard(rank - 1) if step == 0 else shape
+            x = torch.zeros(shape, device="cuda")
+            dist.recv(x, rank - 1)
+        else:
+            x = torch.ones(shape, device="cuda")
+        y = layer(x)
+        if rank < 2:
+            if step == 0:
+                told(list(y.shape), rank + 1)
+            dist.send(y.detach(), rank + 1)
+        y.sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
 
 def run(text, folder, world, *options):
     (folder / "train.py").write_text(textwrap.dedent(text))
@@ -100,10 +136,28 @@ def test_a_loop_can_be_chosen_where_an_optimizer_steps(tmp_path):
 def test_all_ranks_take_the_step_of_one_whose_optimizer_never_steps(tmp_path):
     done = run(ONE_WAITS, tmp_path, 2)
     assert done.returncode == 0, done.stderr
+    assert "an optimizer (SGD) has not stepped in the first 2 steps of others" in done.stderr
 
 
 @pytest.mark.thorough
 def test_a_step_that_a_rank_does_not_have_is_an_error_with_those_that_it_has(tmp_path):
     done = run(ONE_UPDATES, tmp_path, 2, "--step", "optimizer")
     assert done.returncode == 2
-    assert "has no such step; steps seen: loop" in done.stderr
+    assert "train.py (rank 1) has no such step; steps seen: loop" in done.stderr
+
+
+def test_what_a_message_says_of_the_next_ones_is_what_its_sender_says(tmp_path):
+    """Rank 2 asks rank 1, which asks rank 0."""
+    done = run(FORMS, tmp_path, 3)
+    assert done.returncode == 0, done.stderr
+    ranks = of_ranks(load(tmp_path / "out"), PRODUCTS)
+    rows, size = 3 * 5, 3 * 5 * 6 * 4
+    assert [rank["flops"] for rank in ranks] == [2 * rows * 6 * 6 * 2] * 3
+    assert [list(rank["collectives"]) for rank in ranks] == [
+        ["to 1"],
+        ["from 0", "to 2"],
+        ["from 1"],
+    ]
+    messages = [one for rank in ranks for found in rank["collectives"].values() for one in found]
+    assert messages == [["message", size]] * 4
+    assert "assumed to be 1" not in done.stderr
