@@ -101,8 +101,7 @@ class DeviceModule:
     Stream: Any = device.Stream
     Event: Any = device.Event
 
-    def device(self, *_: Any, **__: Any) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
+    device: Any = None  # below
 
     def current_stream(self, *_: Any, **__: Any) -> Any:
         return device.current_stream()
@@ -140,8 +139,8 @@ class DeviceModule:
         return _Described.devices
 
     def set_device(self, device: Any = None) -> None:
-        index = device if isinstance(device, int) else numbered(torch.device(device))
-        _Described.current = int.__int__(index or 0)
+        index = _index(device)
+        _Described.current = 0 if index is None else int.__int__(index)
 
     def current_device(self) -> int:
         # PyTorch makes devices of the number, and there is one in a process.
@@ -170,6 +169,37 @@ class DeviceModule:
 
     def graph(self, *_: Any, **__: Any) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
+
+
+def _index(device: Any) -> int | None:
+    """The number in what PyTorch takes for a device."""
+    if device is None or isinstance(device, int):
+        return device
+    return device.idx if isinstance(device, Current) else numbered(torch.device(device))
+
+
+class Current:
+    """``torch.cuda.device``: within it, the program's device has another number.
+
+    Attributes:
+        idx: the number; -1: it stays as it is.
+    """
+
+    def __init__(self, device: Any) -> None:
+        found = _index(device)
+        self.idx = -1 if found is None else found
+        self._before = 0
+
+    def __enter__(self) -> None:
+        self._before = _Described.current
+        if self.idx >= 0:
+            _Described.current = int.__int__(self.idx)
+
+    def __exit__(self, *_: object) -> None:
+        _Described.current = self._before
+
+
+DeviceModule.device = Current
 
 
 class Markers:

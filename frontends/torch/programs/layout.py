@@ -6,6 +6,7 @@ apply(grid, known)           # DeviceMesh(...) and new_group([0, 2, 4]) cut the 
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -32,7 +33,7 @@ def apply(grid: Grid, known: Capture) -> None:
         made = make(*args, **kwargs)
         ranks = kwargs.get("ranks", args[0] if args else None)
         if ranks is not None and len(ranks) > 1:
-            grid.add_ranks(sorted(map(int.__int__, ranks)), kwargs.get("group_desc") or "")
+            grid.add_ranks(sorted(map(operator.index, ranks)), kwargs.get("group_desc") or "")
             _refresh(grid, known)
         return made
 

@@ -30,6 +30,7 @@ only for the tensor types that PyTorch lists; a parameter that is a fake tensor 
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import torch
@@ -45,12 +46,15 @@ from flint.frontends.torch.recording.collectives import COLLECTIVES
 
 _FUSED = ("silu_backward", "mish_backward", "native_channel_shuffle", "_fused_rms_norm")
 
+_INSIDE = "_inside"
+
 
 def apply() -> None:
     """Give the recording device its kernels."""
     allocating: dict[str, Any] = {"empty.memory_format": _empty, "empty_strided": _empty_strided}
     register_kernels("aten", "PrivateUse1", allocating)
     replace(FakeTensorMode, "avoid_device_init", property(lambda _: True))
+    replace(FakeTensorMode, "in_kernel_invocation", property(_is_inside, _set_inside))
     register_kernels("aten", "PrivateUse1", dict.fromkeys(_FUSED, _never_run))
     register_kernels("c10d", "Meta", dict.fromkeys(_coalesced(), _work))
     around(torch.Tensor, "__setitem__", _assign)
@@ -61,6 +65,22 @@ def apply() -> None:
     for module in modules:
         if FakeTensor not in module._foreach_supported_types:
             module._foreach_supported_types.append(FakeTensor)
+
+
+class _Inside(threading.local):
+    """Whether a thread gets an op's shapes; PyTorch compares that with what the thread itself
+    knows, but has one answer for all threads of a mode."""
+
+    is_inside = False
+
+
+def _is_inside(mode: Any) -> bool:
+    inside: _Inside = vars(mode)[_INSIDE]
+    return inside.is_inside
+
+
+def _set_inside(mode: Any, value: bool) -> None:
+    vars(mode).setdefault(_INSIDE, _Inside()).is_inside = value
 
 
 def _one_hot(original: Any, tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:

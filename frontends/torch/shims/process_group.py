@@ -102,8 +102,9 @@ def _new_group(original: Any, *args: Any, **kwargs: Any) -> Any:
     kwargs.pop("pg_options", None)
     kwargs.pop("device_id", None)
     ranks = kwargs.get("ranks", args[0] if args else None)
-    if ranks and not kwargs.get("use_local_synchronization"):
-        note_group(ranks)
+    listed = () if ranks is None else tuple(ranks)  # an array has no truth
+    if listed and not kwargs.get("use_local_synchronization"):
+        note_group(listed)
     made = with_real_tensors(original)(*args, **kwargs)
     if isinstance(made, dist.ProcessGroup):
         _ask(str(made.group_name), backend)
