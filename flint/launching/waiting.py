@@ -61,11 +61,10 @@ def _look(name: str, time_limit: float, over: Callable[[FrameType | None], None]
         seconds, busy = found
         seconds += time.process_time() - time.thread_time()  # without this thread's own
         now = time.monotonic()
-        frame = sys._current_frames().get(threading.main_thread().ident or 0)
         if progress.stopped(now, seconds, busy):
             if now - began > time_limit:
-                over(frame)
-            place = running_line(frame) if frame is not None else ("", 0)
+                over(_frame())
+            place = running_line(_frame())
             if place not in shown:
                 shown.add(place)
                 at = f" at {_shown(place)}" if place[0] else ""
@@ -73,13 +72,23 @@ def _look(name: str, time_limit: float, over: Callable[[FrameType | None], None]
                     f"{name} waits{at}: it has used no processor time for {_QUIET:g} s; it will "
                     f"be stopped after {time_limit:g} s (--time-limit)"
                 )
-        elif now - began > long and frame is not None:
+        elif now - began > long:
             long *= 2
+            line = own_line(_frame()) or _shown(running_line(_frame()))
             tell(
                 f"{name} has run for {now - began:.0f} s, and its step is not complete: it is at "
-                f"{own_line(frame) or _shown(running_line(frame))}"
+                f"{line}"
             )
         time.sleep(_LOOKS)
+
+
+def _frame() -> FrameType | None:
+    """Where the first thread is; not to be kept.
+
+    A frame keeps the function's variables after it has returned: tensors would live longer, and a
+    gradient that somebody else refers to is copied where it would be handed on.
+    """
+    return sys._current_frames().get(threading.main_thread().ident or 0)
 
 
 def _shown(place: tuple[str, int]) -> str:

@@ -8,6 +8,7 @@ import re
 import signal
 import threading
 import time
+import weakref
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,26 @@ def test_nothing_is_told_once_the_step_has_been_found(monkeypatch):
     signal.setitimer(signal.ITIMER_REAL, 0)
     waiting._look("train.py", 10.0, lambda _: None)  # returns
     assert not told
+
+
+class Tensor:
+    """Anything that is known to be gone."""
+
+
+def test_looking_at_a_program_keeps_none_of_its_variables(monkeypatch):
+    def compute():
+        tensor = Tensor()
+        return weakref.ref(tensor), sum(range(1000))
+
+    monkeypatch.setattr(waiting, "_LOOKS", 0.01)
+    signal.setitimer(signal.ITIMER_REAL, 60)
+    try:
+        waiting.watch("train.py", 60.0, lambda _: None)
+        end = time.monotonic() + 0.5
+        while time.monotonic() < end:
+            assert compute()[0]() is None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def test_processes_stop_when_they_take_no_processor_time_for_long_enough():
