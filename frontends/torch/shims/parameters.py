@@ -30,6 +30,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from flint.frontends.torch.context import capture
 from flint.frontends.torch.patching import around, replace
 
 _PLAIN_DATA: Any = torch._C.TensorBase.data
@@ -63,9 +64,12 @@ def _swap(original: Any, first: torch.Tensor, second: torch.Tensor) -> None:
 def swap(first: torch.Tensor, second: torch.Tensor) -> None:
     """Swap two tensors, regardless of other references to them."""
     impl: Any = torch._C._swap_tensor_impl  # private; as in torch 2.13
+    notes = _notes(first), _notes(second)
     first.__class__, second.__class__ = second.__class__, first.__class__
     first.__dict__, second.__dict__ = second.__dict__, first.__dict__
     impl(first, second)
+    _note(second, notes[0])
+    _note(first, notes[1])
 
 
 def _move(original: Callable[..., Any], module: Any, *args: Any, **kwargs: Any) -> Any:
@@ -108,7 +112,9 @@ def _with_one_storage(original: Callable[..., Any], tensor: Any, memo: dict[int,
 def _assign_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
     """``tensor.data = other``, which may move a tensor to another device."""
     if tensor.device == value.device or not isinstance(value, FakeTensor):
+        notes = _notes(value)
         _PLAIN_DATA.__set__(tensor, value)
+        _note(tensor, notes)
         return
     with torch.no_grad():
         moved = value.detach()
@@ -118,3 +124,21 @@ def _assign_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
         kind, before = type(tensor), dict(tensor.__dict__)
         utils.swap_tensors(tensor, moved)
         _keep(tensor, kind, before)
+
+
+def _notes(tensor: torch.Tensor) -> list[Any]:
+    """What is known about a tensor's value."""
+    return [noted.get(tensor) for noted in _noted()]
+
+
+def _note(tensor: torch.Tensor, notes: list[Any]) -> None:
+    """Have a tensor that has another storage now known by that one's value."""
+    for noted, what in zip(_noted(), notes, strict=True):
+        noted.pop(tensor, None)
+        if what is not None:
+            noted[tensor] = what
+
+
+def _noted() -> tuple[Any, ...]:
+    own = capture()
+    return own.known_values, own.deferred, own.judged

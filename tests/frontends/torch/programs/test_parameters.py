@@ -56,6 +56,20 @@ def test_what_a_program_noted_at_a_parameter_stays_there_when_its_module_is_move
     """) == ["all", "some", "all"]
 
 
+def test_a_parameters_value_is_that_of_the_data_that_it_has_now(said):
+    """As DeepSpeed's ZeRO-3 empties parameters, and gathers them again."""
+    assert said("""
+        scale = torch.nn.Parameter(torch.ones(4, device="cuda"))
+        other = torch.full((3,), 2, device="cuda")
+        count = torch.zeros(2, dtype=torch.int64, device="cuda")
+        scale.data = torch.empty(0, device="cuda")
+        empty = list(scale.view_as(scale).shape)
+        count.data = other
+        other.add_(1)
+        say(empty, count.tolist())
+    """) == [[0], [3, 3, 3]]
+
+
 def test_a_devices_tensors_are_shared_as_they_are(said):
     found = said("""
         say(len(list(torch.nn.Linear(4, 2).cuda().share_memory().parameters())))
