@@ -1,0 +1,109 @@
+"""Predictions of the programs in programs/ on one H100, made before the programs ran on one.
+
+    python benchmarks/accuracy/single_gpu/predict.py            # all runs without a prediction
+    python benchmarks/accuracy/single_gpu/predict.py gpt2 vit   # those whose ids begin so
+    python benchmarks/accuracy/single_gpu/predict.py --again -o build/single_gpu.csv
+
+The idea: a prediction is made once.  A row that has one is never written again; --again simulates
+all of them with today's model into another file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import shlex
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+COLUMNS = (
+    "id", "step_seconds", "low_seconds", "high_seconds", "compute_seconds", "reserved_bytes",
+    "allocated_bytes", "fits", "kernels", "classes", "date", "commit", "left_out",
+)  # fmt: skip
+SYSTEM = "dgx-h100"
+
+
+def runs() -> list[dict[str, str]]:
+    with open(HERE / "runs.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def flint(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "flint", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def capture(run: dict[str, str], folder: Path) -> str:
+    """Capture a run into a folder; the reason if it could not be captured."""
+    level = ["--level", run["level"]]
+    level += ["--target", "h100"] if run["level"] == "optimized" else []
+    name, *options = shlex.split(run["command"])
+    program = ["python", str(HERE / "programs" / name), *options]
+    done = flint("run", "--world", "1", *level, "-o", str(folder), "--", *program)
+    (folder.parent / f"{folder.name}.log").write_text(done.stdout + done.stderr)
+    return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["no message"])[-1]
+
+
+def row_of(run: dict[str, str], cache: Path, again: bool) -> dict[str, str]:
+    folder = cache / run["id"]
+    left_out = "" if folder.exists() and not again else capture(run, folder)
+    commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, text=True)
+    row = {
+        "id": run["id"], "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M"),
+        "commit": commit.strip(), "left_out": left_out,
+    }  # fmt: skip
+    if left_out:
+        return row
+    done = flint("simulate", str(folder), "--system", SYSTEM, "--json")
+    if done.returncode:
+        return {**row, "left_out": done.stderr.strip().splitlines()[-1]}
+    result = json.loads(done.stdout)
+    program = result["programs"][0]
+    memory = program["memory"]
+    low, high = result["range"]["times"]["step_seconds"]
+    free = memory.get("free blocks of the allocator", 0)
+    classes = {
+        c["name"]: [round(c["count"]), float(f"{c['seconds']:.4g}"), round(c["bytes"])]
+        for c in program["classes"]
+    }
+    work = sum(count for name, (count, seconds, _) in classes.items() if seconds)
+    return {
+        **row, "step_seconds": f"{result['step_seconds']:.5g}", "low_seconds": f"{low:.5g}",
+        "high_seconds": f"{high:.5g}", "compute_seconds": f"{result['compute_seconds']:.5g}",
+        "reserved_bytes": str(round(result["peak_memory_bytes"])),
+        "allocated_bytes": str(round(result["peak_memory_bytes"] - free)),
+        "fits": str(result["fits"]), "kernels": str(work), "classes": json.dumps(classes),
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("ids", nargs="*")
+    parser.add_argument("-o", "--output", type=Path, default=HERE / "predictions.csv")
+    parser.add_argument("--cache", type=Path, default=ROOT / "build" / "single_gpu")
+    parser.add_argument("--again", action="store_true", help="capture anew, into --output")
+    parser.add_argument("--resimulate", action="store_true", help="the cached captures, anew")
+    arguments = parser.parse_args()
+    done = set()
+    if arguments.output.exists():
+        with open(arguments.output, newline="") as file:
+            done = {row["id"] for row in csv.DictReader(file)}
+    arguments.cache.mkdir(parents=True, exist_ok=True)
+    with open(arguments.output, "a", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, restval="")
+        if not done:
+            writer.writeheader()
+        for run in runs():
+            chosen = not arguments.ids or run["id"].startswith(tuple(arguments.ids))
+            if chosen and run["id"] not in done:
+                writer.writerow(row_of(run, arguments.cache, arguments.again))
+                file.flush()
+
+
+if __name__ == "__main__":
+    main()
