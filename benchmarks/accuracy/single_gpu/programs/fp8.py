@@ -42,6 +42,7 @@ class Multiply(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         x, weight = ctx.saved_tensors
+        gradient = gradient.contiguous()
         by_input = product(gradient, weight.t().contiguous())
         by_weight = product(gradient.t().contiguous(), x.t().contiguous())
         return by_input, by_weight
