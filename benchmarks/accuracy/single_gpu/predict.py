@@ -1,7 +1,7 @@
 """Predictions of the programs in programs/ on one H100, made before the programs ran on one.
 
     python benchmarks/accuracy/single_gpu/predict.py            # all runs without a prediction
-    python benchmarks/accuracy/single_gpu/predict.py gpt2 vit   # those whose ids begin so
+    python benchmarks/accuracy/single_gpu/predict.py gpt2 vit   # those
     python benchmarks/accuracy/single_gpu/predict.py --again -o build/single_gpu.csv
 
 The idea: a prediction is made once.  A row that has one is never written again; --again simulates
@@ -81,6 +81,14 @@ def row_of(run: dict[str, str], cache: Path, again: bool) -> dict[str, str]:
     }  # fmt: skip
 
 
+def predicted(path: Path) -> set[str]:
+    """Ids of the rows that a file has."""
+    if not path.exists():
+        return set()
+    with open(path, newline="") as file:
+        return {row["id"] for row in csv.DictReader(file)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("ids", nargs="*")
@@ -89,20 +97,17 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="capture anew, into --output")
     parser.add_argument("--resimulate", action="store_true", help="the cached captures, anew")
     arguments = parser.parse_args()
-    done = set()
-    if arguments.output.exists():
-        with open(arguments.output, newline="") as file:
-            done = {row["id"] for row in csv.DictReader(file)}
     arguments.cache.mkdir(parents=True, exist_ok=True)
-    with open(arguments.output, "a", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, restval="")
-        if not done:
-            writer.writeheader()
-        for run in runs():
-            chosen = not arguments.ids or run["id"].startswith(tuple(arguments.ids))
-            if chosen and run["id"] not in done:
-                writer.writerow(row_of(run, arguments.cache, arguments.again))
-                file.flush()
+    for run in runs():
+        chosen = not arguments.ids or run["id"] in arguments.ids
+        if chosen and run["id"] not in predicted(arguments.output):
+            row = row_of(run, arguments.cache, arguments.again)
+            first = not arguments.output.exists()
+            with open(arguments.output, "a", newline="") as file:
+                writer = csv.DictWriter(file, COLUMNS, restval="")
+                if first:
+                    writer.writeheader()
+                writer.writerow(row)
 
 
 if __name__ == "__main__":
