@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.cost.library_kernels import DIRECT, PER_CHANNEL
+from flint.cost.library_kernels import DIRECT, PER_CHANNEL, TWICE
 from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.work import Role, Unit
 from flint.mesh.ragged import row_of_entry
@@ -37,6 +37,7 @@ _BY_HERO: Final = {
     "gemm epilogue": "matmul",
     "elementwise": "elementwise",
     PER_CHANNEL: "reduction",
+    TWICE: "reduction",
     DIRECT: "matmul",
     **dict.fromkeys(("reduction", "softmax", "normalization"), "reduction"),
     **dict.fromkeys(

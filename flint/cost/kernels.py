@@ -15,7 +15,8 @@ runs on the vector units, which libraries use for it, at the same share of their
 attention keeps its scores on the chip, and its products reach a share of that rate,
 ``attention_efficiency``, because softmax and products of one tile wait for each other; blocks of
 ``attention_block`` that a causal mask cuts are computed whole.  The share of the kernels that come
-with PyTorch, in steps that no compiler has changed, is ``eager_attention_efficiency``.  Everything
+with PyTorch, in steps that no compiler has changed, is ``eager_attention_efficiency``, except for
+cuDNN's.  Everything
 else runs at its peak, units work in parallel, bytes move at bandwidth * memory efficiency, and
 
     kernel = max(matmul, vector, transcendental, bytes) + latency + launch overhead
@@ -54,8 +55,9 @@ _CUTS: Final = (1, 2, 4, 8, 16)
 _PARTIAL: Final = 8
 #: Work of attention that is a smaller share of its products' is masked.
 _MASKED: Final = 0.75
-#: Names of PyTorch's kernels; in steps that no compiler has changed, attention is slower.
-_EAGER: Final = "aten."
+#: Names of PyTorch's kernels; in steps that no compiler has changed, attention is slower, but for
+#: that of cuDNN, which is written for the device.
+_EAGER, _CUDNN = "aten.", "cudnn"
 
 
 #: Seconds per node of a graph, shape [nodes]; 0 for nodes that do not compute.
@@ -112,7 +114,8 @@ def seconds_with(graph: WorkloadGraph, accelerator: Accelerator, products: Produ
         stretch[matmul] /= type_efficiency(accelerator)[graph.work_dtype[matmul]]
     owner = row_of_entry(graph.work_ptr)
     attention = is_attention(graph)
-    eager = attention & named(graph, (_EAGER,)) & (not is_compiled(graph))
+    eager = attention & named(graph, (_EAGER,)) & ~named(graph, (_CUDNN,))
+    eager &= not is_compiled(graph)
     stretch[matmul & (attention & ~eager)[owner]] /= model.attention_efficiency
     stretch[matmul & eager[owner]] /= model.eager_attention_efficiency
     if model.attention_block:

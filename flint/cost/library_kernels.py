@@ -1,7 +1,10 @@
 """Kernels of GPU libraries whose time is neither their products' nor their bytes'.
 
-The idea: two kinds of kernels that PyTorch runs for tensors with channels first are bound by their
-own loops.  A batch norm has one block of 512 threads per channel, however few channels there are:
+The idea: norms read their activations again. Statistics over a batch are complete before the first
+element can be normalised; backward passes of norms are a kernel for the input's gradient and one
+for the weight's.  So more bytes move than operands and results have.
+
+Two kinds of kernels that PyTorch runs for tensors with channels first are bound by their own loops.  A batch norm has one block of 512 threads per channel, however few channels there are:
 
     seconds = max(one block, blocks per multiprocessor * elements of a channel / rate)
 
@@ -33,6 +36,7 @@ from flint.graph.work import Unit
 #: What such kernels do, as graphs name it (``Tables.heroes``).
 PER_CHANNEL: Final = "one block per channel"
 DIRECT: Final = "direct convolution"
+TWICE: Final = "norm in two passes"
 
 
 class _Pace(NamedTuple):
@@ -91,4 +95,11 @@ def _direct(node: Node, accelerator: Accelerator) -> float:
     return elements * window * _GRADIENT_WINDOW / rate
 
 
-_OF: Final = {PER_CHANNEL: _per_channel, DIRECT: _direct}
+def _twice(node: Node, accelerator: Accelerator) -> float:
+    most = max((item.elements for item in node.operand_types), default=0)
+    again = sum(item.bytes for item in node.operand_types if item.elements == most)
+    moved = node.work.read + node.work.written + again
+    return moved / (accelerator.memory_bandwidth * accelerator.kernel.memory_efficiency)
+
+
+_OF: Final = {PER_CHANNEL: _per_channel, DIRECT: _direct, TWICE: _twice}

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from flint.cost.hardware import Accelerator, System
 from flint.graph.graph import WorkloadGraph
-from flint.graph.tensor_types import DTYPE_BITS, DTYPES
+from flint.graph.tensor_types import DTYPE_BITS, DTYPES, EXACT
 from flint.graph.work import Unit
 from flint.mesh.ragged import row_of_entry
 
@@ -105,6 +105,8 @@ def computed_as(accelerator: Accelerator, unit: Unit, dtype: str) -> Computed:
         unit: ``MATMUL`` or ``VECTOR``.
         dtype: element type.
     """
+    if unit == Unit.MATMUL and dtype == EXACT and _rounds(accelerator):
+        return Computed(Unit.VECTOR, "f32", accelerator.vector["f32"])
     if unit == Unit.MATMUL:
         for name in (dtype, *_wider(dtype), *_FLOATS_FOR_INTEGERS.get(dtype, ())):
             if name in accelerator.matmul:
@@ -114,6 +116,12 @@ def computed_as(accelerator: Accelerator, unit: Unit, dtype: str) -> Computed:
     name = next((name for name in (dtype, *_wider(dtype)) if name in rates), "f32")
     products = _products(dtype, name) if unit == Unit.MATMUL else 1
     return Computed(Unit.VECTOR, name, rates[name] / products)
+
+
+def _rounds(accelerator: Accelerator) -> bool:
+    """Whether matrix units have f32 only as TF32."""
+    rates = accelerator.matmul
+    return "tf32" in rates and rates.get("f32", rates["tf32"]) == rates["tf32"]
 
 
 def _products(dtype: str, name: str) -> int:
@@ -151,4 +159,4 @@ def _wider(dtype: str) -> tuple[str, ...]:
         bits = DTYPE_BITS[dtype]
         wider = tuple(f"i{width}" for width in (4, 8, 16, 32, 64) if width >= bits)
         return (*wider, "i32")
-    return ("f32",) if dtype in ("bf16", "f16") else ()
+    return ("f32",) if dtype in ("bf16", "f16", EXACT) else ()

@@ -14,9 +14,9 @@ import math
 from dataclasses import dataclass
 
 #: Bits that one element occupies in memory.  Sub-byte types are packed (XLA's convention for
-#: ``i4``/``ui4`` and smaller); ``i1`` (pred) takes a byte.  No tensor has ``tf32``, ``mxf8`` or
-#: ``mxf4``; only products are computed in these: the latter two are narrow floats with a scale per
-#: block (MXFP8; MXFP4 and NVFP4).
+#: ``i4``/``ui4`` and smaller); ``i1`` (pred) takes a byte.  No tensor has ``tf32``, ``mxf8``,
+#: ``mxf4`` or ``exact f32``; only products are computed in these: narrow floats with a scale per
+#: block (MXFP8; MXFP4 and NVFP4), and f32 that may not be rounded to TF32.
 DTYPE_BITS: dict[str, int] = {
     "i1": 8, "i2": 2, "i4": 4, "i8": 8, "i16": 16, "i32": 32, "i64": 64,
     "ui2": 2, "ui4": 4, "ui8": 8, "ui16": 16, "ui32": 32, "ui64": 64,
@@ -25,9 +25,11 @@ DTYPE_BITS: dict[str, int] = {
     "f8E5M2": 8, "f8E5M2FNUZ": 8,
     "bf16": 16, "f16": 16, "f32": 32, "tf32": 32, "f64": 64,
     "complex<f32>": 64, "complex<f64>": 128,
-    "index": 64, "token": 0, "mxf8": 8, "mxf4": 4,
+    "index": 64, "token": 0, "mxf8": 8, "mxf4": 4, "exact f32": 32,
 }  # fmt: skip
 
+#: f32 in products that may not run in TF32.
+EXACT = "exact f32"
 #: Column code of an element type: ``DTYPES[code]``.
 DTYPES: tuple[str, ...] = tuple(DTYPE_BITS)
 DTYPE_CODE: dict[str, int] = {name: code for code, name in enumerate(DTYPES)}

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.graph.graph import NodeKind, WorkloadGraph
-from flint.graph.tensor_types import DTYPES
+from flint.graph.tensor_types import DTYPES, EXACT
 from flint.graph.work import Role, Unit
 from flint.mesh.ragged import row_of_entry, total_by_row
 from flint.passes.rematerialize import loads
@@ -114,7 +114,7 @@ class Neighbours:
         """Functions of types that Triton has none for, shape [nodes]."""
         graph = self.graph
         found = np.zeros(len(graph), dtype=bool)
-        narrow = np.array([name not in ("f32", "f64") for name in DTYPES])
+        narrow = np.array([name not in ("f32", EXACT, "f64") for name in DTYPES])
         items = (graph.work_unit == Unit.TRANSCENDENTAL) & narrow[graph.work_dtype]
         found[row_of_entry(graph.work_ptr)[items]] = True
         return found

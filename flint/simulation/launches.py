@@ -1,54 +1,72 @@
-"""Whether PyTorch's host can launch a step's kernels as fast as they run.
+"""How long PyTorch's host takes to launch a step's kernels, and steps that it decides.
 
-The idea: in a step that no compiler has changed, Python and PyTorch's dispatcher launch one kernel
-after another.  Where kernels are so small that this takes longer than they run, the device waits,
-and a step lasts as long as its launches.  The host is not modelled: a note says that it may decide.
+The idea: Python, PyTorch's dispatcher and its autograd engine launch one op after another, compiled
+kernels too, unless CUDA graphs do.  They run ahead of the device.  Where kernels are so small that
+launching takes longer than running, the device waits, and a step lasts as long as its launches:
 
-    launch_notes([graph], [10e-3])      # "PyTorch's host launches 4,000 kernels ..."
+    seconds = max(simulated, launched ops * OP)
+
+    hosted([graph], [program_result])   # results whose steps are as long as their launches
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from flint.cost.classes import is_compiled
 from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.work import Role
+from flint.simulation.result import ProgramResult
 
-#: Seconds of a launch, at least: calls of ``cudaLaunchKernel`` alone take 3 to 7 us in public
-#: profiles of A100, H100, B200 and MI300X, without what Python and the dispatcher do before.
-LAUNCH: Final = 5e-6
+#: Seconds of the host per op: the median of five programs whose kernels are short, on one H100 of a
+#: machine with 16 cores (docs/accuracy.md): 27 to 39 us, compiled (33) or not.
+OP: Final = 33e-6
 
 
-def launch_notes(graphs: Sequence[WorkloadGraph], seconds: Sequence[float]) -> list[str]:
-    """A note if launching takes longer than the step on some rank.
+def hosted(
+    graphs: Sequence[WorkloadGraph], programs: Sequence[ProgramResult]
+) -> tuple[list[ProgramResult], list[str]]:
+    """Results of PyTorch's programs with the host's launches, and a note if these decide.
 
     Args:
-        graphs: of PyTorch's programs, as recorded.
-        seconds: of a step, by program.
+        graphs: of the programs, as recorded.
+        programs: their results on a device that never waits for the host.
     """
+    counts = [_launches(graph) for graph in graphs]
     late = [
-        (count, count * LAUNCH)
-        for count, step in zip(map(_launches, graphs), seconds, strict=True)
-        if count * LAUNCH > step
+        (count, count * OP, program)
+        for count, program in zip(counts, programs, strict=True)
+        if count * OP > program.figures.step_seconds
     ]
     if not late:
-        return []
-    count, least = max(late)
-    return [
-        f"PyTorch's host launches {count:,} kernels one by one: at {LAUNCH * 1e6:g} us each, that "
-        f"takes {least * 1e3:.3g} ms, longer than the step; launches are not modelled, and unless "
-        "CUDA graphs are used the real step takes longer"
+        return list(programs), []
+    made = [
+        _lasting(program, max(count * OP, program.figures.step_seconds))
+        for count, program in zip(counts, programs, strict=True)
     ]
+    count, seconds, program = max(late, key=lambda item: item[:2])
+    return made, [
+        f"PyTorch's host decides the step: it launches {count:,} ops one by one, {OP * 1e6:g} us "
+        f"each, which the device runs in {program.figures.step_seconds * 1e3:.3g} ms (a faster "
+        "host, or CUDA graphs, would shorten the step; --without launches leaves the host out)"
+    ]
+
+
+def _lasting(program: ProgramResult, seconds: float) -> ProgramResult:
+    """The same program, whose device waits so long that a step takes some seconds."""
+    figures = program.figures
+    idle = figures.idle_seconds + seconds - figures.step_seconds
+    mfu = figures.mfu * figures.step_seconds / seconds if seconds else figures.mfu
+    return replace(
+        program, figures=replace(figures, step_seconds=seconds, idle_seconds=idle, mfu=mfu)
+    )
 
 
 def _launches(graph: WorkloadGraph) -> int:
-    """Kernels and communications; 0 of what a compiler has changed."""
-    if is_compiled(graph):
-        return 0
+    """Kernels and communications that the host launches."""
     moved = graph.bytes_read + graph.bytes_written > 0
     kernels = (graph.kind == NodeKind.COMPUTE) & (graph.role == Role.OPAQUE) & moved
     return int(np.count_nonzero(kernels | (graph.kind == NodeKind.COMMUNICATION)))

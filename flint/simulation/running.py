@@ -30,7 +30,7 @@ from flint.simulation.actors import Actors
 from flint.simulation.algorithm_notes import algorithm_notes
 from flint.simulation.attention_choice import FUSED, check_attention, notes_on_attention
 from flint.simulation.durations import TICKS_PER_SECOND
-from flint.simulation.launches import launch_notes
+from flint.simulation.launches import hosted
 from flint.simulation.machine import Run
 from flint.simulation.microbatches import Microbatches
 from flint.simulation.preparing import Prepared, order_of, prepare, program_graphs, setting
@@ -149,6 +149,8 @@ def simulate(
     measured = replayed or bool(workload.options.get("measured"))
     if elsewhere and measured:  # their times say nothing about another device's peak
         programs = [replace(item, figures=replace(item.figures, mfu=math.nan)) for item in programs]
+    launches = _hosted(workload, fitted)
+    programs, launch_notes = hosted(graphs, programs) if launches else (programs, [])
     figures = whole_figures([program.figures for program in programs], programs)
     attention_notes = _attention(written)
     if attention is None:
@@ -181,7 +183,7 @@ def simulate(
             ),
             *attention_notes,
             *_more_microbatches(more),
-            *_launches(workload, graphs, programs),
+            *launch_notes,
             *unlisted_types(graphs, shares, on.costs.prices, figures.step_seconds),
             *(f"{text} ({count} of them)" for text, count in left.items()),
             *_remarks(workload),
@@ -217,14 +219,12 @@ def _more_microbatches(asked: Microbatches | None) -> list[str]:
     ]
 
 
-def _launches(
-    workload: Workload, graphs: Sequence[WorkloadGraph], programs: Sequence[ProgramResult]
-) -> list[str]:
-    """Notes if PyTorch's host may decide how long the step takes."""
+def _hosted(workload: Workload, system: System) -> bool:
+    """Whether PyTorch's host launches the kernels of a captured step one by one."""
     profile = any(program.timing is not None for program in workload.programs)
-    if profile or workload.order != Order.RECORDED or workload.options.get("fuse"):
-        return []
-    return launch_notes(graphs, [program.figures.step_seconds for program in programs])
+    opened = bool(workload.options.get("fuse"))
+    launched = system.accelerator.launch_overhead > 0
+    return launched and workload.order == Order.RECORDED and not profile and not opened
 
 
 def _without_kernels(programs: Sequence[ProgramResult]) -> list[str]:

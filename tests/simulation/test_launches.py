@@ -1,11 +1,12 @@
-"""Notes on steps whose kernels run faster than PyTorch's host launches them."""
+"""Steps whose kernels run faster than PyTorch's host launches them."""
 
 from __future__ import annotations
 
 import pytest
 
 from flint.graph.work import Role, Work
-from flint.simulation.launches import launch_notes
+from flint.simulation.launches import OP, hosted
+from flint.simulation.result import Figures, ProgramResult
 from tests.passes.building import ACTIVATION, Graph
 
 COPY = Work((), ACTIVATION.bytes, ACTIVATION.bytes)
@@ -20,23 +21,33 @@ def step(kernels, name="aten.mul.Tensor"):
     return g.finish(g.op("slice", Role.ALIAS, (g.all_reduce(x),)))
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(0.9e-3, True), (1.1e-3, False)])
-def test_a_step_shorter_than_its_launches_is_told(seconds, told):
-    """199 kernels and an all-reduce take a millisecond to launch, at 5 us each."""
-    found = launch_notes([step(199)], [seconds])
-    assert bool(found) == told
-    assert not told or "launches 200 kernels one by one: at 5 us each, that takes 1 ms" in found[0]
+def result(seconds, compute=1e-4):
+    figures = Figures(seconds, compute, 0.0, 0.0, seconds - compute, 0.0, 1.0, 1.0, 0.5)
+    return ProgramResult("main", "0", 1, figures, {}, ())
 
 
-def test_it_is_the_rank_with_most_launches_that_is_told():
-    (note,) = launch_notes([step(9), step(99)], [1e-6, 1e-6])
-    assert "launches 100 kernels" in note
+@pytest.mark.parametrize("longer", [0.9, 1.1])
+@pytest.mark.parametrize("name", ["aten.mul.Tensor", "inductor.triton_poi_fused_add_0"])
+def test_a_step_is_at_least_as_long_as_its_launches(longer, name):
+    """199 kernels and an all-reduce; a compiler's kernels are launched one by one, too."""
+    launching, device = 200 * OP, 200 * OP * longer
+    (made,), notes = hosted([step(199, name)], [result(device)])
+    assert made.figures.step_seconds == pytest.approx(max(launching, device))
+    assert made.figures.compute_seconds + made.figures.idle_seconds == pytest.approx(
+        made.figures.step_seconds
+    )
+    assert made.figures.mfu == pytest.approx(0.5 * device / max(launching, device))
+    assert bool(notes) == (longer < 1)
+    assert not notes or "launches 200 ops one by one" in notes[0]
 
 
-def test_what_inductor_compiled_is_not_told():
-    assert not launch_notes([step(199, "inductor.triton_poi_fused_add_0")], [1e-6])
+def test_the_note_tells_the_rank_with_most_launches():
+    made, (note,) = hosted([step(9), step(99)], [result(1e-3, 1e-6), result(1e-3, 1e-6)])
+    assert "launches 100 ops" in note
+    assert [one.figures.step_seconds for one in made] == pytest.approx([1e-3, 100 * OP])
 
 
-def test_a_compilers_own_kernels_are_not_told():
+def test_a_compilers_own_kernels_are_not_launched_by_pytorch():
     g = Graph()
-    assert not launch_notes([g.finish(g.elementwise(g.input()))], [1e-9])
+    graph = g.finish(g.elementwise(g.input()))
+    assert hosted([graph], [result(1e-9, 0.0)]) == ([result(1e-9, 0.0)], [])

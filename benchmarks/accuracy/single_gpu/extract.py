@@ -37,7 +37,7 @@ def profiled(trace: Path, folder: Path) -> dict[str, str]:
         return {}
     result = json.loads(done.stdout)
     classes = {
-        c["name"]: [round(c["count"]), float(f"{c['seconds']:.4g}"), round(c["bytes"])]
+        c["name"]: [round(c["count"]), float(f"{c['seconds']:.4g}"), round(c["bytes"] or 0)]
         for c in result["programs"][0]["classes"]
     }
     kernels = sum(count for name, (count, *_) in classes.items() if name != "host")

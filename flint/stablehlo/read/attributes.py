@@ -94,6 +94,15 @@ def _gather(op: Any, reader: Any) -> dict[str, Any]:
     return _GATHER_NUMBERS(op, reader) | _GATHER_WINDOW(op, reader)
 
 
+def _dot(op: Any, reader: Any) -> dict[str, Any]:
+    decoded = _DOT(op, reader)
+    if "precision_config" in op.attributes:
+        wanted = {str(item) for item in op.attributes["precision_config"]}
+        if wanted == {"#stablehlo<precision HIGHEST>"}:
+            decoded["exact"] = True
+    return decoded
+
+
 def _compare(op: Any, _reader: Any) -> dict[str, Any]:
     direction = stablehlo.ComparisonDirectionAttr(op.attributes["comparison_direction"])
     return {"direction": str(direction.value)}
@@ -207,6 +216,7 @@ _DOT_NUMBERS = {
     "lhs_contracting": "lhs_contracting_dimensions",
     "rhs_contracting": "rhs_contracting_dimensions",
 }
+_DOT = _numbers(stablehlo.DotDimensionNumbers, "dot_dimension_numbers", **_DOT_NUMBERS)
 
 #: Op name -> how its attributes are read.
 DECODERS: dict[str, Decoder] = {
@@ -226,7 +236,7 @@ DECODERS: dict[str, Decoder] = {
     "constant": _constant,  # type: ignore[dict-item]  # None means "no attributes"
     "convolution": _convolution,
     "custom_call": _custom_call,
-    "dot_general": _numbers(stablehlo.DotDimensionNumbers, "dot_dimension_numbers", **_DOT_NUMBERS),
+    "dot_general": _dot,
     "dynamic_conv": _convolution,
     "dynamic_slice": _fields(sizes=("slice_sizes", _ints)),
     "einsum": _fields(config=("einsum_config", attribute_text)),

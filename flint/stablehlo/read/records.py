@@ -10,7 +10,8 @@ conversion; the result is the ``WorkloadGraph``.
 
 Attributes by op (all plain Python; absent means the default of the StableHLO specification):
 
-    dot_general          lhs_batching, rhs_batching, lhs_contracting, rhs_contracting
+    dot_general          lhs_batching, rhs_batching, lhs_contracting, rhs_contracting, exact (both
+                         operands in the highest precision; only from MLIR modules)
     chlo.ragged_dot      + rhs_group
     convolution          input_batch, input_feature, input_spatial, kernel_input_feature,
                          kernel_output_feature, kernel_spatial, output_batch, output_feature,

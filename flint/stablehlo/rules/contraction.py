@@ -20,7 +20,7 @@ from math import prod
 
 from flint.cost.op_work import block_scaled, gemm_flops, valid_positions
 from flint.errors import FlintError
-from flint.graph.tensor_types import TensorType
+from flint.graph.tensor_types import EXACT, TensorType
 from flint.graph.work import Role, Unit, Work, WorkItem
 from flint.stablehlo.read.records import Op
 from flint.stablehlo.rules.bytes import total_bytes
@@ -45,10 +45,18 @@ def _of(shape: Sequence[int], dims: Sequence[int], op: Op) -> int:
 
 
 def gemm(
-    dims: tuple[int, int, int, int], ins: Sequence[TensorType], outs: Sequence[TensorType]
-) -> Work:
-    """The work of one GEMM that reads all operands and writes all results."""
-    item = WorkItem(Unit.MATMUL, ins[0].dtype, gemm_flops(dims), dims)
+    dims: tuple[int, int, int, int], ins: Sequence[TensorType], outs: Sequence[TensorType],
+    *, exact: bool = False,
+) -> Work:  # fmt: skip
+    """The work of one GEMM that reads all operands and writes all results.
+
+    Args:
+        dims: (batch, m, n, k).
+        ins, outs: types of operands and results.
+        exact: products of f32 may not run in TF32.
+    """
+    dtype = EXACT if exact and ins[0].dtype == "f32" else ins[0].dtype
+    item = WorkItem(Unit.MATMUL, dtype, gemm_flops(dims), dims)
     return Work((item,), total_bytes(ins), total_bytes(outs))
 
 
@@ -63,7 +71,7 @@ def dot_general(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -
         raise FlintError(f"{op.name}: contracting dims of {ins[0]} and {ins[1]} differ in size")
     batch = _of(lhs, lhs_batching, op)
     m = _free(lhs, (*lhs_batching, *lhs_contracting))
-    return gemm((batch, m, _free(rhs, rhs_taken), k), ins, outs)
+    return gemm((batch, m, _free(rhs, rhs_taken), k), ins, outs, exact=op.attr("exact", False))
 
 
 def _scaled_dot(op: Op, ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:

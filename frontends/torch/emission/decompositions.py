@@ -73,6 +73,7 @@ class Decompositions:
             _signature(op.args),
             tuple((name, _signature(item)) for name, item in op.kwargs.items()),
             tuple((view.shape, view.dtype) for view in targets),
+            op.exact,
         )
         found = self._known.get(key)
         if found is None:
@@ -112,7 +113,8 @@ class Decompositions:
         args = [opened(item) for item in op.args]
         kwargs = {name: opened(item) for name, item in op.kwargs.items()}
         with ir.Location.unknown(), ir.InsertionPoint(block):
-            values = self._values(key, call, args, kwargs, block)
+            with build.products(exact=op.exact):
+                values = self._values(key, call, args, kwargs, block)
             fitted = [
                 (at, _fitted(call, value, spec))
                 for at, (value, spec) in enumerate(zip(values, specs, strict=True))

@@ -7,7 +7,9 @@ aten/src/ATen/native/Convolution.cpp and of ``_batch_norm_impl_index`` in Normal
 - a depthwise convolution of f32 is PyTorch's own kernel unless channels come last (in half
   precision cuDNN is asked for most sizes, and counts as asked for all);
 - a batch norm that is trained is cuDNN's, which for channels first has a block of threads per
-  channel.
+  channel, and for channels last reads the activations twice;
+- so do group norms, and the backward passes of layer norms and RMS norms with weights: one kernel
+  each for the gradients of input and weight (cuda/layer_norm_kernel.cu, group_norm_kernel.cu).
 
     does(op)        # "direct convolution"; "" if nothing is known
 """
@@ -17,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from flint.cost.library_kernels import DIRECT, PER_CHANNEL
+from flint.cost.library_kernels import DIRECT, PER_CHANNEL, TWICE
 from flint.frontends.torch.recording.recording import Op, View
 
 
@@ -35,8 +37,20 @@ def _channels_last(view: View) -> bool:
 def _norm(data: int, trains: int) -> Callable[[Any], str]:
     def rule(args: Any) -> str:
         view = args[data]
+        if trains >= 0 and args[trains] is not True:
+            return ""
         spatial = len(view.shape) > 2 and not _channels_last(view)
-        return PER_CHANNEL if spatial and (trains < 0 or args[trains] is True) else ""
+        return PER_CHANNEL if spatial else TWICE
+
+    return rule
+
+
+def _weighted(mask: int) -> Callable[[Any], str]:
+    """Of a norm's backward pass: whether the weight has a gradient too."""
+
+    def rule(args: Any) -> str:
+        wanted = args[mask]
+        return TWICE if wanted[0] and wanted[1] else ""
 
     return rule
 
@@ -56,6 +70,10 @@ def _convolution(data: int, transposed: int) -> Callable[[Any], str]:
 _RULES: Final[dict[str, Callable[[Any], str]]] = {
     "aten.convolution.default": _convolution(0, 6),
     "aten.convolution_backward.default": _convolution(1, 7),
+    "aten.native_group_norm.default": lambda args: TWICE,
+    "aten.native_group_norm_backward.default": lambda args: TWICE,
+    "aten.native_layer_norm_backward.default": _weighted(7),
+    "aten._fused_rms_norm_backward.default": _weighted(5),
     "aten.native_batch_norm.default": _norm(0, 5),
     "aten._native_batch_norm_legit.default": _norm(0, 5),
     "aten.native_batch_norm_backward.default": _norm(1, 7),

@@ -23,7 +23,9 @@ _HEADS = ((0, 1), (0, 1))
 
 _KERNELS = tuple(
     f"aten._scaled_dot_product_{name}"
-    for name in ("flash_attention", "flash_attention_for_cpu", "efficient_attention")
+    for name in (
+        "flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention"
+    )
 )
 
 
@@ -137,6 +139,8 @@ def _backward(call: Call, grad_out: Operand, *args: Any, **kwargs: Any) -> list[
     scores = _scores(q, k, scale, given["is_causal"], bias)
     shape, dtype = op.shape_of(scores), op.dtype_of(scores)
     level = op.convert(given["logsumexp"].value, dtype)
+    if len(op.shape_of(level)) > 3:  # cuDNN's has a last dim of 1
+        level = op.reshape(level, shape[:3])
     if op.shape_of(level) != shape[:3]:
         level = op.slice_(level, [0, 0, 0], shape[:3])
     weights = op.exponential(op.subtract(scores, op.keep(level, shape, [3])))

@@ -10,8 +10,9 @@ Longer than 300 lines because it is one list of ops, a few lines each.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -258,7 +259,25 @@ def dot(
         lhs_contracting_dimensions=list(contract[0]),
         rhs_contracting_dimensions=list(contract[1]),
     )
-    return hlo.dot_general(tensor(out, dtype or dtype_of(left)), left, right, numbers)
+    precision = None
+    if _exact[-1] and dtype_of(left) == "float32":
+        precision = ir.ArrayAttr.get([hlo.PrecisionAttr.get("HIGHEST")] * 2)
+    made = tensor(out, dtype or dtype_of(left))
+    return hlo.dot_general(made, left, right, numbers, precision_config=precision)
+
+
+#: Whether products of f32 are exact, innermost last.
+_exact = [False]
+
+
+@contextlib.contextmanager
+def products(*, exact: bool) -> Iterator[None]:
+    """Within it, products of f32 are built as exact ones, or as those that may run in TF32."""
+    _exact.append(exact)
+    try:
+        yield
+    finally:
+        _exact.pop()
 
 
 def take(value: Value, index: Value, dim: int = 0) -> Value:

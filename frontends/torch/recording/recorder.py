@@ -27,6 +27,7 @@ from flint.frontends.torch.recording.collective_checks import check_sizes
 from flint.frontends.torch.recording.effects import only_allocates
 from flint.frontends.torch.recording.grouped_products import by_groups
 from flint.frontends.torch.recording.hazards import Extent, Hazards
+from flint.frontends.torch.recording.precision import exact
 from flint.frontends.torch.recording.recording import Argument, Op
 from flint.frontends.torch.recording.schemas import (
     Rule,
@@ -199,6 +200,7 @@ class Recorder:
                 module=place.module,
                 file=place.file,
                 line=place.line,
+                exact=exact(rule.name, place),
             )
         )
         if waits_for_host(rule, args, kwargs, given):

@@ -68,6 +68,7 @@ class Op:
         module: path of the module whose code ran ("layers.3.attention.wq"); in the backward pass,
             of the module whose forward pass it differentiates; "" unknown.
         file, line: the user's line that caused it; of the forward op in the backward pass.
+        exact: whether products of f32 are not computed in TF32 (see ``precision``).
     """
 
     name: str
@@ -85,6 +86,7 @@ class Op:
     module: str = ""
     file: str = ""
     line: int = 0
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)

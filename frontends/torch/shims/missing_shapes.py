@@ -29,6 +29,7 @@ from flint.errors import FlintError
 from flint.frontends.torch.cluster import device
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.patching import around, replace
+from flint.frontends.torch.recording import precision
 from flint.frontends.torch.user_lines import at_user_line
 
 #: Kernels of these types keep statistics in another type.
@@ -113,6 +114,7 @@ def kernels() -> Iterator[None]:
         library.impl(name, function, "Meta")
     with contextlib.ExitStack() as stack:
         stack.callback(around(fake_tensor, "run_fallback_kernel", _fallback))
+        stack.callback(around(torch._C, "_conv_determine_backend_memory_format", _layout))
         stack.callback(around(_functions.SyncBatchNorm, "forward", _synchronised))
         stack.callback(around(_meta_registrations, "rnn_cell_checkSizes", _checked))
         for name in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
@@ -129,6 +131,18 @@ def _fallback(original: Any, mode: Any, func: Any, flat_args: Any, *rest: Any) -
                 "its results' shapes; torch.library.register_fake adds one for an op of your own"
             )
     return original(mode, func, flat_args, *rest)
+
+
+def _layout(original: Any, input: torch.Tensor, weight: torch.Tensor, backend: Any) -> Any:
+    """Convolutions of cuDNN keep channels last if their input or weight has them there
+    (``cudnn_conv_suggest_memory_format`` in aten/src/ATen/native/ConvUtils.h).
+    """
+    for item in (input, weight):
+        last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(item.dim())
+        known = item.dtype != torch.float64 and last is not None
+        if known and not item.is_contiguous() and item.is_contiguous(memory_format=last):
+            return last
+    return original(input, weight, backend)
 
 
 def _checked(
@@ -163,4 +177,5 @@ def _step_by_step(name: str, original: Any, *args: Any, **kwargs: Any) -> Any:
         capture().assume(
             f"{name}{at_user_line()}: recorded step by step; cuDNN has a kernel for all steps"
         )
-    return original(*args, **kwargs)
+    with precision.of_cudnn():
+        return original(*args, **kwargs)
