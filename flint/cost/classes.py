@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.cost.library_kernels import DIRECT, PER_CHANNEL, TWICE
+from flint.cost.library_kernels import DIRECT, PER_CHANNEL, RECURRENT, TWICE
 from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.work import Role, Unit
 from flint.mesh.ragged import row_of_entry
@@ -39,6 +39,7 @@ _BY_HERO: Final = {
     PER_CHANNEL: "reduction",
     TWICE: "reduction",
     DIRECT: "matmul",
+    RECURRENT: "other",
     **dict.fromkeys(("reduction", "softmax", "normalization"), "reduction"),
     **dict.fromkeys(
         ("movement", "transpose", "scatter", "gather", "concatenate", "update"), "movement"

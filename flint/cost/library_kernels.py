@@ -4,7 +4,8 @@ The idea: norms read their activations again. Statistics over a batch are comple
 element can be normalised; backward passes of norms are a kernel for the input's gradient and one
 for the weight's.  So more bytes move than operands and results have.
 
-Two kinds of kernels that PyTorch runs for tensors with channels first are bound by their own loops.  A batch norm has one block of 512 threads per channel, however few channels there are:
+Two kinds of kernels that PyTorch runs for tensors with channels first are bound by their own loops.
+A batch norm has one block of 512 threads per channel, however few channels there are:
 
     seconds = max(one block, blocks per multiprocessor * elements of a channel / rate)
 
@@ -37,6 +38,8 @@ from flint.graph.work import Unit
 PER_CHANNEL: Final = "one block per channel"
 DIRECT: Final = "direct convolution"
 TWICE: Final = "norm in two passes"
+#: A step of a layer that cuDNN runs as a whole: the host launches none of its kernels.
+RECURRENT: Final = "recurrent layer"
 
 
 class _Pace(NamedTuple):

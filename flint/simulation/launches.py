@@ -17,6 +17,7 @@ from typing import Final
 
 import numpy as np
 
+from flint.cost.library_kernels import RECURRENT
 from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.work import Role
 from flint.simulation.result import ProgramResult
@@ -47,7 +48,7 @@ def hosted(
         _lasting(program, max(count * OP, program.figures.step_seconds))
         for count, program in zip(counts, programs, strict=True)
     ]
-    count, seconds, program = max(late, key=lambda item: item[:2])
+    count, _, program = max(late, key=lambda item: item[:2])
     return made, [
         f"PyTorch's host decides the step: it launches {count:,} ops one by one, {OP * 1e6:g} us "
         f"each, which the device runs in {program.figures.step_seconds * 1e3:.3g} ms (a faster "
@@ -68,5 +69,6 @@ def _lasting(program: ProgramResult, seconds: float) -> ProgramResult:
 def _launches(graph: WorkloadGraph) -> int:
     """Kernels and communications that the host launches."""
     moved = graph.bytes_read + graph.bytes_written > 0
-    kernels = (graph.kind == NodeKind.COMPUTE) & (graph.role == Role.OPAQUE) & moved
+    own = np.array([hero != RECURRENT for _, hero in graph.tables.named_heroes()] or [True])
+    kernels = (graph.kind == NodeKind.COMPUTE) & (graph.role == Role.OPAQUE) & moved & own[graph.op]
     return int(np.count_nonzero(kernels | (graph.kind == NodeKind.COMMUNICATION)))

@@ -1,6 +1,6 @@
 """What a run measured, as rows of measured.csv: from the folder that the runs wrote.
 
-    python benchmarks/accuracy/single_gpu/extract.py FOLDER -o benchmarks/accuracy/single_gpu/measured.csv
+    python benchmarks/accuracy/single_gpu/extract.py FOLDER -o measured.csv
 
 A step's time is the median of 10 to 20 steps between two ends of the optimizer's step, by CUDA
 events; peaks are PyTorch's own.  Kernels by class come from the profile of two further steps.
@@ -48,12 +48,15 @@ def profiled(trace: Path, folder: Path) -> dict[str, str]:
     }  # fmt: skip
 
 
-def row_of(path: Path, cache: Path) -> dict[str, str]:
+def row_of(path: Path, cache: Path | None) -> dict[str, str]:
+    """A row from the file that a run wrote."""
     found = json.loads(path.read_text())
     row = {"id": found["id"], "torch": found["torch"], "error": found.get("error", "")[-200:]}
     if "gpu_median" not in found:
         return row
-    memory = [found[key] for key in ("memory_early", "memory_warm", "memory_steady") if key in found]
+    memory = [
+        found[key] for key in ("memory_early", "memory_warm", "memory_steady") if key in found
+    ]
     host = sorted(found["host_steps"])
     row |= {
         "step_seconds": f"{found['gpu_median']:.5g}", "min_seconds": f"{found['gpu_min']:.5g}",
@@ -64,21 +67,26 @@ def row_of(path: Path, cache: Path) -> dict[str, str]:
         "device": found["smi"].split(",")[0], "clocks": ",".join(found["smi"].split(",")[1:5]),
     }  # fmt: skip
     trace = path.with_name(f"{found['id']}.trace.json.gz")
-    return row | (profiled(trace, cache / found["id"]) if trace.exists() else {})
+    known = trace.exists() and cache is not None
+    return row | (profiled(trace, cache / found["id"]) if known else {})
 
 
 def main() -> None:
+    """The command."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--cache", type=Path, default=Path("build/single_gpu_profiles"))
+    parser.add_argument("--without-profiles", action="store_true")
     arguments = parser.parse_args()
-    arguments.cache.mkdir(parents=True, exist_ok=True)
+    cache = None if arguments.without_profiles else arguments.cache
+    if cache is not None:
+        cache.mkdir(parents=True, exist_ok=True)
     with open(arguments.output, "w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, restval="")
         writer.writeheader()
         for path in sorted(arguments.folder.glob("*.json")):
-            writer.writerow(row_of(path, arguments.cache))
+            writer.writerow(row_of(path, cache))
 
 
 if __name__ == "__main__":

@@ -29,11 +29,13 @@ SYSTEM = "dgx-h100"
 
 
 def runs() -> list[dict[str, str]]:
+    """The rows of runs.csv."""
     with open(HERE / "runs.csv", newline="") as file:
         return list(csv.DictReader(file))
 
 
 def flint(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Flint's command."""
     command = [sys.executable, "-m", "flint", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
@@ -50,6 +52,7 @@ def capture(run: dict[str, str], folder: Path) -> str:
 
 
 def row_of(run: dict[str, str], cache: Path, again: bool) -> dict[str, str]:
+    """A row of the predictions, or why there is none."""
     folder = cache / run["id"]
     left_out = "" if folder.exists() and not again else capture(run, folder)
     commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, text=True)
@@ -90,6 +93,7 @@ def predicted(path: Path) -> set[str]:
 
 
 def main() -> None:
+    """The command."""
     parser = argparse.ArgumentParser()
     parser.add_argument("ids", nargs="*")
     parser.add_argument("-o", "--output", type=Path, default=HERE / "predictions.csv")

@@ -20,11 +20,13 @@ HERE = Path(__file__).parent
 
 
 def table(path: Path) -> dict[str, dict[str, str]]:
+    """Rows by id."""
     with open(path, newline="") as file:
         return {row["id"]: row for row in csv.DictReader(file)}
 
 
 def error(predicted: float, measured: float) -> float:
+    """Relative error."""
     return predicted / measured - 1
 
 
@@ -57,15 +59,19 @@ def by_class(predictions: Path, measured: Path) -> None:
         if guess is None or guess["left_out"] or not real.get("classes"):
             continue
         a, b = json.loads(guess["classes"]), json.loads(real["classes"])
-        print(f"{name}: step {float(guess['step_seconds']) * 1e3:.1f} / "
-              f"{float(real['step_seconds']) * 1e3:.1f} ms, busy {float(real['busy_seconds']) * 1e3:.1f}")
+        times = (guess["step_seconds"], real["step_seconds"], real["busy_seconds"])
+        step, seen, busy = (float(time) * 1e3 for time in times)
+        print(f"{name}: step {step:.1f} / {seen:.1f} ms, busy {busy:.1f}")
         for kind in dict.fromkeys([*a, *b]):
             mine, theirs = a.get(kind, [0, 0, 0]), b.get(kind, [0, 0, 0])
-            print(f"    {kind:20} {mine[1] * 1e3:8.2f} / {theirs[1] * 1e3:8.2f} ms"
-                  f"   {mine[0]:5} / {theirs[0]:5}   {mine[2] / 1e9:7.2f} GB")
+            print(
+                f"    {kind:20} {mine[1] * 1e3:8.2f} / {theirs[1] * 1e3:8.2f} ms"
+                f"   {mine[0]:5} / {theirs[0]:5}   {mine[2] / 1e9:7.2f} GB"
+            )
 
 
 def main() -> None:
+    """The command."""
     parser = argparse.ArgumentParser()
     parser.add_argument("-p", "--predictions", type=Path, default=HERE / "predictions.csv")
     parser.add_argument("-m", "--measured", type=Path, default=HERE / "measured.csv")
@@ -82,7 +88,9 @@ def main() -> None:
     errors = [abs(float(c[3].rstrip("%"))) for c in found if c[3] != "-"]
     if errors:
         late = statistics.quantiles(errors, n=10)[-1] if len(errors) > 1 else errors[0]
-        print(f"\n{len(errors)} runs: median {statistics.median(errors):.1f}%, 90th percentile {late:.1f}%")
+        print(
+            f"\n{len(errors)} runs: median {statistics.median(errors):.1f}%, 90th percentile {late:.1f}%"
+        )
 
 
 if __name__ == "__main__":

@@ -19,12 +19,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from flint.cost.library_kernels import DIRECT, PER_CHANNEL, TWICE
+from flint.cost.library_kernels import DIRECT, PER_CHANNEL, RECURRENT, TWICE
 from flint.frontends.torch.recording.recording import Op, View
 
 
 def does(op: Op) -> str:
     """What the kernel of an op does, as ``flint.cost.library_kernels`` names it; "" if unknown."""
+    if op.recurrent:
+        return RECURRENT
     rule = _RULES.get(op.name)
     return rule(op.args) if rule is not None else ""
 
@@ -37,10 +39,9 @@ def _channels_last(view: View) -> bool:
 def _norm(data: int, trains: int) -> Callable[[Any], str]:
     def rule(args: Any) -> str:
         view = args[data]
-        if trains >= 0 and args[trains] is not True:
+        if len(view.shape) <= 2 or (trains >= 0 and args[trains] is not True):
             return ""
-        spatial = len(view.shape) > 2 and not _channels_last(view)
-        return PER_CHANNEL if spatial else TWICE
+        return TWICE if _channels_last(view) else PER_CHANNEL
 
     return rule
 

@@ -24,7 +24,10 @@ _HEADS = ((0, 1), (0, 1))
 _KERNELS = tuple(
     f"aten._scaled_dot_product_{name}"
     for name in (
-        "flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention"
+        "flash_attention",
+        "flash_attention_for_cpu",
+        "efficient_attention",
+        "cudnn_attention",
     )
 )
 

@@ -20,9 +20,9 @@ import torch
 from flint.frontends.torch.recording.tracking import Place
 
 #: Ops that are matrix products.
-_PRODUCTS = frozenset("addmm addmv baddbmm bmm dot mm mv vdot".split())
-#: Modules of recurrent layers: the products of their backward pass are cuDNN's too.
-_recurrent: set[str] = set()
+_PRODUCTS = frozenset(["addmm", "addmv", "baddbmm", "bmm", "dot", "mm", "mv", "vdot"])
+#: Modules and lines of recurrent layers: their backward pass is cuDNN's too.
+_recurrent: set[tuple[str, str, int]] = set()
 _inside: list[None] = []
 
 
@@ -40,11 +40,16 @@ def exact(name: str, place: Place) -> bool:
     """Whether an op that is recorded at a place multiplies f32 exactly."""
     if name.split(".")[1] not in _PRODUCTS:
         return False
-    if _inside and place.module:
-        _recurrent.add(place.module)
     backends: Any = torch.backends
-    cudnn = bool(_inside) or place.module in _recurrent
-    return not _allows_tf32(backends.cudnn if cudnn else backends.cuda.matmul)
+    return not _allows_tf32(backends.cudnn if recurrent(place) else backends.cuda.matmul)
+
+
+def recurrent(place: Place) -> bool:
+    """Whether an op at a place belongs to a recurrent layer, which is one kernel of cuDNN."""
+    where = place.module, place.file, place.line
+    if _inside and where != ("", "", 0):
+        _recurrent.add(where)
+    return bool(_inside) or where in _recurrent
 
 
 def _allows_tf32(backend: Any) -> bool:

@@ -8,6 +8,8 @@ are not recorded: an op that reads one records the view.  Waiting is order, not 
     recorder = Recorder(tracker, device="flint")
     with recorder: step()
     recorder.ops
+
+Longer than 300 lines because all that an op is recorded with is read in one place.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from flint.frontends.torch.recording.collective_checks import check_sizes
 from flint.frontends.torch.recording.effects import only_allocates
 from flint.frontends.torch.recording.grouped_products import by_groups
 from flint.frontends.torch.recording.hazards import Extent, Hazards
-from flint.frontends.torch.recording.precision import exact
+from flint.frontends.torch.recording.precision import exact, recurrent
 from flint.frontends.torch.recording.recording import Argument, Op
 from flint.frontends.torch.recording.schemas import (
     Rule,
@@ -201,6 +203,7 @@ class Recorder:
                 file=place.file,
                 line=place.line,
                 exact=exact(rule.name, place),
+                recurrent=recurrent(place),
             )
         )
         if waits_for_host(rule, args, kwargs, given):

@@ -69,6 +69,7 @@ class Op:
             of the module whose forward pass it differentiates; "" unknown.
         file, line: the user's line that caused it; of the forward op in the backward pass.
         exact: whether products of f32 are not computed in TF32 (see ``precision``).
+        recurrent: whether it is a step of a recurrent layer, for which cuDNN has one kernel.
     """
 
     name: str
@@ -87,6 +88,7 @@ class Op:
     file: str = ""
     line: int = 0
     exact: bool = False
+    recurrent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from flint.cost.library_kernels import DIRECT, PER_CHANNEL  # noqa: E402
+from flint.cost.library_kernels import DIRECT, PER_CHANNEL, RECURRENT, TWICE  # noqa: E402
 from flint.frontends.torch.emission import library_kernels  # noqa: E402
 from tests.frontends.torch.in_child import record_in_child  # noqa: E402
 
@@ -72,6 +72,42 @@ def test_a_trained_batch_norm_of_channels_first_has_a_block_per_channel():
 
 
 def test_channels_last_and_evaluation_have_other_kernels():
-    assert taken(norm, IMAGES, last=True) == {}
+    expected = {"native_batch_norm": TWICE, "native_batch_norm_backward": TWICE}
+    assert taken(norm, IMAGES, last=True) == expected
     assert "native_batch_norm" not in taken(norm, IMAGES, evaluated=True)
     assert taken(lambda: torch.nn.BatchNorm1d(8), (4, 8)) == {}
+
+
+def test_a_convolution_keeps_channels_last():
+    """So that the norm behind it has the kernel of channels last (a profile of ResNet-50 on an H100
+    names ``cudnn::batchnorm_fwtr_nhwc_semiPersist``).
+    """
+
+    def layers():
+        return torch.nn.Sequential(torch.nn.Conv2d(8, 8, 3, bias=False), norm())
+
+    found = taken(layers, IMAGES, last=True)
+    assert found == {"native_batch_norm": TWICE, "native_batch_norm_backward": TWICE}
+    assert set(taken(layers, IMAGES).values()) == {PER_CHANNEL}
+
+
+def test_backward_passes_of_norms_with_weights_read_twice():
+    assert taken(lambda: torch.nn.LayerNorm(6), IMAGES) == {"native_layer_norm_backward": TWICE}
+    plain = torch.nn.LayerNorm(6, elementwise_affine=False)
+    assert taken(lambda: plain, IMAGES) == {}
+    both = {"native_group_norm": TWICE, "native_group_norm_backward": TWICE}
+    assert taken(lambda: torch.nn.GroupNorm(2, 8), IMAGES) == both
+
+
+def test_the_steps_of_a_recurrent_layer_are_known_as_such():
+    class Last(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.head = torch.nn.GRU(8, 8), torch.nn.Linear(8, 2)
+
+        def forward(self, x):
+            return self.head(self.layer(x)[0])
+
+    found = taken(Last, (3, 2, 8))
+    assert set(found.values()) == {RECURRENT}
+    assert {"_thnn_fused_gru_cell", "_thnn_fused_gru_cell_backward"} <= set(found)

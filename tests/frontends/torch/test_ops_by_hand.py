@@ -85,6 +85,34 @@ def test_device_flash_attention_and_its_derivative_are_those_of_plain_attention(
         assert_equal(ours, theirs)
 
 
+def test_device_attention_of_cudnn_and_its_derivative_are_those_of_plain_attention():
+    """Its log-sum-exp has a last dim of 1; a mask has no gradient."""
+    q, k, v = (normal(2, 3, 8, 16).requires_grad_() for _ in range(3))
+    bias, grad = normal(2, 3, 8, 8), normal(2, 3, 8, 16)
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        out = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+    out.backward(grad)
+    lse = (q @ k.mT / 4 + bias).logsumexp(-1, keepdim=True)
+    seed = torch.tensor(0)
+    forward = by_hand(
+        "aten._scaled_dot_product_cudnn_attention.default",
+        [q, k, v, bias], [out, lse, seed, seed], {0}, {1}, {2}, {3}, True,
+    )  # fmt: skip
+    plain = [item.detach() for item in (q, k, v, bias)]
+    outputs, _ = execute(emitted(forward, strict=True).data, plain)
+    for ours, theirs in zip(outputs[:2], (out.detach(), lse.detach()), strict=True):
+        assert_equal(ours, theirs)
+    backward = by_hand(
+        "aten._scaled_dot_product_cudnn_attention_backward.default",
+        [grad, q, k, v, bias, out, lse, seed], [q, k, v],
+        {0}, {1}, {2}, {3}, {5}, {6}, {7}, {7}, {4}, None, None, 8, 8, 0.0, False,
+    )  # fmt: skip
+    tensors = [grad, *plain, out.detach(), lse.detach(), seed]
+    outputs, _ = execute(emitted(backward, strict=True).data, tensors)
+    for ours, theirs in zip(outputs, (q.grad, k.grad, v.grad), strict=True):
+        assert_equal(ours, theirs)
+
+
 def test_device_efficient_attention_with_a_bias_and_its_derivative_are_those_of_plain_attention():
     q, k, v = (normal(2, 3, 8, 16).requires_grad_() for _ in range(3))
     bias = normal(2, 3, 8, 8).requires_grad_()

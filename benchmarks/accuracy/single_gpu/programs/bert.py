@@ -12,9 +12,19 @@ parser.add_argument("--batch", type=int, default=32)
 parser.add_argument("--length", type=int, default=384)
 args = parser.parse_args()
 device = "cuda" if torch.cuda.is_available() else "cpu"
-sizes = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
+sizes = {
+    "hidden_size": 1024,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "intermediate_size": 4096,
+}
 if args.tiny:
-    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
+    sizes = {
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 128,
+    }
     args.batch, args.length = 2, 32
 
 torch.manual_seed(0)

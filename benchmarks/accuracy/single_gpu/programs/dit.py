@@ -29,13 +29,20 @@ class Block(nn.Module):
         self.norm1 = nn.LayerNorm(width, elementwise_affine=False)
         self.norm2 = nn.LayerNorm(width, elementwise_affine=False)
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.network = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU("tanh"), nn.Linear(4 * width, width))
+        self.network = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU("tanh"), nn.Linear(4 * width, width)
+        )
         self.modulation = nn.Sequential(nn.SiLU(), nn.Linear(width, 6 * width))
 
     def forward(self, x: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         b, t, d = x.shape
         a1, b1, g1, a2, b2, g2 = self.modulation(c).chunk(6, dim=1)
-        q, k, v = self.qkv(modulate(self.norm1(x), a1, b1)).view(b, t, 3, -1, 64).permute(2, 0, 3, 1, 4).unbind(0)
+        q, k, v = (
+            self.qkv(modulate(self.norm1(x), a1, b1))
+            .view(b, t, 3, -1, 64)
+            .permute(2, 0, 3, 1, 4)
+            .unbind(0)
+        )
         y = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, t, d)
         x = x + g1[:, None] * self.out(y)
         return x + g2[:, None] * self.network(modulate(self.norm2(x), a2, b2))

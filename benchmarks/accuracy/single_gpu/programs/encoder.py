@@ -21,7 +21,9 @@ device = "cuda" if torch.cuda.is_available() else "cpu"
 torch.manual_seed(0)
 torch.set_float32_matmul_precision("high" if args.tf32 else "highest")
 layer = nn.TransformerEncoderLayer(args.width, args.width // 64, 4 * args.width, batch_first=True)
-model = nn.Sequential(nn.TransformerEncoder(layer, args.layers), nn.Linear(args.width, 1)).to(device)
+model = nn.Sequential(nn.TransformerEncoder(layer, args.layers), nn.Linear(args.width, 1)).to(
+    device
+)
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
 inputs = torch.randn(4, args.batch, args.length, args.width, device=device)
 targets = torch.randn(4, args.batch, args.length, 1, device=device)

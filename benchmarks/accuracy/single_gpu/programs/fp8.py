@@ -58,11 +58,16 @@ class Block(nn.Module):
         super().__init__()
         self.norm1, self.norm2 = nn.RMSNorm(width), nn.RMSNorm(width)
         self.qkv, self.out = Linear(width, 3 * width, bias=False), Linear(width, width, bias=False)
-        self.up, self.down = Linear(width, 4 * width, bias=False), Linear(4 * width, width, bias=False)
+        self.up, self.down = (
+            Linear(width, 4 * width, bias=False),
+            Linear(4 * width, width, bias=False),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         b, t, d = x.shape
-        q, k, v = self.qkv(self.norm1(x)).view(b, t, 3, d // 128, 128).permute(2, 0, 3, 1, 4).unbind(0)
+        q, k, v = (
+            self.qkv(self.norm1(x)).view(b, t, 3, d // 128, 128).permute(2, 0, 3, 1, 4).unbind(0)
+        )
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(y.transpose(1, 2).reshape(b, t, d))
         return x + self.down(F.relu(self.up(self.norm2(x))).square())

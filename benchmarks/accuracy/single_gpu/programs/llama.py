@@ -48,7 +48,10 @@ class Block(nn.Module):
     def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
         b, t, _ = x.shape
         y = self.norm1(x)
-        q, k, v = (f(y).view(b, t, -1, args.width // args.heads).transpose(1, 2) for f in (self.q, self.k, self.v))
+        q, k, v = (
+            f(y).view(b, t, -1, args.width // args.heads).transpose(1, 2)
+            for f in (self.q, self.k, self.v)
+        )
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
         x = x + self.o(y.transpose(1, 2).reshape(b, t, -1))

@@ -26,7 +26,11 @@ def near(b, h, q, k):
     return (q >= k) & (q - k < args.window)
 
 
-mask = create_block_mask(near, None, None, args.length, args.length, device=device) if args.flex else None
+mask = (
+    create_block_mask(near, None, None, args.length, args.length, device=device)
+    if args.flex
+    else None
+)
 
 
 class Block(nn.Module):

@@ -14,11 +14,23 @@ parser.add_argument("--batch", type=int, default=4)
 parser.add_argument("--length", type=int, default=1024)
 args = parser.parse_args()
 device = "cuda" if torch.cuda.is_available() else "cpu"
-sizes = {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16,
-         "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256}
+sizes = {
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+}
 if args.tiny:
-    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
-             "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 256}
+    sizes = {
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": 256,
+    }
     args.batch, args.length = 2, 32
 
 torch.manual_seed(0)
@@ -28,8 +40,13 @@ base.to(torch.bfloat16)
 if args.checkpoint:
     base.gradient_checkpointing_enable()
     base.enable_input_require_grads()
-adapters = LoraConfig(r=16, lora_alpha=32, lora_dropout=0.05, task_type="CAUSAL_LM",
-                      target_modules=["q_proj", "k_proj", "v_proj", "o_proj"])
+adapters = LoraConfig(
+    r=16,
+    lora_alpha=32,
+    lora_dropout=0.05,
+    task_type="CAUSAL_LM",
+    target_modules=["q_proj", "k_proj", "v_proj", "o_proj"],
+)
 model = get_peft_model(base, adapters)
 model.train()
 optimizer = torch.optim.AdamW((p for p in model.parameters() if p.requires_grad), lr=2e-4)

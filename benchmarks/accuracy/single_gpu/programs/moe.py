@@ -31,7 +31,11 @@ common = {
 with torch.device(device):
     if args.model == "qwen3":
         config = Qwen3MoeConfig(
-            moe_intermediate_size=inner, num_experts=32, num_experts_per_tok=4, head_dim=64, **common
+            moe_intermediate_size=inner,
+            num_experts=32,
+            num_experts_per_tok=4,
+            head_dim=64,
+            **common,
         )
         model = Qwen3MoeForCausalLM(config).to(torch.bfloat16)
     else:

@@ -20,11 +20,17 @@ device = "cuda" if torch.cuda.is_available() else "cpu"
 
 torch.manual_seed(0)
 layer = nn.TransformerEncoderLayer(
-    args.width, 6 if not args.tiny else 2, 4 * args.width, dropout=0.1, activation="gelu",
-    batch_first=True, norm_first=True,
+    args.width,
+    6 if not args.tiny else 2,
+    4 * args.width,
+    dropout=0.1,
+    activation="gelu",
+    batch_first=True,
+    norm_first=True,
 )
 model: nn.Module = nn.Sequential(
-    nn.Embedding(256, args.width), nn.TransformerEncoder(layer, args.layers, enable_nested_tensor=False),
+    nn.Embedding(256, args.width),
+    nn.TransformerEncoder(layer, args.layers, enable_nested_tensor=False),
     nn.Linear(args.width, 256),
 ).to(device)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)

@@ -18,13 +18,17 @@ torch.manual_seed(0)
 class Layer(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.network = nn.Sequential(nn.Linear(width, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Dropout(0.1))
+        self.network = nn.Sequential(
+            nn.Linear(width, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Dropout(0.1)
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + self.network(x)
 
 
-model = nn.Sequential(nn.Linear(100, 512), *(Layer(512) for _ in range(args.layers)), nn.Linear(512, 10)).to(device)
+model = nn.Sequential(
+    nn.Linear(100, 512), *(Layer(512) for _ in range(args.layers)), nn.Linear(512, 10)
+).to(device)
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 features = torch.randn(64 * args.batch, 100)
 labels = torch.randint(0, 10, (64 * args.batch,))

@@ -58,24 +58,38 @@ class UNet(nn.Module):
         self.down, self.up = nn.ModuleList(), nn.ModuleList()
         before = width
         for i, size in enumerate(sizes):
-            self.down.append(nn.ModuleList([
-                Residual(before, size, time), Residual(size, size, time),
-                Attention(size) if i else nn.Identity(),
-                nn.Conv2d(size, size, 3, stride=2, padding=1),
-            ]))
+            self.down.append(
+                nn.ModuleList(
+                    [
+                        Residual(before, size, time),
+                        Residual(size, size, time),
+                        Attention(size) if i else nn.Identity(),
+                        nn.Conv2d(size, size, 3, stride=2, padding=1),
+                    ]
+                )
+            )
             before = size
         self.middle = nn.ModuleList([Residual(before, before, time), Attention(before)])
         for i, size in reversed(list(enumerate(sizes))):
-            self.up.append(nn.ModuleList([
-                Residual(before + size, size, time), Residual(size, size, time),
-                Attention(size) if i else nn.Identity(),
-            ]))
+            self.up.append(
+                nn.ModuleList(
+                    [
+                        Residual(before + size, size, time),
+                        Residual(size, size, time),
+                        Attention(size) if i else nn.Identity(),
+                    ]
+                )
+            )
             before = size
-        self.last = nn.Sequential(nn.GroupNorm(32, width), nn.SiLU(), nn.Conv2d(width, 4, 3, padding=1))
+        self.last = nn.Sequential(
+            nn.GroupNorm(32, width), nn.SiLU(), nn.Conv2d(width, 4, 3, padding=1)
+        )
         self.width = width
 
     def forward(self, x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-        rates = torch.exp(torch.arange(self.width // 2, device=x.device) * (-9.2 / (self.width // 2)))
+        rates = torch.exp(
+            torch.arange(self.width // 2, device=x.device) * (-9.2 / (self.width // 2))
+        )
         angles = t[:, None] * rates
         time = self.time(torch.cat((angles.sin(), angles.cos()), dim=1))
         x, kept = self.first(x), []
