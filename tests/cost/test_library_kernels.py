@@ -53,8 +53,8 @@ MI300X_NORMS = {
     (64, 112): (140.1 + 10.6, 399.2), (64, 56): (41.5 + 6.3, 85.3), (128, 28): (14.4 + 5.2, 29.4),
     (256, 14): (7.0 + 4.6, 11.7), (512, 7): (5.8 + 5.5, 7.6),
 }  # fmt: skip
-#: Norms that read twice: (op, activations, shape, type) -> microseconds of their kernels on an H100,
-#: medians of profiles of benchmarks/accuracy/single_gpu (torch 2.11, cuDNN, 28 November 2026).
+#: Norms that read twice: (op, activations, shape, type) -> microseconds of their kernels on an
+#: H100, medians of profiles of benchmarks/accuracy/single_gpu (torch 2.11, 28 November 2026).
 TWO_PASSES = {
     ("native_batch_norm", 1, (128, 256, 56, 56), "f16"): 238.1,
     ("native_batch_norm", 1, (128, 512, 28, 28), "f16"): 162.0,

@@ -1,4 +1,4 @@
-"""Profiles of programs on one H100: converted, replayed, and compared with captures of the programs.
+"""Profiles of programs on one H100: replayed, and compared with captures of the programs.
 
 Counts are made here from the files themselves: kernels and copies that calls within the last
 ``ProfilerStep`` launched.

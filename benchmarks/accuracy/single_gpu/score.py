@@ -88,9 +88,8 @@ def main() -> None:
     errors = [abs(float(c[3].rstrip("%"))) for c in found if c[3] != "-"]
     if errors:
         late = statistics.quantiles(errors, n=10)[-1] if len(errors) > 1 else errors[0]
-        print(
-            f"\n{len(errors)} runs: median {statistics.median(errors):.1f}%, 90th percentile {late:.1f}%"
-        )
+        middle = statistics.median(errors)
+        print(f"\n{len(errors)} runs: median {middle:.1f}%, 90th percentile {late:.1f}%")
 
 
 if __name__ == "__main__":

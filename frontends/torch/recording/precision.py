@@ -19,6 +19,7 @@ import torch
 
 from flint.frontends.torch.recording.tracking import Place
 
+_BACKENDS: Any = torch.backends
 #: Ops that are matrix products.
 _PRODUCTS = frozenset(["addmm", "addmv", "baddbmm", "bmm", "dot", "mm", "mv", "vdot"])
 #: Modules and lines of recurrent layers: their backward pass is cuDNN's too.
@@ -40,8 +41,8 @@ def exact(name: str, place: Place) -> bool:
     """Whether an op that is recorded at a place multiplies f32 exactly."""
     if name.split(".")[1] not in _PRODUCTS:
         return False
-    backends: Any = torch.backends
-    return not _allows_tf32(backends.cudnn if recurrent(place) else backends.cuda.matmul)
+    cudnn = recurrent(place)
+    return not _allows_tf32(_BACKENDS.cudnn if cudnn else _BACKENDS.cuda.matmul)
 
 
 def recurrent(place: Place) -> bool:
@@ -56,5 +57,5 @@ def _allows_tf32(backend: Any) -> bool:
     try:
         return bool(backend.allow_tf32)
     except RuntimeError:  # the program uses the newer setting, or both
-        own = backend.fp32_precision
-        return str(torch.backends.fp32_precision if own == "none" else own) == "tf32"
+        own, every = backend.fp32_precision, _BACKENDS
+        return str(every.fp32_precision if own == "none" else own) == "tf32"

@@ -75,10 +75,11 @@ def on_device(
 def _prefers_cudnn(query: Any, key: Any, value: Any, mask: Any, dropout: float) -> bool:
     """Whether PyTorch runs cuDNN's kernel for tensors of half precision."""
     most = _CUDNN_HEAD.get(torch.cuda.get_device_capability(), 0)
+    switches: Any = torch.backends.cuda
     later = os.environ.get("TORCH_CUDNN_SDPA_DEPRIORITIZED") == "1"
     return (
         not later
-        and torch.backends.cuda.cudnn_sdp_enabled()
+        and switches.cudnn_sdp_enabled()
         and not torch.are_deterministic_algorithms_enabled()
         and max(query.shape[-1], value.shape[-1]) <= most
         and query.shape[-1] % 8 == value.shape[-1] % 8 == 0

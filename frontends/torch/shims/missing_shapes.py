@@ -139,8 +139,9 @@ def _layout(original: Any, input: torch.Tensor, weight: torch.Tensor, backend: A
     """
     for item in (input, weight):
         last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(item.dim())
-        known = item.dtype != torch.float64 and last is not None
-        if known and not item.is_contiguous() and item.is_contiguous(memory_format=last):
+        if last is None or item.dtype == torch.float64 or item.is_contiguous():
+            continue
+        if item.is_contiguous(memory_format=last):
             return last
     return original(input, weight, backend)
 

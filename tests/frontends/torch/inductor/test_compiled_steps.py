@@ -60,12 +60,6 @@ class Block(nn.Module):
         return x + self.down(F.silu(self.gate(h)) * self.up(h))
 
 
-@pytest.fixture(autouse=True)
-def _flash_first(monkeypatch):
-    """The order in which the profiled PyTorch asked for attention kernels."""
-    monkeypatch.setenv("TORCH_CUDNN_SDPA_DEPRIORITIZED", "1")
-
-
 def block(mesh):
     with torch.device("cuda"):
         model = Block().to(torch.bfloat16)

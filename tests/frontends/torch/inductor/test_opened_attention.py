@@ -12,9 +12,8 @@ from tests.frontends.torch.inductor.test_compiled_steps import RAN, block, infer
 FLASH = "_scaled_dot_product_flash_attention"
 
 
-def test_an_opened_step_calls_attention_whole_as_a_gpu_ran_it(monkeypatch):
+def test_an_opened_step_calls_attention_whole_as_a_gpu_ran_it():
     """Of the kernels that the profile shows, it is the one that no compiler opens."""
-    monkeypatch.setenv("TORCH_CUDNN_SDPA_DEPRIORITIZED", "1")  # as the profiled PyTorch
     step = flint.capture(infer, mesh=(1,), axes=("dp",), setup=block, framework="torch")
     graph = step.capture(options={"fuse": True}).programs[0].graph
     found = [node for node in graph if "attention" in node.op]
