@@ -147,7 +147,8 @@ def test_the_page_is_true_to_its_rows() -> None:
     """Errors follow from the seconds beside them, the median from the errors; a reason stands for
     every error beyond 30%."""
     page = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
-    blind = "<!-- (blind|second|third|fourth): begin.*?(blind|second|third|fourth): end -->"
+    table = "(blind|second|third|fourth|single)"
+    blind = f"<!-- {table}: begin.*?{table}: end -->"
     text = re.sub(blind, "", page, flags=re.DOTALL)
     rows = re.findall(r"\| ([\d.]+) \| ([\d.]+) \| ([+-][\d.]+)% \|", text)
     assert len(rows) + text.count(accuracy.NOT_RECORDED) == len(CASES)
