@@ -19,7 +19,7 @@ from typing import Any
 import jax_gpus
 from cases_of_runs import Case, NoCase
 from published import Run
-from torch_cases import ATTENTION, MODELS, number, recipe, torch_case
+from torch_cases import ATTENTION, MODELS, flash_first, number, recipe, torch_case
 
 from flint.models.torch.llama3 import training
 
@@ -57,9 +57,10 @@ def _torchtitan(run: Run) -> Case | NoCase:
         # As its run_llama_train.sh has it.
         os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
         try:
-            return training(config, tuple(mesh.values()), tuple(mesh)).capture(
-                options={"fuse": compiled, "audit": 0}
-            )
+            with flash_first():
+                return training(config, tuple(mesh.values()), tuple(mesh)).capture(
+                    options={"fuse": compiled, "audit": 0}
+                )
         finally:
             del os.environ["PYTORCH_CUDA_ALLOC_CONF"]
 
@@ -249,7 +250,8 @@ def _megatron(run: Run) -> Case | NoCase:
         )  # fmt: skip
         mesh = {"pp": ranks, "tp": 8} if ranks > 1 else {"tp": 8}
         step = training(config, mesh=tuple(mesh.values()), axes=tuple(mesh))
-        return step.capture(options={"audit": 0})
+        with flash_first():
+            return step.capture(options={"audit": 0})
 
     measured = run.step_seconds(batches * sequences * 2048 // ranks)
     assert measured is not None

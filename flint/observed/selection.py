@@ -269,3 +269,8 @@ def _may_contain(outer: OpFacts, inner: OpFacts) -> bool:
 
 _LIGHT = (OpClass.COPY, OpClass.ELEMENTWISE, OpClass.REDUCTION)
 _PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm"})
+
+
+def has_heads(shape: tuple[int, ...]) -> bool:
+    """Whether an argument of attention may be (batch, heads, positions, size), not saved beside."""
+    return len(shape) > 3 and shape[-1] > 1

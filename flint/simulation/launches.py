@@ -6,7 +6,8 @@ launching takes longer than running, the device waits, and a step lasts as long 
 
     seconds = max(simulated, launched ops * OP)
 
-    hosted([graph], [program_result])   # results whose steps are as long as their launches
+    counts = launched(everyone, happened, repeated, 1)      # ops of each program
+    hosted(counts, [program_result])    # results whose steps are as long as their launches
 """
 
 from __future__ import annotations
@@ -16,27 +17,55 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flint.cost.library_kernels import RECURRENT
 from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.work import Role
+from flint.simulation.actors import Actors
+from flint.simulation.machine import Run
 from flint.simulation.result import ProgramResult
+from flint.simulation.steady_state import Repeat
 
 #: Seconds of the host per op: the median of five programs whose kernels are short, on one H100 of a
 #: machine with 16 cores (docs/accuracy.md): 27 to 39 us, compiled (33) or not.
 OP: Final = 33e-6
 
 
+def launched(
+    everyone: Actors, happened: Run, repeated: Sequence[Repeat], programs: int
+) -> list[int]:
+    """Ops that the host launches in a step of each program, on the rank that launches most.
+
+    Args:
+        everyone: all actors.
+        happened: when everything happened.
+        repeated: what happens again.
+        programs: their number.
+    """
+    counts = [0] * programs
+    for actor, info in enumerate(everyone.info):
+        end = happened.end[actor]
+        times = np.ones(len(end), np.int64)
+        for item in repeated:
+            if actor in item.early:
+                times[item.nodes(actor, end)] += item.times
+        instances, first = np.unique(info.emission.instance, return_index=True)
+        own = np.concatenate([by_host(graph) for graph in info.unrolled.graphs])
+        count = int(times[first][own[info.unrolled.template[instances]]].sum())
+        counts[info.program] = max(counts[info.program], count)
+    return counts
+
+
 def hosted(
-    graphs: Sequence[WorkloadGraph], programs: Sequence[ProgramResult]
+    counts: Sequence[int], programs: Sequence[ProgramResult]
 ) -> tuple[list[ProgramResult], list[str]]:
     """Results of PyTorch's programs with the host's launches, and a note if these decide.
 
     Args:
-        graphs: of the programs, as recorded.
+        counts: launched ops, by program.
         programs: their results on a device that never waits for the host.
     """
-    counts = [_launches(graph) for graph in graphs]
     late = [
         (count, count * OP, program)
         for count, program in zip(counts, programs, strict=True)
@@ -66,9 +95,10 @@ def _lasting(program: ProgramResult, seconds: float) -> ProgramResult:
     )
 
 
-def _launches(graph: WorkloadGraph) -> int:
-    """Kernels and communications that the host launches."""
+def by_host(graph: WorkloadGraph) -> NDArray[np.bool_]:
+    """Kernels and communications that the host launches, shape [nodes]."""
     moved = graph.bytes_read + graph.bytes_written > 0
     own = np.array([hero != RECURRENT for _, hero in graph.tables.named_heroes()] or [True])
     kernels = (graph.kind == NodeKind.COMPUTE) & (graph.role == Role.OPAQUE) & moved & own[graph.op]
-    return int(np.count_nonzero(kernels | (graph.kind == NodeKind.COMMUNICATION)))
+    found: NDArray[np.bool_] = kernels | (graph.kind == NodeKind.COMMUNICATION)
+    return found

@@ -30,7 +30,7 @@ from flint.simulation.actors import Actors
 from flint.simulation.algorithm_notes import algorithm_notes
 from flint.simulation.attention_choice import FUSED, check_attention, notes_on_attention
 from flint.simulation.durations import TICKS_PER_SECOND
-from flint.simulation.launches import hosted
+from flint.simulation.launches import hosted, launched
 from flint.simulation.machine import Run
 from flint.simulation.microbatches import Microbatches
 from flint.simulation.preparing import Prepared, order_of, prepare, program_graphs, setting
@@ -149,8 +149,10 @@ def simulate(
     measured = replayed or bool(workload.options.get("measured"))
     if elsewhere and measured:  # their times say nothing about another device's peak
         programs = [replace(item, figures=replace(item.figures, mfu=math.nan)) for item in programs]
-    launches = _hosted(workload, fitted)
-    programs, launch_notes = hosted(graphs, programs) if launches else (programs, [])
+    launch_notes: list[str] = []
+    if _hosted(workload, fitted):
+        counts = launched(everyone, happened, repeated, len(programs))
+        programs, launch_notes = hosted(counts, programs)
     figures = whole_figures([program.figures for program in programs], programs)
     attention_notes = _attention(written)
     if attention is None:

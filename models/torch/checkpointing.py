@@ -9,6 +9,14 @@ from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
+_ATEN: Any = torch.ops.aten
+#: What PyTorch's attention may run as.
+_ATTENTION = frozenset((
+    _ATEN._scaled_dot_product_cudnn_attention.default,
+    _ATEN._scaled_dot_product_efficient_attention.default,
+    _ATEN._scaled_dot_product_flash_attention.default,
+))  # fmt: skip
+
 
 def selective() -> Any:
     """Contexts of selective activation checkpointing: what is kept and what is computed again.
@@ -17,14 +25,13 @@ def selective() -> Any:
     torchtitan, ``torchtitan/distributed/activation_checkpoint.py``).
     """
     counts = {False: 0, True: 0}
-    aten = torch.ops.aten
 
     def policy(context: Any, function: Any, *_: Any, **__: Any) -> CheckpointPolicy:
-        if function is aten.mm.default:
+        if function is _ATEN.mm.default:
             counts[context.is_recompute] += 1
             keep = counts[context.is_recompute] % 2 == 1
         else:
-            keep = function is aten._scaled_dot_product_flash_attention.default
+            keep = function in _ATTENTION
         return CheckpointPolicy.MUST_SAVE if keep else CheckpointPolicy.PREFER_RECOMPUTE
 
     return create_selective_checkpoint_contexts(policy)

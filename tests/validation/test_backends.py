@@ -223,6 +223,7 @@ def heavy(name, kind, *shapes, gemms=None):
 
 
 FLASH = "aten._flash_attention_backward.default"
+CUDNN = "aten._scaled_dot_product_cudnn_attention_backward.default"
 LIBRARYS, SOUND, TAPS = "aten.mkldnn_convolution.default", (4, 4, 12), (16, 4, 3)
 IMAGES, GRADIENT, WEIGHT, KEYS = (2, 3, 32, 32), (2, 8, 16, 16), (8, 3, 7, 7), (1, 8, 32, 8)
 
@@ -239,6 +240,9 @@ IMAGES, GRADIENT, WEIGHT, KEYS = (2, 3, 32, 32), (2, 8, 16, 16), (8, 3, 7, 7), (
         (heavy(FLASH, OpClass.ATTENTION, KEYS), (KEYS, (2, *KEYS[1:])), False),
         (heavy(FLASH, OpClass.ATTENTION, KEYS), (KEYS, (1, 2, 32, 8)), True),  # 4 heads a group
         (heavy(FLASH, OpClass.ATTENTION, KEYS), (KEYS, (1, 3, 32, 8)), False),
+        # The log-sum-exp of cuDNN's has a last dim of 1, the CPU's has three dims.
+        (heavy(CUDNN, OpClass.ATTENTION, KEYS, (1, 8, 32, 1)), (KEYS, (1, 8, 32)), True),
+        (heavy(CUDNN, OpClass.ATTENTION, KEYS, (1, 8, 32, 1)), (KEYS, (1, 2, 32, 8)), True),
         (heavy(LIBRARYS, OpClass.CONVOLUTION, SOUND, TAPS),
          ((4, 4, 1, 12), (16, 4, 1, 3)), True),  # over one dim as over two
         (heavy(LIBRARYS, OpClass.CONVOLUTION, SOUND, TAPS), ((4, 4, 1, 12), (16, 4, 1, 5)), False),

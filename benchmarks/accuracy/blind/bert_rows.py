@@ -16,6 +16,7 @@ from cases_of_runs import Case, NoCase
 from expressed import Expressed, as_run, by_layers, weighted
 from narrow import SCALINGS, narrow
 from recipes import Recipe
+from torch_cases import flash_first
 from torch_models import each_of
 from trainers import FEW, NARROW, SYSTEMS, first
 
@@ -50,7 +51,8 @@ def expressed(recipe: Recipe) -> Expressed | NoCase:
 
         def capture(count: int) -> Any:
             step = bert.training(shallow, ranks, count)
-            return step.capture(options={"fuse": True, "audit": 0})
+            with flash_first():
+                return step.capture(options={"fuse": True, "audit": 0})
 
         return Case(
             run=as_run(recipe),

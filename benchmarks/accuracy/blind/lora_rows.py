@@ -15,7 +15,7 @@ from cases_of_runs import Case, NoCase
 from expressed import Expressed, Part, as_run, by_layers, weighted
 from narrow import SCALINGS, narrow
 from recipes import Recipe
-from torch_cases import ATTENTION
+from torch_cases import ATTENTION, flash_first
 from torch_models import config_of, each_of, mesh_of, replicas
 from trainers import ASYNCHRONOUS, CHECKPOINTS, FEW, NARROW, SYSTEMS, first
 
@@ -43,7 +43,8 @@ def expressed(recipe: Recipe) -> Expressed | NoCase:
 
         def capture(count: int) -> Any:
             step = lora.training(replace(shallow, accumulation=count), rank, sizes, axes)
-            return step.capture(options={"fuse": True, "audit": 0})
+            with flash_first():
+                return step.capture(options={"fuse": True, "audit": 0})
 
         return Case(
             run=as_run(recipe),

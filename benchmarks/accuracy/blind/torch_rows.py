@@ -22,7 +22,7 @@ from cases_of_runs import Case, NoCase
 from expressed import Expressed, Part, as_run, by_layers, weighted
 from narrow import SCALINGS, narrow
 from recipes import Recipe
-from torch_cases import ATTENTION, torch_case
+from torch_cases import ATTENTION, flash_first, torch_case
 from torch_cases import recipe as as_recipe
 from torch_models import config_of, each_of, ends_of, mesh_of, of_rank, replicas
 from trainers import (
@@ -188,7 +188,8 @@ def _mixture(recipe: Recipe) -> Expressed | NoCase:
                 dispatch=dispatch,
                 forced=bool(published),
             )
-            return moe.training(config, mesh).capture(options={"fuse": fused})
+            with flash_first():
+                return moe.training(config, mesh).capture(options={"fuse": fused})
 
         return Case(
             run=run,

@@ -18,6 +18,7 @@ from flint.errors import FlintError
 from flint.graph.communication import Communication
 from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.nodes import Node
+from flint.graph.tensor_types import EXACT
 from flint.graph.work import Unit
 from flint.mesh.ragged import Ints
 from flint.observed.classes import COMMUNICATIONS, OpClass, aten_class, stablehlo_class
@@ -188,6 +189,7 @@ class _Unroller:
         matmul = [item for item in node.work.items if item.unit == Unit.MATMUL]
         gemms = tuple(item.dims for item in matmul if item.dims is not None)
         dtype = matmul[0].dtype if matmul else (operands[0][1] if operands else "")
+        dtype = "f32" if dtype == EXACT else dtype  # no run tells how it multiplied
         convolved: tuple[int, ...] = ()
         if kind == OpClass.CONVOLUTION and not recorded:
             made = sum(math.prod(one.shape) for one in node.result_types)

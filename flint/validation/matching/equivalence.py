@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from flint.observed.classes import OpClass
 from flint.observed.columns import Gemm, OpFacts, Tensor
-from flint.observed.selection import plain_name
+from flint.observed.selection import has_heads, plain_name
 
 MESSAGES = (OpClass.SEND, OpClass.RECV)
 REDUCING = (OpClass.ALL_REDUCE, OpClass.REDUCE_SCATTER)
@@ -96,10 +96,8 @@ class Rules:
             made = facts.convolved if self.convolved else ()
             return kind, self.computed_as(facts.dtype), tuple(sizes), made
         shapes = arguments(facts)
-        if (
-            kind == OpClass.ATTENTION
-        ):  # other values saved for the backward pass differ between kernels
-            shapes = tuple(item for item in shapes if len(item[0]) > 3)
+        if kind == OpClass.ATTENTION:
+            shapes = tuple(item for item in shapes if has_heads(item[0]))
         if kind == OpClass.ELEMENTWISE and self.recorded:
             return kind, plain_name(facts.name), shapes, tensors_read(facts)
         return kind, plain_name(facts.name), shapes

@@ -11,7 +11,7 @@ from collections import defaultdict
 
 from flint.observed.classes import OpClass
 from flint.observed.columns import Gemm, OpFacts
-from flint.observed.selection import plain_name
+from flint.observed.selection import has_heads, plain_name
 from flint.validation.matching.equivalence import (
     Rules,
     arguments,
@@ -83,10 +83,12 @@ def _reason(captured: OpFacts, executed: OpFacts, rules: Rules) -> str:
         return ""
     tensors, listed = set(arguments(captured)), set(arguments(executed))
     masked = any(_masks(shape, captured.gemms) for shape, _ in listed)
+    if captured.kind == OpClass.ATTENTION:  # without cuDNN's log-sum-exp
+        tensors = {one for one in tensors if len(one[0]) < 4 or has_heads(one[0])}
     if captured.kind == OpClass.ATTENTION and masked:
         # Kernels get the mask for all heads and rows, and the CPU broadcasts it; other values saved
         # for the gradient differ between kernels.
-        listed = {one for one in listed if len(one[0]) > 3 or _masks(one[0], captured.gemms)}
+        listed = {one for one in listed if has_heads(one[0]) or _masks(one[0], captured.gemms)}
         tensors = {one for one in tensors if len(one[0]) > 3}
         tensors = {one for one in tensors if one in listed or not _masks(one[0], captured.gemms)}
     if not listed and len(captured.operands or ()) > _LONGEST_LIST:

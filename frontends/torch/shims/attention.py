@@ -4,34 +4,97 @@ On a custom device PyTorch would decompose attention into matrix products.  On a
 kernel by the arguments (``can_use_*_attention`` in aten/src/ATen/native/transformers/cuda/
 sdp_utils.cpp), the first of these that takes them and that the user has not switched off:
 
-- cuDNN's, on Hopper and Blackwell (``check_prefer_cudnn_attention``), for half precision, also with
-  a mask, unless that needs a gradient;
+- cuDNN's, on Hopper and Blackwell (``check_prefer_cudnn_attention``; since PyTorch 2.11, whose
+  wheels have cuDNN 9.15 or later), for half precision, also with a mask, unless that needs a
+  gradient;
 - flash attention, for half precision without a mask;
 - the memory-efficient one, for a mask, single precision, or values of another size than queries.
 
 None of them takes a tensor whose last dim is not contiguous: then products and a softmax run.
+A program has another order by ``sdpa_kernel([...], set_priority=True)``, a user by
+TORCH_CUDNN_SDPA_DEPRIORITIZED=1, which puts cuDNN's last.
 """
 
 from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.nn.attention import SDPBackend
 
 from flint.frontends.torch.patching import register_kernels
 
 #: Largest head that flash attention takes (its CUDA kernels').
 _FLASH_HEAD = 256
-#: Devices on which PyTorch asks cuDNN first, and the largest head that its kernels take there.
-_CUDNN_HEAD = {(9, 0): 256, (10, 0): 128}
+#: Devices on which PyTorch asks cuDNN first.
+_CUDNN_FIRST = ((9, 0), (10, 0))
+#: Largest head that cuDNN's kernels take: on Hopper, elsewhere.
+_CUDNN_HEAD = 256, 128
+#: Orders of kernels: PyTorch's own, and with cuDNN first.
+_CUDNN, _FLASH = SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION
+_EFFICIENT, _MATH = SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH
+_PLAIN = (_FLASH, _EFFICIENT, _MATH, _CUDNN)
+#: Kernels of devices that are not part of PyTorch.
+_OUTSIDE = SDPBackend.OVERRIDEABLE
+_BACKENDS = {backend.value: backend for backend in (*_PLAIN, _OUTSIDE)}
+_C: Any = torch._C
+_SWITCHES: Any = torch.backends.cuda
 
 
 def apply() -> None:
     """Give the recording device its attention kernels."""
+    order = _set_order()
+    if order == [*_PLAIN, _OUTSIDE]:
+        # No program's own order begins with the kernels of devices outside of PyTorch: it stands
+        # for the device's, and comes back when a program's ends.
+        _C._set_sdp_priority_order([_OUTSIDE.value, *(backend.value for backend in _PLAIN)])
     for key in ("AutogradPrivateUse1", "PrivateUse1"):
         register_kernels("aten", key, {"scaled_dot_product_attention": on_device})
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """Arguments of ``scaled_dot_product_attention``."""
+
+    query: Any
+    key: Any
+    value: Any
+    mask: Any
+    dropout: float
+    causal: bool
+    scale: float | None
+    grouped: bool
+
+    @property
+    def half(self) -> bool:
+        """Whether it computes in half precision."""
+        return self.query.dtype in (torch.float16, torch.bfloat16)
+
+    @property
+    def dense(self) -> bool:
+        """Whether fused kernels can read all its tensors."""
+        given = [self.query, self.key, self.value, *([] if self.mask is None else [self.mask])]
+        return self.query.dim() == 4 and all(
+            item.stride(-1) == 1 or item.shape[-1] == 1 for item in given
+        )
+
+    @property
+    def needs_gradients(self) -> bool:
+        """Whether a backward pass may follow."""
+        tensors = self.query, self.key, self.value
+        return torch.is_grad_enabled() and any(item.requires_grad for item in tensors)
+
+    def added(self) -> Any:
+        """What is added to scores for the mask: 0 or -inf in place of a bool; None without one."""
+        mask, query = self.mask, self.query
+        if mask is None or mask.dtype != torch.bool:
+            return mask
+        hidden = torch.scalar_tensor(-math.inf, dtype=query.dtype, device=query.device)
+        return torch.where(mask, 0.0, hidden)
 
 
 def on_device(
@@ -39,67 +102,95 @@ def on_device(
     is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
 ) -> Any:  # fmt: skip
     """Attention by the kernel that a GPU would use; arguments as PyTorch's function."""
-    aten: Any = torch.ops.aten
-    half = query.dtype in (torch.float16, torch.bfloat16)
-    given = [query, key, value] if attn_mask is None else [query, key, value, attn_mask]
-    dense = query.dim() == 4 and all(item.stride(-1) == 1 or item.shape[-1] == 1 for item in given)
-    same = value.shape[-1] == query.shape[-1] <= _FLASH_HEAD
-    switches: Any = torch.backends.cuda
-    if dense and half and _prefers_cudnn(query, key, value, attn_mask, dropout_p):
-        mask = None if attn_mask is None else _added(attn_mask, query, key)
-        return aten._scaled_dot_product_cudnn_attention(
-            query, key, value, mask, _needs_gradients(query, key, value), dropout_p, is_causal,
-            False, scale=scale,
-        )[0]  # fmt: skip
-    if dense and half and same and attn_mask is None and switches.flash_sdp_enabled():
-        return aten._scaled_dot_product_flash_attention(
-            query, key, value, dropout_p, is_causal, False, scale=scale
-        )[0]
-    # cuDNN's kernel does the same work; a program may allow that one alone.
-    fused = switches.mem_efficient_sdp_enabled() or (half and switches.cudnn_sdp_enabled())
-    if dense and fused:
-        if enable_gqa:
-            groups = query.shape[-3] // key.shape[-3]
-            key, value = (item.repeat_interleave(groups, -3) for item in (key, value))
-        if attn_mask is not None:
-            attn_mask = _added(attn_mask, query, key).expand(*query.shape[:-1], key.shape[-2])
-        needs = _needs_gradients(query, key, value)
-        return aten._scaled_dot_product_efficient_attention(
-            query, key, value, attn_mask, needs, dropout_p, is_causal, scale=scale
-        )[0]
-    return aten._scaled_dot_product_attention_math(
-        query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
-    )[0]
+    call = _Call(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    kernel = next((_RUNS[backend] for backend in _order() if _TAKES[backend](call)), _math)
+    return kernel(call)
 
 
-def _prefers_cudnn(query: Any, key: Any, value: Any, mask: Any, dropout: float) -> bool:
-    """Whether PyTorch runs cuDNN's kernel for tensors of half precision."""
-    most = _CUDNN_HEAD.get(torch.cuda.get_device_capability(), 0)
-    switches: Any = torch.backends.cuda
-    later = os.environ.get("TORCH_CUDNN_SDPA_DEPRIORITIZED") == "1"
-    return (
-        not later
-        and switches.cudnn_sdp_enabled()
+def _set_order() -> list[SDPBackend]:
+    """The order that is set."""
+    return [_BACKENDS[number] for number in _C._get_sdp_priority_order()]
+
+
+def _order() -> list[SDPBackend]:
+    """The order in which a GPU is asked for kernels: the program's, or else the device's own."""
+    order = _set_order()
+    if order[0] == _OUTSIDE:
+        later = os.environ.get("TORCH_CUDNN_SDPA_DEPRIORITIZED") == "1"
+        first = torch.cuda.get_device_capability() in _CUDNN_FIRST and not later
+        order = [_CUDNN, *_PLAIN] if first else [*_PLAIN]
+    return [backend for backend in order if backend in _RUNS]
+
+
+def _cudnn_takes(call: _Call) -> bool:
+    query, key, value = call.query, call.key, call.value
+    hopper, other = _CUDNN_HEAD
+    most = hopper if torch.cuda.get_device_capability() == (9, 0) else other
+    return bool(
+        _SWITCHES.cudnn_sdp_enabled()
+        and call.dense
+        and call.half
         and not torch.are_deterministic_algorithms_enabled()
         and max(query.shape[-1], value.shape[-1]) <= most
         and query.shape[-1] % 8 == value.shape[-1] % 8 == 0
         and key.shape[-2] > 1
-        and not (query.shape[-2] == 1 and dropout > 0)
-        and not (mask is not None and mask.requires_grad)
+        and not (query.shape[-2] == 1 and call.dropout > 0)
+        and not (call.mask is not None and call.mask.requires_grad)
     )
 
 
-def _needs_gradients(*tensors: Any) -> bool:
-    return torch.is_grad_enabled() and any(item.requires_grad for item in tensors)
+def _flash_takes(call: _Call) -> bool:
+    same = call.value.shape[-1] == call.query.shape[-1] <= _FLASH_HEAD
+    enabled = _SWITCHES.flash_sdp_enabled()
+    return bool(enabled and call.dense and call.half and same and call.mask is None)
 
 
-def _added(mask: Any, query: Any, key: Any) -> Any:
-    """What is added to scores for a mask: 0 or -inf in place of a bool."""
-    if mask.dtype != torch.bool:
-        return mask
-    hidden = torch.scalar_tensor(-math.inf, dtype=query.dtype, device=query.device)
-    return torch.where(mask, 0.0, hidden)
+def _efficient_takes(call: _Call) -> bool:
+    return bool(_SWITCHES.mem_efficient_sdp_enabled() and call.dense)
 
 
+def _math_takes(_: _Call) -> bool:
+    return bool(_SWITCHES.math_sdp_enabled())
+
+
+def _cudnn(call: _Call) -> Any:
+    return torch.ops.aten._scaled_dot_product_cudnn_attention(
+        call.query, call.key, call.value, call.added(), call.needs_gradients, call.dropout,
+        call.causal, False, scale=call.scale,
+    )[0]  # fmt: skip
+
+
+def _flash(call: _Call) -> Any:
+    return torch.ops.aten._scaled_dot_product_flash_attention(
+        call.query, call.key, call.value, call.dropout, call.causal, False, scale=call.scale
+    )[0]
+
+
+def _efficient(call: _Call) -> Any:
+    query, key, value, mask = call.query, call.key, call.value, call.added()
+    if call.grouped:
+        groups = query.shape[-3] // key.shape[-3]
+        key, value = (item.repeat_interleave(groups, -3) for item in (key, value))
+    if mask is not None:
+        mask = mask.expand(*query.shape[:-1], key.shape[-2])
+    return torch.ops.aten._scaled_dot_product_efficient_attention(
+        query, key, value, mask, call.needs_gradients, call.dropout, call.causal, scale=call.scale
+    )[0]
+
+
+def _math(call: _Call) -> Any:
+    return torch.ops.aten._scaled_dot_product_attention_math(
+        call.query, call.key, call.value, call.mask, call.dropout, call.causal, None,
+        scale=call.scale, enable_gqa=call.grouped,
+    )[0]  # fmt: skip
+
+
+#: Kernels, and whether they take a call.
+_RUNS: dict[SDPBackend, Callable[[_Call], Any]] = {
+    _CUDNN: _cudnn, _FLASH: _flash, _EFFICIENT: _efficient, _MATH: _math,
+}  # fmt: skip
+_TAKES: dict[SDPBackend, Callable[[_Call], bool]] = {
+    _CUDNN: _cudnn_takes, _FLASH: _flash_takes, _EFFICIENT: _efficient_takes, _MATH: _math_takes,
+}  # fmt: skip
 #: Ops that the recording device has as one kernel, though PyTorch decomposes them below autograd.
 WHOLE = {torch.ops.aten.scaled_dot_product_attention.default: on_device}

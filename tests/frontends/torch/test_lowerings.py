@@ -42,6 +42,8 @@ ELSEWHERE = {
     "aten._efficientzerotensor": _BY_HAND,
     "aten._fused_rms_norm_backward": _BY_HAND,
     "aten._grouped_mm": _BY_HAND,
+    "aten._scaled_dot_product_cudnn_attention": _BY_HAND,
+    "aten._scaled_dot_product_cudnn_attention_backward": _BY_HAND,
     "aten._scaled_dot_product_efficient_attention": _BY_HAND,
     "aten._scaled_dot_product_efficient_attention_backward": _BY_HAND,
     "aten._scaled_dot_product_flash_attention": _BY_HAND,

@@ -40,9 +40,9 @@ def matrix_products(graph):
 
 
 def attentions(graph):
-    """Numbers of attention kernels: forward, backward."""
+    """Numbers of attention kernels on an H100: forward, backward."""
     found = kernels(graph)
-    name = "_scaled_dot_product_flash_attention"
+    name = "_scaled_dot_product_cudnn_attention"
     return found[name], found[name + "_backward"]
 
 
