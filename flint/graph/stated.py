@@ -25,6 +25,8 @@ from flint.mesh.ragged import row_of_entry
 UNKNOWN: Final = math.nan
 #: Names of device copies in profiles.
 _COPIES: Final = ("memcpy", "memset")
+#: Roles of nodes that run no kernel of their own: they compute and move nothing.
+_FREE: Final = (Role.CONTROL, Role.ALIAS, Role.GENERATE)
 
 
 def is_copy(op: str) -> bool:
@@ -58,7 +60,7 @@ def unstated_values(graph: WorkloadGraph) -> bool:
 def _measured(graph: WorkloadGraph) -> NDArray[np.bool_]:
     if not (graph.work_unit == Unit.MEASURED).any():
         return np.zeros(len(graph), np.bool_)
-    computes = (graph.kind == NodeKind.COMPUTE) & (graph.role != Role.CONTROL)
+    computes = (graph.kind == NodeKind.COMPUTE) & ~np.isin(graph.role, _FREE)
     measured: NDArray[np.bool_] = (graph.measured_by_node() >= 0) & computes
     return measured
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
@@ -275,10 +275,29 @@ def with_nanoseconds(graph: WorkloadGraph, nanoseconds: Ints) -> WorkloadGraph:
         graph: without measured times.
         nanoseconds: times of the nodes, -1 for those that keep their modelled time; shape [nodes].
     """
-    timed = nanoseconds >= 0
-    counts = np.diff(graph.work_ptr) + timed
+    return _with_items(graph, nanoseconds >= 0, Unit.MEASURED, "index", nanoseconds)
+
+
+def with_known_work(graph: WorkloadGraph, unknown: Collection[str]) -> WorkloadGraph:
+    """The graph of a compiled program, whose nodes without FLOPs have none, as the program tells.
+
+    Args:
+        graph: without measured times.
+        unknown: ops whose FLOPs are not known if the graph has none for them.
+    """
+    told = np.array([name not in unknown for name in graph.tables.ops] or [True], np.bool_)
+    nothing = (np.diff(graph.work_ptr) == 0) & (graph.kind == NodeKind.COMPUTE)
+    zero = np.zeros(len(graph), np.int64)
+    return _with_items(graph, nothing & told[graph.op], Unit.VECTOR, "f32", zero)
+
+
+def _with_items(
+    graph: WorkloadGraph, some: NDArray[np.bool_], unit: Unit, dtype: str, amounts: Ints
+) -> WorkloadGraph:
+    """The graph with one more item of work at some nodes, their last; shapes [nodes]."""
+    counts = np.diff(graph.work_ptr) + some
     ptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    last = ptr[1:][timed] - 1
+    last = ptr[1:][some] - 1
     others = np.ones(int(ptr[-1]), bool)
     others[last] = False
 
@@ -291,8 +310,8 @@ def with_nanoseconds(graph: WorkloadGraph, nanoseconds: Ints) -> WorkloadGraph:
     return replace(
         graph,
         work_ptr=ptr,
-        work_unit=column(graph.work_unit, int(Unit.MEASURED)),
-        work_dtype=column(graph.work_dtype, DTYPE_CODE["index"]),
-        work_flops=column(graph.work_flops, nanoseconds[timed]),
+        work_unit=column(graph.work_unit, int(unit)),
+        work_dtype=column(graph.work_dtype, DTYPE_CODE[dtype]),
+        work_flops=column(graph.work_flops, amounts[some]),
         work_gemm=column(graph.work_gemm, -1),
     )

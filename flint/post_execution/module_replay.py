@@ -24,7 +24,7 @@ from flint.mesh.ragged import pointer, row_of_entry
 from flint.mesh.ranks import from_mask
 from flint.passes.rematerialize import FUSIBLE
 from flint.post_execution.exchanges import Exchange
-from flint.post_execution.graphs import with_nanoseconds
+from flint.post_execution.graphs import with_known_work, with_nanoseconds
 from flint.post_execution.instruction_nodes import InstructionNodes, instruction_nodes
 from flint.post_execution.load_rank import Ran
 from flint.post_execution.meetings import meet
@@ -43,6 +43,7 @@ def replayed_programs(
     programs: Sequence[Program],
     owner: Mapping[str, Sequence[str]],
     times: ModuleTimes,
+    unknown: Collection[str],
     warnings: dict[str, int],
 ) -> tuple[Program, ...]:
     """A program per traced rank.
@@ -52,6 +53,7 @@ def replayed_programs(
         owner: per program, for each of its graph's sources the executed instruction that it is part
             of ("": none).
         times: the profile.
+        unknown: ops whose FLOPs are not known if the programs have none for them.
         warnings: notes are added here.
 
     Raises:
@@ -86,11 +88,12 @@ def replayed_programs(
         zero = int((item.units.start - timings[rank].start)[0])
         over = int(runs[rank].end.max()) - zero
         start, end = _with_silent(nodes.graph, item.units, ends[rank], zero)
+        graph = with_known_work(_in_streams(nodes.graph, item.units), unknown)
         made.append(
             replace(
                 program,
                 name=f"rank_{rank}",
-                graph=with_nanoseconds(_in_streams(nodes.graph, item.units), item.units.duration),
+                graph=with_nanoseconds(graph, item.units.duration),
                 ranks=from_mask(mirrored == rank),
                 module=program.module if number == 0 else None,
                 listing=program.listing if number == 0 else None,

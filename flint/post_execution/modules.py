@@ -32,6 +32,7 @@ from flint.post_execution import control_flow
 from flint.post_execution.module_replay import replayed_programs
 from flint.post_execution.module_times import ModuleTimes
 from flint.stablehlo.options import WalkOptions
+from flint.stablehlo.rules.custom_calls import may_lack_flops
 from flint.stablehlo.walker import walk
 from flint.workload.programs import PROFILED_SEQUENCE
 from flint.workload.workload import Workload
@@ -101,6 +102,7 @@ def workload_of_times(
         proto = parse_module(times.proto)
         control_flow.state(proto, [run.names for run in times.runs])
         places = _number(proto, times.executed, times.enclosing)
+        targets = {i.custom_call_target for c in proto.computations for i in c.instructions}
         module = read_hlo(proto.SerializeToString(), times.path)
     try:
         walked = walk(module, mesh, options)
@@ -121,6 +123,7 @@ def workload_of_times(
         [replace(program, graph=placed[program.name][0]) for program in workload.programs],
         {name: owner for name, (_, owner) in placed.items()},
         times,
+        {target for target in targets if target and may_lack_flops(target)},
         warnings,
     )
     measured: dict[str, Any] = {

@@ -5,15 +5,19 @@ from __future__ import annotations
 import lzma
 from pathlib import Path
 
+import numpy as np
 import pytest
 from jax.profiler import ProfileData
 
+import flint
 from flint.converters.profilers.xplane.command_buffers import named_ops
 from flint.converters.profilers.xplane.events import events_of, modules_of
 from flint.converters.profilers.xplane.program import Program
+from flint.graph.stated import unstated_traffic, unstated_work
 from flint.hlo.messages import parse_module
 from flint.observed.rows import ObservedRows
 from flint.post_execution.converting import convert_traces
+from flint.post_execution.graphs import with_known_work, with_nanoseconds
 
 pytestmark = pytest.mark.xdist_group("post-execution-jax")
 
@@ -54,6 +58,40 @@ def test_a_step_whose_kernels_are_in_command_buffers_takes_their_time(in_buffers
     spent = sum(end - begin for begin, end, _, _ in last)
     assert program.graph.measured_by_node().clip(0).sum() == spent
     assert not any("unknown" in text or "more or less" in text for text in workload.warnings)
+
+
+def test_the_flops_of_a_step_are_those_of_its_program(in_buffers):
+    """12 layers of a Llama whose forward pass runs twice, except the last product of each layer.
+
+    8,192 tokens in 4 sequences, width 2,048, 16 heads (8 of keys), 5,632 inside, 32,000 words; the
+    peak is what the allocator of the run said.
+    """
+    layer, last = 4096 * 2048 + 2048 * 2048 + 3 * 2048 * 5632, 2048 * 5632
+    weights = 2 * 8192 * (12 * 3 * layer + 3 * 2048 * 32000)
+    causal = 2 * 4 * 16 * 2048 * 2048 * 128 / 2  # of a product
+    again = 2 * 8192 * 12 * (layer - last) + 12 * 2 * causal
+    result = convert_traces([in_buffers]).simulate()
+    [program] = result.programs
+    model = weights + 12 * (2 + 5) * causal
+    assert program.figures.model_flops == pytest.approx(model, rel=1e-3)
+    assert program.figures.flops == pytest.approx(model + again, rel=3e-3)
+    assert result.peak_memory_bytes == pytest.approx(12_363_576_576, rel=0.03)
+
+
+def test_only_calls_that_nobody_describes_have_unknown_flops(tmp_path):
+    program = tmp_path / "program.mlir"
+    program.write_text("""
+    func.func @main(%a: tensor<4x8xf32>) -> tensor<8x4xf32> {
+      %b = stablehlo.transpose %a, dims = [1, 0] : (tensor<4x8xf32>) -> tensor<8x4xf32>
+      %c = stablehlo.custom_call @somebodys(%b) : (tensor<8x4xf32>) -> tensor<8x4xf32>
+      return %c : tensor<8x4xf32>
+    }""")
+    [made] = flint.convert(program, mesh=(1,)).programs
+    told = with_known_work(made.graph, {"somebodys"})
+    measured = with_nanoseconds(told, np.full(len(told), 1000))
+    names = [measured.tables.ops[op] for op in measured.op[unstated_work(measured)]]
+    assert names == ["somebodys"]
+    assert not unstated_traffic(measured).any()
 
 
 def test_kernels_in_command_buffers_are_those_of_the_ops_that_were_recorded(in_buffers):

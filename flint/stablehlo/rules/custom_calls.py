@@ -164,3 +164,8 @@ def custom_call_flops_known(op: Op, ins: Sequence[TensorType], outs: Sequence[Te
     """Whether the FLOPs of a custom call follow from its types and configuration."""
     items = (_find(op.attr("target", "")) or _UNLISTED).items
     return items is None or items(op, ins, outs) is not None
+
+
+def may_lack_flops(target: str) -> bool:
+    """Whether the FLOPs of custom calls of ``target`` may be unknown, as of those not listed."""
+    return (_find(target) or _UNLISTED).items is not None
