@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from flint.cost.library_kernels import DIRECT, PER_CHANNEL, RECURRENT, TWICE
 from flint.graph.graph import NodeKind, WorkloadGraph
+from flint.graph.stated import is_copy
 from flint.graph.work import Role, Unit
 from flint.mesh.ragged import row_of_entry
 from flint.observed.classes import OpClass, aten_class, is_fused_in_cpp
@@ -128,5 +129,5 @@ def _of_name(op: str, hero: str) -> int:
         return KERNELS.index(_OF_INDUCTOR.get(kind, "other"))
     name = op.partition(": ")[0]
     plain = name.startswith(("aten.", "aten::")) or is_fused_in_cpp(name)
-    known = aten_class(name) if plain else OpClass.OTHER
+    known = aten_class(name) if plain else OpClass.COPY if is_copy(op) else OpClass.OTHER
     return KERNELS.index(_BY_CLASS.get(known, "other"))

@@ -30,8 +30,13 @@ _FREE: Final = (Role.CONTROL, Role.ALIAS, Role.GENERATE)
 
 
 def is_copy(op: str) -> bool:
-    """Whether a measured kernel of this name is a device copy."""
+    """Whether a measured kernel of this name is a device copy or fill."""
     return any(word in op.lower() for word in _COPIES)
+
+
+def is_fill(op: str) -> bool:
+    """Whether a measured kernel of this name fills memory, which reads nothing."""
+    return "memset" in op.lower()
 
 
 def unstated_work(graph: WorkloadGraph) -> NDArray[np.bool_]:

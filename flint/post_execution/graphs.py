@@ -137,12 +137,15 @@ def _unknown_flows(units: Units) -> Flows:
 
 
 def _with_moved(units: Units, data: Flows) -> Flows:
-    """The data, corrected for ops that move only parts of their operands; counted once per op."""
+    """The data, corrected for ops that move only parts of their operands, and for copies of no op;
+    counted once per op.
+    """
     parts = np.array([fact.moved is not None for fact in units.facts], bool)[units.fact]
     if not parts.any():
         return data
     moved = np.array([fact.moved or (0, 0) for fact in units.facts], np.int64)
-    read, written = np.where(_principal(units), moved[units.fact].T, 0)
+    once = _principal(units) | (units.row < 0)
+    read, written = np.where(once, moved[units.fact].T, 0)
     return replace(
         data,
         read=np.where(parts, read, data.read),

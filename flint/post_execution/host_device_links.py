@@ -63,7 +63,7 @@ class LinksBuilder:
     devices: dict[int, int] = field(default_factory=dict)
     _ops: list[tuple[Ints, ...]] = field(default_factory=list)
     _names: dict[str, int] = field(default_factory=dict)
-    _kernels: list[tuple[int, int, int, int, object, int]] = field(default_factory=list)
+    _kernels: list[tuple[int, int, int, int, int, object, int]] = field(default_factory=list)
     _calls: dict[int, _Call] = field(default_factory=dict)
     _waits: list[tuple[str, int, int, dict[str, Any]]] = field(default_factory=list)
     _spans: list[Span] = field(default_factory=list)
@@ -98,13 +98,14 @@ class LinksBuilder:
         stream: object,
         correlation: object,
         row: int | None,
+        moved: int,
     ) -> None:
-        """Something that ran on the device, and the row that launched it."""
+        """Something that ran on the device, the row that launched it, and the bytes of a copy."""
         number = self._names.setdefault(name[:_LONGEST_NAME], len(self._names))
         text = str(stream)
         place = self._stream(int(text) if text.isdecimal() and len(text) < 12 else -1, device)
         self._kernels.append(
-            (number, -1 if row is None else row, start, duration, correlation, place)
+            (number, -1 if row is None else row, start, duration, moved, correlation, place)
         )
 
     def event(
@@ -139,9 +140,9 @@ class LinksBuilder:
         thread, issued, over, record = (
             np.concatenate(parts) for parts in zip((nothing,) * 4, *self._ops, strict=True)
         )
-        launch = [self._calls.get(_number(kernel[4])) for kernel in self._kernels]
-        plain = [kernel[:4] for kernel in self._kernels]
-        name, row, start, duration = _columns(plain, 4)
+        launch = [self._calls.get(_number(kernel[5])) for kernel in self._kernels]
+        plain = [kernel[:5] for kernel in self._kernels]
+        name, row, start, duration, moved = _columns(plain, 5)
         called = {call.name for call in self._calls.values()}
         blocking = {name for name in called if _BLOCKING.match(name)}
         return Links(
@@ -154,9 +155,10 @@ class LinksBuilder:
             kernel_row=row,
             kernel_start=start + base,
             kernel_duration=duration,
+            kernel_moved=moved,
             kernel_launch=np.array([c.start + base if c else -1 for c in launch], np.int64),
             kernel_thread=np.array([c.thread if c else -1 for c in launch], np.int64),
-            kernel_stream=np.array([kernel[5] for kernel in self._kernels], np.int64),
+            kernel_stream=np.array([kernel[6] for kernel in self._kernels], np.int64),
             stream_waits=tuple(sorted(self._stream_waits(base))),
             host_waits=tuple(sorted(self._host_waits(base))),
             blocking=tuple(

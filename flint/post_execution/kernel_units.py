@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from flint.graph.stated import is_fill
 from flint.mesh.ragged import Ints
 from flint.observed.classes import OpClass
 from flint.observed.columns import NO_OP, Observed, OpFacts
@@ -43,8 +44,6 @@ def kernel_units(trace: Observed, links: Links, rows: Ints, step: int) -> Units:
         rows: of the step.
         step: index into ``trace.steps``.
     """
-    facts = (*trace.facts, OpFacts(OpClass.OTHER, ""))
-    no_fact = len(trace.facts)
     row = links.kernel_row
     in_step = trace.step[np.maximum(row, 0)] == step
     lonely = row < 0
@@ -64,6 +63,7 @@ def kernel_units(trace: Observed, links: Links, rows: Ints, step: int) -> Units:
     thread = links.kernel_thread[kernel].copy()
     known = (thread < 0) & (row >= 0)
     thread[known] = links.thread[row[known]]
+    facts, fact = _facts_of(trace, links, kernel)
     plain = Units(
         path=trace.path,
         rank=trace.ranks[0],
@@ -72,7 +72,7 @@ def kernel_units(trace: Observed, links: Links, rows: Ints, step: int) -> Units:
         names=links.names,
         name=links.kernel_name[kernel],
         facts=facts,
-        fact=np.where(row >= 0, trace.op[np.maximum(row, 0)], no_fact),
+        fact=fact,
         row=row,
         start=links.kernel_start[kernel],
         duration=links.kernel_duration[kernel],
@@ -87,6 +87,30 @@ def kernel_units(trace: Observed, links: Links, rows: Ints, step: int) -> Units:
     if not len(units):
         return units
     return units.taken(_issue_order(units))
+
+
+def _facts_of(trace: Observed, links: Links, kernel: Ints) -> tuple[tuple[OpFacts, ...], Ints]:
+    """Facts of ops, and those of each kernel.
+
+    A copy moves what the profile says, if no op says more.
+
+    Args:
+        trace: one rank's trace.
+        links: of the same trace.
+        kernel: numbers of the kernels, shape [units].
+    """
+    row = links.kernel_row[kernel]
+    fact = np.where(row >= 0, trace.op[np.maximum(row, 0)], len(trace.facts))
+    facts = [*trace.facts, OpFacts(OpClass.OTHER, "")]
+    silent = by_fact(tuple(facts), lambda item: item.operands is None and item.moved is None)
+    copies = np.flatnonzero((links.kernel_moved[kernel] > 0) & silent[fact])
+    fills = np.array([is_fill(name) for name in links.names] or [False])[links.kernel_name[kernel]]
+    keys = np.stack([fact, links.kernel_moved[kernel], fills])[:, copies]
+    known, number = np.unique(keys, axis=1, return_inverse=True)
+    fact[copies] = len(facts) + number.reshape(-1)
+    for of, size, fill in known.T.tolist():
+        facts.append(replace(facts[of], moved=(0 if fill else size, size)))
+    return tuple(facts), fact
 
 
 def _launched(links: Links) -> Ints:

@@ -67,6 +67,7 @@ class Links:
         names: the strings that ``kernel_name`` indexes.
         kernel_name, kernel_row: per kernel, its name, and the op that launched it (-1 for none).
         kernel_start, kernel_duration: ns on the device.
+        kernel_moved: bytes that a copy or fill moves, -1 if not recorded, and for kernels.
         kernel_launch: start of the call that launched it, ns on the host; -1 if unknown.
         kernel_thread: the calling thread, -1 if unknown.
         kernel_stream: its stream's number in the trace, as written by the profiler; for further
@@ -88,6 +89,7 @@ class Links:
     kernel_row: Ints
     kernel_start: Ints
     kernel_duration: Ints
+    kernel_moved: Ints
     kernel_launch: Ints
     kernel_thread: Ints
     kernel_stream: Ints

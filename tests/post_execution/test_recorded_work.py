@@ -7,6 +7,7 @@ import json
 import pytest
 
 from flint.cost.attention_work import LOWER_BOUND, UNKNOWN
+from flint.cost.classes import KERNELS, kernel_classes
 from flint.graph.stated import unstated_traffic, unstated_work
 from flint.post_execution.converting import convert_traces
 from tests.post_execution.traces import Profile
@@ -102,3 +103,20 @@ def test_convolutions_without_values_have_the_work_of_their_gradients_shapes(tmp
     graph = convert_traces([profile.write(tmp_path / "rank0.json")]).programs[0].graph
     assert graph.flops_by_node().tolist() == 3 * [2 * 2 * 8 * 16 * 27] + [0]
     assert unstated_work(graph).tolist() == [False, False, False, True]
+
+
+def test_copies_of_no_op_move_the_bytes_of_the_profile(tmp_path):
+    """Two copies and a fill that no op called, and a copy whose op tells its operands."""
+    profile = Profile(0, 1)
+    profile.kernel(None, 1, 10, 5, "Memcpy HtoD (Pinned -> Device)", bytes=4096)
+    profile.kernel(None, 2, 20, 5, "Memcpy DtoD (Device -> Device)", bytes=100)
+    profile.kernel(None, 3, 30, 5, "Memset (Device)", bytes=64)
+    args = {"Input Dims": [[8], [8]], "Input type": ["float", "float"]}
+    op = profile.op("aten::copy_", 4, 2, **args)
+    profile.kernel(op, 5, 40, 5, "Memcpy DtoD (Device -> Device)", bytes=32)
+    [program] = convert_traces([profile.write(tmp_path / "rank0.json")]).programs
+    moved = [(node.work.read, node.work.written) for node in program.graph]
+    assert moved[:3] == [(4096, 4096), (100, 100), (0, 64)]
+    assert moved[3] == (64, 0)  # the op's operands: no result is recorded
+    assert not unstated_traffic(program.graph).any()
+    assert {KERNELS[place] for place in kernel_classes(program.graph)} == {"movement"}

@@ -66,6 +66,7 @@ class KernelArguments(msgspec.Struct, gc=False):
     correlation: Any = None
     device: Any = None
     stream: Any = None
+    bytes: Any = None
 
 
 class CallArguments(msgspec.Struct, gc=False):

@@ -47,6 +47,7 @@ class Kernel(NamedTuple):
     name: str
     external: object
     correlation: object
+    bytes: int = -1  # that a copy or fill moves
 
 
 class LibraryCall(NamedTuple):

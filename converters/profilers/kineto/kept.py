@@ -11,6 +11,8 @@ from flint.converters.profilers.torch_ops import dtype_of
 from flint.post_execution.host_device_links import CALLS
 
 _PLAIN = (int, str, float, type(None))
+#: Larger than any copy.
+_LARGEST = 1 << 48
 STEP = "ProfilerStep"
 PYTHON = "python_function"
 ANNOTATION = "user_annotation"
@@ -75,6 +77,11 @@ def hashable(value: object) -> object:
     if type(value) is int:
         return value
     return value if isinstance(value, _PLAIN) else str(value)
+
+
+def moved_bytes(value: object) -> int:
+    """Bytes of a copy; -1 if not recorded."""
+    return value if type(value) is int and 0 <= value < _LARGEST else -1
 
 
 def _elements(dims: object) -> int:

@@ -39,6 +39,7 @@ from flint.converters.profilers.kineto.kept import (
     add,
     add_call,
     hashable,
+    moved_bytes,
 )
 from flint.converters.profilers.kineto.processes import Processes, Track
 from flint.post_execution.host_device_links import CALLS, RESOLVED, LinksBuilder, device_of
@@ -137,7 +138,7 @@ def read_events(trace: JsonTrace, *, linked: bool) -> ReadEvents:
             found.kernels.append(
                 Kernel(
                     start, duration, device_of(kernel.device), str(stream), name,
-                    hashable(external), hashable(kernel.correlation),
+                    hashable(external), hashable(kernel.correlation), moved_bytes(kernel.bytes),
                 )
             )  # fmt: skip
             tracks.append(event.pid)

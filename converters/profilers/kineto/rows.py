@@ -216,7 +216,7 @@ def _add_kernels(
         if events.links is not None:
             events.links.kernel(
                 kernel.name, kernel.start, kernel.duration, kernel.device, kernel.stream,
-                kernel.correlation, number,
+                kernel.correlation, number, kernel.bytes,
             )  # fmt: skip
         if number is None:
             orphans.append(kernel)

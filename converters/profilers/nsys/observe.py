@@ -20,6 +20,7 @@ from typing import Any
 
 from flint.converters.profilers.kineto.events import LATEST, Events, Kernel, Op
 from flint.converters.profilers.kineto.facts import RECORD, Groups
+from flint.converters.profilers.kineto.kept import moved_bytes
 from flint.converters.profilers.kineto.rows import add_ops, stand_in
 from flint.converters.profilers.kineto.unmarked_steps import mark
 from flint.converters.profilers.nsys.database import Database, text
@@ -144,11 +145,11 @@ def _add_kernels(
     """What ran on the devices: kernels, copies, fills, CUDA graphs that were recorded whole."""
     columns = (
         "start", "end", "deviceId", "streamId", "correlationId", "globalPid", "shortName",
-        "copyKind", "graphId", "demangledName",
+        "copyKind", "graphId", "demangledName", "bytes",
     )  # fmt: skip
     for table in DEVICE_TABLES:
         for row in data.numbers(table, columns):
-            start, end, device, stream, correlation, owner, short, copied, graph, long = row
+            start, end, device, stream, correlation, owner, short, copied, graph, long, moved = row
             span = _span(start, end)
             if span is None or owner != process.process or process.device not in (-1, device):
                 continue
@@ -160,7 +161,13 @@ def _add_kernels(
                 name = "Memset" if table.endswith("MEMSET") else f"CUDA graph {graph or ''}"
             events.kernels.append(
                 Kernel(
-                    *span, -1 if device is None else device, str(stream), name, None, correlation
+                    *span,
+                    -1 if device is None else device,
+                    str(stream),
+                    name,
+                    None,
+                    correlation,
+                    moved_bytes(moved),
                 )
             )
 

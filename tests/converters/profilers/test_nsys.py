@@ -31,11 +31,16 @@ def test_a_published_export_with_nccl_keeps_the_times_of_each_device(tmp_path):
     with sqlite3.connect(path) as export:
         devices = export.execute(f"{sums} FROM ({ran}) GROUP BY deviceId ORDER BY deviceId")
         counts, times, spans = zip(*devices, strict=True)
+        [(copied,)] = export.execute("SELECT sum(bytes) FROM CUPTI_ACTIVITY_KIND_MEMCPY")
     workload = convert_traces([path])
     measured = [program.graph.measured_by_node() for program in workload.programs]
     assert [int(part.sum()) for part in measured] == list(times)
     assert [int((part > 0).sum()) for part in measured] == list(counts)
     assert workload.simulate().step_seconds == pytest.approx(max(spans) / 1e9, rel=1e-4)
+    graphs = [program.graph for program in workload.programs]
+    copies = [node for graph in graphs for node in graph if "Memcpy" in node.op]
+    assert sum(node.work.read for node in copies) == copied
+    assert sum(node.work.written for node in copies) == copied
     sends = [text for text in workload.warnings if "the trace has no bytes of send" in text]
     assert [workload.warnings[text] for text in sends] == [2 * 60]
 
