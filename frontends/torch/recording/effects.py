@@ -89,6 +89,7 @@ IGNORED = frozenset(
         "aten.sym_size.default",
         "aten.detach_.default",
         "aten.as_strided_.default",
+        "aten._sparse_coo_tensor_with_dims_and_tensors.default",
         "_c10d_functional._wrap_tensor_autograd.default",
     )
 )

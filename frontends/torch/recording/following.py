@@ -42,6 +42,7 @@ from flint.frontends.torch.recording.known_values import (
 )
 from flint.frontends.torch.recording.right_choices import judge
 from flint.frontends.torch.recording.schemas import is_plain, parts_of, tensors_in
+from flint.frontends.torch.recording.sparse_rows import MADE, rows_of, sparse_bags
 from flint.frontends.torch.user_lines import users_line
 
 
@@ -69,7 +70,7 @@ def _see(
                 for tensor in tensors_in((*args, *kwargs.values())):
                     watch(tensor)
             return NotImplemented
-    parts = by_groups(op, args, kwargs)
+    parts = by_groups(op, args, kwargs) or sparse_bags(op, args, kwargs)
     if parts is None and torch.is_inference_mode_enabled():
         parts = parts_of(op, "PrivateUse1")
     if parts is not None:
@@ -264,6 +265,7 @@ _RULES: Mapping[Any, Callable[[Any, Any, Any, Any, Any], None]] = {
 
 #: Op -> its replacement.
 _INSTEAD: Mapping[Any, Callable[[Any, Any, Any, Any], Any]] = {
+    MADE: rows_of,
     _aten.bincount.default: _bincount,
     _aten.scatter_add.default: _scatter_add,
     _aten.scatter_add_.default: _scatter_add,

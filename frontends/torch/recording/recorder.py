@@ -41,6 +41,7 @@ from flint.frontends.torch.recording.schemas import (
     waits_for_host,
     written_tensors,
 )
+from flint.frontends.torch.recording.sparse_rows import sparse_bags
 from flint.frontends.torch.recording.storages import Storages, extent_of
 from flint.frontends.torch.recording.tracking import Place, Tracker
 
@@ -110,7 +111,7 @@ class Recorder:
         if rule.ignored:
             return self._below(func, types, args, kwargs)
         parts = self._instead.get(func) or by_groups(func, args, kwargs)
-        parts = parts or parts_of(func, self._backend)
+        parts = parts or sparse_bags(func, args, kwargs) or parts_of(func, self._backend)
         if parts is not None:
             with dispatch_mode(self.see):
                 return parts(*args, **kwargs)

@@ -1,20 +1,21 @@
 """Calls that a capture refuses, naming the user's line, as the recording would differ from a run.
 
-The size of a sparse gradient or tensor, the lengths of the parts of a nested tensor, and how much
-of them each rank communicates, depend on values; and PyTorch ends the process if fake tensors
-become sparse.  Which rank sends first to one that receives from any rank is decided only in a run.
+The size of a sparse tensor (but one made of rows and a size: ``sparse_rows``), the lengths of the
+parts of a nested tensor, and how much of them each rank communicates, depend on values; and PyTorch
+ends the process if fake tensors become sparse.  Which rank sends first to one that receives from
+any rank is decided only in a run.  NCCL adds up no sparse gradients.
 """
 
 from __future__ import annotations
 
 import functools
-import inspect
 from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed import distributed_c10d
+from torch.nn.parallel import distributed
 
 from flint.errors import FlintError
 from flint.frontends.torch.patching import around, replace
@@ -41,14 +42,15 @@ def apply() -> None:
     ):
         for name in names:
             around(owner, name, functools.partial(_sized_by_values, kind, advice))
-    for name in ("embedding", "embedding_bag"):
-        around(torch.nn.functional, name, _dense)
+    around(distributed.DistributedDataParallel, "_build_params_for_reducer", _dense)
     for name in ("recv", "irecv"):
         around(distributed_c10d, name, _from_named_rank)
         replace(dist, name, getattr(distributed_c10d, name))
 
 
 def _sized_by_values(kind: str, advice: str, function: Any, *args: Any, **kwargs: Any) -> Any:
+    if function.__name__ == "sparse_coo_tensor" and (kwargs.get("size") or len(args) > 2):
+        return function(*args, **kwargs)  # of rows, or refused when it is put together
     device = kwargs.get("device")
     on_device = device is not None and torch.device(device).type not in ("cpu", "meta")
     taken = (*tensors_in(args), *tensors_in(tuple(kwargs.values())))
@@ -74,15 +76,16 @@ def raise_sized_by_values(what: str, kind: str = "sparse", advice: str = _DENSE)
     )
 
 
-def _dense(function: Any, *args: Any, **kwargs: Any) -> Any:
-    position = list(inspect.signature(function).parameters).index("sparse")
-    if kwargs.get("sparse") or (len(args) > position and args[position]):
+def _dense(original: Any, ddp: Any) -> Any:
+    """The parameters that DDP reduces, and which of them have sparse gradients."""
+    parameters, sparse = original(ddp)
+    if any(sparse):
         raise FlintError(
-            f"{function.__name__}{at_user_line()} has sparse=True: the size of its gradient "
-            "depends on values, and a captured step has none; capture with sparse=False, the dense "
-            "gradient, and Adam where SparseAdam steps, which takes no dense one"
+            f"DistributedDataParallel{at_user_line()} has embeddings with sparse=True: NCCL adds "
+            "up no sparse gradients, so a run on GPUs fails, and gloo's exchange of them is not "
+            "captured; use sparse=False"
         )
-    return function(*args, **kwargs)
+    return parameters, sparse
 
 
 def _from_named_rank(

@@ -17,6 +17,9 @@ from flint.frontends.torch.recording.recording import Group, Input, Op, Recordin
 
 _SKIPPED = ("profiler.", "prim.")
 
+#: Types of tensors that become their parts first.
+_TAKEN_APART = ("DTensor", "AsyncCollectiveTensor", "SparseRows")
+
 
 def dtype_name(dtype):
     return str(dtype).removeprefix("torch.")
@@ -78,7 +81,7 @@ class Recorder(TorchDispatchMode):
         name = str(function)
         if name.startswith(_SKIPPED):
             return function(*args, **kwargs)
-        if any(kind.__name__ in ("DTensor", "AsyncCollectiveTensor") for kind in types):
+        if any(kind.__name__ in _TAKEN_APART for kind in types):
             return NotImplemented
         opened = self.opened(args, self.given)
         named = {key: self.opened(item, self.given) for key, item in kwargs.items()}

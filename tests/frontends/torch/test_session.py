@@ -365,19 +365,6 @@ def test_the_first_fsdp_gathers_the_whole_model_once_and_keeps_it_until_the_grad
     ]  # fmt: skip
 
 
-def test_sparse_gradients_are_refused_by_line():
-    def setup(mesh):
-        device = mesh.device_type
-        model = torch.nn.Embedding(100, 16, sparse=True).to(device)
-        return model, torch.randint(0, 100, (4, 5), device=device)
-
-    def step(model, tokens):
-        model(tokens).sum().backward()
-
-    with pytest.raises(FlintError, match=r"embedding at .*test_session\.py:\d+ has sparse=True"):
-        record_in_child(step, setup, (1,), ("dp",))
-
-
 def test_views_of_a_copied_module_are_views_of_its_parameters():
     """An averaged model is one, and is written in place."""
 
