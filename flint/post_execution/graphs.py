@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,18 +22,17 @@ from flint.cost.op_work import gemm_flops
 from flint.graph.building import GraphBuilder, Row, TableBuilder
 from flint.graph.communication import Communication
 from flint.graph.graph import NodeKind, Phase, Source, WorkloadGraph
-from flint.graph.tensor_types import DTYPE_BITS, DTYPE_CODE, TensorType
+from flint.graph.tensor_types import DTYPE_BITS, TensorType
 from flint.graph.work import Role, Unit, Work, WorkItem
 from flint.mesh.ragged import Ints
 from flint.observed.columns import Observed, OpFacts
 from flint.passes.columns import distinct as distinct_rows
 from flint.post_execution.edges import Edges
 from flint.post_execution.links import Links
+from flint.post_execution.node_work import with_nanoseconds
 from flint.post_execution.source_lines import Line
 from flint.post_execution.units import Units, around
 from flint.post_execution.waits import OPTIMIZER
-
-Kind = TypeVar("Kind", np.int8, np.int64)
 
 _BACKWARD = "autograd::engine::evaluate_function"
 #: Meaningless prefixes of a kernel's name, and where its parameters begin.
@@ -269,52 +268,3 @@ def _operand_bytes(fact: OpFacts) -> int:
         if dtype in DTYPE_BITS
     )
     return read if read < _LARGEST else 0
-
-
-def with_nanoseconds(graph: WorkloadGraph, nanoseconds: Ints) -> WorkloadGraph:
-    """The graph, its nodes with measured times; bodies as they are.
-
-    Args:
-        graph: without measured times.
-        nanoseconds: times of the nodes, -1 for those that keep their modelled time; shape [nodes].
-    """
-    return _with_items(graph, nanoseconds >= 0, Unit.MEASURED, "index", nanoseconds)
-
-
-def with_known_work(graph: WorkloadGraph, unknown: Collection[str]) -> WorkloadGraph:
-    """The graph of a compiled program, whose nodes without FLOPs have none, as the program tells.
-
-    Args:
-        graph: without measured times.
-        unknown: ops whose FLOPs are not known if the graph has none for them.
-    """
-    told = np.array([name not in unknown for name in graph.tables.ops] or [True], np.bool_)
-    nothing = (np.diff(graph.work_ptr) == 0) & (graph.kind == NodeKind.COMPUTE)
-    zero = np.zeros(len(graph), np.int64)
-    return _with_items(graph, nothing & told[graph.op], Unit.VECTOR, "f32", zero)
-
-
-def _with_items(
-    graph: WorkloadGraph, some: NDArray[np.bool_], unit: Unit, dtype: str, amounts: Ints
-) -> WorkloadGraph:
-    """The graph with one more item of work at some nodes, their last; shapes [nodes]."""
-    counts = np.diff(graph.work_ptr) + some
-    ptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    last = ptr[1:][some] - 1
-    others = np.ones(int(ptr[-1]), bool)
-    others[last] = False
-
-    def column(old: NDArray[Kind], new: int | Ints) -> NDArray[Kind]:
-        merged: NDArray[Kind] = np.empty(len(others), old.dtype)
-        merged[others] = old
-        merged[last] = np.asarray(new).astype(old.dtype)
-        return merged
-
-    return replace(
-        graph,
-        work_ptr=ptr,
-        work_unit=column(graph.work_unit, int(unit)),
-        work_dtype=column(graph.work_dtype, DTYPE_CODE[dtype]),
-        work_flops=column(graph.work_flops, amounts[some]),
-        work_gemm=column(graph.work_gemm, -1),
-    )

@@ -24,11 +24,11 @@ from flint.mesh.ragged import pointer, row_of_entry
 from flint.mesh.ranks import from_mask
 from flint.passes.rematerialize import FUSIBLE
 from flint.post_execution.exchanges import Exchange
-from flint.post_execution.graphs import with_known_work, with_nanoseconds
 from flint.post_execution.instruction_nodes import InstructionNodes, instruction_nodes
 from flint.post_execution.load_rank import Ran
 from flint.post_execution.meetings import meet
 from flint.post_execution.module_times import DeviceRun, ModuleTimes
+from flint.post_execution.node_work import with_known_work, with_nanoseconds
 from flint.post_execution.timings import clocks_of, timings_of, together
 from flint.post_execution.units import NO_STREAM, Units
 from flint.workload.programs import Program, with_communicators

@@ -17,7 +17,7 @@ from flint.graph.stated import unstated_traffic, unstated_work
 from flint.hlo.messages import parse_module
 from flint.observed.rows import ObservedRows
 from flint.post_execution.converting import convert_traces
-from flint.post_execution.graphs import with_known_work, with_nanoseconds
+from flint.post_execution.node_work import with_known_work, with_nanoseconds
 
 pytestmark = pytest.mark.xdist_group("post-execution-jax")
 
