@@ -33,6 +33,7 @@ from flint.host.environment import import_numpy
 #: Modules that captures and simulations need in any case.
 _ALWAYS = (
     "flint.cli.capture", "flint.cli.simulate", "flint.simulation.running", "flint.workload.saving",
+    "flint.passes.aliases", "flint.passes.update_aliasing", "flint.passes.fuse",
 )  # fmt: skip
 
 
