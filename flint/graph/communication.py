@@ -19,7 +19,7 @@ from flint.mesh.permutation import Permutation
 POINT_TO_POINT = frozenset({"collective_permute", "send", "recv"})
 
 #: How sizes that depend on data are counted, as text.
-UPPER_BOUND = "its upper bound, with 1 for a dim without a bound"
+UPPER_BOUND = "its upper bound"
 
 #: Collective kinds, by their StableHLO names.
 COLLECTIVES = (

@@ -31,6 +31,8 @@ ELEMENT_TYPES: dict[int, str] = {
     35: "f6E3M2FN", 36: "f6E2M3FN",
 }  # fmt: skip
 _TUPLE, _OPAQUE, _TOKEN, _BUFFER = 13, 14, 17, 34
+#: XLA's size of a dim without a bound.
+_UNBOUNDED = -(2**63)
 _ONE_BIT = {30: "s1", 31: "u1"}
 
 #: The most dims and bytes of a tensor; a file with more is damaged.
@@ -101,14 +103,14 @@ class TypeTable:
             if dims and min(dims) < 0:
                 raise FlintError(f"{self.name}: a shape with the dims {dims}: damaged file?")
             return tensor_type(dims, dtype)
-        bounded = []
-        for size, dynamic in zip(shape.dimensions, shape.is_dynamic_dimension, strict=False):
-            if dynamic:
-                self.warnings[BOUNDED if size > 0 else UNBOUNDED] += 1
-            bounded.append(max(size, 1) if dynamic else size)
-        if min(bounded) < 0:
+        bounded = tuple(shape.dimensions)
+        for size, dynamic in zip(bounded, shape.is_dynamic_dimension, strict=False):
+            if dynamic and size == _UNBOUNDED:
+                raise FlintError(f"{self.name}: a shape {UNBOUNDED}")
+            self.warnings[BOUNDED] += dynamic
+        if bounded and min(bounded) < 0:
             raise FlintError(f"{self.name}: a shape with the dims {bounded}: damaged file?")
-        return tensor_type(tuple(bounded), dtype, dynamic=True)
+        return tensor_type(bounded, dtype, dynamic=True)
 
 
 def flatten(tree: Tree) -> list[int]:

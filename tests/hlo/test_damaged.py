@@ -211,6 +211,14 @@ def test_dynamic_dims_count_at_their_bound():
     assert read.warnings == {"a dynamic dim: counted at its bound": 1}
 
 
+def test_dims_without_a_bound_are_refused():
+    open_dim = pb.ShapeProto(element_type=F32, dimensions=[-(2**63)], is_dynamic_dimension=[True])
+    with pytest.raises(FlintError, match="has a dim whose size the program leaves open"):
+        read_hlo(
+            module(computation(1, instruction(1, "parameter", of=open_dim.SerializeToString())))
+        )
+
+
 def test_every_cut_of_a_wrapped_module_is_refused(partitioned):
     data = partitioned["ring_loop"]
     for end in range(0, len(data), 7):

@@ -1,7 +1,7 @@
 """MLIR types -> interned tensor types.
 
 The idea: an ``ir.Type`` object is looked up once; afterwards a type is a small integer.  Shapes
-with dynamic dims take their ``#stablehlo.bounds`` (or 1) and are marked, for reports.
+with dynamic dims take their ``#stablehlo.bounds`` and are marked, for reports.
 """
 
 from __future__ import annotations
@@ -77,12 +77,11 @@ class TypeTable:
         for dim in range(ranked.rank):
             if not ranked.is_dynamic_dim(dim):
                 shape.append(ranked.get_dim_size(dim))
-            elif dim < len(bounds) and bounds[dim] > 0:
+            elif dim < len(bounds) and bounds[dim] >= 0:
                 shape.append(bounds[dim])
                 self.warnings[BOUNDED] += 1
             else:
-                shape.append(1)
-                self.warnings[UNBOUNDED] += 1
+                raise FlintError(f"{self.name}: the type {ranked} {UNBOUNDED}")
         return tuple(shape)
 
     def _scalar(self, text: str) -> TensorType:

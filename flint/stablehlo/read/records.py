@@ -80,7 +80,11 @@ BRANCH = "flint.branch"
 
 #: Warnings of readers about a dim whose size the program does not fix.
 BOUNDED = "a dynamic dim: counted at its bound"
-UNBOUNDED = "a dynamic dim without a bound: counted as 1 (refine the shapes first)"
+#: The error of readers about a dim that has none at all.
+UNBOUNDED = (
+    "has a dim whose size the program leaves open: give it its size before it is read "
+    "(stablehlo-opt --stablehlo-refine-arguments, or export for sizes that are known)"
+)
 
 
 class Op:

@@ -215,6 +215,14 @@ def test_a_portable_artifact_that_cannot_be_read_names_both_versions():
     assert f"its own is StableHLO_v{stablehlo.get_current_version()}" in said
 
 
+def test_a_program_for_sizes_that_are_left_open_is_refused_until_it_has_them():
+    [size] = export.symbolic_shape("n")
+    exported = export.export(jax.jit(jnp.tanh))
+    said = refusal(exported(jax.ShapeDtypeStruct((size, 8), "float32")).mlir_module_serialized)
+    assert "the type tensor<?x8xf32> has a dim whose size the program leaves open" in said
+    read(of(exported(jax.ShapeDtypeStruct((4, 8), "float32")).mlir_module_serialized))
+
+
 def test_a_limit_that_is_too_small_for_the_reader_itself_is_called_that():
     said = refusal(MLIR, memory_limit=20 << 20)
     assert "more than 0.0195312 GiB of memory" in said and "--memory-limit" in said

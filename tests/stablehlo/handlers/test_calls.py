@@ -140,9 +140,9 @@ def test_a_result_of_unknown_size_is_a_view_of_what_a_branch_gives() -> None:
         }}, {{
           %s = stablehlo.sine %x : {F}
           "stablehlo.return"(%s) : ({F}) -> ()
-        }}) : (tensor<i32>) -> tensor<?xf32>
-        return %r : tensor<?xf32>""",
-        results="tensor<?xf32>",
+        }}) : (tensor<i32>) -> tensor<?xf32, #stablehlo.bounds<8>>
+        return %r : tensor<?xf32, #stablehlo.bounds<8>>""",
+        results="tensor<?xf32, #stablehlo.bounds<8>>",
     )
     assert len(walked(text).graph.conditionals) == 1
 
