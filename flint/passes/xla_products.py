@@ -4,7 +4,8 @@ The idea: its products are library calls or separate Triton kernels (``GemmFusio
 anything else is fused.
 
 - A batched product loads its operands in their layout: a transpose before or after it is a kernel.
-  So is one behind any product that does more than transpose a matrix.
+  So is one behind any product that does more than transpose a matrix, and one that brings dims
+  together which a product contracts as one.
 - **Epilogue**: an elementwise op that alone reads the product, then the only reader of that, and so
   on: what several read is written, and each reads it. The other operands are scalars, parameters of
   the program or of a loop's body, and broadcasts of both (a bias, a residual that is a parameter);
@@ -35,6 +36,8 @@ from flint.passes.rematerialize import loads
 
 #: Ops that may follow a convolution: the bias, a residual and rectified activations.
 _BEHIND: Final = ("add", "convert", "reshape", "bitcast", "broadcast_in_dim", "maximum", "clamp")
+#: Dims in the form of a product that contracts one dim of each operand.
+_ONE_EACH: Final = 2
 #: Bytes by which an op's result may be larger than its operands, or smaller.
 _TOLERANCE: Final = 1024
 
@@ -63,7 +66,7 @@ def operand_loads(graph: WorkloadGraph) -> NDArray[np.bool_]:
         made = maker[entry]
         if made >= 0 and takes[made] and feeds[graph.consumer[entry]]:
             feeds[made] = True
-    found: NDArray[np.bool_] = load & ~(transposes & np.array(feeds, dtype=bool))
+    found: NDArray[np.bool_] = load & ~(transposes & np.array(feeds, dtype=bool)) & ~_apart(graph)
     # It reads no more for an op than its result: no wider values.
     widest = np.zeros(len(graph), dtype=np.int64)
     np.maximum.at(widest, graph.consumer, graph.value_bytes[graph.operand])
@@ -71,6 +74,29 @@ def operand_loads(graph: WorkloadGraph) -> NDArray[np.bool_]:
         graph.value_bytes[graph.inputs :], row_of_entry(graph.result_ptr), len(graph)
     )
     found &= (graph.role != Role.ELEMENTWISE) | (widest <= made)
+    return found
+
+
+def _apart(graph: WorkloadGraph) -> NDArray[np.bool_]:
+    """Transposes that bring dims together which a product contracts as one, shape [nodes]."""
+    names = graph.tables.ops
+    forms = [form for *_, form in graph.tables.entries()]
+    found = np.zeros(len(graph), dtype=bool)
+    several = [
+        name == "dot_general" and len(form) > _ONE_EACH
+        for name, form in zip(names, forms, strict=True)
+    ]
+    for node in np.flatnonzero(np.array(several or [False])[graph.op]).tolist():
+        form = forms[graph.op[node]]
+        sides = (form[: len(form) // 2], form[len(form) // 2 :])
+        for dims, value in zip(sides, graph.operands_of(node).tolist(), strict=False):
+            maker = int(graph.producer[value])
+            if maker >= 0 and names[graph.op[maker]] == "transpose":
+                order = forms[graph.op[maker]]
+                before = [order[dim] for dim in dims if dim < len(order)]
+                found[maker] |= bool(before) and before != list(
+                    range(before[0], before[0] + len(before))
+                )
     return found
 
 

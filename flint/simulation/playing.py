@@ -73,10 +73,13 @@ def play(
     replay = replay_of(workload, communication, host, modelled=modelled)
     left: dict[str, int] = {}  # ``simulate`` reports it
     fused = attention == FUSED
-    written = program_graphs(workload, granularity, fused_attention=fused, left=left)
+    device = on.system.accelerator
+    written = program_graphs(
+        workload, granularity, accelerator=device, fused_attention=fused, left=left
+    )
     graphs = prepare(
         workload, written, granularity, parse_passes(passes), host=replay.host,
-        launch_overhead=on.system.accelerator.launch_overhead,
+        launch_overhead=device.launch_overhead,
     ).graphs  # fmt: skip
     programs = tuple(
         (graph, program.ranks.array())

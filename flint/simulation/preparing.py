@@ -2,9 +2,9 @@
 
 The idea: a simulation, its timeline and its report must use the same graph and the same times.
 
-    prepared = prepare(workload, program_graphs(workload, "kernel"), "kernel", passes=())
-    prepared.graphs[0]          # of the first program
-    costs = setting(workload.mesh.size, "dgx-h100").costs
+    on = setting(workload.mesh.size, "dgx-h100")
+    written = program_graphs(workload, "kernel", accelerator=on.system.accelerator)
+    prepare(workload, written, "kernel", passes=()).graphs[0]       # of the first program
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from flint import registry
 from flint.cost.collectives import check_algorithm
 from flint.cost.estimators import estimator as estimator_of
 from flint.cost.fitting import fit
-from flint.cost.hardware import System
+from flint.cost.hardware import Accelerator, System
 from flint.cost.kernels import Estimator
 from flint.cost.measured import Measured, read_measured
 from flint.cost.prices import Prices
@@ -27,6 +27,7 @@ from flint.graph.graph import WorkloadGraph
 from flint.passes import apply
 from flint.passes.attention import fuse_attention
 from flint.passes.dead_invariants import without_unneeded
+from flint.passes.grouped_as_dense import on_device
 from flint.passes.host_lane import with_host_lane
 from flint.passes.what_if import Chosen, same, stages, transform
 from flint.simulation.durations import Costs
@@ -123,17 +124,20 @@ def program_graphs(
     workload: Workload,
     granularity: str,
     *,
+    accelerator: Accelerator | None = None,
     fused_attention: bool = False,
     left: dict[str, int] | None = None,
 ) -> tuple[WorkloadGraph, ...]:
     """The programs' graphs, op by op: as written, or with attention as the fused kernel.
 
     Masks that only fused attention needed are dropped.  A compiled program stays as the compiler
-    wrote it, and at granularity "op" nothing is fused.
+    wrote it, and at granularity "op" nothing is fused.  JAX's grouped products are dense ones on
+    devices without a kernel for them.
 
     Args:
         workload: the workload that runs.
         granularity: granularity of the simulation.
+        accelerator: the device that it runs on, if grouped products are to be as there.
         fused_attention: whether attention that is written out is fused.
         left: counts (text -> number) attention that stays as written.
 
@@ -141,11 +145,12 @@ def program_graphs(
         FlintError: there is such attention, and ``left`` is None.
     """
     written = tuple(program.graph for program in workload.programs)
+    if accelerator is not None:
+        written = tuple(on_device(graph, accelerator) for graph in written)
     if not fused_attention or workload.level != Level.PARTITIONED or granularity == "op":
         return written
     found = []
-    for program in workload.programs:
-        graph = program.graph
+    for program, graph in zip(workload.programs, written, strict=True):
         # It is known what a recorded run ran.
         fused = graph if program.timing is not None else fuse_attention(graph, left)
         found.append(fused if fused is graph else without_unneeded(fused))

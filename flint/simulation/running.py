@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +31,7 @@ from flint.simulation.actors import Actors
 from flint.simulation.algorithm_notes import algorithm_notes
 from flint.simulation.attention_choice import FUSED, check_attention, notes_on_attention
 from flint.simulation.durations import TICKS_PER_SECOND
+from flint.simulation.group_notes import notes_on_groups
 from flint.simulation.launches import hosted, launched
 from flint.simulation.machine import Run
 from flint.simulation.microbatches import Microbatches
@@ -123,7 +125,8 @@ def simulate(
         searched = SEARCHED if more is None else 0
         return run_shortened(parts, workload.mesh.size, on.costs, order, replay, searched, more)
 
-    written = program_graphs(workload, granularity, fused_attention=attention == FUSED, left=left)
+    graphs_of = partial(program_graphs, workload, granularity, accelerator=fitted.accelerator)
+    written = graphs_of(fused_attention=attention == FUSED, left=left)
     found = prepared(written)
     graphs = found.graphs
     _check_work(workload, graphs)
@@ -156,7 +159,7 @@ def simulate(
     figures = whole_figures([program.figures for program in programs], programs)
     attention_notes = _attention(written)
     if attention is None:
-        fused = program_graphs(workload, granularity, fused_attention=True, left={})
+        fused = graphs_of(fused_attention=True, left={})
         if any(one is not other for one, other in zip(written, fused, strict=True)):
             others, other, again = happens(prepared(fused).graphs)
             ticks = last_end(other, again, range(len(others.info)))
@@ -184,6 +187,7 @@ def simulate(
                 for item in chosen
             ),
             *attention_notes,
+            *notes_on_groups(workload, written),
             *_more_microbatches(more),
             *launch_notes,
             *unlisted_types(graphs, shares, on.costs.prices, figures.step_seconds),

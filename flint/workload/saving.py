@@ -21,6 +21,7 @@ from flint.host.environment import DISTRIBUTION, installed_version
 from flint.host.writing import replacing_folder
 from flint.mesh.ranks import chosen_ranks
 from flint.passes import apply
+from flint.passes.grouped_as_dense import on_device
 from flint.workload.folder import DOCUMENT, check_replaceable
 from flint.workload.names import ALLOCATIONS, TIMES, module_suffix, program_file
 from flint.workload.programs import Program, ProgramInput
@@ -102,7 +103,8 @@ def save(
     described = system if isinstance(system, System) else load_system(system)
     if reduce_ranks is not None and not (isinstance(ranks, str) and ranks == "all"):
         raise UsageError("Flint chooses the ranks that stand for all: leave --ranks out")
-    graphs = [apply(program.graph, granularity) for program in workload.programs]
+    device = described.accelerator
+    graphs = [apply(on_device(program.graph, device), granularity) for program in workload.programs]
     passes = tuple(passes)
     if passes:  # rarely used, and their modules take time to import
         from flint.passes.what_if import parse_passes, transform

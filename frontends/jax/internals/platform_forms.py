@@ -28,7 +28,7 @@ from flint.frontends.jax.internals import host_memory, pallas_calls
 
 RAGGED = (
     "ragged_dot: one op, as JAX lowers it for GPUs and TPUs; each row is multiplied with its "
-    "own group's matrix (XLA's compilers for GPUs and CPUs may multiply it with every group's)"
+    "own group's matrix (on GPUs it is simulated with every group's, as XLA compiles it)"
 )
 BRANCH = (
     "platform_dependent: its branch for CPUs is captured (--target captures that for GPUs or TPUs)"

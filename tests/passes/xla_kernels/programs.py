@@ -128,6 +128,10 @@ def mixture(x: Any, router: Any, up: Any, down: Any) -> Any:
     return jnp.einsum("etf,efh,te->th", jax.nn.gelu(y), down, mask)
 
 
+def grouped(x: Any, up: Any, down: Any, sizes: Any) -> Any:
+    return lax.ragged_dot(jax.nn.silu(lax.ragged_dot(x, up, sizes)), down, sizes)
+
+
 def dense(x: Any, w1: Any, b1: Any, w2: Any, b2: Any) -> Any:
     return jax.nn.relu(x @ w1 + b1) @ w2 + b2
 
@@ -197,6 +201,9 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     ),
     "mixture of experts": (
         grads(mixture, 4), (of(1024, 512), of(512, 8), of(8, 512, 1024), of(8, 1024, 512)),
+    ),
+    "grouped products": (
+        grads(grouped, 3), (of(4096, 512), of(8, 512, 1024), of(8, 1024, 512), of(8, dtype=I32)),
     ),
     "dense": (
         grads(dense, 5),

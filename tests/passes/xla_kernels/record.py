@@ -19,6 +19,7 @@ import flint
 from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.work import Role
 from flint.passes import apply
+from flint.passes.grouped_as_dense import as_dense
 from flint.workload.workload import Workload
 from tests.passes.xla_kernels.programs import MODELS, PROGRAMS
 from tests.passes.xla_kernels.unseen import UNSEEN
@@ -72,7 +73,7 @@ def table(found: dict[str, Any]) -> Iterator[str]:
 
     for name in (*PROGRAMS, *UNSEEN, *MODELS):
         kernels, moved, *third = found[name]
-        graph = captured(name).graph
+        graph = as_dense(captured(name).graph)
         rules = apply(graph, "xla")
         mine, bytes_ = figures(rules)
         end = f"{figures(apply(graph, 'kernel'))[1] / moved - 1:+.0%} |"

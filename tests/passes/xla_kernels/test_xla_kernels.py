@@ -13,6 +13,7 @@ import pytest
 import flint
 from flint.capturing.targets import targets
 from flint.passes import apply
+from flint.passes.grouped_as_dense import as_dense
 from flint.passes.xla_reductions import runs_of, steps
 from flint.passes.xla_split_products import parts_of
 from tests.passes.xla_kernels.programs import F32, MODELS, PROGRAMS, of
@@ -29,7 +30,7 @@ SAME = [
 
 
 def bytes_ratio(name: str) -> float:
-    return figures(apply(captured(name).graph, "xla"))[1] / XLA[name][1]
+    return figures(apply(as_dense(captured(name).graph), "xla"))[1] / XLA[name][1]
 
 
 @pytest.mark.parametrize("name", quick(SAME, "layer norm", "dense"))

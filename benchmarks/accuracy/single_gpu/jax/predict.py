@@ -86,7 +86,7 @@ def main() -> None:
             if not points:
                 continue
             with tempfile.TemporaryDirectory() as scratch:
-                folder = (arguments.keep or Path(scratch)) / f"{name}.{target}.{level}"
+                folder = (arguments.keep or Path(scratch)).resolve() / f"{name}.{target}.{level}"
                 if not folder.exists():
                     run = (*FLINT, "run", "--world", 1, "--system", arguments.system, "-o", folder)
                     compiled = ("--target", target) if level == "optimized" else ()
