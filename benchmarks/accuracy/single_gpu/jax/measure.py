@@ -2,8 +2,8 @@
 
 A function ``init`` of the program is not compiled: its result's arrays are filled here, so that the
 time goes into the step.  Writes ``OUT/NAME.json`` (times, memory, XLA's own counts), the compiled
-module, a profile of two steps, and XLA's dumps.  Compiling and timing hold a lock, so that a second
-program can start.
+module, a profile of two steps and, with ``--dumps``, XLA's dumps.  Compiling and timing hold a
+lock, so that a second program can start.
 """
 
 import fcntl
@@ -23,12 +23,13 @@ tiny = "--tiny" in sys.argv
 out.mkdir(parents=True, exist_ok=True)
 dumps = out / "dumps" / name
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-os.environ["XLA_FLAGS"] = (
-    f"{os.environ.get('XLA_FLAGS', '')} --xla_dump_to={dumps} --xla_dump_hlo_as_text "
-    "--xla_dump_hlo_module_re=.*train_step.* --xla_dump_hlo_pass_re=priority-fusion "
-    f"--xla_gpu_dump_autotune_results_to={dumps}/autotune.txt"
-)
-dumps.mkdir(parents=True, exist_ok=True)
+if "--dumps" in sys.argv:
+    os.environ["XLA_FLAGS"] = (
+        f"{os.environ.get('XLA_FLAGS', '')} --xla_dump_to={dumps} --xla_dump_hlo_as_text "
+        "--xla_dump_hlo_module_re=.*train_step.* --xla_dump_hlo_pass_re=priority-fusion "
+        f"--xla_gpu_dump_autotune_results_to={dumps}/autotune.txt"
+    )
+    dumps.mkdir(parents=True, exist_ok=True)
 began = time.monotonic()
 
 import jax  # noqa: E402

@@ -1,7 +1,7 @@
 #!/bin/bash
 # run.sh OUT SECONDS [NAME...]: measures the programs in turn, each in a process of its own, and packs
 # what they wrote: OUT/jax_results.tar.gz (times, modules, profiles) and OUT/jax_dumps.tar.gz.
-# LIMIT: seconds of one program.  ARGS: --tiny.
+# LIMIT: seconds of one program.  ARGS: --tiny, --dumps.
 cd "$(dirname "$0")" || exit 1
 OUT=$(mkdir -p "$1" && cd "$1" && pwd); END=$(($(date +%s) + $2)); shift 2
 [ $# -gt 0 ] || set -- dit gpt2_flax accumulate convnext moe_ragged vit_nnx t5_flax ssm gru_flax bert_eqx unet_flax gnn lora ppo mlp_f32
@@ -20,6 +20,7 @@ done
 wait
 rm -rf "$R/trace" "$R/lock"
 for log in "$R"/*.log; do tail -c 3000 "$log" >"$log.end"; rm "$log"; done
+mkdir -p "$R/dumps"
 find "$R/dumps" -type f \( -name '*.ll' -o -name '*.ptx' -o -name '*.cubin' -o -name '*.dot' -o -name '*.html' -o -name '*.o' \) -delete
 find "$R/dumps" -type f -size +12M -delete
 tar czf "$OUT/jax_dumps.tar.gz" -C "$R" dumps
