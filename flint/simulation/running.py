@@ -135,12 +135,9 @@ def simulate(
     programs, retries = [], 0
     for number, program in enumerate(workload.programs):
         memory = program_memory(
-            program,
-            written[number],
-            found.kernels[number],
-            fitted.accelerator,
+            program, written[number], found.kernels[number], fitted.accelerator,
             changed=bool(chosen),
-        )
+        )  # fmt: skip
         retries = max(retries, memory.retries)
         actors = [i for i, info in enumerate(everyone.info) if info.program == number]
         programs.append(
