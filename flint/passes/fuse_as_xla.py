@@ -20,6 +20,7 @@ from flint.passes.xla_merged_products import (
     merge_products,
 )
 from flint.passes.xla_multi_output import join_kernels
+from flint.passes.xla_paddings import PAD, even_paddings
 from flint.passes.xla_priority import Queue, needed
 from flint.passes.xla_products import Neighbours, absorbed, operand_loads
 from flint.passes.xla_reductions import split_reductions
@@ -37,7 +38,9 @@ def fuse_as_xla(graph: WorkloadGraph) -> WorkloadGraph:
     types = {kind: number for number, kind in enumerate(graph.tables.types)}
     gemms = {sizes: number for number, sizes in enumerate(graph.tables.gemms)}
     known = set(graph.tables.entries())
-    new = [name for name in (SUM, SLICE, TRANSPOSE, CONCATENATE) if (name, "", ()) not in known]
+    new = [
+        name for name in (SUM, SLICE, TRANSPOSE, CONCATENATE, PAD) if (name, "", ()) not in known
+    ]
     if new:
         graph = with_tables(graph, replace(graph.tables, ops=(*graph.tables.ops, *new)))
     kernels = _as_xla(graph, False, communicates, types, gemms)
@@ -54,7 +57,7 @@ def _as_xla(
     graph = with_bodies(graph, lambda inner, _: _as_xla(inner, True, communicates, types, gemms))
     if not len(graph):
         return graph
-    graph = merge_products(simplified(graph), types, gemms)
+    graph = merge_products(even_paddings(simplified(graph), types), types, gemms)
     graph = split_products(graph, types)
     near = Neighbours(graph)
     graph, step_of, runs = split_reductions(graph, near.loaded | held(graph), types)

@@ -1,0 +1,168 @@
+"""Uneven paddings of convolutions, which cuDNN has not and XLA therefore writes.
+
+The idea: cuDNN pads both ends of a dim alike.  A convolution of stride 2 on an even size has one
+more element of padding behind than before ("SAME").  XLA's ``ConvPaddingLegalization`` writes its
+input with that element, once for the convolution and for the gradient of its filter, and the
+gradient of its input with one more, of which the readers take a part:
+
+    y = conv(x)        x -> pad;  y = conv(pad)        dx = slice of conv(dy)
+
+The padding of a gradient's forward convolution follows from its sizes; with a stride, the padding
+behind may be more than what is read, so that it is even where it can be.  Features must be the last
+dim, or the first one in the gradient of a filter.
+
+Source: ``conv_padding_legalization.cc``, ``conv_rewriter.cc`` of openxla/xla (2026).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from flint.graph.graph import WORK_COLUMNS, WorkloadGraph
+from flint.graph.tensor_types import TensorType, tensor_type
+from flint.graph.work import Role
+from flint.mesh.ragged import pointer, row_of_entry
+from flint.passes.columns import gathered, lists, repeated
+
+#: Names of the ops that pad and cut.
+PAD: Final = "pad"
+SLICE: Final = "slice"
+#: Numbers of features in the form of a convolution, before its paddings.
+_FEATURES: Final = 3
+
+
+class _Uneven(NamedTuple):
+    """What is written for a convolution: its input (``before``) or its result, in which shape."""
+
+    before: bool
+    shape: tuple[int, ...]
+
+
+def even_paddings(graph: WorkloadGraph, types: dict[TensorType, int]) -> WorkloadGraph:
+    """One block with what XLA pads before convolutions and cuts after them.
+
+    Args:
+        graph: the block; its table of ops has ``PAD`` and ``SLICE``.
+        types: all types of the program, by number; new ones are added.
+    """
+    found = _uneven(graph)
+    if not found:
+        return graph
+    copies = np.ones(len(graph), dtype=np.int64)
+    first: dict[tuple[int, tuple[int, ...]], int] = {}
+    for node, each in found.items():
+        value = int(graph.operand[graph.operand_ptr[node]])
+        if not each.before or first.setdefault((value, each.shape), node) == node:
+            copies[node] = 2
+    copied, _, last = repeated(graph, copies)
+    operands = lists(copied.operand_ptr, copied.operand)
+    op, role, made = copied.op.copy(), copied.role.copy(), copied.result_type.copy()
+    read, written = copied.bytes_read.copy(), copied.bytes_written.copy()
+    moves = np.zeros(len(copied), dtype=bool)
+    for node, each in found.items():
+        value = int(graph.operand[graph.operand_ptr[node]])
+        convolution = int(last[node])
+        if each.before:
+            maker = int(last[first[value, each.shape]]) - 1
+            kind = graph.tables.types[graph.value_type[value]]
+            whole = tensor_type(each.shape, kind.dtype)
+            if maker == convolution - 1:
+                op[maker], role[maker], moves[maker] = copied.tables.plain(PAD), Role.MOVEMENT, True
+                operands[maker] = operands[maker][:1]
+                read[maker], written[maker] = kind.bytes, whole.bytes
+                made[copied.result_ptr[maker]] = types.setdefault(whole, len(types))
+            operands[convolution][0] = copied.inputs + int(copied.result_ptr[maker])
+            read[convolution] += whole.bytes - kind.bytes
+        else:
+            cut, convolution = convolution, convolution - 1
+            kind = graph.tables.types[graph.result_type[graph.result_ptr[node]]]
+            whole = tensor_type(each.shape, kind.dtype)
+            made[copied.result_ptr[convolution]] = types.setdefault(whole, len(types))
+            written[convolution] += whole.bytes - kind.bytes
+            op[cut], role[cut], moves[cut] = copied.tables.plain(SLICE), Role.MOVEMENT, True
+            operands[cut] = [copied.inputs + int(copied.result_ptr[convolution])]
+            read[cut] = written[cut] = kind.bytes
+    owner = row_of_entry(copied.work_ptr)
+    items = np.flatnonzero(~moves[owner])
+    return replace(
+        copied, op=op, role=role, result_type=made, bytes_read=read, bytes_written=written,
+        operand_ptr=pointer(np.array([len(row) for row in operands], dtype=np.int64)),
+        operand=np.array([value for row in operands for value in row], dtype=np.int64),
+        work_ptr=pointer(np.bincount(owner[items], minlength=len(copied))),
+        tables=replace(copied.tables, types=tuple(types)),
+        **gathered(copied, WORK_COLUMNS, items),
+    )  # fmt: skip
+
+
+def _uneven(graph: WorkloadGraph) -> dict[int, _Uneven]:
+    """The convolutions of a block whose forward padding is uneven, by node."""
+    names = graph.tables.ops
+    forms = [form for *_, form in graph.tables.entries()]
+    chosen = np.array([name == "convolution" for name in names], dtype=bool)[graph.op]
+    found: dict[int, _Uneven] = {}
+    for node in np.flatnonzero(chosen & (np.diff(graph.result_ptr) == 1)).tolist():
+        form, operands = forms[graph.op[node]], graph.operands_of(node).tolist()
+        types = [graph.tables.types[graph.value_type[value]].shape for value in operands]
+        rank = (len(form) - _FEATURES) // 2
+        if len(types) != 2 or rank < 1 or any(len(shape) != rank + 2 for shape in types):
+            continue
+        result = graph.tables.types[graph.result_type[graph.result_ptr[node]]].shape
+        pads = list(zip(form[_FEATURES::2], form[_FEATURES + 1 :: 2], strict=True))
+        more, before = _more(graph, node, form[0], pads, (*types, result))
+        if any(more):
+            shape = types[0] if before else result
+            sizes = (size + extra for size, extra in zip(shape, (0, *more, 0), strict=True))
+            found[node] = _Uneven(before, tuple(sizes))
+    return found
+
+
+def _more(
+    graph: WorkloadGraph,
+    node: int,
+    feature: int,
+    pads: list[tuple[int, int]],
+    shapes: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]],
+) -> tuple[list[int], bool]:
+    """Elements that are added to each spatial dim, and whether to the input."""
+    image, kernel, result = shapes
+    if feature == 0:  # the gradient of a filter
+        each = zip(pads, image[1:-1], kernel[1:-1], result, strict=False)
+        return [
+            _beyond(low, high, (size + low + high - taps), out)
+            for (low, high), size, out, taps in each
+        ], True
+    if feature != len(image) - 1:
+        return [], True
+    if _reversed(graph, node):
+        spatial = zip(pads, image[1:-1], result[1:-1], kernel, strict=False)
+        return [
+            _beyond(taps - 1 - low, taps - 1 - high, size - low - high + taps - 2, out)
+            for (low, high), out, size, taps in spatial
+        ], False
+    return [abs(high - low) for low, high in pads], True
+
+
+def _beyond(low: int, high: int, apart: int, places: int) -> int:
+    """How much the padding behind differs from that before, with as much of it as is needed or, up
+    to a stride, more.
+
+    Args:
+        low, high: padding before, and what is needed behind.
+        apart: elements between the first and the last place of the filter.
+        places: number of places.
+    """
+    stride = max(1, apart // (places - 1)) if places > 1 else 1
+    return max(high - low, low - (high + stride - 1), 0)
+
+
+def _reversed(graph: WorkloadGraph, node: int) -> bool:
+    """Whether the filter is reversed, as in the gradient of an input."""
+    value = graph.operands_of(node).tolist()[1]
+    while (maker := int(graph.producer[value])) >= 0 and graph.role[maker] == Role.MOVEMENT:
+        if graph.tables.ops[graph.op[maker]] == "reverse":
+            return True
+        value = int(graph.operand[graph.operand_ptr[maker]])
+    return False

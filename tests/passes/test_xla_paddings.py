@@ -1,0 +1,43 @@
+"""Uneven paddings at granularity xla: what XLA writes for cuDNN (sizes of its own HLO)."""
+
+from __future__ import annotations
+
+import pytest
+from jax import lax
+
+import flint
+from flint.passes import apply
+from tests.passes.xla_kernels.programs import grads, of
+from tests.passes.xla_kernels.test_xla_kernels import bytes_ratio
+
+
+def kernels(padding, stride=2):
+    """Names and results of the kernels of a convolution's gradients, 48 x 48 places."""
+
+    def step(x, w):
+        dims = ("NHWC", "HWIO", "NHWC")
+        return lax.conv_general_dilated(x, w, (stride, stride), padding, dimension_numbers=dims)
+
+    arguments = of(8, 48, 48, 96), of(3, 3, 96, 192)
+    graph = flint.capture(mesh=(1,))(grads(step, 2)).capture(*arguments).graph
+    return [(node.op, str(node.result_types[0])) for node in apply(graph, "xla")]
+
+
+def test_an_input_is_padded_once_and_its_gradient_cut() -> None:
+    """XLA: loop_pad_fusion and __cudnn$convBackwardInput of 8x49x49x96, wrapped_slice."""
+    found = kernels("SAME")
+    assert found.count(("pad", "8x49x49x96xbf16")) == 1
+    assert found.count(("convolution", "8x49x49x96xbf16")) == 1
+    assert found.count(("slice", "8x48x48x96xbf16")) == 1
+
+
+@pytest.mark.parametrize(
+    ("padding", "stride"), [("SAME", 1), ("VALID", 1), ([(1, 1), (1, 1)], 2), ("VALID", 3)]
+)
+def test_an_even_padding_is_cudnns(padding, stride) -> None:
+    """With a stride of 2 and one element before, as many behind are padded as before."""
+    assert not {"pad", "slice"} & {op for op, _ in kernels(padding, stride)}
+
+
+def test_bytes_of_a_level_of_a_u_net_are_those_of_xla() -> None:
+    assert bytes_ratio("U-Net level") == pytest.approx(1, abs=0.01)
