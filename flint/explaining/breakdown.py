@@ -4,8 +4,7 @@ The idea: a device's time from its first kernel to the end of its last is idle, 
 compute, where a compute kernel does, or neither: communication and copies that no compute covers.
 A stream's idle time is due to the host if the next kernel was launched after the previous one
 ended, to the launch itself if the gap is shorter than ``LAUNCH_GAP``, and otherwise to something
-else, such as an event of another stream.  These are the definitions of hta/analyzers
-(breakdown_analysis.py and communication_analysis.py, version 0.5.0).
+else, such as an event of another stream (hta/analyzers/breakdown_analysis.py, version 0.5.0).
 
     breakdown(events).compute_seconds
 """
@@ -131,8 +130,8 @@ class Breakdown:
         compute_seconds: while a compute kernel runs.
         non_compute_seconds: while something runs, but no compute kernel.
         idle_seconds: while nothing runs.
-        host_wait_seconds, kernel_wait_seconds, other_wait_seconds: the idle time, by what the
-            kernel that ends it waited for.
+        host_wait_seconds, kernel_wait_seconds, other_wait_seconds: the idle time until the kernel
+            that ends it was launched; the rest, if it is short; and if it is long.
         communication_seconds: while communication runs, alone or not.
         exposed_communication_seconds: while communication runs, but no compute kernel.
         memory_seconds: while copies or fills run, but neither compute nor communication.
@@ -252,10 +251,13 @@ def _idle(events: Kernels) -> tuple[StreamIdle, ...]:
 
 
 def _device_idle(events: Kernels, busy: tuple[Ints, Ints]) -> list[float]:
-    """Seconds in which nothing ran on the device, by ``Idle``."""
+    """Seconds in which nothing ran on the device, by ``Idle``: the host's until the launch."""
     order = np.lexsort((events.launched, events.start))
     first = order[np.searchsorted(events.start[order], busy[0][1:])]
-    return _by_wait(busy[1][:-1], busy[0][1:], events.launched[first])
+    before, start, launched = busy[1][:-1], busy[0][1:], events.launched[first]
+    ready = np.where(launched == NO_LAUNCH, before, np.clip(launched, before, start))
+    _, launching, other = _by_wait(ready, start, np.full_like(start, NO_LAUNCH))
+    return [int((ready - before).sum()) / 1e9, launching, other]
 
 
 def _by_wait(before: Ints, start: Ints, launched: Ints) -> list[float]:

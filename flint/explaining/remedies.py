@@ -148,7 +148,8 @@ def _trials(
         on = replace(described, network=links)
         yield _Trial("links with twice the bandwidth", "--system", with_options(on))
     if base.host == "measured":
-        yield _Trial("the host launches in time", "--host none", with_options(host="none"))
+        name = "the host launches in time, and kernels start at once"
+        yield _Trial(name, "--host none", with_options(host="none"))
     if base.kernels == "modelled":
         plain = without(described, ("launches",))
         yield _Trial("launches cost nothing", "--without launches", with_options(plain))
