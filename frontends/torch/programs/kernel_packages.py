@@ -16,9 +16,12 @@ import importlib.util
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from flint.launching.outside import noted
 
@@ -135,9 +138,31 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         found = found.__cause__ or found.__context__
 
 
+class _Distribution(metadata.Distribution):
+    """What pip would have noted: transformers asks it whose package it is."""
+
+    def __init__(self, name: str, version: str) -> None:
+        called = name.replace("_", "-")
+        self._files = {
+            "METADATA": f"Metadata-Version: 2.1\nName: {called}\nVersion: {version}\n",
+            "top_level.txt": f"{name}\n",
+        }
+
+    def read_text(self, filename: str) -> str | None:
+        return self._files.get(filename)
+
+    def locate_file(self, path: Any) -> Any:
+        return Path(path)
+
+
 class _Finder(MetaPathFinder, Loader):
     def __init__(self, name: str, package: _Package) -> None:
         self._name, self._package = name, package
+
+    def find_distributions(self, context: Any) -> Iterator[metadata.Distribution]:
+        """As ``importlib.metadata`` asks every finder."""
+        if context.name is None or context.name.replace("-", "_") == self._name:
+            yield _Distribution(self._name, self._package.version)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None

@@ -9,7 +9,9 @@ those are scripted.
 
 from __future__ import annotations
 
+import functools
 import sys
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -35,19 +37,29 @@ def _compile(original: Any, model: Any = None, **kwargs: Any) -> Any:
         return lambda function: _compile(original, function, **kwargs)
     if capture().compiles:
         return compiled(original, model, **kwargs)
-    _recorded_as_eager()
-    return model
+    text = _text()
+    if not isinstance(model, FunctionType):
+        capture().assume(text)
+        return model
+
+    @functools.wraps(model)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if text not in capture().assumed:  # of decorated functions, many are never called
+            capture().assume(text)
+        return model(*args, **kwargs)
+
+    return called
 
 
 def _compile_method(original: Any, *args: Any, **kwargs: Any) -> None:
     if capture().compiles:
         original(*args, **kwargs)  # calls torch.compile
     else:
-        _recorded_as_eager()
+        capture().assume(_text())
 
 
-def _recorded_as_eager() -> None:
-    capture().assume(f"torch.compile{at_user_line()}: recorded as eager code")
+def _text() -> str:
+    return f"torch.compile{at_user_line()}: recorded as eager code"
 
 
 def _scripting(load: Any) -> None:

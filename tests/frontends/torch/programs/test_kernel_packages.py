@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections import Counter
+from importlib import metadata
 
 import pytest
 
@@ -209,6 +210,15 @@ def test_groups_of_rows_are_multiplied_each_with_its_matrix():
     assert torch.equal(flipped, grouped_gemm.gmm(rows, weights, counts))
     products = grouped_gemm.gmm(rows, flipped, counts, trans_a=True)
     assert products.shape == (3, 16, 8)
+
+
+def test_a_package_is_among_those_that_are_installed(package):
+    """As transformers tells FlashAttention 2 from a later one."""
+    assert metadata.packages_distributions()["flash_attn"] == ["flash-attn"]
+    assert metadata.version("flash_attn") == metadata.version("flash-attn") == "2.8.3"
+    assert "pytest" in metadata.packages_distributions()
+    with pytest.raises(metadata.PackageNotFoundError):
+        metadata.version("grouped_gemm")
 
 
 def test_a_package_has_its_modules_as_attributes(package):
