@@ -349,26 +349,6 @@ def test_compiled_code_is_recorded_as_eager_code_and_that_is_reported():
     assert "torch.compile" in text and "test_session.py" in text
 
 
-@pytest.mark.parametrize("called", [True, False])
-def test_a_compiled_function_that_is_never_called_is_no_assumption(called):
-    def build(mesh):
-        @torch.compile
-        def loss(output):
-            """Of the output."""
-            return output.sum()
-
-        assert loss.__doc__ == "Of the output."
-        device = mesh.device_type
-        tokens = torch.ones(4, 8, device=device)
-        return torch.nn.Linear(8, 8, device=device), loss if called else torch.sum, tokens
-
-    def step(model, loss, tokens):
-        loss(model(tokens)).backward()
-
-    words = recorded(step, build, (1,), ("dp",)).warnings
-    assert any("torch.compile" in text for text in words) == called
-
-
 def old_fsdp(mesh):
     from torch.distributed.fsdp import FullyShardedDataParallel
 

@@ -1,4 +1,4 @@
-"""Shims that save work: the same answers as PyTorch's own, for less."""
+"""Shims: the same answers as PyTorch's own, for less work; functions that are compiled."""
 
 from __future__ import annotations
 
@@ -87,3 +87,23 @@ def test_a_mask_of_booleans_is_chosen_from_two_numbers():
     attention = next(number for number, name in enumerate(names) if "attention" in name)
     assert "aten.where.ScalarSelf" in names[:attention] or "aten.where.self" in names[:attention]
     assert not any("masked_fill" in name for name in names)
+
+
+@pytest.mark.parametrize("called", [True, False])
+def test_a_compiled_function_that_is_never_called_is_no_assumption(called):
+    def build(mesh):
+        @torch.compile
+        def loss(output):
+            """Of the output."""
+            return output.sum()
+
+        assert loss.__doc__ == "Of the output."
+        device = mesh.device_type
+        tokens = torch.ones(4, 8, device=device)
+        return torch.nn.Linear(8, 8, device=device), loss if called else torch.sum, tokens
+
+    def step(model, loss, tokens):
+        loss(model(tokens)).backward()
+
+    words = record_in_child(step, build, (1,), ("dp",)).warnings
+    assert any("torch.compile" in text for text in words) == called
