@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from flint.errors import FlintError
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.user_lines import at_user_line
 
@@ -110,6 +111,14 @@ def flash_attn_varlen_kvpacked_func(q: Tensor, kv: Tensor, *args: Any, **kwargs:
     """The same of keys and values in one tensor [tokens, 2, heads, size]."""
     attend: Any = flash_attn_varlen_func
     return attend(q, *kv.unbind(1), *args, **kwargs)
+
+
+def flash_attn_with_kvcache(*_: Any, **__: Any) -> Any:
+    """Attention to keys and values of earlier calls, which training programs import only."""
+    raise FlintError(
+        f"flash_attn_with_kvcache{at_user_line()} has no stand-in: generate without flash_attn "
+        "(sdpa, say)"
+    )
 
 
 def index_first_axis(input: Tensor, indices: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ from flint.launching.outside import noted
 _ATTENTION = (
     "flash_attn_func", "flash_attn_qkvpacked_func", "flash_attn_kvpacked_func",
     "flash_attn_varlen_func", "flash_attn_varlen_qkvpacked_func",
-    "flash_attn_varlen_kvpacked_func",
+    "flash_attn_varlen_kvpacked_func", "flash_attn_with_kvcache",
 )  # fmt: skip
 _KERNELS = (
     "_flash_attn_forward", "_flash_attn_backward", "_flash_attn_varlen_forward",

@@ -13,6 +13,7 @@ pytest.importorskip("torch")
 import torch
 
 from flint import load
+from flint.errors import FlintError
 from flint.frontends.torch.programs import flash_attention, grouped_gemm, kernel_packages
 from flint.graph.work import Unit
 from flint.launching.outside import noted
@@ -210,6 +211,13 @@ def test_groups_of_rows_are_multiplied_each_with_its_matrix():
     assert torch.equal(flipped, grouped_gemm.gmm(rows, weights, counts))
     products = grouped_gemm.gmm(rows, flipped, counts, trans_a=True)
     assert products.shape == (3, 16, 8)
+
+
+def test_attention_with_a_cache_can_be_imported_but_not_called(package):
+    from flash_attn import flash_attn_with_kvcache
+
+    with pytest.raises(FlintError, match=r"flash_attn_with_kvcache.* has no stand-in"):
+        flash_attn_with_kvcache(torch.ones(1, 1, 2, 8), None, None)
 
 
 def test_a_package_is_among_those_that_are_installed(package):
