@@ -155,6 +155,7 @@ def _kernel(table: Description) -> KernelModel:
         attention_block=table.count("attention_block")
         if "attention_block" in table.entries()
         else 0,
+        matmul_alone=table.share("matmul_alone") if "matmul_alone" in table.entries() else 0.0,
     )
     table.done()
     return kernel

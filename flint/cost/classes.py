@@ -13,7 +13,18 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.cost.library_kernels import DIRECT, PER_CHANNEL, RECURRENT, TWICE
+from flint.cost.library_kernels import (
+    CHANNELS_FIRST,
+    COLUMNS,
+    DIRECT,
+    LOOPED,
+    PER_CHANNEL,
+    RECURRENT,
+    ROWS,
+    TRANSPOSING,
+    TWICE,
+    WITH_BIAS,
+)
 from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.stated import is_copy
 from flint.graph.work import Role, Unit
@@ -39,7 +50,13 @@ _BY_HERO: Final = {
     "elementwise": "elementwise",
     PER_CHANNEL: "reduction",
     TWICE: "reduction",
+    COLUMNS: "reduction",
+    ROWS: "reduction",
+    LOOPED: "elementwise",
+    TRANSPOSING: "movement",
     DIRECT: "matmul",
+    CHANNELS_FIRST: "matmul",
+    WITH_BIAS: "matmul",
     RECURRENT: "other",
     **dict.fromkeys(("reduction", "softmax", "normalization"), "reduction"),
     **dict.fromkeys(

@@ -47,6 +47,10 @@ class KernelModel:
             each group begins a new tile, from those above.
         attention_block: queries and keys of a block of fused attention, of which kernels skip those
             that a causal mask hides whole; 0: nothing hidden is computed.
+        matmul_alone: the share of the peaks that products of matrices reach where nothing
+            communicates; 0: not known.  ``matmul_efficiency`` is fitted to whole steps of many
+            devices, all of whose other kernels are taken to be at the memory's bandwidth.
+        alone: whether kernels whose loops are slower than their bytes count as such.
     """
 
     units: int
@@ -60,6 +64,12 @@ class KernelModel:
     beside_communication: float = 1.0
     grouped_rows: int = 0
     attention_block: int = 0
+    matmul_alone: float = 0.0
+    alone: bool = False
+
+    def on_one_device(self) -> KernelModel:
+        """The model for a program of one device, if it is known how kernels alone do there."""
+        return replace(self, alone=self.matmul_alone > 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ from flint.cost.classes import is_attention, is_compiled, named
 from flint.cost.curves import curve_seconds
 from flint.cost.grouped import SUMS, groups_of, rows_visited, tiles_down
 from flint.cost.hardware import Accelerator, System
-from flint.cost.library_kernels import at_least
+from flint.cost.library_kernels import at_least, beside
 from flint.cost.roofline import Seconds, as_measured, rate_table, slowest_unit, type_efficiency
 from flint.errors import FlintError
 from flint.graph.distinct import distinct
@@ -58,6 +58,8 @@ _MASKED: Final = 0.75
 #: Names of PyTorch's kernels; in steps that no compiler has changed, attention is slower, but for
 #: that of cuDNN, which is written for the device.
 _EAGER, _CUDNN = "aten.", "cudnn"
+#: Names of convolutions, which reach less than products of matrices do alone.
+_CONVOLUTION: Final = ("convolution", "conv_general", "cudnn$conv")
 
 
 #: Seconds per node of a graph, shape [nodes]; 0 for nodes that do not compute.
@@ -116,6 +118,9 @@ def seconds_with(graph: WorkloadGraph, accelerator: Accelerator, products: Produ
     attention = is_attention(graph)
     eager = attention & named(graph, (_EAGER,)) & ~named(graph, (_CUDNN,))
     eager &= not is_compiled(graph)
+    if model.alone:
+        products_alone = ~(attention | named(graph, _CONVOLUTION))[owner]
+        stretch[matmul & products_alone] *= model.matmul_efficiency / model.matmul_alone
     stretch[matmul & (attention & ~eager)[owner]] /= model.attention_efficiency
     stretch[matmul & eager[owner]] /= model.eager_attention_efficiency
     if model.attention_block:
@@ -126,6 +131,7 @@ def seconds_with(graph: WorkloadGraph, accelerator: Accelerator, products: Produ
         accelerator.memory_bandwidth * model.memory_efficiency
     )
     busy = np.maximum(np.maximum(arithmetic, moved), at_least(graph, accelerator))
+    busy += beside(graph, accelerator)
     if has_transfers(graph):
         busy = np.where(transfers(graph) != 0, _transferred(graph, accelerator), busy)
     seconds = np.where(busy > 0, busy + model.latency + accelerator.launch_overhead, 0.0)

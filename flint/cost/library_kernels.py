@@ -12,16 +12,29 @@ A batch norm has one block of 512 threads per channel, however few channels ther
 A depthwise convolution has a thread per element, which finds its place and its window by integer
 arithmetic, element by element: seconds = elements * window * operations / peak of i32.
 
+So do PyTorch's elementwise kernels where operands are broadcast, lie differently or are of several
+types (the vectorised kernels take only dense tensors of one type), and sums.  A copy that turns a
+matrix fetches a sector of 32 bytes for every element.  In a step of many devices these and the
+efficiency of products, which is fitted to whole steps, stand for each other: they count only in a
+program of one device (``KernelModel.alone``).
+
+Around convolutions with channels first cuDNN's kernels turn every operand and result to channels
+last and back; PyTorch adds the bias in a kernel of its own and sums its gradient in another.
+
 The rates are those that Nsight Compute measured on an H100 in training steps of MobileNetV2 (64
 images) and ResNet-50 (32) in f32, published by the authors of Orion (EuroSys 2024,
 github.com/eth-easl/orion, commit 27837ac, benchmarking/model_kernels/h100).  Both loops go over
-elements, so that in half precision they count as taking as long.
+elements, so that in half precision they count as taking as long.  Those of elementwise kernels, of
+sums and of turning copies are medians of profiles and of kernels alone on an H100
+(benchmarks/accuracy/single_gpu).
 
     at_least(graph, accelerator)        # seconds per node; 0 where nothing is known
+    beside(graph, accelerator)          # seconds of further kernels per node
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import ceil, prod
 from typing import Final, NamedTuple
 
@@ -31,13 +44,19 @@ from flint.cost.hardware import Accelerator
 from flint.cost.roofline import Seconds, rate_table
 from flint.graph.graph import WorkloadGraph
 from flint.graph.nodes import Node
-from flint.graph.tensor_types import DTYPES
+from flint.graph.tensor_types import DTYPES, TensorType
 from flint.graph.work import Unit
 
 #: What such kernels do, as graphs name it (``Tables.heroes``).
 PER_CHANNEL: Final = "one block per channel"
 DIRECT: Final = "direct convolution"
 TWICE: Final = "norm in two passes"
+LOOPED: Final = "element by element"
+TRANSPOSING: Final = "transposing copy"
+ROWS: Final = "sum of rows"
+COLUMNS: Final = "sum of columns"
+CHANNELS_FIRST: Final = "convolution between layouts"
+WITH_BIAS: Final = "convolution and bias"
 #: A step of a layer that cuDNN runs as a whole: the host launches none of its kernels.
 RECURRENT: Final = "recurrent layer"
 
@@ -53,6 +72,12 @@ class _Pace(NamedTuple):
 _FORWARD, _BACKWARD = _Pace(1.2e9, 1.25e9), _Pace(0.5e9, 0.85e9)
 #: Operations of a thread per element of the window: forward, and for both gradients.
 _WINDOW, _GRADIENT_WINDOW = 60, 100
+#: Operations of a thread per element of each tensor of an elementwise kernel, of at most so many.
+_PLACE, _PLACES = 50, 3
+#: Operations per element of a sum: along what is next to each other in memory, and across.
+_ALONG, _ACROSS = 38, 80
+#: Sectors per second that a multiprocessor fetches one by one: 7.5 ps for each on 132 of them.
+_SECTORS: Final = 1.0e9
 
 
 def at_least(graph: WorkloadGraph, accelerator: Accelerator) -> Seconds:
@@ -105,4 +130,68 @@ def _twice(node: Node, accelerator: Accelerator) -> float:
     return moved / (accelerator.memory_bandwidth * accelerator.kernel.memory_efficiency)
 
 
-_OF: Final = {PER_CHANNEL: _per_channel, DIRECT: _direct, TWICE: _twice}
+def _operations(accelerator: Accelerator) -> float:
+    return float(rate_table(accelerator)[Unit.VECTOR][DTYPES.index("i32")])
+
+
+def _looped(node: Node, accelerator: Accelerator) -> float:
+    tensors = [item for item in (*node.operand_types, *node.result_types) if item.elements > 1]
+    most = max((item.elements for item in tensors), default=0)
+    places = min(len(tensors), _PLACES) * _PLACE
+    return most * places / _operations(accelerator) if accelerator.kernel.alone else 0.0
+
+
+def _transposing(node: Node, accelerator: Accelerator) -> float:
+    most = max((item.elements for item in node.result_types), default=0)
+    rate = _SECTORS * accelerator.kernel.units
+    return most / rate if accelerator.kernel.alone else 0.0
+
+
+def _summed(operations: int) -> Callable[[Node, Accelerator], float]:
+    def seconds(node: Node, accelerator: Accelerator) -> float:
+        most = max((item.elements for item in node.operand_types), default=0)
+        return most * operations / _operations(accelerator) if accelerator.kernel.alone else 0.0
+
+    return seconds
+
+
+_OF: Final = {
+    PER_CHANNEL: _per_channel, DIRECT: _direct, TWICE: _twice, LOOPED: _looped,
+    TRANSPOSING: _transposing, ROWS: _summed(_ALONG), COLUMNS: _summed(_ACROSS),
+}  # fmt: skip
+
+
+def beside(graph: WorkloadGraph, accelerator: Accelerator) -> Seconds:
+    """Seconds of kernels that a convolution has beside its own, shape [nodes]."""
+    found = np.zeros(len(graph))
+    rate = accelerator.memory_bandwidth * accelerator.kernel.memory_efficiency
+    each = accelerator.kernel.latency + accelerator.launch_overhead
+    for op, (_, hero) in enumerate(graph.tables.named_heroes()):
+        if hero not in (CHANNELS_FIRST, WITH_BIAS):
+            continue
+        for index in np.flatnonzero(graph.op == op).tolist():
+            kernels = _around(graph[index], turns=hero == CHANNELS_FIRST)
+            found[index] = sum(moved / rate + each for moved in kernels)
+    return found
+
+
+def _around(node: Node, *, turns: bool) -> list[float]:
+    """Bytes moved by each kernel beside a convolution: ``turns`` between layouts, and its bias."""
+    given, made = node.operand_types, [item for item in node.result_types if item.elements]
+    data = 1 if "backward" in node.op else 0
+    if len(given) < data + 2 or not made:
+        return []
+    rank = len(given[data].shape)
+    turned: list[TensorType] = []
+    beside: list[float] = []
+    if not data:
+        turned = [*given[:2], made[0]]
+        beside = [2.0 * made[0].bytes] if len(given) > 2 else []
+    else:
+        gradient, value, weight = given[:3]
+        for item in made:
+            if len(item.shape) != rank:
+                beside.append(1.0 * gradient.bytes)
+            else:
+                turned += [gradient, value if item.shape == weight.shape else weight, item]
+    return [2.0 * item.bytes for item in turned if turns] + beside

@@ -10,7 +10,7 @@ The idea: a simulation, its timeline and its report must use the same graph and 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flint import registry
@@ -84,6 +84,9 @@ def setting(
     """
     described = system if isinstance(system, System) else load_system(system)
     fitted, notes = fit(described, devices)
+    if devices == 1:
+        one = fitted.accelerator
+        fitted = replace(fitted, accelerator=replace(one, kernel=one.kernel.on_one_device()))
     check_algorithm(algorithm)
     if described.without:
         notes.append(f"{described.name} is simulated without {', '.join(described.without)}")

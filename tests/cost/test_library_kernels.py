@@ -8,18 +8,30 @@ MobileNetV2; ResNet-50 and the MI300X were compared afterwards.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from statistics import fmean
 
 import pytest
 
 from flint.cost.classes import FINE, KERNELS, fine_classes, kernel_classes
 from flint.cost.kernels import kernel_seconds
-from flint.cost.library_kernels import DIRECT, PER_CHANNEL, TWICE
+from flint.cost.library_kernels import (
+    CHANNELS_FIRST,
+    COLUMNS,
+    DIRECT,
+    LOOPED,
+    PER_CHANNEL,
+    ROWS,
+    TRANSPOSING,
+    TWICE,
+    WITH_BIAS,
+)
 from flint.cost.systems import load_system
 from flint.graph.building import GraphBuilder, TableBuilder
 from flint.graph.graph import NodeKind, with_tables
 from flint.graph.tensor_types import tensor_type
 from flint.graph.work import Role, Work
+from flint.stablehlo.rules.contraction import gemm
 
 #: (channels, side) -> microseconds forward and backward.
 MOBILENET_NORMS = {
@@ -65,7 +77,24 @@ TWO_PASSES = {
     ("native_layer_norm_backward", 2, (16, 1024, 768), "f32"): 136.0,
     ("_fused_rms_norm_backward", 2, (2, 2048, 2048), "bf16"): 42.6,
 }
+#: Op, what it does, operands, result, microseconds alone on an H100, of kernels.csv or medians of
+#: profiles there: loops whose time their elements decide.
+LOOPS = [
+    ("clone", TRANSPOSING, ["8192x4096 bf16"], "8192x4096 bf16", 252.7),
+    ("clone", TRANSPOSING, ["16384x768 bf16"], "16384x768 bf16", 94.3),
+    ("sum", ROWS, ["8192x4096 bf16"], "8192 bf16", 30.6),
+    ("sum", ROWS, ["16384x768 bf16"], "16384 bf16", 14.7),
+    ("sum", COLUMNS, ["16384x768 bf16"], "768 bf16", 36.1),
+    ("sum", COLUMNS, ["12288x1024 f32"], "1024 f32", 37.4),
+    # 3.09, 4.40 and 3.11 ps for an element.
+    ("_to_copy", LOOPED, ["16384x768 bf16"], "16384x768 f32", 38.9),
+    ("add", LOOPED, ["16384x768 bf16", "16384x768 f32"], "16384x768 f32", 55.4),
+    ("clone", LOOPED, ["16384x768 bf16"], "16384x768 bf16", 39.1),
+]
 H100 = load_system("dgx-h100")
+ALONE = replace(
+    H100, accelerator=replace(H100.accelerator, kernel=H100.accelerator.kernel.on_one_device())
+)
 
 
 def node(op, hero, operands, results, work=None):
@@ -155,6 +184,56 @@ def test_norms_in_two_passes_are_nearer_to_what_was_measured(case, measured):
     ]
     assert 0.6 < times[0] / measured < 1.1
     assert times[1] < times[0]
+
+
+def tensor(text):
+    sizes, dtype = text.split()
+    return tensor_type(tuple(map(int, sizes.split("x"))), dtype)
+
+
+@pytest.mark.parametrize(("op", "hero", "operands", "result", "measured"), LOOPS)
+def test_loops_take_what_was_measured_where_they_count(op, hero, operands, result, measured):
+    graph = node(f"aten.{op}.default", hero, [tensor(one) for one in operands], [tensor(result)])
+    assert 0.75 < microseconds(graph, ALONE) / measured < 1.4
+    assert microseconds(graph) < microseconds(graph, ALONE)
+
+
+def convolution(backward, hero):
+    """16 images of 256 channels and 64 x 64 pixels, 3 x 3, in bf16."""
+    data, weight, bias = (
+        tensor_type(shape, "bf16") for shape in ((16, 256, 64, 64), (256, 256, 3, 3), (256,))
+    )
+    if backward:
+        operands, results = [data, data, weight], [data, weight, bias]
+        return node("aten.convolution_backward.default", hero, operands, results)
+    return node("aten.convolution.default", hero, [data, weight, bias], [data])
+
+
+@pytest.mark.parametrize(("backward", "measured", "bias"), [
+    # Of a UNet's convolutions of this size: 8 forward passes, 7 backward; then bias and its sum.
+    (False, (295.9 + 258.9) / 8, 1230 / 46), (True, (686.7 + 286.6) / 7, 252.5 / 7),
+])  # fmt: skip
+def test_turning_around_convolutions_takes_what_was_measured(backward, measured, bias):
+    turning, biased, plain = (
+        microseconds(convolution(backward, hero)) for hero in (CHANNELS_FIRST, WITH_BIAS, "")
+    )
+    assert 0.7 < (turning - biased) / measured < 1.3
+    assert 0.3 < (biased - plain) / bias < 1.3
+
+
+def test_products_alone_reach_more_than_in_steps_of_many_devices():
+    """8192 x 2048 x 8192 in bf16: 389.1 us on an H100; convolutions stay as they are."""
+    left, right, out = (
+        tensor_type(shape, "bf16") for shape in ((8192, 2048), (2048, 8192), (8192, 8192))
+    )
+    work = gemm((1, 8192, 8192, 2048), [left, right], [out])
+    times = [
+        microseconds(node(f"aten.{op}.default", "", [left, right], [out], work), system)
+        for op in ("mm", "convolution") for system in (H100, ALONE)
+    ]  # fmt: skip
+    assert times[1] == pytest.approx(389.1, rel=0.12)
+    assert times[0] > 1.25 * times[1]
+    assert times[2] == times[3] == times[0]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
-"""Predictions of the programs in programs/ on one H100, made before the programs ran on one.
+"""Predictions of the programs in programs/ on one GPU, made before the programs ran on one.
 
     python benchmarks/accuracy/single_gpu/predict.py            # all runs without a prediction
+    python benchmarks/accuracy/single_gpu/predict.py --on h200  # those of h200/runs.csv
     python benchmarks/accuracy/single_gpu/predict.py gpt2 vit   # those
     python benchmarks/accuracy/single_gpu/predict.py --again -o build/single_gpu.csv
 
@@ -25,12 +26,13 @@ COLUMNS = (
     "id", "step_seconds", "low_seconds", "high_seconds", "compute_seconds", "reserved_bytes",
     "allocated_bytes", "fits", "kernels", "classes", "date", "commit", "left_out",
 )  # fmt: skip
-SYSTEM = "dgx-h100"
+#: GPU -> system, and folder of its tables.
+SYSTEMS = {"h100": ("dgx-h100", HERE), "h200": ("hgx-h200", HERE / "h200")}
 
 
-def runs() -> list[dict[str, str]]:
-    """The rows of runs.csv."""
-    with open(HERE / "runs.csv", newline="") as file:
+def runs(folder: Path) -> list[dict[str, str]]:
+    """The rows of a folder's runs.csv."""
+    with open(folder / "runs.csv", newline="") as file:
         return list(csv.DictReader(file))
 
 
@@ -40,10 +42,10 @@ def flint(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def capture(run: dict[str, str], folder: Path) -> str:
+def capture(run: dict[str, str], folder: Path, on: str) -> str:
     """Capture a run into a folder; the reason if it could not be captured."""
     level = ["--level", run["level"]]
-    level += ["--target", "h100"] if run["level"] == "optimized" else []
+    level += ["--target", on] if run["level"] == "optimized" else ["--system", SYSTEMS[on][0]]
     name, *options = shlex.split(run["command"])
     program = ["python", str(HERE / "programs" / name), *options]
     done = flint("run", "--world", "1", *level, "-o", str(folder), "--", *program)
@@ -51,10 +53,10 @@ def capture(run: dict[str, str], folder: Path) -> str:
     return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["no message"])[-1]
 
 
-def row_of(run: dict[str, str], cache: Path, again: bool) -> dict[str, str]:
+def row_of(run: dict[str, str], cache: Path, again: bool, on: str) -> dict[str, str]:
     """A row of the predictions, or why there is none."""
     folder = cache / run["id"]
-    left_out = "" if folder.exists() and not again else capture(run, folder)
+    left_out = "" if folder.exists() and not again else capture(run, folder, on)
     commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, text=True)
     row = {
         "id": run["id"], "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M"),
@@ -62,7 +64,7 @@ def row_of(run: dict[str, str], cache: Path, again: bool) -> dict[str, str]:
     }  # fmt: skip
     if left_out:
         return row
-    done = flint("simulate", str(folder), "--system", SYSTEM, "--json")
+    done = flint("simulate", str(folder), "--system", SYSTEMS[on][0], "--json")
     if done.returncode:
         return {**row, "left_out": done.stderr.strip().splitlines()[-1]}
     result = json.loads(done.stdout)
@@ -96,18 +98,23 @@ def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser()
     parser.add_argument("ids", nargs="*")
-    parser.add_argument("-o", "--output", type=Path, default=HERE / "predictions.csv")
-    parser.add_argument("--cache", type=Path, default=ROOT / "build" / "single_gpu")
+    parser.add_argument("--on", choices=SYSTEMS, default="h100")
+    parser.add_argument("-o", "--output", type=Path, help="default: predictions.csv of the GPU")
+    parser.add_argument("--cache", type=Path, help="of captures; default: build/single_gpu[_GPU]")
     parser.add_argument("--again", action="store_true", help="capture anew, into --output")
     parser.add_argument("--resimulate", action="store_true", help="the cached captures, anew")
     arguments = parser.parse_args()
-    arguments.cache.mkdir(parents=True, exist_ok=True)
-    for run in runs():
+    tables = SYSTEMS[arguments.on][1]
+    suffix = "" if tables == HERE else f"_{arguments.on}"
+    cache = arguments.cache or ROOT / "build" / f"single_gpu{suffix}"
+    output = arguments.output or tables / "predictions.csv"
+    cache.mkdir(parents=True, exist_ok=True)
+    for run in runs(tables):
         chosen = not arguments.ids or run["id"] in arguments.ids
-        if chosen and run["id"] not in predicted(arguments.output):
-            row = row_of(run, arguments.cache, arguments.again)
-            first = not arguments.output.exists()
-            with open(arguments.output, "a", newline="") as file:
+        if chosen and run["id"] not in predicted(output):
+            row = row_of(run, cache, arguments.again, arguments.on)
+            first = not output.exists()
+            with open(output, "a", newline="") as file:
                 writer = csv.DictWriter(file, COLUMNS, restval="")
                 if first:
                     writer.writeheader()

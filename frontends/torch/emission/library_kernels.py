@@ -9,7 +9,10 @@ aten/src/ATen/native/Convolution.cpp and of ``_batch_norm_impl_index`` in Normal
 - a batch norm that is trained is cuDNN's, which for channels first has a block of threads per
   channel, and for channels last reads the activations twice;
 - so do group norms, and the backward passes of layer norms and RMS norms with weights: one kernel
-  each for the gradients of input and weight (cuda/layer_norm_kernel.cu, group_norm_kernel.cu).
+  each for the gradients of input and weight (cuda/layer_norm_kernel.cu, group_norm_kernel.cu);
+- other convolutions are cuDNN's, for channels last; their bias is added by itself;
+- elementwise kernels take several elements at a time only from dense tensors of one type that lie
+  alike (cuda/CUDALoops.cuh), and sums are along or across what is next to each other.
 
     does(op)        # "direct convolution"; "" if nothing is known
 """
@@ -17,10 +20,23 @@ aten/src/ATen/native/Convolution.cpp and of ``_batch_norm_impl_index`` in Normal
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any, Final
 
-from flint.cost.library_kernels import DIRECT, PER_CHANNEL, RECURRENT, TWICE
+from flint.cost.library_kernels import (
+    CHANNELS_FIRST,
+    COLUMNS,
+    DIRECT,
+    LOOPED,
+    PER_CHANNEL,
+    RECURRENT,
+    ROWS,
+    TRANSPOSING,
+    TWICE,
+    WITH_BIAS,
+)
 from flint.frontends.torch.recording.recording import Op, View
+from flint.observed.classes import OpClass, aten_class
 
 
 def does(op: Op) -> str:
@@ -28,7 +44,7 @@ def does(op: Op) -> str:
     if op.recurrent:
         return RECURRENT
     rule = _RULES.get(op.name)
-    return rule(op.args) if rule is not None else ""
+    return rule(op.args) if rule is not None else _plain(op)
 
 
 def _channels_last(view: View) -> bool:
@@ -59,14 +75,76 @@ def _weighted(mask: int) -> Callable[[Any], str]:
 def _convolution(data: int, transposed: int) -> Callable[[Any], str]:
     def rule(args: Any) -> str:
         view, weight, groups = args[data], args[data + 1], args[transposed + 2]
+        # A window of 1 lies in either way.
+        turned = weight.stride[1] == 1 < weight.shape[1] and prod(weight.shape[2:]) > 1
+        first = not _channels_last(view) and not turned
         plane = len(view.shape) == len(weight.shape) == 4 and args[transposed] is False
-        if not plane or not view.shape[1] == groups > 1 or view.dtype not in ("float32", "float64"):
-            return ""
-        return "" if _channels_last(view) or weight.stride[1] == 1 < weight.shape[1] else DIRECT
+        depthwise = view.shape[1] == groups > 1
+        if plane and depthwise and view.dtype in ("float32", "float64"):
+            return DIRECT if first else ""
+        # One column of a window of 1 is a product, which reads either layout.
+        windows = max((*weight.shape[2:], *args[transposed - 3]), default=1) > 1
+        if first and windows and not depthwise and view.dtype in _TENSOR_CORES:
+            return CHANNELS_FIRST
+        bias = args[10][2] if data else args[2] is not None
+        return WITH_BIAS if bias else ""
 
     return rule
 
 
+def _plain(op: Op) -> str:
+    """Of elementwise ops, copies and sums of single tensors."""
+    space, _, name = op.name.partition(".")
+    kind, base = aten_class(op.name), name.split(".")[0]
+    made = [item for item in (*op.results, *op.writes) if isinstance(item, View)]
+    given = [item for item in op.args if isinstance(item, View)]
+    if space != "aten" or not made or not given or (prod(made[0].shape) < 2 and base not in _SUMS):
+        return ""
+    if base in _SUMS:
+        return _summed(given[0], op.args)
+    if kind != OpClass.ELEMENTWISE and base not in _COPIES:
+        return ""
+    out = made[0]
+    full = [item for item in given if item.shape == out.shape]
+    if base in _COPIES and any(_turned(item, out) for item in full):
+        return TRANSPOSING
+    alike = all(item.stride == out.stride for item in full) and len(full) == len(given)
+    types = {item.dtype for item in (*given, out)}
+    narrower = base in _COPIES and out.dtype in _HALVES  # is vectorised
+    return "" if alike and _dense(out) and (len(types) == 1 or narrower) else LOOPED
+
+
+def _summed(view: View, args: Any) -> str:
+    dims = args[1] if len(args) > 1 and isinstance(args[1], tuple | list) else ()
+    rank = len(view.shape)
+    over = (
+        {dim % rank for dim in dims if isinstance(dim, int)} if rank and dims else set(range(rank))
+    )
+    inner = [dim for dim in range(rank) if view.stride[dim] == 1 and view.shape[dim] > 1]
+    return ROWS if not inner or inner[-1] in over else COLUMNS
+
+
+def _turned(view: View, out: View) -> bool:
+    """Whether what is next to each other in a result is sectors apart in an operand."""
+    inner = [dim for dim, step in enumerate(out.stride) if step == 1 and out.shape[dim] > 1]
+    if not inner:
+        return False
+    return view.stride[inner[-1]] >= _SECTOR // (2 if view.dtype in _HALVES else 4)
+
+
+def _dense(view: View) -> bool:
+    """Whether its elements fill a part of memory, in whatever order."""
+    span = 1 + sum((size - 1) * step for size, step in zip(view.shape, view.stride, strict=True))
+    return span == prod(view.shape)
+
+
+_HALVES: Final = ("float16", "bfloat16")
+#: Types of convolutions that tensor cores compute: f32 as TF32, as cuDNN does by default.
+_TENSOR_CORES: Final = (*_HALVES, "float32")
+_COPIES: Final = frozenset(("_to_copy", "clone", "contiguous", "copy_"))
+_SUMS: Final = frozenset(("amax", "amin", "mean", "sum"))
+#: Bytes that memory is read by.
+_SECTOR: Final = 32
 #: Per op, from its arguments.
 _RULES: Final[dict[str, Callable[[Any], str]]] = {
     "aten.convolution.default": _convolution(0, 6),

@@ -11,7 +11,18 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from flint.cost.library_kernels import DIRECT, PER_CHANNEL, RECURRENT, TWICE  # noqa: E402
+from flint.cost.library_kernels import (  # noqa: E402
+    CHANNELS_FIRST,
+    COLUMNS,
+    DIRECT,
+    LOOPED,
+    PER_CHANNEL,
+    RECURRENT,
+    ROWS,
+    TRANSPOSING,
+    TWICE,
+    WITH_BIAS,
+)
 from flint.frontends.torch.emission import library_kernels  # noqa: E402
 from tests.frontends.torch.in_child import record_in_child  # noqa: E402
 
@@ -33,11 +44,15 @@ def taken(module, shape, last=False, half=False, evaluated=False):
 
     ops = record_in_child(lambda made, data: made(data).sum().backward(), given, (1,), ("dp",)).ops
     found = {op.name.split(".")[1]: library_kernels.does(op) for op in ops}
-    return {name: kind for name, kind in found.items() if kind}
+    return {name: kind for name, kind in found.items() if kind not in ("", *PLAIN)}
 
 
-def depthwise():
-    return torch.nn.Conv2d(8, 16, 3, padding=1, groups=8)
+#: Of elementwise ops, copies and sums.
+PLAIN = (LOOPED, TRANSPOSING, ROWS, COLUMNS)
+
+
+def depthwise(bias=True):
+    return torch.nn.Conv2d(8, 16, 3, padding=1, groups=8, bias=bias)
 
 
 def norm():
@@ -55,15 +70,50 @@ def test_a_depthwise_convolution_of_f32_is_pytorchs_own_kernel():
 @pytest.mark.parametrize(
     ("module", "options"),
     [
-        (depthwise, {"last": True}),
-        (depthwise, {"half": True}),
-        (lambda: torch.nn.Conv2d(8, 16, 3, groups=4), {}),
-        (lambda: torch.nn.Conv2d(8, 16, 3), {}),
-        (lambda: torch.nn.ConvTranspose2d(8, 8, 3, groups=8), {}),
+        (lambda: depthwise(False), {"last": True}),
+        (lambda: depthwise(False), {"half": True}),
+        (lambda: torch.nn.Conv2d(8, 16, 3, bias=False), {"last": True}),
+        (lambda: torch.nn.Conv2d(8, 16, 1, bias=False), {}),
+        (lambda: torch.nn.ConvTranspose2d(8, 8, 3, groups=8, bias=False), {}),
     ],
 )
 def test_other_convolutions_are_cudnns(module, options):
     assert taken(module, IMAGES, **options) == {}
+
+
+@pytest.mark.parametrize(
+    ("module", "options", "kind"),
+    [
+        (lambda: torch.nn.Conv2d(8, 16, 3), {}, CHANNELS_FIRST),
+        (lambda: torch.nn.Conv2d(8, 16, 3, bias=False), {"half": True}, CHANNELS_FIRST),
+        (lambda: torch.nn.Conv2d(8, 16, 1, stride=2, bias=False), {}, CHANNELS_FIRST),
+        (lambda: torch.nn.Conv2d(8, 16, 3), {"last": True}, WITH_BIAS),
+        (lambda: torch.nn.Conv2d(8, 16, 1), {}, WITH_BIAS),
+    ],
+)
+def test_convolutions_with_channels_first_or_a_bias_have_further_kernels(module, options, kind):
+    """Profiles of a UNet and of DeepLab on an H100: three ``nchwToNhwc`` or ``nhwcToNchw`` forward
+    and six backward, none around 1 x 1; an ``add_`` and a ``sum`` for each bias."""
+    expected = {"convolution": kind, "convolution_backward": kind}
+    assert taken(module, IMAGES, **options) == expected
+
+
+def test_elementwise_kernels_take_one_element_where_tensors_do_not_lie_alike():
+    def given(mesh):
+        x = torch.ones(4, 6, 8, device=mesh.device_type)
+        return x, x.half()
+
+    def step(x, half):
+        return [
+            x + x, x * x[0], x + half, half.float(), x.half(), x.transpose(0, 1).contiguous(),
+            x.transpose(1, 2).contiguous(), x.sum(-1), x.sum(0), x[:, :, :4] * 2, x.sum(),
+            x[0, 0, 0].sum(-1),
+        ]  # fmt: skip
+
+    ops = record_in_child(step, given, (1,), ("dp",)).ops
+    found = [library_kernels.does(op) for op in ops if op.name.startswith("aten.")]
+    made = ["", LOOPED, LOOPED, LOOPED, "", LOOPED, TRANSPOSING, ROWS, COLUMNS, LOOPED, ROWS, ROWS]
+    assert found[-len(made) :] == made
 
 
 def test_a_trained_batch_norm_of_channels_first_has_a_block_per_channel():
@@ -88,7 +138,7 @@ def test_a_convolution_keeps_channels_last():
 
     found = taken(layers, IMAGES, last=True)
     assert found == {"native_batch_norm": TWICE, "native_batch_norm_backward": TWICE}
-    assert set(taken(layers, IMAGES).values()) == {PER_CHANNEL}
+    assert set(taken(layers, IMAGES).values()) == {PER_CHANNEL, CHANNELS_FIRST}
 
 
 def test_backward_passes_of_norms_with_weights_read_twice():
