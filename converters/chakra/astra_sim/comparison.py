@@ -160,10 +160,10 @@ def compare(
         workload, described, level, chosen, own, announce, fused_attention=fused, binary=program,
         time_limit=time_limit,
     )  # fmt: skip
-    written = program_graphs(
+    of_programs = program_graphs(
         workload, level, accelerator=described.accelerator, fused_attention=fused, left={}
     )
-    graphs = prepare(workload, written, level, chosen).graphs
+    graphs = prepare(workload, of_programs, level, chosen).graphs
     parts = [
         (graph, program.ranks.array())
         for graph, program in zip(graphs, workload.programs, strict=True)
