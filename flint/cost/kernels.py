@@ -108,19 +108,21 @@ def seconds_with(graph: WorkloadGraph, accelerator: Accelerator, products: Produ
     rates = rate_table(accelerator)[graph.work_unit, graph.work_dtype]
     stretch = np.ones(len(graph.work_flops))
     matmul = graph.work_unit == Unit.MATMUL
-    stretch[matmul] = 1 / model.matmul_efficiency
     sized = matmul & (graph.work_gemm >= 0)
-    if sized.any():
-        stretch[sized] = products(graph, sized, rates[sized], accelerator)
-    if accelerator.efficiency:
-        stretch[matmul] /= type_efficiency(accelerator)[graph.work_dtype[matmul]]
     owner = row_of_entry(graph.work_ptr)
     attention = is_attention(graph)
+    alone = matmul & ~(attention | named(graph, _CONVOLUTION))[owner] & model.alone
+    faster = replace(accelerator, kernel=replace(model, matmul_efficiency=model.matmul_alone))
+    for chosen, device in ((matmul & ~alone, accelerator), (alone, faster)):
+        if chosen.any():
+            stretch[chosen] = 1 / device.kernel.matmul_efficiency
+        known = chosen & sized
+        if known.any():
+            stretch[known] = products(graph, known, rates[known], device)
+    if accelerator.efficiency:
+        stretch[matmul] /= type_efficiency(accelerator)[graph.work_dtype[matmul]]
     eager = attention & named(graph, (_EAGER,)) & ~named(graph, (_CUDNN,))
     eager &= not is_compiled(graph)
-    if model.alone:
-        products_alone = ~(attention | named(graph, _CONVOLUTION))[owner]
-        stretch[matmul & products_alone] *= model.matmul_efficiency / model.matmul_alone
     stretch[matmul & (attention & ~eager)[owner]] /= model.attention_efficiency
     stretch[matmul & eager[owner]] /= model.eager_attention_efficiency
     if model.attention_block:
