@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.cost.library_kernels import (
+    ADDED,
     CHANNELS_FIRST,
     COLUMNS,
     DIRECT,
@@ -51,6 +52,7 @@ _BY_HERO: Final = {
     PER_CHANNEL: "reduction",
     TWICE: "reduction",
     COLUMNS: "reduction",
+    ADDED: "reduction",
     ROWS: "reduction",
     LOOPED: "elementwise",
     TRANSPOSING: "movement",

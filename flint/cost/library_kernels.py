@@ -18,6 +18,8 @@ matrix fetches a sector of 32 bytes for every element.  In a step of many device
 efficiency of products, which is fitted to whole steps, stand for each other: they count only in a
 program of one device (``KernelModel.alone``).
 
+Rows that are added at indices (``index_add``) are added element by element by atomic operations.
+
 Around convolutions with channels first cuDNN's kernels turn every operand and result to channels
 last and back; PyTorch adds the bias in a kernel of its own and sums its gradient in another.
 
@@ -55,6 +57,7 @@ LOOPED: Final = "element by element"
 TRANSPOSING: Final = "transposing copy"
 ROWS: Final = "sum of rows"
 COLUMNS: Final = "sum of columns"
+ADDED: Final = "added at indices"
 CHANNELS_FIRST: Final = "convolution between layouts"
 WITH_BIAS: Final = "convolution and bias"
 #: A step of a layer that cuDNN runs as a whole: the host launches none of its kernels.
@@ -78,11 +81,16 @@ _PLACE, _PLACES = 50, 3
 _ALONG, _ACROSS = 38, 80
 #: Sectors per second that a multiprocessor fetches one by one: 7.5 ps for each on 132 of them.
 _SECTORS: Final = 1.0e9
+#: Elements per second that a multiprocessor adds at indices: an H200 takes 7.25 ps for one of f32
+#: and 8.28 ps for one of bf16 (benchmarks/accuracy/single_gpu/h200, gnn and grouped-moe).
+_ADDS: Final = 0.98e9
 
 
 def at_least(graph: WorkloadGraph, accelerator: Accelerator) -> Seconds:
     """Seconds of such kernels without what every kernel takes, shape [nodes]; 0 for others."""
     found = np.zeros(len(graph))
+    if accelerator.systolic is not None:  # has none of these libraries
+        return found
     known = [
         (index, hero) for index, (_, hero) in enumerate(graph.tables.named_heroes()) if hero in _OF
     ]
@@ -147,6 +155,11 @@ def _transposing(node: Node, accelerator: Accelerator) -> float:
     return most / rate if accelerator.kernel.alone else 0.0
 
 
+def _added(node: Node, accelerator: Accelerator) -> float:
+    rows = node.operand_types[-1] if node.operand_types else None
+    return rows.elements / (_ADDS * accelerator.kernel.units) if rows else 0.0
+
+
 def _summed(operations: int) -> Callable[[Node, Accelerator], float]:
     def seconds(node: Node, accelerator: Accelerator) -> float:
         most = max((item.elements for item in node.operand_types), default=0)
@@ -157,13 +170,15 @@ def _summed(operations: int) -> Callable[[Node, Accelerator], float]:
 
 _OF: Final = {
     PER_CHANNEL: _per_channel, DIRECT: _direct, TWICE: _twice, LOOPED: _looped,
-    TRANSPOSING: _transposing, ROWS: _summed(_ALONG), COLUMNS: _summed(_ACROSS),
+    TRANSPOSING: _transposing, ROWS: _summed(_ALONG), COLUMNS: _summed(_ACROSS), ADDED: _added,
 }  # fmt: skip
 
 
 def beside(graph: WorkloadGraph, accelerator: Accelerator) -> Seconds:
     """Seconds of kernels that a convolution has beside its own, shape [nodes]."""
     found = np.zeros(len(graph))
+    if accelerator.systolic is not None:
+        return found
     rate = accelerator.memory_bandwidth * accelerator.kernel.memory_efficiency
     each = accelerator.kernel.latency + accelerator.launch_overhead
     for op, (_, hero) in enumerate(graph.tables.named_heroes()):

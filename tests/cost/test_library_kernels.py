@@ -16,6 +16,7 @@ import pytest
 from flint.cost.classes import FINE, KERNELS, fine_classes, kernel_classes
 from flint.cost.kernels import kernel_seconds
 from flint.cost.library_kernels import (
+    ADDED,
     CHANNELS_FIRST,
     COLUMNS,
     DIRECT,
@@ -198,6 +199,17 @@ def test_loops_take_what_was_measured_where_they_count(op, hero, operands, resul
     assert microseconds(graph) < microseconds(graph, ALONE)
 
 
+@pytest.mark.parametrize(("rows", "to", "measured"), [
+    ("3000000x256 f32", "200000x256 f32", 44559.1 / 8),
+    ("98304x2048 bf16", "16384x2048 bf16", 13333.7 / 8),
+])  # fmt: skip
+def test_rows_are_added_at_indices_as_fast_as_an_h200_adds_them(rows, to, measured):
+    """Eight in a profiled step of a graph network, and of a mixture of experts (torch 2.11)."""
+    index = tensor_type((tensor(rows).shape[0],), "i64")
+    graph = node("aten.index_add_.default", ADDED, [tensor(to), index, tensor(rows)], [tensor(to)])
+    assert microseconds(graph, load_system("hgx-h200")) == pytest.approx(measured, rel=0.12)
+
+
 def convolution(backward, hero):
     """16 images of 256 channels and 64 x 64 pixels, 3 x 3, in bf16."""
     data, weight, bias = (
@@ -241,11 +253,24 @@ def test_products_alone_reach_more_than_in_steps_of_many_devices():
     [
         (norm(2, 8, 4, False), "reduction", PER_CHANNEL),
         (depthwise(8, 4, 1, True), "matmul", DIRECT),
+        (node("aten.index_add_.default", ADDED, [], []), "reduction", ADDED),
     ],
 )
 def test_such_kernels_are_told_by_what_they_do(graph, plain, fine):
     assert KERNELS[kernel_classes(graph)[0]] == plain
     assert FINE[fine_classes(graph)[0]] == fine
+
+
+@pytest.mark.parametrize("hero", [PER_CHANNEL, ADDED, CHANNELS_FIRST])
+def test_a_tpu_has_no_such_kernels(hero):
+    data = tensor_type((2, 8, 16, 16), "f32")
+    times = [
+        microseconds(
+            node("aten.any.default", one, [data, data], [data]), load_system("tpu-v5p-pod")
+        )
+        for one in (hero, "")
+    ]
+    assert times[0] == times[1]
 
 
 def test_an_op_that_only_claims_to_be_such_a_kernel_is_an_ordinary_one():

@@ -12,7 +12,8 @@ aten/src/ATen/native/Convolution.cpp and of ``_batch_norm_impl_index`` in Normal
   each for the gradients of input and weight (cuda/layer_norm_kernel.cu, group_norm_kernel.cu);
 - other convolutions are cuDNN's, for channels last; their bias is added by itself;
 - elementwise kernels take several elements at a time only from dense tensors of one type that lie
-  alike (cuda/CUDALoops.cuh), and sums are along or across what is next to each other.
+  alike (cuda/CUDALoops.cuh), and sums are along or across what is next to each other;
+- ``index_add`` adds every element by itself (cuda/Indexing.cu).
 
     does(op)        # "direct convolution"; "" if nothing is known
 """
@@ -24,6 +25,7 @@ from math import prod
 from typing import Any, Final
 
 from flint.cost.library_kernels import (
+    ADDED,
     CHANNELS_FIRST,
     COLUMNS,
     DIRECT,
@@ -158,4 +160,6 @@ _RULES: Final[dict[str, Callable[[Any], str]]] = {
     "aten.native_batch_norm_backward.default": _norm(1, 7),
     "aten.cudnn_batch_norm.default": _norm(0, 5),
     "aten.cudnn_batch_norm_backward.default": _norm(0, -1),
+    "aten.index_add.default": lambda args: ADDED,
+    "aten.index_add_.default": lambda args: ADDED,
 }

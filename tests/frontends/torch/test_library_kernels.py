@@ -12,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from flint.cost.library_kernels import (  # noqa: E402
+    ADDED,
     CHANNELS_FIRST,
     COLUMNS,
     DIRECT,
@@ -114,6 +115,17 @@ def test_elementwise_kernels_take_one_element_where_tensors_do_not_lie_alike():
     found = [library_kernels.does(op) for op in ops if op.name.startswith("aten.")]
     made = ["", LOOPED, LOOPED, LOOPED, "", LOOPED, TRANSPOSING, ROWS, COLUMNS, LOOPED, ROWS, ROWS]
     assert found[-len(made) :] == made
+
+
+def test_rows_are_added_at_indices_element_by_element():
+    def given(mesh):
+        return torch.ones(6, 8, device=mesh.device_type), torch.arange(4, device=mesh.device_type)
+
+    def step(x, index):
+        return x.index_add(0, index, x[:4]), x.index_add_(0, index, x[2:])
+
+    ops = record_in_child(step, given, (1,), ("dp",)).ops
+    assert [library_kernels.does(op) for op in ops if "index_add" in op.name] == [ADDED, ADDED]
 
 
 def test_a_trained_batch_norm_of_channels_first_has_a_block_per_channel():
