@@ -156,8 +156,8 @@ def _transposing(node: Node, accelerator: Accelerator) -> float:
 
 
 def _added(node: Node, accelerator: Accelerator) -> float:
-    rows = node.operand_types[-1] if node.operand_types else None
-    return rows.elements / (_ADDS * accelerator.kernel.units) if rows else 0.0
+    rows = max((item.elements for item in node.operand_types[1:]), default=0)
+    return rows / (_ADDS * accelerator.kernel.units)
 
 
 def _summed(operations: int) -> Callable[[Node, Accelerator], float]:
