@@ -54,6 +54,8 @@ def row_of(path: Path, cache: Path | None) -> dict[str, str]:
     row = {"id": found["id"], "torch": found["torch"], "error": found.get("error", "")[-200:]}
     if "gpu_median" not in found:
         return row
+    if "host_steps" not in found:  # the program times itself; its peak may be that of its start
+        return row | {"step_seconds": f"{found['gpu_median']:.5g}"}
     memory = [
         found[key] for key in ("memory_early", "memory_warm", "memory_steady") if key in found
     ]

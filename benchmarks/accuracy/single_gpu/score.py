@@ -44,7 +44,8 @@ def rows(predictions: Path, measured: Path) -> list[list[str]]:
         cells = [name, f"{seen * 1e3:.1f}", f"{step * 1e3:.1f}", f"{error(step, seen):+.1%}"]
         cells.append("yes" if inside else "no")
         for key in ("allocated_bytes", "reserved_bytes"):
-            cells.append(f"{error(float(guess[key]), float(real[key])):+.1%}")
+            known = real[key]
+            cells.append(f"{error(float(guess[key]), float(known)):+.1%}" if known else "-")
         kernels = real.get("kernels")
         cells.append(f"{guess['kernels']} / {kernels}" if kernels else "-")
         found.append(cells)
