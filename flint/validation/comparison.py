@@ -44,7 +44,7 @@ from flint.validation.report.report import Difference, Report
 from flint.validation.report.sanity_checks import check_alike, meet
 from flint.validation.rewrites.branches import OtherBranches
 from flint.validation.rewrites.pass_direction import other_pass
-from flint.validation.rewrites.recurrent import LAYERS
+from flint.validation.rewrites.recurrent import AROUND
 from flint.validation.rewrites.removed_ops import explain_removed
 from flint.validation.rewrites.table import match
 from flint.validation.rewrites.widened_types import as_stored
@@ -107,7 +107,7 @@ class Comparison:
         rows, time = (np.concatenate([one[turned:], one[:turned]]) for one in (rows, time))
         executed = [*executed[turned:], *executed[:turned]]
         streams = trace.stream[rows].tolist()
-        around = outermost(trace, rows, LAYERS)
+        around = outermost(trace, rows, AROUND)
         matching = match(Matching(captured, executed, rules, expected, rank, streams, around))
         matching.earlier = len(rows) - turned if turned else 0
         if not report.comparable:

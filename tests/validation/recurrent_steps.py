@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 from torch.distributed.fsdp import fully_shard
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import flint
 
@@ -21,6 +22,15 @@ class Sequences(nn.Module):
 
     def forward(self, x):
         return self.out(self.layer(x)[0])
+
+
+class Packed(Sequences):
+    """Sequences of several lengths, none of them padded; the longest is not the first."""
+
+    def forward(self, x):
+        lengths = torch.tensor([max(len(x) - late, 1) for late in (1, 0, 3, 2)])
+        packed = pack_padded_sequence(x, lengths, enforce_sorted=False)
+        return self.out(pad_packed_sequence(self.layer(packed)[0])[0])
 
 
 class Cells(nn.Module):
@@ -73,6 +83,8 @@ STEPS = {
     "rnn": trained(lambda: Sequences(nn.RNN)),
     "stacked_gru": trained(lambda: Sequences(nn.GRU, **STACKED)),
     "stacked_lstm": trained(lambda: Sequences(nn.LSTM, dropout=0.2, **STACKED)),
+    "packed_gru": trained(lambda: Packed(nn.GRU)),
+    "packed_lstm": trained(lambda: Packed(nn.LSTM, num_layers=2, bidirectional=True)),
     "sharded_gru": trained(lambda: Sequences(nn.GRU), sharded=True),
     "sharded_lstm": trained(lambda: Sequences(nn.LSTM), sharded=True),
     "gru_cell": trained(lambda: Cells(nn.GRUCell)),

@@ -63,8 +63,8 @@ class Matching:
         merged: keys of ops of which a compiler merged some; sizes do not show which.
         regrouped: heavy ops ran together, or in another order, for a known reason: the ops between
             them are not the same on both sides.
-        recurrent: weights of recurrent layers that were multiplied for all steps at once: steps,
-            rows of each, gates, inputs.
+        recurrent: weights of recurrent layers that were multiplied for all steps at once: rows of
+            each step, gates, inputs.
         earlier: how many of the first executed ops ended the step of the trace (``turned_by``).
         gloo: copies and divisions that gloo may still have made: (op, elements) -> number.
     """
@@ -88,7 +88,7 @@ class Matching:
     certain: set[int] = field(default_factory=set)
     merged: set[Hashable] = field(default_factory=set)
     regrouped: bool = False
-    recurrent: list[tuple[int, int, int, int]] = field(default_factory=list)
+    recurrent: list[tuple[tuple[int, ...], int, int]] = field(default_factory=list)
     earlier: int = 0
     gloo: Counter[tuple[str, int]] = field(default_factory=Counter)
 

@@ -3,16 +3,20 @@
 The idea: a capture has the products of every step, and a kernel for each step's cell.  The CPU
 multiplies a GRU's inputs of all steps at once, runs cells op by op, and an LSTM in one op of a
 library (RNN.cpp and mkldnn/RNN.cpp in aten/src/ATen/native).  A product of all steps replaces those
-of each step, with the same weight, whose rows add up.
+of each step, with the same weight, whose rows add up.  A packed batch has fewer rows in later
+steps.
 
     in_cells(matching)      # before the other products
     at_once(matching)       # after them
     recurrent(matching)     # after the light ops
+    lengths(matching)
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
 from typing import NamedTuple, TypeAlias
 
 from flint.observed.classes import RECURRENT_LIBRARY, OpClass, base_name
@@ -32,9 +36,14 @@ from flint.validation.rewrites.recurrent_cells import CELLS, ops
 JOINED = "products of a recurrent layer's steps, which the CPU runs as one product"
 LIGHT = "light ops of a recurrent layer: accelerators have a kernel for each step, the CPU has none"
 ORDER = "gradients of a recurrent layer's weights, which the CPU computes in another order"
+LENGTHS = "lengths of a packed batch of sequences: numbers on the host, which sorts them"
 
 #: Ops of PyTorch's that run a recurrent layer over all of its steps.
 LAYERS = frozenset({"aten::gru", "aten::lstm", "aten::rnn_tanh", "aten::rnn_relu"})
+#: The op that packs a batch of sequences of several lengths.
+PACKING = "aten::_pack_padded_sequence"
+#: Ops that matter here if they enclose others.
+AROUND = LAYERS | {PACKING}
 
 _Captured: TypeAlias = dict[Gemm, list[int]]
 
@@ -43,25 +52,25 @@ class _Weight(NamedTuple):
     """A weight that was multiplied for all steps of a layer at once.
 
     Attributes:
-        steps: number of steps.
-        rows: rows of each step's input.
+        rows: of each step's input.
         gates, inputs: the weight's shape.
     """
 
-    steps: int
-    rows: int
+    rows: tuple[int, ...]
     gates: int
     inputs: int
 
-    @property
-    def forward(self) -> Gemm:
-        """A step's product."""
-        return 1, self.rows, self.gates, self.inputs
+    def forward(self, rows: int) -> Gemm:
+        """The product of an input of this many rows."""
+        return 1, rows, self.gates, self.inputs
 
-    @property
-    def backward(self) -> tuple[Gemm, Gemm]:
-        """A step's products for the gradients of the weight and of the input."""
-        return (1, self.gates, self.inputs, self.rows), (1, self.rows, self.inputs, self.gates)
+    def of_weight(self, rows: int) -> Gemm:
+        """The product for the weight's gradient."""
+        return 1, self.gates, self.inputs, rows
+
+    def of_input(self, rows: int) -> Gemm:
+        """The product for the input's gradient."""
+        return 1, rows, self.inputs, self.gates
 
 
 def in_cells(matching: Matching) -> None:
@@ -129,7 +138,7 @@ def at_once(matching: Matching) -> None:
     added: Counter[Key] = Counter()
     for weight in weights:
         for shape in ((weight.gates, weight.inputs), (weight.gates,)):
-            added[key_of("add", shape)] += weight.steps - 1
+            added[key_of("add", shape)] += len(weight.rows) - 1
     free = Free(matching.captured, unmatched_light(matching)[0])
     matching.explain(LIGHT, free.take(added), [])
 
@@ -149,6 +158,22 @@ def recurrent(matching: Matching) -> None:
     _order(matching, gates)
 
 
+def lengths(matching: Matching) -> None:
+    """Explain lengths that are sorted before a batch is packed, whose rows follow in this order."""
+    sorts = []
+    for j in unmatched_light(matching)[1] if PACKING in matching.around else ():
+        next_op = j + 1
+        while next_op < len(matching.executed) and _named(matching, next_op, "index_select"):
+            next_op += 1
+        if _named(matching, j, "sort") and PACKING in matching.around[next_op : next_op + 1]:
+            sorts.append(j)
+    matching.explain(LENGTHS, [], sorts)
+
+
+def _named(matching: Matching, executed: int, name: str) -> bool:
+    return base_name(matching.executed[executed].name) == name
+
+
 def _by_library(matching: Matching, captured: _Captured) -> list[_Weight]:
     """Pair a library's ops with the products of their steps, and explain their cells."""
     cells: dict[bool, list[int]] = defaultdict(list)
@@ -162,11 +187,11 @@ def _by_library(matching: Matching, captured: _Captured) -> list[_Weight]:
         if not base_name(facts.name).startswith(RECURRENT_LIBRARY) or not facts.gemms:
             continue
         (steps, rows, _), *shapes = (shape for shape, _ in (facts.operands or ())[:3])
-        weights = [_Weight(steps, rows, *shape) for shape in shapes]
+        weights = [_Weight((rows,) * steps, *shape) for shape in shapes]
         backward = base_name(facts.name).endswith("backward")
-        needed = [one.backward[0] if backward else one.forward for one in weights]
+        needed = [(one.of_weight if backward else one.forward)(rows) for one in weights]
         # The gradient of an input that needs none is not captured; a library computes it.
-        spare = [one.backward[1] for one in weights] if backward else []
+        spare = [one.of_input(rows) for one in weights] if backward else []
         if not _enough(captured, needed * steps):
             continue
         for size in (needed + spare) * steps:
@@ -186,27 +211,42 @@ def _at_once(matching: Matching, captured: _Captured) -> list[_Weight]:
         _, rows, gates, inputs = (matching.executed[j].gemms or ())[0]
         if not matching.around or matching.around[j] not in LAYERS:
             continue
-        for steps in (n for n in range(2, rows + 1) if not rows % n):
-            weight = _Weight(steps, rows // steps, gates, inputs)
-            if _all(matching, j, captured, weight.forward, steps):
+        weight = _Weight((), gates, inputs)
+        for steps in _steps(captured, weight, rows):
+            weight = weight._replace(rows=steps)
+            if _all(matching, j, captured, map(weight.forward, steps)):
                 found.append(weight)
                 break
     for weight in found:
-        whole = weight._replace(steps=1, rows=weight.rows * weight.steps)
-        for size, of_all in zip(weight.backward, whole.backward, strict=True):
+        for product in (weight.of_weight, weight.of_input):
+            of_all = either_way(product(sum(weight.rows)))
             for j in executed:
-                sizes = map(either_way, matching.executed[j].gemms or ())
-                same = j in matching.unmatched_executed and [either_way(of_all)] == [*sizes]
-                if same and _all(matching, j, captured, size, weight.steps):
+                same = [of_all] == [*map(either_way, matching.executed[j].gemms or ())]
+                if not same or j not in matching.unmatched_executed:
+                    continue
+                if _all(matching, j, captured, map(product, weight.rows)):
                     break
     return found
 
 
-def _all(matching: Matching, j: int, captured: _Captured, size: Gemm, steps: int) -> bool:
-    """Pair an executed product with one of each step, if there are as many."""
-    if not _enough(captured, [size] * steps):
+def _steps(captured: _Captured, weight: _Weight, rows: int) -> Iterator[tuple[int, ...]]:
+    """The rows that a layer's steps may have, if together they have so many: those of the first
+    captured products with the weight, or else as many in each step.
+    """
+    sizes = ((of, either_way(weight.forward(of))) for of in range(1, rows + 1))
+    first = sorted((i, of) for of, size in sizes for i in captured.get(size, ()))
+    ends = [*accumulate(of for _, of in first)]
+    if rows in ends[1:]:
+        yield tuple(of for _, of in first[: ends.index(rows) + 1])
+    yield from ((rows // steps,) * steps for steps in range(2, rows + 1) if not rows % steps)
+
+
+def _all(matching: Matching, j: int, captured: _Captured, sizes: Iterable[Gemm]) -> bool:
+    """Pair an executed product with one of each step, if they are there."""
+    of_steps = [*sizes]
+    if not _enough(captured, of_steps):
         return False
-    for _ in range(steps):
+    for size in of_steps:
         _take(matching, j, captured, size)
     matching.explained[JOINED] += 1
     return True
@@ -246,21 +286,32 @@ def _cells(matching: Matching) -> Counter[Key]:
 def _sums(matching: Matching, weights: list[_Weight]) -> None:
     """Explain what is added up for each step or at once: gradients of biases and of inputs."""
     captured_ids, executed_ids = unmatched_light(matching)
+    free = Free(matching.executed, executed_ids)
     per_step: Counter[Key] = Counter()
     at_once: Counter[Key] = Counter()
-    for steps, rows, gates, inputs in weights:
-        per_step[key_of("add", (rows, inputs))] += steps
-        per_step[key_of("stack", (rows, inputs))] += 1
-        per_step[key_of("sum", (rows, gates))] += steps
-        at_once[key_of("sum", (steps * rows, gates))] += 1
-        at_once[key_of("sum", (steps, rows, gates))] += 1
-        # For two directions, the gradients of the input add up.
-        at_once[key_of("add", (steps, rows, inputs))] += 1
-        at_once[key_of("clone", (steps, rows, inputs))] += 1
-        at_once[key_of("stack", (rows, gates))] += 1
-        at_once[key_of("stack", (rows, inputs))] += 1
+    of_parts: Counter[Key] = Counter()
+    for rows, gates, inputs in weights:
+        for one in rows:
+            per_step[key_of("add", (one, inputs))] += 1
+            per_step[key_of("sum", (one, gates))] += 1
+        per_step[key_of("stack", (rows[0], inputs))] += 1
+        # A packed batch is a list of all steps' rows: gradients of its parts are added to it.
+        parts = Counter({key_of("add", (sum(rows), gates)): len(rows) - 1})
+        parts += Counter(key_of("slice_backward", (one, gates)) for one in rows)
+        if free.has(of_parts + parts):
+            of_parts += parts
+            per_step[key_of("add", (sum(rows), inputs))] += len(rows) - 1
+            for one in rows:
+                per_step[key_of("slice_backward", (one, inputs))] += 1
+        for whole in ((sum(rows),), (len(rows), rows[0])):
+            at_once[key_of("sum", (*whole, gates))] += 1
+            # For two directions, the gradients of the input add up.
+            at_once[key_of("add", (*whole, inputs))] += 1
+            at_once[key_of("clone", (*whole, inputs))] += 1
+        at_once[key_of("stack", (rows[0], gates))] += 1
+        at_once[key_of("stack", (rows[0], inputs))] += 1
     matching.explain(
         LIGHT,
         Free(matching.captured, captured_ids).take(per_step),
-        Free(matching.executed, executed_ids).take(at_once),
+        free.take(at_once + of_parts),
     )

@@ -37,7 +37,7 @@ from flint.validation.rewrites.gemms import merged_gemms
 from flint.validation.rewrites.gloo import on_own_threads, on_program_threads
 from flint.validation.rewrites.light_ops import checked, on_nothing, on_numbers, spread, zeros
 from flint.validation.rewrites.listed_arguments import listed_arguments
-from flint.validation.rewrites.recurrent import at_once, in_cells, recurrent
+from flint.validation.rewrites.recurrent import at_once, in_cells, lengths, recurrent
 
 HEAVY = frozenset(kind for kind in OpClass if kind.must_match)
 LIGHT = frozenset(OpClass) - HEAVY
@@ -84,7 +84,7 @@ _ON_HOST = (Run.RECORDED_ON_HOST,)
 #: after the more specific ones.
 SUBSTITUTES: tuple[Rewrite, ...] = (
     on_nothing, recurrent, decomposed, checked, spread, functional, on_program_threads, heads, cast,
-    zeros, on_numbers,
+    zeros, on_numbers, lengths,
 )  # fmt: skip
 
 #: What each applies to, and the rewrite.
