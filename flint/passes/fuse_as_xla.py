@@ -12,6 +12,7 @@ from flint.graph.work import Role
 from flint.passes.columns import with_bodies
 from flint.passes.fuse import assigned, fused
 from flint.passes.rematerialize import look_through
+from flint.passes.xla_folded_transposes import folded
 from flint.passes.xla_merged_products import (
     CONCATENATE,
     SLICE,
@@ -55,11 +56,13 @@ def _as_xla(
     gemms: dict[Gemm, int],
 ) -> WorkloadGraph:
     graph = with_bodies(graph, lambda inner, _: _as_xla(inner, True, communicates, types, gemms))
+    graph = folded(simplified(graph)) if len(graph) else graph
     if not len(graph):
         return graph
-    graph = merge_products(even_paddings(simplified(graph), types), types, gemms)
+    graph = merge_products(even_paddings(graph, types), types, gemms)
     graph = split_products(graph, types)
     near = Neighbours(graph)
+    graph = near.with_spread(graph)
     graph, step_of, runs = split_reductions(graph, near.loaded | held(graph), types)
     place = np.full(len(near.ends) + 1, -1, dtype=np.int64)  # -1 for nodes without an epilogue
     place[step_of] = np.arange(len(step_of))

@@ -71,6 +71,12 @@ class Instructions:
         free = (np.diff(graph.order_ptr) == 0) & (np.diff(graph.result_ptr) == 1)
         free[graph.order_node] = False
         self.free: list[bool] = (free & (graph.kind == NodeKind.COMPUTE)).tolist()
+        #: Reductions with several results, such as a maximum and its place: they compute what they
+        #: read, and nothing computes them.
+        several = (np.diff(graph.result_ptr) > 1) & (graph.role == Role.REDUCTION)
+        several &= (np.diff(graph.order_ptr) == 0) & (graph.kind == NodeKind.COMPUTE)
+        several[graph.order_node] = False
+        self.variadic: list[bool] = several.tolist()
         #: Scalars that a kernel reads as if they were in memory.
         self.constant = [
             role == Role.GENERATE and self.made(node) == 1 for node, role in enumerate(self.role)
@@ -107,7 +113,7 @@ class Instructions:
         self.turns, self.reduces, self.heroes = ([False] * len(graph) for _ in range(3))
         self.shared = [0] * len(graph)
         for node in range(len(graph)):
-            if self.free[node]:
+            if self.free[node] or self.variadic[node]:
                 self._runs(node)
         self.any_tiled = Emitter.TRANSPOSE in self.emitter
 

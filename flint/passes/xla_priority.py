@@ -62,12 +62,15 @@ class Queue:
         self.readers: dict[int, list[int]] = {}
         self.gone = np.zeros(len(graph), dtype=bool)
         self.able = [
-            times.free[node] and times.role[node] in _FUSIBLE and not apart[node]
+            (times.free[node] or times.variadic[node])
+            and times.role[node] in _FUSIBLE
+            and not apart[node]
             for node in range(len(graph))
         ]
         self.kernels: dict[int, Kernel] = {}
         #: Kernels whose results something reads that is no fusible kernel.
         self.kept = {times.maker[value] for value in graph.outputs.tolist()}
+        self.kept |= {node for node in range(len(graph)) if times.variadic[node]}
         rows = diamonds(times)
         for members in rows.values():
             self.gone[list(members)] = True

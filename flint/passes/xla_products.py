@@ -14,8 +14,9 @@ anything else is fused.
 - **Loads**: an op on one tensor, with constants or broadcast parameters, is computed by each
   product that loads its result if products are its only readers: a ReLU in front of two products.
 - The epilogue of a convolution is one that cuDNN has: a bias, a residual, a rectified activation,
-  conversions to narrower types (``cudnn_fused_conv_rewriter.cc``). A convolution that gives the
-  gradient of its input has none.
+  conversions to narrower types (``cudnn_fused_conv_rewriter.cc``). What is added and is no bias (a
+  number per feature) is a residual, also if it is a broadcast, as of an embedding per image: a
+  kernel writes it. A convolution that gives the gradient of its input has none.
 
 Sources: ``gemm_fusion.cc``, ``triton_tiling_propagation.cc`` of openxla/xla (2026).
 """
@@ -23,6 +24,7 @@ Sources: ``gemm_fusion.cc``, ``triton_tiling_propagation.cc`` of openxla/xla (20
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -108,6 +110,7 @@ class Neighbours:
         kept: ops of epilogues, shape [nodes].
         roots: the last op of each epilogue, and what makes residuals, shape [nodes].
         loaded: ops that every product that reads them computes, and nothing else reads, [nodes].
+        spread: broadcasts that are written, because a convolution reads them as residuals.
     """
 
     def __init__(self, graph: WorkloadGraph) -> None:
@@ -128,6 +131,7 @@ class Neighbours:
         self.passed = self._passed()
         self.ends = np.full(len(graph), -1, dtype=np.int64)
         self.kept, self.roots = np.zeros((2, len(graph)), dtype=bool)
+        self.spread: list[int] = []
         alone = batched(graph)
         for node in np.flatnonzero((graph.role == Role.CONTRACTION) & ~alone & self.free).tolist():
             for after in self._epilogue(node):
@@ -178,7 +182,7 @@ class Neighbours:
             others = [each for each in graph.operands_of(user).tolist() if each != value]
             if convolution:
                 tensors = [each for each in others if self.elements[each] >= size]
-                tensors = [each for each in tensors if not self.passed[each] or self._whole(each)]
+                tensors = [each for each in tensors if not self._is_bias(each)]
                 if self.names[user] not in _BEHIND or len(tensors) + added > 1:
                     return
                 if tensors and self.names[user] != "add":
@@ -187,6 +191,7 @@ class Neighbours:
                 # The library reads a residual from memory.
                 makers = [self.maker[each] for each in tensors if self.maker[each] >= 0]
                 self.roots[makers] = True
+                self.spread += [each for each in makers if self.names[each] == "broadcast_in_dim"]
             elif not self._ends_in(user, others):
                 return
             yield user
@@ -204,6 +209,23 @@ class Neighbours:
                 if self.names[maker] == "reverse":
                     return bool(sum(size > 1 for size in shape) > 2)
         return False
+
+    def with_spread(self, graph: WorkloadGraph) -> WorkloadGraph:
+        """The graph with broadcasts that are written as kernels that fuse with nothing."""
+        if not self.spread:
+            return graph
+        role = graph.role.copy()
+        role[self.spread] = Role.OPAQUE
+        return replace(graph, role=role)
+
+    def _is_bias(self, value: int) -> bool:
+        """Whether a value is a broadcast of a scalar, or of a number per feature."""
+        maker = self.maker[value]
+        if maker < 0 or self.names[maker] != "broadcast_in_dim":
+            return bool(self.passed[value]) and not self._whole(value)
+        graph = self.graph
+        kind = graph.tables.types[graph.value_type[graph.operands_of(maker)[0]]]
+        return sum(size > 1 for size in kind.shape) <= 1 and len(kind.shape) <= 1
 
     def _whole(self, value: int) -> bool:
         """Whether a value that is passed in is no broadcast."""

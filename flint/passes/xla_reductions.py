@@ -45,6 +45,8 @@ ROW, COLUMN = 1024 * 16, 32 * 128
 #: The most rows of a batch that one kernel sums up together with their elements.
 BATCH: Final = 8
 _WARP: Final = 32
+#: Stands in a reduction's form before its operand's shape.
+_SHAPE: Final = -1
 #: Columns with fewer rows than the first and fewer elements per row than the second are loops.
 _LOOPS: Final = ((_WARP, math.inf), (2 * _WARP, _WARP), (4 * _WARP, 8), (8 * _WARP, 3))
 
@@ -100,11 +102,17 @@ def runs_of(
 
     Args:
         whole, result: shapes of the operand and the result.
-        dims: those that are reduced, () if that follows from the shapes.
+        dims: those that are reduced, () if that follows from the shapes; then -1 and the operand's
+            shape, where it is known (a reshape before the reduction leaves no node).
 
     >>> runs_of((16, 56, 56, 64), (64,))
     [(50176, True), (64, False)]
     """
+    if _SHAPE in dims:
+        place = dims.index(_SHAPE)
+        if math.prod(dims[place + 1 :]) == math.prod(whole):
+            whole = dims[place + 1 :]
+        dims = dims[:place]
     kept = [size for size in result if size > 1]
     sizes = [size for size in whole if size > 1]
     if dims and max(dims) < len(whole):

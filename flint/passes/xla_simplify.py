@@ -2,9 +2,10 @@
 to a narrower type and back, factors that can be multiplied earlier.
 
 The idea: a program lowered from JAX writes some ops several times, such as the deviation from a
-mean and its square. Ops of the same name on the same operands are one op (``HloCSE``); a value that
-is converted twice is converted once, and not at all if that gives its own type
-(``SimplifyFPConversions``).  Ops whose parameters are not in the graph stay as they are.
+mean and its square, and some whose results nothing reads (``HloDCE``). Ops of the same name on the
+same operands are one op (``HloCSE``); a value that is converted twice is converted once, and not at
+all if that gives its own type (``SimplifyFPConversions``).  Ops whose parameters are not in the
+graph stay as they are.
 
     convert bf16 (f32 x) -> convert f32          x
 """
@@ -28,11 +29,23 @@ _PARAMETERS: Final = frozenset({"reduce_precision", "map", "reduce"})
 #: Ops whose parameters are in the graph.
 _KEPT: Final = frozenset({"compare", "transpose", "concatenate", "reverse"})
 _FLOATS: Final = ("f", "bf")
+#: What ops do that have no effect but their results.
+_PURE: Final = (
+    Role.ALIAS, Role.GENERATE, Role.ELEMENTWISE, Role.MOVEMENT, Role.REDUCTION, Role.CONTRACTION,
+    Role.UPDATE,
+)  # fmt: skip
 
 
 def simplified(graph: WorkloadGraph) -> WorkloadGraph:
     """One block without what XLA removes; nodes without readers go with it."""
-    return _same(_rescaled(_same(graph)))
+    return _same(_rescaled(_same(_read(graph))))
+
+
+def _read(graph: WorkloadGraph) -> WorkloadGraph:
+    """Without what nothing reads, and what only that reads (``HloDCE``)."""
+    uses = np.bincount(np.concatenate([graph.operand, graph.outputs]), minlength=graph.values)
+    pure = np.isin(graph.role, _PURE)[graph.producer]
+    return without_nodes(graph, unread(graph, np.flatnonzero((uses == 0) & pure)))
 
 
 def _same(graph: WorkloadGraph) -> WorkloadGraph:

@@ -109,6 +109,54 @@ def test_the_epilogue_of_a_convolution_of_xla_has_nothing_that_cudnn_lacks() -> 
         assert as_xla(g.finish(g.elementwise(made, g.input(SCALAR), name=name))) == expected
 
 
+def test_what_a_convolution_adds_per_image_is_written_and_a_bias_is_not() -> None:
+    """XLA's diffusion block: ``wrapped_broadcast`` of [16, 64] to the image, which
+    ``__cudnn$convBiasActivationForward`` reads; a bias per feature stays [64]."""
+
+    def step(x, w, t):
+        return conv(x, w) + t
+
+    image, filter_ = of(16, 56, 56, 64), of(3, 3, 64, 64)
+    size, small = 16 * 56 * 56 * 64 * 2 / MIB, (9 * 64 * 64 * 2) / MIB
+    each = captured(step, image, filter_, of(16, 1, 1, 64))
+    assert each[0] == ("broadcast_in_dim", 16 * 64 * 2 / MIB, size)
+    assert each[1] == ("convolution", 2 * size + small, size)
+    [alone] = captured(step, image, filter_, of(64))
+    assert alone == ("convolution", size + small + 64 * 2 / MIB, size)
+
+
+def test_a_gradient_of_experts_is_transposed_by_its_product() -> None:
+    """``gemm_fusion_dot`` of [16, 768, 384] in XLA's switch: no transpose behind it."""
+
+    def kernels_of(equation):
+        return captured(lambda x, g: jnp.einsum(equation, x, g), of(16, 160, 384), of(16, 160, 768))
+
+    product = ("dot_general", 16 * 160 * (384 + 768) * 2 / MIB, 16 * 768 * 384 * 2 / MIB)
+    assert kernels_of("ech,ecf->ehf") == kernels_of("ech,ecf->efh") == [product]
+    assert [name for name, *_ in kernels_of("ech,ecf->fhe")] == ["dot_general", "transpose"]
+
+
+def test_a_minimum_and_its_place_are_found_among_what_their_kernel_computes() -> None:
+    """``input_reduce_fusion`` of XLA's codebook: [8192, 2048] are read, never written."""
+
+    def step(far, size):
+        return (size - 2 * far).argmin(-1)
+
+    [name, read, written], *rest = captured(
+        step, of(8192, 2048, dtype=jnp.float32), of(2048, dtype=jnp.float32)
+    )
+    assert (name, read) == ("reduce", 64 + 2048 * 4 / MIB) and not rest
+    assert written <= 8192 * 8 / MIB
+
+
+def test_what_nothing_reads_is_no_kernel() -> None:
+    g = Graph()
+    whole = tensor_type((1024, 1024), "f32")
+    g.move(g.constant(), SCALAR, whole, "broadcast_in_dim")
+    g.elementwise(g.elementwise(g.input(), name="exponential"), name="tanh")
+    assert as_xla(g.finish(g.elementwise(g.input(), name="negate"))) == [("negate", 1)]
+
+
 def test_a_convolution_reads_its_residual_and_gives_a_gradient_alone() -> None:
     """XLA's residual block has ``wrapped_add`` behind ``__cudnn$convBackwardInput``; the gradient
     of a filter of one place is a forward convolution, with a residual in the bottleneck."""

@@ -150,7 +150,7 @@ def measure(state: WalkState, op: Op) -> tuple[int, int, Work]:
         raise FlintError(f"{state.where(op)}: {error}") from error
     check_size(state, op, name, work)
     view = rule.view is not None and rule.view(op, ins, outs)
-    op_index = state.tables.op(name, form=form_of(op))
+    op_index = state.tables.op(name, form=form_of(op, ins))
     return op_index, int(Role.ALIAS if view else rule.role), work
 
 

@@ -5,7 +5,8 @@ product of square matrices contracts one dim or the other, a transpose moves the
 These parameters are part of an op's entry in the graph's table of ops (``Tables.forms``), as plain
 numbers:
 
-    transpose, reverse, reduce, broadcast_in_dim    dimensions
+    transpose, reverse, broadcast_in_dim    dimensions
+    reduce               dimensions, -1, the operand's shape (a reshape before it leaves no node)
     concatenate          dimension
     slice                start, limit and strides, one after the other
     dot_general          contracted dims of the left operand, then as many of the right one
@@ -19,20 +20,26 @@ numbers:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from flint.graph.graph import Form
+from flint.graph.tensor_types import TensorType
 from flint.stablehlo.read.records import Op
 
 #: Directions of a comparison.
 DIRECTIONS: Final = ("EQ", "NE", "LT", "LE", "GT", "GE")
 
 
-def form_of(op: Op) -> Form:
+def form_of(op: Op, operands: Sequence[TensorType] = ()) -> Form:
     """The parameters of an op; () if it has none that are kept."""
     kept = _KEPT.get(op.name)
-    return () if kept is None or op.attrs is None else kept(op)
+    form = () if kept is None or op.attrs is None else kept(op)
+    return (*form, SHAPE, *operands[0].shape) if op.name == "reduce" and form and operands else form
+
+
+#: Stands in a form before a shape.
+SHAPE: Final = -1
 
 
 def _dimensions(op: Op) -> Form:

@@ -183,7 +183,8 @@ FURTHER: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
          of(2, 768, dtype=F32)),
     ),
     "codebook": (
-        jax.grad(codebook, argnums=(0, 1, 2)), (of(8192, 256), of(2048, 128, dtype=F32), of(256, 128)),
+        jax.grad(codebook, argnums=(0, 1, 2)),
+        (of(8192, 256), of(2048, 128, dtype=F32), of(256, 128)),
     ),
     "sorted routing": (
         grads(sorted_routing, 4), (of(4096, 512), of(512, 8), of(8, 512, 1024), of(8, 1024, 512)),

@@ -40,8 +40,9 @@ def test_padding_of_a_convolution() -> None:
 
 def test_other_parameters() -> None:
     x = of(16, 32)
-    assert ("reduce", (0,)) in forms(lambda x: x.sum(0), x)
-    assert ("reduce", (0, 1)) in forms(lambda x: x.sum(), x)
+    assert ("reduce", (0, -1, 16, 32)) in forms(lambda x: x.sum(0), x)
+    assert ("reduce", (0, 1, -1, 16, 32)) in forms(lambda x: x.sum(), x)
+    assert ("reduce", (1, -1, 16, 4, 8)) in forms(lambda x: x.reshape(16, 4, 8).sum(1), x)
     assert ("slice", (4, 0, 12, 32, 2, 1)) in forms(lambda x: x[4:12:2] * 2, x)
     assert ("concatenate", (1,)) in forms(lambda x: jnp.concatenate([x, x + 1], 1), x)
     assert ("compare", (DIRECTIONS.index("GT"),)) in forms(lambda x: x > 0, x)
