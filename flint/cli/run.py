@@ -31,6 +31,7 @@ from flint.errors import UsageError
 from flint.launching.capturing import capture, steps
 from flint.launching.launchers import parse
 from flint.launching.program import ALLOWED, ProgramRequest, SeenStep, cluster_of, step_choice
+from flint.launching.shares import shares_of
 from flint.workload.programs import Level
 
 
@@ -95,6 +96,15 @@ def run_command(
             "warning names what was made up, with the program's line.",
         ),
     ] = False,
+    mask_share: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--mask-share",
+            help="Share of the elements that a mask chooses if its values are not known, from 0 "
+            "to 1 (PyTorch): SHARE, or FILE:LINE=SHARE as the warning names it (repeatable) "
+            "[default: 1, an upper bound].",
+        ),
+    ] = None,
     allow: Annotated[
         list[str] | None,
         typer.Option(
@@ -145,6 +155,7 @@ def run_command(
         lists_steps=list_steps,
         allow=frozenset(allow or ()),
         fake_data=fake_data,
+        mask_shares=shares_of(mask_share or ()),
         options=capture_options(
             options.decisions()
             | {

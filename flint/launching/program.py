@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from flint.capturing.request import CaptureOptions
 from flint.errors import UsageError
+from flint.launching.shares import MaskShares
 from flint.mesh.mesh import MAX_RANKS
 
 #: Default number of ranks per host.
@@ -140,6 +141,7 @@ class ProgramRequest:
         target: what the step is compiled for if the framework has the optimized level; None: the
             partitioned level.
         automatic: level auto: only if the framework's compiler is installed.
+        mask_shares: how many elements masks choose whose values are not known (PyTorch).
     """
 
     program: Program
@@ -151,6 +153,7 @@ class ProgramRequest:
     options: CaptureOptions = field(default_factory=CaptureOptions)
     target: str | None = None
     automatic: bool = False
+    mask_shares: MaskShares = field(default_factory=MaskShares)
 
 
 def cluster_of(

@@ -15,6 +15,7 @@ from flint.frontends.torch.by_tensor import ByTensor
 from flint.frontends.torch.evidence import Gathered
 from flint.frontends.torch.stage_shapes import Peers
 from flint.graph.routing import Routing
+from flint.launching.shares import MaskShares
 from flint.launching.unknown import Unknown
 
 
@@ -31,6 +32,8 @@ class Capture:
         assumed: assumptions, text -> count.
         known_values: tensor -> knowledge about its value.
         deferred: tensor -> its value, made when marks of a router's choices need it.
+        most_set: tensor -> the most elements of it that are not zero.
+        mask_shares: how many elements unknown masks choose.
         judged: tensor -> whether it has choices, or counts of right ones.
         overwritten: addresses of storages of the host that the device has written, whose values are
             not known -> the storages.
@@ -67,6 +70,8 @@ class Capture:
     assumed: Counter[str] = field(default_factory=Counter)
     known_values: Any = field(default_factory=ByTensor)
     deferred: Any = field(default_factory=ByTensor)
+    most_set: Any = field(default_factory=ByTensor)
+    mask_shares: MaskShares = field(default_factory=MaskShares)
     judged: Any = field(default_factory=ByTensor)
     overwritten: dict[int, Any] = field(default_factory=dict)
     batches: WeakSet[Any] = field(default_factory=WeakSet)

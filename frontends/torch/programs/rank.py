@@ -99,14 +99,14 @@ class ProgramRank:
             watch=shards.note,
             compiles=request.target is not None,
             unknown=Unknown(request.step.values),
+            mask_shares=request.mask_shares,
         )
         self._grid = Grid(cluster.world)
         self._tracker = Tracker()
         self._recorder: Recorder | None = None
         self._names = Names()
-        self._always = contextlib.ExitStack()
         self._kept: Recorder | None = None
-        self._guessed = ""
+        self._always, self._guessed = contextlib.ExitStack(), ""
         self._has_optimizer = self._has_stepped = False
         self.steps = Steps(request.step, self._start, self._end)
         self._rounds = OptimizerRounds(self.steps, patient=request.step.name is None)

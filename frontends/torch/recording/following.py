@@ -28,7 +28,7 @@ from flint.frontends.torch.modes import Handler, dispatch_mode, run
 from flint.frontends.torch.recording.choices import defer, listed, marks
 from flint.frontends.torch.recording.following_exchanges import EXCHANGES
 from flint.frontends.torch.recording.grouped_products import by_groups
-from flint.frontends.torch.recording.known_sizes import see_sizes
+from flint.frontends.torch.recording.known_sizes import UNMARKED, see_sizes
 from flint.frontends.torch.recording.known_values import (
     MOST,
     Known,
@@ -43,6 +43,7 @@ from flint.frontends.torch.recording.known_values import (
 from flint.frontends.torch.recording.right_choices import judge
 from flint.frontends.torch.recording.schemas import is_plain, parts_of, tensors_in
 from flint.frontends.torch.recording.sparse_rows import MADE, rows_of, sparse_bags
+from flint.frontends.torch.recording.unknown_masks import most_set
 from flint.frontends.torch.user_lines import users_line
 
 
@@ -77,7 +78,7 @@ def _see(
         with dispatch_mode(again):
             return parts(*args, **kwargs)
     values = capture().known_values
-    sized = torch.Tag.dynamic_output_shape in op.tags
+    sized = torch.Tag.dynamic_output_shape in op.tags or op.namespace in UNMARKED
     if (sized or op in _INSTEAD) and all(map(is_real, tensors_in((*args, *kwargs.values())))):
         return below(op, types, args, kwargs)  # of the host
     if sized:
@@ -89,7 +90,7 @@ def _see(
     if op in _INSTEAD:
         with dispatch_mode(below):
             return _INSTEAD[op](values, op, args, kwargs)
-    marked = marks(op, args, kwargs)
+    marked, most = marks(op, args, kwargs), most_set(op, args)
     rule, known = _RULES.get(op), None
     if op._schema.is_mutable and op.namespace == "aten":
         known = all_known(values, args, kwargs)
@@ -105,6 +106,8 @@ def _see(
     undefer(op, args, kwargs)
     if marked is not None:
         values[result] = marked
+    if most is not None:
+        capture().most_set[result] = most
     defer(op, args, kwargs, result)
     judge(op, args, kwargs, result)
     return result

@@ -2,13 +2,15 @@
 
 Fake tensors refuse such an op, because values decide how large its result is.  If all that decides
 is known (a router's counts, what the host gave), the op is done on these values; its result has
-the size that they give.
+the size that they give.  How many elements an unknown mask chooses is assumed.
 
     see_sizes(values, op, args, kwargs)        # None: they are not known
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,7 @@ from flint.frontends.torch.recording.known_values import (
     real_argument,
 )
 from flint.frontends.torch.recording.schemas import tensors_in
+from flint.frontends.torch.recording.unknown_masks import assumed
 from flint.frontends.torch.user_lines import at_user_line
 
 _aten = torch.ops.aten
@@ -48,7 +51,8 @@ def see_sizes(values: Any, op: Any, args: Any, kwargs: Any) -> Any:
     known = all_known(values, args, kwargs)
     by_mask = _BY_MASK.get(op)
     if by_mask is None and not known:
-        return None
+        unknown = _UNKNOWN.get(op._schema.name)
+        return None if unknown is None else unknown(*args)
     if by_mask is not None:
         result = by_mask(values, op, *args)
         return _noted(values, result, op, args, kwargs, known) if known else result
@@ -97,12 +101,9 @@ def _indexed(values: Any, op: Any, tensor: torch.Tensor, indices: Any) -> Any:
         if not _is_mask(index):
             places.append(index)
             continue
-        known = known_of(values, index)
-        if known is None:
+        count = _count(values, index, index.shape)
+        if count is None:
             return None
-        _report([known])
-        with unset_fake_temporarily():
-            count = int(known.value.count_nonzero())
         place = _empty(torch.int64, (count,), index.device)
         places += [place] * index.dim()
     return op(tensor, places)
@@ -113,15 +114,38 @@ def _is_mask(index: torch.Tensor | None) -> bool:
 
 
 def _selected(values: Any, op: Any, tensor: torch.Tensor, mask: torch.Tensor) -> Any:
+    count = _count(values, mask, np.broadcast_shapes(tensor.shape, mask.shape))
+    return None if count is None else _empty(tensor.dtype, (count,), tensor.device)
+
+
+def _count(values: Any, mask: torch.Tensor, shape: Any) -> int | None:
+    """How many elements of a shape a mask chooses; None: not known, and not assumed."""
     known = known_of(values, mask)
     if known is None:
-        return None
+        return assumed(mask if mask.shape == shape else None, math.prod(shape))
     _report([known])
     with unset_fake_temporarily():
-        shape: Any = np.broadcast_shapes(tensor.shape, mask.shape)
-        count = int(known.value.expand(shape).count_nonzero())
-    return _empty(tensor.dtype, (count,), tensor.device)
+        return int(known.value.expand(shape).count_nonzero())
+
+
+def _places(tensor: torch.Tensor) -> Any:
+    """``nonzero``: a row of each place."""
+    count = assumed(tensor, tensor.numel())
+    return None if count is None else _empty(torch.int64, (count, tensor.dim()), tensor.device)
+
+
+def _kept(boxes: torch.Tensor, *_: Any) -> Any:
+    """Boxes that no better one overlaps."""
+    count = assumed(None, boxes.shape[0])
+    return None if count is None else _empty(torch.int64, (count,), boxes.device)
 
 
 #: Op of a tensor of data -> its result, if its mask is known.
-_BY_MASK = {_aten.index.Tensor: _indexed, _aten.masked_select.default: _selected}
+_BY_MASK: Mapping[Any, Callable[..., Any]] = {
+    _aten.index.Tensor: _indexed,
+    _aten.masked_select.default: _selected,
+}
+#: Name of an op -> its result, if what decides is not known.
+_UNKNOWN: Mapping[str, Callable[..., Any]] = {"aten::nonzero": _places, "torchvision::nms": _kept}
+#: Namespaces with such ops that PyTorch does not mark.
+UNMARKED = ("torchvision",)

@@ -170,10 +170,10 @@ def _written(op: Any, args: Any, kwargs: Any) -> Iterator[torch.Tensor]:
 def undefer(op: Any, args: Any, kwargs: Any) -> None:
     """What an op writes has another value than the deferred one."""
     if op._schema.is_mutable or op.namespace == "c10d":
-        deferred = capture().deferred
         for tensor in _written(op, args, kwargs):
-            for other in deferred.sharing(tensor):
-                del deferred[other]
+            for noted in (capture().deferred, capture().most_set):
+                for other in noted.sharing(tensor):
+                    del noted[other]
 
 
 def forget(values: Any, tensor: torch.Tensor) -> None:
