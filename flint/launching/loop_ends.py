@@ -1,4 +1,4 @@
-"""Which answer to a condition makes a program's loop continue.
+"""Which answer to a condition makes a program's loop continue, or avoids an error.
 
 The idea: a program that tests whether a value is true jumps by the answer, and its bytecode shows
 where to.  The innermost loop around such a jump consists of the instructions that lead back to its
@@ -9,6 +9,7 @@ twice, before the loop and at its end: both have the same place in the source.
         ...
         if difference < 1e-6:           # False
             break
+    assert (boxes > 0).all()            # passing(frame) while it is asked: True
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import bisect
 import dis
 import functools
 import itertools
+from collections.abc import Callable
 from types import CodeType, FrameType
 
 #: Calls that may be between a test and the loop that its answer ends: ``if converged():``.
@@ -31,6 +33,19 @@ def staying(frame: FrameType | None) -> bool | None:
 
     None: no loop depends on it.
     """
+    return _wanted(frame, _Code.stays)
+
+
+def passing(frame: FrameType | None) -> bool | None:
+    """The answer to a frame's current test with which the program raises no error.
+
+    None: both answers may raise one, or neither always does.
+    """
+    return _wanted(frame, _Code.passes)
+
+
+def _wanted(frame: FrameType | None, at_jump: Callable[[_Code, int], bool | None]) -> bool | None:
+    """The answer to a frame's current test that is wanted at the jump that depends on it."""
     is_negated = False
     for _ in range(_DEEP):
         if frame is None:
@@ -42,7 +57,7 @@ def staying(frame: FrameType | None) -> bool | None:
         at, is_turned = place
         is_negated ^= is_turned
         if at >= 0:
-            answer = code.stays(at)
+            answer = at_jump(code, at)
             return None if answer is None else answer != is_negated
         frame = frame.f_back  # the answer is returned
     return None
@@ -108,6 +123,27 @@ class _Code:
                     if len(answers) == 2:
                         return answers[True]
         return None
+
+    def passes(self, jump: int) -> bool | None:
+        """For which value a jump does not lead to an error, if it does for the other one."""
+        (one, answer), (other, _) = self._answers(jump)
+        fails = self._fails(one)
+        return None if fails == self._fails(other) else answer != fails
+
+    def _fails(self, n: int) -> bool:
+        """Whether all that may follow an instruction in a function ends in an error."""
+        seen, left, raises = set[int](), [n], False
+        while left:
+            n = left.pop()
+            if n in seen:
+                continue
+            seen.add(n)
+            if not self._next[n]:
+                raises = self._all[n].opname == "RAISE_VARARGS"
+                if not raises:
+                    return False
+            left += self._next[n]
+        return raises
 
     def _answers(self, n: int) -> list[tuple[int, bool]]:
         """Where a jump leads, and for which answer."""

@@ -7,7 +7,7 @@ a loss, and loops that continue as long as their iterations train.
 
     unknown = Unknown(values=1)
     unknown.number("train.py:7"), unknown.number("train.py:7")       # 0.45, 0.35
-    while unknown.goes_on(frame): ...
+    while unknown.goes_on(frame): ...                                # (True, "so that ...")
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass, field, replace
 from types import CodeType, FrameType
 
-from flint.launching.loop_ends import staying
+from flint.launching.loop_ends import passing, staying
 from flint.launching.program import StepChoice
 
 #: Upper bound of floats in each run: small, like early accuracies, then large, like early losses.
@@ -58,19 +58,27 @@ class Unknown:
             return 1.0
         return _SCALES[self.values] * (0.5 + 0.4 * math.pow(0.5, count + own / math.pi % 1))
 
-    def goes_on(self, frame: FrameType | None) -> bool | None:
-        """The answer to a frame's test that makes its loop continue; None if there is none.
+    def goes_on(self, frame: FrameType | None) -> tuple[bool, str] | None:
+        """The answer to a frame's test that raises no error (an ``assert``), or makes its loop
+        continue.
 
         A loop that trains nothing waits for something, which is then assumed to have happened.
+
+        Returns:
+            The answer and its reason; None if the answer is free.
         """
         self.is_read = True
+        passes = passing(frame)
+        if passes is not None:
+            return passes, "so that no error is raised"
         answer = staying(frame) if self.values else None
         if frame is None or answer is None:
             return None
         key = frame.f_code, frame.f_lineno
         rounds, trained = self._asked.get(key, (0, -1))
         self._asked[key] = rounds + 1, self.trained
-        return answer if trained != self.trained and rounds < _MOST else None
+        is_used = trained != self.trained and rounds < _MOST
+        return (answer, "so that its loop continues") if is_used else None
 
     def again(self, choice: StepChoice) -> StepChoice | None:
         """The step to look for with other values, if the assumed values may have ended the

@@ -1,22 +1,28 @@
-"""Which answer makes a loop go on, asked while it is asked for."""
+"""Which answer makes a loop go on, or avoids an error, asked while it is asked for.
+
+PYTEST_DONT_REWRITE: its asserts are compiled otherwise than those of programs.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 
 import pytest
 
-from flint.launching.loop_ends import staying
+from flint.launching.loop_ends import passing, staying
 
 
 class Asked:
-    """Something that is false, and notes which answer would make a loop go on."""
+    """Something that is false, and notes which answer would make a loop go on, or is wanted
+    otherwise.
+    """
 
-    def __init__(self):
-        self.answers = []
+    def __init__(self, wanted=staying):
+        self.answers, self._wanted = [], wanted
 
     def __bool__(self):
-        self.answers.append(staying(sys._getframe(1)))
+        self.answers.append(self._wanted(sys._getframe(1)))
         return False
 
 
@@ -103,4 +109,57 @@ def kept(asked):
 def test_the_continuing_answer_is_that_of_the_innermost_loop(function, answers, capsys):
     asked = Asked()
     function(asked)
+    assert asked.answers == answers
+
+
+def asserted(asked):
+    assert asked, f"{asked.answers} is false"
+
+
+def asserted_with_another(asked):
+    assert asked and asked
+
+
+def one_of_two_is_enough(asked):
+    assert asked or not asked  # noqa: SIM221
+
+
+def raising(asked):
+    for _ in range(1):
+        if asked:
+            print("a bad value")
+            raise ValueError(asked)
+
+
+def raising_either_way(asked):
+    if asked:
+        raise ValueError
+    raise TypeError
+
+
+def checked_by_a_function(asked):
+    def is_good():
+        return bool(asked)
+
+    if not is_good():
+        raise ValueError
+
+
+@pytest.mark.parametrize(
+    ("function", "answers"),
+    [
+        (asserted, [True]),
+        (asserted_with_another, [True]),
+        (one_of_two_is_enough, [None, False]),
+        (raising, [False]),
+        (raising_either_way, [None]),
+        (checked_by_a_function, [True]),
+        (no_loop, [None]),
+        (while_head, [None]),
+    ],
+)
+def test_the_answer_that_avoids_an_error(function, answers):
+    asked = Asked(passing)
+    with contextlib.suppress(AssertionError, ValueError, TypeError):
+        function(asked)
     assert asked.answers == answers

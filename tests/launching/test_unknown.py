@@ -45,6 +45,19 @@ def test_a_loop_continues_as_long_as_its_rounds_train(values, trains, count):
     assert rounds(Unknown(values), trains) == count
 
 
+def test_an_error_is_avoided_from_the_first_run_on():
+    unknown, frame = Unknown(), sys._getframe()
+    answers = []
+
+    class Asked:
+        def __bool__(self):
+            answers.append(unknown.goes_on(frame))
+            return answers[-1][0]
+
+    assert Asked(), "so that no error is raised"
+    assert answers == [(True, "so that no error is raised")]
+
+
 def test_a_program_that_was_given_values_runs_twice_more_with_others():
     choice, unknown = StepChoice(number=3), Unknown()
     assert unknown.again(choice) is None

@@ -65,7 +65,8 @@ def assumed(
     elif letter == "b":
         goes_on = unknown.goes_on(frame)
         if goes_on is not None:
-            value, words = goes_on, f"be {goes_on}, so that its loop continues"
+            value, why = goes_on
+            words = f"be {value}, {why}"
     what = _NAMES[letter] if not aval.shape else f"an array of {aval.dtype}"
     every = "every element is " if aval.shape else ""
     words = words or f"be {value}"

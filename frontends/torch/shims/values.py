@@ -135,14 +135,15 @@ def answer(question: str, usual: bool, words: str) -> bool:
 
     Args:
         question: the question with its line.
-        usual: the answer unless a loop of the program ends because of it.
+        usual: the answer unless an error or the end of a loop follows from it.
         words: about the usual answer.
     """
     goes_on = capture().unknown.goes_on(users_frame(sys._getframe(1)))
     if goes_on is not None:
-        words = f"assumed to be {goes_on}, so that its loop continues"
+        usual, why = goes_on
+        words = f"assumed to be {usual}, {why}"
     capture().assume(f"{question}: {words}")
-    return usual if goes_on is None else goes_on
+    return usual
 
 
 def _asked_by_scaler(functions: tuple[str, ...]) -> bool:
