@@ -1,15 +1,20 @@
 """Copies between the device's memory and the host's, which stay in a partitioned program.
 
-The idea: ``jax.device_put`` with a memory kind, and a policy that offloads values for the backward
-pass, become annotations with side effects, which XLA's partitioner for CPUs cannot split.  XLA's
-compilers for GPUs and TPUs represent them before partitioning as separate elementwise ops,
-``MoveToHost`` and ``MoveToDevice``; here a step is lowered to these directly.
+The idea: ``jax.device_put`` with a memory kind, a policy that offloads values for the backward
+pass, and ``out_shardings`` with a memory kind become annotations with side effects, which XLA's
+partitioner for CPUs cannot split.  XLA's compilers for GPUs and TPUs represent them before
+partitioning as separate elementwise ops, ``MoveToHost`` and ``MoveToDevice``; here a step is
+lowered to these directly.
 
     rules = (rule(),)       # for ``mlir.LoweringParameters``
+    with results_moved():   # while JAX lowers
+        ...
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -23,6 +28,9 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from flint.graph.transfers import TO_DEVICE, TO_HOST
+
+#: JAX's names of the host's memories.
+_HOST_KINDS = ("pinned_host", "unpinned_host")
 
 
 def moves(equation: Any) -> bool:
@@ -40,8 +48,37 @@ def rule() -> tuple[Any, Any]:
     return dispatch.device_put_p, _lower
 
 
+@contextmanager
+def results_moved() -> Iterator[None]:
+    """Within it, results that ``out_shardings`` place in the other memory are moved by such ops."""
+    lowering: Any = mlir
+    annotate = lowering.wrap_with_memory_kind
+    lowering.wrap_with_memory_kind = _result
+    try:
+        yield
+    finally:
+        lowering.wrap_with_memory_kind = annotate
+
+
+def _result(*arguments: Any) -> Any:
+    """A result in the memory of a given kind.
+
+    Args:
+        arguments: of JAX's own function: in newer versions a context, then the result, the kind and
+            the type of the traced function's result.
+    """
+    value, kind, aval = arguments[-3:]
+    target = TO_HOST if kind in _HOST_KINDS else TO_DEVICE
+    is_there = _is_of_host(aval) == (target == TO_HOST)
+    return value if is_there else _copied(value, value.type, target)
+
+
 def _on_host(value: Any) -> bool:
-    return getattr(value.aval, "memory_space", None) is jax.memory.Space.Host
+    return _is_of_host(value.aval)
+
+
+def _is_of_host(aval: Any) -> bool:
+    return getattr(aval, "memory_space", None) is jax.memory.Space.Host
 
 
 def _lower(ctx: Any, *values: Any, devices: Any, srcs: Any, copy_semantics: Any) -> Any:
@@ -53,7 +90,11 @@ def _lower(ctx: Any, *values: Any, devices: Any, srcs: Any, copy_semantics: Any)
 
 def _moved(ctx: Any, value: Any, before: core.ShapedArray, after: core.ShapedArray) -> Any:
     target = TO_HOST if after.memory_space is jax.memory.Space.Host else TO_DEVICE
-    kind = mlir.aval_to_ir_type(ctx.module_context, after)
+    return _copied(value, mlir.aval_to_ir_type(ctx.module_context, after), target)
+
+
+def _copied(value: Any, kind: Any, target: str) -> Any:
+    """The op that copies a value to the other memory."""
     made = stablehlo.CustomCallOp(
         [kind],
         [value],
@@ -63,8 +104,9 @@ def _moved(ctx: Any, value: Any, before: core.ShapedArray, after: core.ShapedArr
         called_computations=ir.ArrayAttr.get([]),
         backend_config=ir.StringAttr.get(""),
     )
-    if after.ndim:  # a dim of the result is split as that of the operand
-        names = " ".join(f"d{number}" for number in range(after.ndim))
+    rank = ir.RankedTensorType(kind).rank
+    if rank:  # a dim of the result is split as that of the operand
+        names = " ".join(f"d{number}" for number in range(rank))
         same = str_to_sdy_sharding_rule(f"{names} -> {names}")
         given = [value.type]
         made.attributes["sdy.sharding_rule"] = sdy_sharding_rule_to_mlir(same, given, [kind])

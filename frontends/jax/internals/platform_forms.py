@@ -13,6 +13,7 @@ statement of their arithmetic.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -72,7 +73,8 @@ def lower_for(traced: Any, platform: str, *, compiled: bool) -> tuple[Any, dict[
     if kernels is not None:
         rules = (*(rules or ()), kernels)
     parameters = mlir.LoweringParameters(override_lowering_rules=rules)
-    lowered = traced.lower(lowering_platforms=(platform,), _private_parameters=parameters)
+    with contextlib.nullcontext() if compiled else host_memory.results_moved():
+        lowered = traced.lower(lowering_platforms=(platform,), _private_parameters=parameters)
     return lowered, warnings
 
 
