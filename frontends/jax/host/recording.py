@@ -34,8 +34,12 @@ from flint.passes.in_sequence import Origin
 
 #: The modules of JAX's own jitted functions, which are ops for a user.
 _JAX = os.path.dirname(jax.__file__) + os.sep
-#: Except the function around code that a user maps over devices; the second in jax 0.8.
-_OF_PMAP = (f"{os.sep}pmap.py:", "call_wrapped at ")
+#: Except what users jit: functions that JAX puts around their code (to map it over devices, the
+#: second in jax 0.8; to check it; to call an exported program), and its libraries of examples.
+_OF_USERS = (
+    f"{os.sep}pmap.py:", "call_wrapped at ", f"{os.sep}checkify.py:", f"{os.sep}_export.py:",
+    f"{os.sep}example_libraries{os.sep}",
+)  # fmt: skip
 OF_CONSTANTS = (
     "ops on constants outside of the step's jitted functions: computed in the capture and left "
     "out; in a run each is a small program"
@@ -114,8 +118,13 @@ def is_jitted(source: str) -> bool:
         source: "function at file:line" as JAX writes it; "" for an op.
     """
     return bool(source) and (
-        f" at {_JAX}" not in source or any(part in source for part in _OF_PMAP)
+        f" at {_JAX}" not in source or any(part in source for part in _OF_USERS)
     )
+
+
+def _is_of_one_device(mesh: Any) -> bool:
+    """Whether a mesh in context is a single device, on which a program takes parts of arrays."""
+    return not mesh.empty and mesh.size == 1
 
 
 class Recorder:
@@ -156,11 +165,12 @@ class Recorder:
                 "what the step computes, or capture one iteration of a loop on the host"
             )
         given = []
+        alone = _is_of_one_device(parameters["ctx_mesh"])
         for item in operands:
             ours = isinstance(item, HostArray)
             if ours:
                 self._check_held(item)
-            given.append(Operand(aval_of(item), item.source if ours else None))
+            given.append(Operand(aval_of(item), item.source if ours and not alone else None))
         jitted = is_jitted(source)
         call = Called(
             name, parameters, tuple(given), jitted, path(), file, line, tuple(compiled_for)

@@ -19,7 +19,7 @@ from jax._src import pjit, stages
 from flint.frontends.jax.internals.avals import aval_of
 from flint.frontends.jax.internals.host_arrays import HostArray
 from flint.frontends.jax.internals.jaxprs import is_over_devices
-from flint.frontends.jax.internals.traced_calls import source_of
+from flint.frontends.jax.internals.traced_calls import is_stated, source_of
 
 #: ``Host.call``.
 Call = Callable[[str, Mapping[str, Any], Sequence[Any], str, Sequence[Any]], list[Any]]
@@ -88,10 +88,32 @@ class _Compiled(stages.Compiled):
         self._traced, self._options, self._record = traced, options, call
 
     @property
+    def in_avals(self) -> Any:
+        """The types of the arguments and keyword arguments."""
+        own = self._traced.jaxpr.in_avals[len(self._traced._consts) :]
+        return jax.tree_util.tree_unflatten(self.in_tree, own)
+
+    @property
     def _executable(self) -> Any:  # type: ignore[override]  # an attribute of JAX's own
         raise NotImplementedError(
             "the step inspects an executable, but a capture compiles only after the step has run"
         )
+
+    @property
+    def input_shardings(self) -> Any:
+        """The placements of the arguments and keyword arguments, as a run has them."""
+        traced = self._traced
+        constants = len(traced._consts)
+        stated = traced._params["in_shardings"][constants:]
+        given = [meta.sharding for meta in traced._meta_tys_flat[constants:]]
+        found = [one if is_stated(one) else own for one, own in zip(stated, given, strict=True)]
+        return jax.tree_util.tree_unflatten(self.in_tree, _all_stated(found, "input_shardings"))
+
+    @property
+    def output_shardings(self) -> Any:
+        """The placements of the results, as a run has them."""
+        found = _all_stated(self._traced._params["out_shardings"], "output_shardings")
+        return jax.tree_util.tree_unflatten(self.out_tree, found)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Record a call.
@@ -125,6 +147,20 @@ class _Compiled(stages.Compiled):
         source = source_of(parameters)
         results = self._record(str(traced.fun_name), parameters, operands, source, compiled_for)
         return jax.tree_util.tree_unflatten(self.out_tree, results)
+
+
+def _all_stated(shardings: Sequence[Any], name: str) -> Sequence[Any]:
+    """Some shardings.
+
+    Raises:
+        NotImplementedError: the compiler chooses one of them.
+    """
+    if not all(item is not None and is_stated(item) for item in shardings):
+        raise NotImplementedError(
+            f"the step reads {name} of an executable, which the compiler would choose: state them "
+            "(in_shardings and out_shardings of jax.jit, or sharding of a ShapeDtypeStruct)"
+        )
+    return shardings
 
 
 def _stated(sharding: Any) -> Any:

@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import jax
-from jax._src import core, dispatch, pjit, shard_map, sharding_impls, stages
+from jax._src import checkify, core, dispatch, pjit, shard_map, sharding_impls, stages
 from jax._src.mesh import empty_abstract_mesh, get_concrete_mesh
 
 from flint.frontends.jax.internals.avals import aval_of, is_inexact, size_of
@@ -68,7 +68,9 @@ def _replacements(host: Host) -> list[tuple[Any, str, Callable[..., Any]]]:
     mapped: list[tuple[str, str]] = []  # name and source of the function that a shard_map runs now
 
     def process(self: Any, primitive: Any, args: Any, params: Any, /) -> Any:
-        if _apart.on or (primitive is not pjit.jit_p and is_of_references(primitive, args)):
+        if _apart.on or primitive is checkify.check_p:  # a check on the host reads values
+            return evaluate(self, primitive, args, params)
+        if primitive is not pjit.jit_p and is_of_references(primitive, args):
             return evaluate(self, primitive, args, params)
         if primitive is pjit.jit_p:
             return process_jit(args, params)

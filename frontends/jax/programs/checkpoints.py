@@ -13,6 +13,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import jax
@@ -23,6 +24,18 @@ from flint.frontends.jax.programs.watching import Watcher
 from flint.host.imports import watch_imports
 from flint.launching.outside import noted
 from flint.launching.stand_ins import missing
+
+#: The functions of Orbax's newer interface, whose first argument is a path.
+_FUNCTIONS = ("save", "save_pytree", "save_checkpointables")
+_LOADING = ("load", "load_pytree", "load_checkpointables")
+_NEWER = "orbax.checkpoint.experimental.v1"
+#: Keywords of what is requested of a checkpoint.
+_TARGETS = (
+    "args", "item", "items", "target", "abstract_state", "abstract_pytree",
+    "abstract_checkpointables",
+)  # fmt: skip
+#: Paths of checkpoints that the program has saved, which are not there.
+_saved: set[str] = set()
 
 #: Classes of ``orbax.checkpoint`` that save and restore.
 _CLASSES = ("CheckpointManager", "Checkpointer", "AsyncCheckpointer", "StandardCheckpointer")
@@ -38,6 +51,7 @@ def keep_out(watcher: Watcher, allowed: bool, made_up: bool) -> None:
     """
     calls: dict[str, Callable[[], None]] = {}
     calls["orbax.checkpoint"] = functools.partial(_keep_orbax_out, watcher, allowed, made_up)
+    calls[_NEWER] = functools.partial(_keep_functions_out, watcher, allowed, made_up)
     if not allowed:
         calls["flax.training.checkpoints"] = _keep_flax_out
         calls["jax.experimental.array_serialization.serialization"] = _keep_jax_out
@@ -56,6 +70,31 @@ def _keep_orbax_out(watcher: Watcher, allowed: bool, made_up: bool) -> None:
             kind.restore = _restoring(watcher, kind.restore, made_up)
 
 
+def _keep_functions_out(watcher: Watcher, allowed: bool, made_up: bool) -> None:
+    module: Any = sys.modules[_NEWER]
+    for name in _FUNCTIONS:
+        if hasattr(module, name) and not allowed:
+            setattr(module, name, lambda *args, **_known: _function_not_saved(args))
+        if hasattr(module, f"{name}_async") and not allowed:
+            setattr(module, f"{name}_async", lambda *args, **_known: _saved_later(args))
+    for name in _LOADING:
+        if hasattr(module, name):
+            original = getattr(module, name)
+            restore = _restoring(watcher, lambda _self, *a, _o=original, **k: _o(*a, **k), made_up)
+            setattr(module, name, functools.wraps(original)(functools.partial(restore, None)))
+
+
+def _function_not_saved(args: tuple[Any, ...]) -> None:
+    _not_saved(None, *args)
+
+
+def _saved_later(args: tuple[Any, ...]) -> Future[None]:
+    _function_not_saved(args)
+    done: Future[None] = Future()
+    done.set_result(None)
+    return done
+
+
 def _keep_flax_out() -> None:
     module: Any = sys.modules["flax.training.checkpoints"]
     for name in ("save_checkpoint", "save_checkpoint_multiprocess"):
@@ -71,7 +110,10 @@ def _keep_jax_out() -> None:
             setattr(kind, name, _not_saved)
 
 
-def _not_saved(_self: Any, *_args: Any, **_known: Any) -> bool:
+def _not_saved(_self: Any, *args: Any, **known: Any) -> bool:
+    path = _path(args, known)
+    if isinstance(path, str | os.PathLike):
+        _saved.add(os.fspath(path))
     file, line = running_line()
     noted[
         f"a checkpoint at {short_path(file)}:{line} is not written (--allow checkpoints writes it)"
@@ -103,9 +145,9 @@ def _restoring(watcher: Watcher, original: Callable[..., Any], made_up: bool) ->
 
 def _target(args: tuple[Any, ...], known: dict[str, Any]) -> Any:
     """The target of a restore, as the caller states it; None if it does not."""
-    for item in (known.get("args"), known.get("item"), known.get("items"), known.get("target")):
-        if item is not None:
-            return item
+    for name in _TARGETS:
+        if known.get(name) is not None:
+            return known[name]
     return args[1] if len(args) > 1 else None
 
 
@@ -114,7 +156,13 @@ def _is_there(self: Any, args: tuple[Any, ...], known: dict[str, Any]) -> bool:
         step = known.get("step", args[0] if args else None)
         steps = self.all_steps()
         return bool(steps) if step is None else step in steps
-    return os.path.exists(known.get("directory", args[0] if args else ""))
+    path = _path(args, known)
+    return os.path.exists(path) or os.fspath(path) in _saved
+
+
+def _path(args: tuple[Any, ...], known: dict[str, Any]) -> Any:
+    """The path of a checkpoint in the arguments of a function; a manager's is a step's number."""
+    return known.get("directory", known.get("path", args[0] if args else ""))
 
 
 def _like(watcher: Watcher, target: Any) -> Any:

@@ -1,0 +1,120 @@
+"""Programs that check values on the host, ask what is compiled, look at shards, save and load."""
+
+from __future__ import annotations
+
+import pytest
+
+from flint.workload.loading import load
+from tests.frontends.jax.programs.really_run import instructions, modules, partitioned
+from tests.frontends.jax.programs.test_against_runs import command
+from tests.support.shared import quick_rows
+
+BEGIN = """
+import tempfile, jax, jax.numpy as jnp, numpy as np
+from jax.experimental import checkify
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+mesh = jax.make_mesh((4,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+rows, whole = NamedSharding(mesh, P("x")), NamedSharding(mesh, P())
+w = jax.jit(lambda: jnp.ones((512, 512)), out_shardings=rows)()
+"""
+#: What is jitted is JAX's function around the program's own, which no call of a plain jit is.
+CHECKED = """
+def step(w, x):
+    loss, g = jax.value_and_grad(lambda w: jnp.mean((x @ w) ** 2))(w)
+    checkify.check(jnp.isfinite(loss), "the loss is {loss}", loss=loss)
+    return w - 0.1 * g, loss
+checked = jax.jit(checkify.checkify(step), out_shardings=(None, (rows, whole)))
+"""
+AT_ITS_CALL = """
+for _ in range(4):
+    error, (w, loss) = checked(w, jax.device_put(np.ones((64, 512), np.float32), rows))
+    error.throw()
+"""
+AHEAD = """
+x = jax.ShapeDtypeStruct((64, 512), jnp.float32, sharding=rows)
+compiled = checked.lower(w, x).compile()
+assert [place.spec for place in compiled.input_shardings[0]] == [P("x"), P("x")]
+assert [aval.shape for aval in compiled.in_avals[0]] == [(512, 512), (64, 512)]
+for _ in range(4):
+    error, (w, loss) = compiled(w, jax.device_put(np.ones((64, 512), np.float32), rows))
+    error.throw()
+"""
+#: A part that every device has is as large as its array, and yet on one device.
+SHARDS = """
+@jax.jit
+def step(w, b, x):
+    return w - jax.grad(lambda w: jnp.mean((x @ w + b) ** 2))(w)
+b = jax.jit(lambda: jnp.ones(512), out_shardings=whole)()
+for array in (w, b):
+    part = array.addressable_shards[1].data
+    with jax.set_mesh(Mesh([part.device], ("one",))):
+        piece = jax.lax.slice_in_dim(part, 0, 16)
+    assert piece.shape[0] == 16 and len(piece.devices()) == 1
+for _ in range(4):
+    w = step(w, b, jax.device_put(np.ones((64, 512), np.float32), rows))
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    quick_rows(
+        [
+            (CHECKED + AHEAD, "checked_fun"),
+            (CHECKED + AT_ITS_CALL, "checked_fun"),
+            (SHARDS, "step"),
+        ],
+        (CHECKED + AHEAD, "checked_fun"),
+    ),
+)
+def test_the_step_is_the_module_that_a_run_compiles(text, name, tmp_path):
+    (tmp_path / "p.py").write_text(BEGIN + text)
+    run = command(tmp_path / "p.py", devices=4, per_node=4, options=("-o", tmp_path / "out"))
+    assert run.returncode == 0, run.stderr
+    found = dict(modules(load(tmp_path / "out")))
+    real = partitioned(tmp_path / "p.py", tmp_path, devices=4)
+    assert instructions(found[name]) == instructions(real[name])
+
+
+CHOSEN = """
+step = jax.jit(lambda w, x: w - x.sum())
+print(step.lower(w, 1.0 * np.ones(4)).compile().output_shardings)
+"""
+
+
+@pytest.mark.thorough
+def test_a_placement_that_the_compiler_would_choose_is_asked_for_by_its_line(tmp_path):
+    (tmp_path / "p.py").write_text(BEGIN + CHOSEN)
+    run = command(tmp_path / "p.py", devices=4, per_node=4, options=("-o", tmp_path / "out"))
+    assert run.returncode == 1
+    last = run.stderr.splitlines()[-1]
+    assert "p.py:10: " in last and "output_shardings" in last and "state them" in last
+
+
+SAVED = """
+import os, orbax.checkpoint.experimental.v1 as ocp
+folder = tempfile.mkdtemp()
+save, load = (getattr(ocp, n, None) or getattr(ocp, n + "_pytree") for n in ("save", "load"))
+later = getattr(ocp, "save_async", None) or ocp.save_pytree_async
+save(folder + "/first", {"w": w})
+wanted = {"w": jax.ShapeDtypeStruct(w.shape, w.dtype, sharding=NamedSharding(mesh, P(None, "x")))}
+w = load(folder + "/first", wanted)["w"]
+assert w.sharding.spec == P(None, "x")
+@jax.jit
+def step(w):
+    return w - 0.1 * w.sum()
+for number in range(4):
+    w = step(w)
+    later(f"{folder}/{number}", {"w": w}).result()
+    assert not os.listdir(folder)
+"""
+
+
+@pytest.mark.thorough
+def test_orbax_s_newer_functions_write_nothing_and_load_what_they_would_have_written(tmp_path):
+    (tmp_path / "p.py").write_text(BEGIN + SAVED)
+    run = command(tmp_path / "p.py", devices=4, per_node=4, options=("-o", tmp_path / "out"))
+    assert run.returncode == 0, run.stderr
+    for told in ("13 is not written", "22 is not written", "15 is restored without its values"):
+        assert f"p.py:{told}" in run.stderr
+    [program] = load(tmp_path / "out").programs
+    assert [str(item.type) for item in program.inputs] == ["512x128xf32"]
