@@ -25,10 +25,11 @@ last and back; PyTorch adds the bias in a kernel of its own and sums its gradien
 
 The rates are those that Nsight Compute measured on an H100 in training steps of MobileNetV2 (64
 images) and ResNet-50 (32) in f32, published by the authors of Orion (EuroSys 2024,
-github.com/eth-easl/orion, commit 27837ac, benchmarking/model_kernels/h100).  Both loops go over
-elements, so that in half precision they count as taking as long.  Those of elementwise kernels, of
-sums and of turning copies are medians of profiles and of kernels alone on an H100
-(benchmarks/accuracy/single_gpu).
+github.com/eth-easl/orion, commit 27837ac, benchmarking/model_kernels/h100), in half precision
+those of the profile of a segmentation network on an H100 (``segment`` in
+benchmarks/accuracy/single_gpu); depthwise convolutions count as taking as long in it.  Those of
+elementwise kernels, of sums and of turning copies are medians of profiles and of kernels alone on
+an H100 (benchmarks/accuracy/single_gpu).
 
     at_least(graph, accelerator)        # seconds per node; 0 where nothing is known
     beside(graph, accelerator)          # seconds of further kernels per node
@@ -71,8 +72,10 @@ class _Pace(NamedTuple):
     multiprocessor: float
 
 
-#: Statistics, then the result: three passes over the elements; backward five.
-_FORWARD, _BACKWARD = _Pace(1.2e9, 1.25e9), _Pace(0.5e9, 0.85e9)
+#: Statistics, then the result: three passes over the elements; backward five.  Forward, backward.
+_PASSES: Final = (_Pace(1.2e9, 1.25e9), _Pace(0.5e9, 0.85e9))
+#: The same in half precision.
+_HALF_PASSES: Final = (_Pace(1.45e9, 1.96e9), _Pace(0.69e9, 1.15e9))
 #: Operations of a thread per element of the window: forward, and for both gradients.
 _WINDOW, _GRADIENT_WINDOW = 60, 100
 #: Operations of a thread per element of each tensor of an elementwise kernel, of at most so many.
@@ -101,12 +104,13 @@ def at_least(graph: WorkloadGraph, accelerator: Accelerator) -> Seconds:
 
 
 def _per_channel(node: Node, accelerator: Accelerator) -> float:
-    backward = "backward" in node.op
-    pace = _BACKWARD if backward else _FORWARD
-    shape = max((item.shape for item in node.operand_types), key=prod, default=())
-    if len(shape) < 3:
+    most = max(node.operand_types, key=lambda item: item.elements, default=None)
+    if most is None or len(most.shape) < 3:
         return 0.0
-    channel, model = prod(shape) // max(1, shape[1]), accelerator.kernel
+    shape, model = most.shape, accelerator.kernel
+    channel = prod(shape) // max(1, shape[1])
+    paces = _HALF_PASSES if most.bytes == 2 * most.elements else _PASSES
+    pace = paces["backward" in node.op]
     waves = ceil(shape[1] / model.units)
     busy = max(channel / pace.block, waves * channel / pace.multiprocessor)
     return busy + (waves - 1) * model.latency

@@ -12,6 +12,7 @@ from flint.graph.work import Role
 from flint.passes.columns import with_bodies
 from flint.passes.fuse import assigned, fused
 from flint.passes.rematerialize import look_through
+from flint.passes.xla_filters import transposed_filters, transposes
 from flint.passes.xla_folded_transposes import folded
 from flint.passes.xla_merged_products import (
     CONCATENATE,
@@ -38,12 +39,12 @@ def fuse_as_xla(graph: WorkloadGraph) -> WorkloadGraph:
     communicates = any((block.kind == NodeKind.COMMUNICATION).any() for block, _ in graph.walk())
     types = {kind: number for number, kind in enumerate(graph.tables.types)}
     gemms = {sizes: number for number, sizes in enumerate(graph.tables.gemms)}
-    known = set(graph.tables.entries())
-    new = [
-        name for name in (SUM, SLICE, TRANSPOSE, CONCATENATE, PAD) if (name, "", ()) not in known
-    ]
+    known = list(graph.tables.entries())
+    plain = ((name, "", ()) for name in (SUM, SLICE, TRANSPOSE, CONCATENATE, PAD))
+    new = [*(entry for entry in plain if entry not in known), *transposes(known)]
     if new:
-        graph = with_tables(graph, replace(graph.tables, ops=(*graph.tables.ops, *new)))
+        ops, _, forms = zip(*known, *new, strict=True)
+        graph = with_tables(graph, replace(graph.tables, ops=ops, forms=forms))
     kernels = _as_xla(graph, False, communicates, types, gemms)
     return with_tables(kernels, replace(graph.tables, types=tuple(types), gemms=tuple(gemms)))
 
@@ -59,7 +60,8 @@ def _as_xla(
     graph = folded(simplified(graph)) if len(graph) else graph
     if not len(graph):
         return graph
-    graph = merge_products(even_paddings(graph, types), types, gemms)
+    graph = transposed_filters(even_paddings(graph, types), types)
+    graph = merge_products(graph, types, gemms)
     graph = split_products(graph, types)
     near = Neighbours(graph)
     graph = near.with_spread(graph)

@@ -55,13 +55,14 @@ def batched(graph: WorkloadGraph) -> NDArray[np.bool_]:
 
 
 def operand_loads(graph: WorkloadGraph) -> NDArray[np.bool_]:
-    """Nodes that a contraction absorbs, shape [nodes]; for batched ones without transposes. What
-    is cut out of a stack is written first.
+    """Nodes that a contraction absorbs, shape [nodes]; for batched ones and convolutions without
+    transposes. What is cut out of a stack is written first.
     """
     cut = np.array([name == "dynamic_slice" for name in graph.tables.ops], dtype=bool)[graph.op]
     load = loads(graph) & ~cut
     transposes = np.array([name == "transpose" for name in graph.tables.ops], dtype=bool)[graph.op]
-    feeds = batched(graph).tolist()
+    convolves = np.array([name == "convolution" for name in graph.tables.ops], dtype=bool)
+    feeds = (batched(graph) | convolves[graph.op]).tolist()
     takes = load.tolist()
     maker = graph.producer[graph.operand].tolist()
     for entry in np.argsort(graph.consumer, kind="stable")[::-1].tolist():

@@ -119,9 +119,9 @@ def test_what_a_convolution_adds_per_image_is_written_and_a_bias_is_not() -> Non
     image, filter_ = of(16, 56, 56, 64), of(3, 3, 64, 64)
     size, small = 16 * 56 * 56 * 64 * 2 / MIB, (9 * 64 * 64 * 2) / MIB
     each = captured(step, image, filter_, of(16, 1, 1, 64))
-    assert each[0] == ("broadcast_in_dim", 16 * 64 * 2 / MIB, size)
-    assert each[1] == ("convolution", 2 * size + small, size)
-    [alone] = captured(step, image, filter_, of(64))
+    assert ("broadcast_in_dim", 16 * 64 * 2 / MIB, size) in each
+    assert ("convolution", 2 * size + small, size) in each and len(each) == 3
+    [_, alone] = captured(step, image, filter_, of(64))
     assert alone == ("convolution", size + small + 64 * 2 / MIB, size)
 
 
@@ -171,6 +171,22 @@ def test_a_convolution_reads_its_residual_and_gives_a_gradient_alone() -> None:
     def names(function, filter_):
         return [name for name, *_ in captured(function, filter_, image, image)]
 
-    assert names(forward, of(3, 3, 32, 32)) == ["tanh", "convolution"]
-    assert names(back, of(3, 3, 32, 32)) == ["convolution", "add"]
-    assert names(back, of(1, 1, 32, 32)) == ["convolution"]
+    assert names(forward, of(3, 3, 32, 32))[-2:] == ["tanh", "convolution"]
+    assert names(back, of(3, 3, 32, 32))[-2:] == ["convolution", "add"]
+    assert names(back, of(1, 1, 32, 32))[-1:] == ["convolution"]
+
+
+def test_a_filter_is_turned_once_for_cudnn_and_its_gradient_back() -> None:
+    """``wrapped_transpose`` of [3, 3, 32, 48] to [48, 3, 3, 32] and back; ``__cudnn$convForward``
+    and ``__cudnn$convBackwardInput`` read the same one."""
+
+    def step(x, w, g):
+        y, pull = jax.vjp(conv, x, w)
+        return y, *pull(g)
+
+    image, gradient, filter_ = of(4, 16, 16, 32), of(4, 16, 16, 48), of(3, 3, 32, 48)
+    graph = flint.capture(mesh=(1,))(step).capture(image, filter_, gradient).graph
+    made = [(node.op, str(node.result_types[0])) for node in apply(graph, "xla")]
+    turns = [shape for op, shape in made if op == "transpose"]
+    assert turns == ["48x3x3x32xbf16", "3x3x32x48xbf16"]
+    assert ("convolution", "48x3x3x32xbf16") in made and len(made) == 5
