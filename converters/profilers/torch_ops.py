@@ -97,6 +97,8 @@ _OTHERWISE = {
     OpClass.REDUCTION: (1, 0),
     OpClass.COPY: (0, 0),
 }
+#: Reductions whose names PyTorch also gives to ops of two tensors, which call these.
+_OF_TWO = {"aten::max": "aten::maximum", "aten::min": "aten::minimum"}
 #: Namespaces of ops that implement all-reduces: PyTorch's symmetric memory, vLLM, SGLang,
 #: TensorRT-LLM, AITER.
 _EXCHANGING = frozenset(
@@ -126,6 +128,8 @@ def op_facts(
         sent = tuple(next(filter(None, arguments or ()), ()))
         dtype = sent[0][1] if sent else ""
         return OpFacts(OpClass.ALL_REDUCE, name, sent or None, bytes_of(sent), dtype, group)
+    if name in _OF_TWO and [len(tensors) for tensors in arguments or ()] == [1, 1]:
+        name = _OF_TWO[name]
     kind = aten_class(name) if "::" in name or is_fused_in_cpp(name) else OpClass.OTHER
     if arguments is None:
         return OpFacts(kind, name)

@@ -75,6 +75,19 @@ class Dropped(nn.Module):
         return x
 
 
+class Surrogate(nn.Module):
+    """The smaller of two gains, as policies are clipped, and what is largest in each row."""
+
+    def __init__(self, width=16):
+        super().__init__()
+        self.ratio = nn.Linear(width, width)
+
+    def forward(self, x):
+        ratio = self.ratio(x)
+        gain = torch.min(ratio * x, ratio.clamp(0.8, 1.2) * x)
+        return torch.max(gain, torch.sin(ratio)) + ratio.max(1, keepdim=True).values
+
+
 def _dropped(mesh):
     model = Dropped()
     for part in (*model.layers, model):
@@ -94,6 +107,7 @@ _adagrad = functools.partial(torch.optim.Adagrad, lr=0.1, foreach=True)
 STEPS = {
     "ddp_spoken": _replicated(Spoken, _adamax, lambda: torch.ones(4, 10, dtype=torch.long)),
     "ddp_neighbours": _replicated(Neighbours, _adagrad, lambda: torch.ones(12, 16)),
+    "ddp_surrogate": _replicated(Surrogate, _adagrad, lambda: torch.ones(6, 16)),
     "moe_marked": _step(_marked),
     "fsdp_dropped": _step(_dropped),
 }

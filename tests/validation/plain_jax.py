@@ -54,6 +54,28 @@ cnn = _step(
 )  # fmt: skip
 
 
+def _grouped_loss(weights, x):
+    dims = ("NHWC", "HWIO", "NHWC")
+    x = jax.nn.silu(x @ weights["wide"])
+    for name, groups in (("each", 16), ("fours", 4)):
+        x = lax.conv_general_dilated(
+            x, weights[name], (1, 1), "SAME", dimension_numbers=dims, feature_group_count=groups
+        )
+        x = (x - x.mean((0, 1, 2))) * lax.rsqrt(x.var((0, 1, 2)) + 1e-5)
+    return jnp.square(x.mean((1, 2)) @ weights["head"]).mean()
+
+
+grouped_cnn = _step(
+    _grouped_loss,
+    {
+        "wide": ((3, 16), ()), "each": ((3, 3, 1, 16), ()), "fours": ((3, 3, 4, 32), ()),
+        "head": ((32, 10), ()),
+    },
+    ((16, 8, 8, 3), ("data",)),
+    (8,), ("data",),
+)  # fmt: skip
+
+
 def _mixer_loss(weights, x):
     x = x + jnp.einsum("btd,ts->bsd", jnp.tanh(x), weights["over_tokens"])
     x = x + jax.nn.gelu(x @ weights["wide"]) @ weights["narrow"]

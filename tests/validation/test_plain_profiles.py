@@ -12,6 +12,7 @@ import pytest
 
 from flint.observed.reading import read_trace
 from flint.post_execution.converting import convert_traces
+from flint.validation.rewrites.gemm_forms import UNGROUPED
 from flint.validation.validating import validate
 from tests.post_execution.traces import Profile
 from tests.support.children import run_script
@@ -27,7 +28,7 @@ from tests.validation import plain_forms, plain_torch  # noqa: E402
 STEPS = plain_torch.STEPS | plain_forms.STEPS
 PLACES = {name: part.__name__ for part in (plain_torch, plain_forms) for name in part.STEPS}
 
-JAX = ("cnn", "fsdp_mixer", "tp_heads", "gru", "moe", "pipeline", "top_k")
+JAX = ("cnn", "grouped_cnn", "fsdp_mixer", "tp_heads", "gru", "moe", "pipeline", "top_k")
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +65,8 @@ def test_a_plain_profile_of_jax_agrees_with_the_capture(name, host_runs):
     report = Runs(host_runs, plain_jax).compare(name)
     assert report.ok, (report.verdict, named(report))
     assert totals(report)["captured"] > 0
+    # The weight's gradient of the convolution with a channel per group, on eight devices.
+    assert report.explained.get(UNGROUPED, 0) == (8 if name == "grouped_cnn" else 0)
 
 
 def test_the_last_step_is_converted_and_others_or_all_by_choice(tmp_path):

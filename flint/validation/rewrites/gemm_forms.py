@@ -1,7 +1,8 @@
 """Products and convolutions of XLA's programs that ran in another form, from the same line.
 
 The idea: a convolution over windows of one element is a matrix product, a ragged product runs as a
-dense one, and a product without a sum, or of vectors, as a multiplication.
+dense one, and a product without a sum, or of vectors, as a multiplication.  The CPU computes the
+gradient of a grouped convolution's weight for the channels of all groups.
 
     pointwise(matching)
 """
@@ -18,6 +19,7 @@ from flint.validation.matching.form_reasons import PROMOTED
 from flint.validation.matching.pairing import Evidence, Matching, equal, without
 
 POINTWISE = "a convolution with a window of one element, computed as a matrix product"
+UNGROUPED = "a convolution in groups, which the CPU computes for all pairs of them, and masks"
 RAGGED = "a ragged product, which runs as a dense one of all groups, with zeros in between"
 MULTIPLIED = "a matrix product of vectors, or one without a sum, which runs as a multiplication"
 SUMMED = (
@@ -43,6 +45,30 @@ def pointwise(matching: Matching) -> None:
 def _product(facts: OpFacts, rules: Rules) -> Hashable:
     """The properties that a convolution must share with a matrix product that computes the same."""
     return rules.computed_as(facts.dtype), tuple(sorted(map(either_way, facts.gemms or ())))
+
+
+def ungrouped(matching: Matching) -> None:
+    """Pair convolutions of a batch in groups with those of all pairs of groups.
+
+    XLA's CPU backend has no groups of the batch, one for each channel, as the gradient of a weight
+    may have (convolution_group_converter.cc); what it makes in their place has no line.
+    """
+    captured, executed, rules = matching.captured, matching.executed, matching.rules
+    captured_ids, executed_ids = matching.unmatched(OpClass.CONVOLUTION)
+    executed_ids = [j for j in executed_ids if not executed[j].source]
+    keys = [_for_all_groups(captured[i], rules) for i in captured_ids]
+    ran = [rules.sized_key(executed[j]) for j in executed_ids]
+    for x, y in equal(keys, ran):
+        matching.pair(captured_ids[x], executed_ids[y], Evidence.SIZES, UNGROUPED)
+
+
+def _for_all_groups(facts: OpFacts, rules: Rules) -> Hashable:
+    """The key of a convolution of all pairs of groups; None without groups or known work."""
+    if not facts.convolved or facts.gemms is None or len(facts.gemms) != 1:
+        return None
+    [(groups, *_)] = facts.gemms
+    made = tuple(groups * number for number in facts.convolved)
+    return rules.sized_key(replace(facts, convolved=made))
 
 
 def ragged(matching: Matching) -> None:

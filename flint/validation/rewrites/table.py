@@ -32,7 +32,7 @@ from flint.validation.rewrites.cpu_substitutes import (
 )
 from flint.validation.rewrites.foreach import foreach
 from flint.validation.rewrites.gather_scatter import gradients_of_gathers, through_root
-from flint.validation.rewrites.gemm_forms import multiplied, pointwise, ragged
+from flint.validation.rewrites.gemm_forms import multiplied, pointwise, ragged, ungrouped
 from flint.validation.rewrites.gemms import merged_gemms
 from flint.validation.rewrites.gloo import on_own_threads, on_program_threads
 from flint.validation.rewrites.light_ops import checked, on_nothing, on_numbers, spread, zeros
@@ -97,6 +97,7 @@ REWRITES: tuple[tuple[tuple[Run, ...], Rewrite], ...] = (
     (_ON_HOST, composed_attention),
     (_XLA, ragged),
     (_XLA, pointwise),
+    ((Run.XLA_ON_HOST,), ungrouped),
     (_XLA, multiplied),
     (_ON_HOST, gradients_of_gathers),
     (_RECORDED, through_root),
