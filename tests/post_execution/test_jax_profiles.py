@@ -12,10 +12,14 @@ import pytest
 from flint.capturing.converting import walk_options
 from flint.converters.chakra.check.checker import check
 from flint.converters.chakra.read.trace_set import load_trace_set
+from flint.converters.profilers.xplane.events import Event, Ran
 from flint.converters.profilers.xplane.observe import observe
+from flint.converters.profilers.xplane.profile import Read
+from flint.converters.profilers.xplane.sequence import _between
 from flint.errors import FlintError, UsageError
 from flint.graph.graph import NodeKind
 from flint.graph.work import Unit
+from flint.observed.rows import ObservedRows
 from flint.post_execution.converting import convert_traces
 from flint.post_execution.module_times import DeviceRun, ModuleTimes
 from flint.post_execution.modules import workload_of_times
@@ -260,3 +264,29 @@ def test_a_step_that_was_measured_as_a_whole_has_no_range(costed):
     result = workload.simulate()
     assert (result.spread, workload.options["device"]) == (None, "CPU")
     assert np.isnan(result.figures.mfu)  # of no H100
+
+
+class Moment(int):
+    """A moment that counts how often it is compared."""
+
+    compared = 0
+
+    def __lt__(self, other):
+        Moment.compared += 1
+        return int(self) < int(other)
+
+    def __gt__(self, other):
+        Moment.compared += 1
+        return int(self) > int(other)
+
+
+def test_the_programs_of_a_step_are_found_by_a_few_comparisons_for_each_event():
+    """Not by comparing each event with all others: a loop may be 300,000 of them."""
+    programs = ["jit_step(1)"] + 2 * ["jit_clip(2)"] + ["jit_step(1)"]
+    events = [
+        Event(0, at, Moment(at), 1, "", programs[at % 4], "", "", at + 1, 0, -1)
+        for at in range(4_000)
+    ]
+    read = Read(ObservedRows(""), [], [Ran(b"", events, "")])
+    assert _between(read, ("jit_step", 0)) == [("jit_clip", 0)]
+    assert Moment.compared < 10 * len(events)

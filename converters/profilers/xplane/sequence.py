@@ -132,7 +132,8 @@ def _between(read: Read, longest: Key) -> list[Key]:
     events = read.ran[0].events
     label = labels_of(events, longest[0])[longest[1]]
     own = [event.start for event in events if event.program == label]
-    inside = {event.program for event in events if min(own) < event.start < max(own)}
+    first, last = min(own), max(own)
+    inside = {event.program for event in events if first < event.start < last}
     names = {other.rpartition("(")[0] for other in inside}
     found = [(name, n) for name in sorted(names) for n in range(len(labels_of(events, name)))]
     return [key for key in found if key != longest] if len(found) <= _MOST_PROGRAMS else []
