@@ -8,8 +8,6 @@ steps.
 
     in_cells(matching)      # before the other products
     at_once(matching)       # after them
-    recurrent(matching)     # after the light ops
-    lengths(matching)
 """
 
 from __future__ import annotations
@@ -28,15 +26,12 @@ from flint.validation.rewrites.cpu_substitutes import (
     Key,
     Shape,
     key_of,
-    shapes_of,
     unmatched_light,
 )
-from flint.validation.rewrites.recurrent_cells import CELLS, ops
+from flint.validation.rewrites.recurrent_cells import CELLS
 
 JOINED = "products of a recurrent layer's steps, which the CPU runs as one product"
 LIGHT = "light ops of a recurrent layer: accelerators have a kernel for each step, the CPU has none"
-ORDER = "gradients of a recurrent layer's weights, which the CPU computes in another order"
-LENGTHS = "lengths of a packed batch of sequences: numbers on the host, which sorts them"
 
 #: Ops of PyTorch's that run a recurrent layer over all of its steps.
 LAYERS = frozenset({"aten::gru", "aten::lstm", "aten::rnn_tanh", "aten::rnn_relu"})
@@ -48,7 +43,7 @@ AROUND = LAYERS | {PACKING}
 _Captured: TypeAlias = dict[Gemm, list[int]]
 
 
-class _Weight(NamedTuple):
+class Weight(NamedTuple):
     """A weight that was multiplied for all steps of a layer at once.
 
     Attributes:
@@ -78,7 +73,7 @@ def in_cells(matching: Matching) -> None:
 
     Within a cell the CPU multiplies in another order, so the order is no evidence.
     """
-    sizes = _sizes(matching)
+    sizes = cell_sizes(matching)
     if not sizes:
         return
     rules = matching.rules
@@ -97,26 +92,13 @@ def in_cells(matching: Matching) -> None:
         matching.pair(captured[x], executed[y], Evidence.SIZES)
 
 
-def _sizes(matching: Matching) -> set[Shape]:
+def cell_sizes(matching: Matching) -> set[Shape]:
     """(rows, gates) of the captured cells, forward."""
     return {
         facts.operands[0][0]
         for facts in matching.captured
         if facts.operands and base_name(facts.name) in CELLS and "backward" not in facts.name
     }
-
-
-def _order(matching: Matching, gates: set[int]) -> None:
-    """Ignore that gradients of the layers' weights and biases come in another order."""
-    other = [
-        (i, j)
-        for i, j in matching.reordered
-        if matching.captured[i].kind.must_match
-        or not all(shape[:1] and shape[0] in gates for shape in shapes_of(matching.captured[i]))
-    ]
-    if len(other) < len(matching.reordered):
-        matching.explained[ORDER] += len(matching.reordered) - len(other)
-        matching.reordered = other
 
 
 def _of_a_cell(gemms: tuple[Gemm, ...] | None, sizes: set[Shape]) -> bool:
@@ -143,51 +125,20 @@ def at_once(matching: Matching) -> None:
     matching.explain(LIGHT, free.take(added), [])
 
 
-def recurrent(matching: Matching) -> None:
-    """Explain the light ops of the steps."""
-    weights = [_Weight(*one) for one in matching.recurrent]
-    gates = {one.gates for one in weights} | {size[1] for size in _sizes(matching)}
-    if not gates:
-        return
-    # A cell's sums look like other sums of states.
-    released = matching.release_reordered()
-    optional = _cells(matching)
-    _sums(matching, weights)
-    matching.pair_again(released)
-    matching.explain(LIGHT, [], Free(matching.executed, matching.unmatched_executed).take(optional))
-    _order(matching, gates)
-
-
-def lengths(matching: Matching) -> None:
-    """Explain lengths that are sorted before a batch is packed, whose rows follow in this order."""
-    sorts = []
-    for j in unmatched_light(matching)[1] if PACKING in matching.around else ():
-        next_op = j + 1
-        while next_op < len(matching.executed) and _named(matching, next_op, "index_select"):
-            next_op += 1
-        if _named(matching, j, "sort") and PACKING in matching.around[next_op : next_op + 1]:
-            sorts.append(j)
-    matching.explain(LENGTHS, [], sorts)
-
-
-def _named(matching: Matching, executed: int, name: str) -> bool:
-    return base_name(matching.executed[executed].name) == name
-
-
-def _by_library(matching: Matching, captured: _Captured) -> list[_Weight]:
+def _by_library(matching: Matching, captured: _Captured) -> list[Weight]:
     """Pair a library's ops with the products of their steps, and explain their cells."""
     cells: dict[bool, list[int]] = defaultdict(list)
     for i in unmatched_light(matching)[0]:
         base = base_name(matching.captured[i].name)
         if base in CELLS and "lstm" in base:
             cells["backward" in base].append(i)
-    found: list[_Weight] = []
+    found: list[Weight] = []
     for j in matching.unmatched(OpClass.GEMM)[1]:
         facts = matching.executed[j]
         if not base_name(facts.name).startswith(RECURRENT_LIBRARY) or not facts.gemms:
             continue
         (steps, rows, _), *shapes = (shape for shape, _ in (facts.operands or ())[:3])
-        weights = [_Weight((rows,) * steps, *shape) for shape in shapes]
+        weights = [Weight((rows,) * steps, *shape) for shape in shapes]
         backward = base_name(facts.name).endswith("backward")
         needed = [(one.of_weight if backward else one.forward)(rows) for one in weights]
         # The gradient of an input that needs none is not captured; a library computes it.
@@ -203,15 +154,15 @@ def _by_library(matching: Matching, captured: _Captured) -> list[_Weight]:
     return found
 
 
-def _at_once(matching: Matching, captured: _Captured) -> list[_Weight]:
+def _at_once(matching: Matching, captured: _Captured) -> list[Weight]:
     """Pair products of all steps' inputs, in an op that runs a layer, and of their gradients."""
-    found: list[_Weight] = []
+    found: list[Weight] = []
     executed = [j for j in matching.unmatched(OpClass.GEMM)[1] if matching.executed[j].gemms]
     for j in executed:
         _, rows, gates, inputs = (matching.executed[j].gemms or ())[0]
         if not matching.around or matching.around[j] not in LAYERS:
             continue
-        weight = _Weight((), gates, inputs)
+        weight = Weight((), gates, inputs)
         for steps in _steps(captured, weight, rows):
             weight = weight._replace(rows=steps)
             if _all(matching, j, captured, map(weight.forward, steps)):
@@ -229,7 +180,7 @@ def _at_once(matching: Matching, captured: _Captured) -> list[_Weight]:
     return found
 
 
-def _steps(captured: _Captured, weight: _Weight, rows: int) -> Iterator[tuple[int, ...]]:
+def _steps(captured: _Captured, weight: Weight, rows: int) -> Iterator[tuple[int, ...]]:
     """The rows that a layer's steps may have, if together they have so many: those of the first
     captured products with the weight, or else as many in each step.
     """
@@ -260,58 +211,3 @@ def _enough(captured: _Captured, sizes: list[Gemm]) -> bool:
 def _take(matching: Matching, j: int, captured: _Captured, size: Gemm) -> None:
     if captured[either_way(size)]:
         matching.pair(captured[either_way(size)].pop(0), j, Evidence.SIZES)
-
-
-def _cells(matching: Matching) -> Counter[Key]:
-    """Explain kernels for a step's cell by the ops that ran in its place; returns those that may
-    have run as well.
-    """
-    optional: Counter[Key] = Counter()
-    captured_ids, executed_ids = unmatched_light(matching)
-    free = Free(matching.executed, executed_ids)
-    for i in captured_ids:
-        facts = matching.captured[i]
-        base = base_name(facts.name)
-        if base not in CELLS:
-            continue
-        shapes = [shape for shape, _ in facts.operands or () if len(shape) == 2]
-        rows, hidden = min(shapes, key=lambda shape: shape[1])
-        needed, spare = (ops(table, rows, hidden) for table in CELLS[base])
-        if free.has(needed):
-            matching.explain(LIGHT, [i], free.take(needed))
-            optional += spare
-    return optional
-
-
-def _sums(matching: Matching, weights: list[_Weight]) -> None:
-    """Explain what is added up for each step or at once: gradients of biases and of inputs."""
-    captured_ids, executed_ids = unmatched_light(matching)
-    free = Free(matching.executed, executed_ids)
-    per_step: Counter[Key] = Counter()
-    at_once: Counter[Key] = Counter()
-    of_parts: Counter[Key] = Counter()
-    for rows, gates, inputs in weights:
-        for one in rows:
-            per_step[key_of("add", (one, inputs))] += 1
-            per_step[key_of("sum", (one, gates))] += 1
-        per_step[key_of("stack", (rows[0], inputs))] += 1
-        # A packed batch is a list of all steps' rows: gradients of its parts are added to it.
-        parts = Counter({key_of("add", (sum(rows), gates)): len(rows) - 1})
-        parts += Counter(key_of("slice_backward", (one, gates)) for one in rows)
-        if free.has(of_parts + parts):
-            of_parts += parts
-            per_step[key_of("add", (sum(rows), inputs))] += len(rows) - 1
-            for one in rows:
-                per_step[key_of("slice_backward", (one, inputs))] += 1
-        for whole in ((sum(rows),), (len(rows), rows[0])):
-            at_once[key_of("sum", (*whole, gates))] += 1
-            # For two directions, the gradients of the input add up.
-            at_once[key_of("add", (*whole, inputs))] += 1
-            at_once[key_of("clone", (*whole, inputs))] += 1
-        at_once[key_of("stack", (rows[0], gates))] += 1
-        at_once[key_of("stack", (rows[0], inputs))] += 1
-    matching.explain(
-        LIGHT,
-        Free(matching.captured, captured_ids).take(per_step),
-        free.take(at_once + of_parts),
-    )

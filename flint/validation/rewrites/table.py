@@ -37,7 +37,8 @@ from flint.validation.rewrites.gemms import merged_gemms
 from flint.validation.rewrites.gloo import on_own_threads, on_program_threads
 from flint.validation.rewrites.light_ops import checked, on_nothing, on_numbers, spread, zeros
 from flint.validation.rewrites.listed_arguments import listed_arguments
-from flint.validation.rewrites.recurrent import at_once, in_cells, lengths, recurrent
+from flint.validation.rewrites.recurrent import at_once, in_cells
+from flint.validation.rewrites.recurrent_light import lengths, recurrent
 
 HEAVY = frozenset(kind for kind in OpClass if kind.must_match)
 LIGHT = frozenset(OpClass) - HEAVY
