@@ -44,6 +44,7 @@ from flint.frontends.torch.recording.right_choices import judge
 from flint.frontends.torch.recording.schemas import is_plain, parts_of, tensors_in
 from flint.frontends.torch.recording.sparse_rows import MADE, rows_of, sparse_bags
 from flint.frontends.torch.recording.unknown_masks import most_set
+from flint.frontends.torch.recording.unwritten import marked
 from flint.frontends.torch.user_lines import users_line
 
 
@@ -93,7 +94,7 @@ def _see(
     marked, most = marks(op, args, kwargs), most_set(op, args)
     rule, known = _RULES.get(op), None
     if op._schema.is_mutable and op.namespace == "aten":
-        known = all_known(values, args, kwargs)
+        known = all_known(values, op, args, kwargs)
     result = below(op, types, args, kwargs)
     if op.namespace == "aten" and _is_real(result, args):
         return result  # of the host, which need not be followed
@@ -101,7 +102,7 @@ def _see(
         rule(values, op, args, kwargs, result)
     elif args:
         if known is None:
-            known = all_known(values, args, kwargs) if op.namespace == "aten" else []
+            known = all_known(values, op, args, kwargs) if op.namespace == "aten" else []
         follow(values, op, args, kwargs, result, known)
     undefer(op, args, kwargs)
     if marked is not None:
@@ -141,11 +142,12 @@ def _made(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) ->
 
 
 def _unset(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -> None:
-    """Whole numbers that are not set yet: a program writes those that it reads."""
+    """Whole numbers that are not set yet."""
     whole = not (result.is_floating_point() or result.is_complex())
     if whole and result.numel() <= MOST:
         with unset_fake_temporarily():
-            values[result] = Known(torch.zeros(result.shape, dtype=result.dtype))
+            value = torch.empty(result.shape, dtype=result.dtype)
+            values[result] = Known(value, unwritten=marked(value))
 
 
 def _is_followed(tensor: torch.Tensor) -> bool:
@@ -223,7 +225,7 @@ _DECIDING: Mapping[Any, bool] = {
 
 def _decided(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -> None:
     """A result of known operands, or of one that decides all of it alone."""
-    known = all_known(values, args, kwargs)
+    known = all_known(values, op, args, kwargs)
     follow(values, op, args, kwargs, result, known)
     decides = _DECIDING[op]
     if known or result.numel() > MOST or (decides and result.dtype != torch.bool):

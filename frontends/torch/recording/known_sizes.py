@@ -48,7 +48,7 @@ def see_sizes(values: Any, op: Any, args: Any, kwargs: Any) -> Any:
     tensors = list(tensors_in((*args, *kwargs.values())))
     if not any(isinstance(item, FakeTensor) for item in tensors):
         return None
-    known = all_known(values, args, kwargs)
+    known = all_known(values, op, args, kwargs)
     by_mask = _BY_MASK.get(op)
     if by_mask is None and not known:
         unknown = _UNKNOWN.get(op._schema.name)

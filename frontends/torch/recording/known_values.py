@@ -6,7 +6,7 @@ known_value(counts.cumsum(0))       # where all that an op takes is known, it is
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.recording.schemas import rule_of, tensors_in, written_tensors
+from flint.frontends.torch.recording.unwritten import ORIGIN, cleared, keeps_marks, marked
 
 #: Larger tensors of integers are data, not counts.
 MOST = 1 << 18
@@ -22,8 +23,8 @@ _MOST_ALIKE = 1 << 22
 #: The same for marks of a router's choices, which have an element for each token and expert.
 MOST_CHOSEN = 1 << 25
 
-#: Ops whose result has no values yet.  Whole numbers in it (an inverse permutation) are written
-#: before they are read; floats of unknown values are not followed.
+#: Ops whose result has no values yet.  Whole numbers in it are marked as unwritten; floats of
+#: unknown values are not followed.
 _UNSET = frozenset(
     getattr(torch.ops.aten, name).default
     for name in ("empty_like", "new_empty", "new_empty_strided")
@@ -39,20 +40,35 @@ class Known:
         origin: which count it follows from; "" when it is exact.
         alike: it is the same on every rank.
         chosen: it marks a router's choices, or follows from such marks.
+        unwritten: it may hold marks of memory that nothing has written (``unwritten.py``).
     """
 
     value: torch.Tensor
     origin: str = ""
     alike: bool = True
     chosen: bool = False
+    unwritten: bool = False
 
 
 def known_of(values: Any, tensor: torch.Tensor) -> Known | None:
     """The knowledge about a tensor's value; a real host tensor is its own value."""
-    found: Known | None = values.get(tensor)
+    found = _read(values, tensor)
     if found is None and is_real(tensor) and tensor.numel() <= MOST:
         return Known(tensor, alike=False)
     return found
+
+
+def _read(values: Any, tensor: torch.Tensor) -> Known | None:
+    """What is known of a tensor that is read: unwritten memory in it is 0, and its origin."""
+    known: Known | None = values.get(tensor)
+    if known is None or not known.unwritten:
+        return known
+    value, is_unwritten = cleared(known.value)
+    if not is_unwritten:
+        return replace(known, unwritten=False)
+    for other in values.sharing(tensor):
+        values[other] = replace(values[other], origin=values[other].origin or ORIGIN)
+    return replace(known, value=value, origin=known.origin or ORIGIN, unwritten=False)
 
 
 def is_whole(tensor: torch.Tensor) -> bool:
@@ -74,7 +90,7 @@ def is_overwritten(tensor: torch.Tensor) -> bool:
 
 def value_of(tensor: torch.Tensor) -> tuple[Any, str] | None:
     """The value of a tensor of one element and the count that it follows from, if known."""
-    known = capture().known_values.get(tensor)
+    known = _read(capture().known_values, tensor)
     if known is None:
         return None
     with unset_fake_temporarily():
@@ -83,7 +99,7 @@ def value_of(tensor: torch.Tensor) -> tuple[Any, str] | None:
 
 def known_value(tensor: torch.Tensor) -> torch.Tensor | None:
     """A tensor's value on the CPU; None if not known."""
-    known = capture().known_values.get(tensor)
+    known = _read(capture().known_values, tensor)
     return None if known is None else known.value
 
 
@@ -121,6 +137,9 @@ def follow(values: Any, op: Any, args: Any, kwargs: Any, result: Any, known: lis
             *real_argument(values, args),
             **{key: real_argument(values, x) for key, x in kwargs.items()},
         )
+        if op in _UNSET:
+            values[result] = Known(computed, unwritten=marked(computed))
+            return
     for tensor, value in zip(tensors_in(result), tensors_in(computed), strict=True):
         if value.numel() <= most:
             values[tensor] = following_from(known, value)
@@ -135,14 +154,16 @@ def following_from(known: list[Known], value: torch.Tensor) -> Known:
     """The knowledge about a result of known tensors."""
     origin = next((item.origin for item in known if item.origin), "")
     alike, chosen = all(item.alike for item in known), any(item.chosen for item in known)
-    return Known(value, origin, alike, chosen)
+    return Known(value, origin, alike, chosen, any(item.unwritten for item in known))
 
 
-def all_known(values: Any, args: Any, kwargs: Any) -> list[Known]:
+def all_known(values: Any, op: Any, args: Any, kwargs: Any) -> list[Known]:
     """The knowledge about all tensors that an op takes; empty if one of them is not known."""
     found: list[Known] = []
+    unread = args[0] if args and keeps_marks(op, args) else None
     for tensor in tensors_in((*args, *kwargs.values())):
-        known = known_of(values, tensor)
+        known = values.get(tensor) if tensor is unread else None
+        known = known or known_of(values, tensor)
         if known is None:
             return []
         found.append(known)
@@ -185,7 +206,7 @@ def forget(values: Any, tensor: torch.Tensor) -> None:
 def real_argument(values: Any, item: Any) -> Any:
     """An argument of known tensors, with their values in place of them, on the CPU."""
     if isinstance(item, torch.Tensor):
-        known = known_of(values, item)
+        known = values.get(item) or known_of(values, item)
         assert known is not None
         return known.value
     if isinstance(item, torch.device):

@@ -21,7 +21,7 @@ from flint.frontends.torch.cluster.device import NAME
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.patching import around, replace
 from flint.frontends.torch.recording.choices import is_chosen
-from flint.frontends.torch.recording.known_values import know, value_of
+from flint.frontends.torch.recording.known_values import know, known_of, value_of
 from flint.frontends.torch.shims.values import ADVICE, CHOICE, unknown_integer
 from flint.frontends.torch.user_lines import at_user_line
 
@@ -80,7 +80,7 @@ def _numpy(self: torch.Tensor, *, force: bool = False) -> Any:
     with unset_fake_temporarily():
         dtype = torch.empty(0, dtype=self.dtype).numpy().dtype
     shape = tuple(int(size) for size in self.shape)
-    known = capture().known_values.get(self)
+    known = known_of(capture().known_values, self)
     if known is not None:
         if known.origin:
             capture().assume(

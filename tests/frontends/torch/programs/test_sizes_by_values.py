@@ -163,6 +163,41 @@ def test_what_is_not_written_yet_is_not_known(said):
     """) == [True, False, False, True]
 
 
+READS = """
+        from flint.frontends.torch.context import capture
+        capture().strict_values = True
+        def assumed():
+            return [text for text in capture().assumed if "nothing has written" in text]
+"""
+
+
+def test_an_inverse_permutation_is_written_before_it_is_read(said):
+    assert said(f"""{READS}
+        order = torch.tensor([2, 0, 3, 1]).to("cuda")
+        places, rows = torch.empty_like(order), torch.empty(2, 4, dtype=torch.int32, device="cuda")
+        places[order] = torch.arange(4, device="cuda")
+        rows[0], rows[1] = 7, places
+        by_scatter = torch.empty_like(order).scatter_(0, order, torch.arange(4, device="cuda"))
+        found = [item.tolist() for item in (places, rows, by_scatter, rows.t()[1])]
+        say(found, torch.ones(4, device="cuda")[places < 3].shape[0], assumed())
+    """) == [[[1, 3, 0, 2], [[7] * 4, [1, 3, 0, 2]], [1, 3, 0, 2], [7, 3]], 3, []]
+
+
+def test_integers_that_nothing_has_written_are_zero_with_a_warning(said):
+    """5 + 5 of 4 numbers; of 3 lengths one is greater than 0."""
+    assert said(f"""{READS}
+        counts = torch.empty(4, dtype=torch.int64, device="cuda")
+        counts[:2] = 5
+        first, before = counts[:2].sum().item(), len(assumed())
+        total, after = counts.sum().item(), len(assumed())
+        lengths = torch.empty_like(torch.tensor([1, 2, 3]).to("cuda"))
+        lengths[1] = 4
+        rows = torch.ones(3, device="cuda")[lengths > 0]
+        new = torch.ones(2, device="cuda").new_empty(2, dtype=torch.int32).add_(1)
+        say(first, before, total, after, len(rows), len(assumed()), new.tolist(), len(assumed()))
+    """) == [10, 0, 10, 1, 1, 2, [1, 1], 3]
+
+
 def test_values_of_buffers_survive_their_broadcast_with_others(said):
     """DDP sends them in one tensor; those of statistics are not known, and stay unknown."""
     assert said("""
