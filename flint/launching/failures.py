@@ -72,7 +72,12 @@ def _advice(error: BaseException) -> str:
     if isinstance(error, EOFError) and str(error) == _NO_INPUT:
         return ": it waits for input, but a capture has none; give the input as arguments"
     advice = next((text for kind, text in _ADVICE.items() if isinstance(error, kind)), "")
-    return advice + _others(error) if isinstance(error, ModuleNotFoundError) else advice
+    if not isinstance(error, ModuleNotFoundError):
+        return advice
+    partly = {name: how for hook in hooks().values() for name, how in hook.PARTLY.items()}
+    how = partly.get((error.name or "").partition(".")[0])
+    advice += f", without what needs a GPU: {how}" if how else ""
+    return advice + _others(error)
 
 
 def _others(error: ModuleNotFoundError) -> str:

@@ -38,6 +38,8 @@ class Hooks(Protocol):
     STEP: str
     #: Packages that the program gets from Flint where they are not installed.
     PROVIDED: Collection[str]
+    #: Packages of which the program needs only a part -> what installs that.
+    PARTLY: Mapping[str, str]
 
     def prepare(self, request: ProgramRequest, own: Own, template: Template | None) -> None:
         """In the program's process, before it starts: set what must be set before an import.

@@ -27,7 +27,10 @@ HERE = Path(__file__).parent
 #: What PyTorch calls a collective that is known by another name.
 KINDS = {"collective_broadcast": "broadcast", "ragged_all_to_all": "all_to_all"}
 #: Products whose FLOPs are compared, without the overload.
-PRODUCTS = {f"aten.{name}" for name in ("mm", "addmm", "bmm", "baddbmm", "_grouped_mm")}
+PRODUCTS = {
+    *(f"aten.{name}" for name in ("mm", "addmm", "bmm", "baddbmm", "_grouped_mm")),
+    "transformer_engine.product_with_bias_gradient",
+}
 
 
 def both(program, folder):

@@ -2,14 +2,24 @@
 
 import argparse
 import os
+import sys
 from functools import partial
 
 import torch
 import torch.distributed as dist
+
+try:
+    import transformer_engine.pytorch  # noqa: F401
+except Exception:  # its libraries are not everywhere; Megatron's own layers do the same
+    sys.modules["transformer_engine"] = None
+
 from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.distributed.finalize_model_grads import finalize_model_grads
-from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+from megatron.core.models.gpt.gpt_layer_specs import (
+    get_gpt_layer_local_spec,
+    get_gpt_layer_with_transformer_engine_spec,
+)
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 from megatron.core.pipeline_parallel.schedules import get_forward_backward_func
@@ -56,6 +66,12 @@ def spread_evenly(router):
     router.gating = even
 
 
+def spec_of(args):
+    if args.transformer_engine and sys.modules["transformer_engine"]:
+        return get_gpt_layer_with_transformer_engine_spec(num_experts=args.experts)
+    return get_gpt_layer_local_spec(num_experts=args.experts)
+
+
 def build(args, config):
     virtual = args.virtual or 1
     chunks = []
@@ -64,7 +80,7 @@ def build(args, config):
         first = parallel_state.is_pipeline_first_stage(ignore_virtual=False, **stage)
         last = parallel_state.is_pipeline_last_stage(ignore_virtual=False, **stage)
         model = GPTModel(
-            config, get_gpt_layer_local_spec(num_experts=args.experts), VOCABULARY, LENGTH,
+            config, spec_of(args), VOCABULARY, LENGTH,
             pre_process=first, post_process=last, **stage,
         ).to("cuda")  # fmt: skip
         for part in model.modules():
@@ -85,6 +101,7 @@ def main():
     parser.add_argument("--ep", type=int, default=1)
     parser.add_argument("--virtual", type=int)
     parser.add_argument("--experts", type=int)
+    parser.add_argument("--transformer-engine", action="store_true")
     parser.add_argument("--dispatcher", default="alltoall")
     parser.add_argument("--microbatches", type=int, default=4)
     parser.add_argument("--distributed-optimizer", action="store_true")

@@ -156,6 +156,16 @@ _MEGATRON = _rows(
     ranks=4,
 )  # fmt: skip
 
+# Where Transformer Engine's libraries are not, as in the real run, Megatron's own layers compute the
+# same: the products and exchanges of the one are those of the other.
+_TRANSFORMER_ENGINE = _rows(
+    "transformer_engine", "transformer_engine", "megatron_gpt.py",
+    ("Megatron's GPT, TP and DP", "--tp 2"),
+    ("Megatron's GPT, PP and DP", "--pp 2"),
+    ("Megatron's experts, EP and DP", "--experts 4 --ep 2"),
+    always=("--transformer-engine",), ranks=4,
+)  # fmt: skip
+
 _DEEPSPEED = _rows(
     "deepspeed", "deepspeed", "deepspeed_zero.py",
     ("engine, ZeRO-1", "--stage 1"),
@@ -177,7 +187,7 @@ _TORCHTITAN = _rows(
     prepare="torchtitan/prepare.py", real=("--cuda-is-cpu", "--gpu-kernels"),
 )  # fmt: skip
 
-PROGRAMS = _TORCH + _TRAINERS + _DEEPSPEED + _MEGATRON + _TORCHTITAN
+PROGRAMS = _TORCH + _TRAINERS + _DEEPSPEED + _MEGATRON + _TRANSFORMER_ENGINE + _TORCHTITAN
 
 _MAXTEXT = _rows(
     "maxtext", "maxtext", "maxtext.trainers.pre_train.train",

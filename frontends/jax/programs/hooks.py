@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from flint.frontends.jax.programs.running import Running
 
 PROVIDED: frozenset[str] = frozenset()
+PARTLY: Mapping[str, str] = {}
 STEP = "a step is a jitted function that is called again (put yours into jax.jit)"
 
 #: Name of the folder for the workload of the program's process.

@@ -24,7 +24,7 @@ from flint.frontends.torch.modes import function_mode
 from flint.frontends.torch.patching import around, replace
 
 #: Versions that programs compare with their requirements, for PyTorch built without CUDA.
-_CUDA, _NCCL = "12.8", (2, 27, 5)
+_CUDA, _NCCL = "13.0", (2, 27, 5)
 #: Private, and used by packages of kernels: the number of a device's current stream.
 _RAW_STREAM = "_cuda_getCurrentRawStream"
 #: Generators of devices, which programs index by their number.

@@ -9,13 +9,13 @@ update reads and writes the same tensors as PyTorch's fused one, which is record
 
 from __future__ import annotations
 
-import functools
 import importlib
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
+from flint.frontends.torch.programs.fused_updates import adam_update
 from flint.host.imports import watch_imports
 from flint.launching.outside import noted
 
@@ -37,12 +37,6 @@ def _provide() -> None:
     }
 
 
-@functools.cache
-def _step_of(device: torch.device) -> torch.Tensor:
-    """A step's number: it is read, and its value does not matter."""
-    return torch.ones((), device=device)
-
-
 def _update(
     kernel: str, decoupled: bool, lists: list[list[torch.Tensor]], **numbers: float
 ) -> None:
@@ -50,10 +44,7 @@ def _update(
     noted[
         f"DeepSpeed's {kernel} is not compiled: its update is recorded as PyTorch's fused one"
     ] += 1
-    gradients, parameters, *averages = lists
-    steps = [_step_of(parameters[0].device)] * len(parameters)
-    update: Any = torch._fused_adamw_ if decoupled else torch._fused_adam_
-    update(parameters, gradients, *averages, [], steps, amsgrad=False, maximize=False, **numbers)
+    adam_update(decoupled, lists, **numbers)
 
 
 def _fused_adam(

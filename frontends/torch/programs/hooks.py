@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from flint.frontends.torch.programs.rank import ProgramRank
 
 PROVIDED = frozenset(PACKAGES)
+PARTLY = {"transformer_engine": "pip install --no-deps transformer_engine triton"}
 STEP = (
     "a step lies between two steps of an optimizer on the device, two rounds of a loop or two "
     "calls of flint.step()"

@@ -102,6 +102,12 @@ PACKAGES = {
         _GROUPED_GEMM,
         "its products are recorded as torch._grouped_mm",
     ),
+    "fused_weight_gradient_mlp_cuda": _Package(
+        "0.1",
+        ("apex_gradients",),
+        {"": ("wgrad_gemm_accum_fp32", "wgrad_gemm_accum_fp16")},
+        "its products are recorded as PyTorch's with an addition",
+    ),
 }
 
 
@@ -112,7 +118,11 @@ def needed(error: BaseException, given: tuple[str, ...]) -> tuple[str, ...]:
         error: that it ended with.
         given: the packages that it had.
     """
-    said = [str(item) for item in _causes(error) if isinstance(item, ImportError)]
+    said = [
+        str(item)
+        for item in _causes(error)
+        if isinstance(item, ImportError) or "install" in str(item)  # their programs' own words
+    ]
     for package, stand_in in PACKAGES.items():
         names = (package, package.replace("_", "-"), *stand_in.called)
         if package not in given and any(name in text for text in said for name in names):
@@ -124,8 +134,10 @@ def provide(packages: Iterable[str]) -> None:
     """Let the program import these packages where they are not installed; DeepSpeed's kernels,
     which it compiles itself, are always here."""
     from flint.frontends.torch.programs import deepspeed_kernels  # imports torch
+    from flint.frontends.torch.programs.transformer_engine import loading
 
     deepspeed_kernels.apply()
+    loading.apply()
     for name in packages:
         if importlib.util.find_spec(name) is None:
             sys.meta_path.append(_Finder(name, PACKAGES[name]))

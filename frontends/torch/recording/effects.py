@@ -15,6 +15,12 @@ from flint.frontends.torch.recording.recording import Op, View, views_in
 #: Namespace of ops that represent a compiler's kernels, each named as its kernel.
 KERNELS = "inductor_kernel"
 
+#: Namespace of Transformer Engine's kernels.
+TRANSFORMER_ENGINE = "transformer_engine"
+
+#: Namespaces whose ops do not read the arguments that they write.
+ONLY_WRITING = (KERNELS, TRANSFORMER_ENGINE)
+
 #: Ops that return memory without values.
 _ALLOCATIONS = frozenset(
     f"aten.{name}"

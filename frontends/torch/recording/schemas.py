@@ -14,7 +14,12 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from flint.frontends.torch.recording.collectives import collective_of
-from flint.frontends.torch.recording.effects import IGNORED, KERNELS, OVERWRITING, hidden_writes
+from flint.frontends.torch.recording.effects import (
+    IGNORED,
+    ONLY_WRITING,
+    OVERWRITING,
+    hidden_writes,
+)
 
 #: Ops after which a copy from the device is complete on the host.
 _COPIES = frozenset(("aten._to_copy.default", "aten.copy_.default"))
@@ -56,7 +61,7 @@ def rule_of(op: Any) -> Rule:
     written = [at for at, item in enumerate(positional) if _is_written(item)]
     kwargs = tuple(item.name for item in arguments if item.kwarg_only and _is_written(item))
     overwrites = bool(kwargs) or op._schema.name.split("::")[1] in OVERWRITING
-    overwrites |= op.namespace == KERNELS
+    overwrites |= op.namespace in ONLY_WRITING
     collective = collective_of(name) if op.namespace == "c10d" else None
     if collective is not None and collective.outputs is not None:
         written.append(collective.outputs)

@@ -121,10 +121,7 @@ def _numbers(item: Any) -> Any:
     if isinstance(item, list | tuple) and any(
         isinstance(part, FakeTensor | list | tuple) for part in item
     ):
-        return [
-            part.item() if isinstance(part, FakeTensor) and not part.dim() else _numbers(part)
-            for part in item
-        ]
+        return [part.tolist() if isinstance(part, FakeTensor) else _numbers(part) for part in item]
     return item
 
 

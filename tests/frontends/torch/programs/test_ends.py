@@ -138,6 +138,7 @@ ENDS = [
     ("torch.load('none.pt')", "^train.py:9: .*none.pt'; with --fake-data, Flint makes"),
     ("from torch.nn import NotThere", "^train.py:9: .*NotThere.*install the version"),
     ("import not_installed_anywhere", "^train.py:9: .*install it beside Flint$"),
+    ("import transformer_engine.pytorch", "beside Flint, without what .*: pip install --no-deps"),
     (
         "import not_installed, json, nor_this.one\nfrom flash_attn import flash_attn_func",
         r"^train.py:9: .*'not_installed'; install it .* not found: nor_this \(train.py:9\)$",
