@@ -29,6 +29,7 @@ from flint.launching.outside import noted
 
 _EXTENSION = "transformer_engine_torch"
 _WRAPPERS = "transformer_engine.pytorch.cpp_extensions"
+_ROUTER = "transformer_engine.pytorch.router"
 _CHOICE = "transformer_engine.pytorch.attention.dot_product_attention.utils"
 
 #: Modules of Flint with functions of the extension.
@@ -45,6 +46,7 @@ def apply() -> None:
             "transformer_engine.common": _place,
             f"{_WRAPPERS}.gemm": _replace_gemm,
             f"{_WRAPPERS}.fused_attn": _replace_attention,
+            _ROUTER: _replace_router,
             _CHOICE: _watch_choice,
         }
     )
@@ -95,6 +97,13 @@ def _replace_attention() -> None:
     from flint.frontends.torch.programs.transformer_engine import attention
 
     _by_name(f"{_WRAPPERS}.fused_attn", attention, ("fused_attn_fwd", "fused_attn_bwd"))
+
+
+def _replace_router() -> None:
+    from flint.frontends.torch.programs.transformer_engine import routing
+
+    names = ("fused_topk_with_score_function", "fused_compute_score_for_moe_aux_loss")
+    _by_name(_ROUTER, routing, (*names, "fused_moe_aux_loss"))
 
 
 def _watch_choice() -> None:

@@ -14,6 +14,7 @@ from flint.frontends.torch.programs.transformer_engine import (
     norms,
     products,
     rotary,
+    routing,
     softmax,
 )
 
@@ -177,3 +178,28 @@ def test_each_group_has_its_own_product():
     }  # fmt: skip
     products.general_grouped_gemm(given)
     close(out, torch.cat((x[:2] @ weights[0].T, x[2:] @ weights[2].T)))
+
+
+@pytest.mark.parametrize("pre", [False, True])
+def test_a_token_goes_to_its_best_experts_with_weights_that_add_up(pre):
+    logits = torch.randn(5, 8)
+    asked = {
+        "logits": logits, "topk": 2, "use_pre_softmax": pre, "num_groups": None,
+        "group_topk": None, "scaling_factor": None, "score_function": "softmax",
+        "expert_bias": None,
+    }  # fmt: skip
+    probs, chosen = routing.fused_topk_with_score_function(asked)
+    best = logits.topk(2, -1)
+    assert torch.equal(chosen, torch.zeros(5, 8).scatter(-1, best.indices, 1).bool())
+    wanted = logits.softmax(-1).gather(-1, best.indices) if pre else best.values.softmax(-1)
+    close(probs.gather(-1, best.indices), wanted)
+
+
+def test_tokens_spread_evenly_have_the_loss_of_their_coefficient():
+    # Switch Transformers, equation 4: experts * sum(share of tokens * mean score) is 1 if both are
+    # even; 12 tokens of 4 experts, one each.
+    even = {
+        "probs": torch.full((12, 4), 0.25), "tokens_per_expert": torch.full((4,), 3.0),
+        "total_num_tokens": 12, "num_experts": 4, "topk": 1, "coeff": 0.01,
+    }  # fmt: skip
+    assert float(routing.fused_moe_aux_loss(even)) == pytest.approx(0.01)
