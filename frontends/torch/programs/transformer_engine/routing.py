@@ -76,5 +76,5 @@ def fused_compute_score_for_moe_aux_loss(given: Mapping[str, Any]) -> tuple[Tens
 def fused_moe_aux_loss(given: Mapping[str, Any]) -> Tensor:
     """The loss of an uneven choice (Switch Transformers, equation 4)."""
     share = given["num_experts"] * given["coeff"] / given["topk"] / given["total_num_tokens"] ** 2
-    probs: Tensor = given["probs"]
-    return (probs.sum(0) * given["tokens_per_expert"]).sum() * share
+    loss: Tensor = (given["probs"].sum(0) * given["tokens_per_expert"]).sum() * share
+    return loss
