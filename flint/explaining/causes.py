@@ -33,6 +33,7 @@ LEAST_SHARE: Final = 0.001
 _SOURCES: Final = 5
 _MOST_SOURCES: Final = 20_000
 
+LAUNCHES: Final = "the host, which launches ops one by one"
 WAITING: Final = "waiting for other ranks"
 
 
@@ -77,7 +78,11 @@ class Cause:
 
 
 def causes_of(
-    named: NamedParts, path: CriticalPath, met: Meetings, traced: NDArray[np.bool_]
+    named: NamedParts,
+    path: CriticalPath,
+    met: Meetings,
+    traced: NDArray[np.bool_],
+    launches: int = 0,
 ) -> tuple[Cause, ...]:
     """All causes, largest gain first.
 
@@ -86,9 +91,11 @@ def causes_of(
         path: the critical path.
         met: which ranks waited for which.
         traced: actors whose work is known, shape [actors].
+        launches: ticks that the host takes to launch everything: no step is shorter.
     """
     played = named.played
-    step = played.happened.ticks
+    device = played.happened.ticks
+    step = max(device, launches)
     label = np.array(
         [
             (named.gap if part == Part.GAP else named.work)[actor][node]
@@ -105,14 +112,16 @@ def causes_of(
         if ticks <= LEAST_SHARE * step:
             break
         name = named.names[number]
-        without = _without(named, number)
+        without = max(_without(named, number), launches)
         sources, hidden = _sources(named, path, np.flatnonzero(label == number))
         found.append(_cause(name.text, name.sort, ticks, step, without, sources, hidden))
     waited = waiting_share(played, met.waited, traced)
     if waited > LEAST_SHARE * step:
         sources, hidden = _waits(named, met, traced)
-        balanced = _balanced(played, met, traced)
+        balanced = max(_balanced(played, met, traced), launches)
         found.append(_cause(WAITING, Sort.WAITING, waited, step, balanced, sources, hidden))
+    if step - device > LEAST_SHARE * step:
+        found.append(_cause(LAUNCHES, Sort.HOST, step - device, step, device, (), 0))
     return tuple(sorted(found, key=lambda item: (-item.gain_seconds, -item.seconds, item.name)))
 
 

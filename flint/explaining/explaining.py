@@ -28,6 +28,7 @@ from flint.explaining.step_breakdown import kernels_of
 from flint.graph.stated import without_unknown
 from flint.observed.device_events import DeviceEvents
 from flint.simulation.durations import TICKS_PER_SECOND
+from flint.simulation.launches import OP, by_torch, launched
 from flint.simulation.playing import Played, play
 from flint.simulation.result import SimulationResult
 from flint.simulation.running import simulate
@@ -147,17 +148,18 @@ def explain(
     path = critical_path(played, met)
     if not len(path):
         raise FlintError("nothing in the step takes time: there is nothing to explain")
-    named = named_parts(played, workload.mesh)
+    named = named_parts(played, workload.mesh, workload.options.get("device") == "CPU")
+    launches = _launch_ticks(workload, played)
     traced = np.array([workload.programs[i.program].traced for i in played.everyone.info])
     alone = int(traced.sum()) == 1 and played.everyone.info[int(traced.argmax())].ranks == 1
     blind = alone and workload.mesh.size > 1 and base.communication == "measured"
     return Explanation(
         result=base,
         mesh=str(workload.mesh),
-        path=_shares(named, path),
+        path=_shares(named, path, launches),
         pieces=len(path),
         waits=None if blind else _waits(workload, played, met),
-        causes=causes_of(named, path, met, traced),
+        causes=causes_of(named, path, met, traced, launches),
         remedies=remedies_of(workload, on, options, base, played, others or {}),
         step=_steps(workload, played),
         traces=_wholes(traces),
@@ -177,7 +179,15 @@ _BLIND: Final = (
 )
 
 
-def _shares(named: NamedParts, path: CriticalPath) -> tuple[PathShare, ...]:
+def _launch_ticks(workload: Workload, played: Played) -> int:
+    """How long PyTorch's host takes to launch the ops of a captured step; 0 where none does."""
+    if not by_torch(workload, played.system):
+        return 0
+    counts = launched(played.everyone, played.happened, (), len(workload.programs))
+    return round(max(counts) * OP * TICKS_PER_SECOND)
+
+
+def _shares(named: NamedParts, path: CriticalPath, launches: int) -> tuple[PathShare, ...]:
     sums = dict.fromkeys(Sort, 0)
     for actor, node, part, ticks in zip(
         path.actor.tolist(), path.node.tolist(), path.part.tolist(), path.ticks.tolist(),
@@ -185,7 +195,9 @@ def _shares(named: NamedParts, path: CriticalPath) -> tuple[PathShare, ...]:
     ):  # fmt: skip
         label = (named.gap if part == Part.GAP else named.work)[actor][node]
         sums[named.names[label].sort] += ticks
-    step = named.played.happened.ticks
+    device = named.played.happened.ticks
+    step = max(device, launches)
+    sums[Sort.HOST] += step - device  # the device waits for launches
     ordered = sorted(sums.items(), key=lambda item: -item[1])
     return tuple(
         PathShare(str(sort), ticks / TICKS_PER_SECOND, ticks / step)

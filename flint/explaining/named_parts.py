@@ -108,13 +108,19 @@ def _where(source: Source, op: str) -> str:
     return f"{op} ({around})" if around else op
 
 
-def named_parts(played: Played, mesh: Mesh) -> NamedParts:
-    """Names of all parts of a step."""
+def named_parts(played: Played, mesh: Mesh, alone: bool = False) -> NamedParts:
+    """Names of all parts of a step.
+
+    Args:
+        played: the step.
+        mesh: its ranks.
+        alone: it was recorded on hosts without devices: what runs between ops is the host.
+    """
     numbers: dict[Name, int] = {}
     work, gap = [], []
     for info, actor in zip(played.everyone.info, played.everyone.columns, strict=True):
         work.append(_work(info, numbers, mesh))
-        gap.append(_gaps(actor, info, numbers))
+        gap.append(_gaps(actor, numbers, alone))
     return NamedParts(tuple(numbers), work, gap, played)
 
 
@@ -153,9 +159,8 @@ def _classes(graph: WorkloadGraph, numbers: dict[Name, int]) -> Ints:
     return found
 
 
-def _gaps(actor: Actor, info: ActorInfo, numbers: dict[Name, int]) -> Ints:
-    if actor.delay is not None and not any(map(launches, info.unrolled.graphs)):
-        # A profile of the host alone: the time between ops is the host's.
+def _gaps(actor: Actor, numbers: dict[Name, int], alone: bool) -> Ints:
+    if actor.delay is not None and alone:
         return np.full(len(actor), numbers.setdefault(BETWEEN_OPS, len(numbers)), np.int64)
     short = numbers.setdefault(SHORT_GAP, len(numbers))
     if actor.delay is None:

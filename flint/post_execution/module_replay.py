@@ -22,6 +22,7 @@ from flint.graph.graph import EdgeKind, Ints, NodeKind, WorkloadGraph
 from flint.graph.work import Role
 from flint.mesh.ragged import pointer, row_of_entry
 from flint.mesh.ranks import from_mask
+from flint.passes.host_lane import PRELUDE
 from flint.passes.rematerialize import FUSIBLE
 from flint.post_execution.exchanges import Exchange
 from flint.post_execution.instruction_nodes import InstructionNodes, instruction_nodes
@@ -35,6 +36,8 @@ from flint.workload.programs import Program, with_communicators
 
 #: Nanoseconds by which the rounded end of an event may be after the begin of the next.
 _ROUNDED = 2
+#: The device of profiles of hosts, whose ops run side by side.
+_HOST = "CPU"
 MIRRORS = "ranks without a profile: each runs what a profiled rank ran"
 OTHER_COUNT = "executions of instructions that ran more or less often than in the program: left out"
 
@@ -88,7 +91,8 @@ def replayed_programs(
         zero = int((item.units.start - timings[rank].start)[0])
         over = int(runs[rank].end.max()) - zero
         start, end = _with_silent(nodes.graph, item.units, ends[rank], zero)
-        graph = with_known_work(_in_streams(nodes.graph, item.units), unknown)
+        prelude = 0 if times.device == _HOST else PRELUDE
+        graph = with_known_work(_in_streams(nodes.graph, item.units, prelude), unknown)
         made.append(
             replace(
                 program,
@@ -236,10 +240,16 @@ def _sent(
     return found, arrived
 
 
-def _in_streams(graph: WorkloadGraph, units: Units) -> WorkloadGraph:
+def _in_streams(graph: WorkloadGraph, units: Units, prelude: int) -> WorkloadGraph:
     """The graph, each node also after the last one of its stream that had ended when it began.
 
     Executed nodes are kernels of their own: compilers have joined what they join.
+
+    Args:
+        graph: the nodes.
+        units: the same, as executed.
+        prelude: nanoseconds that a node may begin before the end of the one that it waits for, if
+            that began before it and ends before it.
     """
     before, after = [graph.order_node], [row_of_entry(graph.order_ptr)]
     ran = np.flatnonzero(units.stream != NO_STREAM)
@@ -247,8 +257,14 @@ def _in_streams(graph: WorkloadGraph, units: Units) -> WorkloadGraph:
         own = ran[units.stream[ran] == stream]
         by_end = own[np.argsort(units.end[own], kind="stable")]
         place = np.searchsorted(units.end[by_end], units.start[own] + _ROUNDED, "right") - 1
-        held = place >= 0
-        previous, node = by_end[place[held]], own[held]
+        found = np.where(place >= 0, by_end[place], -1)
+        by_start = np.argsort(units.start[own], kind="stable")
+        last, this = by_start[:-1], by_start[1:]
+        late = units.end[own[last]] - units.start[own[this]]
+        closer = (late > 0) & (late <= prelude) & (units.end[own[last]] <= units.end[own[this]])
+        found[this[closer]] = own[last[closer]]
+        held = found >= 0
+        previous, node = found[held], own[held]
         forward = previous < node
         before.append(previous[forward])
         after.append(node[forward])

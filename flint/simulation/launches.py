@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from flint.cost.hardware import System
 from flint.cost.library_kernels import RECURRENT
 from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.work import Role
@@ -26,10 +27,20 @@ from flint.simulation.actors import Actors
 from flint.simulation.machine import Run
 from flint.simulation.result import ProgramResult
 from flint.simulation.steady_state import Repeat
+from flint.workload.programs import Order
+from flint.workload.workload import Workload
 
 #: Seconds of the host per op: the median of five programs whose kernels are short, on one H100 of a
 #: machine with 16 cores (docs/accuracy.md): 27 to 39 us, compiled (33) or not.
 OP: Final = 33e-6
+
+
+def by_torch(workload: Workload, system: System) -> bool:
+    """Whether PyTorch's host launches the kernels of a captured step one by one."""
+    profile = any(program.timing is not None for program in workload.programs)
+    opened = bool(workload.options.get("fuse"))
+    launches = system.accelerator.launch_overhead > 0
+    return launches and workload.order == Order.RECORDED and not profile and not opened
 
 
 def launched(

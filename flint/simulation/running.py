@@ -32,7 +32,7 @@ from flint.simulation.algorithm_notes import algorithm_notes
 from flint.simulation.attention_choice import FUSED, check_attention, notes_on_attention
 from flint.simulation.durations import TICKS_PER_SECOND
 from flint.simulation.group_notes import notes_on_groups
-from flint.simulation.launches import hosted, launched
+from flint.simulation.launches import by_torch, hosted, launched
 from flint.simulation.machine import Run
 from flint.simulation.microbatches import Microbatches
 from flint.simulation.preparing import Prepared, order_of, prepare, program_graphs, setting
@@ -150,7 +150,7 @@ def simulate(
     if elsewhere and measured:  # their times say nothing about another device's peak
         programs = [replace(item, figures=replace(item.figures, mfu=math.nan)) for item in programs]
     launch_notes: list[str] = []
-    if _hosted(workload, fitted):
+    if by_torch(workload, fitted):
         counts = launched(everyone, happened, repeated, len(programs))
         programs, launch_notes = hosted(counts, programs)
     figures = whole_figures([program.figures for program in programs], programs)
@@ -220,14 +220,6 @@ def _more_microbatches(asked: Microbatches | None) -> list[str]:
         f"{asked.wanted - asked.captured} more like those of the steady state (memory, and work "
         f"on the whole batch such as slices of it, are those of {asked.captured})"
     ]
-
-
-def _hosted(workload: Workload, system: System) -> bool:
-    """Whether PyTorch's host launches the kernels of a captured step one by one."""
-    profile = any(program.timing is not None for program in workload.programs)
-    opened = bool(workload.options.get("fuse"))
-    launched = system.accelerator.launch_overhead > 0
-    return launched and workload.order == Order.RECORDED and not profile and not opened
 
 
 def _without_kernels(programs: Sequence[ProgramResult]) -> list[str]:

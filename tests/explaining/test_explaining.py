@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flint.explaining.causes import WAITING
+from flint.explaining.causes import LAUNCHES, WAITING
 from flint.explaining.critical_path import critical_path
 from flint.explaining.explaining import explain
 from flint.explaining.meetings import meetings_of
@@ -20,6 +20,8 @@ from flint.graph.graph import with_tables
 from flint.mesh.groups import along_axes
 from flint.mesh.mesh import Mesh
 from flint.post_execution.converting import convert_traces
+from flint.simulation.durations import TICKS_PER_SECOND
+from flint.simulation.launches import OP
 from flint.simulation.playing import play
 from flint.simulation.waiting_forever import WaitsForever
 from tests.post_execution.traces import COMMS, Profile
@@ -27,6 +29,7 @@ from tests.simulation.test_simulate import BIG, product, workload_of
 from tests.support.shared import examples
 
 PROFILES = Path(__file__).parents[1] / "data" / "profiles"
+TRACES = PROFILES.parent / "traces"
 
 
 def whole(played):
@@ -155,6 +158,20 @@ def test_causes_of_a_program_name_its_lines_and_gain_what_they_say(loop):
         assert sum(item.seconds for item in cause.sources) <= cause.seconds * (1 + 1e-9)
     gains = [cause.gain_seconds for cause in explanation.causes]
     assert gains == sorted(gains, reverse=True)
+
+
+def test_nothing_is_gained_from_kernels_while_the_host_launches_the_next_ones():
+    """An execution trace of 20 ops: PyTorch's host needs 660 us for them, the device 23."""
+    workload = convert_traces([TRACES / "et_1.0.2_rank0.json.gz"])
+    explanation = explain(workload)
+    assert explanation.step_seconds == pytest.approx(20 * OP)
+    assert sum(part.seconds for part in explanation.path) == pytest.approx(20 * OP)
+    first, *others = explanation.causes
+    device = play(workload, workload.usual_system).happened.ticks / TICKS_PER_SECOND
+    assert (first.name, first.sort) == (LAUNCHES, "host")
+    assert first.step_seconds == pytest.approx(device)
+    assert others and all(cause.gain_seconds == 0 for cause in others)
+    assert sum(cause.share for cause in explanation.causes) == pytest.approx(1, abs=0.01)
 
 
 def test_measured_collectives_are_not_put_in_buckets(tmp_path):

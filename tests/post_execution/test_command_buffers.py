@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +14,13 @@ import flint
 from flint.converters.profilers.xplane.command_buffers import named_ops
 from flint.converters.profilers.xplane.events import events_of, modules_of
 from flint.converters.profilers.xplane.program import Program
+from flint.explaining.explaining import explain
 from flint.graph.stated import unstated_traffic, unstated_work
 from flint.hlo.messages import parse_module
 from flint.observed.rows import ObservedRows
 from flint.post_execution.converting import convert_traces
 from flint.post_execution.node_work import with_known_work, with_nanoseconds
+from tests.post_execution.jax_counts import busy
 
 pytestmark = pytest.mark.xdist_group("post-execution-jax")
 
@@ -45,6 +48,24 @@ def kernels_in(file):
         for event in line.events
         if "cuda_graph_node_id" in (stats := dict(event.stats))
     )
+
+
+def test_the_path_waits_only_while_nothing_runs(in_buffers):
+    """A kernel may begin before the previous one of its stream has ended, and then wait for it.
+
+    So what is on the path beside kernels is the time in which none of them runs.
+    """
+    last = kernels_in(in_buffers)[len(kernels_in(in_buffers)) // 2 :]
+    early = [low - end for (_, end, *_), (low, *_) in pairwise(last) if low < end]
+    assert min(early) < -2_000  # nanoseconds: clocks do not differ by so much
+    span = max(end for _, end, _, _ in last) - last[0][0]
+    ran = busy((begin, end) for begin, end, _, _ in last)
+    explanation = explain(convert_traces([in_buffers]))
+    path = {part.sort: part.seconds * 1e9 for part in explanation.path}
+    # The kernels of an op take their sum, in which they overlap as well.
+    assert path["kernel"] == pytest.approx(ran, rel=1e-4)
+    assert path["gap"] == pytest.approx(span - ran, abs=1e-4 * ran)
+    assert "host" not in path
 
 
 def test_a_step_whose_kernels_are_in_command_buffers_takes_their_time(in_buffers):
