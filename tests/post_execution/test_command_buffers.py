@@ -143,3 +143,19 @@ def test_kernels_in_command_buffers_are_those_of_the_ops_that_were_recorded(in_b
             assert first.setdefault(stats["hlo_op"], offset) == offset
             compared += 1
     assert len(first) == 5 and compared == 1702
+
+
+def test_products_of_cublas_are_of_calls_and_of_no_fusion_of_tritons(tmp_path):
+    """Of a mixture of experts on an H200: its kernels' names (nvjet) tell whose they are."""
+    packed = ROOT / "tests/data/single_gpu/moe_dropless.xplane.pb.xz"
+    file = tmp_path / "host.xplane.pb"
+    file.write_bytes(lzma.decompress(packed.read_bytes()))
+    events, data = events_of(file, ObservedRows("")), file.read_bytes()
+    buffers = [event for event in events.events if event.hlo.startswith("command_buffer")]
+    [label] = {event.program for event in buffers}
+    module = parse_module(modules_of(file, data)[label])
+    opcode = {item.name: item.opcode for one in module.computations for item in one.instructions}
+    named = named_ops(events.events, Program(module, ""), module, lambda *_: None)
+    products = [event for event in named if event.kernel.startswith("nvjet_")]
+    assert len(products) == 2 * 75  # steps, and calls of cuBLAS in each
+    assert {opcode[event.hlo] for event in products} == {"custom-call"}

@@ -45,6 +45,8 @@ _MOVING = frozenset({
     "dynamic-update-slice", "get-tuple-element", "compare", "select", "add", "subtract", "clamp",
     "convert", "multiply", "minimum", "maximum",
 })  # fmt: skip
+#: What a fusion's configuration has if its kernel is Triton's, which has the fusion's name.
+_TRITON = b'"kind":"__triton'
 _SLICES = frozenset({"copy", "slice", "dynamic-slice", "dynamic-update-slice"})
 
 
@@ -236,7 +238,8 @@ class _Finder:
                 if item.opcode == "fusion":
                     content = b"".join(map(self._content, item.called_computation_ids))
                     inside = {one.opcode for one in self._program.inside(item)}
-                library = item.opcode == "custom-call" or item.fusion_kind == "kCustom"
+                own = item.fusion_kind == "kCustom" and _TRITON not in item.backend_config
+                library = item.opcode == "custom-call" or own
                 moves = item.opcode == "copy" or bool(inside & _SLICES and inside <= _MOVING)
                 yield _Op(item.name, content, library, moves)
 
