@@ -28,6 +28,7 @@ _SCHEMA = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 _OLDEST, _NEWEST = (1, 0, 1), (1, 1, 1)
 _RANK = re.compile(r"(?:rank[-_.]?|[-_](?=\d+$))(\d{1,7})", re.IGNORECASE)
 _AFTER = "ops that the observer records inside a collective: treated as following it"
+UNFINISHED = "ops of the step in which the file ends: left out"
 #: Ops that are never inside a collective.
 _AFTER_COLLECTIVES = ("aten::", "c10d::", "_c10d_functional::")
 
@@ -63,6 +64,12 @@ def linked(
     parent = _parents(nodes, order, path, notes)
     rows = order.tolist()
     step, steps = _steps(nodes, order)
+    if steps and trace.cut_off:  # nodes are written when they end, as the last step did not
+        marks = set(steps)
+        unfinished = order > max(row for row, name in enumerate(nodes.name) if name in marks)
+        step[unfinished] = -1
+        if unfinished.any():
+            notes[UNFINISHED] = int(unfinished.sum())
     if not steps:
         step, steps = unmarked_steps(nodes, rows, parent, notes)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import lzma
 
 import pytest
 
+from flint.converters.profilers.pytorch_et.observe import UNFINISHED
 from flint.errors import FlintError, UsageError
 from flint.observed.classes import OpClass, aten_class, base_name
 from flint.observed.reading import read_trace
@@ -61,6 +63,23 @@ def test_what_is_not_a_whole_trace_is_one_clear_line(data, said, tmp_path):
         read_trace(path)
     assert "some.json" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_an_execution_trace_ends_with_its_last_whole_step(tmp_path):
+    """A node is written when its op ends: in that of ResNet-50, each step's mark after its ops."""
+    packed = DATA / "profiles/resnet_et.json.xz"
+    document = json.loads(lzma.decompress(packed.read_bytes()))
+    nodes = document.pop("nodes")
+    marks = [i for i, node in enumerate(nodes) if node["name"].startswith("ProfilerStep")]
+    assert len(marks) == 3
+    path = tmp_path / "et_rank0.json"
+    some = ",\n".join(json.dumps(node) for node in nodes[: marks[1] + 2_001])
+    path.write_text(f'{json.dumps(document)[:-1]}, "nodes": [{some},\n')
+    trace = read_trace(path)
+    assert trace.steps == tuple(nodes[i]["name"] for i in marks[:2])
+    # The mark before the ops of a step, and what precedes the first one.
+    assert [int((trace.step == step).sum()) for step in (0, 1)] == [marks[1] - marks[0]] * 2
+    assert trace.notes[UNFINISHED] == 2_000
 
 
 @pytest.mark.parametrize("depth", [10, 3000])
