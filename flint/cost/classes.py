@@ -33,7 +33,7 @@ from flint.mesh.ragged import row_of_entry
 from flint.observed.classes import OpClass, aten_class, is_fused_in_cpp
 
 #: Names of attention kernels in all frameworks.
-_ATTENTION: Final = ("attention", "fmha", "flash", "sdpa")
+_ATTENTION: Final = ("attention", "fmha", "flash", "sdpa", "fused_attn")
 #: Prefix of the names of kernels that PyTorch's compiler made.
 INDUCTOR: Final = "inductor."
 #: Its kinds of kernels: pointwise, reductions that loop or fit a block, scans.

@@ -114,6 +114,7 @@ _PATTERNS: tuple[tuple[re.Pattern[str], Target], ...] = tuple(
         (r"__(cudnn\$conv|onednn\$conv|eigen\$conv|Eigen\$conv).*|Eigen.*[Cc]onv.*",
          _library(library.convolution_items)),
         (r"__cudnn\$fmha.*|cudnn attention", _library(library.attention_items)),
+        (r"te_fused_attn_(forward|backward)(_ffi)?", _library(library.transformer_engine_items)),
         (r"tpu_custom_call|mosaic_gpu.*|flint\..*", _STATED),
         (r"triton_kernel_call.*|__gpu\$xla\.gpu\.triton.*", _STATED),
         (r"__cub\$DeviceRadixSort.*", _SORT),

@@ -9,6 +9,7 @@ it.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
@@ -27,6 +28,15 @@ ItemRule = Callable[[Op, Types, Types], tuple[WorkItem, ...] | None]
 
 _MAX_CONFIG = 1 << 20
 _STATED_UNITS = {unit.name.lower(): unit for unit in Unit if unit <= Unit.TRANSCENDENTAL}
+
+#: The sizes in the configuration of Transformer Engine's attention, the mask and its window.
+_ENGINE_SIZES = (
+    "input_batch", "attn_heads", "q_max_seqlen", "kv_max_seqlen", "qk_head_dim", "v_head_dim",
+    "mask_type", "window_size_left",
+)  # fmt: skip
+_CAUSAL_MASKS, _TO_THE_LAST = (2, 3, 4, 5), (4, 5)
+#: A number in a configuration that is written as attributes.
+_ATTRIBUTE = re.compile(r"(\w{1,40}) = (-?\d{1,18}) : i64")
 
 
 def config_of(op: Op) -> Mapping[str, Any]:
@@ -134,6 +144,31 @@ def attention_items(op: Op, ins: Types, outs: Types) -> tuple[WorkItem, ...] | N
     if not causal:
         return items
     return causal_share(queries, keys, max(0, *window) if window else 0).of(items)
+
+
+def transformer_engine_items(op: Op, ins: Types, outs: Types) -> tuple[WorkItem, ...] | None:
+    """Transformer Engine's attention: GEMMs and masks as of ``attention_items``.
+
+    Its configuration has all sizes.  Of its masks, numbers 2 and 3 are causal from the first query
+    on, 4 and 5 up to the last one (``NVTE_Mask_Type``); 1, 3 and 5 also hide padding.
+    """
+    config = op.attr("backend_config")
+    if not isinstance(config, Mapping):
+        config = dict(_ATTRIBUTE.findall(str(config)[:_MAX_CONFIG]))
+    sizes = _ints([config.get(name, 0) for name in _ENGINE_SIZES])
+    if sizes is None or min(sizes[:5]) <= 0 or not ins:
+        return None
+    batch, heads, queries, keys, head, value, mask, left = sizes
+    times = batch * heads
+    first, second = (3, 2) if "backward" in str(op.attr("target", "")) else (1, 1)
+    items = tuple(
+        WorkItem(Unit.MATMUL, ins[0].dtype, op_work.gemm_flops(dims), dims)
+        for dims in ((first * times, queries, keys, head), (second * times, queries, keys, value))
+    )
+    items += (WorkItem(Unit.TRANSCENDENTAL, ins[0].dtype, times * queries * keys),)
+    if mask not in _CAUSAL_MASKS or (mask in _TO_THE_LAST and queries != keys):
+        return items
+    return causal_share(queries, keys, left + 1 if left >= 0 else 0).of(items)
 
 
 def stated_items(op: Op, ins: Types, outs: Types) -> tuple[WorkItem, ...] | None:

@@ -153,6 +153,34 @@ def test_a_sliding_window_hides_what_is_further_back() -> None:
     assert work.transcendentals == (2 * 8) * (1 + 2 + 3 + 3 + 2 + 1)
 
 
+#: As a published profile of an MI300X has it (TraceLens), with smaller sizes.
+ENGINE = {
+    "attn_heads": 8, "input_batch": 2, "kv_max_seqlen": 4, "mask_type": 2, "q_max_seqlen": 4,
+    "qk_head_dim": 64, "v_head_dim": 32, "window_size_left": -1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+@pytest.mark.parametrize(
+    ("target", "by_query", "by_value"),
+    [("te_fused_attn_forward_ffi", 1, 1), ("te_fused_attn_backward_ffi", 3, 2)],
+)
+@pytest.mark.parametrize(
+    ("changed", "seen"),
+    [({}, 1 + 2 + 3 + 4), ({"mask_type": 0}, 16), ({"window_size_left": 1}, 1 + 2 + 2 + 2)],
+)
+def test_transformer_engines_attention_has_its_sizes_in_its_configuration(
+    target: str, by_query: int, by_value: int, as_text: bool, changed: dict[str, int], seen: int
+) -> None:
+    config: Any = ENGINE | changed
+    if as_text:
+        config = "{" + ", ".join(f"{name} = {value} : i64" for name, value in config.items()) + "}"
+    shapes: list[Shape] = [(2, 4, 8, 64), (2, 4, 8, 64), (2, 4, 8, 32)]
+    work = _call(target, shapes, [(2, 4, 8, 32)], config)
+    assert work.flops == 2 * (2 * 8) * seen * (by_query * 64 + by_value * 32)
+    assert work.transcendentals == (2 * 8) * seen
+
+
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(1, 14))
 def test_visible_scores_are_those_of_every_query_counted(q: int, k: int, window: int) -> None:
     seen = [(i, j) for i in range(q) for j in range(k) if j <= i]
