@@ -19,6 +19,13 @@ _ADVICE = dict.fromkeys(
     "(torch.where, masks, padding to a capacity)",
 ) | {"MemoryError": "out of memory: build the model on the meta device or raise the memory limit"}
 
+#: What PyTorch says where a program compiles a kernel -> what to do about it.
+_COMPILING = dict.fromkeys(
+    ("CUDA_HOME environment variable is not set", "Error building extension", "Ninja is required"),
+    ": the program compiles kernels of its own, and a capture records no others than PyTorch's, "
+    "Triton's and those that have stand-ins; start it without them, if it has such an option",
+)
+
 
 @contextlib.contextmanager
 def users_code(what: str) -> Iterator[None]:
@@ -50,4 +57,6 @@ def lost_error(raised: BaseException) -> BaseException:
 
 def advice(error: BaseException) -> str:
     """Advice about an error, to follow its text."""
-    return _ADVICE.get(type(error).__name__, "")
+    text = str(error)
+    compiling = next((say for begin, say in _COMPILING.items() if text.startswith(begin)), "")
+    return _ADVICE.get(type(error).__name__, compiling)

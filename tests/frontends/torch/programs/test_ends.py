@@ -140,6 +140,11 @@ ENDS = [
     ("import not_installed_anywhere", "^train.py:9: .*install it beside Flint$"),
     ("import transformer_engine.pytorch", "beside Flint, without what .*: pip install --no-deps"),
     (
+        "import torch.utils.cpp_extension as extension\nextension.CUDA_HOME = None\n"
+        "open('own.cu', 'w').close()\nextension.load(name='own', sources=['own.cu'])",
+        "^train.py:12: .*OSError: CUDA_HOME .*compiles kernels of its own.* start it without",
+    ),
+    (
         "import not_installed, json, nor_this.one\nfrom flash_attn import flash_attn_func",
         r"^train.py:9: .*'not_installed'; install it .* not found: nor_this \(train.py:9\)$",
     ),
