@@ -70,7 +70,8 @@ test-all: lint $(EXTRAS) browser
 # Other versions of jax, each in a virtual environment of its own: whole programs, and steps of
 # several programs, against what that version compiles.
 JAX_VERSIONS ?= 0.8.3 0.9.2 0.10.0 0.11.2 0.12.0.1
-JAX_TESTS    := tests/frontends/jax/programs tests/frontends/jax/test_sequences.py
+JAX_TESTS    := tests/frontends/jax/programs tests/frontends/jax/test_sequences.py \
+    tests/frontends/jax/test_platform_forms.py
 test-jax: $(JAX_VERSIONS:%=build/jax-%/.tested)
 
 build/jax-%/.tested: FORCE

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import jax
-from jax._src import core, dispatch
+from jax._src import dispatch
 from jax._src.custom_partitioning_sharding_rule import (
     sdy_sharding_rule_to_mlir,
     str_to_sdy_sharding_rule,
@@ -70,7 +70,7 @@ def _result(*arguments: Any) -> Any:
     value, kind, aval = arguments[-3:]
     target = TO_HOST if kind in _HOST_KINDS else TO_DEVICE
     is_there = _is_of_host(aval) == (target == TO_HOST)
-    return value if is_there else _copied(value, value.type, target)
+    return value if is_there else _copied(value, target)
 
 
 def _on_host(value: Any) -> bool:
@@ -83,18 +83,16 @@ def _is_of_host(aval: Any) -> bool:
 
 def _lower(ctx: Any, *values: Any, devices: Any, srcs: Any, copy_semantics: Any) -> Any:
     return [
-        _moved(ctx, value, before, after) if before.memory_space != after.memory_space else value
+        value
+        if before.memory_space == after.memory_space
+        else _copied(value, TO_HOST if _is_of_host(after) else TO_DEVICE)
         for value, before, after in zip(values, ctx.avals_in, ctx.avals_out, strict=True)
     ]
 
 
-def _moved(ctx: Any, value: Any, before: core.ShapedArray, after: core.ShapedArray) -> Any:
-    target = TO_HOST if after.memory_space is jax.memory.Space.Host else TO_DEVICE
-    return _copied(value, mlir.aval_to_ir_type(ctx.module_context, after), target)
-
-
-def _copied(value: Any, kind: Any, target: str) -> Any:
+def _copied(value: Any, target: str) -> Any:
     """The op that copies a value to the other memory."""
+    kind = value.type
     made = stablehlo.CustomCallOp(
         [kind],
         [value],
@@ -108,6 +106,5 @@ def _copied(value: Any, kind: Any, target: str) -> Any:
     if rank:  # a dim of the result is split as that of the operand
         names = " ".join(f"d{number}" for number in range(rank))
         same = str_to_sdy_sharding_rule(f"{names} -> {names}")
-        given = [value.type]
-        made.attributes["sdy.sharding_rule"] = sdy_sharding_rule_to_mlir(same, given, [kind])
+        made.attributes["sdy.sharding_rule"] = sdy_sharding_rule_to_mlir(same, [kind], [kind])
     return made.results[0]

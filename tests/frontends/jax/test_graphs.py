@@ -208,33 +208,6 @@ def test_copies_to_and_from_the_host_are_ops(step, kind, copy, level):
     assert found == ([copy] if copy else [])
 
 
-def test_results_that_out_shardings_leave_with_the_host_are_copied_there():
-    """As a step does whose optimizer's state stays in the host's memory: the state is brought to
-    the device and updated, its new value goes back.  A value that is where its sharding says is
-    not copied: the loss, a number on the device, and what the host has already."""
-    mesh = auto_mesh((8,), ("data",))
-    split = NamedSharding(mesh, PartitionSpec("data"))
-    kept = split.with_memory_kind("pinned_host")
-
-    def step(w, state, unused):
-        state = 0.9 * jax.device_put(state, jax.memory.Space.Device) + w
-        return w - state, state, unused, jnp.sum(w)
-
-    places = (split, kept, kept, NamedSharding(mesh, PartitionSpec()))
-    arrays = [
-        jax.ShapeDtypeStruct((64, 32), jnp.float32, sharding=sharding)
-        for sharding in (split, kept, kept)
-    ]
-    jitted = jax.jit(step, out_shardings=places)
-    workload = flint.capture(jitted, mesh=(8,), axes=("data",)).capture(*arrays)
-    copies = [
-        (node.op, str(node.result_types[0]))
-        for node in workload.graph
-        if node.op.startswith("MoveTo")
-    ]
-    assert copies == [("MoveToDevice", "8x32xf32"), ("MoveToHost", "8x32xf32")]
-
-
 def annotated_in_context(x):
     """As flax does it: an annotation is a constraint where a mesh is in context."""
     if not jax.sharding.get_abstract_mesh().empty:

@@ -154,3 +154,27 @@ def test_a_kernel_that_nobody_can_split_is_reported_as_such():
 
     with pytest.raises(FlintError, match=r"wrap the call in a shard_map"):
         captured(step, placed((64, 128), "data"))
+
+
+def test_results_that_out_shardings_leave_with_the_host_are_copied_there():
+    """As a step does whose optimizer's state stays in the host's memory: the state is brought to
+    the device and updated, its new value goes back.  A value that is where its sharding says is
+    not copied: the loss, a number on the device, and what the host has already."""
+    split = NamedSharding(MESH, P("expert"))
+    kept = split.with_memory_kind("pinned_host")
+
+    def step(w, state, unused):
+        state = 0.9 * jax.device_put(state, jax.memory.Space.Device) + w
+        return w - state, state, unused, jnp.sum(w)
+
+    jitted = jax.jit(step, out_shardings=(split, kept, kept, NamedSharding(MESH, P())))
+    arrays = [
+        jax.ShapeDtypeStruct((64, 32), jnp.float32, sharding=sharding)
+        for sharding in (split, kept, kept)
+    ]
+    copies = [
+        (node.op, str(node.result_types[0]))
+        for node in captured(jitted, *arrays).graph
+        if node.op.startswith("MoveTo")
+    ]
+    assert copies == [("MoveToDevice", "16x32xf32"), ("MoveToHost", "16x32xf32")]
