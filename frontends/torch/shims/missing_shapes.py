@@ -28,7 +28,7 @@ from torch.nn.modules import _functions
 from flint.errors import FlintError
 from flint.frontends.torch.cluster import device
 from flint.frontends.torch.context import capture
-from flint.frontends.torch.patching import around, replace
+from flint.frontends.torch.patching import always_around, around, replace
 from flint.frontends.torch.recording import precision
 from flint.frontends.torch.user_lines import at_user_line
 
@@ -114,7 +114,8 @@ def kernels() -> Iterator[None]:
         library.impl(name, function, "Meta")
     with contextlib.ExitStack() as stack:
         stack.callback(around(fake_tensor, "run_fallback_kernel", _fallback))
-        stack.callback(around(torch._C, "_conv_determine_backend_memory_format", _layout))
+        # Inductor plans with the same layouts as the kernels give.
+        stack.callback(always_around(torch._C, "_conv_determine_backend_memory_format", _layout))
         stack.callback(around(_functions.SyncBatchNorm, "forward", _synchronised))
         stack.callback(around(_meta_registrations, "rnn_cell_checkSizes", _checked))
         for name in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
