@@ -13,7 +13,6 @@ import functools
 import os
 import signal
 import sys
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
@@ -32,23 +31,16 @@ from flint.host.child_processes import Limits
 from flint.host.imports import after_import
 from flint.host.readable import counted
 from flint.host.template import Template
-from flint.launching import launched, processes
+from flint.launching import launched, processes, spawned
 from flint.launching.failures import raise_failure
 from flint.launching.followed import followed_imports
 from flint.launching.hooks import Hooks, found, hooks
 from flint.launching.levels import settled
-from flint.launching.outside import kept_inside, noted, watch_mpi
+from flint.launching.notes import noted
+from flint.launching.outside import kept_inside, watch_mpi
 from flint.launching.own import Own
 from flint.launching.program import ProgramRequest
 from flint.launching.running import run
-from flint.launching.stand_ins import (
-    data_sets,
-    files,
-    flax_models,
-    missing,
-    prepared,
-    tokenizers,
-)
 from flint.launching.waiting import watch
 
 #: Extra seconds that the parent waits, so that the child can report where the program is.
@@ -91,12 +83,7 @@ def _be_program(request: ProgramRequest, own: Own, template: Template | None) ->
     _without_input(own)
     _limit_time(request, own, begun)
     _name_exits(request, own)
-    made_up = (
-        files.STAND_INS, data_sets.STAND_INS, tokenizers.STAND_INS, flax_models.STAND_INS,
-        prepared.stand_ins(own.folder),
-    )  # fmt: skip
-    for stand_ins in made_up:
-        missing.watch(stand_ins, request.fake_data)
+    spawned.make_up(request.fake_data, own.folder)
 
     def begin(name: str, hook: Hooks) -> None:
         begun[name] = hook
@@ -106,6 +93,7 @@ def _be_program(request: ProgramRequest, own: Own, template: Template | None) ->
     for hook in every.values():
         hook.prepare(request, own, template)
     watch_mpi(request.cluster.world)
+    spawned.watch(request, own)
     processes.watch(own.asked)  # from here on they are the program's
     launched.watch(request.cluster)
     calls = {name: functools.partial(begin, name, hook) for name, hook in every.items()}
@@ -164,7 +152,7 @@ def _report_end(
     # A framework may have seen a step that it does not take unasked: a part of a single training.
     enough = [step for step in every if step.count >= max(wanted.number, 2)]
     chosen += f", or capture that with --step {enough[0].name}" if enough else ""
-    last = _assumptions(begun)[-_MOST_ASSUMPTIONS:]
+    last = _assumptions(begun, folder)[-_MOST_ASSUMPTIONS:]
     why = f". This may have ended it: {'; '.join(last)}" if last else ""
     raise FlintError(
         f"{name} {ended} before its step ran {counted(wanted.number, 'time')}: {listed}; make it "
@@ -187,9 +175,9 @@ def _last_line(folder: Path) -> str:
     return f". The last line that it printed: {last}" if last else ""
 
 
-def _assumptions(begun: Mapping[str, Hooks], often: bool = False) -> list[str]:
+def _assumptions(begun: Mapping[str, Hooks], folder: Path, often: bool = False) -> list[str]:
     """The values that were assumed for the program, with counts: in order, or by count."""
-    assumed = Counter(dict(noted))  # other threads go on
+    assumed = noted.of_all_processes(folder)
     for hook in begun.values():
         assumed.update(hook.assumed())
     every = assumed.most_common() if often else list(assumed.items())
@@ -233,7 +221,7 @@ def _limit_time(request: ProgramRequest, own: Own, begun: Mapping[str, Hooks]) -
     def over(frame: FrameType | None) -> None:
         file, line = running_line(frame)
         at = f" at {short_path(file)}:{line}" if file else ""
-        assumed = "; ".join(_assumptions(begun, often=True)[:_MOST_ASSUMPTIONS])
+        assumed = "; ".join(_assumptions(begun, own.folder, often=True)[:_MOST_ASSUMPTIONS])
         own.fail(
             FlintError(
                 f"{request.program.name} took more than {request.options.time_limit:g} s and was "

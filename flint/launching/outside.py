@@ -15,16 +15,13 @@ import errno
 import ipaddress
 import os
 import socket
-from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from flint.capturing.user_frames import running_line, short_path
 from flint.host.imports import watch_imports
-
-#: What was assumed or refused for a program, text -> count; hooks add it to their warnings.
-noted: Counter[str] = Counter()
+from flint.launching.notes import noted
 
 #: Variables that tell libraries, according to their documentation, that there is no network.
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled"}

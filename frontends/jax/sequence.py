@@ -234,11 +234,7 @@ def _held(calls: Sequence[Called], number: int) -> tuple[Origin, ...]:
     gone = {origin for earlier in calls[:number] for origin in earlier.gone}
     gone -= {item.origin for item in call.operands if item.origin is not None}
     for earlier in calls[: number + 1]:
-        gone |= {
-            item.origin
-            for item, donated in zip(earlier.operands, earlier.donated, strict=True)
-            if donated and item.origin is not None
-        }
+        gone.update(earlier.deleted)
     made = [Origin(n, result) for n in range(number) for result in range(calls[n].results)]
     return tuple(origin for origin in made if origin not in gone)
 

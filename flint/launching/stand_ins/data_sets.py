@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from flint.host.imports import watch_imports
 from flint.launching.stand_ins import missing, words
 from flint.launching.stand_ins.missing import Made, StandIn
 
@@ -96,6 +97,11 @@ def _is_made_up(rows: Any) -> bool:
     return bool(rows.info.description == _DESCRIPTION)
 
 
+def receive() -> None:
+    """In a process that may be sent made-up data sets: create their columns there, too."""
+    watch_imports({"datasets": lambda: _watch_columns(sys.modules["datasets"])})
+
+
 @functools.cache
 def _watch_columns(library: Any) -> None:
     """From now on, made-up data sets create the columns that are used."""
@@ -154,12 +160,7 @@ def _mapped_later(plain: Any, rows: Any, function: Any = None, *args: Any, **kwa
     if not _is_made_up(rows) or function is None:
         return plain(rows, function, *args, **kwargs)
     kind = _Rows if kwargs.get("batched") else _Row
-
-    @functools.wraps(function)
-    def of_row(row: Any, *more: Any, **known: Any) -> Any:
-        return function(kind(row), *more, **known)
-
-    return plain(rows, of_row, *args, **kwargs)
+    return plain(rows, functools.partial(_with_every_column, kind, function), *args, **kwargs)
 
 
 def _transformed(plain: Any, rows: Any, transform: Any, *args: Any, **kwargs: Any) -> Any:
@@ -167,11 +168,13 @@ def _transformed(plain: Any, rows: Any, transform: Any, *args: Any, **kwargs: An
     if not _is_made_up(rows) or transform is None:
         return plain(rows, transform, *args, **kwargs)
 
-    @functools.wraps(transform)
-    def of_batch(batch: Any) -> Any:
-        return transform(_Rows(batch))
+    whole = functools.partial(_with_every_column, _Rows, transform)
+    return plain(rows, whole, *args, **kwargs)
 
-    return plain(rows, of_batch, *args, **kwargs)
+
+def _with_every_column(kind: Any, function: Any, row: Any, *more: Any, **known: Any) -> Any:
+    """The function's result for a row, or rows; other processes can be sent this one."""
+    return function(kind(row), *more, **known)
 
 
 def _with_columns(

@@ -21,7 +21,7 @@ from typing import Any
 
 from flint.capturing.user_frames import own_line
 from flint.host.imports import watch_imports
-from flint.launching.outside import noted
+from flint.launching.notes import noted
 
 #: A stand-in, and its description.
 Made = tuple[Any, str]

@@ -13,7 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from flint.frontends.jax.internals.avals import size_of
 from flint.passes.in_sequence import Origin
+
+
+def _type(aval: Any) -> tuple[Any, Any]:
+    return getattr(aval, "shape", None), getattr(aval, "dtype", None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,24 @@ class Called:
     def donated(self) -> tuple[bool, ...]:
         """The operands whose buffers it may reuse."""
         return tuple(self.parameters["donated_invars"])
+
+    @property
+    def deleted(self) -> list[Origin]:
+        """The operands that it ends: the donated ones whose buffers its results take.
+
+        A result takes that of an operand of its type, else of one of as many bytes.  Other operands
+        live on, as in a run, in which jax warns of them.
+        """
+        left = [item for item, donated in zip(self.operands, self.donated, strict=True) if donated]
+        results, found = list(self.parameters["jaxpr"].out_avals), []
+        for size in (_type, size_of):
+            for aval in tuple(results):
+                same = next((item for item in left if size(item.aval) == size(aval)), None)
+                if same is not None:
+                    left.remove(same)
+                    results.remove(aval)
+                    found.append(same.origin)
+        return [origin for origin in found if origin is not None]
 
 
 @dataclass(frozen=True, slots=True)

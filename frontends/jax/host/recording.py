@@ -177,9 +177,7 @@ class Recorder:
         )
         number = len(self.calls)
         self.calls.append(call)
-        for item, donated in zip(given, call.donated, strict=True):
-            if donated and item.origin is not None:
-                self._donated[item.origin] = call
+        self._donated.update(dict.fromkeys(call.deleted, call))
         avals = parameters["jaxpr"].out_avals
         results = [HostArray(self._host, Origin(number, n), aval) for n, aval in enumerate(avals)]
         if values.says_finite(name, [item.origin in self._finite for item in given]):

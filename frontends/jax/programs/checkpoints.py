@@ -22,7 +22,7 @@ import numpy as np
 from flint.capturing.user_frames import running_line, short_path
 from flint.frontends.jax.programs.watching import Watcher
 from flint.host.imports import watch_imports
-from flint.launching.outside import noted
+from flint.launching.notes import noted
 from flint.launching.stand_ins import missing
 
 #: The functions of Orbax's newer interface, whose first argument is a path.

@@ -37,7 +37,7 @@ from flint.host.child_errors import leave
 from flint.host.readable import counted, human_bytes
 from flint.host.stages import stage
 from flint.launching.hooks import found
-from flint.launching.outside import noted
+from flint.launching.notes import noted
 from flint.launching.program import Cluster, ProgramRequest, SeenStep
 from flint.passes.in_sequence import Origin
 
@@ -93,7 +93,7 @@ class Running:
         recorder = self._watcher.recorder
         try:
             stage(f"capturing {period.name}, {counted(period.length, 'program')}")
-            warnings = recorder.warnings | assumed() | dict(noted)
+            warnings = recorder.warnings | assumed() | noted.of_all_processes(self._folder)
             numbers = period.calls_of(min(self._request.step.number, period.count))
             one_round = self._is_loop(period, numbers)
             if period.count == 1 and not one_round:

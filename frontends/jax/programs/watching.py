@@ -30,7 +30,7 @@ from flint.frontends.jax.internals.traced_calls import is_stated
 from flint.frontends.jax.programs import whole_trainings
 from flint.frontends.jax.programs.known_values import KnownResults
 from flint.frontends.jax.programs.periods import Made, Period, Periods
-from flint.launching.outside import noted
+from flint.launching.notes import noted
 from flint.launching.program import StepChoice
 from flint.launching.unknown import Unknown
 from flint.passes.in_sequence import Origin
@@ -110,9 +110,8 @@ class Watcher:
                 if is_stated(stated) and is_over_devices(stated):
                     result.place_on(stated)
                     self.places[result.origin] = stated
-            for item, donated in zip(call.operands, call.donated, strict=True):
-                if donated and item.origin is not None:
-                    self._held.pop(item.origin, None)
+            for origin in call.deleted:
+                self._held.pop(origin, None)
             self._held |= {result.origin: result.aval for result in results}
             self._keep_values(results, parameters, operands, known)
             self._forward(number, call)

@@ -51,7 +51,7 @@ def _note_uses() -> None:
     """Note where the program starts it."""
     # Not above: the script's own Python has no such packages.
     from flint.capturing.user_frames import own_line
-    from flint.launching.outside import noted
+    from flint.launching.notes import noted
 
     kind: Any = subprocess.Popen
     start = kind.__init__

@@ -17,7 +17,7 @@ import torch
 
 from flint.frontends.torch.programs.fused_updates import adam_update
 from flint.host.imports import watch_imports
-from flint.launching.outside import noted
+from flint.launching.notes import noted
 
 _BUILDER = "deepspeed.ops.op_builder.builder"
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from flint.launching.outside import noted
+from flint.launching.notes import noted
 
 _ATTENTION = (
     "flash_attn_func", "flash_attn_qkvpacked_func", "flash_attn_kvpacked_func",

@@ -53,7 +53,7 @@ from flint.frontends.torch.stage_shapes import Peers
 from flint.graph.routing import Routing
 from flint.launching import marks
 from flint.launching.hooks import found
-from flint.launching.outside import noted
+from flint.launching.notes import noted
 from flint.launching.own import Own
 from flint.launching.program import ProgramRequest, SeenStep, StepChoice
 from flint.launching.stand_ins.missing import watch
@@ -292,7 +292,7 @@ class ProgramRank:
             found(self._own.folder, "torch", self.steps.seen())
         shards.note_all(self._names.modules)
         recording = finished(recorder, self._names, rank=self._own.rank, mesh=self._grid.axes())
-        warnings = Counter(recording.warnings) + noted
+        warnings = Counter(recording.warnings) + noted.of_all_processes(self._own.folder)
         with _without_modes():
             strict = self.request.options.walk.strict
             leave(replace(recording, warnings=dict(warnings)), self._own.folder, strict)

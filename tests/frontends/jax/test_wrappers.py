@@ -233,6 +233,16 @@ def test_an_array_that_was_donated_is_used_as_in_a_run():
         step(jnp.ones(SHAPE), jnp.ones((16, 16)))
 
 
+def test_an_array_that_was_donated_and_is_of_no_use_lives_on_as_in_a_run():
+    def step(w, x):
+        first = jax.jit(lambda w, x: w.sum() + x.sum(), donate_argnums=(0, 1))
+        both = jax.jit(lambda w, x: (w + x.sum()).reshape(-1), donate_argnums=(0, 1))
+        return first(w, x), both(w, x), x + 1
+
+    assert captured(step)
+    assert step(jnp.ones(SHAPE), jnp.ones((16, 16)))
+
+
 def test_keywords_of_jit_for_what_is_jitted_already_are_refused():
     step = flint.capture(
         OnlyLower(scaled), mesh=(4, 2), axes=("data", "model"), setup=setup, donate_argnums=0

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from flint.frontends.torch.cluster import nvidia_smi
-from flint.launching.outside import noted
+from flint.launching.notes import noted
 
 
 @pytest.fixture

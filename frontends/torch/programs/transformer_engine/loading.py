@@ -25,7 +25,7 @@ from flint.errors import FlintError
 from flint.frontends.torch.patching import around
 from flint.frontends.torch.user_lines import at_user_line
 from flint.host.imports import watch_imports
-from flint.launching.outside import noted
+from flint.launching.notes import noted
 
 _EXTENSION = "transformer_engine_torch"
 _WRAPPERS = "transformer_engine.pytorch.cpp_extensions"

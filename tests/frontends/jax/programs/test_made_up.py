@@ -51,6 +51,42 @@ def test_a_placement_that_a_program_asks_for_needs_no_trip_counts(tmp_path):
     assert run.returncode == 0, run.stderr
 
 
+#: Its batches come from a process that reads a file, or a hub, that is not there.
+WORKERS = """
+import multiprocessing, socket, sys
+import numpy as np
+
+def work(queue):
+    tokens = np.memmap("none.bin", np.uint16, "r", shape=(4, 8))
+    try:
+        socket.create_connection(("hub.example", 443))
+    except OSError as error:
+        queue.put((np.array(tokens), str(error)))
+
+if __name__ == "__main__":
+    import jax, jax.numpy as jnp
+    ways = multiprocessing.get_context(sys.argv[1])
+    queue = ways.Queue()
+    ways.Process(target=work, args=(queue,)).start()
+    tokens, said = queue.get()
+    assert tokens.shape == (4, 8) and "no network in a capture" in said
+    step = jax.jit(lambda w, x: w + x.sum(), donate_argnums=0)
+    w = jnp.ones((8, 8))
+    for _ in range(4):
+        w = step(w, tokens)
+"""
+
+
+@pytest.mark.parametrize("way", ["fork", "spawn", "forkserver"])
+def test_a_process_that_loads_data_has_what_the_program_has(tmp_path, way):
+    (tmp_path / "p.py").write_text(WORKERS)
+    options = "--world", "1", "--fake-data", "-o", "out"
+    run = flint("run", *options, "--", "p.py", way, cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    assert "made-up data at p.py:6: none.bin has" in run.stderr
+    assert "a connection to hub.example at p.py:8 is refused" in run.stderr
+
+
 FLAX = """
 import jax
 from transformers import FlaxAutoModel

@@ -294,7 +294,7 @@ def test_mpi_without_its_launcher_is_reported(said, tmp_path):
         (tmp_path / "mpi4py" / f"{name}.py").touch()
     found = said("""
         from mpi4py import MPI
-        from flint.launching.outside import noted
+        from flint.launching.notes import noted
         say(list(noted))
     """)
     assert found == [["mpi4py is imported: it has one process, not the cluster's 16 ranks"]]

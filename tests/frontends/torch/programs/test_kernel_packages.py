@@ -16,7 +16,7 @@ from flint import load
 from flint.errors import FlintError
 from flint.frontends.torch.programs import flash_attention, grouped_gemm, kernel_packages
 from flint.graph.work import Unit
-from flint.launching.outside import noted
+from flint.launching.notes import noted
 from tests.support.command_line import flint
 
 #: With the package, or by PyTorch's own function; a batch of 2, 4 heads, 2 of keys, 32 positions.
@@ -244,7 +244,7 @@ def test_an_optimizer_that_deepspeed_compiles_updates_as_pytorchs_does(said):
     found, notes = said("""
         import os, sys, tempfile
         from flint.frontends.torch.recording.known_values import known_value
-        from flint.launching.outside import noted
+        from flint.launching.notes import noted
         folder = tempfile.mkdtemp()
         package = os.path.join(folder, "deepspeed", "ops", "op_builder")
         os.makedirs(package)

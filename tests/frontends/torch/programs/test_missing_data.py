@@ -26,7 +26,7 @@ def made_up(said):
 def test_files_of_tokens_are_zeros_and_texts_are_words(made_up):
     found = made_up("""
         import numpy as np, pathlib
-        from flint.launching.outside import noted
+        from flint.launching.notes import noted
         data = np.memmap("train.bin", dtype=np.uint16, mode="r")
         rows = np.memmap("rows.bin", dtype=np.int32, mode="r", shape=(7, 5))
         few = np.fromfile("few.bin", dtype=np.uint8, count=9)
@@ -45,7 +45,7 @@ def test_what_is_there_is_read(made_up, tmp_path):
         import numpy as np
         np.arange(6, dtype=np.uint16).tofile("{tmp_path}/train.bin")
         torch.save(dict(epoch=3), "{tmp_path}/state.pt")
-        from flint.launching.outside import noted
+        from flint.launching.notes import noted
         say(np.memmap("{tmp_path}/train.bin", dtype=np.uint16, mode="r").tolist(),
             open("{tmp_path}/input.txt").read(), torch.load("{tmp_path}/state.pt"), len(noted))
     """, allow=frozenset(("checkpoints",)))  # fmt: skip
@@ -196,7 +196,7 @@ def test_rows_have_the_columns_that_are_asked_for(made_up):
     needs("datasets")
     found = made_up("""
         from datasets import load_dataset
-        from flint.launching.outside import noted
+        from flint.launching.notes import noted
         rows = load_dataset("no/corpus")["train"]
         pairs = rows.map(lambda row: {"both": row["question"] + " " + row["answer"]},
                          remove_columns=rows.column_names)
