@@ -1,8 +1,9 @@
-"""``int(os.environ["RANK"])``: a text with a known value on every rank stays known as a number.
+"""``int(os.environ["RANK"])`` and ``rank in ranks``: what Python does with a rank stays known.
 
-The idea: ``int()`` returns a plain number, whose later uses cannot be observed.  In modules whose
-source mentions ranks, calls of ``int`` become calls of a function that lets its argument convert
-itself; everything else in them, line numbers included, stays unchanged.
+The idea: ``int()`` returns a plain number, whose later uses cannot be observed, and ``in`` compares
+with one number after the other, which does not show where a list ends.  In modules whose source
+mentions ranks, both become calls of functions that ask the rank itself; everything else in them,
+line numbers included, stays unchanged.
 
     followed_code(b"rank = int(os.environ['RANK'])", "train.py")
 """
@@ -11,19 +12,26 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType, ModuleType
 from typing import Any
 
-#: What a source must contain to be changed.
-_SPEAKS_OF = (b"RANK", b"int(")
-_FUNCTION = "__flint_int__"
-#: Method with which a value converts itself to a number.
-METHOD = "followed_int"
+#: Method with which a value converts itself to a number, and one that looks for it in a container.
+METHOD, AMONG = "followed_int", "followed_among"
+_INT, _IN = "__flint_int__", "__flint_in__"
+
+#: A rank that may be looked for in a container.
+_RANK_IN = re.compile(rb"rank[^\n]{0,60}?\sin\s", re.IGNORECASE)
+
+
+def _speaks_of_ranks(source: bytes) -> bool:
+    """Whether a module may make a number of a launcher's variable, or look for a rank."""
+    return (b"RANK" in source and b"int(" in source) or bool(_RANK_IN.search(source))
 
 
 def _number(*args: Any, **kwargs: Any) -> Any:
@@ -32,24 +40,63 @@ def _number(*args: Any, **kwargs: Any) -> Any:
     return int(*args, **kwargs) if own is None else own()
 
 
+def _among(item: Any) -> Callable[[Any], Any]:
+    """What tells whether a container holds the item, to be called by the program's own line."""
+    own: Callable[[Any], Any] | None = getattr(item, AMONG, None)
+    return own or (lambda container: item in container)
+
+
+#: Name -> the function that changed code calls.
+_FUNCTIONS = {_INT: _number, _IN: _among}
+
+
 def followed_code(source: bytes, path: str) -> CodeType:
-    """A module's code, with conversions from text to numbers followed."""
-    if not all(word in source for word in _SPEAKS_OF):
+    """A module's code, with what Python does with ranks followed."""
+    if not _speaks_of_ranks(source):
         return _compiled(source, path)
-    tree = ast.parse(source, path)
-    own = any(isinstance(node, ast.Name) and node.id == "int" and not _is_read(node)
-              for node in ast.walk(tree))  # fmt: skip
-    calls = () if own else (node for node in ast.walk(tree) if isinstance(node, ast.Call))
-    for call in calls:
-        if isinstance(call.func, ast.Name) and call.func.id == "int":
-            call.func.id = _FUNCTION
-    return _compiled(tree, path)
+    return _compiled(_Following().changed(ast.parse(source, path)), path)
+
+
+class _Following(ast.NodeTransformer):
+    """Puts the functions where ``int`` is called and a rank is looked for."""
+
+    def changed(self, tree: ast.Module) -> ast.Module:
+        self._numbers = not any(
+            isinstance(node, ast.Name) and node.id == "int" and not isinstance(node.ctx, ast.Load)
+            for node in ast.walk(tree)
+        )
+        self.visit(tree)
+        return tree
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        self.generic_visit(node)
+        if self._numbers and isinstance(node.func, ast.Name) and node.func.id == "int":
+            node.func.id = _INT
+        return node
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        self.generic_visit(node)
+        if not (len(node.ops) == 1 and isinstance(node.ops[0], ast.In | ast.NotIn)):
+            return node
+        if not any(map(_names_a_rank, ast.walk(node.left))):
+            return node
+        where: ast.expr = ast.Name(_IN, ast.Load())
+        for argument in (node.left, node.comparators[0]):
+            where = ast.Call(where, [argument], [])
+        if isinstance(node.ops[0], ast.NotIn):
+            where = ast.UnaryOp(ast.Not(), where)
+        return ast.fix_missing_locations(ast.copy_location(where, node))
+
+
+def _names_a_rank(node: ast.AST) -> bool:
+    name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
+    return "rank" in name.lower()
 
 
 @contextmanager
 def followed_imports() -> Iterator[None]:
     """Inside this context, modules are imported with such code."""
-    vars(builtins)[_FUNCTION] = _number
+    vars(builtins).update(_FUNCTIONS)
     finder = _Finder()
     place = next((at for at, item in enumerate(sys.meta_path) if item is PathFinder), 0)
     sys.meta_path.insert(place, finder)
@@ -57,10 +104,6 @@ def followed_imports() -> Iterator[None]:
         yield
     finally:
         sys.meta_path.remove(finder)
-
-
-def _is_read(node: ast.Name) -> bool:
-    return isinstance(node.ctx, ast.Load)
 
 
 def _compiled(source: bytes | ast.Module, path: str) -> CodeType:
@@ -87,7 +130,7 @@ class _Finder(MetaPathFinder):
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is None or type(spec.loader) is not SourceFileLoader or _is_frameworks(fullname):
             return spec
-        if all(word in spec.loader.get_data(spec.loader.path) for word in _SPEAKS_OF):
+        if _speaks_of_ranks(spec.loader.get_data(spec.loader.path)):
             spec.loader = _Loader(fullname, spec.loader.path)
         return spec
 

@@ -40,6 +40,8 @@ class Capture:
         batches: storages of the device that were copied from real tensors of the host.
         evidence: evidence of differences among ranks.
         groups_made: place in the program -> ranks of the groups created there, in order.
+        groups_asked: place in the program -> ranks of which it asked there whether its own is one,
+            in order.
         groups_known: name of a process group -> places of ranks in the groups of its kind.
         shards_noted: placements of distributed tensors that have been examined.
         begins_group: the program itself begins the process group; otherwise it exists from the
@@ -77,6 +79,7 @@ class Capture:
     batches: WeakSet[Any] = field(default_factory=WeakSet)
     evidence: Gathered = field(default_factory=Gathered)
     groups_made: dict[str, dict[tuple[int, ...], None]] = field(default_factory=dict)
+    groups_asked: dict[str, dict[tuple[int, ...], None]] = field(default_factory=dict)
     groups_known: dict[str, Any] = field(default_factory=dict)
     shards_noted: dict[Any, Any] = field(default_factory=dict)
     begins_group: bool = False

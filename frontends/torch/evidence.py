@@ -34,11 +34,14 @@ class Evidence:
         asked: whether it is a question of the program, which may have no effect; otherwise a fact
             on which sizes or messages depend.
         packed: the ranks' kinds, compressed.
+        close: whether it divides more than usually matters, such as every group from the others:
+            it counts where recorded ranks differ that nothing else distinguishes.
     """
 
     place: str
     asked: bool
     packed: bytes
+    close: bool = False
 
     def kinds(self) -> Kinds:
         """The number of every rank's kind, [world]; 0 and 1 (no and yes) for a question."""
@@ -46,13 +49,14 @@ class Evidence:
         return np.frombuffer(raw[1:], raw[:1].decode()).astype(np.int64)
 
 
-def evidence_of(place: str, kinds: Any, asked: bool = False) -> Evidence:
+def evidence_of(place: str, kinds: Any, asked: bool = False, close: bool = False) -> Evidence:
     """Evidence from the ranks' kinds, whole numbers or booleans, [world]."""
     kinds = np.asarray(kinds)
     if kinds.dtype != bool:
         kinds = np.unique(kinds, return_inverse=True)[1].reshape(-1)
     code = next(code for code in "BHIQ" if kinds.max(initial=0) <= np.iinfo(code).max)
-    return Evidence(place, asked, zlib.compress(code.encode() + kinds.astype(code).tobytes(), 1))
+    packed = zlib.compress(code.encode() + kinds.astype(code).tobytes(), 1)
+    return Evidence(place, asked, packed, close)
 
 
 class Gathered:
@@ -76,10 +80,10 @@ class Gathered:
             self._counts[place] = np.sum([_mask(*item) for item in found.items()], 0)
             del self._asked[place]
 
-    def ask_value(self, place: str, kinds: Kinds) -> None:
+    def ask_value(self, place: str, kinds: Kinds, close: bool = False) -> None:
         """A number of the program that may distinguish ranks, [world]."""
         if kinds.min() != kinds.max():
-            self._facts[evidence_of(place, kinds, asked=True)] = None
+            self._facts[evidence_of(place, kinds, asked=True, close=close)] = None
 
     def add(self, place: str, kinds: NDArray[Any]) -> None:
         """A fact: whole numbers or booleans that differ among ranks, [world]."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from types import SimpleNamespace
 
 import pytest
 
@@ -33,6 +34,40 @@ def test_a_program_with_its_own_int_keeps_it():
     assert run("def f(int): return int(t)\nint = str\nx = int(t)  # RANK", t=3)["x"] == "3"
 
 
+class Rank(int):
+    def followed_among(self, container):
+        return ("followed", self, container)
+
+
+@pytest.mark.parametrize("rank", ["rank", "self.global_rank", "get_rank()", "dist.get_rank(group)"])
+def test_a_rank_among_others_is_what_the_rank_says(rank):
+    names = {
+        "rank": Rank(3),
+        "self": SimpleNamespace(global_rank=Rank(3)),
+        "get_rank": lambda: Rank(3),
+        "dist": SimpleNamespace(get_rank=Rank),
+        "group": 3,
+    }
+    names = run(f"x = {rank} in [1, 2]\ny = {rank} not in [1, 2]", **names)
+    assert names["x"] == ("followed", 3, [1, 2])
+    assert names["y"] is False
+
+
+def test_other_memberships_are_as_ever():
+    source = """
+ranks = [rank for rank in (1, 2)]
+answers = rank in (1, 2), rank not in (1, 2), rank in "ab", rank in "cd", 1 in ranks, 3 in ranks
+order = []
+rank_of = lambda at: order.append(at) or at
+rank_of(1) in [rank_of(2)]
+chained = 1 < rank_of(2) in [2]
+"""
+    names = run(source.replace("rank in (1, 2), rank not", "ranks[0] in (1, 2), ranks[1] not"),
+                rank="a")  # fmt: skip
+    assert names["answers"] == (True, False, True, False, True, False)
+    assert names["order"] == [1, 2, 2] and names["chained"]
+
+
 def test_errors_name_the_programs_line():
     with pytest.raises(ValueError) as raised:
         run("# RANK\n\nint('x')")
@@ -45,4 +80,4 @@ def test_imported_modules_are_followed_too(tmp_path, monkeypatch):
     with followed_imports():
         import speaks_of_ranks
     assert speaks_of_ranks.f(Text("3")) == ("followed", "3")
-    del builtins.__flint_int__
+    del builtins.__flint_int__, builtins.__flint_in__

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,6 +84,10 @@ def behaviours(
         each = crossed([evidence_of("ranks", np.arange(search.world))], search.world)
         search.record(range(search.world))
         return search.explained(each), each
+    if search.looks_closely():
+        partition = search.divided(())
+        if search.different(partition) is None:
+            return search.explained(partition), partition
     axes = search.changing_axes(partition)
     count = math.prod(shape[axis] for axis in axes)
     places: tuple[Evidence, ...] = ()
@@ -124,6 +128,7 @@ class _Search:
         self.known: dict[int, str] = {}
         self._sign = sign
         self._evidence = evidence
+        self._closely = False
 
     def record(self, ranks: Iterable[int]) -> None:
         """Record those of some ranks that have not been recorded."""
@@ -134,11 +139,20 @@ class _Search:
     def divided(self, places: Sequence[Evidence]) -> Partition:
         """Record ranks of every cell until they add no evidence; returns the partition."""
         while True:
-            partition = crossed((*self._evidence(), *places), self.world)
+            partition = crossed((*self._counting(), *places), self.world)
             wanted = self._wanted(partition)
             if not wanted:
                 return partition
             self.record(wanted)
+
+    def looks_closely(self) -> bool:
+        """Let close evidence count, too, if it distinguishes all recorded ranks that differ."""
+        self._closely = True
+        self._closely = self.different(crossed(self._counting(), self.world)) is None
+        return self._closely
+
+    def _counting(self) -> Iterator[Evidence]:
+        return (item for item in self._evidence() if self._closely or not item.close)
 
     def _wanted(self, partition: Partition) -> list[int]:
         """Ranks of cells without two recorded ranks that differ along every mesh axis.

@@ -67,7 +67,7 @@ def write(folder: Path, signed: Signed, warnings: Mapping[str, int]) -> None:
     document = {
         "signature": signed.whole,
         "messages": signed.messages,
-        "evidence": [[item.place, item.asked, item.packed.hex()] for item in evidence],
+        "evidence": [[item.place, item.asked, item.packed.hex(), item.close] for item in evidence],
         "warnings": dict(warnings),
         "unseen": list(recording.unseen),
         "mesh": recording.mesh,
@@ -97,8 +97,8 @@ def read(folder: Path) -> RankReport:
         signature=document["signature"],
         messages=document["messages"],
         evidence=tuple(
-            Evidence(place, asked, bytes.fromhex(packed))
-            for place, asked, packed in document["evidence"]
+            Evidence(place, asked, bytes.fromhex(packed), close)
+            for place, asked, packed, close in document["evidence"]
         ),
         warnings=document["warnings"],
         unseen=tuple(document["unseen"]),

@@ -19,7 +19,8 @@ import torch
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.modes import function_mode
 from flint.frontends.torch.shims.over_ranks import world
-from flint.frontends.torch.shims.own_values import OwnRank, everywhere, note_values
+from flint.frontends.torch.shims.own_questions import note_values
+from flint.frontends.torch.shims.own_values import OwnRank, everywhere
 
 _NARROWED = (torch.narrow, torch.Tensor.narrow)
 _MADE = (

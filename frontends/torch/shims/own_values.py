@@ -15,19 +15,17 @@ from __future__ import annotations
 import functools
 import math
 import operator
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import numpy as np
 
-from flint.frontends.torch.context import capture
 from flint.frontends.torch.evidence import Kinds
-from flint.frontends.torch.shims.over_ranks import mapped, world
-from flint.frontends.torch.user_lines import at_line, at_user_line, inside_torch
+from flint.frontends.torch.shims.over_ranks import mapped
+from flint.frontends.torch.shims.own_questions import ask, ask_whether_among, leaves
 
-#: Up to this many different values are all noted if comparisons with them are not seen.
-FEW_VALUES = 16
+#: Containers whose numbers are all known when a rank is looked for among them.
+_CONTAINERS = (list, tuple, set, frozenset, dict)
 
 #: A number on every rank: an array [world], or what makes it when it is needed.
 Everywhere = Any
@@ -96,6 +94,17 @@ class OwnRank(_Own, int):
         """``int()`` of it in a program whose numbers are followed (``flint run``)."""
         return self
 
+    def followed_among(self, container: Any) -> bool:
+        """``self in container`` in such a program: all numbers in it are known at once."""
+        if isinstance(container, range):
+            yes: Any = np.frompyfunc(container.__contains__, 1, 1)(everywhere(self))
+        elif isinstance(container, _CONTAINERS) and all(type(each) is int for each in container):
+            yes = np.isin(everywhere(self), list(container))
+        else:
+            return self in container
+        ask_whether_among(yes)
+        return int.__pos__(self) in container
+
 
 class OwnFloat(_Own, float):
     """A float that follows from the rank."""
@@ -154,48 +163,6 @@ def own(value: Any, values: Everywhere) -> Any:
     if isinstance(value, bool):
         return value
     return (OwnRank if isinstance(value, int) else OwnFloat)(value, values)
-
-
-def ask(yes: Any) -> None:
-    """A comparison, as the ranks for which it holds, at its line of code."""
-    frame = _outside()
-    if _counts(frame):
-        mask = np.broadcast_to(np.asarray(yes).astype(bool), world())
-        capture().evidence.ask(at_line(frame.f_code.co_filename, frame.f_lineno), mask)
-
-
-def leaves(values: Kinds, how: str) -> None:
-    """A number passes to code where comparisons with it are not seen."""
-    if not inside_torch(_outside()):
-        note_values(values, how)
-
-
-def note_values(values: Kinds, how: str) -> None:
-    """Ranks with different values may behave differently, in a way that is not seen."""
-    kinds = np.unique(values, return_inverse=True)[1].reshape(-1)
-    evidence, place = capture().evidence, at_user_line()
-    if kinds.max() < FEW_VALUES:
-        evidence.ask_value(place, kinds)
-        return
-    # Programs usually compare with the first, the last and the hosts' first ranks.
-    evidence.ask(f"{place} (the first)", kinds == 0)
-    evidence.ask(f"{place} (the last)", kinds == kinds.max())
-    evidence.ask(f"{place} (the first of a host)", np.arange(len(kinds)) % capture().per_host == 0)
-    capture().unseen.add(f"the own rank {how}{place}")
-
-
-def _outside() -> Any:
-    """The innermost frame of other code than this file's."""
-    frame: Any = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals is globals():
-        frame = frame.f_back
-    return frame
-
-
-def _counts(frame: Any) -> bool:
-    """Whether a comparison may affect behaviour: not one in PyTorch's caches."""
-    name = str(frame.f_globals.get("__name__", ""))
-    return not inside_torch(frame) or name.startswith("torch.distributed.")
 
 
 def _compared(kind: Any, name: str) -> Callable[..., Any]:

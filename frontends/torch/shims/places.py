@@ -47,9 +47,13 @@ def note_mesh(ranks: tuple[int, ...]) -> None:
 
 
 def note_families() -> None:
-    """The evidence about ranks from groups that were created at one line."""
+    """The evidence about ranks from groups that were created, or asked about, at one line."""
+    evidence = capture().evidence
     for place, family in capture().groups_made.items():
-        capture().evidence.ask_value(f"{place} (groups)", _told_apart(list(family)))
+        evidence.ask_value(f"{place} (groups)", _told_apart(list(family)))
+    for place, family in capture().groups_asked.items():
+        evidence.ask_value(f"{place} (members)", _told_apart(list(family)))
+        evidence.ask_value(f"{place} (members of each)", _by_group(list(family)), close=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,16 @@ def _of_lists(lists: Sequence[Any]) -> Membership:
     begin[members] = np.repeat(np.cumsum(sizes) - sizes, sizes)
     place[members] = np.arange(len(members)) - begin[members]
     return Membership(members, begin, place)
+
+
+def _by_group(lists: Sequence[tuple[int, ...]]) -> Ranks:
+    """A number for every rank, equal for ranks that are in the same groups, [world]."""
+    kinds = np.zeros(world(), np.int64)
+    for ranks in lists:
+        inside = np.zeros(world(), np.int64)
+        inside[list(ranks)] = 1
+        kinds = np.unique(kinds * 2 + inside, return_inverse=True)[1].reshape(-1)
+    return kinds
 
 
 def _told_apart(lists: Sequence[tuple[int, ...]]) -> Ranks:

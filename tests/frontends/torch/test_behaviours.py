@@ -235,6 +235,26 @@ def test_many_questions_of_one_place_are_distinguished_by_how_many_are_answered_
     assert len(cluster.recorded) <= 6
 
 
+@pytest.mark.parametrize("roles", [1, 2])
+def test_close_evidence_counts_where_recorded_ranks_differ(roles):
+    """Two halves of 512 ranks are told apart only if they do not do the same."""
+    halves = evidence_of("at train.py:7", np.arange(512) // 256, asked=True, close=True)
+    cluster = Cluster((512,), lambda at: at[0] // 256 % roles)
+    found, partition = behaviours((512,), cluster.sign, lambda: [halves])
+    assert cluster.wrong(found) == []
+    assert (len(found), partition.count) == (roles, roles)
+    assert len(cluster.recorded) <= 4
+
+
+def test_close_evidence_that_does_not_explain_a_difference_is_left_alone():
+    """Ranks differ by the parity of their number; groups of two that were asked about do not."""
+    pairs = evidence_of("at train.py:7", np.arange(512) // 2, asked=True, close=True)
+    cluster = Cluster((256, 2), lambda at: at[1])
+    found, partition = behaviours((256, 2), cluster.sign, lambda: [pairs])
+    assert cluster.wrong(found) == []
+    assert partition.count == 2
+
+
 def test_facts_of_more_ways_than_are_recorded_are_refused():
     cluster = Cluster((1024,), lambda at: int(at[0]))
     stages = evidence_of("stages", np.arange(1024))

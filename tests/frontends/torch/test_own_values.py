@@ -16,6 +16,7 @@ import numpy as np
 from flint.frontends.torch import context
 from flint.frontends.torch.context import Capture
 from flint.frontends.torch.shims.own_values import OwnRank, OwnText, everywhere
+from flint.frontends.torch.shims.places import note_families
 
 WORLD = 12
 TWO = (
@@ -102,6 +103,44 @@ def test_truth_is_a_question():
 def test_membership_in_lists_is_a_question_for_each_until_one_is_found():
     assert ranks() in [1, 3, 5]
     assert asked() == [[int(rank == at) for rank in range(WORLD)] for at in (1, 3)]
+
+
+@given(
+    st.one_of(
+        st.lists(st.integers(-1, 15)),
+        st.tuples(st.integers(0, 15)),
+        st.frozensets(st.integers(0, 15)),
+        st.builds(range, st.integers(0, 9), st.integers(0, 20), st.integers(1, 3)),
+    )
+)
+def test_a_followed_membership_tells_all_members_at_once(container):
+    context.begin(Capture((WORLD,)))
+    assert ranks().followed_among(container) == (3 in container)
+    members = tuple(rank for rank in range(WORLD) if rank in container)
+    found = list(context.capture().groups_asked.values())
+    assert found == ([{members: None}] if members else []) and not asked()
+
+
+def test_a_membership_among_ranks_that_follow_from_the_own_one_is_a_question_for_each():
+    own = ranks()
+    assert own.followed_among([own - 1, own])
+    assert not asked() and not context.capture().groups_asked  # the same answers on every rank
+
+
+def test_groups_that_are_translates_do_not_tell_ranks_apart_and_others_do():
+    """On a mesh of 3 by 4, its rows; then the ends of its columns."""
+    context.begin(Capture((3, 4)))
+    for first in range(0, WORLD, 4):
+        ranks().followed_among(range(first, first + 4))
+    note_families()
+    found = context.capture().evidence.all()
+    (each,) = [item.kinds().reshape(3, 4) for item in found if item.close]
+    assert len(found) == 1 and (each == each[:, :1]).all() and len({*each[:, 0].tolist()}) == 3
+    for ends in ([0, 8], [1, 9], [2, 10], [3, 11]):
+        ranks().followed_among(ends)
+    note_families()
+    found = [item.kinds() for item in context.capture().evidence.all() if not item.close]
+    assert [(item == item[0]).tolist() for item in found] == [[True] * 4 + [False] * 4 + [True] * 4]
 
 
 @pytest.mark.parametrize("use", [lambda x: x in {1, 5}, int, {0: "a", 3: "b"}.get])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 
 import pytest
@@ -97,6 +98,48 @@ FORMS = """
         optimizer.zero_grad()
 """
 
+#: Every rank makes all groups and keeps its own: of 4 for tensors, of 8 for data.
+GROUPS = """
+    import torch, torch.distributed as dist
+    dist.init_process_group("nccl")
+    rank = dist.get_rank()
+    for ranks in [range(at, at + 4) for at in range(0, 32, 4)]:
+        group = dist.new_group(list(ranks))
+        if rank in ranks:
+            tensors = group
+    for ranks in [list(range(at, 32, 4)) for at in range(4)]:
+        group = dist.new_group(ranks)
+        if rank in ranks:
+            data = group
+    layer = torch.nn.Linear(4, 8, bias=False).cuda()
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    for _ in range(3):
+        y = layer(torch.ones(2, 4, device="cuda"))
+        dist.all_reduce(y.detach(), group=tensors)
+        y.sum().backward()
+        dist.all_reduce(layer.weight.grad, group=data)
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+#: Two halves with models of their own.
+ROLES = """
+    import torch, torch.distributed as dist
+    dist.init_process_group("nccl")
+    rank = dist.get_rank()
+    for role, ranks in enumerate([list(range(16)), list(range(16, 32))]):
+        group = dist.new_group(ranks)
+        if rank in ranks:
+            mine, width = group, 8 << role
+    layer = torch.nn.Linear(4, width, bias=False).cuda()
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    for _ in range(3):
+        layer(torch.ones(2, 4, device="cuda")).sum().backward()
+        dist.all_reduce(layer.weight.grad, group=mine)
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
 
 def run(text, folder, world, *options):
     (folder / "train.py").write_text(textwrap.dedent(text))
@@ -123,6 +166,43 @@ def test_ranks_without_an_optimizer_and_those_that_have_one_repeat_the_same_loop
     assert of_ranks(workload, PRODUCTS) == [rank] * 4
     ranks = [program.ranks.array().tolist() for program in workload.programs]
     assert sorted(ranks) == [[0], [1, 2, 3]]
+
+
+def groups(workload):
+    return {over for rank in of_ranks(workload, PRODUCTS) for over in rank["collectives"]}
+
+
+def over(*ranks):
+    return "over " + ", ".join(map(str, ranks))
+
+
+def recorded(folder):
+    (line,) = re.findall(r"recorded ranks: (.*);", flint("inspect", folder / "out").stdout)
+    return line.split(",")
+
+
+def test_asking_for_the_own_one_of_many_groups_does_not_tell_ranks_apart(tmp_path):
+    done = run(GROUPS, tmp_path, 32)
+    assert done.returncode == 0, done.stderr
+    workload = load(tmp_path / "out")
+    assert groups(workload) == {over(*range(at, at + 4)) for at in range(0, 32, 4)} | {
+        over(*range(at, 32, 4)) for at in range(4)
+    }
+    assert len(recorded(tmp_path)) <= 5
+
+
+def test_groups_of_which_each_does_something_else_are_told_apart(tmp_path):
+    done = run(ROLES, tmp_path, 32)
+    assert done.returncode == 0, done.stderr
+    workload = load(tmp_path / "out")
+    halves = [range(16), range(16, 32)]
+    sizes = [4 * 8 * 4, 4 * 16 * 4]  # of float32 weights of 4 x 8 and 4 x 16
+    assert [rank["collectives"] for rank in of_ranks(workload, PRODUCTS)] == [
+        {over(*half): [["all_reduce", size]]}
+        for half, size in zip(halves, sizes, strict=True)
+        for _ in half
+    ]
+    assert len(recorded(tmp_path)) <= 5
 
 
 @pytest.mark.thorough
