@@ -53,6 +53,7 @@ class Capture:
         unknown: the values that are given for other unknown ones.
         numbers: tensor -> its version, and the float that was read from it.
         watch: called with operands that are not plain tensors.
+        notices: the assumptions that the program does not see.
         unseen: places where the rank was read without its comparisons being seen.
         backends: name of a process group -> the requested backend; "" is the default group's.
         compiles: ``torch.compile`` compiles, for the GPU that the device module describes.
@@ -70,6 +71,7 @@ class Capture:
     fake_mode: Any = None
     peers: Peers | None = None
     assumed: Counter[str] = field(default_factory=Counter)
+    notices: set[str] = field(default_factory=set)
     known_values: Any = field(default_factory=ByTensor)
     deferred: Any = field(default_factory=ByTensor)
     most_set: Any = field(default_factory=ByTensor)
@@ -101,6 +103,16 @@ class Capture:
     def assume(self, what: str) -> None:
         """Count an assumption, which becomes a warning of the capture."""
         self.assumed[what] += 1
+
+    def notice(self, what: str) -> None:
+        """The same of what the program does not see: it goes on as if nothing were different."""
+        self.notices.add(what)
+        self.assume(what)
+
+    def answers(self) -> dict[str, int]:
+        """The assumptions that decide what the program sees, with counts, in order."""
+        every = dict(self.assumed)  # other threads go on
+        return {what: count for what, count in every.items() if what not in self.notices}
 
 
 _current = Capture()

@@ -75,14 +75,14 @@ def compiled(original: Any, model: Any, **kwargs: Any) -> Any:
     backend, mode = kwargs.pop("backend", "inductor"), kwargs.pop("mode", None)
     if backend != "inductor":
         name = backend if isinstance(backend, str) else getattr(backend, "__name__", "its own")
-        capture().assume(
+        capture().notice(
             f"torch.compile{at_user_line()}: backend {name} is not Inductor: recorded as eager code"
         )
         return model
     if mode in _MODES:
-        capture().assume(f"torch.compile{at_user_line()}: mode {mode}: {_MODES[mode]}")
+        capture().notice(f"torch.compile{at_user_line()}: mode {mode}: {_MODES[mode]}")
     if kwargs.pop("dynamic", None):
-        capture().assume(f"torch.compile{at_user_line()}: dynamic: compiled for the step's sizes")
+        capture().notice(f"torch.compile{at_user_line()}: dynamic: compiled for the step's sizes")
     kwargs["fullgraph"] = False  # code that cannot be traced is counted
     # Equal backends share what they compile: a model's blocks are compiled once.
     return original(model, dynamic=False, **kwargs)

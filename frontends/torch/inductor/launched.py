@@ -45,7 +45,7 @@ def _launched(_: Any, kernel: Any, *args: Any, **kwargs: Any) -> None:
     tensors = {name: given[name] for name in names if isinstance(given.get(name), torch.Tensor)}
     written = stored_to(kernel.fn, names)
     name = kernel.fn.__name__
-    capture().assume(
+    capture().notice(
         f"the Triton kernel {name} is launched{at_user_line()}: its bytes are those of its whole "
         "tensors, and its arithmetic is not counted"
     )

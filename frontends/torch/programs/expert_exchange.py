@@ -155,7 +155,7 @@ class Buffer:
         assert num_tokens_per_rank is not None and is_token_in_rank is not None
         assert num_tokens_per_expert is not None
         if self.group_size > _NODE:
-            capture().assume(
+            capture().notice(
                 f"deep_ep{at_user_line()} sends tokens to other nodes: counted once for each rank, "
                 "not once for each node"
             )

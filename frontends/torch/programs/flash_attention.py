@@ -50,7 +50,7 @@ def window(causal: bool, given: tuple[int, int]) -> list[int]:
 def is_causal(causal: bool, given: tuple[int, int]) -> bool:
     """Whether a query sees only what is before it; report any other window."""
     if tuple(given) not in (EVERYWHERE, (-1, 0)):
-        capture().assume(
+        capture().notice(
             f"flash_attn{at_user_line()} has a window: all positions count, an upper bound"
         )
     return causal or tuple(given) == (-1, 0)
@@ -60,7 +60,7 @@ def left_out(**given: Tensor | float | None) -> None:
     """Report arguments that PyTorch's kernels do not have."""
     names = [name for name, item in given.items() if isinstance(item, Tensor) or item]
     if names:
-        capture().assume(f"flash_attn{at_user_line()}: without {' and '.join(names)}")
+        capture().notice(f"flash_attn{at_user_line()}: without {' and '.join(names)}")
 
 
 def flash_attn_qkvpacked_func(qkv: Tensor, *args: Any, **kwargs: Any) -> Any:

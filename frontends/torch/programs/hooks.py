@@ -126,7 +126,7 @@ def assumed() -> Mapping[str, int]:
         return {}
     from flint.frontends.torch.context import capture
 
-    return dict(capture().assumed)
+    return capture().answers()
 
 
 def cause(error: BaseException) -> BaseException:

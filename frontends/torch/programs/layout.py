@@ -23,10 +23,10 @@ from flint.frontends.torch.shims.own_rank import replace_everywhere
 def apply(grid: Grid, known: Capture) -> None:
     """Make new meshes and groups cut the grid, whose axes become the capture's."""
 
-    def mesh_made(init: Callable[..., None], mesh: Any, *args: Any, **kwargs: Any) -> None:
-        init(mesh, *args, **kwargs)
-        ranks = with_real_tensors(lambda: mesh.mesh.numpy())()
-        grid.add_mesh(ranks, mesh.mesh_dim_names or ())
+    def mesh_made(init: Callable[..., None], made: Any, /, *args: Any, **kwargs: Any) -> None:
+        init(made, *args, **kwargs)
+        ranks = with_real_tensors(lambda: made.mesh.numpy())()
+        grid.add_mesh(ranks, made.mesh_dim_names or ())
         _refresh(grid, known)
 
     def group_made(make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -27,12 +27,12 @@ def apply() -> None:
     around(torch, "load", _load)
 
 
-def _load(load: Any, file: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+def _load(load: Any, f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
     """What a file has; without values if it is not the host's."""
-    as_always = (file, map_location, *args)
+    as_always = (f, map_location, *args)
     if map_location is not None and not _is_cpu(map_location):
         return load(*as_always, **kwargs)
-    start = _start(file)
+    start = _start(f)
     if start is None:
         return load(*as_always, **kwargs)
     places: set[str] = set()
@@ -43,13 +43,13 @@ def _load(load: Any, file: Any, map_location: Any = None, *args: Any, **kwargs: 
 
     try:
         with unset_fake_temporarily(), _disable_current_modes():
-            found = load(file, stays, *args, **kwargs)
+            found = load(f, stays, *args, **kwargs)
     except Exception:  # it needs the device, or is no such file: PyTorch says which
         places.add("")
     if not places or places == {"cpu"} or (map_location is not None and "" not in places):
         return found
     if start:
-        file.seek(start[0])
+        f.seek(start[0])
     return load(*as_always, **kwargs)
 
 

@@ -92,12 +92,12 @@ def apply() -> None:
             around(kind, "load_state_dict", _loaded)
 
 
-def _loaded(load: Any, owner: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
+def _loaded(load: Any, owner: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
     # {new_name(key): value for key, value in state.items()} is not a made-up state, and is empty.
-    if isinstance(state, MissingCheckpointValue) or (_given and not state):
+    if isinstance(state_dict, MissingCheckpointValue) or (_given and not state_dict):
         keys = torch.nn.modules.module._IncompatibleKeys([], [])
         return keys if isinstance(owner, torch.nn.Module) else None
-    return load(owner, state, *args, **kwargs)
+    return load(owner, state_dict, *args, **kwargs)
 
 
 def _state(name: Any, *_: Any, **__: Any) -> Made:

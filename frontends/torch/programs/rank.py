@@ -157,9 +157,9 @@ class ProgramRank:
         self._seen.noted = self._noted
         marks.listen(self._marked)
         if self.request.step.once:
-            self._known.assume(_ONCE)
+            self._known.notice(_ONCE)
         if self.request.step.mark:
-            self._known.assume(_REPEATED)
+            self._known.notice(_REPEATED)
 
     def _makes_optimizer(self, make: Any, optimizer: Any, *args: Any, **kwargs: Any) -> None:
         self._has_optimizer = True
@@ -271,7 +271,7 @@ class ProgramRank:
             if trains and again is None and asked.step.values:
                 return seen  # the cause of the end of its training is not known
             if trains or self._has_optimizer:
-                self._known.assume(_NO_TRAINING)
+                self._known.notice(_NO_TRAINING)
             self._leave()
         return seen
 

@@ -50,7 +50,7 @@ def answering(needed: Callable[[], bool]) -> Iterator[None]:
     calls: dict[Hashable, _Calls] = {}
     depth = 0
 
-    def called(original: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+    def called(original: Any, module: Any, /, *args: Any, **kwargs: Any) -> Any:
         nonlocal depth
         outermost = depth == 0
         if not outermost or torch.is_grad_enabled() or module.training or needed():

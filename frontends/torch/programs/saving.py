@@ -56,23 +56,23 @@ class _Looking(pickle.Pickler):
         return "storage" if isinstance(item, torch.storage.TypedStorage) else None
 
 
-def _save(files: bool, plain: Any, item: Any, file: Any, *args: Any, **kwargs: Any) -> None:
-    if not (files or isinstance(file, io.BytesIO)):
-        plain(item, file, *args, **kwargs)
+def _save(files: bool, plain: Any, obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+    if not (files or isinstance(f, io.BytesIO)):
+        plain(obj, f, *args, **kwargs)
         return
     try:
-        _Looking(io.BytesIO()).dump(item)
+        _Looking(io.BytesIO()).dump(obj)
     except _NoValue:
-        keep(item, file)
+        keep(obj, f)
         what = "nothing"
-        if isinstance(file, io.BytesIO):
-            file.write(note(item))
+        if isinstance(f, io.BytesIO):
+            f.write(note(obj))
             what = "a note only"
-        capture().assume(
+        capture().notice(
             f"torch.save{at_user_line()} writes {what}: it contains parameters or device "
             "tensors, which have no values in a capture"
         )
         return
-    forget(file)
+    forget(f)
     with unset_fake_temporarily(), _disable_current_modes():
-        serialization.save(item, file, *args, **kwargs)
+        serialization.save(obj, f, *args, **kwargs)

@@ -189,7 +189,7 @@ class OptimizerRounds:
         late = [one for one, own in to_come if own and seen.isdisjoint(own)]
         self.waits = bool(late) and self._patient and self._calls <= self.PATIENCE
         if late and not self.waits:
-            capture().assume(
+            capture().notice(
                 f"an optimizer ({type(late[0]).__name__}) has not stepped in the first "
                 f"{self._calls} steps of others: the step is one of theirs"
             )

@@ -46,7 +46,7 @@ def finished(
         raise FlintError(_nothing_ran(recorder))
     storages, known = recorder.storages, context.capture()
     if known.compiles and not known.has_compiled:
-        known.assume("nothing is compiled (torch.compile): all of the step is eager code")
+        known.notice("nothing is compiled (torch.compile): all of the step is eager code")
     results = tuple(
         storages.view(item) for item in _result_tensors(result) if item.device.type == device.NAME
     )

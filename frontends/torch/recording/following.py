@@ -44,7 +44,7 @@ from flint.frontends.torch.recording.right_choices import judge
 from flint.frontends.torch.recording.schemas import is_plain, parts_of, tensors_in
 from flint.frontends.torch.recording.sparse_rows import MADE, rows_of, sparse_bags
 from flint.frontends.torch.recording.unknown_masks import most_set
-from flint.frontends.torch.recording.unwritten import marked
+from flint.frontends.torch.recording.unwritten import unwritten
 from flint.frontends.torch.user_lines import users_line
 
 
@@ -147,7 +147,7 @@ def _unset(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -
     if whole and result.numel() <= MOST:
         with unset_fake_temporarily():
             value = torch.empty(result.shape, dtype=result.dtype)
-            values[result] = Known(value, unwritten=marked(value))
+            values[result] = Known(value, marks=unwritten(value))
 
 
 def _is_followed(tensor: torch.Tensor) -> bool:

@@ -16,7 +16,14 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.recording.communication import reduction_of
-from flint.frontends.torch.recording.known_values import Known, forget, is_real, is_whole, known_of
+from flint.frontends.torch.recording.known_values import (
+    Known,
+    forget,
+    is_real,
+    is_whole,
+    known_of,
+    read,
+)
 from flint.frontends.torch.user_lines import at_user_line
 
 #: The function that numbers follow from which other ranks gave.
@@ -30,7 +37,7 @@ _FEW, _FORM = 1024, 256
 def _held(values: Any, tensor: torch.Tensor) -> Known | None:
     """What this rank knows about a tensor that it sends; not counts of a router, unless all ranks
     have the same of these."""
-    known: Known | None = values.get(tensor)
+    known = read(values, tensor)
     if known is None:
         return Known(tensor, alike=False) if is_real(tensor) else None
     return known if known.alike or known.origin in ("", _THE_SAME) else None
@@ -52,11 +59,16 @@ def _receive(values: Any, tensor: torch.Tensor, sent: Known | None, value: Any =
         else:
             storage = tensor.untyped_storage()
             capture().overwritten[storage._cdata] = storage
-    elif fits and sent is not None and not tensor.is_floating_point():
+    elif fits and sent is not None and (_is_followed(tensor) or not tensor.is_floating_point()):
         with unset_fake_temporarily():
             value = value.to(tensor.dtype).view(tensor.shape)
         origin = sent.origin if sent.alike else sent.origin or _THE_SAME
         values[tensor] = Known(value, origin, sent.alike)
+
+
+def _is_followed(tensor: torch.Tensor) -> bool:
+    """Whether floats are few enough to be the program's own (a count), not data of a layer."""
+    return capture().begins_group and tensor.numel() <= _FEW
 
 
 def _group(boxed: Any) -> Any:
@@ -243,7 +255,7 @@ def keep(values: Any, known: Known | None, tensor: torch.Tensor, is_root: bool) 
     """Keep what is known of a tensor that was broadcast, from the root or as that of the root."""
     if known is not None:
         origin = "" if is_root else f"values broadcast{at_user_line()}: {_ROOTS}"
-        values[tensor] = Known(known.value, known.origin or origin)
+        values[tensor] = Known(known.value, known.origin or origin, marks=known.marks)
 
 
 def _is_few(tensor: torch.Tensor) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.recording.schemas import rule_of, tensors_in, written_tensors
-from flint.frontends.torch.recording.unwritten import ORIGIN, cleared, keeps_marks, marked
+from flint.frontends.torch.recording.unwritten import ORIGIN, keeps_marks, marks_of, unwritten
 
 #: Larger tensors of integers are data, not counts.
 MOST = 1 << 18
@@ -40,35 +41,33 @@ class Known:
         origin: which count it follows from; "" when it is exact.
         alike: it is the same on every rank.
         chosen: it marks a router's choices, or follows from such marks.
-        unwritten: it may hold marks of memory that nothing has written (``unwritten.py``).
+        marks: which elements nothing has written, if not all are (``unwritten.py``).
     """
 
     value: torch.Tensor
     origin: str = ""
     alike: bool = True
     chosen: bool = False
-    unwritten: bool = False
+    marks: torch.Tensor | None = None
 
 
 def known_of(values: Any, tensor: torch.Tensor) -> Known | None:
     """The knowledge about a tensor's value; a real host tensor is its own value."""
-    found = _read(values, tensor)
+    found = read(values, tensor)
     if found is None and is_real(tensor) and tensor.numel() <= MOST:
         return Known(tensor, alike=False)
     return found
 
 
-def _read(values: Any, tensor: torch.Tensor) -> Known | None:
+def read(values: Any, tensor: torch.Tensor) -> Known | None:
     """What is known of a tensor that is read: unwritten memory in it is 0, and its origin."""
     known: Known | None = values.get(tensor)
-    if known is None or not known.unwritten:
+    if known is None or known.marks is None:
         return known
-    value, is_unwritten = cleared(known.value)
-    if not is_unwritten:
-        return replace(known, unwritten=False)
-    for other in values.sharing(tensor):
-        values[other] = replace(values[other], origin=values[other].origin or ORIGIN)
-    return replace(known, value=value, origin=known.origin or ORIGIN, unwritten=False)
+    with unset_fake_temporarily():
+        is_unwritten = bool(known.marks.any())
+    origin = known.origin or (ORIGIN if is_unwritten else "")
+    return replace(known, origin=origin, marks=None)
 
 
 def is_whole(tensor: torch.Tensor) -> bool:
@@ -90,7 +89,7 @@ def is_overwritten(tensor: torch.Tensor) -> bool:
 
 def value_of(tensor: torch.Tensor) -> tuple[Any, str] | None:
     """The value of a tensor of one element and the count that it follows from, if known."""
-    known = _read(capture().known_values, tensor)
+    known = read(capture().known_values, tensor)
     if known is None:
         return None
     with unset_fake_temporarily():
@@ -99,7 +98,7 @@ def value_of(tensor: torch.Tensor) -> tuple[Any, str] | None:
 
 def known_value(tensor: torch.Tensor) -> torch.Tensor | None:
     """A tensor's value on the CPU; None if not known."""
-    known = _read(capture().known_values, tensor)
+    known = read(capture().known_values, tensor)
     return None if known is None else known.value
 
 
@@ -133,16 +132,19 @@ def follow(values: Any, op: Any, args: Any, kwargs: Any, result: Any, known: lis
     for tensor in written:  # a real tensor of the host gets the value here
         capture().overwritten.pop(tensor.untyped_storage()._cdata, None)
     with unset_fake_temporarily():
-        computed = op(
-            *real_argument(values, args),
-            **{key: real_argument(values, x) for key, x in kwargs.items()},
+        real = (
+            real_argument(values, args),
+            {key: real_argument(values, x) for key, x in kwargs.items()},
         )
+        computed = op(*real[0], **real[1])
         if op in _UNSET:
-            values[result] = Known(computed, unwritten=marked(computed))
+            values[result] = Known(computed, marks=unwritten(computed))
             return
-    for tensor, value in zip(tensors_in(result), tensors_in(computed), strict=True):
+        marked = () if known[0].marks is None else marks_of(op, known[0].marks, *real)
+    parts = zip_longest(tensors_in(result), tensors_in(computed), tensors_in(marked))
+    for tensor, value, marks in parts:
         if value.numel() <= most:
-            values[tensor] = following_from(known, value)
+            values[tensor] = replace(following_from(known, value), marks=marks)
 
 
 def most_elements(known: list[Known]) -> int:
@@ -154,7 +156,7 @@ def following_from(known: list[Known], value: torch.Tensor) -> Known:
     """The knowledge about a result of known tensors."""
     origin = next((item.origin for item in known if item.origin), "")
     alike, chosen = all(item.alike for item in known), any(item.chosen for item in known)
-    return Known(value, origin, alike, chosen, any(item.unwritten for item in known))
+    return Known(value, origin, alike, chosen)
 
 
 def all_known(values: Any, op: Any, args: Any, kwargs: Any) -> list[Known]:

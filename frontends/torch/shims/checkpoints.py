@@ -59,7 +59,7 @@ def apply() -> None:
 
 def _save(obj: Any, f: Any, *_: Any, **__: Any) -> None:
     keep(obj, f)
-    capture().assume(f"torch.save{at_user_line()} writes nothing in a capture")
+    capture().notice(f"torch.save{at_user_line()} writes nothing in a capture")
 
 
 def keep(item: Any, file: Any) -> None:
@@ -207,7 +207,7 @@ def _not_saved(*args: Any, **kwargs: Any) -> Any:
     place = _place(args[1:], kwargs, "storage_writer")
     if place is not None:
         keep(None, Path(place) / _DESCRIPTION)
-    capture().assume(f"a distributed checkpoint{at_user_line()} is not written in a capture")
+    capture().notice(f"a distributed checkpoint{at_user_line()} is not written in a capture")
     return Metadata(state_dict_metadata={})
 
 

@@ -39,13 +39,13 @@ def _compile(original: Any, model: Any = None, **kwargs: Any) -> Any:
         return compiled(original, model, **kwargs)
     text = _text()
     if not isinstance(model, FunctionType):
-        capture().assume(text)
+        capture().notice(text)
         return model
 
     @functools.wraps(model)
     def called(*args: Any, **kwargs: Any) -> Any:
         if text not in capture().assumed:  # of decorated functions, many are never called
-            capture().assume(text)
+            capture().notice(text)
         return model(*args, **kwargs)
 
     return called
@@ -55,7 +55,7 @@ def _compile_method(original: Any, *args: Any, **kwargs: Any) -> None:
     if capture().compiles:
         original(*args, **kwargs)  # calls torch.compile
     else:
-        capture().assume(_text())
+        capture().notice(_text())
 
 
 def _text() -> str:

@@ -84,7 +84,7 @@ def _register_hook(original: Any, ddp: Any, state: Any, hook: Any) -> None:
         if start > 1:
             # After the first step, which creates the buckets, all steps are like later ones.
             setattr(state, name, 1)
-            capture().assume(
+            capture().notice(
                 f"{type(state).__name__}{at_user_line()}: the step is one after {name}={start}"
             )
     original(ddp, state, hook)

@@ -89,7 +89,7 @@ def _attention(
 
 
 def _assume(what: str) -> None:
-    capture().assume(f"FlexAttention{at_user_line()}: {what}")
+    capture().notice(f"FlexAttention{at_user_line()}: {what}")
 
 
 def _part_visited(block_mask: tuple[Any, ...], queries: int, keys: int) -> float | None:

@@ -76,7 +76,7 @@ def _known_ranks(ranks: Any, mesh: Any) -> Any:
     return tensor
 
 
-def _with_one_map(init: Any, mesh: Any, *args: Any, **kwargs: Any) -> None:
+def _with_one_map(init: Any, mesh: Any, /, *args: Any, **kwargs: Any) -> None:
     """``__init__`` after which meshes with the same ranks share the tuple of them."""
     init(mesh, *args, **kwargs)
     ranks = mesh._flatten_rank_map

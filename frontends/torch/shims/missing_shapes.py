@@ -164,7 +164,7 @@ def _synchronised(original: Any, *args: Any) -> Any:
         line.host_wait(line.moment(device.current_stream().stream_id))
         return True  # as in a CUDA graph, which assumes that every rank has samples
 
-    capture().assume(
+    capture().notice(
         f"batch norm is synchronised{at_user_line()}: every rank is assumed to have samples"
     )
     undo = replace(torch.cuda, "is_current_stream_capturing", waits)
@@ -176,7 +176,7 @@ def _synchronised(original: Any, *args: Any) -> Any:
 
 def _step_by_step(name: str, original: Any, *args: Any, **kwargs: Any) -> Any:
     if args and args[0].device.type == device.NAME:
-        capture().assume(
+        capture().notice(
             f"{name}{at_user_line()}: recorded step by step; cuDNN has a kernel for all steps"
         )
     with precision.of_cudnn():

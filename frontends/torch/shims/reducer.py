@@ -160,7 +160,7 @@ class Reducer:
         """Keep the reducer, which is about to end, from writing gradients of unused parameters."""
         numbers = [at for at in range(len(self._parameters)) if at not in self._used]
         if numbers:
-            capture().assume(
+            capture().notice(
                 f"DistributedDataParallel{at_user_line()}: {len(numbers)} parameters that are not "
                 "used here are assumed to be used by no rank"
             )

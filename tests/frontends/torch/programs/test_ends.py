@@ -108,6 +108,10 @@ ENDS = [
         r"left at train.py:10 \(1\) before its step .*optimizer at train.py:8 \(begun, not",
     ),
     ("train(2)", r"optimizer at train.py:8 \(1 time\).*--step optimizer:1$"),
+    (  # what a program does not notice has not ended it
+        "train(2)\ntorch.save(torch.ones(2).cuda(), 'ones.pt')",
+        r"optimizer at train.py:8 \(1 time\).*--step optimizer:1$",
+    ),
     (
         "import os\nos.write(1, b'no GPUs found, exiting')\nraise SystemExit",
         r"left at train.py:11 before .*The last line that it printed: no GPUs found, exiting$",
@@ -160,7 +164,7 @@ ENDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "said"), quick_rows(ENDS, ENDS[0], ENDS[6]))
+@pytest.mark.parametrize(("text", "said"), quick_rows(ENDS, ENDS[0], ENDS[2], ENDS[7]))
 def test_a_program_without_a_step_is_one_line_with_its_own(refusal, text, said):
     assert re.search(said, refusal(TRAIN + text))
 

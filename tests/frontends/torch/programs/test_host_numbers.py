@@ -35,6 +35,27 @@ def test_collectives_of_the_hosts_numbers_give_what_equal_ranks_give(said):
     assert found == [[16, 32], [1, 2], [1, 2**16], [3, 5, 3, 5], [5] * 16]
 
 
+def test_the_hosts_numbers_may_be_counted_as_floats_of_the_device(said):
+    """A number of tokens: as each rank's, and their sum. A layer's result stays unknown."""
+    found = said(
+        BEGIN
+        + """
+    own = torch.tensor(2.5).cuda()
+    parts = [torch.zeros_like(own) for _ in range(16)]
+    dist.all_gather(parts, own)
+    said.append([part.item() for part in parts[:2]])
+    dist.all_reduce(own)
+    loss = torch.nn.Linear(4, 1).cuda()(torch.ones(4, device="cuda"))
+    dist.all_reduce(loss)
+    from flint.frontends.torch.context import capture
+    said += own.item(), loss.item(), [text.split(" at ")[0] for text in capture().assumed]
+    say(*said)
+    """
+    )
+    read = ["a value is read"] * 2 + ["a float tensor's value is read"]
+    assert found == [[2.5, 2.5], 40.0, 1.0, read]
+
+
 def test_an_exchange_of_the_hosts_numbers_is_reported_with_its_line(said):
     found = said(
         BEGIN

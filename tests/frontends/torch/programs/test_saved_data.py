@@ -19,6 +19,21 @@ def test_what_has_values_is_saved_into_a_buffer(said, tmp_path):
     """) == [[3], True, [2, 2], [2]]
 
 
+def test_arguments_may_have_names(said, tmp_path):
+    """Those that PyTorch gives them."""
+    assert said(f"""
+        import torch.distributed as dist
+        os.chdir("{tmp_path}")
+        dist.init_process_group("nccl")
+        layer = torch.nn.Linear(2, 3)
+        torch.save(obj=[1, 2], f="host.pt")
+        torch.save(obj=layer.state_dict(), f="model.pt")
+        layer.load_state_dict(state_dict=torch.load(f="model.pt", map_location="cuda"))
+        mesh = dist.DeviceMesh(device_type="cuda", mesh=torch.arange(16), mesh_dim_names=("all",))
+        say(torch.load(f="host.pt"), mesh.get_local_rank(mesh_dim="all"))
+    """) == [[1, 2], 5]
+
+
 def test_a_note_of_an_earlier_capture_is_named(said, tmp_path):
     note = b"flint run writes no parameters and no device tensors, which have no values: 1.0\n"
     (tmp_path / "model.pt").write_bytes(note)

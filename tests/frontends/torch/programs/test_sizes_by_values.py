@@ -198,6 +198,28 @@ def test_integers_that_nothing_has_written_are_zero_with_a_warning(said):
     """) == [10, 0, 10, 1, 1, 2, [1, 1], 3]
 
 
+def test_so_are_types_in_which_every_number_may_be_written(said):
+    """A byte may be anything: what nothing has written is noted beside it. A view of the part that
+    is written has no warning; a later one of the rest has."""
+    assert said(f"""{READS}
+        found = []
+        for kind in (torch.bool, torch.int8, torch.uint8):
+            like = torch.empty_like(torch.zeros(4, dtype=kind, device="cuda"))
+            flags = torch.empty(4, dtype=kind, device="cuda")
+            for item in (flags, like):
+                item[:2] = torch.tensor([1, 0], device="cuda")
+                item.masked_fill_(torch.tensor([0, 0, 1, 0], device="cuda").bool(), 1)
+                known, before = item[:3].tolist(), len(assumed())
+                parts, rest = item.split(2)[1][1:].tolist(), len(assumed())
+                item[3] = True
+                found += [list(map(int, known)), before, list(map(int, parts)), rest,
+                          list(map(int, item.tolist())), len(assumed()) - rest]
+        say(found)
+    """) == [
+        [part for turn in range(6) for part in ([1, 0, 1], min(turn, 1), [0], 1, [1, 0, 1, 1], 0)]
+    ]
+
+
 def test_values_of_buffers_survive_their_broadcast_with_others(said):
     """DDP sends them in one tensor; those of statistics are not known, and stay unknown."""
     assert said("""
