@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax._src import array, core, dtypes, source_info_util
 from jax._src.numpy import array_methods, indexing
 
@@ -33,6 +34,8 @@ class HostArray(jax.Array):
     """
 
     # JAX's array classes of older versions already support weak references.
+    # NumPy leaves operators to it, also those of NumPy's own arrays and numbers.
+    __array_priority__ = 100
     __slots__ = (
         "aval", "host", "known_sharding", "origin", "part_of",
         *(() if jax.Array.__weakrefoffset__ else ("__weakref__",)),
@@ -168,22 +171,32 @@ class HostArray(jax.Array):
         return int(self.shape[0])
 
     def __iter__(self) -> Iterator[Any]:
+        if not self.shape:
+            raise TypeError("iteration over a 0-d array")
         return (self[index] for index in range(len(self)))
 
     def __bool__(self) -> bool:
+        _core.check_bool_conversion(self)
         return bool(self.host.read(self, "bool"))
 
     def __int__(self) -> int:
+        _core.check_scalar_conversion(self)
         return int(self.host.read(self, "int"))
 
     def __index__(self) -> int:
+        _core.check_integer_conversion(self)
         return int(self.host.read(self, "int"))
 
     def __float__(self) -> float:
+        _core.check_scalar_conversion(self)
         return float(self.host.read(self, "float"))
 
     def __complex__(self) -> complex:
+        _core.check_scalar_conversion(self)
         return complex(self.host.read(self, "complex"))
+
+    def __reduce__(self) -> Any:
+        return jax.numpy.asarray, (np.asarray(self),)  # its value, as a checkpoint's
 
     def __format__(self, spec: str) -> str:
         return format(self.host.read(self, "text"), spec) if not self.ndim else str(self)
@@ -195,6 +208,11 @@ class HostArray(jax.Array):
     def item(self, *index: Any) -> Any:
         """The value as a Python number."""
         return self.host.read(self, "array").item(*index)
+
+    def tobytes(self, order: Any = "C") -> bytes:
+        """The values as bytes."""
+        found: bytes = np.asarray(self).tobytes(order)
+        return found
 
     def tolist(self) -> Any:
         """The values as Python numbers."""

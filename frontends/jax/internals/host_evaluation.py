@@ -30,7 +30,7 @@ from flint.frontends.jax.internals.jaxprs import MOST_OPERATIONS, operations
 from flint.frontends.jax.internals.op_calls import called_op, is_loop, loop_program, moved
 from flint.frontends.jax.internals.references import is_of_references, without_references
 from flint.frontends.jax.internals.traced_calls import is_stated, source_of
-from flint.frontends.jax.internals.tracing import mesh_context
+from flint.frontends.jax.internals.tracing import is_folding, mesh_context
 
 #: Results of more bytes than this are not computed, even if all operands have values.
 _MOST_BYTES = 1 << 20
@@ -89,7 +89,7 @@ def _replacements(host: Host) -> list[tuple[Any, str, Callable[..., Any]]]:
         return results if primitive.multiple_results else results[0]
 
     def computed(found: Any, several: bool) -> Any:
-        if not core.trace_state_clean():  # once, while something is traced
+        if is_folding() or not core.trace_state_clean():  # once, while something is traced
             return found
         host.computed()
         mesh = get_concrete_mesh()

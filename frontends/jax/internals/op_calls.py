@@ -15,6 +15,7 @@ from jax._src import dispatch, source_info_util
 
 from flint.frontends.jax.internals.avals import aval_of
 from flint.frontends.jax.internals.host import Host
+from flint.frontends.jax.internals.tracing import not_folding
 
 # The line of an op is the user's, not one of these.
 source_info_util.register_exclusion(os.path.dirname(__file__) + os.sep)
@@ -68,7 +69,8 @@ def _traced(
 ) -> dict[str, Any]:
     """The parameters of the ``jit`` primitive around some ops, whose line is the one that runs."""
     function.__name__ = name
-    traced: Any = jax.jit(function, **settings).trace(*map(_abstract, args))
+    with not_folding():
+        traced: Any = jax.jit(function, **settings).trace(*map(_abstract, args))
     program, here = traced._params["jaxpr"], source_info_util.current().traceback
     ops = [
         op.replace(source_info=op.source_info.replace(traceback=here)) for op in program.jaxpr.eqns

@@ -59,6 +59,17 @@ def mesh_context(mesh: AbstractMesh | None) -> Iterator[None]:
             setting.set_local(value)
 
 
+def is_folding() -> bool:
+    """Whether constants are computed while a function is traced: they are no part of a step."""
+    return bool(_config.eager_constant_folding.value)
+
+
+def not_folding() -> AbstractContextManager[None]:
+    """Trace what has no operands, too, instead of computing it."""
+    off: AbstractContextManager[None] = _constant_folding(False)
+    return off
+
+
 def whole_tracebacks() -> AbstractContextManager[None]:
     """Keep JAX's own frames in tracebacks, which show the source of an error."""
     whole: AbstractContextManager[None] = config.traceback_filtering("off")

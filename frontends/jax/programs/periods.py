@@ -133,6 +133,10 @@ class Periods:
         found = min(completed, key=lambda one: (not one.whole, one.length), default=None)
         return (found and self._often_inside(found)) or found
 
+    def leave_out(self) -> None:
+        """Note a call that belongs to no period: it computes a constant of a traced function."""
+        self.calls.append(Made(None, "", False, ()))
+
     def _often_inside(self, outer: Period) -> Period | None:
         """The period that a whole one repeats most of the time, if it renews nearly as much."""
         for one in self.found.values() if outer.whole else ():

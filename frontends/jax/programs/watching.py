@@ -27,6 +27,7 @@ from flint.frontends.jax.internals.avals import aval_of, aval_on, is_inexact, si
 from flint.frontends.jax.internals.host_arrays import HostArray
 from flint.frontends.jax.internals.jaxprs import forwarded, is_over_devices, meshes
 from flint.frontends.jax.internals.traced_calls import is_stated
+from flint.frontends.jax.internals.tracing import is_folding
 from flint.frontends.jax.programs import whole_trainings
 from flint.frontends.jax.programs.known_values import KnownResults
 from flint.frontends.jax.programs.periods import Made, Period, Periods
@@ -249,6 +250,9 @@ class Watcher:
         )  # fmt: skip
         key = self._kinds.setdefault(kind, len(self._kinds))
         self._made_by.append(thread)
+        if is_folding():
+            self.periods.leave_out()
+            return
         arrays = [
             (self._same.get(item.origin, item.origin), item.aval)
             for item in call.operands

@@ -33,6 +33,7 @@ STEPS = {
     "adversaries": ["judge_step", "judge_step", "maker_step"],
     "compiled_ahead": ["gradients", "gradients", "gradients", "apply"],
     "threaded_loader": ["step"],
+    "folded_constants": ["step"],
 }
 #: What README's table shows of them: package, what the program is.
 SHOWN = {
