@@ -183,12 +183,10 @@ def hosts_clocks(
         begun: dict[int, int] = defaultdict(lambda: -_LATEST)
         ended: dict[int, int] = defaultdict(lambda: _LATEST)
         for rank in ranks:
-            item = recorded[rank]
-            units = [unit for unit, exchange in enumerate(item.exchanges) if exchange is not None]
-            for number, unit in zip(meetings.number[rank], units, strict=True):
+            for number, side in _sides(recorded[rank], meetings.number[rank]).items():
                 if meetings.exchange[number].kind in _ALL_MEET:
-                    begun[number] = max(begun[number], int(item.units.start[unit]))
-                    ended[number] = min(ended[number], int(item.units.end[unit]))
+                    begun[number] = max(begun[number], side.begin)
+                    ended[number] = min(ended[number], side.end)
         if all(begun[number] <= ended[number] + JITTER for number in begun):
             found.update(dict.fromkeys(ranks, min(ranks, default=0)))
     return found
@@ -244,12 +242,12 @@ class _Side(NamedTuple):
 
 def _sides(item: Ran, numbers: Sequence[int]) -> dict[int, _Side]:
     """A rank's exchanges by their meetings; for a batch, only the one that has its time."""
-    units = item.units
     exchanges = [unit for unit, exchange in enumerate(item.exchanges) if exchange is not None]
+    begins, ends = (times[exchanges].tolist() for times in (item.units.start, item.units.end))
     return {
-        number: _Side(int(units.start[unit]), int(units.end[unit]), unit)
-        for number, unit in zip(numbers, exchanges, strict=True)
-        if units.duration[unit] > 0
+        number: _Side(begin, end, unit)
+        for number, begin, end, unit in zip(numbers, begins, ends, exchanges, strict=True)
+        if end > begin
     }
 
 
