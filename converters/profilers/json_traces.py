@@ -17,6 +17,7 @@ import codecs
 import json
 import re
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from types import GenericAlias
 from typing import Any, TypeVar
@@ -31,9 +32,6 @@ from flint.host.reading_memory import check_room
 MAX_BYTES = 16 << 30
 #: The most characters of one object of the list, and of all entries around the list.
 _MAX_ITEM, _MAX_AROUND = 64 << 20, 256 << 20
-#: An error this close to the end of the text may mean that more text is needed: literals and
-#: escapes are shorter.
-_NEAR = 16
 #: Memory needed before characters are decoded, in bytes: the most that a decoder and its reader
 #: make of each (``{"a":[]}`` is a dictionary, its table and a list: 37), and what the allocator
 #: takes from the system at once.
@@ -44,6 +42,9 @@ Record = TypeVar("Record")
 _SPACE = re.compile(r"[\s,]*")
 #: The characters that end an entry of a list.
 _ENDS = (",", "]", " ", "\n", "\r", "\t")
+#: What a decoder's error points at if the text ends within a value: nothing, or the beginning of a
+#: literal, a number or an escape.
+_BEGUN = re.compile(r"\s*-?\w{0,8}[.+-]?")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 #: The start of an object, up to the first key.
 _BEGIN = re.compile(r'\{\s{0,64}"[^"\\]{1,64}"\s{0,8}:')
@@ -60,6 +61,14 @@ def _writable(item: Any, text: str) -> Any:
     if not _SURROGATE.search(text):
         return item
     return json.loads(json.dumps(item, ensure_ascii=False).encode(errors="replace"))
+
+
+def _is_cut(error: Exception) -> bool:
+    """Whether a decoder failed because the text ended."""
+    return isinstance(error, json.JSONDecodeError) and (
+        error.msg.startswith("Unterminated string")
+        or _BEGUN.fullmatch(error.doc, error.pos) is not None
+    )
 
 
 class _Text:
@@ -141,14 +150,15 @@ class JsonTrace:
 
     Attributes:
         path: the file.
-        cut_off: why the list is incomplete (its last object is followed by the end of the file); ""
-            if it is complete.
+        cut_off: why the trace is incomplete (the file ends within its list, or behind it); "" if
+            it is complete.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.cut_off = ""
         self._around: dict[str, str] = {}
+        self._before: dict[str, str] = {}
 
     @classmethod
     def read(cls, path: Path) -> JsonTrace:
@@ -163,12 +173,15 @@ class JsonTrace:
                 it is damaged or cut off; with the position.
         """
         decode = msgspec.json.Decoder(list[Any]).decode
-        for item in self._objects(key, decode, lambda item: item):
-            if isinstance(item, dict):
-                yield item
+        for items in self._objects(key, decode, lambda item: item):
+            yield from (item for item in items if isinstance(item, dict))
 
     def records(self, key: str, kind: type[Record], expected: str) -> Iterator[Record]:
-        """The objects of the list under ``key``, with only the fields of ``kind``.
+        """The same as ``runs``, one by one."""
+        return chain.from_iterable(self.runs(key, kind, expected))
+
+    def runs(self, key: str, kind: type[Record], expected: str) -> Iterator[list[Record]]:
+        """The objects of the list under ``key``, with only the fields of ``kind``, many at a time.
 
         Args:
             key: key of the list.
@@ -193,14 +206,15 @@ class JsonTrace:
 
     def _objects(
         self, key: str, many: Callable[[str], list[Any]], one: Callable[[dict[str, Any]], Any]
-    ) -> Iterator[Any]:
+    ) -> Iterator[list[Any]]:
         """Two decoders of objects: from the text of a list, and from one decoded object."""
         read = _Text(self.path)
         found = read.until(re.compile(rf'"{re.escape(key)}"\s{{0,64}}:\s{{0,64}}\[|\A\s{{0,64}}\['))
         if found is None:
             raise FlintError(f"{self.path}: no list {key!r}, so it is not a trace of this format")
         before, at = read.text[: found.end()], found.end()
-        around = ("{", "}") if before.strip() == "[" else (before, "]}")
+        around = "{}" if before.strip() == "[" else before + "]}"
+        self._before[key] = around
         decode = json.JSONDecoder().raw_decode
         runs = _Runs(many)
         while True:
@@ -208,9 +222,7 @@ class JsonTrace:
             at = skipped.end() if skipped else at
             if at >= len(read.text):
                 if read.whole:
-                    where = f"{read.dropped + at:,}"
-                    self.cut_off = f"{self.path}: cut off at character {where}, inside of {key!r}"
-                    self._around[key] = "".join(around)
+                    self._cut(key, read.dropped + at, around)
                     return
                 read.more(at)
                 at = 0
@@ -219,7 +231,7 @@ class JsonTrace:
                 break
             if (run := runs.decode(read.text, at)) is not None:
                 objects, at = run
-                yield from objects
+                yield objects
                 if not read.whole:  # what is left of the text is nearly always part of an object
                     read.more(at, len(read.text) - at)
                     at = 0
@@ -230,13 +242,15 @@ class JsonTrace:
                 runs.learn(read.text, at, end)
                 begin, at = at, end
             except (ValueError, RecursionError) as error:
-                if not self._may_go_on(read, at, error, key):
-                    raise
+                if read.whole and _is_cut(error):
+                    self._cut(key, read.dropped + at, around)
+                    return
+                self._check_undecoded(read, at, error, key)
                 read.more(at, len(read.text) - at)
                 at = 0
                 continue
             if isinstance(item, dict):
-                yield one(item)
+                yield [one(item)]
             elif read.text[at : at + 1] not in _ENDS and not read.whole:  # a number may continue
                 read.more(begin, len(read.text) - begin)
                 at = 0
@@ -245,27 +259,26 @@ class JsonTrace:
             at = 0
         if not read.whole:
             raise FlintError(f"{self.path}: more than {_MAX_AROUND:,} characters after {key!r}")
-        self._around[key] = "{}" if around[0] == "{" else before + read.text[at:]
+        self._around[key] = around if around == "{}" else before + read.text[at:]
 
-    def _may_go_on(self, read: _Text, at: int, error: Exception, key: str) -> bool:
-        """Whether undecodable text may become complete if more of the file is read.
+    def _cut(self, key: str, where: int, around: str) -> None:
+        """Note that the file ends within the list, whose last whole object ends before there."""
+        self.cut_off = f"{self.path}: cut off at character {where:,}, inside of {key!r}"
+        self._around[key] = around
+
+    def _check_undecoded(self, read: _Text, at: int, error: Exception, key: str) -> None:
+        """Check that undecodable text may become complete if more of the file is read.
 
         Raises:
             FlintError: it cannot.
         """
-        length = len(read.text)
-        at_end = isinstance(error, json.JSONDecodeError) and error.pos >= length - _NEAR
-        near = at_end or (
-            isinstance(error, json.JSONDecodeError) and error.msg.startswith("Unterminated string")
-        )
-        if near and not read.whole and length - at <= _MAX_ITEM:
-            return True
+        what = "damaged"
         if isinstance(error, RecursionError):
             what = "nested too deeply"
-        elif near and length - at > _MAX_ITEM:
+        elif _is_cut(error):
+            if len(read.text) - at <= _MAX_ITEM:
+                return
             what = f"an object of more than {_MAX_ITEM:,} characters"
-        else:
-            what = "cut off" if near else "damaged"
         where = f"{read.dropped + at:,}"
         raise FlintError(f"{self.path}: {what} at character {where}, inside of {key!r}") from error
 
@@ -278,6 +291,10 @@ class JsonTrace:
         try:
             document = _writable(json.loads(self._around[key]), self._around[key])
         except (ValueError, RecursionError) as error:
+            if _is_cut(error) and not self.cut_off:
+                self.cut_off = f"{self.path}: cut off after {key!r}"
+                self._around[key] = self._before[key]
+                return self.rest(key)
             raise FlintError(f"{self.path}: damaged or cut off after {key!r}") from error
         if not isinstance(document, dict):
             raise FlintError(f"{self.path}: not a JSON object")

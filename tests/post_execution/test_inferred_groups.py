@@ -224,7 +224,7 @@ def test_an_archive_of_ranks_is_converted_as_their_folder(tmp_path):
     assert packed.input == plain.input
 
 
-@pytest.mark.parametrize("end", ["", ",", ",\n"])
+@pytest.mark.parametrize("end", ["", ",", ",\n", ',\n{"ph": "X", "args": {"str'])
 def test_a_file_that_ends_within_its_events_is_read_as_far_as_it_goes(tmp_path, end):
     """A process that is killed while it exports leaves such; browsers show them as well."""
     profile = Profile(0, 1)
@@ -238,9 +238,6 @@ def test_a_file_that_ends_within_its_events_is_read_as_far_as_it_goes(tmp_path, 
     assert workload.warnings[CUT_OFF] == 1
     with pytest.raises(FlintError, match="--strict: the file ends"):
         convert_traces([path], strict=True)
-    path.write_text(path.read_text()[:-20])
-    with pytest.raises(FlintError, match="cut off"):
-        convert_traces([path])
 
 
 def test_a_list_of_events_alone_is_a_trace(tmp_path):

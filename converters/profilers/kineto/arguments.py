@@ -13,13 +13,17 @@ import json
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from pathlib import Path
+from types import GenericAlias
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from flint.converters.profilers.kineto.kept import hashables
 from flint.errors import FlintError
 
 ABSENT: Final = msgspec.Raw(b"")
+
+_TEXT: Final = frozenset({str})
 
 Kind = TypeVar("Kind")
 
@@ -83,6 +87,8 @@ _FIELDS: Final = {
     if field.type is msgspec.Raw
 }
 fields_of = attrgetter(*_FIELDS.values())
+#: ``fields_of`` an op without any of them.
+NO_FIELDS: Final = (ABSENT,) * len(_FIELDS)
 _decode: Final = msgspec.json.Decoder().decode
 
 
@@ -92,6 +98,15 @@ class Arguments(Generic[Kind]):
     def __init__(self, path: Path, kind: Callable[[], Kind]) -> None:
         self._path, self._nothing = path, kind
         self._decode: Callable[[Any], Kind] = msgspec.json.Decoder(kind).decode
+        self._decode_all = msgspec.json.Decoder(GenericAlias(list, (kind,))).decode
+
+    def all(self, events: Sequence[Event]) -> list[Kind]:
+        """The arguments of each event, as by ``of``."""
+        texts = [b"{}" if event.args is ABSENT else event.args for event in events]
+        try:
+            return self._decode_all(b"[%b]" % b",".join(texts))  # type: ignore[no-any-return]
+        except msgspec.MsgspecError:
+            return [self.of(event) for event in events]
 
     def of(self, event: Event) -> Kind:
         """The event's arguments; empty if a damaged file has no object there.
@@ -114,6 +129,18 @@ class Arguments(Generic[Kind]):
         except (ValueError, RecursionError, msgspec.MsgspecError) as error:
             shown = text[:80].decode(errors="replace")
             raise FlintError(f"{self._path}: damaged arguments ({error}): {shown}") from error
+
+
+def externals_of(items: Sequence[OpArguments] | Sequence[KernelArguments]) -> list[object]:
+    """The profiler's numbers for the ops or the kernels' ops, fit for a dictionary."""
+    return hashables(
+        [item.old_external if item.external is msgspec.UNSET else item.external for item in items]
+    )
+
+
+def texts_of(values: list[Any]) -> list[str]:
+    """Names or categories; those of a damaged file as text."""
+    return values if _TEXT.issuperset(map(type, values)) else list(map(str, values))
 
 
 def decoded(parts: Sequence[msgspec.Raw], path: Path) -> dict[str, Any]:

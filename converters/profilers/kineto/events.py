@@ -8,12 +8,15 @@ profilers are converted to the same form.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 
 from flint.errors import FlintError
+from flint.mesh.ragged import Ints
 from flint.post_execution.host_device_links import LinksBuilder
 
 #: Categories of device events, from libkineto's ActivityType.cpp and older versions.
@@ -121,6 +124,33 @@ def times_of(event: Any, path: Path) -> tuple[int, int]:
     if str(event.cat) in DEVICE or not 0 <= start < LATEST or duration > 0:
         raise FlintError(f"{path}: an event with an invalid time: {_shown(event)}")
     return start, 0
+
+
+def times_of_all(events: Sequence[Any], path: Path) -> tuple[list[int], list[int]]:
+    """Starts and durations of many events, as by ``times_of``."""
+    if not events:
+        return [], []
+    start = _all_nanoseconds([event.ts for event in events])
+    duration = _all_nanoseconds([event.dur for event in events])
+    if start is not None and duration is not None and min(start.min(), duration.min()) >= 0:
+        return start.tolist(), duration.tolist()
+    times = [times_of(event, path) for event in events]
+    return [start for start, _ in times], [duration for _, duration in times]
+
+
+def _all_nanoseconds(microseconds: list[Any]) -> Ints | None:
+    """Numbers as nanoseconds; None if some need a look each."""
+    try:
+        column = np.array(microseconds)
+    except (ValueError, OverflowError):  # lists in a damaged file
+        return None
+    if column.ndim != 1 or column.dtype.kind not in "if":
+        return None
+    # Up to 2^53, whole numbers among fractions are exact.
+    most = LATEST if column.dtype.kind == "i" or int not in map(type, microseconds) else 1 << 53
+    if not (np.abs(column) < most // 1000).all():
+        return None
+    return np.rint(column * 1000).astype(np.int64)
 
 
 def _nanoseconds(microseconds: Any) -> int:

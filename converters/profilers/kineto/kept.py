@@ -11,6 +11,7 @@ from flint.converters.profilers.torch_ops import dtype_of
 from flint.post_execution.host_device_links import CALLS
 
 _PLAIN = (int, str, float, type(None))
+_USUAL = frozenset(_PLAIN)
 #: Larger than any copy.
 _LARGEST = 1 << 48
 STEP = "ProfilerStep"
@@ -77,6 +78,11 @@ def hashable(value: object) -> object:
     if type(value) is int:
         return value
     return value if isinstance(value, _PLAIN) else str(value)
+
+
+def hashables(values: list[object]) -> list[object]:
+    """The same for many values."""
+    return values if _USUAL.issuperset(map(type, values)) else list(map(hashable, values))
 
 
 def moved_bytes(value: object) -> int:

@@ -45,6 +45,27 @@ def test_half_of_a_surrogate_pair_is_not_text(tmp_path):
     assert trace.rest("traceEvents")["traceName"] == "?"
 
 
+@pytest.mark.parametrize("piece", [7, 1 << 17])
+def test_a_trace_cut_at_any_character_has_all_events_before_it(piece, tmp_path, monkeypatch):
+    monkeypatch.setattr(packed_files, "_PIECE", piece)
+    events = [
+        {"name": 'a "\\ \u00e9', "ts": -1.5e3, "args": {"k": [[n], None, True], "x": float("nan")}}
+        for n in range(3)
+    ]
+    written = [json.dumps(event) for event in events]
+    text = '{"schemaVersion": 1, "traceEvents": [' + ", ".join(written) + '], "traceName": "t"}'
+    begin = text.index("[")
+    ends = [text.index(event) + len(event) for event in written]
+    for cut in range(begin + 1, len(text)):
+        path = tmp_path / "t.json"
+        path.write_text(text[:cut])
+        trace = json_traces.JsonTrace.read(path)
+        found = [json.dumps(event) for event in trace.items("traceEvents")]
+        assert found == written[: sum(end <= cut for end in ends)], cut
+        assert trace.rest("traceEvents")["schemaVersion"] == 1
+        assert "cut off" in trace.cut_off, cut
+
+
 def test_an_object_beyond_the_limit_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "t.json"
     path.write_text('{"traceEvents": [{"name": "' + "x" * 100_000)

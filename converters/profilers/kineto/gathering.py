@@ -1,0 +1,243 @@
+"""The needed events of a Kineto trace, sorted as they are read.
+
+The idea: a run of events is taken apart by what is done with them, and each part is decoded at
+once.  An event's arguments stay text until its category shows which of them are needed; those of
+ops (shapes, types, groups) are compared as text and decoded once, because steps repeat.
+
+    gathering = Gathering(path, linked=False)
+    gathering.take(events)
+    gathering.processes.all[0].mine.events.ops
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from flint.converters.profilers.kineto.arguments import (
+    ABSENT,
+    NO_FIELDS,
+    Arguments,
+    CallArguments,
+    Event,
+    KernelArguments,
+    OpArguments,
+    decoded,
+    externals_of,
+    fields_of,
+    texts_of,
+)
+from flint.converters.profilers.kineto.events import (
+    DEVICE,
+    LATEST,
+    Events,
+    Kernel,
+    Op,
+    times_of_all,
+)
+from flint.converters.profilers.kineto.kept import (
+    ANNOTATION,
+    PYTHON,
+    STEP,
+    Other,
+    add,
+    add_call,
+    hashable,
+    hashables,
+    moved_bytes,
+)
+from flint.converters.profilers.kineto.processes import Processes, Track
+from flint.post_execution.host_device_links import CALLS, RESOLVED, LinksBuilder, device_of
+from flint.post_execution.source_lines import names_line
+
+#: Categories from libkineto's ActivityType.cpp, and those of older versions.
+_OPS = frozenset({"cpu_op", "operator"})
+#: Metadata about a process besides its number.
+_LABELS = ("process_name", "process_labels")
+#: Categories with useful arguments, besides ops, kernels and calls.
+_KEPT = RESOLVED | {ANNOTATION}
+
+
+class _Sort(IntEnum):
+    """What is done with an event, by its category."""
+
+    OP = 0
+    KERNEL = 1
+    CALL = 2
+    FRAME = 3
+    KEPT = 4
+    LEFT_OUT = 5
+
+
+class Mine(NamedTuple):
+    """What is kept for a process, and the process that each of its kernels names."""
+
+    events: Events
+    tracks: list[object]
+
+
+#: An event, its name, and its start and duration in nanoseconds.
+_Row: TypeAlias = tuple[Event, str, int, int]
+
+
+class Gathering:
+    """What has been read of a file so far.
+
+    Attributes:
+        processes: the processes, with what is kept for each.
+        held: events whose process may be known only at the end of the file.
+        in_place: whether a process had been named before each kernel.
+    """
+
+    def __init__(self, path: Path, *, linked: bool) -> None:
+        arguments: list[dict[str, Any]] = []
+
+        def new() -> Mine:
+            links = LinksBuilder() if linked else None
+            return Mine(Events([], [], {}, [], [], arguments, {}, [], links), [])
+
+        self.processes = Processes(path, new)
+        self.held: list[tuple[Track, Other]] = []
+        self.in_place = True
+        self._path, self._linked, self._arguments = path, linked, arguments
+        self._names: dict[str, str] = {}
+        self._sorts: dict[str, _Sort] = {}
+        self._places: dict[str, bool] = {}
+        self._numbers: dict[bytes, int] = {}
+        self._of_op = Arguments(path, OpArguments)
+        self._of_kernel = Arguments(path, KernelArguments)
+        self._of_call = Arguments(path, CallArguments)
+        self._of_other = Arguments(path, dict[str, Any])
+        self._process: object = ABSENT
+        self._at = self.processes.all[0]
+
+    def take(self, events: list[Event]) -> None:
+        """Events of any processes, in the order of the file."""
+        for event in events:
+            if event.ph == "M" and event.name in _LABELS:
+                labels = self._of_other.of(event).values()
+                self.processes.label(hashable(event.pid), labels)
+        ran = [event for event in events if event.ph == "X"]
+        categories = texts_of([event.cat for event in ran])
+        for category in set(categories) - self._sorts.keys():
+            self._sorts[category] = _sort_of(category.lower())
+        sorts = [self._sorts[category] for category in categories]
+        names = texts_of([event.name for event in ran])
+        names = list(map(self._names.setdefault, names, names))
+        rows = list(zip(ran, names, *times_of_all(ran, self._path), strict=True))
+        begin = 0
+        for place, (event, sort) in enumerate(zip(ran, sorts, strict=True)):
+            if sort is _Sort.OP and event.pid != self._process:
+                self._add(rows[begin:place], sorts[begin:place])
+                self._process, begin = event.pid, place
+                stated = partial(_rank_in, self._of_other, event)
+                self._at = self.processes.of(hashable(event.pid), stated)
+        self._add(rows[begin:], sorts[begin:])
+
+    def _add(self, rows: list[_Row], sorts: list[_Sort]) -> None:
+        """Events, the ops among which are of the current process."""
+        by_sort: dict[_Sort, list[_Row]] = {sort: [] for sort in _Sort}
+        for row, sort in zip(rows, sorts, strict=True):
+            by_sort[sort].append(row)
+        self._add_ops(by_sort[_Sort.OP])
+        self._add_kernels(by_sort[_Sort.KERNEL])
+        self._add_calls(by_sort[_Sort.CALL])
+        kept = by_sort[_Sort.KEPT]
+        for row, args in zip(kept, self._of_other.all([row[0] for row in kept]), strict=True):
+            self._add_other(row, args)
+        if self._linked:
+            for row in by_sort[_Sort.FRAME]:
+                if _names_line(row[1], self._places):
+                    self._add_other(row, {})
+
+    def _add_ops(self, rows: list[_Row]) -> None:
+        found = self._at.mine.events
+        marks = [row for row in rows if row[1].startswith(STEP)]
+        if marks:
+            found.steps.extend((start, start + took, name) for _, name, start, took in marks)
+            rows = [row for row in rows if not row[1].startswith(STEP)]
+        arguments = self._of_op.all([row[0] for row in rows])
+        threads = hashables([row[0].tid for row in rows])
+        for (_, name, start, took), op, thread, external in zip(
+            rows, arguments, threads, externals_of(arguments), strict=True
+        ):
+            parts = fields_of(op)
+            key = b"" if parts == NO_FIELDS else b"\n".join(parts)
+            number = self._numbers.get(key)
+            if number is None:
+                number = self._numbers[key] = len(self._arguments)
+                self._arguments.append(decoded(parts, self._path))
+            record = op.record if type(op.record) is int and 0 <= op.record < LATEST else -1
+            found.ops.append(Op(start, took, thread, name, external, record, number))
+
+    def _add_kernels(self, rows: list[_Row]) -> None:
+        if not rows:
+            return
+        found, tracks = self._at.mine
+        arguments = self._of_kernel.all([row[0] for row in rows])
+        calls = hashables([kernel.correlation for kernel in arguments])
+        # Some of an MTIA's events name no stream, but stand on a line of their own.
+        streams = [
+            str(row[0].tid if kernel.stream is None else kernel.stream)
+            for row, kernel in zip(rows, arguments, strict=True)
+        ]
+        found.kernels.extend(
+            Kernel(
+                start, took, device_of(kernel.device), stream, name, external, call,
+                moved_bytes(kernel.bytes),
+            )
+            for (_, name, start, took), kernel, stream, external, call in zip(
+                rows, arguments, streams, externals_of(arguments), calls, strict=True
+            )
+        )  # fmt: skip
+        tracks.extend(row[0].pid for row in rows)
+        self.in_place &= self._process is not ABSENT
+
+    def _add_calls(self, rows: list[_Row]) -> None:
+        found = self._at.mine.events
+        for row, call in zip(rows, self._of_call.all([row[0] for row in rows]), strict=True):
+            event, name, start, took = row
+            if event.pid == self._process:
+                add_call(found, name, hashable(event.tid), start, took, call.correlation)
+            else:
+                self._add_other(row, {"correlation": call.correlation, "rank": call.rank})
+
+    def _add_other(self, row: _Row, args: dict[str, Any]) -> None:
+        event, name, start, took = row
+        category = texts_of([event.cat])[0].lower()
+        other = Other(category, name, hashable(event.tid), start, took, args)
+        if event.pid == self._process:
+            add(self._at.mine.events, other)
+        else:
+            self.held.append((Track(self._at.number, hashable(event.pid)), other))
+
+
+def _sort_of(category: str) -> _Sort:
+    """What is done with events of a category."""
+    for sort, some in _SORTS.items():
+        if category in some:
+            return sort
+    return _Sort.CALL if category.endswith(CALLS) else _Sort.LEFT_OUT
+
+
+_SORTS: Final = {
+    _Sort.OP: _OPS,
+    _Sort.KERNEL: DEVICE,
+    _Sort.FRAME: frozenset({PYTHON}),
+    _Sort.KEPT: _KEPT,
+}
+
+
+def _rank_in(of_other: Arguments[dict[str, Any]], event: Event) -> object:
+    """The rank that merging tools add to an event's arguments."""
+    return of_other.of(event).get("rank")
+
+
+def _names_line(name: str, known: dict[str, bool]) -> bool:
+    """Whether a Python call names a place; cached, because names repeat."""
+    found = known.get(name)
+    if found is None:
+        found = known[name] = names_line(name)
+    return found
