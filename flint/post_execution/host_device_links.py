@@ -25,6 +25,8 @@ _STREAM_WAIT = re.compile(r"^(cuda|hip|cu)StreamWaitEvent")
 _HOST_WAIT = re.compile(r"^(cuda|hip)DeviceSynchronize")
 #: Calls that may wait for something on a device, without recording what.
 _BLOCKING = re.compile(r"^(cuda|hip|cu)(\w*Synchronize|Memcpy\w*|Free\w*)", re.IGNORECASE)
+#: Calls after which something runs on a device (also OneAPI's urEnqueueKernelLaunch).
+_LAUNCH = re.compile(r"Launch|Memcpy|Memset")
 #: Synchronisation that the profiler has resolved (``enable_cuda_sync_events``).
 RESOLVED = frozenset({"cuda_sync", "hip_sync"})
 #: Suffixes of the categories of runtime and driver calls.
@@ -127,6 +129,11 @@ class LinksBuilder:
     def frame(self, name: str, thread: object, start: int, duration: int) -> None:
         """A call of Python's."""
         self._frames.append(Span(start, start + duration, self._thread(thread), name, -1))
+
+    @property
+    def launches(self) -> int:
+        """Number of calls after which something runs on a device."""
+        return sum(bool(_LAUNCH.search(call.name)) for call in self._calls.values())
 
     def finish(
         self,

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from flint.post_execution.converting import convert_traces
+
 DATA = Path(__file__).parents[1] / "data" / "single_gpu"
 PROGRAMS = Path(__file__).parents[2] / "benchmarks" / "accuracy" / "single_gpu" / "programs"
 ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -73,3 +75,16 @@ def test_a_profile_has_the_kernels_of_the_capture_of_its_program(tmp_path):
     status, text = command("validate", tmp_path / "out", "--trace", profile)
     assert "all 56 collectives, GEMMs, convolutions and attentions ran as captured" in text
     assert status == 0
+
+
+def test_launches_without_anything_on_the_device_are_counted(tmp_path):
+    """A driver that gives the profiler nothing leaves the host's side of each launch alone."""
+    path = unpacked("gpt2_compile", tmp_path)
+    trace = json.loads(path.read_text())
+    host = [event for event in trace["traceEvents"] if event.get("cat") not in ON_DEVICE]
+    calls = [e["name"] for e in host if e.get("cat") in ("cuda_runtime", "cuda_driver")]
+    launches = [n for n in calls if "Launch" in n or "Memcpy" in n or "Memset" in n]
+    path.write_text(json.dumps({**trace, "traceEvents": host}))
+    workload = convert_traces([path])
+    [count] = [n for text, n in workload.warnings.items() if "only the host's time" in text]
+    assert count == len(launches) > 0

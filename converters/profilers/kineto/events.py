@@ -150,7 +150,8 @@ def _all_nanoseconds(microseconds: list[Any]) -> Ints | None:
     most = LATEST if column.dtype.kind == "i" or int not in map(type, microseconds) else 1 << 53
     if not (np.abs(column) < most // 1000).all():
         return None
-    return np.rint(column * 1000).astype(np.int64)
+    nanoseconds: Ints = np.rint(column * 1000).astype(np.int64)
+    return nanoseconds
 
 
 def _nanoseconds(microseconds: Any) -> int:

@@ -28,6 +28,9 @@ from flint.observed.rows import ObservedRows
 from flint.post_execution.links import Links
 
 _NO_MARKS = "no ProfilerStep in the trace"
+_NOT_RECORDED = (
+    "launches of work that the profiler did not record on the device: only the host's time is known"
+)
 #: The most characters of the name of a device or a machine.
 _LONGEST_NAME = 80
 _HINTS = Hints(
@@ -73,6 +76,8 @@ def linked(
         steps = _steps(events)
         groups = _add(rows, file, rank, events, stated or {}, range(len(steps)))
         assert events.links is not None
+        if not events.kernels:
+            rows.note(_NOT_RECORDED, events.links.launches)
         links = events.links.finish(groups, events.steps, file.base)
         yield file.finished(rows, steps, bool(events.kernels)), links
 
