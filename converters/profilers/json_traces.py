@@ -222,7 +222,7 @@ class JsonTrace:
             at = skipped.end() if skipped else at
             if at >= len(read.text):
                 if read.whole:
-                    self._cut(key, read.dropped + at, around)
+                    self._cut_off(key, f"at character {read.dropped + at:,}, inside of {key!r}")
                     return
                 read.more(at)
                 at = 0
@@ -243,7 +243,7 @@ class JsonTrace:
                 begin, at = at, end
             except (ValueError, RecursionError) as error:
                 if read.whole and _is_cut(error):
-                    self._cut(key, read.dropped + at, around)
+                    self._cut_off(key, f"at character {read.dropped + at:,}, inside of {key!r}")
                     return
                 self._check_undecoded(read, at, error, key)
                 read.more(at, len(read.text) - at)
@@ -261,10 +261,10 @@ class JsonTrace:
             raise FlintError(f"{self.path}: more than {_MAX_AROUND:,} characters after {key!r}")
         self._around[key] = around if around == "{}" else before + read.text[at:]
 
-    def _cut(self, key: str, where: int, around: str) -> None:
-        """Note that the file ends within the list, whose last whole object ends before there."""
-        self.cut_off = f"{self.path}: cut off at character {where:,}, inside of {key!r}"
-        self._around[key] = around
+    def _cut_off(self, key: str, where: str) -> None:
+        """Note where the file ends; what was before the list is still known."""
+        self.cut_off = f"{self.path}: cut off {where}"
+        self._around[key] = self._before[key]
 
     def _check_undecoded(self, read: _Text, at: int, error: Exception, key: str) -> None:
         """Check that undecodable text may become complete if more of the file is read.
@@ -275,9 +275,9 @@ class JsonTrace:
         what = "damaged"
         if isinstance(error, RecursionError):
             what = "nested too deeply"
+        elif _is_cut(error) and len(read.text) - at <= _MAX_ITEM:
+            return
         elif _is_cut(error):
-            if len(read.text) - at <= _MAX_ITEM:
-                return
             what = f"an object of more than {_MAX_ITEM:,} characters"
         where = f"{read.dropped + at:,}"
         raise FlintError(f"{self.path}: {what} at character {where}, inside of {key!r}") from error
@@ -292,8 +292,7 @@ class JsonTrace:
             document = _writable(json.loads(self._around[key]), self._around[key])
         except (ValueError, RecursionError) as error:
             if _is_cut(error) and not self.cut_off:
-                self.cut_off = f"{self.path}: cut off after {key!r}"
-                self._around[key] = self._before[key]
+                self._cut_off(key, f"after {key!r}")
                 return self.rest(key)
             raise FlintError(f"{self.path}: damaged or cut off after {key!r}") from error
         if not isinstance(document, dict):
