@@ -45,14 +45,17 @@ def boundary_bytes(seen: SeenThrough, kernel: Ints, kernels: int) -> tuple[Ints,
 
 
 def _read_from_outside(seen: SeenThrough, kernel: Ints, kernels: int) -> Ints:
-    """Bytes of outside values that each kernel accesses, each at most once, shape [kernels]."""
+    """Bytes of outside values that each kernel accesses, each part once, shape [kernels]."""
     graph = seen.graph
     reader = kernel[seen.reader]
     maker = graph.producer[seen.value]
     inside = (maker >= 0) & (kernel[maker] == reader)
     outside = np.flatnonzero((reader >= 0) & ~inside)
-    reader, value = reader[outside], seen.value[outside]
+    parts, part = distinct(reader[outside], seen.value[outside], seen.part[outside])
+    most = np.zeros(len(parts), dtype=np.int64)
+    np.maximum.at(most, part, seen.accessed[outside])
+    reader, value = reader[outside][parts], seen.value[outside][parts]
     first, number = distinct(reader, value)
-    accessed = total_by_row(seen.accessed[outside], number, len(first))
+    accessed = total_by_row(most, number, len(first))
     once = np.minimum(accessed, graph.value_bytes[value[first]])
     return total_by_row(once, reader[first], kernels)

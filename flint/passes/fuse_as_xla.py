@@ -30,6 +30,7 @@ from flint.passes.xla_simplify import simplified
 from flint.passes.xla_softmax import held
 from flint.passes.xla_split_products import SUM, split_products
 from flint.passes.xla_times import Times
+from flint.passes.xla_windows import STEPS, expanded_windows
 
 
 def fuse_as_xla(graph: WorkloadGraph) -> WorkloadGraph:
@@ -40,7 +41,8 @@ def fuse_as_xla(graph: WorkloadGraph) -> WorkloadGraph:
     types = {kind: number for number, kind in enumerate(graph.tables.types)}
     gemms = {sizes: number for number, sizes in enumerate(graph.tables.gemms)}
     known = list(graph.tables.entries())
-    plain = ((name, "", ()) for name in (SUM, SLICE, TRANSPOSE, CONCATENATE, PAD))
+    names = (SUM, SLICE, TRANSPOSE, CONCATENATE, PAD, *(name for name, _ in STEPS))
+    plain = ((name, "", ()) for name in names)
     new = [*(entry for entry in plain if entry not in known), *transposes(known)]
     if new:
         ops, _, forms = zip(*known, *new, strict=True)
@@ -57,6 +59,7 @@ def _as_xla(
     gemms: dict[Gemm, int],
 ) -> WorkloadGraph:
     graph = with_bodies(graph, lambda inner, _: _as_xla(inner, True, communicates, types, gemms))
+    graph = expanded_windows(graph, types)
     graph = folded(simplified(graph)) if len(graph) else graph
     if not len(graph):
         return graph

@@ -54,6 +54,7 @@ class SeenThrough:
         changed: nodes that look through an operand, shape [nodes].
         reader, value, accessed: node, value and bytes of each read; one entry per operand, and one
             per large constant that a node now contains, shape [reads].
+        part: reads with the same number are of the same part of a value, shape [reads].
     """
 
     graph: WorkloadGraph
@@ -62,6 +63,7 @@ class SeenThrough:
     reader: Ints
     value: Ints
     accessed: Ints
+    part: Ints
 
 
 def look_through(graph: WorkloadGraph, again: NDArray[np.bool_] | None = None) -> SeenThrough:
@@ -80,9 +82,10 @@ def look_through(graph: WorkloadGraph, again: NDArray[np.bool_] | None = None) -
     accessed = accessed_bytes(graph)
     if not through.any():
         none = np.zeros(len(graph), dtype=bool)
-        return SeenThrough(graph, none, none, graph.consumer, graph.operand, accessed)
+        each = np.arange(len(accessed))
+        return SeenThrough(graph, none, none, graph.consumer, graph.operand, accessed, each)
     sources = _sources(graph, transparent, again, through, accessed)
-    reader, value, most, read = _expanded(graph, through, sources, accessed)
+    reader, value, most, read, part = _expanded(graph, through, sources, accessed)
     # An expanded entry whose value is still transparent is a constant in the kernel.
     expanded = most < np.iinfo(np.int64).max
     maker = graph.producer[value]
@@ -98,7 +101,7 @@ def look_through(graph: WorkloadGraph, again: NDArray[np.bool_] | None = None) -
     read[plain] = accessed[~through]
     changed = np.zeros(len(graph), dtype=bool)
     changed[graph.consumer[through]] = True
-    return SeenThrough(seen, dropped, changed, reader, value, read)
+    return SeenThrough(seen, dropped, changed, reader, value, read, part)
 
 
 def accessed_bytes(graph: WorkloadGraph) -> Ints:
@@ -178,6 +181,9 @@ def loads(graph: WorkloadGraph) -> NDArray[np.bool_]:
 #: How much of a value is read: as much as the reader accesses, or a number of bytes.
 _AS_ACCESSED = -1
 
+#: A value, and the operand entries that read it and choose a part of it last (-1: none does).
+_Read = tuple[int, int, int]
+
 
 def _sources(
     graph: WorkloadGraph,
@@ -185,7 +191,7 @@ def _sources(
     again: NDArray[np.bool_],
     through: NDArray[np.bool_],
     accessed: Ints,
-) -> dict[int, dict[int, int]]:
+) -> dict[int, dict[_Read, int]]:
     """For each recomputed node, the values that its readers read instead, and how much.
 
     An array that is in memory is its own source.
@@ -194,23 +200,26 @@ def _sources(
     producer, looks, reads = graph.producer.tolist(), through.tolist(), accessed.tolist()
     computed, moves = again.tolist(), (graph.role == Role.MOVEMENT).tolist()
     wholes = graph.value_bytes.tolist()
-    sources: dict[int, dict[int, int]] = {}
+    sources: dict[int, dict[_Read, int]] = {}
     for node in np.flatnonzero(transparent).tolist():
-        found: dict[int, int] = {}
+        found: dict[_Read, int] = {}
         for j in range(ptr[node], ptr[node + 1]):
-            inner = {operand[j]: _AS_ACCESSED}
+            inner: dict[_Read, int] = {(operand[j], j, -1): _AS_ACCESSED}
             if looks[j]:
                 inner = sources[producer[operand[j]]]
-            for value, size in inner.items():
+            for (value, entry, part), size in inner.items():
+                last = part
                 if computed[node] and size == _AS_ACCESSED:
                     size = min(reads[j], int(graph.value_bytes[value]))
                 elif computed[node] and moves[node]:
                     size = math.ceil(size * min(reads[j] / max(wholes[operand[j]], 1), 1.0))
-                found[value] = max(size, found.get(value, _AS_ACCESSED))
+                    last = j if reads[j] < wholes[operand[j]] else part
+                key = value, entry, last
+                found[key] = max(size, found.get(key, _AS_ACCESSED))
         if graph.role[node] == Role.GENERATE and graph.bytes_aliased[node]:
             first, last = (graph.result_ptr[node : node + 2] + graph.inputs).tolist()
             large = (v for v in range(first, last) if graph.value_bytes[v] > IMMEDIATE_BYTES)
-            found |= dict.fromkeys(large, _AS_ACCESSED)
+            found |= dict.fromkeys(((v, -1, -1) for v in large), _AS_ACCESSED)
         sources[node] = found
     return sources
 
@@ -218,10 +227,11 @@ def _sources(
 def _expanded(
     graph: WorkloadGraph,
     through: NDArray[np.bool_],
-    sources: dict[int, dict[int, int]],
+    sources: dict[int, dict[_Read, int]],
     accessed: Ints,
-) -> tuple[Ints, Ints, Ints, Ints]:
-    """Reads with ``through`` entries replaced: reader, value, most bytes (huge: as before), read.
+) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+    """Reads with ``through`` entries replaced: reader, value, most bytes (huge: as before), read,
+    part.
 
     A part of a recomputed value is made from an equally large part of its sources.
     """
@@ -233,15 +243,21 @@ def _expanded(
     entry = np.repeat(np.arange(len(counts)), counts)
     value = graph.operand[entry]
     stated = np.full(len(entry), _AS_ACCESSED, dtype=np.int64)
-    value[through[entry]] = [each for values in found for each in values]
-    stated[through[entry]] = [size for values in found for size in values.values()]
+    seen = through[entry]
+    value[seen] = [each for values in found for each, *_ in values]
+    stated[seen] = [size for values in found for size in values.values()]
     most = np.full(len(entry), np.iinfo(np.int64).max, dtype=np.int64)
-    most[through[entry]] = accessed[entry[through[entry]]]
+    most[seen] = accessed[entry[seen]]
     whole = np.maximum(graph.value_bytes[graph.operand[entry]], 1)
-    part = np.minimum(accessed[entry] / whole, 1.0)
-    made = np.ceil(stated * part).astype(np.int64)
+    share = np.minimum(accessed[entry] / whole, 1.0)
+    made = np.ceil(stated * share).astype(np.int64)
     read = np.where(stated >= 0, made, np.minimum(most, graph.value_bytes[value]))
-    return graph.consumer[entry], value, most, read
+    # Several readers of what is computed from one part of a value read that part once.
+    numbers: dict[_Read, int] = {}
+    part = len(entry) + np.arange(len(entry))
+    alike = [numbers.setdefault(key, len(numbers)) for values in found for key in values]
+    part[seen] = np.where(share[seen] < 1, part[seen], alike)
+    return graph.consumer[entry], value, most, read, part
 
 
 def _with_work_of(graph: WorkloadGraph, dropped: NDArray[np.bool_]) -> WorkloadGraph:

@@ -5,7 +5,7 @@ The idea: a program lowered from JAX writes some ops several times, such as the 
 mean and its square, and some whose results nothing reads (``HloDCE``). Ops of the same name on the
 same operands are one op (``HloCSE``); a value that is converted twice is converted once, and not at
 all if that gives its own type (``SimplifyFPConversions``).  Ops whose parameters are not in the
-graph stay as they are.
+graph stay as they are, and so do values that loops carry: each begins in a buffer of its own.
 
     convert bf16 (f32 x) -> convert f32          x
 """
@@ -113,6 +113,7 @@ def _stands(graph: WorkloadGraph) -> Ints:
     same |= nothing
     same |= alone & transparent_nodes(graph) & (graph.role == Role.MOVEMENT)
     same |= alone & np.isin(graph.role, (Role.MOVEMENT,)) & moves
+    same[graph.producer[_carried(graph)]] = False
     stand = list(range(graph.values))
     known: dict[tuple[object, ...], int] = {}
     operands, ptr = graph.operand.tolist(), graph.operand_ptr.tolist()
@@ -131,6 +132,17 @@ def _stands(graph: WorkloadGraph) -> Ints:
         if taken and not unknown:
             stand[made] = known.setdefault((ops[node], *taken, types[made]), made)
     return np.array(stand, dtype=np.int64)
+
+
+def _carried(graph: WorkloadGraph) -> Ints:
+    """Made values that a loop carries, from its first iteration on."""
+    values = [
+        value
+        for node in np.flatnonzero(graph.kind == NodeKind.LOOP).tolist()
+        for value in graph.operands_of(node)[: graph.loop_of(node).carried].tolist()
+        if graph.producer[value] >= 0
+    ]
+    return np.array(values, dtype=np.int64)
 
 
 def _converted_from(

@@ -8,7 +8,10 @@ from __future__ import annotations
 import json
 import statistics
 
+import jax
+import jax.numpy as jnp
 import pytest
+from jax import lax
 
 import flint
 from flint.capturing.targets import targets
@@ -124,6 +127,58 @@ def test_a_split_product_writes_its_parts_and_another_kernel_adds_them_up() -> N
     assert product.work.flops == 2 * 512 * 512 * 4096
     assert (product.work.read, product.work.written) == (2 * 4096 * 512 * 2, 8 * 512 * 512 * 4)
     assert (addition.work.read, addition.work.written) == (8 * 512 * 512 * 4, 512 * 512 * 2)
+
+
+def test_every_stack_of_a_scan_begins_in_its_own_buffer() -> None:
+    """XLA writes six stacks of bf16, two of f32 and two of a number per row before the loop
+    (``loop_broadcast_fusion`` of the scan over layers), and the sums of two gradients."""
+    graph = apply(captured("scan over layers").graph, "xla")
+    broadcasts = [node for node in graph if node.op == "broadcast_in_dim"]
+    stack, rows = 4 * 8 * 512 * 512, 4 * 8 * 512
+    sums = 4 * 512 * 512 * 2 + 512 * 4
+    written = 6 * stack * 2 + 2 * stack * 4 + 2 * rows * 4 + sums
+    assert sum(node.work.written for node in broadcasts) == written
+
+
+def test_what_is_computed_from_one_slice_reads_it_once() -> None:
+    """The backward pass of a GELU reads five slices of stacks, one of them for two of its factors,
+    and two gradients: 25.17 MB, as XLA's ``loop_add_fusion`` of the scan over layers."""
+    loop = apply(captured("scan over layers").graph, "xla").loops[-1].body
+    values = 8 * 512 * 512
+    read = [node.work.read for node in loop if node.work.written == values * 2]
+    assert any(0 <= each - 6 * values * 2 < 100 for each in read)
+
+
+def test_gradient_of_a_maximum_over_windows_finds_places_and_scatters() -> None:
+    """XLA reads [8, 64, 64, 128] and writes an element of f32 and four indices for each of [8, 32,
+    32, 128] windows (``loop_reduce_window_fusion`` of the pooled stage), then reads these."""
+    image, windows = 8 * 64 * 64 * 128, 8 * 32 * 32 * 128
+    graph = apply(captured("pooled stage").graph, "xla")
+    [places] = [node for node in graph if len(node.results) == 2 and node.op == "reduce_window"]
+    [scatter] = [node for node in graph if node.op == "scatter"]
+    assert (places.work.read, places.work.written) == (image * 2, windows * 5 * 4)
+    assert scatter.work.written == windows * 2
+    assert scatter.work.read >= windows * (4 * 4 + 2 + 2)
+
+
+def test_two_gradients_of_maxima_keep_their_readers() -> None:
+    """Each scatter reads its own places, whose second result moves the values behind it."""
+
+    def pooled(x):
+        window = (1, 2, 2, 1)
+        for _ in range(2):
+            x = lax.reduce_window(x, -jnp.inf, lax.max, window, window, "VALID") * x[:, ::2, ::2]
+        return x.sum()
+
+    step = flint.capture(mesh=(1,))(jax.grad(pooled))
+    graph = apply(step.capture(of(8, 64, 64, 32, dtype=F32)).graph, "xla")
+    scatters = [node for node in graph if node.op == "scatter"]
+    shapes = {node.result_types[0].shape for node in scatters}
+    assert shapes == {(8, 64, 64, 32), (8, 32, 32, 32)}
+    for node in scatters:
+        batch, rows, columns, features = node.result_types[0].shape
+        index = (4, batch, rows // 2, columns // 2, features)
+        assert index in {kind.shape for kind in node.operand_types}
 
 
 def test_tanh_is_written_for_the_backward_pass() -> None:
