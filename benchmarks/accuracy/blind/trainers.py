@@ -20,6 +20,7 @@ SYSTEMS: Mapping[str, tuple[str, str]] = {
     "GB300": (str(HERE / "gb300.toml"), "gb300"),
     "MI300X": ("mi300x-8", "mi300x"),
     "MI355X": (str(HERE / "mi355x.toml"), "mi355x"),
+    "MI350X": (str(HERE / "mi350x.toml"), "mi350x"),
     "MI325X": (str(HERE / "mi325x.toml"), "mi325x"),
     "A100": ("dgx-a100", "a100-sxm"),
     "A100 40GB": (str(HERE.parent / "a100-40gb.toml"), "a100-40gb"),
@@ -196,7 +197,7 @@ PUBLISHED: Mapping[str, str] = {
 #: Beginnings of ids of rows with asynchronous tensor parallelism; NeMo's configurations of these
 #: models say ``ub_tp_comm_overlap``.
 ASYNCHRONOUS = ("ttpa-", "n24-gpt20b", "n24-nemotron8b", "ml4-h100-gpt3", "ml4-b200-gpt3",
-    "ml5-h200-405b", "ml4-h100-lora")  # fmt: skip
+    "ml5-h200-405b", "ml4-h100-lora", "kr-h200-lora")  # fmt: skip
 #: How ids of mixtures begin whose tokens go once to each rank (DeepEP), not once for each expert.
 ONCE = ("am-",)
 #: Why a row's memory is unknown, by the beginnings of ids.
