@@ -35,13 +35,8 @@ _INDEX_BYTES = 8
 
 #: Roles whose ops become parts of kernels; every other node is a separate one.
 FUSIBLE = (
-    Role.GENERATE,
-    Role.ELEMENTWISE,
-    Role.MOVEMENT,
-    Role.REDUCTION,
-    Role.CONTRACTION,
-    Role.UPDATE,
-)
+    Role.GENERATE, Role.ELEMENTWISE, Role.MOVEMENT, Role.REDUCTION, Role.CONTRACTION, Role.UPDATE,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,13 +203,12 @@ def _sources(
             if looks[j]:
                 inner = sources[producer[operand[j]]]
             for (value, entry, part), size in inner.items():
-                last = part
                 if computed[node] and size == _AS_ACCESSED:
                     size = min(reads[j], int(graph.value_bytes[value]))
                 elif computed[node] and moves[node]:
-                    size = math.ceil(size * min(reads[j] / max(wholes[operand[j]], 1), 1.0))
-                    last = j if reads[j] < wholes[operand[j]] else part
-                key = value, entry, last
+                    share = reads[j] / max(wholes[operand[j]], 1)
+                    size, part = math.ceil(size * min(share, 1.0)), j if share < 1 else part
+                key = value, entry, part
                 found[key] = max(size, found.get(key, _AS_ACCESSED))
         if graph.role[node] == Role.GENERATE and graph.bytes_aliased[node]:
             first, last = (graph.result_ptr[node : node + 2] + graph.inputs).tolist()
