@@ -18,6 +18,7 @@ from flint.cost.hardware import (
     CURVED,
     DATAFLOWS,
     Accelerator,
+    AttentionShare,
     Curve,
     KernelModel,
     Scratchpads,
@@ -156,6 +157,10 @@ def _kernel(table: Description) -> KernelModel:
         if "attention_block" in table.entries()
         else 0,
         matmul_alone=table.share("matmul_alone") if "matmul_alone" in table.entries() else 0.0,
+        attention_alone=_attention(table) if "attention_alone" in table.entries() else (),
+        attention_causal=table.count("attention_causal")
+        if "attention_causal" in table.entries()
+        else 0,
     )
     table.done()
     return kernel
@@ -229,6 +234,24 @@ def _is_tile(item: Any) -> bool:
     sizes, share = item[:2], item[2:]
     fits = len(share) == 1 and type(share[0]) in (int, float) and 0 < share[0] <= 1
     return fits and all(0 < size < 1 << 20 for size in sizes)
+
+
+def _attention(table: Description) -> tuple[AttentionShare, ...]:
+    listed = table.figure("attention_alone")
+    if not isinstance(listed, list) or not listed or not all(map(_is_attention, listed)):
+        raise Unfit(
+            f"{table.where}attention_alone must be a list of [head size, length, share forward, "
+            "share backward], shares between 0 and 1"
+        )
+    return tuple(AttentionShare(*item) for item in listed)
+
+
+def _is_attention(item: Any) -> bool:
+    if not isinstance(item, list) or [type(part) for part in item] != [int, int, float, float]:
+        return False
+    return all(0 < size < 1 << 24 for size in item[:2]) and all(
+        0 < share <= 1 for share in item[2:]
+    )
 
 
 def _rates(table: Description) -> dict[str, float]:

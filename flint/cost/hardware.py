@@ -29,6 +29,17 @@ class Tile:
 
 
 @dataclass(frozen=True, slots=True)
+class AttentionShare:
+    """Shares of the peak that fused attention reaches, forward and backward, by head size and
+    length of the sequences."""
+
+    head: int
+    length: int
+    forward: float
+    backward: float
+
+
+@dataclass(frozen=True, slots=True)
 class KernelModel:
     """Parameters that turn peaks into times of kernels (see ``flint.cost.kernels``).
 
@@ -50,6 +61,9 @@ class KernelModel:
         matmul_alone: the share of the peaks that products of matrices reach where nothing
             communicates; 0: not known.  ``matmul_efficiency`` is fitted to whole steps of many
             devices, all of whose other kernels are taken to be at the memory's bandwidth.
+        attention_alone: shares of the peak that cuDNN's fused attention reaches there.
+        attention_causal: queries and keys of a block of it, which a causal mask hides whole or not
+            at all; 0: half of the scores are computed.
         alone: whether kernels whose loops are slower than their bytes count as such.
     """
 
@@ -65,6 +79,8 @@ class KernelModel:
     grouped_rows: int = 0
     attention_block: int = 0
     matmul_alone: float = 0.0
+    attention_alone: tuple[AttentionShare, ...] = ()
+    attention_causal: int = 0
     alone: bool = False
 
     def on_one_device(self) -> KernelModel:

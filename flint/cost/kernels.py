@@ -35,6 +35,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from flint.cost.attention_alone import longer_than_at_the_peak
 from flint.cost.classes import is_attention, is_compiled, named
 from flint.cost.curves import curve_seconds
 from flint.cost.grouped import SUMS, groups_of, rows_visited, tiles_down
@@ -128,6 +129,12 @@ def seconds_with(graph: WorkloadGraph, accelerator: Accelerator, products: Produ
     if model.attention_block:
         causal = sized & attention[owner]
         stretch[causal] *= _visited(graph, causal, model.attention_block)
+    if model.alone and model.attention_alone:
+        known = sized & (attention & named(graph, (_CUDNN,)))[owner]
+        known &= np.isin(graph.work_dtype, [DTYPES.index(name) for name in ("bf16", "f16")])
+        if known.any():
+            back = named(graph, ("backward",))
+            stretch[known] = longer_than_at_the_peak(graph, known, back, model)
     arithmetic = slowest_unit(graph, graph.work_flops / rates * stretch)
     moved = (graph.bytes_read + graph.bytes_written) / (
         accelerator.memory_bandwidth * model.memory_efficiency
