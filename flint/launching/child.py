@@ -98,7 +98,8 @@ def _be_program(request: ProgramRequest, own: Own, template: Template | None) ->
     launched.watch(request.cluster)
     calls = {name: functools.partial(begin, name, hook) for name, hook in every.items()}
     ended = "ended"
-    with kept_inside(request.allow), followed_imports(), after_import(calls):
+    followed = followed_imports(own.folder.parent / "followed")
+    with kept_inside(request.allow), followed, after_import(calls):
         try:
             run(request.program)
         except SystemExit as stopped:

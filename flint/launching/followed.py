@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -94,10 +95,14 @@ def _names_a_rank(node: ast.AST) -> bool:
 
 
 @contextmanager
-def followed_imports() -> Iterator[None]:
-    """Inside this context, modules are imported with such code."""
+def followed_imports(folder: Path) -> Iterator[None]:
+    """Inside this context, modules are imported with such code.
+
+    Args:
+        folder: keeps the code, for processes that import the same modules afterwards.
+    """
     vars(builtins).update(_FUNCTIONS)
-    finder = _Finder()
+    finder = _Finder(folder)
     place = next((at for at, item in enumerate(sys.meta_path) if item is PathFinder), 0)
     sys.meta_path.insert(place, finder)
     try:
@@ -112,14 +117,30 @@ def _compiled(source: bytes | ast.Module, path: str) -> CodeType:
 
 
 class _Loader(SourceFileLoader):
-    """A loader for sources that mention ranks; their compiled files are not used."""
+    """A loader for sources that mention ranks, with a folder of its own for compiled ones."""
+
+    def __init__(self, fullname: str, path: str, folder: Path) -> None:
+        super().__init__(fullname, path)
+        self._folder = folder
 
     def get_code(self, fullname: str) -> CodeType | None:
-        return followed_code(self.get_data(self.path), self.path)
+        before, sys.pycache_prefix = sys.pycache_prefix, str(self._folder)
+        try:
+            return super().get_code(fullname)
+        finally:
+            sys.pycache_prefix = before
+
+    def source_to_code(  # type: ignore[override]  # static in one base's stub, not in another's
+        self, data: Any, path: Any, **_: Any
+    ) -> CodeType:
+        return followed_code(bytes(data), str(path))
 
 
 class _Finder(MetaPathFinder):
     """Finds the same modules as Python's own finder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
 
     def find_spec(
         self,
@@ -131,7 +152,7 @@ class _Finder(MetaPathFinder):
         if spec is None or type(spec.loader) is not SourceFileLoader or _is_frameworks(fullname):
             return spec
         if _speaks_of_ranks(spec.loader.get_data(spec.loader.path)):
-            spec.loader = _Loader(fullname, spec.loader.path)
+            spec.loader = _Loader(fullname, spec.loader.path, self._folder)
         return spec
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import builtins
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from flint.launching import followed
 from flint.launching.followed import followed_code, followed_imports
 
 
@@ -16,7 +19,7 @@ class Text(str):
 
 
 def run(source, **names):
-    with followed_imports():
+    with followed_imports(Path("unused")):
         exec(followed_code(source.encode(), "train.py"), names)
     return names
 
@@ -74,10 +77,17 @@ def test_errors_name_the_programs_line():
     assert any("train.py" in str(item.path) and item.lineno == 2 for item in raised.traceback)
 
 
-def test_imported_modules_are_followed_too(tmp_path, monkeypatch):
+def test_imported_modules_are_followed_too_and_compiled_once(tmp_path, monkeypatch):
     (tmp_path / "speaks_of_ranks.py").write_text("def f(t): return int(t)  # RANK")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with followed_imports():
-        import speaks_of_ranks
-    assert speaks_of_ranks.f(Text("3")) == ("followed", "3")
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    for again in (False, True):
+        if again:
+            monkeypatch.setattr(followed, "followed_code", None)
+            del sys.modules["speaks_of_ranks"]
+        with followed_imports(tmp_path / "code"):
+            import speaks_of_ranks
+        assert speaks_of_ranks.f(Text("3")) == ("followed", "3")
+    del sys.modules["speaks_of_ranks"]
+    assert not (tmp_path / "__pycache__").exists()
     del builtins.__flint_int__, builtins.__flint_in__

@@ -11,6 +11,7 @@ program runs again.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import sys
@@ -183,11 +184,13 @@ def _number(code: CodeType) -> int:
 def _lines(calls: _Calls) -> _Lines:
     """Files and lines of calls, from the outermost to the innermost."""
     places = zip(calls[-2::-2], calls[-1::-2], strict=True)
-    return tuple((_kept[number].co_filename, _line(_kept[number], at)) for number, at in places)
+    return tuple((_kept[number].co_filename, _line(number, at)) for number, at in places)
 
 
-def _line(code: CodeType, at: int) -> int:
+@functools.cache
+def _line(number: int, at: int) -> int:
     """The line of an instruction; as ``frame.f_lineno`` says."""
+    code = _kept[number]
     lines = (line for start, end, line in code.co_lines() if start <= at < end)
     return next(lines, None) or code.co_firstlineno
 

@@ -22,7 +22,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.shims.over_ranks import world
-from flint.frontends.torch.shims.own_values import OwnRank, OwnText
+from flint.frontends.torch.shims.own_values import OwnRank, OwnText, everywhere
 from flint.frontends.torch.shims.places import membership
 from flint.frontends.torch.user_lines import inside_torch
 
@@ -40,6 +40,7 @@ def apply() -> None:
     group.rank = _of_group(group.rank)
     replace_everywhere(dist.get_process_group_ranks, _members(dist.get_process_group_ranks))
     replace_everywhere(dist.get_global_rank, _member(dist.get_global_rank))
+    replace_everywhere(dist.get_group_rank, _place(dist.get_group_rank))
     kind: Any = DeviceMesh
     kind.get_coordinate = _coordinate(kind.get_coordinate)
     environment: Any = type(os.environ)
@@ -121,6 +122,20 @@ def _member(original: Callable[..., int]) -> Callable[..., int]:
         return _of_members(group, group_rank, rank)
 
     return get_global_rank
+
+
+def _place(original: Callable[..., int]) -> Callable[..., int]:
+    @functools.wraps(original)
+    def get_group_rank(group: Any, global_rank: int) -> int:
+        if not isinstance(global_rank, OwnRank):
+            return original(group, global_rank)
+        place = original(group, int.__pos__(global_rank))
+        found = membership(group)
+        if found is None or inside_torch(sys._getframe(1)):
+            return place
+        return OwnRank(place, lambda: found.place_of(everywhere(global_rank)))
+
+    return get_group_rank
 
 
 def _of_members(group: Any, at: int, rank: int) -> int:

@@ -75,6 +75,11 @@ class Membership:
         found = self.members[np.minimum(self.begin + at, len(self.members) - 1)]
         return np.where(self.begin < 0, -1, found)
 
+    def place_of(self, ranks: Ranks) -> Ranks:
+        """The place of one rank in every rank's group, [world]; -1 where it is not in it."""
+        inside = (self.begin >= 0) & (self.begin[ranks] == self.begin)
+        return np.where(inside, self.place[ranks], -1)
+
 
 def membership(group: Any) -> Membership | None:
     """The places of ranks in the groups of this group's kind; None if not known."""

@@ -44,6 +44,7 @@ def apply() -> None:
     """Make formatting and numpy work without values."""
     replace(FakeTensor, "__format__", _format)
     replace(FakeTensor, "numpy", _numpy)
+    around(FakeTensor, "tolist", _to_list)
     # ``with torch.device(...)`` knows constructors by identity, from a table made when it is first
     # needed: it must have torch's own, which is what is called in the end.
     _device_constructors()
@@ -110,6 +111,15 @@ def _numpy(self: torch.Tensor, *, force: bool = False) -> Any:
     if self.numel() > _MOST:
         return np.broadcast_to(np.array(value, dtype), shape)
     return np.full(shape, value, dtype)
+
+
+def _to_list(plain: Any, self: torch.Tensor) -> Any:
+    """As ``torch.Tensor.tolist``, with one read of all floats that are not known."""
+    fixed = self.constant is not None or known_of(capture().known_values, self) is not None  # type: ignore[attr-defined]  # of FakeTensor
+    if fixed or not self.is_floating_point() or self.numel() < 2:
+        return plain(self)
+    shape = tuple(int(size) for size in self.shape)
+    return np.full(shape, torch.ops.aten._local_scalar_dense.default(self)).tolist()
 
 
 def _from_numbers(function: Any, data: Any, *args: Any, **kwargs: Any) -> Any:

@@ -181,6 +181,10 @@ def first_of_each_group(mesh, x):
         x @ x
     if dist.get_rank() == dist.get_global_rank(group, 3):
         x + x
+    if dist.get_group_rank(group, dist.get_rank()) == 2:
+        x * x
+    if dist.get_group_rank(group, ranks[-1]) == 3:
+        x - x
 
 
 def part_of_the_ranks(mesh):

@@ -140,6 +140,28 @@ ROLES = """
         optimizer.zero_grad()
 """
 
+#: To the next of four and from the one before, named by their global ranks.
+RINGS = """
+    import torch, torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    dist.init_process_group("nccl")
+    group = init_device_mesh("cuda", (8, 4), mesh_dim_names=("dp", "cp"))["cp"].get_group()
+    place, ranks = dist.get_rank(group), dist.get_process_group_ranks(group)
+    layer = torch.nn.Linear(4, 4).cuda()
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    for _ in range(3):
+        x = torch.ones(2, 4, device="cuda")
+        got = torch.empty_like(x)
+        for work in dist.batch_isend_irecv([
+            dist.P2POp(dist.isend, x, ranks[(place + 1) % 4], group),
+            dist.P2POp(dist.irecv, got, ranks[(place - 1) % 4], group),
+        ]):
+            work.wait()
+        layer(got).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
 
 def run(text, folder, world, *options):
     (folder / "train.py").write_text(textwrap.dedent(text))
@@ -203,6 +225,22 @@ def test_groups_of_which_each_does_something_else_are_told_apart(tmp_path):
         for _ in half
     ]
     assert len(recorded(tmp_path)) <= 5
+
+
+def test_neighbours_in_a_ring_do_not_tell_its_copies_apart(tmp_path):
+    """Each place in the ring is recorded, with one end of its copies and the other."""
+    done = run(RINGS, tmp_path, 32)
+    assert done.returncode == 0, done.stderr
+    size = 2 * 4 * 4
+    assert [rank["collectives"] for rank in of_ranks(load(tmp_path / "out"), PRODUCTS)] == [
+        {
+            f"to {first + (place + 1) % 4}": [["message", size]],
+            f"from {first + (place - 1) % 4}": [["message", size]],
+        }
+        for first in range(0, 32, 4)
+        for place in range(4)
+    ]
+    assert len(recorded(tmp_path)) <= 8
 
 
 @pytest.mark.thorough
