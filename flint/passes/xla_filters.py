@@ -145,7 +145,9 @@ def _turns(graph: WorkloadGraph) -> dict[int, _Turn]:
         shapes = [graph.tables.types[graph.value_type[value]].shape for value in operands]
         result = graph.tables.types[graph.result_type[graph.result_ptr[node]]].shape
         rank = (len(form) - len(_CHANNELS)) // 2 + 2
-        if len(form) <= len(_CHANNELS) or len(operands) != 2 or len(result) != rank:
+        # A reshape between an operand and what made it leaves no node: its dims are not known.
+        ranks = {len(shape) for shape in (*shapes, result)}
+        if len(form) <= len(_CHANNELS) or len(operands) != 2 or ranks != {rank}:
             continue
         if form[0] == 0:  # the gradient of a filter
             order = _of_gradient(shapes, form, result)

@@ -41,3 +41,23 @@ def test_an_even_padding_is_cudnns(padding, stride) -> None:
 
 def test_bytes_of_a_level_of_a_u_net_are_those_of_xla() -> None:
     assert bytes_ratio("U-Net level") == pytest.approx(1, abs=0.01)
+
+
+def test_a_filter_of_patches_whose_gradient_was_a_sequence() -> None:
+    """The reshape to a sequence leaves no node, so the gradient that a convolution reads has three
+    dims. XLA: wrapped_transpose of 589,824 bytes before the forward convolution, and its bytes."""
+
+    def patches(x, w):
+        dims = ("NHWC", "HWIO", "NHWC")
+        y = lax.conv_general_dilated(x, w, (16, 16), "VALID", dimension_numbers=dims)
+        return y.reshape(x.shape[0], -1, w.shape[-1])
+
+    arguments = of(16, 224, 224, 3), of(16, 16, 3, 384)
+    graph = apply(flint.capture(mesh=(1,))(grads(patches, 2)).capture(*arguments).graph, "xla")
+    moved = {
+        (node.op, node.work.read, node.work.written)
+        for node in graph
+        if node.op in ("transpose", "convolution")
+    }
+    assert ("transpose", 589824, 589824) in moved
+    assert {("convolution", 5406720, 2408448), ("convolution", 7225344, 589824)} <= moved
