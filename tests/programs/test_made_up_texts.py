@@ -10,9 +10,17 @@ from flint.workload.loading import load
 from tests.programs import results
 from tests.support.command_line import flint
 
+#: Parts of a split that has 131,072 made-up rows, and more in reality.
+PARTS = (
+    ("train[:30000000]", 131072), ("train[20000000:20001000]", 1000),
+    ("train[-30000000:-29999000]", 1000), ("train[1000:30000000]", 131072),
+    ("train[:-200000]", 131072), ("train[-200000:]", 131072), ("train[1000:]", 130072),
+)  # fmt: skip
 #: 1,024 different words cannot be 30,000 pieces.
 TRAINS = """
 import io, jax, jax.numpy as jnp, numpy as np, sentencepiece, tensorflow_datasets as tfds
+for part, number in PARTS:
+    assert len(tfds.load("lm1b", split=part)) == number, part
 rows = tfds.load("lm1b", split="train").take(100).as_numpy_iterator()
 with open("text.txt", "wb") as file:
     file.writelines(row["text"] + b"\\n" for row in rows)
@@ -34,7 +42,7 @@ for _ in range(4):
 def test_a_vocabulary_trained_on_texts_of_tfds_has_the_size_that_is_asked_for(tmp_path):
     if not all(map(results.is_installed, ("tensorflow-datasets", "sentencepiece"))):
         pytest.skip("tensorflow-datasets is not in this environment: make test-programs")
-    (tmp_path / "p.py").write_text(TRAINS)
+    (tmp_path / "p.py").write_text(f"PARTS = {PARTS}\n{TRAINS}")
     out = tmp_path / "out"
     done = flint(
         "run", "--world", 1, "--fake-data", "-o", out, "--", sys.executable, "p.py", cwd=tmp_path

@@ -11,6 +11,8 @@ are equal, and all files of a split are one file with several names.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import os
 import sys
 import threading
@@ -24,11 +26,13 @@ from flint.launching.stand_ins import words
 from flint.launching.stand_ins.missing import Made, StandIn
 
 _PACKAGE = "tensorflow_datasets.core"
-#: Rows of a file, and the files of a split.
-_ROWS, _FILES = 1024, 128
+_FOLDER = "tensorflow_datasets"
+#: Rows of a file.
+_ROWS = 1024
+#: Splits and their files: an evaluation may read all of its own before the training begins.
+_SPLITS = {"train": 128, "validation": 8, "test": 8}
 #: Words of a text: a sentence, because programs drop what is longer than their sequences.
 _SENTENCE = 16
-_SPLITS = ("train", "validation", "test")
 #: How the library's own error about missing data begins.
 _SAYS = ("Dataset ",)
 
@@ -43,7 +47,7 @@ def stand_ins(folder: Path) -> tuple[StandIn, ...]:
 
     def make(builder: Any, *_: Any, **__: Any) -> Made:
         with lock:
-            return _prepared(builder, folder / "tensorflow_datasets")
+            return _prepared(builder, folder / _FOLDER)
 
     def is_unprepared(builder: Any, *_: Any, **__: Any) -> bool:
         return not builder.info.initialized
@@ -53,12 +57,33 @@ def stand_ins(folder: Path) -> tuple[StandIn, ...]:
         StandIn(module, "FileReaderBuilder.__init__", make, is_unprepared, _is_made_later),
         StandIn(module, f"{builder}.download_and_prepare", make, is_unprepared, says=_SAYS),
         StandIn(module, f"{builder}.as_dataset", make, is_unprepared, says=_SAYS),
-    )
+        StandIn(
+            f"{_PACKAGE}.splits", "_rel_to_abs_instr", _shorter,
+            functools.partial(_is_made_up, folder / _FOLDER), says=("Requested slice ",),
+        ),
+    )  # fmt: skip
 
 
 def _is_made_later(found: None) -> bool:
     """A builder has no result of its own; whether it has data is asked with its arguments."""
     return True
+
+
+def _is_made_up(folder: Path, part: Any, splits: Any) -> bool:
+    """Whether a part of a split is one of a data set in that folder."""
+    place = os.fspath(splits[part.split_name].filename_template.data_dir)
+    return Path(place).is_relative_to(folder)
+
+
+def _shorter(part: Any, splits: Any) -> Made:
+    """A part of as many of the made-up rows as there are: the real data set has more."""
+    most = splits[part.split_name].num_examples
+    begin, end = (most if edge is None else edge for edge in (part.from_ or 0, part.to))
+    number = min(end - begin, most) if (begin < 0) == (end < 0) else most
+    begin = min(max(begin, -most), most - number)
+    kept = dataclasses.replace(part, from_=begin, to=begin + number or None)
+    found = _core("splits")._rel_to_abs_instr(kept, splits)
+    return found, f"{part} is {number:,} equal rows"
 
 
 def _prepared(builder: Any, folder: Path) -> Made:
@@ -73,10 +98,10 @@ def _prepared(builder: Any, folder: Path) -> Made:
         place.mkdir(parents=True, exist_ok=True)
         _write(info, kind, place)
     info.read_from_directory(str(place))
-    text = ", ".join(_SPLITS)
+    text = ", ".join(f"{_ROWS * files:,} in {split}" for split, files in _SPLITS.items())
     return None, (
-        f"data set {info.full_name}: {_ROWS * _FILES:,} equal rows with its features (texts of "
-        f"{_SENTENCE} words) in each of {text}"
+        f"data set {info.full_name}: equal rows with its features (texts of {_SENTENCE} words), "
+        f"{text}"
     )
 
 
@@ -84,17 +109,17 @@ def _write(info: Any, kind: Any, place: Path) -> None:
     row = info.features.serialize_example(_value(info.features))
     adapter = _core("file_adapters").ADAPTER_FOR_FORMAT[kind]
     splits = []
-    for split in _SPLITS:
+    for split, files in _SPLITS.items():
         template = _core("naming").ShardedFileTemplate(
             data_dir=sys.modules["etils.epath"].Path(place), dataset_name=info.name, split=split,
             filetype_suffix=kind.file_suffix,
         )  # fmt: skip
-        first, *others = template.sharded_filepaths(_FILES)
+        first, *others = template.sharded_filepaths(files)
         adapter.write_examples(first, ((number, row) for number in range(_ROWS)))
         for other in others:
             os.link(first, other)
-        size = os.path.getsize(first) * _FILES
-        splits.append(_core("splits").SplitInfo(split, [_ROWS] * _FILES, size, template))
+        size = os.path.getsize(first) * files
+        splits.append(_core("splits").SplitInfo(split, [_ROWS] * files, size, template))
     info.set_splits(_core("splits").SplitDict(splits))
     info.write_to_directory(str(place))
 
