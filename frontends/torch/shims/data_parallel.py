@@ -22,7 +22,7 @@ from torch.nn.parallel import comm, distributed
 from flint.errors import FlintError
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.patching import around, register_kernels, replace
-from flint.frontends.torch.recording.following_exchanges import keep
+from flint.frontends.torch.recording.following_messages import keep
 from flint.frontends.torch.shims.reducer import Reducer
 from flint.frontends.torch.user_lines import at_user_line
 
