@@ -24,7 +24,7 @@ from flint.explaining.holistic import holistic
 from flint.explaining.meetings import Meetings, meetings_of
 from flint.explaining.named_parts import NamedParts, Sort, named_parts
 from flint.explaining.remedies import Remedy, remedies_of
-from flint.explaining.step_breakdown import kernels_of
+from flint.explaining.step_breakdown import kernels_of, waiting_for_host
 from flint.graph.stated import without_unknown
 from flint.observed.device_events import DeviceEvents
 from flint.simulation.durations import TICKS_PER_SECOND
@@ -149,7 +149,8 @@ def explain(
     if not len(path):
         raise FlintError("nothing in the step takes time: there is nothing to explain")
     named = named_parts(played, workload.mesh, workload.options.get("device") == "CPU")
-    launches = _launch_ticks(workload, played)
+    hosts = _launch_seconds(workload, played)
+    launches = round(max(hosts) * TICKS_PER_SECOND)
     traced = np.array([workload.programs[i.program].traced for i in played.everyone.info])
     alone = int(traced.sum()) == 1 and played.everyone.info[int(traced.argmax())].ranks == 1
     blind = alone and workload.mesh.size > 1 and base.communication == "measured"
@@ -161,7 +162,7 @@ def explain(
         waits=None if blind else _waits(workload, played, met),
         causes=causes_of(named, path, met, traced, launches),
         remedies=remedies_of(workload, on, options, base, played, others or {}),
-        step=_steps(workload, played),
+        step=_steps(workload, played, hosts),
         traces=_wholes(traces),
         notes=(*base.notes, *(_BLIND if blind else ())),
     )
@@ -179,12 +180,12 @@ _BLIND: Final = (
 )
 
 
-def _launch_ticks(workload: Workload, played: Played) -> int:
-    """How long PyTorch's host takes to launch the ops of a captured step; 0 where none does."""
+def _launch_seconds(workload: Workload, played: Played) -> list[float]:
+    """How long PyTorch's host takes to launch a captured step's ops, by program; 0 without one."""
+    programs = len(workload.programs)
     if not by_torch(workload, played.system):
-        return 0
-    counts = launched(played.everyone, played.happened, (), len(workload.programs))
-    return round(max(counts) * OP * TICKS_PER_SECOND)
+        return [0.0] * programs
+    return [ops * OP for ops in launched(played.everyone, played.happened, (), programs)]
 
 
 def _shares(named: NamedParts, path: CriticalPath, launches: int) -> tuple[PathShare, ...]:
@@ -224,13 +225,17 @@ def _waits(workload: Workload, played: Played, met: Meetings) -> tuple[RankWait,
     return tuple(sorted(found, key=lambda item: -item.awaited_seconds)[:_RANKS])
 
 
-def _steps(workload: Workload, played: Played) -> tuple[DeviceBreakdown, ...]:
+def _steps(
+    workload: Workload, played: Played, hosts: Sequence[float]
+) -> tuple[DeviceBreakdown, ...]:
+    """The device time of the first rank of each program, whose host takes ``hosts`` seconds."""
     found: dict[int, DeviceBreakdown] = {}
     for number, info in enumerate(played.everyone.info):
         program = workload.programs[info.program]
         kernels = kernels_of(played, number)
         if info.program not in found and program.traced and len(kernels):
-            found[info.program] = DeviceBreakdown(info.rank, program.name, breakdown(kernels))
+            time = waiting_for_host(breakdown(kernels), hosts[info.program])
+            found[info.program] = DeviceBreakdown(info.rank, program.name, time)
     return tuple(found.values())
 
 

@@ -5,13 +5,14 @@ breakdown(kernels_of(played, actor)).overlap
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flint.execution.node_types import NodeType
-from flint.explaining.breakdown import NO_LAUNCH, Kernels, Kind, kind_of
+from flint.explaining.breakdown import NO_LAUNCH, Breakdown, Kernels, Kind, kind_of
 from flint.mesh.ragged import Ints, row_of_entry
 from flint.passes.host_lane import on_host
 from flint.simulation.playing import Played
@@ -49,6 +50,22 @@ def kernels_of(played: Played, actor: int) -> Kernels:
         end[runs] // _TICKS - start[runs] // _TICKS,
         np.zeros(int(runs.sum()), np.int64),
         np.where(launched[runs] == NO_LAUNCH, NO_LAUNCH, launched[runs] // _TICKS),
+    )
+
+
+def waiting_for_host(device: Breakdown, seconds: float) -> Breakdown:
+    """The time of a device whose host launches for so long that it waits in between.
+
+    Args:
+        device: its time if the host were never late.
+        seconds: how long the host takes to launch everything.
+    """
+    late = max(0.0, seconds - device.seconds)
+    return replace(
+        device,
+        seconds=device.seconds + late,
+        idle_seconds=device.idle_seconds + late,
+        host_wait_seconds=device.host_wait_seconds + late,
     )
 
 

@@ -171,6 +171,11 @@ def test_nothing_is_gained_from_kernels_while_the_host_launches_the_next_ones():
     assert (first.name, first.sort) == (LAUNCHES, "host")
     assert first.step_seconds == pytest.approx(device)
     assert others and all(cause.gain_seconds == 0 for cause in others)
+    [table] = [item.breakdown for item in explanation.step]
+    assert table.seconds == pytest.approx(20 * OP)
+    assert table.host_wait_seconds == pytest.approx(20 * OP - device, rel=1e-6)
+    busy = table.compute_seconds + table.non_compute_seconds
+    assert busy + table.idle_seconds == pytest.approx(20 * OP)
     assert sum(cause.share for cause in explanation.causes) == pytest.approx(1, abs=0.01)
 
 

@@ -12,7 +12,10 @@ from flint.cost.systems import load_system
 from flint.errors import FlintError, UsageError
 from flint.mesh.mesh import Mesh
 from flint.observed.classes import OpClass
+from flint.observed.clocks import Meetings, Presence
 from flint.validation.report.page import page
+from flint.validation.report.report import Difference
+from flint.validation.report.sanity_checks import conclude
 from flint.validation.validating import validate
 from tests.validation.hand_made import Events, W, X, groups, traces, workload
 
@@ -152,6 +155,25 @@ def test_a_clock_that_goes_wrong_is_measured_and_changes_no_verdict(ahead, step,
         f"the clock of rank 2 is {abs(ahead) / 1e3:,.3f} ms {side} rank 0's, as 1 collective "
         "must overlap"
     ]
+
+
+def test_clocks_are_not_blamed_where_the_collectives_themselves_differ(step, tmp_path):
+    """Routing by data: the n-th exchange of two ranks need not be the same one."""
+    report = validate(step, traces(tmp_path))
+    apart = Meetings()
+    for number, (first, second) in enumerate([(0, 10**6), (2 * 10**6, 10**6)]):
+        for rank, start in ((0, first), (1, second)):
+            key = (OpClass.ALL_TO_ALL, (0, 1), number)
+            apart.add(rank, key, Presence(start, start + 1000, 1000))
+    conclude(report, step, apart)
+    [said] = report.notes
+    assert "It drifts, or the traces are of different runs" in said
+    report.notes.clear()
+    report.add(Difference("not executed", OpClass.ALL_TO_ALL, 0, 0, "all_to_all", "moe.py:7", True))
+    conclude(report, step, apart)
+    [said] = [text for text in report.notes if "clock" in text]
+    assert "may not be the same ones" in said
+    assert "different runs" not in said
 
 
 def test_a_folder_with_a_file_per_rank_is_a_set(step, tmp_path):

@@ -128,8 +128,10 @@ def conclude(report: Report, workload: Workload, meetings: Meetings) -> None:
         report.note(f"steps of different name are compared ({names}), so no times across ranks")
     else:
         report.clocks = meetings.clocks()
-        for text in filter(None, map(_clock_words, report.clocks)):
-            report.note(text)
+        differ = any(item.kind.collective for item in report.differences)
+        for clock in report.clocks:
+            if text := _clock_words(clock, differ=differ):
+                report.note(text)
         for (kind, _, _), ranks in meetings.waiting().items():
             report.times.of(kind).waiting += sum(ranks.values()) * 1e-9
             report.times.met += len(ranks)
@@ -149,14 +151,23 @@ def conclude(report: Report, workload: Workload, meetings: Meetings) -> None:
             report.note(WARNED + text, count)
 
 
-def _clock_words(clock: Clock) -> str:
-    """A wrong clock as text; "" if it may be right."""
+def _clock_words(clock: Clock, *, differ: bool) -> str:
+    """A wrong clock as text; "" if it may be right.
+
+    Args:
+        clock: the clock.
+        differ: whether some collectives are not as captured, so that the n-th one of two ranks need
+            not be the same.
+    """
     who = f"the clock of rank {clock.rank}"
     if not clock.agree:
+        why = "It drifts, or the traces are of different runs"
+        if differ:
+            why = "Some differ from the captured ones, so they may not be the same ones on both"
         return (
             f"{who} does not fit rank {clock.reference}'s: at no offset do all "
-            f"{clock.collectives:,} of their collectives overlap. It drifts, or the traces are "
-            "of different runs; times across these ranks are meaningless"
+            f"{clock.collectives:,} of their collectives overlap. {why}; times across these ranks "
+            "are meaningless"
         )
     if not clock.ahead:
         return ""
