@@ -8,6 +8,7 @@ communication's class is its kind and the mesh axes that it runs along.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import numpy as np
@@ -84,6 +85,28 @@ _BY_CLASS: Final = {
     OpClass.ELEMENTWISE: "elementwise",
     OpClass.COPY: "movement",
 }
+
+
+#: What the name of a library's kernel shows, if it names no op; the first that fits counts.
+_BY_KERNEL: Final = (
+    (r"nccl|rccl|nvshmem|internode|intranode|all_?(reduce|gather|to_?all)", "other"),
+    (r"attn|attention|flash|fmha", "attention"),
+    (r"^triton_(poi|for)_|elementwise", "elementwise"),
+    (r"^triton_(red|per|spl)_|reduce_|softmax|norm(?!al)|^bn_", "reduction"),
+    (r"gemm|gemv|matmul|conv(?!ert)|cutlass|xmma|nvjet|cijk_|splitk", "matmul"),
+    (r"scudnn|winograd|[dw]grad|fprop", "matmul"),
+    (r"^mem(cpy|set) |transpose|nchwto|nhwcto|copy|gather|scatter", "movement"),
+)
+
+
+def class_of_kernel(label: str) -> str:
+    """The class that the name of a kernel shows, "other" if none.
+
+    Args:
+        label: the kernel's name, possibly after that of its op, ``op: kernel``.
+    """
+    name = label.rpartition(": ")[2].lower()
+    return next((kind for text, kind in _BY_KERNEL if re.search(text, name)), "other")
 
 
 def kernel_classes(graph: WorkloadGraph) -> NDArray[np.int64]:

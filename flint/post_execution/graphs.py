@@ -38,6 +38,7 @@ _BACKWARD = "autograd::engine::evaluate_function"
 #: Meaningless prefixes of a kernel's name, and where its parameters begin.
 _RETURNS = re.compile(r"^(void|int|bool) ")
 _PARAMETERS = re.compile(r"[<(]")
+_NAMELESS = re.compile(r"(?:\w+::)*((?:device_)?kernel\d?)<([a-z_][\w:]*)", re.IGNORECASE)
 _LONGEST = 60
 #: Instead of a fact: a kernel other than the longest one of its op.
 _COUNTED = -2
@@ -227,16 +228,21 @@ def _labels(units: Units) -> tuple[list[str], Ints]:
     first, number = distinct_rows(units.name, units.fact)
     labels = []
     for at in first.tolist():
-        short, op = _short(units.names[units.name[at]]), units.facts[units.fact[at]].name
+        short, op = short_name(units.names[units.name[at]]), units.facts[units.fact[at]].name
         labels.append(f"{op}: {short}" if op else short)
     return labels, number
 
 
-def _short(name: str) -> str:
-    """``void at::native::f<float>(int)`` as ``f``."""
+def short_name(name: str) -> str:
+    """``void at::native::f<float>(int)`` as ``f``, and ``cutlass::Kernel<g>(g::Params)`` as
+    ``Kernel g``: a name that says no more than that it is a kernel is followed by its argument.
+    """
     plain = _RETURNS.sub("", name).replace("(anonymous namespace)::", "")
     head = _PARAMETERS.split(plain, maxsplit=1)[0].strip()
-    return (head.rsplit("::", 1)[-1] or plain or "kernel")[:_LONGEST]
+    last = head.rsplit("::", 1)[-1]
+    if nameless := _NAMELESS.match(plain):
+        last = " ".join(nameless.groups())
+    return (last or plain or "kernel")[:_LONGEST]
 
 
 def _principal(units: Units) -> NDArray[np.bool_]:

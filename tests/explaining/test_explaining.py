@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flint.cost.classes import KERNELS, class_of_kernel
 from flint.explaining.causes import LAUNCHES, WAITING
 from flint.explaining.critical_path import critical_path
 from flint.explaining.explaining import explain
@@ -20,6 +23,7 @@ from flint.graph.graph import with_tables
 from flint.mesh.groups import along_axes
 from flint.mesh.mesh import Mesh
 from flint.post_execution.converting import convert_traces
+from flint.post_execution.graphs import short_name
 from flint.simulation.durations import TICKS_PER_SECOND
 from flint.simulation.launches import OP
 from flint.simulation.playing import play
@@ -240,3 +244,34 @@ def test_a_pass_that_only_one_program_allows_is_no_remedy():
     with pytest.raises(WaitsForever, match=f"in this form after pass {bucketed}"):
         both.simulate("dgx-h100", passes=[bucketed])
     assert not any("bucket" in remedy.how for remedy in explain(both, "dgx-h100").remedies)
+
+
+def test_kernels_of_a_cuda_graph_are_of_the_classes_that_their_names_show():
+    """Tensile's products, all on one stream: what they take is their share of the path."""
+    path = PROFILES / "sglang_decode.json.gz"
+    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    ran = [event for event in events if event.get("cat") == "kernel"]
+    products = sum(event["dur"] for event in ran if event["name"].startswith("Cijk_"))
+    [cause] = [i for i in explain(convert_traces([path])).causes if i.name == "matmul kernels"]
+    assert cause.seconds * 1e6 == pytest.approx(products)
+
+
+@pytest.mark.parametrize(
+    ("name", "label", "kind"),
+    [
+        ("void at::native::reduce_kernel<512, 1, ReduceOp<float> >(float)", "reduce_kernel", 2),
+        (
+            "void cutlass::Kernel2<cutlass_80_gemm_bf16>(x::Params)",
+            "Kernel2 cutlass_80_gemm_bf16",
+            0,
+        ),
+        ("void cutlass::device_kernel<flash::FlashBwd<1> >(x)", "device_kernel flash::FlashBwd", 1),
+        ("void f::kernel<3>(int)", "kernel", 5),
+        ("ncclDevKernel_AllReduce_Sum_f32(x)", "ncclDevKernel_AllReduce_Sum_f32", 5),
+        ("triton_poi_fused_add_0", "triton_poi_fused_add_0", 3),
+        ("Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD", 4),
+    ],
+)
+def test_a_kernel_is_called_and_classed_by_what_its_name_says(name, label, kind):
+    assert short_name(name) == label
+    assert class_of_kernel(f"op: {label}") == KERNELS[kind]
