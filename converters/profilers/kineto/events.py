@@ -150,6 +150,8 @@ def _all_nanoseconds(microseconds: list[Any]) -> Ints | None:
     most = LATEST if column.dtype.kind == "i" or int not in map(type, microseconds) else 1 << 53
     if not (np.abs(column) < most // 1000).all():
         return None
+    if column.dtype.kind == "i":
+        return column.astype(np.int64) * 1000
     nanoseconds: Ints = np.rint(column * 1000).astype(np.int64)
     return nanoseconds
 
