@@ -14,7 +14,7 @@ on that tensor is treated as fake.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -133,10 +133,15 @@ def _note_written(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> lis
 
 def _fake_of(tensor: torch.Tensor) -> torch.Tensor:
     """A fake tensor that looks like a real one."""
+    return in_fake_mode(tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
+
+
+def in_fake_mode(
+    shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype, device: torch.device
+) -> torch.Tensor:
+    """A new fake tensor, which no recorder sees."""
     with capture().fake_mode, unseen():
-        return torch.empty_strided(
-            tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
-        )
+        return torch.empty_strided(shape, stride, dtype=dtype, device=device)
 
 
 def _make_parameter(

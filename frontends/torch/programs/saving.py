@@ -24,6 +24,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.patching import around
+from flint.frontends.torch.programs import pickles
 from flint.frontends.torch.programs.host_tensors import is_host
 from flint.frontends.torch.shims.checkpoints import forget, keep, note
 from flint.frontends.torch.user_lines import at_user_line
@@ -36,6 +37,7 @@ def apply(*, files: bool) -> None:
         files: into files as well, not only into buffers.
     """
     around(torch, "save", functools.partial(_save, files))
+    pickles.apply()
 
 
 class _NoValue(Exception):

@@ -74,3 +74,20 @@ def test_the_hosts_tensors_of_a_file_have_values(said, tmp_path):
     """)
     edges = [[0, 2, 1], [1, 0, 2]]
     assert found[:4] == [[edges, edges, False], [2, 2], [True] * 3, "cuda"]
+
+
+def test_tensors_without_values_may_be_pickled_and_copied(said):
+    """A program checks that its model can be pickled; a shallow copy of a tensor is a view."""
+    assert said("""
+        import copy, pickle
+        layer, rows = torch.nn.Linear(2, 3).cuda(), torch.zeros(3, 2, device="cuda").t()
+        again, host, moved = pickle.loads(pickle.dumps([layer, torch.nn.Linear(2, 2), rows]))
+        view = copy.copy(rows)
+        view.add_(1)
+        say(isinstance(again.weight, torch.nn.Parameter), list(again.weight.shape),
+            again.weight is layer.weight, str(again.weight.device), str(host.weight.device),
+            list(moved.shape), moved.is_contiguous(), moved.requires_grad, rows.tolist(),
+            list(again(torch.ones(4, 2, device="cuda")).shape),
+            isinstance(copy.copy(layer.weight), torch.nn.Parameter))
+    """) == [True, [3, 2], False, "cuda:0", "cpu", [2, 3], False, False, [[1.0] * 3] * 2, [4, 3],
+             True]  # fmt: skip
