@@ -115,7 +115,9 @@ class Running:
         """Whether the step is an iteration of the loop inside of its only program."""
         choice = self._request.step
         call = self._watcher.recorder.calls[numbers[0]]
-        alone = len(numbers) == 1
+        # One that renews what it is called with is a step, however much its loops carry (a solver's
+        # saved values).
+        alone = len(numbers) == 1 and not period.whole
         return choice.loop or (choice.name is None and alone and is_whole_training(call))
 
     def _steps(self) -> list[SeenStep]:

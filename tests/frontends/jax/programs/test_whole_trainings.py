@@ -51,6 +51,33 @@ def test_a_loop_inside_of_a_function_is_chosen_by_name(tmp_path):
     assert "<lambda> has no loop: capture it whole, with --step <lambda>:1" in told
 
 
+#: A solver saves its values: 25 times as many numbers as the step has parameters, or data.
+SOLVES = """
+import jax, jax.numpy as jnp, numpy as np
+def solved(w, x):
+    def advance(n, carried):
+        x, saved = carried
+        x = x + 0.1 * jnp.tanh(x @ w)
+        return x, saved.at[n].set(x)
+    return jax.lax.fori_loop(0, 25, advance, (x, jnp.zeros((25, 64, 64))))[1]
+@jax.jit
+def step(w, x):
+    return w - 0.1 * jax.grad(lambda w: solved(w, x).mean())(w)
+w = jnp.ones((64, 64))
+for seed in range(4):
+    w = step(w, np.random.default_rng(seed).standard_normal((64, 64)).astype("f"))
+"""
+
+
+def test_a_step_whose_loop_carries_more_than_its_parameters_is_the_call(tmp_path):
+    (tmp_path / "p.py").write_text(SOLVES)
+    run = command(tmp_path / "p.py", devices=1, options=("-o", tmp_path / "out"))
+    assert run.returncode == 0, run.stderr
+    [rank] = comparing.of_ranks(load(tmp_path / "out"))
+    # Forward, then the gradients of the parameters and of x.
+    assert rank["flops"] == 25 * 3 * 2 * 64**3
+
+
 OUTSIDE = """
 import jax, jax.numpy as jnp
 def step(w, x):
