@@ -124,6 +124,19 @@ def _reshaped(call: Call, self: Any, *_: Any, **__: Any) -> Value:
     return op.reshape(self.value, call.shape)
 
 
+@lowers("aten.diagonal_copy")
+def _diagonal(call: Call, self: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
+    """Every (n + 1)-th element of the square of n rows that has the diagonal as its own."""
+    rows, columns = axis(dim1, self.rank), axis(dim2, self.rank)
+    others = [dim for dim in range(self.rank) if dim not in (rows, columns)]
+    *lead, count = call.shape
+    square = op.transpose(self.value, [*others, rows, columns])
+    for dim, start in ((len(lead), max(-offset, 0)), (len(lead) + 1, max(offset, 0))):
+        square = op.slice_dim(square, dim, start, start + count)
+    flat = op.reshape(square, (*lead, count * count))
+    return op.slice_dim(flat, len(lead), 0, count * count, count + 1)
+
+
 @lowers("aten.split_with_sizes_copy", "aten.split_copy", "fsdp.split_with_sizes_copy")
 def _split_along(call: Call, self: Any, sizes: Any = None, dim: int = 0, **_: Any) -> list[Value]:
     """Parts along a dim, one per target; ``sizes`` is their length, or one length for all."""

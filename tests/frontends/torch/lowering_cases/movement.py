@@ -57,6 +57,11 @@ CASES = {
     "permute_copy": (lambda x: aten.permute_copy.default(x, [-1, 0, 1]), [normal(3, 1, 4)]),
     "transpose_copy": (lambda x: aten.transpose_copy.int(x, 0, -1), [normal(3, 2, 4)]),
     "expand_copy": (lambda x: aten.expand_copy.default(x, [2, 3, 4]), [normal(3, 1)]),
+    "diagonal_copy": (lambda x: aten.diagonal_copy.default(x), [normal(3, 5)]),
+    "diagonal_copy below, of other dims": (
+        lambda x: aten.diagonal_copy.default(x, -1, 2, 0), [normal(3, 2, 5)],
+    ),
+    "diagonal_copy above": (lambda x: aten.diagonal_copy.default(x, 2), [normal(3, 4)]),
     "split_copy": (lambda x: aten.split_copy.Tensor(x, 2, 1), [normal(3, 5)]),
     "unbind_copy": (lambda x: aten.unbind_copy.int(x, -1), [normal(3, 2)]),
     "new_zeros": (lambda x: aten.new_zeros.default(x, [2, 3]), [normal(1)]),
