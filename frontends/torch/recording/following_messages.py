@@ -63,7 +63,7 @@ def group_of(boxed: Any) -> Any:
     """A process group from an op's argument."""
     c10d: Any = dist.distributed_c10d
     kind: Any = dist.ProcessGroup
-    return c10d._resolve_processgroup_of(boxed) if isinstance(boxed, str) else kind.unbox(boxed)
+    return c10d._resolve_process_group(boxed) if isinstance(boxed, str) else kind.unbox(boxed)
 
 
 def sent(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None:
