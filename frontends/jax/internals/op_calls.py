@@ -93,11 +93,18 @@ def moved(host: Host, args: Sequence[Any], params: Mapping[str, Any]) -> list[An
     results = []
     how = zip(args, params["devices"], params["copy_semantics"], strict=True)
     for item, device, copy in how:
+        if isinstance(device, jax.Device) and _is_over_several(item):
+            device = jax.sharding.SingleDeviceSharding(device)
         if isinstance(device, jax.sharding.Sharding):
             donated = 0 if copy == dispatch.ArrayCopySemantics.DONATE_INPUT else None
             settings = {"out_shardings": device, "donate_argnums": donated}
             same = lambda operand: operand  # noqa: E731  # it is given a name
             results += _called_function(host, same, [item], "device_put", None, **settings)
-        else:  # a device, or None for its current place
+        else:  # None for its current place, or a device, of an array that is on a single one
             results.append(item)
     return results
+
+
+def _is_over_several(item: Any) -> bool:
+    place = getattr(item, "sharding", None)  # None: not known yet
+    return place is not None and len(place.device_set) > 1

@@ -62,3 +62,25 @@ def test_arrays_on_several_devices_are_indexed_as_in_a_run(tmp_path):
     last = {name.strip("<>"): module for name, module in found}
     for name, module in last.items():
         assert instructions(module) == instructions(by_name[name]), name
+
+
+#: A part of the work of one device alone.
+TO_ONE = """
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+mesh = Mesh(np.array(jax.devices()), ("i",))
+x = jax.device_put(np.ones((64, 512), np.float32), NamedSharding(mesh, P("i")))
+y = jax.device_put(x, jax.devices()[0])
+step = jax.jit(lambda y: y @ y.T @ y)
+for _ in range(4):
+    y = step(y)
+"""
+
+
+def test_an_array_that_is_put_on_one_device_is_whole_there(tmp_path):
+    (tmp_path / "p.py").write_text(TO_ONE)
+    run = command(tmp_path / "p.py", devices=4, per_node=4, options=("-o", tmp_path / "out"))
+    assert run.returncode == 0, run.stderr
+    assert "nothing is sharded" in run.stderr
+    program = load(tmp_path / "out").programs[0]
+    assert program.graph.flops_by_node().sum() == 2 * (2 * 64 * 64 * 512)
