@@ -25,9 +25,10 @@ from flint.errors import FlintError, UsageError
 from flint.frontends.torch.evidence import Evidence
 from flint.frontends.torch.ranks import rank_report
 from flint.frontends.torch.ranks.audit import audit, chosen, default_count
-from flint.frontends.torch.ranks.behaviours import Behaviour, behaviours
-from flint.frontends.torch.ranks.partition import Partition, unlike_questions
+from flint.frontends.torch.ranks.behaviours import behaviours
 from flint.frontends.torch.ranks.rank_report import RankReport
+from flint.frontends.torch.ranks.rank_warnings import rank_warnings
+from flint.frontends.torch.ranks.search import Behaviour
 from flint.frontends.torch.ranks.signatures import Signed
 from flint.frontends.torch.recording.recording import Recording
 from flint.host.child_processes import Limits
@@ -139,17 +140,19 @@ def workload_of(
         FlintError: a rank's error, or ranks whose differences follow no pattern.
     """
     mesh = ranks.mesh
-    messages = ranks.messages if ranks.own_data else None
+    own = ranks.own_data
+    messages, others = (ranks.messages, ranks.besides_updates) if own else (None, None)
+    before = tuple(ranks.folders)
     found, partition = behaviours(
-        mesh.shape, ranks.sign, ranks.evidence, ranks.unseen, tuple(ranks.folders), messages
+        mesh.shape, ranks.sign, ranks.evidence, ranks.unseen, before, messages, others
     )
     parts = [_part(name, options, mesh, item, ranks.folders) for item in found]
     digest = hashlib.sha256(b"".join(part.saved[0] for part in parts)).hexdigest()
-    before = set(ranks.folders)
-    count = default_count(len(before)) if options.audit is None else options.audit
-    audited = chosen(mesh.size, before, count, f"{digest} {mesh.shape}".encode())
+    recorded = set(ranks.folders)
+    count = default_count(len(recorded)) if options.audit is None else options.audit
+    audited = chosen(mesh.size, recorded, count, f"{digest} {mesh.shape}".encode())
     audit(found, audited, ranks.sign, ranks.difference, messages)
-    warnings = ranks.warnings(partition, found)
+    warnings = rank_warnings(ranks.reports, partition, found, mesh.size)
     return workload_of_parts(
         parts,
         mesh,
@@ -157,7 +160,7 @@ def workload_of(
         source={
             "function": name,
             "framework": "torch",
-            "ranks recorded": _listed(before, mesh.size),
+            "ranks recorded": _listed(recorded, mesh.size),
             "ranks audited": _listed(audited, mesh.size),
             "sha256": digest,
         },
@@ -238,43 +241,9 @@ class RecordedRanks:
         """What a recorded rank communicates."""
         return self.reports[rank].messages
 
-    def warnings(self, partition: Partition, behaviours: Sequence[Behaviour]) -> Counter[str]:
-        """The warnings of the capture, text -> count."""
-        found, unlike = Counter[str](), 0
-        for item in behaviours:
-            one = self.reports[item.representative]
-            found |= Counter(one.warnings)
-            same = (
-                self.reports[rank].signature == one.signature
-                for rank in self.reports
-                if item.ranks[rank]
-            )
-            unlike += sum(not each for each in same)
-        done, world = len(self.reports), self.mesh.size
-        found = rank_report.all_warnings(found, self.reports.values())
-        if unlike:
-            found[
-                f"ranks have data of different sizes: {unlike} of {done} recorded ranks compute "
-                f"otherwise than those that stand for all {world:,}, and communicate the same"
-            ] = 1
-        if done == world:
-            return found
-        for text in {text for report in self.reports.values() for text in report.unseen}:
-            found[
-                f"{text}: what only unrecorded ranks do is not captured ({done} of {world:,} "
-                "were); compare torch.distributed.get_rank()"
-            ] = 1
-        for place in (*partition.counted, *partition.left_out):
-            found[
-                f"the step compares its own rank{place} in more ways than can be distinguished: "
-                f"what only unrecorded ranks do is not captured ({done} of {world:,} were)"
-            ] = 1
-        for place in unlike_questions(report.evidence for report in self.reports.values()):
-            found[
-                f"the step compares its own rank{place} with different numbers on different ranks: "
-                f"what only unrecorded ranks do is not captured ({done} of {world:,} were)"
-            ] = 1
-        return found
+    def besides_updates(self, rank: int) -> str:
+        """This, and what it does but for its optimizers."""
+        return self.reports[rank].besides_updates
 
 
 def _listed(ranks: Iterable[int], world: int) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 import numpy as np
 
 from flint.errors import FlintError
-from flint.frontends.torch.ranks.behaviours import Behaviour, Sign
+from flint.frontends.torch.ranks.search import Behaviour, Sign
 
 #: By default, an audit records fewer than this share of what was recorded before it.
 _SHARE = 5

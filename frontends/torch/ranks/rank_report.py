@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,6 +44,7 @@ class RankReport:
     Attributes:
         signature: what it did.
         messages: what it communicated.
+        besides_updates: this, and what it did but for its optimizers.
         evidence: its evidence of differences among ranks.
         warnings: text -> count.
         unseen: the places where its own rank was read without its questions being seen.
@@ -54,6 +53,7 @@ class RankReport:
 
     signature: str
     messages: str
+    besides_updates: str
     evidence: tuple[Evidence, ...]
     warnings: Mapping[str, int]
     unseen: tuple[str, ...]
@@ -67,6 +67,7 @@ def write(folder: Path, signed: Signed, warnings: Mapping[str, int]) -> None:
     document = {
         "signature": signed.whole,
         "messages": signed.messages,
+        "besides_updates": signed.besides_updates,
         "evidence": [[item.place, item.asked, item.packed.hex(), item.close] for item in evidence],
         "warnings": dict(warnings),
         "unseen": list(recording.unseen),
@@ -96,6 +97,7 @@ def read(folder: Path) -> RankReport:
     return RankReport(
         signature=document["signature"],
         messages=document["messages"],
+        besides_updates=document["besides_updates"],
         evidence=tuple(
             Evidence(place, asked, bytes.fromhex(packed), close)
             for place, asked, packed, close in document["evidence"]
@@ -121,19 +123,3 @@ def first_difference(one: Path, other: Path) -> str:
 def _line(op: Op) -> str:
     where = f" at {short_path(op.file)}:{op.line}" if op.file else ""
     return f"{op.name}{where}"
-
-
-def all_warnings(found: Counter[str], reports: Iterable[RankReport]) -> Counter[str]:
-    """Warnings with those of ranks that do the same as others, where these say nothing like it."""
-    known = set(map(_without_numbers, found))
-    every = Counter(found)
-    for report in reports:
-        new = {text for text in report.warnings if _without_numbers(text) not in known}
-        every |= Counter({text: report.warnings[text] for text in new})
-        known |= set(map(_without_numbers, new))
-    return every
-
-
-def _without_numbers(text: str) -> str:
-    """A warning as other ranks have it, whose sizes may differ."""
-    return re.sub(r"\d+", "#", text)

@@ -27,6 +27,7 @@ class Signed:
         ops: a hash of every op.
         whole: a hash of all of it.
         messages: a hash of what it communicates: with whom, in which order, how much.
+        besides_updates: a hash of this and of all ops but those of optimizers.
     """
 
     def __init__(self, recording: Recording) -> None:
@@ -37,6 +38,9 @@ class Signed:
         digest.update(repr([_form(item.view) for item in recording.inputs]).encode())
         self.whole = digest.hexdigest()
         self.messages = _messages(recording)
+        ops = zip(self.ops, recording.ops, strict=True)
+        others = "".join(signed for signed, op in ops if op.phase != "optimizer")
+        self.besides_updates = hashlib.sha256((others + self.messages).encode()).hexdigest()
 
 
 def op_signatures(recording: Recording) -> Iterator[str]:

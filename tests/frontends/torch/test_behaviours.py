@@ -112,6 +112,21 @@ def test_ranks_with_data_of_their_own_count_as_one_if_they_communicate_the_same(
     assert len(cluster.recorded) <= 70
 
 
+@pytest.mark.parametrize(("world", "classes"), [(64, 64), (128, 1)])
+def test_of_many_ranks_those_that_differ_only_in_pieces_of_optimizers_count_as_one(world, classes):
+    """Each updates pieces of sizes of its own; of few ranks each is a program."""
+    cluster = Cluster((world,), lambda at: int(at[0]))
+    found, _ = behaviours((world,), cluster.sign, besides_updates=lambda _: "same")
+    assert (len(found), len(cluster.recorded)) == (classes, world if classes > 1 else 3)
+
+
+def test_ranks_that_differ_in_more_than_pieces_of_optimizers_do_not_count_as_one():
+    cluster = Cluster((128,), lambda at: int(at[0]) // 32)
+    found, _ = behaviours((128,), cluster.sign, besides_updates=lambda rank: str(rank // 32))
+    assert cluster.wrong(found) == []
+    assert len(found) == 4
+
+
 @pytest.mark.parametrize("shape", [(1024, 2), (600,)])
 def test_ranks_that_communicate_otherwise_do_not_count_as_one(shape):
     sizes = np.random.default_rng(0).integers(0, 1000, shape)
