@@ -84,12 +84,12 @@ def behaviours(
         each = crossed([evidence_of("ranks", np.arange(search.world))], search.world)
         search.record(range(search.world))
         return search.explained(each), each
+    if search.world > _MANY and search.alike(partition, besides_updates):
+        return search.explained(partition), partition
     if search.looks_closely():
         partition = search.divided(())
         if search.different(partition) is None:
             return search.explained(partition), partition
-    if search.world > _MANY and search.alike(partition, besides_updates):
-        return search.explained(partition), partition
     axes = search.changing_axes(partition)
     count = math.prod(shape[axis] for axis in axes)
     places: tuple[Evidence, ...] = ()

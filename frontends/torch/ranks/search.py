@@ -21,6 +21,9 @@ from numpy.typing import NDArray
 from flint.frontends.torch.evidence import Evidence, Kinds, evidence_of
 from flint.frontends.torch.ranks.partition import MOST_CELLS, Partition, crossed
 
+#: Close evidence that makes more cells than this tells nearly every rank apart: no explanation.
+_MOST_CLOSE = 64
+
 #: Records ranks: rank -> its signature, equal for ranks that do the same.
 Sign = Callable[[Sequence[int]], dict[int, str]]
 
@@ -73,7 +76,9 @@ class Search:
     def looks_closely(self) -> bool:
         """Let close evidence count, too, if it distinguishes all recorded ranks that differ."""
         self._closely = True
-        self._closely = self.different(crossed(self._counting(), self.world)) is None
+        partition = crossed(self._counting(), self.world)
+        few = partition.count <= _MOST_CLOSE
+        self._closely = few and self.different(partition) is None
         return self._closely
 
     def _counting(self) -> Iterator[Evidence]:

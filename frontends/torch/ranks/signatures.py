@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,8 @@ class Signed:
         ops: a hash of every op.
         whole: a hash of all of it.
         messages: a hash of what it communicates: with whom, in which order, how much.
-        besides_updates: a hash of this and of all ops but those of optimizers.
+        besides_updates: a hash of this and of what models do, forward and backward; not of what
+            is done with their gradients and weights, whose pieces may differ.
     """
 
     def __init__(self, recording: Recording) -> None:
@@ -38,9 +40,7 @@ class Signed:
         digest.update(repr([_form(item.view) for item in recording.inputs]).encode())
         self.whole = digest.hexdigest()
         self.messages = _messages(recording)
-        ops = zip(self.ops, recording.ops, strict=True)
-        others = "".join(signed for signed, op in ops if op.phase != "optimizer")
-        self.besides_updates = hashlib.sha256((others + self.messages).encode()).hexdigest()
+        self.besides_updates = _besides_updates(recording, self.messages)
 
 
 def op_signatures(recording: Recording) -> Iterator[str]:
@@ -70,14 +70,34 @@ def op_signatures(recording: Recording) -> Iterator[str]:
 def _messages(recording: Recording) -> str:
     shape = tuple(size for _, size in recording.mesh) or (recording.world_size,)
     groups = [_place(group, recording.rank, shape) for group in recording.groups]
-    digest = hashlib.sha256()
+    digest, numbers = hashlib.sha256(), dict[int, int]()
     for op in recording.ops:
         if op.group >= 0:
             own = recording.groups[op.group].name
             peer = _step(recording.rank, op.peer, shape) if op.peer >= 0 else None
-            sent = _form(op.args, own), _form(tuple(sorted(op.kwargs.items())), own)
+            sent = _form(_anew((op.args, tuple(sorted(op.kwargs.items()))), numbers), own)
             digest.update(repr((op.name, *sent, groups[op.group], peer, op.reduction)).encode())
     return digest.hexdigest()
+
+
+def _besides_updates(recording: Recording, messages: str) -> str:
+    digest, numbers = hashlib.sha256(messages.encode()), dict[int, int]()
+    for op in recording.ops:
+        if op.group < 0 and op.phase != "optimizer" and (op.module or op.phase != "forward"):
+            given = op.args, tuple(sorted(op.kwargs.items())), op.results
+            parts = (op.name, _form(_anew(given, numbers)), op.stream, op.phase, op.module)
+            digest.update(repr(parts).encode())
+    return digest.hexdigest()
+
+
+def _anew(argument: Any, numbers: dict[int, int]) -> Any:
+    """An argument whose storages are numbered as they appear among these ops."""
+    if isinstance(argument, View):
+        number = numbers.setdefault(argument.storage, len(numbers))
+        return replace(argument, storage=number)
+    if isinstance(argument, tuple | list):
+        return tuple(_anew(item, numbers) for item in argument)
+    return argument
 
 
 def _step(rank: int, peer: int, shape: tuple[int, ...]) -> Any:

@@ -116,7 +116,8 @@ def test_ranks_with_data_of_their_own_count_as_one_if_they_communicate_the_same(
 def test_of_many_ranks_those_that_differ_only_in_pieces_of_optimizers_count_as_one(world, classes):
     """Each updates pieces of sizes of its own; of few ranks each is a program."""
     cluster = Cluster((world,), lambda at: int(at[0]))
-    found, _ = behaviours((world,), cluster.sign, besides_updates=lambda _: "same")
+    each = [evidence_of("groups", np.arange(world), asked=True, close=True)]
+    found, _ = behaviours((world,), cluster.sign, lambda: each, besides_updates=lambda _: "same")
     assert (len(found), len(cluster.recorded)) == (classes, world if classes > 1 else 3)
 
 

@@ -116,3 +116,28 @@ def test_the_lowest_rank_represents_all_that_do_the_same(tmp_path):
     assert is_known(4)
     assert not is_known(0)
     assert not is_known(4, name="aten.add.Tensor")
+
+
+def pieces(*sizes, **changes):
+    """A rank that copies pieces of weights, and then runs a layer and reduces."""
+    copies = [
+        Op(
+            name="aten.copy_.default",
+            args=(view(size, storage=at),),
+            kwargs={},
+            results=(),
+            phase="forward",
+        )
+        for at, size in enumerate(sizes)
+    ]
+    layer = mm(args=(view(4, 8, storage=len(sizes)), 3), module="layer", phase="forward", **changes)
+    whole = recording(0, op=layer)
+    reduce = replace(whole.ops[1], args=(view(4, 2, storage=len(sizes)),))
+    return Signed(replace(whole, ops=(*copies, layer, reduce)))
+
+
+def test_pieces_of_weights_do_not_change_what_a_rank_does_besides_updates():
+    one, other = pieces(3, 5), pieces(8)
+    assert one.whole != other.whole
+    assert (one.messages, one.besides_updates) == (other.messages, other.besides_updates)
+    assert pieces(8, results=(view(4, 3),)).besides_updates != one.besides_updates
