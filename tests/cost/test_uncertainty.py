@@ -42,7 +42,8 @@ def test_the_file_holds_how_far_off_every_blind_prediction_was():
     errors = [
         float(row["measured_s"]) / float(row["predicted_s"]) for row in table("blind_runs.csv")
     ]
-    for batch in ("blind", "blind/second", "blind/third"):
+    for batch in ("", "second", "third", "fourth", "fifth"):
+        batch = f"blind/{batch}"
         figures = {row["id"]: row for row in table(f"{batch}/measured.csv")}
         for row in table(f"{batch}/predictions.csv"):
             if row["step_seconds"] and figures[row["id"]]["value"]:
