@@ -16,6 +16,7 @@ SYSTEMS: Mapping[str, tuple[str, str]] = {
     "H100": ("dgx-h100", "h100-sxm"),
     "H200": ("hgx-h200", "h200-sxm"),
     "B200": ("dgx-b200", "b200"),
+    "B300": (str(HERE / "b300.toml"), "b300"),
     "GB200": ("gb200-nvl72", "gb200"),
     "GB300": (str(HERE / "gb300.toml"), "gb300"),
     "MI300X": ("mi300x-8", "mi300x"),
@@ -92,7 +93,7 @@ REDUCED = ("lg-", "fs-", "sw-7b-16k")
 #: Beginnings of ids of rows whose keys and values go from rank to rank.
 ROTATES = ("trl-",)
 #: Beginnings of ids of rows whose weights are kept in the type of their products.
-KEPT = ("ml4-", "ml5-")
+KEPT = ("ml4-", "ml5-", "m51-")
 #: Beginnings of ids of rows whose pipelines are recorded, or of which one rank is.
 PIPELINES = ("mg-7b-pp4", "ml4-", "ml5-")
 #: Beginnings of ids of Megatron's deterministic runs, whose products do not add to their sums.
@@ -149,6 +150,7 @@ DIFFERS: Mapping[str, str] = {
     "ca-7b": "ZeRO-2 as FSDP that keeps gathered parameters",
     "ca-70b": "parameters sharded, too",
     "mlp-": "Transformer Engine's fused kernels as what torch.compile fuses; attention in 16 bits",
+    "m51-": "Transformer Engine's fused kernels as what torch.compile fuses; attention in 16 bits",
     "te-mi300x": "Transformer Engine's fused kernels as what torch.compile fuses",
     "ao-gb200-scout": "the shared expert as a wider dense network",
     "ie-": "eight samples of 2,048 packed; optimizer and parameters sharded in a node",
@@ -197,7 +199,7 @@ PUBLISHED: Mapping[str, str] = {
 #: Beginnings of ids of rows with asynchronous tensor parallelism; NeMo's configurations of these
 #: models say ``ub_tp_comm_overlap``.
 ASYNCHRONOUS = ("ttpa-", "n24-gpt20b", "n24-nemotron8b", "ml4-h100-gpt3", "ml4-b200-gpt3",
-    "ml5-h200-405b", "ml4-h100-lora", "kr-h200-lora")  # fmt: skip
+    "ml5-h200-405b", "ml4-h100-lora", "kr-h200-lora", "m51-h100-8b-128")  # fmt: skip
 #: How ids of mixtures begin whose tokens go once to each rank (DeepEP), not once for each expert.
 ONCE = ("am-",)
 #: Why a row's memory is unknown, by the beginnings of ids.
