@@ -22,9 +22,11 @@ from flint.post_execution.links import HostWait, Links, Span, StreamWait
 #: Calls that make a stream or the host wait (CUDA and HIP have the same names after their
 #: prefixes).
 _STREAM_WAIT = re.compile(r"^(cuda|hip|cu)StreamWaitEvent")
-_HOST_WAIT = re.compile(r"^(cuda|hip)DeviceSynchronize")
+_HOST_WAIT = re.compile(r"^(cuda|hip)DeviceSynchronize|^AscendCL@aclrtSynchronizeDevice")
 #: Calls that may wait for something on a device, without recording what.
-_BLOCKING = re.compile(r"^(cuda|hip|cu)(\w*Synchronize|Memcpy\w*|Free\w*)", re.IGNORECASE)
+_BLOCKING = re.compile(
+    r"^(cuda|hip|cu|AscendCL@aclrt)(\w*Synchronize|Memcpy\w*|Free\w*)", re.IGNORECASE
+)
 #: Calls after which something runs on a device (also OneAPI's urEnqueueKernelLaunch).
 _LAUNCH = re.compile(r"Launch|Memcpy|Memset")
 #: Synchronisation that the profiler has resolved (``enable_cuda_sync_events``).

@@ -38,6 +38,7 @@ class Event(msgspec.Struct, gc=False):
     dur: Any = 0
     pid: Any = None
     tid: Any = None
+    id: Any = None
     args: msgspec.Raw = ABSENT
 
 

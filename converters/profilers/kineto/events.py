@@ -8,6 +8,7 @@ profilers are converted to the same form.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +24,8 @@ from flint.post_execution.host_device_links import LinksBuilder
 DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset", "mtia_ccp_events"})
 #: The largest valid time in nanoseconds: 2^62, so that sums stay within 64 bits.
 LATEST = 1 << 62
+#: Microseconds as text, to the nanosecond.
+_DECIMAL = re.compile(r"(\d{1,18})\.(\d{1,3})")
 
 
 class Op(NamedTuple):
@@ -157,9 +160,13 @@ def _all_nanoseconds(microseconds: list[Any]) -> Ints | None:
 
 
 def _nanoseconds(microseconds: Any) -> int:
-    """Whole numbers stay exact: those of a clock since 1970 are beyond a float's 53 bits."""
+    """Nanoseconds of a clock since 1970 are beyond a float's 53 bits: whole numbers stay exact, and
+    so does text.
+    """
     if type(microseconds) is int:
         return microseconds * 1000
+    if isinstance(microseconds, str) and (found := _DECIMAL.fullmatch(microseconds)):
+        return int(found[1]) * 1000 + int(found[2].ljust(3, "0"))
     return round(float(microseconds) * 1000)
 
 

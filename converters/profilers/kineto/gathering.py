@@ -29,6 +29,7 @@ from flint.converters.profilers.kineto.arguments import (
     fields_of,
     texts_of,
 )
+from flint.converters.profilers.kineto.by_process import CALL_AS_OP, ByProcess
 from flint.converters.profilers.kineto.events import (
     DEVICE,
     LATEST,
@@ -110,16 +111,44 @@ class Gathering:
         self._of_kernel = Arguments(path, KernelArguments)
         self._of_call = Arguments(path, CallArguments)
         self._of_other = Arguments(path, dict[str, Any])
+        self._without = ByProcess()
         self._process: object = ABSENT
         self._at = self.processes.all[0]
 
     def take(self, events: list[Event]) -> None:
         """Events of any processes, in the order of the file."""
-        for event in events:
-            if event.ph == "M" and event.name in _LABELS:
-                labels = self._of_other.of(event).values()
-                self.processes.label(hashable(event.pid), labels)
-        ran = [event for event in events if event.ph == "X"]
+        ran = [event for event in events if event.ph == "X" and event.cat]
+        if len(ran) < len(events):
+            others = [event for event in events if event.ph != "X" or not event.cat]
+            self._without.take(others)
+            for event in others:
+                if event.ph == "M" and event.name in _LABELS:
+                    labels = self._of_other.of(event).values()
+                    self.processes.label(hashable(event.pid), labels)
+        self._sort(ran)
+
+    def finish(self) -> dict[str, int]:
+        """Events without a category, after all have been taken.
+
+        Returns:
+            Why events are left out -> how many.
+        """
+        found = self._without.sorted(self.processes.labels)
+        for category in ("cpu_op", "cann_runtime", "kernel"):
+            self._sort(found.of.get(category, []))
+        mine = self._at.mine.events
+        if found.ops:
+            mine.ops[:] = [op for op in mine.ops if not op.name.startswith(CALL_AS_OP)]
+        for connection, (thread, begin) in found.launches.items():
+            [start], _ = times_of_all([Event(ts=begin)], self._path)
+            add_call(mine, "HostToDevice Launch", hashable(thread), start, 0, connection)
+        for connection, (thread, begin) in found.ops.items():
+            [start], _ = times_of_all([Event(ts=begin)], self._path)
+            mine.runtime[connection] = hashable(thread), start
+        return found.left_out
+
+    def _sort(self, ran: list[Event]) -> None:
+        """Events with a category, each to where it belongs."""
         categories = texts_of([event.cat for event in ran])
         for category in set(categories) - self._sorts.keys():
             self._sorts[category] = _sort_of(category.lower())

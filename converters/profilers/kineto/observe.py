@@ -91,6 +91,7 @@ class _File(NamedTuple):
         names: names of these processes in it.
         stated_ranks: their ranks; None if not recorded.
         info: PyTorch's information about the job, from one of them.
+        left_out: why events are left out -> how many.
         cut_off: whether it ends within its events.
         base: the zero of its times, in nanoseconds.
         device: the driver's name for the first device; "" if not recorded.
@@ -102,6 +103,7 @@ class _File(NamedTuple):
     names: list[object]
     stated_ranks: list[int] | None
     info: Mapping[str, Any]
+    left_out: Mapping[str, int]
     cut_off: bool
     base: int
     device: str
@@ -120,6 +122,8 @@ class _File(NamedTuple):
         """The columns of ``rows``."""
         if self.cut_off:
             rows.note(CUT_OFF)
+        for why, count in self.left_out.items():
+            rows.note(why, count)
         world = self.info.get("world_size")
         observed = rows.finish(
             form="kineto",
@@ -151,6 +155,7 @@ def _read(path: Path, *, linked: bool) -> _File:
         names=read.names,
         stated_ranks=read.ranks,
         info=info if isinstance(info, dict) else {},
+        left_out=read.left_out,
         cut_off=bool(trace.cut_off),
         base=base if type(base) is int and 0 <= base < LATEST else 0,
         device=_device(rest.get("deviceProperties")),

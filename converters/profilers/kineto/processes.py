@@ -122,6 +122,10 @@ class Processes(Generic[Kept]):
         """Keep the file's information about the process with this name."""
         self._labels.setdefault(name, []).extend(text for text in stated if isinstance(text, str))
 
+    def labels(self, name: object) -> list[str]:
+        """The file's information about the process with this name."""
+        return self._labels.get(name, [])
+
     def named(self, name: object) -> Process[Kept] | None:
         """The process with this name."""
         return self._by_name.get(name)

@@ -30,11 +30,13 @@ class ReadEvents(NamedTuple):
         of: the events of each process, in the order of the file.
         names: the file's names for these processes.
         ranks: their ranks; None if not recorded.
+        left_out: why events are left out -> how many.
     """
 
     of: list[Events]
     names: list[object]
     ranks: list[int] | None
+    left_out: dict[str, int]
 
 
 def read_events(trace: JsonTrace, *, linked: bool) -> ReadEvents:
@@ -51,12 +53,14 @@ def read_events(trace: JsonTrace, *, linked: bool) -> ReadEvents:
     gathering = Gathering(trace.path, linked=linked)
     for events in trace.runs("traceEvents", Event, "an event"):
         gathering.take(events)
-    return _by_process(gathering.processes, gathering.held, in_place=gathering.in_place)
+    left_out = gathering.finish()
+    found = _by_process(gathering.processes, gathering.held, in_place=gathering.in_place)
+    return ReadEvents(*found, left_out)
 
 
 def _by_process(
     processes: Processes[Mine], held: list[tuple[Track, Other]], *, in_place: bool
-) -> ReadEvents:
+) -> tuple[list[Events], list[object], list[int] | None]:
     """Everything with the process that it belongs to; processes without work are left out."""
     if not processes.met:  # no ops at all: the calling processes are those that work
         for track, other in held:
@@ -79,7 +83,7 @@ def _by_process(
         for process in processes.all
         if process.mine.events.ops or process.mine.events.kernels
     ] or processes.all[:1]
-    return ReadEvents(
+    return (
         [process.mine.events for process in working],
         [process.name for process in working],
         processes.ranks(working),

@@ -1,0 +1,132 @@
+"""Events without a category: the process that they name says what they are.
+
+The idea: PyTorch's profiler for Ascend's NPUs (``trace_view.json``) writes host ops as Kineto does,
+but puts what ran on the device into a process "Ascend Hardware", a line per stream, and the calls
+of its runtime into "CANN".  Arrows (``ph`` "s" and "f") lead to each device event: "HostToDevice"
+from the call that launched it, on a thread of its own, and "async_npu" from the op.  PyTorch's
+profiler before Kineto has the processes "CPU functions" and "CUDA functions".
+
+    kept = ByProcess()
+    kept.take(events)                                     # in the order of the file
+    found = kept.sorted(lambda process: ["Ascend Hardware"])
+    found.of["kernel"], found.launches[8]                 # events; the launch of connection 8
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from flint.converters.profilers.kineto.arguments import Event
+
+#: What the events of a process are.
+_CATEGORIES: Final = {
+    "CPU functions": "cpu_op",
+    "Ascend Hardware": "kernel",
+    "CANN": "cann_runtime",
+}
+#: Processes whose events are times of others, or of none: they are counted.
+LEFT_OUT: Final = {
+    "CUDA functions": "times on a device that PyTorch's profiler before Kineto took around ops: "
+    "only the host's time is known",
+    "Communication": "communications of HCCL: what they run on the device stays, as kernels",
+    "HCCL": "communications of HCCL: what they run on the device stays, as kernels",
+}
+#: Arrows to events on a device: from the call that launched it, and from the op.
+_LAUNCH, _OP = "HostToDevice", "async_npu"
+#: Calls of Ascend's library of operators, recorded as ops within PyTorch's own.
+CALL_AS_OP: Final = "aclnn"
+#: Tasks on a device in which it only waits, or tells others of an event.
+_NO_WORK = ("EVENT_", "NOTIFY_")
+
+
+class Place(NamedTuple):
+    """A moment of a thread: what the file calls the thread, and microseconds."""
+
+    thread: object
+    begin: Any
+
+
+class Sorted(NamedTuple):
+    """Events by their category.
+
+    Attributes:
+        of: category -> events.
+        left_out: why events have none -> how many.
+        launches: connection of a device event -> the call that launched it.
+        ops: connection of a device event -> the begin of the op that it belongs to.
+    """
+
+    of: dict[str, list[Event]]
+    left_out: dict[str, int]
+    launches: dict[object, Place]
+    ops: dict[object, Place]
+
+
+class _Task(msgspec.Struct, gc=False):
+    """Arguments of an event of Ascend's."""
+
+    connection: Any = msgspec.field(name="connection_id", default=None)
+    kind: Any = msgspec.field(name="Task Type", default="")
+
+
+class ByProcess:
+    """The events without a category of a file, and the arrows between them."""
+
+    def __init__(self) -> None:
+        self._events: list[Event] = []
+        self._from: dict[tuple[str, object], Place] = {}
+        self._to: list[tuple[str, object, tuple[str, str, str]]] = []
+
+    def take(self, events: Iterable[Event]) -> None:
+        """Events without a category, or arrows."""
+        for event in events:
+            if event.ph == "X":
+                self._events.append(event)
+            elif event.cat in (_LAUNCH, _OP):
+                number = str(event.id)
+                if event.ph == "s":
+                    self._from[event.cat, number] = Place(event.tid, event.ts)
+                elif event.ph == "f":
+                    self._to.append((event.cat, number, _at(event)))
+
+    def sorted(self, names_of: Callable[[object], Iterable[str]]) -> Sorted:
+        """All of them; ``names_of``: the file's names for a process."""
+        found = Sorted({}, {}, {}, {})
+        connections: dict[tuple[str, str, str], object] = {}
+        for event in self._events:
+            for name in (str(event.pid), *names_of(event.pid)):
+                if name in LEFT_OUT:
+                    why = LEFT_OUT[name]
+                    found.left_out[why] = found.left_out.get(why, 0) + 1
+                if name not in _CATEGORIES:
+                    continue
+                category = _CATEGORIES[name]
+                if category != "cpu_op":
+                    task = _task(event)
+                    if str(task.kind).upper().startswith(_NO_WORK):
+                        break
+                    connections[_at(event)] = task.connection
+                    event.args = msgspec.Raw(msgspec.json.encode({"correlation": task.connection}))
+                event.cat = category
+                found.of.setdefault(category, []).append(event)
+                break
+        for kind, number, at in self._to:
+            place, connection = self._from.get((kind, number)), connections.get(at)
+            if place is not None and type(connection) is int:
+                (found.launches if kind == _LAUNCH else found.ops)[connection] = place
+        return found
+
+
+def _at(event: Event) -> tuple[str, str, str]:
+    """Where an event begins, as the file writes it."""
+    return str(event.pid), str(event.tid), str(event.ts)
+
+
+def _task(event: Event) -> _Task:
+    try:
+        return msgspec.json.decode(event.args, type=_Task)
+    except msgspec.MsgspecError:  # none, or of a damaged file
+        return _Task()
