@@ -65,12 +65,26 @@ def _result(*arguments: Any) -> Any:
 
     Args:
         arguments: of JAX's own function: in newer versions a context, then the result, the kind and
-            the type of the traced function's result.
+            a type.  Whether the type's memory is that of the traced function's result or the
+            wanted one depends on the version, so it is not used.
     """
-    value, kind, aval = arguments[-3:]
+    value, kind, _ = arguments[-3:]
     target = TO_HOST if kind in _HOST_KINDS else TO_DEVICE
-    is_there = _is_of_host(aval) == (target == TO_HOST)
-    return value if is_there else _copied(value, target)
+    return value if _lies_on_host(value) == (target == TO_HOST) else _copied(value, target)
+
+
+def _lies_on_host(value: Any) -> bool:
+    """Whether a value of the lowered function is an argument or a copy in the host's memory."""
+    if isinstance(value.owner, ir.Block):
+        function: Any = value.owner.owner
+        stated = ir.DictAttr(function.arg_attrs[ir.BlockArgument(value).arg_number])
+        name = "mhlo.memory_kind"
+        return name in stated and ir.StringAttr(stated[name]).value in _HOST_KINDS
+    made = value.owner.opview
+    if isinstance(made, stablehlo.CustomCallOp):
+        return ir.StringAttr(made.call_target_name).value == TO_HOST
+    # A statement about the sharding of a value stands between it and its use.
+    return made.OPERATION_NAME == "sdy.sharding_constraint" and _lies_on_host(made.operands[0])
 
 
 def _on_host(value: Any) -> bool:
