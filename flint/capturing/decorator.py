@@ -28,7 +28,7 @@ from flint.capturing.request import Arguments, CaptureOptions, Request, capture_
 from flint.errors import FlintError, UsageError
 from flint.host.readable import counted
 from flint.host.stages import stage
-from flint.mesh.mesh import Mesh
+from flint.mesh.mesh import MeshLike, as_mesh, has_names
 from flint.workload.programs import Level
 from flint.workload.workload import Workload
 
@@ -86,7 +86,7 @@ class Capture:
             return _variant, (found, *self._flint)  # the function's own name leads to `found`
         return Capture, (self.__wrapped__, *self._flint)
 
-    def at(self, mesh: Mesh | Sequence[int], axes: Sequence[str] | None = None) -> Capture:
+    def at(self, mesh: MeshLike, axes: Sequence[str] | None = None) -> Capture:
         """The same step on another mesh.
 
         Args:
@@ -208,7 +208,7 @@ def capture(
     function: Callable[..., Any] | None = None,
     /,
     *,
-    mesh: Mesh | Sequence[int],
+    mesh: MeshLike,
     axes: Sequence[str] | None = None,
     setup: Callable[..., Any] | None = None,
     framework: str | None = None,
@@ -218,8 +218,8 @@ def capture(
 
     Args:
         function: the step; left out when used as a decorator.
-        mesh: devices per mesh axis.
-        axes: names of the axes; default: the names in the arguments' shardings.
+        mesh: devices per mesh axis: ``(64, 8)``, ``{"data": 64, "model": 8}``, or a mesh of JAX.
+        axes: names of the axes; default: those in ``mesh``, else in the arguments' shardings.
         setup: called with the mesh, returns the step's positional arguments or ``(args, kwargs)``.
             JAX: gets a ``jax.sharding.AbstractMesh``; arguments may be abstract.
         framework: the frontend's name; default: by the type of the arguments or of setup's result.
@@ -247,21 +247,12 @@ def capture(
 
 
 def _grid(
-    mesh: Mesh | Sequence[int], axes: Sequence[str] | None
+    mesh: MeshLike, axes: Sequence[str] | None
 ) -> tuple[tuple[int, ...], tuple[str, ...] | None]:
     if isinstance(axes, str):
         axes = tuple(part.strip() for part in axes.split(","))
-    if isinstance(mesh, Mesh):
-        return mesh.shape, tuple(axes) if axes else mesh.axes
-    if isinstance(mesh, int):
-        mesh = (mesh,)
-    try:
-        shape = tuple(int(size) for size in mesh)
-    except (TypeError, ValueError):
-        raise UsageError(f"mesh={mesh!r}: expected sizes such as (64, 8)") from None
-    names = tuple(axes) if axes else None
-    Mesh(shape, names or ())  # reports what is wrong with them
-    return shape, names
+    grid = as_mesh(mesh, axes)
+    return grid.shape, grid.axes if axes or has_names(mesh) else None
 
 
 def _level(level: str, framework: str) -> Level:

@@ -19,7 +19,7 @@ from flint.capturing.saved_levels import SavedLevel, at_level
 from flint.errors import UsageError
 from flint.host.collection import uncollected
 from flint.host.packed_files import MEMORY_LIMIT, Content, read_once
-from flint.mesh.mesh import Mesh
+from flint.mesh.mesh import Mesh, MeshLike, as_mesh
 
 if TYPE_CHECKING:
     from flint.stablehlo.read.records import Module
@@ -34,7 +34,7 @@ _LARGER = ", a quarter of the memory limit of its reader: raise --memory-limit (
 def convert(
     path: str | Path | Content,
     *,
-    mesh: Mesh | Sequence[int] | None = None,
+    mesh: MeshLike | None = None,
     axes: Sequence[str] | None = None,
     trip_count: int | Mapping[str, int] | None = None,
     branch: int | Mapping[str, int] | None = None,
@@ -95,7 +95,7 @@ def convert(
     wanted = SavedLevel(level=level, target=target, options=compiler_options or {})
     wanted.check(entry=entry, replicas=replicas)
     content = path if isinstance(path, Content) else read_content(Path(path), memory_limit)
-    grid = _mesh(mesh, axes)
+    grid = as_mesh(mesh, axes) if mesh is not None else None
     begin: Callable[..., AbstractContextManager[Callable[[], Module]]] = registry.frontend("saved")
     with begin(content, entry, trusted=trusted, memory_limit=memory_limit) as records:
         # Importing these takes as long as starting the reading process.
@@ -143,9 +143,3 @@ def _renamed(walked: Walked, axes: Sequence[str]) -> Walked:
             f"--axes names {len(axes)} axes; the module's mesh is {walked.mesh}: give --mesh too"
         )
     return replace(walked, mesh=Mesh(walked.mesh.shape, tuple(axes)))
-
-
-def _mesh(mesh: Mesh | Sequence[int] | None, axes: Sequence[str] | None) -> Mesh | None:
-    if isinstance(mesh, Mesh):
-        return Mesh(mesh.shape, tuple(axes)) if axes else mesh
-    return Mesh(tuple(mesh), tuple(axes or ())) if mesh is not None else None

@@ -34,7 +34,7 @@ from flint.cli.saving import save_and_report
 from flint.cli.shared import print_json, print_warnings, results_only_on_stdout, stages_shown
 from flint.errors import UsageError
 from flint.host.tasks import tell
-from flint.mesh.mesh import parse_mesh
+from flint.mesh.mesh import as_mesh, parse_sizes
 from flint.workload.programs import Level
 from flint.workload.workload import Workload
 
@@ -46,7 +46,9 @@ def capture_command(
     *,
     mesh: Annotated[
         str | None,
-        typer.Option("--mesh", help="Device grid, for example 64,8 [default: the decorator's]."),
+        typer.Option(
+            "--mesh", help="Device grid: 64,8 or data=64,model=8 [default: the decorator's]."
+        ),
     ] = None,
     axes: AxesOption = None,
     setup: SetupOption = None,
@@ -113,21 +115,21 @@ def _compiled_for(workload: Workload) -> str | None:
 
 def _step(step: str, mesh: str | None, axes: str | None, setup: str | None) -> Capture:
     """The step of the user's file; the command line overrides the decorator."""
-    grid = parse_mesh(mesh) if mesh is not None else None
+    grid = parse_sizes(mesh) if mesh is not None else None
     listed = axis_names(axes)
     names = None if listed is None else tuple(listed)
-    registry.prepare(grid.size if grid is not None else None)
+    registry.prepare(as_mesh(grid).size if grid is not None else None)
     function, module = load_step(step)
     if isinstance(function, Capture):
         captured = function
         if grid is not None:
-            captured = captured.at(grid.shape, names)
+            captured = captured.at(grid, names)
         elif names is not None:
             captured = captured.at(captured.shape, names)
     elif grid is None:
         raise UsageError(f"{step} is not decorated with flint.capture: give --mesh")
     else:
-        captured = capture(function, mesh=grid.shape, axes=names)
+        captured = capture(function, mesh=grid, axes=names)
     if setup is not None:
         made = find(module, setup, f"--setup {setup}: no such function")
         captured = captured.with_setup(made)

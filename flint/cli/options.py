@@ -34,7 +34,7 @@ FolderArgument = Annotated[
 ]
 MeshOption = Annotated[
     str | None,
-    typer.Option("--mesh", help="Device grid, for example 64,8 [default: the module's]."),
+    typer.Option("--mesh", help="Device grid: 64,8 or data=64,model=8 [default: the module's]."),
 ]
 ReplicasOption = Annotated[
     bool,

@@ -51,7 +51,7 @@ def sweep_command(
         list[str], typer.Argument(help="FILE.py:FUNCTION, decorated or not; one or more.")
     ],
     mesh: Annotated[
-        list[str], typer.Option("--mesh", help="Device grid, for example 64,8 (repeatable).")
+        list[str], typer.Option("--mesh", help="Device grid: 64,8 or data=64,model=8 (repeatable).")
     ],
     output: Annotated[
         Path,

@@ -11,8 +11,10 @@ that is true of a mesh of 8 is computed the same way for a million ranks.
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Protocol, TypeAlias
 
 from flint.errors import UsageError
 
@@ -77,17 +79,82 @@ class Mesh:
         )
 
 
+class FrameworkMesh(Protocol):
+    """A mesh of JAX, abstract or of devices."""
+
+    @property
+    def shape(self) -> Mapping[str, int]:
+        """Devices per axis, by the axis' name."""
+
+
+#: The forms in which a caller can state a mesh.
+MeshLike: TypeAlias = Mesh | int | Sequence[int] | Mapping[str, int] | FrameworkMesh
+
+
+def as_mesh(mesh: MeshLike, axes: Sequence[str] | None = None) -> Mesh:
+    """The mesh that a caller states in any of its forms.
+
+        >>> as_mesh({"data": 64, "model": 8}) == as_mesh((64, 8), ("data", "model"))
+        True
+
+    Args:
+        mesh: sizes, names with sizes, a mesh, or one of JAX.
+        axes: names of the axes; with names in ``mesh``, other ones for the same axes.
+
+    Raises:
+        UsageError: not positive integers, or names that do not match.
+    """
+    named = _with_names(mesh)
+    if named is not None:
+        axes, mesh = axes or tuple(named), tuple(named.values())
+    try:
+        stated: Any = (mesh,) if isinstance(mesh, int) else mesh  # of a caller: anything
+        sizes = tuple(operator.index(size) for size in stated)
+    except TypeError:
+        message = f"mesh={mesh!r}: expected sizes such as (64, 8) or {{'data': 64, 'model': 8}}"
+        raise UsageError(message) from None
+    return Mesh(sizes, tuple(axes or ()))
+
+
+def has_names(mesh: MeshLike) -> bool:
+    """Whether a stated mesh names its axes."""
+    return _with_names(mesh) is not None
+
+
+def _with_names(mesh: MeshLike) -> Mapping[str, int] | None:
+    if isinstance(mesh, Mesh):
+        return dict(zip(mesh.axes, mesh.shape, strict=True))
+    if isinstance(mesh, Mapping):
+        return mesh
+    shape = getattr(mesh, "shape", None)
+    return shape if isinstance(shape, Mapping) else None
+
+
+def parse_sizes(text: str) -> tuple[int, ...] | dict[str, int]:
+    """Sizes, or names with sizes, from the command line's ``64,8`` or ``data=64,model=8``.
+
+    Raises:
+        UsageError: not a list of integers, names for some sizes only, or a name used twice.
+    """
+    # A comma after the last size is allowed, as in Python; any other gap is a missing size.
+    parts = [part.strip() for part in text.strip().removesuffix(",").split(",")]
+    try:
+        if "=" not in text:
+            return tuple(int(size) for part in parts for size in part.split("x"))
+        named = {name.strip(): int(size) for name, size in (part.split("=") for part in parts)}
+    except ValueError:
+        message = f"--mesh {text!r}: expected sizes such as 64,8 or data=64,model=8"
+        raise UsageError(message) from None
+    if len(named) != len(parts):
+        raise UsageError(f"--mesh {text!r} names an axis twice")
+    return named
+
+
 def parse_mesh(text: str, axes: str | None = None) -> Mesh:
-    """A mesh from the command line's ``64,8`` and ``data,model``.
+    """A mesh from the command line's ``64,8`` and ``data,model``, or ``data=64,model=8``.
 
     Raises:
         UsageError: not a list of positive integers, or names that do not match.
     """
-    try:
-        # A comma after the last size is allowed, as in Python; any other gap is a missing size.
-        sizes = text.strip().removesuffix(",").replace("x", ",").split(",")
-        shape = tuple(int(part) for part in sizes)
-    except ValueError:
-        raise UsageError(f"--mesh {text!r}: expected sizes such as 64,8") from None
     names = tuple(part.strip() for part in axes.split(",")) if axes else ()
-    return Mesh(shape, names)
+    return as_mesh(parse_sizes(text), names)

@@ -22,7 +22,7 @@ from flint.graph.distinct import distinct
 from flint.host.collection import uncollected
 from flint.host.packed_files import MEMORY_LIMIT
 from flint.host.reading_memory import allowed
-from flint.mesh.mesh import Mesh
+from flint.mesh.mesh import Mesh, MeshLike, as_mesh
 from flint.mesh.ragged import row_of_entry
 from flint.mesh.ranks import from_mask
 from flint.observed.columns import UNKNOWN_RANK, Observed
@@ -53,7 +53,7 @@ def convert_traces(
     paths: Sequence[str | Path],
     *,
     execution_traces: Sequence[str | Path] = (),
-    mesh: Mesh | Sequence[int] | None = None,
+    mesh: MeshLike | None = None,
     axes: Sequence[str] | None = None,
     step: str | None = None,
     groups: Mapping[str, Sequence[int]] | None = None,
@@ -244,10 +244,10 @@ def _world(recorded: Mapping[int, Recorded], stated_world: int | None) -> int:
     return world
 
 
-def _grid(mesh: Mesh | Sequence[int] | None, axes: Sequence[str] | None, world: int) -> Mesh:
+def _grid(mesh: MeshLike | None, axes: Sequence[str] | None, world: int) -> Mesh:
     if mesh is None:
         return Mesh((world,), tuple(axes or ("rank",)))
-    grid = mesh if isinstance(mesh, Mesh) else Mesh(tuple(mesh), tuple(axes or ()))
+    grid = as_mesh(mesh, axes)
     if grid.size != world:
         raise UsageError(
             f"mesh {grid} has {grid.size} ranks; the traces are from a run with {world}"

@@ -27,7 +27,7 @@ from flint.hlo.locations import Locations
 from flint.hlo.messages import parse_module
 from flint.hlo.reader import read_hlo
 from flint.host.reading_memory import bounded
-from flint.mesh.mesh import Mesh
+from flint.mesh.mesh import Mesh, MeshLike, as_mesh
 from flint.post_execution import control_flow
 from flint.post_execution.module_replay import replayed_programs
 from flint.post_execution.module_times import ModuleTimes
@@ -53,7 +53,7 @@ class _Place(NamedTuple):
 def convert_profile(
     path: Path,
     *,
-    mesh: Mesh | Sequence[int] | None = None,
+    mesh: MeshLike | None = None,
     axes: Sequence[str] | None = None,
     step: str | None = None,
     trip_count: int | Mapping[str, int] | None = None,
@@ -73,9 +73,7 @@ def convert_profile(
     with bounded(path):
         times = read(path, step)
     assert isinstance(times, ModuleTimes)
-    grid = None
-    if mesh is not None:
-        grid = mesh if isinstance(mesh, Mesh) else Mesh(tuple(mesh), tuple(axes or ()))
+    grid = as_mesh(mesh, axes) if mesh is not None else None
     options = walk_options(trip_count=trip_count, branch=branch)
     return workload_of_times(times, mesh=grid, axes=axes, options=options)
 

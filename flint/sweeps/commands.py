@@ -19,8 +19,8 @@ def capture(sweep: Sweep, point: Point, step: str, folder: Path) -> list[str]:
     simulations need none.
     """
     command = ["capture", step, "--mesh", point.mesh_text, "--ranks", "0", *sweep.capture]
-    if sweep.axes is not None:
-        command += ["--axes", sweep.axes]
+    if point.axes is not None:
+        command += ["--axes", point.axes]
     if sweep.setup is not None:
         command += ["--setup", sweep.setup]
     return [*command, "--json", "-o", str(folder)]

@@ -22,7 +22,7 @@ from flint.cost.collectives import check_algorithm
 from flint.cost.hardware import System
 from flint.cost.systems import load_system
 from flint.errors import UsageError
-from flint.mesh.mesh import Mesh, parse_mesh
+from flint.mesh.mesh import Mesh, parse_mesh, parse_sizes
 from flint.passes import check_granularity
 from flint.passes.what_if import parse_passes
 from flint.sweeps import sources
@@ -74,7 +74,7 @@ def points(sweep: Sweep) -> list[Point]:
     check_algorithm(sweep.algorithm)
     if not sweep.steps or not sweep.meshes or not sweep.systems or not sweep.passes:
         raise UsageError("a sweep needs at least one step, one --mesh and one --system")
-    meshes = list(dict.fromkeys(parse_mesh(text, sweep.axes) for text in sweep.meshes))
+    meshes = list(dict.fromkeys(_mesh(text, sweep.axes) for text in sweep.meshes))
     systems: dict[str, tuple[System, str]] = {}
     for text in sweep.systems:
         system = load_system(text)
@@ -84,8 +84,8 @@ def points(sweep: Sweep) -> list[Point]:
     found = []
     for step in dict.fromkeys(sweep.steps):
         content, name = _content(step)
-        for mesh in meshes:
-            capture = _key(content, *name, mesh.shape, sweep.axes, sweep.setup, sweep.capture)
+        for mesh, axes in meshes:
+            capture = _key(content, *name, mesh.shape, axes, sweep.setup, sweep.capture)
             for system, text in systems.values():
                 for passes in variants:
                     result = _key(
@@ -94,13 +94,21 @@ def points(sweep: Sweep) -> list[Point]:
                     )  # fmt: skip
                     found.append(
                         Point(
-                            step, mesh, sweep.axes, text,
+                            step, mesh, axes, text,
                             system.name if names[system.name] == 1 else text, passes,
                             sweep.folder / "workloads" / capture,
                             sweep.folder / "points" / f"{result}.json",
                         )
                     )  # fmt: skip
     return found
+
+
+def _mesh(text: str, axes: str | None) -> tuple[Mesh, str | None]:
+    """A mesh, and the names of its axes if they are given, with it or apart."""
+    sizes = parse_sizes(text)
+    if axes is None and isinstance(sizes, dict):
+        axes = ",".join(sizes)
+    return parse_mesh(text, axes), axes
 
 
 def _content(step: str) -> tuple[str, tuple[str, str]]:
