@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flint.cost import systems
+from flint.sweeps.commands import capture
 from flint.sweeps.description import Sweep
 from flint.sweeps.points import points
 
@@ -34,3 +35,13 @@ def test_an_algorithms_name_is_not_two_passes(tmp_path: Path) -> None:
         ("replace:by=reduce-scatter+all-gather",),
         ("hoist:by=1", "replace:by=reduce_scatter+all_gather", "split"),
     ]
+
+
+def test_the_names_in_a_mesh_are_those_of_its_capture(tmp_path: Path) -> None:
+    meshes = ("rows=4,columns=2", "data=8", "4,2")
+    swept = sweep(tmp_path, meshes=meshes)
+    found = points(swept)
+    assert [point.axes for point in found] == ["rows,columns", "data", None]
+    assert len({point.workload for point in found}) == 3
+    commands = [capture(swept, point, point.step, tmp_path) for point in found]
+    assert ["rows,columns" in command for command in commands] == [True, False, False]
