@@ -48,6 +48,10 @@ OF_CONSTANTS = (
 MAX_CALLS = 10_000
 
 
+class DeletedError(FlintError, RuntimeError):
+    """An array is used that was donated or deleted; JAX's error is a ``RuntimeError``."""
+
+
 class NothingJittedError(Exception):
     """A function failed, and there is no sign that it calls jitted functions."""
 
@@ -145,7 +149,7 @@ class Recorder:
         self._remarks: dict[str, Counter[str]] = defaultdict(Counter)
         self.ended = False
         self.ahead = False  # whether it has lowered anything to call it later
-        self._donated: dict[Origin, Called] = {}
+        self._deleted: dict[Origin, str] = {}  # how, and where
         self._finite: set[Origin] = set()
         self._read: set[Origin] = set()
 
@@ -177,7 +181,8 @@ class Recorder:
         )
         number = len(self.calls)
         self.calls.append(call)
-        self._donated.update(dict.fromkeys(call.deleted, call))
+        how = f"donated to {name} ({short_path(file)}:{line})"
+        self._deleted.update(dict.fromkeys(call.deleted, how))
         avals = parameters["jaxpr"].out_avals
         results = [HostArray(self._host, Origin(number, n), aval) for n, aval in enumerate(avals)]
         if values.says_finite(name, [item.origin in self._finite for item in given]):
@@ -241,16 +246,23 @@ class Recorder:
     def put(self, value: Any, sharding: Any) -> Any:
         return None
 
+    def is_deleted(self, array: HostArray) -> bool:
+        return array.origin in self._deleted
+
+    def deleted(self, array: HostArray) -> None:
+        file, line = running_line()
+        self._deleted.setdefault(array.origin, f"deleted at {short_path(file)}:{line}")
+        self.dropped(array)
+
     def dropped(self, array: HostArray) -> None:
         if self.calls and not self.ended and array.origin.program >= 0:
             self.calls[-1].gone.add(array.origin)
 
     def _check_held(self, array: HostArray) -> None:
-        call = self._donated.get(array.origin)
-        if call is not None:
+        how = self._deleted.get(array.origin)
+        if how is not None:
             file, line = running_line()
-            raise FlintError(
-                f"{short_path(file)}:{line}: uses an array that was donated to {call.name} "
-                f"({short_path(call.file)}:{call.line}): a run stops here with 'Array has been "
-                "deleted'"
+            raise DeletedError(
+                f"{short_path(file)}:{line}: uses an array that was {how}: a run stops here with "
+                "'Array has been deleted'"
             )

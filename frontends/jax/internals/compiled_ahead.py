@@ -17,6 +17,7 @@ import jax
 from jax._src import pjit, stages
 
 from flint.frontends.jax.internals.avals import aval_of
+from flint.frontends.jax.internals.formats import format_of
 from flint.frontends.jax.internals.host_arrays import HostArray
 from flint.frontends.jax.internals.jaxprs import is_over_devices
 from flint.frontends.jax.internals.traced_calls import is_stated, source_of
@@ -114,6 +115,28 @@ class _Compiled(stages.Compiled):
         """The placements of the results, as a run has them."""
         found = _all_stated(self._traced._params["out_shardings"], "output_shardings")
         return jax.tree_util.tree_unflatten(self.out_tree, found)
+
+    @property
+    def input_formats(self) -> Any:
+        """The formats of the arguments and keyword arguments."""
+        traced = self._traced
+        constants = len(traced._consts)
+        layouts = traced._params["in_layouts"][constants:]
+        return self._formats(self.input_shardings, layouts, traced.jaxpr.in_avals[constants:])
+
+    @property
+    def output_formats(self) -> Any:
+        """The formats of the results."""
+        layouts = self._traced._params["out_layouts"]
+        return self._formats(self.output_shardings, layouts, self._traced.jaxpr.out_avals)
+
+    def _formats(self, shardings: Any, layouts: Sequence[Any], avals: Sequence[Any]) -> Any:
+        places, tree = jax.tree_util.tree_flatten(shardings)
+        formats = [
+            format_of(place, len(aval.shape), layout)
+            for place, layout, aval in zip(places, layouts, avals, strict=True)
+        ]
+        return jax.tree_util.tree_unflatten(tree, formats)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Record a call.

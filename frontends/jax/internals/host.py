@@ -67,5 +67,11 @@ class Host(Protocol):
     def put(self, value: Any, sharding: Any) -> Any:
         """A real array is put on devices; returns the array there, None if JAX should place it."""
 
+    def is_deleted(self, array: Any) -> bool:
+        """Whether an array was donated, or deleted by the program."""
+
+    def deleted(self, array: Any) -> None:
+        """The program deletes an array, which it may still hold."""
+
     def dropped(self, array: Any) -> None:
         """An array is no longer held."""

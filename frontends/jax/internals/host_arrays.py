@@ -7,21 +7,27 @@ The idea: an array here has a type and no value.  The recorder is notified of ca
 from __future__ import annotations
 
 import types
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
-import numpy as np
 from jax._src import array, core, dtypes, source_info_util
 from jax._src.numpy import array_methods, indexing
 
+from flint.frontends.jax.internals.array_values import ArrayValues
 from flint.frontends.jax.internals.avals import aval_on, size_of
+from flint.frontends.jax.internals.formats import format_of
 from flint.frontends.jax.internals.host import Host
 
 _core: Any = core  # untyped
 
 
-class HostArray(jax.Array):
+#: All arrays of this kind that the program holds, by their ids.
+_living: weakref.WeakValueDictionary[int, HostArray] = weakref.WeakValueDictionary()
+
+
+class HostArray(ArrayValues):
     """An array without a value, which JAX accepts as an array.
 
     Attributes:
@@ -45,6 +51,7 @@ class HostArray(jax.Array):
         self.host, self.origin, self.known_sharding = host, origin, sharding
         self.part_of: tuple[HostArray, Any] | None = None
         self.aval = aval  # type: ignore[misc]  # a property of JAX's own arrays
+        _living[id(self)] = self
 
     def __del__(self) -> None:
         if self.part_of is None:
@@ -132,6 +139,11 @@ class HostArray(jax.Array):
         return self.sharding.device_set
 
     @property
+    def format(self) -> Any:
+        """The sharding, and the order of dims in memory."""
+        return format_of(self.sharding, self.ndim)
+
+    @property
     def addressable_shards(self) -> list[Any]:
         """The parts that this process has, none of which has a value."""
         places = self.sharding.addressable_devices_indices_map(self.shape)
@@ -150,20 +162,15 @@ class HostArray(jax.Array):
         data: Any = self.part(found.shard_shape(self.shape), index, place) if here else None
         return array.Shard(device, found, self.shape, data)
 
-    @property
-    def _value(self) -> Any:
-        return self.__array__()
-
     def is_ready(self) -> bool:
         """Whether it is computed."""
         return True
 
     def on_device_size_in_bytes(self) -> int:
-        """Bytes of the whole array."""
-        return size_of(self.aval)
-
-    def __repr__(self) -> str:
-        return f"Array({self.aval.str_short()})"
+        """Bytes of its parts on all devices."""
+        found = self.sharding
+        part = self.aval.update(shape=found.shard_shape(self.shape), sharding=None)
+        return size_of(part) * len(found.device_set)
 
     def __len__(self) -> int:
         if not self.shape:
@@ -174,49 +181,6 @@ class HostArray(jax.Array):
         if not self.shape:
             raise TypeError("iteration over a 0-d array")
         return (self[index] for index in range(len(self)))
-
-    def __bool__(self) -> bool:
-        _core.check_bool_conversion(self)
-        return bool(self.host.read(self, "bool"))
-
-    def __int__(self) -> int:
-        _core.check_scalar_conversion(self)
-        return int(self.host.read(self, "int"))
-
-    def __index__(self) -> int:
-        _core.check_integer_conversion(self)
-        return int(self.host.read(self, "int"))
-
-    def __float__(self) -> float:
-        _core.check_scalar_conversion(self)
-        return float(self.host.read(self, "float"))
-
-    def __complex__(self) -> complex:
-        _core.check_scalar_conversion(self)
-        return complex(self.host.read(self, "complex"))
-
-    def __reduce__(self) -> Any:
-        return jax.numpy.asarray, (np.asarray(self),)  # its value, as a checkpoint's
-
-    def __format__(self, spec: str) -> str:
-        return format(self.host.read(self, "text"), spec) if not self.ndim else str(self)
-
-    def __array__(self, dtype: Any = None, context: Any = None, copy: Any = None) -> Any:
-        found = self.host.read(self, "array")
-        return found if dtype is None else found.astype(dtype)
-
-    def item(self, *index: Any) -> Any:
-        """The value as a Python number."""
-        return self.host.read(self, "array").item(*index)
-
-    def tobytes(self, order: Any = "C") -> bytes:
-        """The values as bytes."""
-        found: bytes = np.asarray(self).tobytes(order)
-        return found
-
-    def tolist(self) -> Any:
-        """The values as Python numbers."""
-        return self.host.read(self, "array").tolist()
 
     def block_until_ready(self) -> HostArray:
         """Wait for the program that makes the array."""
@@ -231,12 +195,13 @@ class HostArray(jax.Array):
         return self.addressable_shards[index].data if self.shape else self
 
     def is_deleted(self) -> bool:
-        """Whether the array was donated."""
-        return False
+        """Whether the array was donated or deleted."""
+        return self.host.is_deleted(self)
 
     def delete(self) -> None:
         """Release the array."""
-        self.host.dropped(self)
+        if self.part_of is None:
+            self.host.deleted(self)
 
 
 class _IsPlaced(type):
@@ -262,6 +227,11 @@ def _as_jax_has_them() -> None:
 
 
 _as_jax_has_them()
+
+
+def living() -> list[HostArray]:
+    """The arrays without values that the program holds, without their parts."""
+    return [item for item in list(_living.values()) if item.part_of is None]
 
 
 def path() -> str:

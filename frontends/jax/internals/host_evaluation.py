@@ -24,8 +24,9 @@ from jax._src.mesh import empty_abstract_mesh, get_concrete_mesh
 
 from flint.frontends.jax.internals.avals import aval_of, is_inexact, size_of
 from flint.frontends.jax.internals.compiled_ahead import lowered_ahead, meta_of_host_array
+from flint.frontends.jax.internals.formats import placement
 from flint.frontends.jax.internals.host import Host
-from flint.frontends.jax.internals.host_arrays import HostArray, has_host_array
+from flint.frontends.jax.internals.host_arrays import HostArray, has_host_array, living
 from flint.frontends.jax.internals.jaxprs import MOST_OPERATIONS, operations
 from flint.frontends.jax.internals.op_calls import called_op, is_loop, loop_program, moved
 from flint.frontends.jax.internals.references import is_of_references, without_references
@@ -64,6 +65,7 @@ def _replacements(host: Host) -> list[tuple[Any, str, Callable[..., Any]]]:
     mapped_op = shard_map.ShardMapTrace.process_primitive
     meta_of, lower = modules["pjit"].convert_to_metaty, stages.Traced.lower
     cuts = [(name, getattr(shard_map, name)) for name in ("_unmatch_spec", "_match_spec")]
+    live: Any = jax.live_arrays
     use_devices = sharding_impls._internal_use_concrete_mesh
     mapped: list[tuple[str, str]] = []  # name and source of the function that a shard_map runs now
 
@@ -126,6 +128,7 @@ def _replacements(host: Host) -> list[tuple[Any, str, Callable[..., Any]]]:
     def device_put(*args: Any, **params: Any) -> Any:
         if _apart.on:
             return put(*args, **{"dst_avals": [None] * len(args), **params})
+        params = {**params, "devices": [*map(placement, params["devices"])]}
         placed = [host.put(*item) for item in zip(args, params["devices"], strict=True)]
         if all(item is not None for item in placed):
             return placed
@@ -162,8 +165,12 @@ def _replacements(host: Host) -> list[tuple[Any, str, Callable[..., Any]]]:
         host.lowers()
         return lowered_ahead(traced, options, lower, host.call)
 
+    def live_arrays(platform: str | None = None) -> list[Any]:
+        return [*living(), *live(platform)]
+
     return [
         (evaluation, "process_primitive", process),
+        (jax, "live_arrays", live_arrays),
         (modules["dispatch"], "_batched_device_put_impl", device_put),
         (modules["pjit"], "_pjit_call_impl_python", pjit_call),
         (modules["pjit"], "convert_to_metaty", meta),

@@ -214,6 +214,13 @@ class Watcher:
             self._values[origin] = value
         return HostArray(self, origin, aval, sharding)
 
+    def is_deleted(self, array: HostArray) -> bool:
+        return self.recorder.is_deleted(array)
+
+    def deleted(self, array: HostArray) -> None:
+        self.recorder.deleted(array)
+        self.dropped(array)
+
     def dropped(self, array: HostArray) -> None:
         self.recorder.dropped(array)
         self._values.pop(array.origin, None)

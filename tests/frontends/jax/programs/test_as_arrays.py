@@ -16,7 +16,7 @@ import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import NamedSharding, PartitionSpec as P
 mesh = jax.make_mesh((8,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
 w = jax.device_put(np.ones((64, 64), np.float32), NamedSharding(mesh, P("x")))
-step = jax.jit(lambda w: (w * 2, w.sum(), (w > 0).sum()))
+step = jax.jit(lambda w: (w * 2, w.sum(), (w > 0).sum()), donate_argnums=0)
 ASKED = {
     "index": lambda: range(10)[w], "index by a float": lambda: range(10)[loss],
     "float": lambda: float(w), "int": lambda: int(w), "complex": lambda: complex(w),
@@ -26,22 +26,64 @@ ASKED = {
     "NumPy's array": lambda: np.ones((64, 64), np.float32) + w, "NumPy's": lambda: np.add(1, w),
     "its number": lambda: np.float32(2) * w, "its product": lambda: np.ones((4, 64), "f") @ w,
     "its comparison": lambda: np.float32(1) < w, "in place": lambda: add(np.zeros((64, 64), "f")),
+    "order of dims": lambda: w.format.layout.major_to_minor, "format": lambda: put(w.format),
+    "bytes on all devices": lambda: loss.on_device_size_in_bytes(),
+    "for another library": lambda: w.__dlpack_device__(), "of a part": lambda: np.from_dlpack(part(w)),
+    "used up": lambda: (used.is_deleted(), w.is_deleted()), "use of it": lambda: used + 1,
+    "all": lambda: {item.shape for item in jax.live_arrays()} >= {w.shape, loss.shape},
+    "deleted": lambda: delete(w + 1).is_deleted(), "a deleted one": lambda: len(delete(w + 1) + 1),
 }
+def put(format):
+    return jax.device_put(np.ones((64, 64), np.float32), format).sharding.spec
+def part(whole):
+    return whole.addressable_shards[0].data
+def delete(array):
+    array.delete()
+    return array
 def add(whole):
     whole += w
     return whole
 def answer(ask):
     try:
         found = ask()
+    except RuntimeError as error:
+        return "RuntimeError", "Array has been deleted" in str(error)
     except Exception as error:
         return type(error).__name__, str(error)
     return isinstance(found, jax.Array), str(getattr(found, "shape", found))
 for number in range(4):
-    w, loss, count = step(w)
+    used, (w, loss, count) = w, step(w)
     if not number:
         with open(sys.argv[1], "w") as file:
             json.dump({name: answer(ask) for name, ask in ASKED.items()}, file)
 """
+
+
+#: In a real run all of it holds: an array that was donated or deleted says so.
+DELETES = """
+import jax, jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+mesh = jax.make_mesh((8,), ("x",))
+w = jax.device_put(jnp.ones((64, 64)), NamedSharding(mesh, P("x")))
+step = jax.jit(lambda w: w * 2, donate_argnums=0)
+for _ in range(4):
+    before, w = w, step(w)
+    assert before.is_deleted() and not w.is_deleted()
+    kept = w + 1
+    kept.delete()
+    try:
+        kept + 1
+    except RuntimeError as error:
+        assert "Array has been deleted" in str(error)
+    else:
+        raise AssertionError("it is not deleted")
+"""
+
+
+def test_an_array_knows_that_it_was_donated_or_deleted(tmp_path):
+    (tmp_path / "p.py").write_text(DELETES)
+    run = command(tmp_path / "p.py", options=("-o", tmp_path / "out"))
+    assert run.returncode == 0, run.stderr
 
 
 @pytest.mark.thorough
