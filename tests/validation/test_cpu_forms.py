@@ -14,7 +14,7 @@ from flint.validation.matching.pairing import Matching
 from flint.validation.rewrites.composed_attention import COMPOSED
 from flint.validation.rewrites.cpu_substitutes import CAST
 from flint.validation.rewrites.foreach import FOREACH
-from flint.validation.rewrites.light_ops import CHECKED, NOTHING, SPREAD
+from flint.validation.rewrites.light_ops import CHECKED, CONJUGATES, NOTHING, SPREAD
 from flint.validation.rewrites.listed_arguments import UNRECORDED
 from flint.validation.rewrites.table import match
 
@@ -166,6 +166,23 @@ def test_other_masks_are_none_of_a_maximum(missing):
     names = [name for name in ("isnan", "logical_and", "logical_or_", "mul") if name != missing]
     matching = compared(ops(*((name, (9,)) for name in names)), ops(("masked_fill_", (9,))))
     assert not is_whole(matching)
+
+
+def rotated(copies):
+    """The gradient of a product with complex numbers whose conjugate is copied first."""
+    angles = ((16, 1, 4), "complex<f32>")
+    values = ((4, 16, 4, 4), "complex<f32>")
+    product = op_facts("aten::mul", [[values], [angles]])
+    return [*[op_facts("aten::clone", [[angles]])] * copies, product]
+
+
+def test_a_profile_has_the_copy_of_a_conjugate_within_the_op_that_reads_it():
+    matching = compared(rotated(copies=1), rotated(copies=0))
+    assert is_whole(matching) and matching.explained[CONJUGATES] == 1
+
+
+def test_no_more_conjugates_are_copied_than_ops_read():
+    assert len(compared(rotated(copies=2), rotated(copies=0)).unmatched_captured) == 1
 
 
 #: Queries, keys and values of 2 x 4 heads, and a mask of the keys of each sequence.

@@ -20,7 +20,25 @@ NUMBERS = "an op on single numbers or mesh coordinates, which stay on the host"
 NOTHING = "an op on empty tensors, such as a rank's part of a parameter with fewer rows than ranks"
 CHECKED = "the CPU checks the classes of one_hot; accelerators rely on the kernel that uses them"
 SPREAD = "the gradient of a maximum, which the CPU masks by another op"
+CONJUGATES = "the conjugate of an operand, copied inside of the op that reads it"
 ZEROS = "autograd makes zeros with another op in a capture, whose tensors are of a subclass"
+
+
+def conjugates(matching: Matching) -> None:
+    """Copies of conjugated operands, which PyTorch makes before ops that cannot read a conjugate
+    (aten/src/ATen/ConjugateFallback.cpp), but within their range in a profile.
+    """
+    read = Counter(
+        operand
+        for _, j, _ in matching.pairs
+        for operand in set(matching.executed[j].operands or ())
+        if operand[1].startswith("complex")
+    )
+    for i in unmatched_light(matching)[0]:
+        facts = matching.captured[i]
+        if base_name(facts.name) == "clone" and facts.operands and read[facts.operands[0]]:
+            read[facts.operands[0]] -= 1
+            matching.explain(CONJUGATES, [i], [])
 
 
 def on_numbers(matching: Matching) -> None:

@@ -35,7 +35,14 @@ from flint.validation.rewrites.gather_scatter import gradients_of_gathers, throu
 from flint.validation.rewrites.gemm_forms import multiplied, pointwise, ragged, ungrouped
 from flint.validation.rewrites.gemms import merged_gemms
 from flint.validation.rewrites.gloo import on_own_threads, on_program_threads
-from flint.validation.rewrites.light_ops import checked, on_nothing, on_numbers, spread, zeros
+from flint.validation.rewrites.light_ops import (
+    checked,
+    conjugates,
+    on_nothing,
+    on_numbers,
+    spread,
+    zeros,
+)
 from flint.validation.rewrites.listed_arguments import listed_arguments
 from flint.validation.rewrites.recurrent import at_once, in_cells
 from flint.validation.rewrites.recurrent_light import lengths, recurrent
@@ -104,6 +111,7 @@ REWRITES: tuple[tuple[tuple[Run, ...], Rewrite], ...] = (
     (_RECORDED, through_root),
     (_ON_HOST, on_own_threads),
     (_RECORDED, partial(class_by_class, LIGHT)),
+    (_RECORDED, conjugates),
     *((_ON_HOST, rewrite) for rewrite in SUBSTITUTES),
 )
 
