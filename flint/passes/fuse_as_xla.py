@@ -12,6 +12,7 @@ from flint.graph.work import Role
 from flint.passes.columns import with_bodies
 from flint.passes.fuse import assigned, fused
 from flint.passes.rematerialize import look_through
+from flint.passes.xla_collective_layouts import turned_collectives, turns
 from flint.passes.xla_filters import transposed_filters, transposes
 from flint.passes.xla_folded_transposes import folded
 from flint.passes.xla_merged_products import (
@@ -27,6 +28,7 @@ from flint.passes.xla_priority import Queue, needed
 from flint.passes.xla_products import Neighbours, absorbed, operand_loads
 from flint.passes.xla_reductions import split_reductions
 from flint.passes.xla_simplify import simplified
+from flint.passes.xla_small_products import summed_products, sums
 from flint.passes.xla_softmax import held
 from flint.passes.xla_split_products import SUM, split_products
 from flint.passes.xla_times import Times
@@ -42,11 +44,17 @@ def fuse_as_xla(graph: WorkloadGraph) -> WorkloadGraph:
     gemms = {sizes: number for number, sizes in enumerate(graph.tables.gemms)}
     known = list(graph.tables.entries())
     names = (SUM, SLICE, TRANSPOSE, CONCATENATE, PAD, *(name for name, _ in STEPS))
-    plain = ((name, "", ()) for name in names)
-    new = [*(entry for entry in plain if entry not in known), *transposes(known)]
+    plain = [(name, "", ()) for name in names]
+    new = [
+        entry
+        for entry in dict.fromkeys([*plain, *sums(graph), *turns(graph)])
+        if entry not in known
+    ]
+    new += transposes(known)
     if new:
         ops, _, forms = zip(*known, *new, strict=True)
         graph = with_tables(graph, replace(graph.tables, ops=ops, forms=forms))
+    graph = turned_collectives(graph) if communicates else graph
     kernels = _as_xla(graph, False, communicates, types, gemms)
     return with_tables(kernels, replace(graph.tables, types=tuple(types), gemms=tuple(gemms)))
 
@@ -63,6 +71,7 @@ def _as_xla(
     graph = folded(simplified(graph)) if len(graph) else graph
     if not len(graph):
         return graph
+    graph = summed_products(graph, types)
     graph = transposed_filters(even_paddings(graph, types), types)
     graph = merge_products(graph, types, gemms)
     graph = split_products(graph, types)

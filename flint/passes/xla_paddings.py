@@ -105,8 +105,11 @@ def _uneven(graph: WorkloadGraph) -> dict[int, _Uneven]:
     found: dict[int, _Uneven] = {}
     for node in np.flatnonzero(chosen & (np.diff(graph.result_ptr) == 1)).tolist():
         form, operands = forms[graph.op[node]], graph.operands_of(node).tolist()
-        types = [graph.tables.types[graph.value_type[value]].shape for value in operands]
         rank = (len(form) - _FEATURES) // 2
+        types = [
+            _of_rank(graph.tables.types[graph.value_type[value]].shape, rank + 2)
+            for value in operands
+        ]
         if len(types) != 2 or rank < 1 or any(len(shape) != rank + 2 for shape in types):
             continue
         result = graph.tables.types[graph.result_type[graph.result_ptr[node]]].shape
@@ -117,6 +120,14 @@ def _uneven(graph: WorkloadGraph) -> dict[int, _Uneven]:
             sizes = (size + extra for size, extra in zip(shape, (0, *more, 0), strict=True))
             found[node] = _Uneven(before, tuple(sizes))
     return found
+
+
+def _of_rank(shape: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    """A shape without the dims of size 1 in front that a slice of a stack still has: the reshape
+    behind it leaves no node.
+    """
+    more = len(shape) - rank
+    return shape[more:] if more > 0 and set(shape[:more]) == {1} else shape
 
 
 def _more(

@@ -61,3 +61,15 @@ def test_a_filter_of_patches_whose_gradient_was_a_sequence() -> None:
     }
     assert ("transpose", 589824, 589824) in moved
     assert {("convolution", 5406720, 2408448), ("convolution", 7225344, 589824)} <= moved
+
+
+def test_a_filter_that_is_cut_out_of_a_stack_pads_as_any_other() -> None:
+    """XLA: ``loop_pad_fusion`` of 8x2049x128 for a causal convolution of 2,048 places."""
+
+    def step(x, stack):
+        dims = ("NWC", "WIO", "NWC")
+        return lax.conv_general_dilated(x, stack[0], (1,), [(1, 0)], dimension_numbers=dims)
+
+    graph = flint.capture(mesh=(1,))(step).capture(of(8, 2048, 128), of(4, 2, 128, 128)).graph
+    [pad] = [node for node in apply(graph, "xla") if node.op == "pad"]
+    assert (pad.work.read, pad.work.written) == (8 * 2048 * 128 * 2, 8 * 2049 * 128 * 2)

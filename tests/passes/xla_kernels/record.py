@@ -22,6 +22,7 @@ from flint.passes import apply
 from flint.passes.grouped_as_dense import as_dense
 from flint.workload.workload import Workload
 from tests.passes.xla_kernels.further import FURTHER
+from tests.passes.xla_kernels.latest import LATEST
 from tests.passes.xla_kernels.programs import MODELS, PROGRAMS
 from tests.passes.xla_kernels.unseen import UNSEEN
 
@@ -33,7 +34,7 @@ def captured(name: str, **level: str) -> Workload:
     if name in MODELS:
         step: Workload = MODELS[name].capture(**level)
         return step
-    function, arguments = (PROGRAMS | UNSEEN | FURTHER)[name]
+    function, arguments = (PROGRAMS | UNSEEN | FURTHER | LATEST)[name]
     return flint.capture(mesh=(1,), axes=("device",))(function).capture(*arguments, **level)
 
 
@@ -54,7 +55,7 @@ def main() -> None:
     if "table" in sys.argv:
         print("\n".join(table(found)))
         return
-    for name in (*PROGRAMS, *UNSEEN, *FURTHER, *MODELS):
+    for name in (*PROGRAMS, *UNSEEN, *FURTHER, *LATEST, *MODELS):
         if name not in found:
             workload = captured(name, level="optimized", target="h100")
             assert workload.compiled is not None
@@ -72,7 +73,7 @@ def table(found: dict[str, Any]) -> Iterator[str]:
         words = (f"{n / unit:.1f}" if unit > 1 else str(n) for n in (made, rules))
         return " | ".join((*words, f"{rules / made - 1:+.{1 if unit > 1 else 0}%}"))
 
-    for name in (*PROGRAMS, *UNSEEN, *FURTHER, *MODELS):
+    for name in (*PROGRAMS, *UNSEEN, *FURTHER, *LATEST, *MODELS):
         kernels, moved, *third = found[name]
         graph = as_dense(captured(name).graph)
         rules = apply(graph, "xla")

@@ -1,0 +1,86 @@
+"""Inserting transposes of values, for passes that follow XLA's layouts.
+
+The idea: a transpose is made once, before the first of the operand entries that are to read it.
+
+    with_transposes(graph, {value: Transpose([3, 7], (1, 0, 2))})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from flint.graph.graph import Form, Ints, NodeKind, WorkloadGraph
+from flint.graph.work import Role
+from flint.passes.permute import permuted
+
+TRANSPOSE: Final = "transpose"
+Entry = tuple[str, str, Form]
+
+
+class Transpose(NamedTuple):
+    """A transpose of a value.
+
+    Attributes:
+        entries: the operand entries that read the result.
+        order: its permutation of dims in memory; the type stays that of the value.
+    """
+
+    entries: list[int]
+    order: Form
+
+    @property
+    def entry(self) -> Entry:
+        """What a table of ops has of it."""
+        return TRANSPOSE, "", self.order
+
+
+def with_transposes(graph: WorkloadGraph, found: Mapping[int, Transpose]) -> WorkloadGraph:
+    """One block with transposes of values.
+
+    Args:
+        graph: the block; its table of ops has their entries, or the plain one for them.
+        found: value -> its transpose.
+    """
+    if not found:
+        return graph
+    numbers = {entry: number for number, entry in enumerate(graph.tables.entries())}
+    plain = numbers[TRANSPOSE, "", ()]
+    values = np.array(list(found), dtype=np.int64)
+    operand = graph.operand.copy()
+    for number, each in enumerate(found.values()):
+        operand[each.entries] = graph.values + number
+    users = graph.consumer[[min(each.entries) for each in found.values()]]
+    size, count = graph.value_bytes[values], len(values)
+
+    def more(name: str, added: Ints | int) -> Any:
+        column = getattr(graph, name)
+        return np.concatenate([column, np.broadcast_to(added, count)]).astype(column.dtype)
+
+    def longer(name: str, each: int) -> Ints:
+        ptr: Ints = getattr(graph, name)
+        return np.concatenate([ptr, ptr[-1] + each * np.arange(1, count + 1)])
+
+    appended = replace(
+        graph,
+        kind=more("kind", NodeKind.COMPUTE),
+        role=more("role", Role.MOVEMENT),
+        op=more("op", np.array([numbers.get(each.entry, plain) for each in found.values()])),
+        detail=more("detail", -1),
+        source=more("source", graph.source[users]),
+        ops_merged=more("ops_merged", 0),
+        bytes_read=more("bytes_read", size),
+        bytes_written=more("bytes_written", size),
+        bytes_aliased=more("bytes_aliased", 0),
+        result_ptr=longer("result_ptr", 1),
+        result_type=more("result_type", graph.value_type[values]),
+        operand_ptr=longer("operand_ptr", 1),
+        operand=np.concatenate([operand, values]),
+        order_ptr=longer("order_ptr", 0),
+        work_ptr=longer("work_ptr", 0),
+    )
+    place = np.concatenate([2 * np.arange(len(graph)) + 1, 2 * users])
+    return permuted(appended, np.argsort(place, kind="stable").astype(np.int64))
