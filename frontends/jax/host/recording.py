@@ -25,6 +25,7 @@ from flint.errors import FlintError
 from flint.frontends.jax.host import values
 from flint.frontends.jax.host.calls import Called, Operand, ReadValue, Recording
 from flint.frontends.jax.internals.avals import aval_of
+from flint.frontends.jax.internals.compiled_ahead import not_stated
 from flint.frontends.jax.internals.host import Host
 from flint.frontends.jax.internals.host_arrays import HostArray, path
 from flint.frontends.jax.internals.host_evaluation import recorded
@@ -233,6 +234,11 @@ class Recorder:
 
     def sharding(self, array: HostArray) -> Any:
         raise AttributeError("the sharding is not known before the program is compiled")
+
+    def results(
+        self, name: str, parameters: Mapping[str, Any], compiled_for: Sequence[Any]
+    ) -> Sequence[Any]:
+        raise NotImplementedError(not_stated("output_shardings"))
 
     def value(self, array: HostArray) -> Any:
         return None

@@ -18,12 +18,10 @@ from jax._src import pjit, stages
 
 from flint.frontends.jax.internals.avals import aval_of
 from flint.frontends.jax.internals.formats import format_of
+from flint.frontends.jax.internals.host import Host
 from flint.frontends.jax.internals.host_arrays import HostArray
 from flint.frontends.jax.internals.jaxprs import is_over_devices
 from flint.frontends.jax.internals.traced_calls import is_stated, source_of
-
-#: ``Host.call``.
-Call = Callable[[str, Mapping[str, Any], Sequence[Any], str, Sequence[Any]], list[Any]]
 
 #: Attributes for which the lowered form for this machine is sufficient.
 _PLATFORM = "cpu"
@@ -42,7 +40,7 @@ def meta_of_host_array(array: HostArray) -> Any:
 
 
 def lowered_ahead(
-    traced: Any, options: Mapping[str, Any], lower: Callable[..., Any], call: Call
+    traced: Any, options: Mapping[str, Any], lower: Callable[..., Any], host: Host
 ) -> Any:
     """The substitute for ``traced.lower(**options)``.
 
@@ -50,20 +48,20 @@ def lowered_ahead(
         traced: JAX's, of arrays with and without values.
         options: of ``lower``.
         lower: JAX's own function.
-        call: records a call of what is compiled.
+        host: the recorder.
     """
-    return _Lowered(traced, options, lower, call)
+    return _Lowered(traced, options, lower, host)
 
 
 class _Lowered(stages.Lowered):
     """A program that is lowered only if its lowered form is used."""
 
     def __init__(
-        self, traced: Any, options: Mapping[str, Any], lower: Callable[..., Any], call: Call
+        self, traced: Any, options: Mapping[str, Any], lower: Callable[..., Any], host: Host
     ) -> None:
         self.args_info, self.out_tree = traced.args_info, traced.out_tree
         self._no_kwargs, self._in_types, self._out_types = False, None, None
-        self._traced, self._options, self._lower, self._call = traced, options, lower, call
+        self._traced, self._options, self._lower, self._host = traced, options, lower, host
         self._made: Any = None
 
     @property
@@ -77,16 +75,16 @@ class _Lowered(stages.Lowered):
         self, compiler_options: Mapping[str, Any] | None = None, **_known: Any
     ) -> _Compiled:
         """The substitute for the executable."""
-        return _Compiled(self._traced, compiler_options or {}, self._call)
+        return _Compiled(self._traced, compiler_options or {}, self._host)
 
 
 class _Compiled(stages.Compiled):
     """A program that is compiled after the host code has run."""
 
-    def __init__(self, traced: Any, options: Mapping[str, Any], call: Call) -> None:
+    def __init__(self, traced: Any, options: Mapping[str, Any], host: Host) -> None:
         self.args_info, self.out_tree = traced.args_info, traced.out_tree
         self._no_kwargs = False
-        self._traced, self._options, self._record = traced, options, call
+        self._traced, self._options, self._host = traced, options, host
 
     @property
     def in_avals(self) -> Any:
@@ -113,8 +111,24 @@ class _Compiled(stages.Compiled):
     @property
     def output_shardings(self) -> Any:
         """The placements of the results, as a run has them."""
-        found = _all_stated(self._traced._params["out_shardings"], "output_shardings")
-        return jax.tree_util.tree_unflatten(self.out_tree, found)
+        stated = self._traced._params["out_shardings"]
+        if not all(map(is_stated, stated)):
+            made = self._host.results(self._traced.fun_name, self._parameters, self._compiled_for)
+            stated = [own if is_stated(own) else one for own, one in zip(stated, made, strict=True)]
+        return jax.tree_util.tree_unflatten(self.out_tree, stated)
+
+    @property
+    def _parameters(self) -> Mapping[str, Any]:
+        own = self._traced._params
+        options = {**dict(own["compiler_options_kvs"]), **self._options}
+        return {**own, "compiler_options_kvs": tuple(options.items())}
+
+    @property
+    def _compiled_for(self) -> Sequence[Any]:
+        return [
+            meta.origin if isinstance(meta, _Meta) else _stated(meta.sharding)
+            for meta in self._traced._meta_tys_flat
+        ]
 
     @property
     def input_formats(self) -> Any:
@@ -161,14 +175,8 @@ class _Compiled(stages.Compiled):
                     f"{traced.fun_name} was compiled for {wanted.str_short()}, but is called with "
                     f"{given.str_short()}"
                 )
-        options = {**dict(traced._params["compiler_options_kvs"]), **self._options}
-        parameters = {**traced._params, "compiler_options_kvs": tuple(options.items())}
-        compiled_for = [
-            meta.origin if isinstance(meta, _Meta) else _stated(meta.sharding)
-            for meta in traced._meta_tys_flat
-        ]
-        source = source_of(parameters)
-        results = self._record(str(traced.fun_name), parameters, operands, source, compiled_for)
+        source, known = source_of(self._parameters), (self._parameters, operands)
+        results = self._host.call(str(traced.fun_name), *known, source, self._compiled_for)
         return jax.tree_util.tree_unflatten(self.out_tree, results)
 
 
@@ -179,11 +187,16 @@ def _all_stated(shardings: Sequence[Any], name: str) -> Sequence[Any]:
         NotImplementedError: the compiler chooses one of them.
     """
     if not all(item is not None and is_stated(item) for item in shardings):
-        raise NotImplementedError(
-            f"the step reads {name} of an executable, which the compiler would choose: state them "
-            "(in_shardings and out_shardings of jax.jit, or sharding of a ShapeDtypeStruct)"
-        )
+        raise NotImplementedError(not_stated(name))
     return shardings
+
+
+def not_stated(name: str) -> str:
+    """The text of an error: an attribute of an executable is not known."""
+    return (
+        f"the step reads {name} of an executable, which the compiler would choose: state them "
+        "(in_shardings and out_shardings of jax.jit, or sharding of a ShapeDtypeStruct)"
+    )
 
 
 def _stated(sharding: Any) -> Any:

@@ -55,6 +55,18 @@ class Host(Protocol):
             AttributeError: it is not known before the program is compiled.
         """
 
+    def results(
+        self, name: str, parameters: Mapping[str, Any], compiled_for: Sequence[Any]
+    ) -> Sequence[Any]:
+        """The shardings of the results of a program that is compiled, and not called yet.
+
+        Args:
+            name, parameters, compiled_for: as for ``call``.
+
+        Raises:
+            NotImplementedError: they are not known before the step has run.
+        """
+
     def value(self, array: Any) -> Any:
         """The real array that an array represents; None if its value is not known."""
 

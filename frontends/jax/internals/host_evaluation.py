@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import jax
-from jax._src import checkify, core, dispatch, pjit, shard_map, sharding_impls, stages
+from jax._src import checkify, core, debugging, dispatch, pjit, shard_map, sharding_impls, stages
 from jax._src.mesh import empty_abstract_mesh, get_concrete_mesh
 
 from flint.frontends.jax.internals.avals import aval_of, is_inexact, size_of
@@ -33,6 +33,8 @@ from flint.frontends.jax.internals.references import is_of_references, without_r
 from flint.frontends.jax.internals.traced_calls import is_stated, source_of
 from flint.frontends.jax.internals.tracing import is_folding, mesh_context
 
+#: Ops that run on the host: a check reads values, and a debugging aid shardings.
+_OF_HOST = frozenset((checkify.check_p, debugging.inspect_sharding_p))
 #: Results of more bytes than this are not computed, even if all operands have values.
 _MOST_BYTES = 1 << 20
 #: The program that cuts an operand of a ``shard_map`` into parts, or joins parts to a result.
@@ -70,7 +72,7 @@ def _replacements(host: Host) -> list[tuple[Any, str, Callable[..., Any]]]:
     mapped: list[tuple[str, str]] = []  # name and source of the function that a shard_map runs now
 
     def process(self: Any, primitive: Any, args: Any, params: Any, /) -> Any:
-        if _apart.on or primitive is checkify.check_p:  # a check on the host reads values
+        if _apart.on or primitive in _OF_HOST:
             return evaluate(self, primitive, args, params)
         if primitive is not pjit.jit_p and is_of_references(primitive, args):
             return evaluate(self, primitive, args, params)
@@ -163,7 +165,7 @@ def _replacements(host: Host) -> list[tuple[Any, str, Callable[..., Any]]]:
         if _apart.on:
             return lower(traced, **options)
         host.lowers()
-        return lowered_ahead(traced, options, lower, host.call)
+        return lowered_ahead(traced, options, lower, host)
 
     def live_arrays(platform: str | None = None) -> list[Any]:
         return [*living(), *live(platform)]

@@ -5,8 +5,9 @@ same for all platforms.  Differences are found among the traced equations.  A ra
 op on GPUs and TPUs and a product with every group on CPUs; the partitioner inserts different
 collectives for the two, so it is lowered as for GPUs and TPUs.  So are random bits, whose rounds
 are a loop on CPUs alone.  Copies to and from the host's memory are not ops on CPUs: they become
-separate ops.  Branches by platform are the user's: they become warnings.  Kernels of Pallas get a
-statement of their arithmetic.
+separate ops.  A sharding that is inspected for debugging is a call of this process by the compiler,
+which runs in another one: it is left out.  Branches by platform are the user's: they become
+warnings.  Kernels of Pallas get a statement of their arithmetic.
 
     lowered, warnings = lower_for(traced, "cpu", compiled=False)
 """
@@ -19,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
-from jax._src import core
+from jax._src import core, debugging
 from jax._src.interpreters import mlir
 from jax._src.lax import lax
 from jax._src.lax.control_flow import conditionals
@@ -55,7 +56,8 @@ def lower_for(traced: Any, platform: str, *, compiled: bool) -> tuple[Any, dict[
     """
     while not isinstance(traced, jax.stages.Traced) and hasattr(traced, "traced"):
         traced = traced.traced  # flax's
-    every = [] if compiled else list(equations(traced.jaxpr.jaxpr))
+    traced_ops = list(equations(traced.jaxpr.jaxpr))
+    every = [] if compiled else traced_ops
     found = every if platform == "cpu" else []
     rules: Any = None
     warnings: dict[str, int] = {}
@@ -69,6 +71,8 @@ def lower_for(traced: Any, platform: str, *, compiled: bool) -> tuple[Any, dict[
         warnings[BRANCH] = 1
     if any(map(host_memory.moves, every)):
         rules = (*(rules or ()), host_memory.rule())
+    if any(one.primitive is debugging.inspect_sharding_p for one in traced_ops):
+        rules = (*(rules or ()), (debugging.inspect_sharding_p, lambda *_, **__: []))
     kernels = pallas_calls.rule(warnings, traced.jaxpr)
     if kernels is not None:
         rules = (*(rules or ()), kernels)

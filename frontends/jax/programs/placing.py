@@ -45,7 +45,7 @@ class Places:
 
     def of(self, origin: Origin) -> Any:
         """The sharding of an array; on one device by default."""
-        return self.committed(origin) or jax.sharding.SingleDeviceSharding(jax.devices()[0])
+        return self.committed(origin) or on_one_device()
 
     def committed(self, origin: Origin) -> Any:
         """The sharding of an array; None if it is on one device and may be moved."""
@@ -74,13 +74,22 @@ class Places:
 
     def _results(self, number: int) -> Sequence[Any]:
         call = self._calls[number]
-        stated = call.parameters["out_shardings"]
-        if all(map(is_stated, stated)):
-            return tuple(item if is_over_devices(item) else None for item in stated)
         given = [
             self.committed(operand.origin) if is_used and operand.origin is not None else None
             for operand, is_used in zip(call.operands, used(call.parameters), strict=True)
         ]
+        return self.of_results(call, given)
+
+    def of_results(self, call: Called, given: Sequence[Any]) -> Sequence[Any]:
+        """The shardings of a call's results; None for those on one device that may be moved.
+
+        Args:
+            call: the call.
+            given: the shardings of its operands; None for those that may be moved.
+        """
+        stated = call.parameters["out_shardings"]
+        if all(map(is_stated, stated)):
+            return tuple(item if is_over_devices(item) else None for item in stated)
         mesh = mesh_of(call, given)
         if mesh is None:
             return (None,) * call.results
@@ -91,6 +100,11 @@ class Places:
         if key not in self._known:
             self._known[key] = self._compiled(call, mesh, given)
         return self._known[key]
+
+
+def on_one_device() -> Any:
+    """The sharding of an array that no one has placed."""
+    return jax.sharding.SingleDeviceSharding(jax.devices()[0])
 
 
 def _typed(call: Called, mesh: Mesh, given: Sequence[Any]) -> Sequence[Any] | None:

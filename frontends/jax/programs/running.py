@@ -9,6 +9,7 @@ ends the process, wherever the program is then, with the workload in a folder.
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import threading
@@ -16,7 +17,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from flint.capturing.user_frames import short_path
 from flint.errors import UsageError
@@ -29,7 +30,7 @@ from flint.frontends.jax.internals.partitioning_rules import answer_for
 from flint.frontends.jax.programs import stand_ins
 from flint.frontends.jax.programs.found_step import captured, compiled_results
 from flint.frontends.jax.programs.periods import Period
-from flint.frontends.jax.programs.placing import Places
+from flint.frontends.jax.programs.placing import Places, on_one_device
 from flint.frontends.jax.programs.watching import Watcher
 from flint.frontends.jax.programs.whole_trainings import has_loop, is_whole_training
 from flint.frontends.jax.targets.table import table
@@ -57,11 +58,11 @@ class Running:
 
     def __init__(self, request: ProgramRequest, folder: Path, output: Path) -> None:
         self._request, self._folder, self._output = request, folder, output
-        self._watcher = Watcher(request.step, request.lists_steps, self._finish, self._placed)
+        self._watcher = Watcher(request.step, request.lists_steps, self._finish, self)
         recorder = self._watcher.recorder
         self._places = Places(recorder.calls, self._watcher.places, compiled_results)
         shown = use_cluster(_layout(request.cluster))
-        shown.held = self._watcher.held
+        shown.held = functools.partial(self._watcher.arrays.bytes_of_a_device, self.of)
         if shown.layout.capability is not None:
             answer_for(shown.layout.capability)
         stack = ExitStack()  # for as long as the process lives
@@ -81,9 +82,15 @@ class Running:
         """The values that the program was given for unknown ones, text -> count."""
         return self._watcher.recorder.warnings
 
-    def _placed(self, origin: Origin) -> object:
+    def of(self, origin: Origin) -> Any:
+        """The sharding of an array."""
         with computing():  # it is asked while the program runs, which has contexts of its own
             return self._places.of(origin)
+
+    def of_results(self, call: Called, given: Sequence[Any]) -> Sequence[Any]:
+        """The shardings of a call's results, by those of its operands, None if they may move."""
+        with computing():
+            return [place or on_one_device() for place in self._places.of_results(call, given)]
 
     def _finish(self, period: Period) -> NoReturn:
         """Capture the step and end the process."""

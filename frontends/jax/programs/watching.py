@@ -14,13 +14,13 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import numpy as np
 
-from flint.capturing.user_frames import short_path
-from flint.frontends.jax.host.calls import Called
+from flint.capturing.user_frames import running_line, short_path
+from flint.frontends.jax.host.calls import Called, Operand
 from flint.frontends.jax.host.recording import Recorder, is_jitted
 from flint.frontends.jax.host.values import UnknownIntegerError
 from flint.frontends.jax.internals.avals import aval_of, aval_on, is_inexact, size_of
@@ -29,7 +29,7 @@ from flint.frontends.jax.internals.jaxprs import forwarded, is_over_devices, mes
 from flint.frontends.jax.internals.traced_calls import is_stated
 from flint.frontends.jax.internals.tracing import is_folding
 from flint.frontends.jax.programs import whole_trainings
-from flint.frontends.jax.programs.known_values import KnownResults
+from flint.frontends.jax.programs.held_arrays import HeldArrays
 from flint.frontends.jax.programs.periods import Made, Period, Periods
 from flint.launching.notes import noted
 from flint.launching.program import StepChoice
@@ -41,11 +41,16 @@ _MOST_CALLS = 1_000_000
 #: A period that renews little of its operands is taken when it has been seen this often; one that
 #: renews nothing may be an evaluation of a whole data set before the training.
 _OFTEN, _EVALUATION = 1_000, 10_000
-#: The most bytes of an array that keeps its value on several devices.
-_KEPT_BYTES = 1 << 16
 
-#: The placement of an array of a program; None if the compiler chooses it.
-Placed = Callable[[Origin], Any]
+
+class Placements(Protocol):
+    """The placements that XLA's partitioner chooses."""
+
+    def of(self, origin: Origin) -> Any:
+        """The sharding of an array."""
+
+    def of_results(self, call: Called, given: Sequence[Any]) -> Sequence[Any]:
+        """The shardings of a call's results, by those of its operands, None if they may move."""
 
 
 class Watcher:
@@ -55,10 +60,11 @@ class Watcher:
         choice: the wanted step.
         lists_steps: list all steps, so that none ends the program.
         finish: called with the step's period when it has been found; does not return.
-        placed: the placement of an array that was created without a sharding.
+        placements: those of arrays that were created without a sharding.
 
     Attributes:
         recorder: the calls.
+        arrays: the arrays that the program holds.
         places: shardings of arrays that no program created, and those that programs state.
     """
 
@@ -67,23 +73,21 @@ class Watcher:
         choice: StepChoice,
         lists_steps: bool,
         finish: Callable[[Period], None],
-        placed: Placed,
+        placements: Placements,
     ) -> None:
         self.recorder = Recorder(_MOST_CALLS, self, Unknown(choice.values))
         self.periods = Periods()
         self.places: dict[Origin, Any] = {}
         self.jitted: Counter[tuple[str, str, int]] = Counter()
         self._choice, self._lists_steps = choice, lists_steps
-        self._finish, self._placed = finish, placed
-        self._values: dict[Origin, Any] = {}
+        self._finish, self._placements = finish, placements
+        self.arrays = HeldArrays()
         self._put = 0  # arrays that no program made
         self._threads = {threading.get_ident(): 0}
         self._made_by: list[int] = []  # the threads of the calls
         self._same: dict[Origin, Origin] = {}
         self._given_back: set[Origin] = set()  # results that are a value of the host, unchanged
         self._kinds: dict[Hashable, int] = {}
-        self._known = KnownResults()
-        self._held: dict[Origin, Any] = {}
         self._lock = threading.RLock()
         self._due: Period | None = None
 
@@ -111,10 +115,7 @@ class Watcher:
                 if is_stated(stated) and is_over_devices(stated):
                     result.place_on(stated)
                     self.places[result.origin] = stated
-            for origin in call.deleted:
-                self._held.pop(origin, None)
-            self._held |= {result.origin: result.aval for result in results}
-            self._keep_values(results, parameters, operands, known)
+            self.arrays.made(results, call, operands, known)
             self._forward(number, call)
             self._note(call, thread)
             self.recorder.unknown.trained += call.jitted
@@ -163,24 +164,23 @@ class Watcher:
         """Calls that need no device of the cluster are ignored."""
 
     def sharding(self, array: HostArray) -> Any:
-        found = self._placed(array.origin)
+        found = self._placements.of(array.origin)
         array.known_sharding = found
         return found
 
-    def value(self, array: HostArray) -> Any:
-        found = self._values.get(array.origin)
-        if found is None or array.part_of is None:
-            return found
-        return found[array.part_of[1]]
+    def results(
+        self, name: str, parameters: Mapping[str, Any], compiled_for: Sequence[Any]
+    ) -> Sequence[Any]:
+        given = [
+            self._placements.of(item) if isinstance(item, Origin) else item for item in compiled_for
+        ]
+        operands = tuple(Operand(aval, None) for aval in parameters["jaxpr"].in_avals)
+        over = [item if is_over_devices(item) else None for item in given]
+        call = Called(name, parameters, operands, True, "", *running_line())
+        return self._placements.of_results(call, over)
 
-    def held(self) -> int:
-        """Bytes on this process's first device of the arrays that the program holds."""
-        first = jax.local_devices()[0]
-        return sum(
-            size_of(aval.update(shape=place.shard_shape(aval.shape), sharding=None))
-            for origin, aval in [*self._held.items()]
-            if first in (place := self._placed(origin)).device_set
-        )
+    def value(self, array: HostArray) -> Any:
+        return self.arrays.value(array)
 
     def keeps(self, source: str) -> bool:
         return is_jitted(source)
@@ -206,12 +206,11 @@ class Watcher:
         with self._lock:
             origin = Origin(-1, self._put)
             self._put += 1
-        self.places[origin], self._held[origin] = sharding, aval
+        self.places[origin] = sharding
         known = tuple(aval.shape) == own and not isinstance(
             value, (jax.ShapeDtypeStruct, HostArray)
         )
-        if known and size_of(aval) <= _KEPT_BYTES:
-            self._values[origin] = value
+        self.arrays.put(origin, aval, value if known else None)
         return HostArray(self, origin, aval, sharding)
 
     def is_deleted(self, array: HostArray) -> bool:
@@ -223,23 +222,7 @@ class Watcher:
 
     def dropped(self, array: HostArray) -> None:
         self.recorder.dropped(array)
-        self._values.pop(array.origin, None)
-        self._held.pop(array.origin, None)
-
-    def _keep_values(
-        self,
-        results: Sequence[HostArray],
-        parameters: Mapping[str, Any],
-        operands: Sequence[Any],
-        known: Sequence[Any] | None,
-    ) -> None:
-        if known is None:
-            given = [self.value(item) if isinstance(item, HostArray) else item for item in operands]
-            found = self._known.of(parameters["jaxpr"], given)
-        else:
-            found = dict(enumerate(known))
-        for number, value in found.items():
-            self._values[results[number].origin] = value
+        self.arrays.dropped(array.origin)
 
     def _forward(self, number: int, call: Called) -> None:
         """Results that are unchanged operands are the same arrays."""

@@ -29,7 +29,7 @@ NUMBER = re.compile(r"module_(\d+)\.(?:jit_)?(.*?)\.\d+\..*after_spmd-partitioni
 #: reshapes, which move nothing, it drops some where a function was called and others where not.
 NAMES = re.compile(
     r"^.*? = |%[\w.\-]+|[A-Za-z_][\w\-]*\.[\w.\-]+|(?<=\()get-tuple-element(?=,)"
-    r"|channel_id=\d+,? ?|, sharding=\{[^}]*\}"
+    r"|(?<=[(, ])param(?=[,)])|channel_id=\d+,? ?|, sharding=\{[^}]*\}"
 )
 #: Runs a program with random bits as captures have them: for accelerators.
 RUN = str(Path(__file__).parents[3] / "support/random_bits.py")

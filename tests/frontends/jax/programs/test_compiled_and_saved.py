@@ -39,6 +39,22 @@ for _ in range(4):
     error, (w, loss) = compiled(w, jax.device_put(np.ones((64, 512), np.float32), rows))
     error.throw()
 """
+#: The compiler chooses where results lie, and shows debugging aids where arrays lie.
+PLACED = """
+@jax.jit
+def step(w, x):
+    y = x @ w
+    jax.debug.inspect_array_sharding(y, callback=print)
+    return w - x.T @ y, y.sum()
+x = jax.ShapeDtypeStruct((64, 512), jnp.float32, sharding=rows)
+compiled = step.lower(w, x).compile()
+assert [place.spec for place in compiled.output_shardings] == [P("x"), P()]
+assert compiled.output_formats[0].sharding.spec == P("x")
+format = compiled.input_formats[0][1]
+for _ in range(4):
+    w, loss = compiled(w, jax.device_put(np.ones((64, 512), np.float32), format))
+    jax.debug.inspect_array_sharding(w, callback=print)
+"""
 #: A part that every device has is as large as its array, and yet on one device.
 SHARDS = """
 @jax.jit
@@ -61,6 +77,7 @@ for _ in range(4):
         [
             (CHECKED + AHEAD, "checked_fun"),
             (CHECKED + AT_ITS_CALL, "checked_fun"),
+            (PLACED, "step"),
             (SHARDS, "step"),
         ],
         (CHECKED + AHEAD, "checked_fun"),
@@ -77,7 +94,7 @@ def test_the_step_is_the_module_that_a_run_compiles(text, name, tmp_path):
 
 CHOSEN = """
 step = jax.jit(lambda w, x: w - x.sum())
-print(step.lower(w, 1.0 * np.ones(4)).compile().output_shardings)
+print(step.lower(w, 1.0 * np.ones(4)).compile().input_shardings)
 """
 
 
@@ -87,7 +104,7 @@ def test_a_placement_that_the_compiler_would_choose_is_asked_for_by_its_line(tmp
     run = command(tmp_path / "p.py", devices=4, per_node=4, options=("-o", tmp_path / "out"))
     assert run.returncode == 1
     last = run.stderr.splitlines()[-1]
-    assert "p.py:10: " in last and "output_shardings" in last and "state them" in last
+    assert "p.py:10: " in last and "input_shardings" in last and "state them" in last
 
 
 SAVED = """
