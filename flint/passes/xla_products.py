@@ -38,6 +38,8 @@ from flint.passes.rematerialize import loads
 
 #: Ops that may follow a convolution: the bias, a residual and rectified activations.
 _BEHIND: Final = ("add", "convert", "reshape", "bitcast", "broadcast_in_dim", "maximum", "clamp")
+#: Ops that batched products and convolutions do not compute themselves.
+_WRITTEN: Final = ("transpose", "pad")
 #: Dims in the form of a product that contracts one dim of each operand.
 _ONE_EACH: Final = 2
 #: Bytes by which an op's result may be larger than its operands, or smaller.
@@ -56,11 +58,11 @@ def batched(graph: WorkloadGraph) -> NDArray[np.bool_]:
 
 def operand_loads(graph: WorkloadGraph) -> NDArray[np.bool_]:
     """Nodes that a contraction absorbs, shape [nodes]; for batched ones and convolutions without
-    transposes. What is cut out of a stack is written first.
+    transposes and paddings. What is cut out of a stack is written first.
     """
     cut = np.array([name == "dynamic_slice" for name in graph.tables.ops], dtype=bool)[graph.op]
     load = loads(graph) & ~cut
-    transposes = np.array([name == "transpose" for name in graph.tables.ops], dtype=bool)[graph.op]
+    written = np.array([name in _WRITTEN for name in graph.tables.ops], dtype=bool)[graph.op]
     convolves = np.array([name == "convolution" for name in graph.tables.ops], dtype=bool)
     feeds = (batched(graph) | convolves[graph.op]).tolist()
     takes = load.tolist()
@@ -69,7 +71,7 @@ def operand_loads(graph: WorkloadGraph) -> NDArray[np.bool_]:
         made = maker[entry]
         if made >= 0 and takes[made] and feeds[graph.consumer[entry]]:
             feeds[made] = True
-    found: NDArray[np.bool_] = load & ~(transposes & np.array(feeds, dtype=bool)) & ~_apart(graph)
+    found: NDArray[np.bool_] = load & ~(written & np.array(feeds, dtype=bool)) & ~_apart(graph)
     # It reads no more for an op than its result: no wider values.
     widest = np.zeros(len(graph), dtype=np.int64)
     np.maximum.at(widest, graph.consumer, graph.value_bytes[graph.operand])
