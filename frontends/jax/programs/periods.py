@@ -16,7 +16,7 @@ A thread that prepares batches makes calls at its own pace, so each thread has i
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -132,6 +132,11 @@ class Periods:
         before.append(place)
         found = min(completed, key=lambda one: (not one.whole, one.length), default=None)
         return (found and self._often_inside(found)) or found
+
+    def of_other_threads(self, period: Period) -> dict[str, int]:
+        """Jitted functions that other threads have called so far, and how often."""
+        names = (one.name for one in self.calls if one.jitted and one.thread != period.thread)
+        return dict(Counter(names))
 
     def leave_out(self) -> None:
         """Note a call that belongs to no period: it computes a constant of a traced function."""

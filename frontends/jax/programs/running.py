@@ -14,7 +14,7 @@ import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NoReturn
@@ -102,6 +102,7 @@ class Running:
             stage(f"capturing {period.name}, {counted(period.length, 'program')}")
             warnings = recorder.warnings | assumed() | noted.of_all_processes(self._folder)
             numbers = period.calls_of(min(self._request.step.number, period.count))
+            warnings |= _left_out(self._watcher.periods.of_other_threads(period))
             one_round = self._is_loop(period, numbers)
             if period.count == 1 and not one_round:
                 text = f"{period.name} is called once: its one-time work is part of the step"
@@ -173,6 +174,11 @@ def _unchanged(period: Period) -> dict[str, int]:
         "training step with --step"
     )
     return {text: 1}
+
+
+def _left_out(names: Mapping[str, int]) -> dict[str, int]:
+    text = f"other threads call jitted functions: {', '.join(names)}: not part of the step"
+    return {text: sum(names.values())} if names else {}
 
 
 def _what(period: Period) -> str:

@@ -71,6 +71,8 @@ def test_the_step_is_the_module_that_a_run_compiles(name, tmp_path):
     run = partitioned(PROGRAMS / f"{name}.py", tmp_path)
     for function, module in found:
         assert instructions(module) == instructions(run[function]), function
+    if name == "threaded_loader":
+        assert any("other threads call" in text and "noisy" in text for text in workload.warnings)
     if name in SHOWN:
         results.record(*SHOWN[name], comparing.of_ranks(workload))
 

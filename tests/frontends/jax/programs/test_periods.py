@@ -121,6 +121,12 @@ def test_a_thread_that_makes_batches_at_its_own_pace_hides_no_step():
     assert [calls[number] for number in period.calls_of(1)] == [("t", 0)]
 
 
+def test_what_other_threads_call_is_counted():
+    calls = [("i", 0), ("d", 1), ("t", 0), ("d", 1), ("d", 1), ("e", 1), ("t", 0), ("t", 0)]
+    periods, (period, _) = periods_of(calls)
+    assert periods.of_other_threads(period) == {"d": 3, "e": 1}
+
+
 def test_calls_that_never_repeat_are_not_a_step():
     periods, first = periods_of("itei")
     assert first is None
