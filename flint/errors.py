@@ -16,6 +16,10 @@ class FlintError(Exception):
     exit_status = 1
 
 
+class NoProgramError(FlintError):
+    """A profile of JAX's kind does not contain the program that ran."""
+
+
 class UsageError(FlintError):
     """The request is wrong (an unknown option value, a mesh that does not divide): exit 2."""
 

@@ -111,6 +111,7 @@ CONVERTERS: Mapping[str, str] = {
     "nsys-ops": "flint.converters.profilers.nsys.observe:observe",
     "nsys-links": "flint.converters.profilers.nsys.observe:linked",
     "xplane-ops": "flint.converters.profilers.xplane.observe:observe",
+    "xplane-links": "flint.converters.profilers.xplane.kernels:linked",
     "xplane-runs": "flint.converters.profilers.xplane.program_runs:program_runs",
     "xplane-times": "flint.converters.profilers.xplane.times:times_of",
     "chakra-ops": "flint.converters.chakra.read.observe:observe",

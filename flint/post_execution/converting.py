@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flint.errors import FlintError, UsageError
+from flint.errors import FlintError, NoProgramError, UsageError
 from flint.graph.distinct import distinct
 from flint.host.collection import uncollected
 from flint.host.packed_files import MEMORY_LIMIT
@@ -37,7 +37,7 @@ from flint.post_execution.meetings import meet
 from flint.post_execution.order import edges_of
 from flint.post_execution.source_lines import lines_of
 from flint.post_execution.timings import clocks_of, hosts_clocks, timings_of, together
-from flint.post_execution.trace_files import accesses_by_rank, sorted_files
+from flint.post_execution.trace_files import accesses_by_rank, digest_of, sorted_files
 from flint.post_execution.units import Units, say_idle
 from flint.post_execution.untraced_ranks import answering
 from flint.workload.programs import Level, Order, Program, ProgramInput, with_communicators
@@ -96,11 +96,16 @@ def convert_traces(
         openable([Path(path) for path in paths]) as given,
         openable([Path(path) for path in execution_traces]) as beside,
     ):
+        # If the run's mesh is not given, the first scaled axis has all ranks.
+        names = axes or (tuple(scale_out)[:1] if scale_out and mesh is None else None)
+
+        def of_ranks(files: list[Path], beside: list[Path]) -> Workload:
+            return _of_ranks(
+                files, beside, choices, lambda world: _grid(mesh, names, world), scale_out
+            )
+
         if not any(map(is_jax_profile, given.paths)):
-            files = sorted_files(given.paths, beside.paths)
-            # If the run's mesh is not given, the first scaled axis has all ranks.
-            names = axes or (tuple(scale_out)[:1] if scale_out and mesh is None else None)
-            return _of_ranks(*files, choices, lambda world: _grid(mesh, names, world), scale_out)
+            return of_ranks(*sorted_files(given.paths, beside.paths))
         # It contains whole programs: importing their reader costs other profiles a tenth of their
         # start.
         from flint.post_execution.modules import convert_profile
@@ -115,9 +120,17 @@ def convert_traces(
                 f"{paths[0]} is a JAX profile, whose program is for its own number of devices: "
                 "capture the step on a larger mesh instead of scaling its profile out"
             )
-        return convert_profile(
-            given.paths[0], mesh=mesh, axes=axes, step=step, trip_count=trip_count, branch=branch
-        )
+        try:
+            return convert_profile(
+                given.paths[0],
+                mesh=mesh,
+                axes=axes,
+                step=step,
+                trip_count=trip_count,
+                branch=branch,
+            )
+        except NoProgramError:  # TensorFlow's profiler writes such files, too
+            return of_ranks([given.paths[0]], [])
 
 
 def _of_ranks(
@@ -150,7 +163,7 @@ def _of_ranks(
             )
         linked[rank] = item
     for file in (*files, *beside):
-        digest.update(_digest(file))
+        digest.update(digest_of(file))
     unused = sorted(set(memory) - set(linked))
     if unused:
         raise UsageError(
@@ -199,11 +212,6 @@ def _of_ranks(
     )
     workload.verify()
     return workload
-
-
-def _digest(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").digest()
 
 
 def _device(traces: Sequence[Observed]) -> str:

@@ -28,7 +28,7 @@ from flint.post_execution.inferred_groups import InferredGroups
 from flint.post_execution.links import Links
 from flint.post_execution.meetings import CONTRADICTORY, take_back
 from flint.post_execution.storages import Access, Accesses
-from flint.post_execution.trace_files import ANY_RANK, EXECUTION, KINETO, NSYS
+from flint.post_execution.trace_files import ANY_RANK, EXECUTION, KINETO, NSYS, XPLANE
 from flint.post_execution.units import Units
 
 #: Traces with at least this many bytes are read in separate processes.
@@ -103,7 +103,8 @@ def read_linked(
     """The ranks in some traces, read and linked.
 
     Args:
-        files: Kineto or execution traces, of one rank each, or exports of Nsight Systems.
+        files: Kineto or execution traces, of one rank each, exports of Nsight Systems, or a
+            profile without HLO.
         choices: the step, and the given groups.
         memory: execution traces by rank, which complete Kineto's.
 
@@ -112,11 +113,13 @@ def read_linked(
         FlintError: a file is damaged, or lacks necessary facts.
     """
     forms = {file: form_of(file) for file in files}
-    exports = [file for file, form in forms.items() if form == NSYS]
-    if exports:
-        read_exports = registry.converter("nsys-links")
-        with bounded(exports[0]):
-            recorded = list(read_exports(exports, choices.groups))
+    for form, reader in _OF_SEVERAL.items():
+        together = [file for file, other in forms.items() if other == form]
+        if not together:
+            continue
+        read_all = registry.converter(reader)
+        with bounded(together[0]):
+            recorded = list(read_all(together, choices.groups))
         for trace, links in recorded:
             yield _linked(trace, links, choices, memory)
     alone = [(file, form) for file, form in forms.items() if form in _READERS]
@@ -129,6 +132,8 @@ def read_linked(
         yield from ranks
 
 
+#: What is read together, because one file may have several ranks.
+_OF_SEVERAL: Final = {NSYS: "nsys-links", XPLANE: "xplane-links"}
 _READERS: Final = {KINETO: "kineto-links", EXECUTION: "pytorch-et-links"}
 
 

@@ -5,6 +5,7 @@ files, beside = sorted_files([Path("profiles/")], [])
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from flint.observed.reading import form_of
 from flint.post_execution.storages import Accesses
 
 KINETO, EXECUTION, NSYS = "kineto-ops", "pytorch-et-ops", "nsys-ops"
+XPLANE = "xplane-ops"
 #: The rank of a single execution trace that does not name its rank.
 ANY_RANK = -1
 _ENDINGS = (".json", ".json.gz", ".sqlite")
@@ -75,6 +77,15 @@ def sorted_files(
             "too: convert it alone"
         )
     return (kineto, execution) if kineto else (execution, [])
+
+
+def digest_of(path: Path) -> bytes:
+    """SHA-256 of a file; of a profile's folder, that of its files' together."""
+    if path.is_dir():
+        inside = sorted(item for item in path.glob("**/*.xplane.pb") if item.is_file())
+        return hashlib.sha256(b"".join(map(digest_of, inside))).digest()
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
 
 
 def accesses_by_rank(files: Sequence[Path]) -> dict[int, tuple[Observed, Accesses]]:

@@ -20,7 +20,7 @@ import msgspec
 from google.protobuf.message import DecodeError
 
 from flint.converters.profilers.xplane.xplane_pb2 import XPlane, XPlaneName, XSpace
-from flint.errors import FlintError
+from flint.errors import FlintError, NoProgramError
 from flint.host.packed_files import read_bytes
 from flint.host.reading_apart import apart
 from flint.observed.rows import ObservedRows
@@ -32,8 +32,9 @@ except ImportError:
 
 #: jax versions whose ``jax.profiler.ProfileData`` is known to work.
 _KNOWN = "0.8.3 to 0.11.2"
+NO_OPS = "no HLO ops in it: trace with jax.profiler.trace around the compiled step"
 _METADATA_PLANE = b"/host:metadata"
-_DEVICE_PLANE = re.compile(r"/device:(GPU|TPU):(\d{1,7})")
+DEVICE_PLANE = re.compile(r"/device:(GPU|TPU):(\d{1,7})")
 
 #: What stands for an op on a TPU: its instruction as HLO's text.
 _HLO_TEXT = re.compile(r"%([\w.-]{1,400}) = ")
@@ -78,6 +79,16 @@ def events_of(file: Path, rows: ObservedRows) -> Ran:
     Raises:
         FlintError: it is damaged, or nothing ran.
     """
+    data = _data_of(file)
+    events, notes, device = _decode(apart(lambda: _events_in(file, data), file))
+    for text, count in notes.items():
+        rows.note(text, count)
+    if not events:
+        raise NoProgramError(f"{file}: {NO_OPS}")
+    return Ran(data, events, device)
+
+
+def _data_of(file: Path) -> bytes:
     if ProfileData is None:
         raise FlintError(
             f"jax.profiler.ProfileData, which reads {file.name}, is missing in this jax; known to "
@@ -86,14 +97,7 @@ def events_of(file: Path, rows: ObservedRows) -> Ran:
     data = read_bytes(file, _MAX_BYTES)
     if not data:
         raise FlintError(f"{file}: the file is empty: the profiler ended before it wrote anything")
-    events, notes, device = _decode(apart(lambda: _events_in(file, data), file))
-    for text, count in notes.items():
-        rows.note(text, count)
-    if not events:
-        raise FlintError(
-            f"{file}: no HLO ops in it: trace with jax.profiler.trace around the compiled step"
-        )
-    return Ran(data, events, device)
+    return data
 
 
 _decode = msgspec.msgpack.Decoder(tuple[list[Event], dict[str, int], str]).decode
@@ -102,8 +106,26 @@ _decode = msgspec.msgpack.Decoder(tuple[list[Event], dict[str, int], str]).decod
 def _events_in(file: Path, data: bytes) -> bytes:
     """What ran, in order, and what should be said of it, for ``_decode``."""
     rows = ObservedRows(str(file))
+    planes = _planes(file, data)
+    launched: dict[int, int] = {}
+    found = list(_events(file, planes, rows, launched))
+    events = sorted(one._replace(launch=launched.get(one.launch, -1)) for one in found)
+    devices = (described(dict(p.stats)) for p in planes if DEVICE_PLANE.search(p.name))
+    return msgspec.msgpack.encode((events, rows.notes, next(filter(None, devices), "")))
+
+
+def planes_of(file: Path) -> list[Any]:
+    """The planes of a file, for reading in a process of its own.
+
+    Raises:
+        FlintError: it is damaged.
+    """
+    return _planes(file, _data_of(file))
+
+
+def _planes(file: Path, data: bytes) -> list[Any]:
     try:
-        planes = list(ProfileData.from_serialized_xspace(data).planes)
+        return list(ProfileData.from_serialized_xspace(data).planes)
     except MemoryError:
         raise
     except Exception as error:  # whatever the extension raises on bytes that are none
@@ -113,14 +135,9 @@ def _events_in(file: Path, data: bytes) -> bytes:
                 "file, byte for byte"
             ) from error
         raise FlintError(f"{file}: not an xplane file ({str(error)[:80]})") from error
-    launched: dict[int, int] = {}
-    found = list(_events(file, planes, rows, launched))
-    events = sorted(one._replace(launch=launched.get(one.launch, -1)) for one in found)
-    devices = (_device(dict(p.stats)) for p in planes if _DEVICE_PLANE.search(p.name))
-    return msgspec.msgpack.encode((events, rows.notes, next(filter(None, devices), "")))
 
 
-def _device(stats: dict[str, Any]) -> str:
+def described(stats: dict[str, Any]) -> str:
     """A device's name; for a GPU, which has none, what describes it; "" without either."""
     name = stats.get("device_type_string")
     if isinstance(name, str):
@@ -141,7 +158,7 @@ def _events(
         launched: when the host made each call, by its number; added here.
     """
     for plane in planes:
-        device = _DEVICE_PLANE.search(plane.name)
+        device = DEVICE_PLANE.search(plane.name)
         lines = list(plane.lines)
         modules: list[_Module] = []
         if device is not None:
@@ -154,7 +171,7 @@ def _events(
                 if event.name.startswith("end:"):  # the twin that closes a pair
                     continue
                 stats = dict(event.stats)
-                call = _number(stats.get("correlation_id"))
+                call = number_of(stats.get("correlation_id"))
                 if device is None and call >= 0:
                     launched[call] = max(0, int(event.start_ns))
                 name, written = (
@@ -168,12 +185,10 @@ def _events(
                     if device is not None:
                         rows.note("events of a device that name no HLO op (copies, CUDA graphs)")
                     continue
-                ordinal = int(device[2]) if device else _number(stats.get("device_ordinal"))
+                ordinal = int(device[2]) if device else number_of(stats.get("device_ordinal"))
                 if ordinal < 0:
                     continue
-                start, duration = int(event.start_ns), max(0, int(event.duration_ns))
-                if not 0 <= start < _LATEST or duration >= _LATEST:
-                    raise FlintError(f"{file}: {str(name)[:80]} has an invalid time")
+                start, duration = span_of(file, event)
                 yield Event(
                     ordinal, _key(stats.get("run_id")), start, duration, str(name),
                     f"{stats.get('hlo_module', '')}({stats.get('program_id', '')})",
@@ -182,6 +197,18 @@ def _events(
                     start + duration,
                     number if device else 0, call,
                 )  # fmt: skip
+
+
+def span_of(file: Path, event: Any) -> tuple[int, int]:
+    """Start and duration of an event, nanoseconds.
+
+    Raises:
+        FlintError: they are impossible.
+    """
+    start, duration = int(event.start_ns), max(0, int(event.duration_ns))
+    if not 0 <= start < _LATEST or duration >= _LATEST:
+        raise FlintError(f"{file}: {str(event.name)[:80]} has an invalid time")
+    return start, duration
 
 
 class _Module(NamedTuple):
@@ -225,7 +252,7 @@ def _key(value: object) -> int:
     return value % (1 << 64) if isinstance(value, int) else -1
 
 
-def _number(value: object) -> int:
+def number_of(value: object) -> int:
     """A stat that is a number; -1 where it is none."""
     return value if isinstance(value, int) and 0 <= value < _LATEST else -1
 
