@@ -47,7 +47,7 @@ class Found(NamedTuple):
 
 
 def mark(events: Events, rows: ObservedRows, lack: str) -> None:
-    """Add steps to a process's events if they have no marks.
+    """Add steps to a process's events if they have no marks; say if a mark has several.
 
     Args:
         events: events of one process.
@@ -55,6 +55,8 @@ def mark(events: Events, rows: ObservedRows, lack: str) -> None:
         lack: what the trace does not have.
     """
     if events.steps:
+        if several := _under_one_mark(events):
+            rows.note(several)
         return
     found = steps_of(events)
     loop = [] if found.updates else loop_of(_ran(events)) or graph_loop(events)
@@ -65,6 +67,26 @@ def mark(events: Events, rows: ObservedRows, lack: str) -> None:
     rows.note(f"{lack}: all of it is treated as one step")
     if found.updates > 1:
         rows.note(uncut(found.updates))
+
+
+def _under_one_mark(events: Events) -> str | None:
+    """The note about the last mark with several updates, if they end steps that are alike."""
+    noted = events.updates or _updates_of(events.ops)
+    for low, high, name in reversed(events.steps):
+        inside = [span for span in noted if low <= span[0] < high]
+        if len(inside) < 2:
+            continue
+        ops = [op for op in events.ops if low <= op.start < high]
+        alike = len(steps_of(events._replace(ops=ops, updates=inside)).steps)
+        told = f"{alike} updates with the same gradients under one mark ({name}): if they end as "
+        told += "many training steps, these are one step here; call profiler.step() after each"
+        return told if alike > 1 else None
+    return None
+
+
+def _updates_of(ops: Sequence[Op]) -> list[tuple[int, int]]:
+    """Begin and end of optimizers' steps that were recorded as ops."""
+    return [(op.start, op.start + op.duration) for op in ops if op.name.startswith(UPDATE)]
 
 
 def uncut(updates: int) -> str:
@@ -94,8 +116,7 @@ def _ran(events: Events) -> Ran:
 
 def steps_of(events: Events) -> Found:
     """The steps of one process whose profile has no marks."""
-    noted = [(op.start, op.start + op.duration) for op in events.ops if op.name.startswith(UPDATE)]
-    updates = sorted([*events.updates, *noted])
+    updates = sorted({*events.updates, *_updates_of(events.ops)})
     if len(updates) < 2:
         return Found([], len(updates))
     ops = sorted(events.ops, key=lambda op: (op.start, -op.duration))
