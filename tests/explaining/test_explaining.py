@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import flint
-from flint.cost.classes import KERNELS, class_of_kernel, kernel_classes
+from flint.cost.classes import KERNELS, class_of_kernel
 from flint.explaining.causes import LAUNCHES, WAITING
 from flint.explaining.critical_path import critical_path
 from flint.explaining.explaining import explain
@@ -21,17 +19,14 @@ from flint.explaining.meetings import meetings_of
 from flint.explaining.named_parts import HOST_NAME, SHORT_GAP
 from flint.graph.building import GraphBuilder, TableBuilder
 from flint.graph.communication import Communication
-from flint.graph.graph import NodeKind, with_tables
-from flint.graph.partners import partners
+from flint.graph.graph import with_tables
 from flint.mesh.groups import along_axes
 from flint.mesh.mesh import Mesh
 from flint.post_execution.converting import convert_traces
 from flint.post_execution.graphs import short_name
-from flint.post_execution.node_work import with_nanoseconds
-from flint.simulation.durations import TICKS_PER_SECOND, Costs
+from flint.simulation.durations import TICKS_PER_SECOND
 from flint.simulation.launches import OP
 from flint.simulation.playing import play
-from flint.simulation.running import simulate
 from flint.simulation.waiting_forever import WaitsForever
 from tests.post_execution.traces import COMMS, Profile
 from tests.simulation.test_simulate import BIG, product, workload_of
@@ -168,46 +163,6 @@ def test_causes_of_a_program_name_its_lines_and_gain_what_they_say(loop):
         assert sum(item.seconds for item in cause.sources) <= cause.seconds * (1 + 1e-9)
     gains = [cause.gain_seconds for cause in explanation.causes]
     assert gains == sorted(gains, reverse=True)
-
-
-def with_free_kernels(graph, kind):
-    """A graph whose kernels of a class were measured to take no time, in loops too."""
-    chosen = (graph.kind == NodeKind.COMPUTE) & (kernel_classes(graph) == KERNELS.index(kind))
-    loops = tuple(replace(each, body=with_free_kernels(each.body, kind)) for each in graph.loops)
-    return replace(with_nanoseconds(graph, np.where(chosen, 0, -1)), loops=loops)
-
-
-@pytest.mark.parametrize("name", ["gpu_llama", "gpu_pipeline"])
-def test_the_gain_of_each_cause_is_that_of_a_step_in_which_it_takes_no_time(name, monkeypatch):
-    """Steps that XLA compiled, changed before they are simulated: kernels of a class were measured
-    to take no time, or communications of a kind cost nothing.
-    """
-    workload = flint.convert(OPTIMIZED / f"{name}.hlo.pb.gz")
-    costs = Costs.ticks
-    for cause in explain(workload).causes:
-        changed, kind = workload, cause.name.removesuffix(" kernels")
-
-        def without(self, item, unrolled, emission, rank, name=cause.name):
-            """The ticks of nodes, 0 for communications that are called so."""
-            detail = unrolled.detail[emission.instance]
-            named = [
-                f"{each.kind.replace('_', '-')} over {partners(each, workload.mesh)}" == name
-                for each in item.graph.tables.communications
-            ]
-            talks = (detail >= 0) & np.array([*named, False])[detail]
-            return np.where(talks, 0, costs(self, item, unrolled, emission, rank))
-
-        with monkeypatch.context() as patch:
-            if cause.sort == "communication":
-                patch.setattr(Costs, "ticks", without)
-            else:
-                programs = [
-                    replace(program, graph=with_free_kernels(program.graph, kind))
-                    for program in workload.programs
-                ]
-                changed = replace(workload, programs=tuple(programs))
-            found = simulate(changed, workload.usual_system).step_seconds
-        assert found == pytest.approx(cause.step_seconds, rel=1e-6), cause.name
 
 
 def test_nothing_is_gained_from_kernels_while_the_host_launches_the_next_ones():
