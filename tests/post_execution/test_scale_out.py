@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import flint
 from flint.cli.parsing import parse_scale_out
@@ -15,6 +18,7 @@ from flint.post_execution.converting import convert_traces
 from flint.simulation.running import simulate
 from tests.post_execution.traces import Profile
 from tests.support.command_line import failed, flint_here
+from tests.support.shared import examples
 
 #: Gloo's profiles of one program on 2 and on 4 ranks each; ``record.py`` there made them.
 RUNS = Path(__file__).parents[1] / "data" / "scale_out"
@@ -132,6 +136,62 @@ def test_no_rank_is_empty_and_each_mirrors_the_nearest_measured_one(tmp_path):
     ranks = {item.name: item.ranks.array().tolist() for item in workload.programs}
     assert ranks == {"rank_0": [0, 1, 2, 4, 5, 6], "rank_3": [3, 7]}
     assert all(program.traced and len(program.graph) for program in workload.programs)
+
+
+KINDS = {
+    "allreduce": "all_reduce", "_allgather_base": "all_gather",
+    "_reduce_scatter_base": "reduce_scatter", "all_to_allv": "all_to_all",
+}  # fmt: skip
+
+
+def along(shape, axes, rank):
+    """The ranks that differ from one along some axes of a grid only, ascending."""
+    places = [rank // math.prod(shape[axis + 1 :]) % shape[axis] for axis in range(len(shape))]
+    choices = [range(n) if axis in axes else [places[axis]] for axis, n in enumerate(shape)]
+    return [
+        sum(place * math.prod(shape[axis + 1 :]) for axis, place in enumerate(each))
+        for each in itertools.product(*choices)
+    ]
+
+
+@settings(max_examples=examples(25), deadline=None)
+@given(data=st.data())
+def test_groups_and_sizes_on_meshes_of_two_and_three_axes_follow_from_one_rank(
+    data, tmp_path_factory
+):
+    """The sizes by the table in docs/post-execution.md, with elements of four bytes; the members by
+    coordinates.
+    """
+    old = data.draw(st.lists(st.integers(2, 3), min_size=2, max_size=3))
+    new = [data.draw(st.sampled_from([size, 2 * size, 5])) for size in old]
+    rank = data.draw(st.integers(0, math.prod(old) - 1))
+    profile = Profile(rank, math.prod(old))
+    wanted = []
+    for number in range(data.draw(st.integers(1, 4))):
+        axes = data.draw(st.sets(st.integers(0, len(old) - 1), min_size=1))
+        name = data.draw(st.sampled_from(sorted(KINDS)))
+        few, many = (math.prod(shape[axis] for axis in axes) for shape in (old, new))
+        count = few * data.draw(st.integers(1, 1000))
+        group = along(old, axes, rank)
+        profile.collective(50 * number, 50 * number + 10, 20, name, count, group)
+        put_in = got = 4 * count
+        if name == "_allgather_base":
+            put_in = 4 * -(-count * few // many)
+            got = put_in * many
+        elif name == "_reduce_scatter_base":
+            got = 4 * -(-count // many)
+            put_in = got * many
+        wanted.append((KINDS[name], axes, (put_in,), (got,)))
+    names = "abc"[: len(old)]
+    path = profile.write(tmp_path_factory.mktemp("grid") / "r.json")
+    scaled = convert_traces(
+        [path], mesh=tuple(old), axes=tuple(names), scale_out=dict(zip(names, new, strict=True))
+    )
+    assert scaled.mesh.shape == tuple(new)
+    for other in (0, math.prod(new) // 2, math.prod(new) - 1):
+        assert exchanged(scaled, other) == [
+            (kind, put_in, got, along(new, axes, other)) for kind, axes, put_in, got in wanted
+        ]
 
 
 def test_an_axis_that_the_run_did_not_have_is_added_outermost(tmp_path):
