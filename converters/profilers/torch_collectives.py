@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from flint.converters.profilers.torch_ops import bytes_of, dtype_of, tensors_of
@@ -162,11 +163,19 @@ def _group(args: Mapping[str, Any], groups: Mapping[str, tuple[int, ...]]) -> An
 
 def ranks_of(text: object) -> tuple[int, ...]:
     """Ranks written as a list or as its text; () if they are cut short, or are not a group."""
-    if isinstance(text, str):
-        try:
-            text = json.loads(text)
-        except ValueError:  # long lists are cut: "[0, 1, ..., 511]"
-            return ()
+    return _ranks_in(text) if isinstance(text, str) else _checked(text)
+
+
+@lru_cache(maxsize=1 << 12)
+def _ranks_in(text: str) -> tuple[int, ...]:
+    """The same of a text: a run has few groups and many collectives."""
+    try:
+        return _checked(json.loads(text))
+    except ValueError:  # long lists are cut: "[0, 1, ..., 511]"
+        return ()
+
+
+def _checked(text: object) -> tuple[int, ...]:
     if not isinstance(text, list) or len(text) > _MAX_GROUP:
         return ()
     whole = all(type(rank) is int and rank >= 0 for rank in text)

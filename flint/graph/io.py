@@ -13,7 +13,7 @@ import io
 import json
 import zipfile
 from dataclasses import fields
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,7 +121,7 @@ def _tables(tables: Tables, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
     permutations: dict[Permutation, int] = {}
     communications = []
     for item in tables.communications:
-        entry = asdict_shallow(item)
+        entry: dict[str, Any] = {name: getattr(item, name) for name in _OF_COMMUNICATION}
         if item.groups is not None:
             entry["groups"] = groups.setdefault(item.groups, len(groups))
         if item.permutation is not None:
@@ -149,9 +149,8 @@ def _tables(tables: Tables, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
     }
 
 
-def asdict_shallow(item: Any) -> dict[str, Any]:
-    """A dataclass's fields as a dict, values unchanged."""
-    return {field.name: getattr(item, field.name) for field in fields(item)}
+#: The fields of a communication, which the file has as they are.
+_OF_COMMUNICATION: Final = tuple(field.name for field in fields(Communication))
 
 
 def _read_tables(data: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Tables:

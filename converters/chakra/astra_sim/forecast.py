@@ -21,6 +21,7 @@ from flint.execution.emission import Emission
 from flint.execution.node_types import NodeType
 from flint.graph.communication import Communication
 from flint.graph.graph import Ints
+from flint.mesh.groups import Groups
 from flint.mesh.network_dims import NetworkDims
 
 #: Seconds per node, and per message.
@@ -71,7 +72,11 @@ def messages_of(table: Sequence[Communication], dims: NetworkDims) -> Ints:
         table: the program's communications.
         dims: the network's dims; a collective over several of them uses one after another.
     """
-    return np.array([*(_messages(item, dims) for item in table), 0], np.int64)
+    known: dict[tuple[str, Groups | None], int] = {}
+    for item in table:
+        if (item.kind, item.groups) not in known:
+            known[item.kind, item.groups] = _messages(item, dims)
+    return np.array([*(known[item.kind, item.groups] for item in table), 0], np.int64)
 
 
 def messages_in(emission: Emission, detail: Ints, each: Ints) -> int:

@@ -147,8 +147,9 @@ def texts_of(values: list[Any]) -> list[str]:
 def decoded(parts: Sequence[msgspec.Raw], path: Path) -> dict[str, Any]:
     """An op's arguments, by their names in the file."""
     given = [pair for pair in zip(_FIELDS, parts, strict=True) if pair[1] is not ABSENT]
-    try:
-        return {name: _decode(part) for name, part in given}
+    try:  # all at once
+        values = _decode(b"[%b]" % b",".join([part for _, part in given]))
+        return {name: value for (name, _), value in zip(given, values, strict=True)}
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         pass
     try:  # with the decoder that accepts any number and explains errors
