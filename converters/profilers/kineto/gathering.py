@@ -120,6 +120,7 @@ class Gathering:
         ran = [event for event in events if event.ph == "X" and event.cat]
         if len(ran) < len(events):
             others = [event for event in events if event.ph != "X" or not event.cat]
+            times_of_all([event for event in others if event.ph == "X"], self._path)  # damaged ones
             self._without.take(others)
             for event in others:
                 if event.ph == "M" and event.name in _LABELS:
