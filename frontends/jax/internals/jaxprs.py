@@ -5,7 +5,7 @@ devices.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -36,12 +36,6 @@ def used(parameters: Mapping[str, Any]) -> list[bool]:
         return [True] * len(program.in_avals)
     _, found = partial_eval.dce_jaxpr(program.jaxpr, [True] * len(program.out_avals))
     return list(found)
-
-
-def run(part: Any, constants: Sequence[Any], operands: Sequence[Any]) -> Any:
-    """The only result of a part, computed op by op."""
-    [result] = core.eval_jaxpr(part, constants, *operands)
-    return result
 
 
 def operations(part: Any) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from flint.frontends.jax.programs.known_values import KnownResults
 
@@ -57,3 +59,21 @@ def test_a_training_in_one_loop_is_not_run_for_the_numbers_that_it_returns():
 
     given = jnp.ones((64, 64)), jnp.int32(0)
     assert KnownResults().of(program(trains, *given), list(given)) == {}
+
+
+def test_a_counter_in_a_program_with_explicit_axes_is_known():
+    """Ops name the mesh in their types, in their contexts and in parameters."""
+
+    def decode(cache, lengths, count):
+        written = jax.sharding.auto_axes(jnp.cumsum, out_sharding=P("x"))(lengths)
+        count = (jnp.maximum(0, count) + jnp.where(jnp.max(written) > 0, 1, 0)) % 64
+        return cache * 2, jax.sharding.reshard(jnp.broadcast_to(count, 8), P("x"))
+
+    mesh = AbstractMesh((4, 2), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
+    lengths, count = np.full(8, 3, np.int32), np.int32(41)
+    with jax.sharding.use_abstract_mesh(mesh):
+        cache = jax.ShapeDtypeStruct((64, 64), np.float32, sharding=NamedSharding(mesh, P("x")))
+        rows = jax.ShapeDtypeStruct((8,), np.int32, sharding=NamedSharding(mesh, P("x")))
+        traced = program(jax.jit(decode), cache, rows, count)
+    found = KnownResults().of(traced, [None, lengths, count])
+    assert {number: list(value) for number, value in found.items()} == {1: [42] * 8}
