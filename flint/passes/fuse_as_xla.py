@@ -30,6 +30,7 @@ from flint.passes.xla_reductions import split_reductions
 from flint.passes.xla_simplify import simplified
 from flint.passes.xla_small_products import summed_products, sums
 from flint.passes.xla_softmax import held
+from flint.passes.xla_split_dims import gathered_dims, gatherings
 from flint.passes.xla_split_products import SUM, split_products
 from flint.passes.xla_times import Times
 from flint.passes.xla_windows import STEPS, expanded_windows
@@ -47,13 +48,13 @@ def fuse_as_xla(graph: WorkloadGraph) -> WorkloadGraph:
     plain = [(name, "", ()) for name in names]
     new = [
         entry
-        for entry in dict.fromkeys([*plain, *sums(graph), *turns(graph)])
+        for entry in dict.fromkeys([*plain, *sums(graph), *turns(graph), *gatherings(graph)])
         if entry not in known
     ]
     new += transposes(known)
     if new:
-        ops, _, forms = zip(*known, *new, strict=True)
-        graph = with_tables(graph, replace(graph.tables, ops=ops, forms=forms))
+        ops, heroes, forms = zip(*known, *new, strict=True)
+        graph = with_tables(graph, replace(graph.tables, ops=ops, heroes=heroes, forms=forms))
     graph = turned_collectives(graph) if communicates else graph
     kernels = _as_xla(graph, False, communicates, types, gemms)
     return with_tables(kernels, replace(graph.tables, types=tuple(types), gemms=tuple(gemms)))
@@ -71,7 +72,7 @@ def _as_xla(
     graph = folded(simplified(graph)) if len(graph) else graph
     if not len(graph):
         return graph
-    graph = summed_products(graph, types)
+    graph = gathered_dims(summed_products(graph, types))
     graph = transposed_filters(even_paddings(graph, types), types)
     graph = merge_products(graph, types, gemms)
     graph = split_products(graph, types)

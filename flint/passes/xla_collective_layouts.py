@@ -26,7 +26,7 @@ import numpy as np
 from flint.graph.graph import Form, NodeKind, WorkloadGraph
 from flint.graph.work import Role
 from flint.passes.rematerialize import transparent_nodes
-from flint.passes.xla_transposes import TRANSPOSE, Entry, Transpose, with_transposes
+from flint.passes.xla_transposes import TRANSPOSE, Entry, Transpose, entry_of, with_transposes
 
 _GATHER: Final = "all_gather"
 _MOVED: Final = (_GATHER, "reduce_scatter")
@@ -59,7 +59,7 @@ def turns(graph: WorkloadGraph) -> list[Entry]:
                 orders = (
                     _order(n, behind, back) for n in (rank, rank + 1) for back in (False, True)
                 )
-                found |= dict.fromkeys((TRANSPOSE, "", order) for order in orders)
+                found |= dict.fromkeys(map(entry_of, orders))
     return list(found)
 
 

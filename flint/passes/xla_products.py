@@ -83,10 +83,12 @@ def operand_loads(graph: WorkloadGraph) -> NDArray[np.bool_]:
 
 
 def _apart(graph: WorkloadGraph) -> NDArray[np.bool_]:
-    """Transposes that bring dims together which a product contracts as one, shape [nodes]."""
-    names = graph.tables.ops
-    forms = [form for *_, form in graph.tables.entries()]
-    found = np.zeros(len(graph), dtype=bool)
+    """Transposes that bring dims together which a product contracts as one, and those in memory
+    (``flint.passes.xla_transposes``), shape [nodes].
+    """
+    names, forms = graph.tables.ops, [form for *_, form in graph.tables.entries()]
+    memory = [name == hero == "transpose" for name, hero, _ in graph.tables.entries()]
+    found: NDArray[np.bool_] = np.array(memory or [False])[graph.op]
     several = [
         name == "dot_general" and len(form) > _ONE_EACH
         for name, form in zip(names, forms, strict=True)

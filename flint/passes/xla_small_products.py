@@ -27,6 +27,7 @@ from flint.graph.tensor_types import DTYPE_BITS, DTYPE_CODE, TensorType, tensor_
 from flint.graph.work import Role, Unit
 from flint.mesh.ragged import pointer, row_of_entry
 from flint.passes.columns import gathered, lists, repeated
+from flint.passes.xla_split_dims import are_contracted
 from flint.stablehlo.rules.forms import SHAPE
 
 #: From what (m + n) k on a matrix and a vector stay a product.
@@ -146,4 +147,6 @@ def _found(graph: WorkloadGraph) -> Iterator[tuple[int, _Small]]:
         form = forms[graph.op[node]]
         half = len(form) // 2
         dims = form[half:] if largest else form[:half]
-        yield node, _Small(whole, spread, (*dims, SHAPE, *whole.shape) if k > 1 else None)
+        known = are_contracted(whole.shape, dims, k)
+        form = (*dims, SHAPE, *whole.shape) if known else ()
+        yield node, _Small(whole, spread, form if k > 1 else None)

@@ -1,6 +1,8 @@
 """Inserting transposes of values, for passes that follow XLA's layouts.
 
-The idea: a transpose is made once, before the first of the operand entries that are to read it.
+The idea: a transpose is made once, before the first of the operand entries that are to read it.  It
+is told from a program's own ones by what it does as a kernel (``Tables.heroes``): nothing takes it
+in.
 
     with_transposes(graph, {value: Transpose([3, 7], (1, 0, 2))})
 """
@@ -21,6 +23,11 @@ TRANSPOSE: Final = "transpose"
 Entry = tuple[str, str, Form]
 
 
+def entry_of(order: Form) -> Entry:
+    """What a table of ops has of a transpose in memory."""
+    return TRANSPOSE, TRANSPOSE, order
+
+
 class Transpose(NamedTuple):
     """A transpose of a value.
 
@@ -35,7 +42,7 @@ class Transpose(NamedTuple):
     @property
     def entry(self) -> Entry:
         """What a table of ops has of it."""
-        return TRANSPOSE, "", self.order
+        return entry_of(self.order)
 
 
 def with_transposes(graph: WorkloadGraph, found: Mapping[int, Transpose]) -> WorkloadGraph:
