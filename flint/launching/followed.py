@@ -1,9 +1,8 @@
-"""``int(os.environ["RANK"])`` and ``rank in ranks``: what Python does with a rank stays known.
+"""``int(os.environ["RANK"])``, ``rank in ranks``, ``sizes[rank]``: the rank stays known.
 
-The idea: ``int()`` returns a plain number, whose later uses cannot be observed, and ``in`` compares
-with one number after the other, which does not show where a list ends.  In modules whose source
-mentions ranks, both become calls of functions that ask the rank itself; everything else in them,
-line numbers included, stays unchanged.
+The idea: modules whose source mentions ranks are compiled with functions in the places where Python
+would use a rank unseen (``followed_code.py``); everything else in them, line numbers included,
+stays unchanged.
 
     followed_code(b"rank = int(os.environ['RANK'])", "train.py")
 """
@@ -12,9 +11,8 @@ from __future__ import annotations
 
 import ast
 import builtins
-import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
@@ -22,76 +20,19 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-#: Method with which a value converts itself to a number, and one that looks for it in a container.
-METHOD, AMONG = "followed_int", "followed_among"
-_INT, _IN = "__flint_int__", "__flint_in__"
-
-#: A rank that may be looked for in a container.
-_RANK_IN = re.compile(rb"rank[^\n]{0,60}?\sin\s", re.IGNORECASE)
-
-
-def _speaks_of_ranks(source: bytes) -> bool:
-    """Whether a module may make a number of a launcher's variable, or look for a rank."""
-    return (b"RANK" in source and b"int(" in source) or bool(_RANK_IN.search(source))
-
-
-def _number(*args: Any, **kwargs: Any) -> Any:
-    """As ``int``."""
-    own = getattr(args[0], METHOD, None) if len(args) == 1 and not kwargs else None
-    return int(*args, **kwargs) if own is None else own()
-
-
-def _among(item: Any) -> Callable[[Any], Any]:
-    """What tells whether a container holds the item, to be called by the program's own line."""
-    own: Callable[[Any], Any] | None = getattr(item, AMONG, None)
-    return own or (lambda container: item in container)
-
-
-#: Name -> the function that changed code calls.
-_FUNCTIONS = {_INT: _number, _IN: _among}
+from flint.launching.followed_code import FUNCTIONS, changed, speaks_of_ranks
 
 
 def followed_code(source: bytes, path: str) -> CodeType:
     """A module's code, with what Python does with ranks followed."""
-    if not _speaks_of_ranks(source):
+    if not speaks_of_ranks(source, _is_own(path)):
         return _compiled(source, path)
-    return _compiled(_Following().changed(ast.parse(source, path)), path)
+    return _compiled(changed(ast.parse(source, path), _is_own(path)), path)
 
 
-class _Following(ast.NodeTransformer):
-    """Puts the functions where ``int`` is called and a rank is looked for."""
-
-    def changed(self, tree: ast.Module) -> ast.Module:
-        self._numbers = not any(
-            isinstance(node, ast.Name) and node.id == "int" and not isinstance(node.ctx, ast.Load)
-            for node in ast.walk(tree)
-        )
-        self.visit(tree)
-        return tree
-
-    def visit_Call(self, node: ast.Call) -> ast.Call:
-        self.generic_visit(node)
-        if self._numbers and isinstance(node.func, ast.Name) and node.func.id == "int":
-            node.func.id = _INT
-        return node
-
-    def visit_Compare(self, node: ast.Compare) -> ast.expr:
-        self.generic_visit(node)
-        if not (len(node.ops) == 1 and isinstance(node.ops[0], ast.In | ast.NotIn)):
-            return node
-        if not any(map(_names_a_rank, ast.walk(node.left))):
-            return node
-        where: ast.expr = ast.Name(_IN, ast.Load())
-        for argument in (node.left, node.comparators[0]):
-            where = ast.Call(where, [argument], [])
-        if isinstance(node.ops[0], ast.NotIn):
-            where = ast.UnaryOp(ast.Not(), where)
-        return ast.fix_missing_locations(ast.copy_location(where, node))
-
-
-def _names_a_rank(node: ast.AST) -> bool:
-    name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
-    return "rank" in name.lower()
+def _is_own(path: str) -> bool:
+    """Whether a module is the program's own, not an installed package's."""
+    return "-packages" not in path
 
 
 @contextmanager
@@ -101,7 +42,7 @@ def followed_imports(folder: Path) -> Iterator[None]:
     Args:
         folder: keeps the code, for processes that import the same modules afterwards.
     """
-    vars(builtins).update(_FUNCTIONS)
+    vars(builtins).update(FUNCTIONS)
     finder = _Finder(folder)
     place = next((at for at, item in enumerate(sys.meta_path) if item is PathFinder), 0)
     sys.meta_path.insert(place, finder)
@@ -151,8 +92,9 @@ class _Finder(MetaPathFinder):
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is None or type(spec.loader) is not SourceFileLoader or _is_frameworks(fullname):
             return spec
-        if _speaks_of_ranks(spec.loader.get_data(spec.loader.path)):
-            spec.loader = _Loader(fullname, spec.loader.path, self._folder)
+        path = spec.loader.path
+        if speaks_of_ranks(spec.loader.get_data(path), _is_own(path)):
+            spec.loader = _Loader(fullname, path, self._folder)
         return spec
 
 

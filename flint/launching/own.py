@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from flint.host.child_errors import leave
-from flint.launching.followed import METHOD
+from flint.launching.followed_code import METHOD
 
 #: What a copy would read and write together with its original.
 _SHARED = (stat.S_IFREG, stat.S_IFSOCK)

@@ -15,9 +15,12 @@ from types import FrameType, TracebackType
 import torch
 
 from flint.capturing.user_frames import short_path
+from flint.launching import followed_code
 
-#: Code whose frames are not the user's: PyTorch, the standard library, this frontend.
+#: Code whose frames are not the user's: PyTorch, the standard library, this frontend, and what the
+#: user's code calls to be followed.
 _OURS = os.path.dirname(__file__) + os.sep
+_FOLLOWED = str(followed_code.__file__)
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _DECORATED = os.sep + "typing_extensions.py"  # whose wrapper calls PyTorch's deprecated functions
 _LAUNCHING = f"{os.sep}triton{os.sep}runtime{os.sep}"  # launches the user's kernels
@@ -34,7 +37,9 @@ def is_frontends(file: str) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _is_users(file: str) -> bool:
-    if file.startswith((_OURS, _TORCH, "<")) or file.endswith(_DECORATED) or _LAUNCHING in file:
+    if file.startswith((_OURS, _FOLLOWED, _TORCH, "<")):
+        return False
+    if file.endswith(_DECORATED) or _LAUNCHING in file:
         return False
     # A library that the user runs also counts as the user's code.
     return "-packages" in file or not file.startswith(_STDLIB)

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from flint.launching import followed
+from flint.launching import followed_code as followed_code_module
 from flint.launching.followed import followed_code, followed_imports
 
 
@@ -71,6 +72,79 @@ chained = 1 < rank_of(2) in [2]
     assert names["order"] == [1, 2, 2] and names["chained"]
 
 
+class Place(int):
+    def followed_at(self, container):
+        return ("at", container)
+
+    def followed_at_or(self, get, *default):
+        return ("at or", get(int(self), *default))
+
+    def followed_part(self, container, part):
+        return ("part", container, part)
+
+    def followed_loop(self, *ends):
+        return ("loop", *ends)
+
+
+def test_an_item_that_a_rank_picks_is_what_the_rank_says():
+    """Whatever its name, in a program's own modules."""
+    source = """
+# rank
+def pick(table, at):
+    return table[at], table.get(at), table.get(at, 7)
+items = pick({1: 2}, place)
+parts = [5, 6][place:], [5, 6][: place : 2], [5, 6][0]
+loops = [at for at in range(place, 8)]
+for at in range(place):
+    loops.append(at)
+"""
+    names = run(source, place=Place(3))
+    assert names["items"] == (("at", {1: 2}), ("at or", None), ("at or", 7))
+    assert names["parts"] == (
+        ("part", [5, 6], slice(3, None)), ("part", [5, 6], slice(None, 3, 2)), 5,
+    )  # fmt: skip
+    assert names["loops"] == ["loop", 3, 8, "loop", 3]
+
+
+def test_other_items_are_as_ever():
+    source = """
+# rank
+from __future__ import annotations
+import typing
+T = typing.TypeVar("T")
+class Of(typing.Generic[T]):
+    known: typing.ClassVar[dict[str, T]] = {}
+    def get(self, at: dict[str, T], *more) -> list[T]:
+        return at, more
+    def __class_getitem__(cls, item):
+        return super().__class_getitem__(item)
+at, table = 1, {1: [3, 4, 5]}
+table[at][at] += 2
+answers = [
+    table[at][at], table[at][at:], table[at][:-1], table.get(at), table.get(2, at),
+    Of().get(at, 2), [each for each in range(at, 4)], "text"[at], table[at][slice(2)],
+]
+del table[at]
+hints = typing.get_type_hints(Of.get)
+text = Of.__annotations__["known"]
+x = (lambda rank: rank[at])("abc")
+"""
+    names = run(source)
+    of = names["T"]
+    assert names["answers"] == [6, [6, 5], [3, 6], [3, 6, 5], 1, (1, (2,)), [1, 2, 3], "e", [3, 6]]
+    assert names["table"] == {} and names["x"] == "b"
+    assert names["hints"]["return"] == list[of]
+    assert names["text"] == "typing.ClassVar[dict[str, T]]"
+
+
+def test_of_an_installed_package_only_indices_that_name_a_rank_are_followed():
+    source = b"x = table[place], table[rank], table.get(place)"
+    names = {"table": {3: 4}, "place": Place(3), "rank": Place(3)}
+    with followed_imports(Path("unused")):
+        exec(followed_code(source, "lib/site-packages/package.py"), names)
+    assert names["x"] == (4, ("at", {3: 4}), 4)
+
+
 def test_errors_name_the_programs_line():
     with pytest.raises(ValueError) as raised:
         run("# RANK\n\nint('x')")
@@ -90,4 +164,5 @@ def test_imported_modules_are_followed_too_and_compiled_once(tmp_path, monkeypat
         assert speaks_of_ranks.f(Text("3")) == ("followed", "3")
     del sys.modules["speaks_of_ranks"]
     assert not (tmp_path / "__pycache__").exists()
-    del builtins.__flint_int__, builtins.__flint_in__
+    for name in followed_code_module.FUNCTIONS:
+        delattr(builtins, name)

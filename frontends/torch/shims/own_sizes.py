@@ -20,6 +20,7 @@ from flint.frontends.torch.context import capture
 from flint.frontends.torch.modes import function_mode
 from flint.frontends.torch.shims.over_ranks import world
 from flint.frontends.torch.shims.own_questions import note_values
+from flint.frontends.torch.shims.own_tables import note_picked
 from flint.frontends.torch.shims.own_values import OwnRank, everywhere
 
 _NARROWED = (torch.narrow, torch.Tensor.narrow)
@@ -83,8 +84,10 @@ class _Parts(tuple[torch.Tensor, ...]):
 
 
 def _indexed(args: tuple[Any, ...], _: Any) -> None:
-    """The lengths of slices; other indices give one element at any position."""
+    """The lengths of slices; other indices give one element at any position, or a count."""
     tensor, index = args[:2]
+    if isinstance(index, OwnRank):
+        note_picked(tensor, index)
     parts = index if isinstance(index, tuple) else (index,)
     if not any(isinstance(item, slice) and _own(_ends(item)) for item in parts):
         return

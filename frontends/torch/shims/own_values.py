@@ -85,10 +85,18 @@ class OwnRank(_Own, int):
     """An integer that follows from the rank."""
 
     plain = int
+    #: What it picks from a container (``own_tables.py``), and a loop that it begins or ends.
+    followed_at: Callable[..., Any]
+    followed_at_or: Callable[..., Any]
+    followed_part: Callable[..., Any]
+    followed_loop: Callable[..., Any]
 
     def __float__(self) -> float:
         leaves(everywhere(self), "is converted to a plain number")
         return int.__float__(self)
+
+    def __str__(self) -> str:
+        return OwnText(int.__repr__(self), "", everywhere(self))
 
     def followed_int(self) -> OwnRank:
         """``int()`` of it in a program whose numbers are followed (``flint run``)."""
@@ -116,15 +124,17 @@ class OwnFloat(_Own, float):
 
 
 class OwnText(str, metaclass=_LikePlain):
-    """An environment variable that follows from the rank.
+    """Digits that follow from the rank: an environment variable, or a number's.
 
     Attributes:
         plain: Python's type of it.
-        name: the variable's.
+        name: the variable's, or "".
         values: its numbers on every rank, [world].
     """
 
     plain = str
+    followed_at: Callable[..., Any]
+    followed_at_or: Callable[..., Any]
     name: str
     values: Kinds
 
@@ -147,7 +157,8 @@ class OwnText(str, metaclass=_LikePlain):
         return str.__hash__(self)
 
     def __int__(self) -> int:
-        leaves(self.values, f"is read from the environment ({self.name})")
+        how = f"is read from the environment ({self.name})" if self.name else "is read from a text"
+        leaves(self.values, how)
         return int(str(self))
 
     def followed_int(self) -> OwnRank:

@@ -1,0 +1,199 @@
+"""What Python does with a rank out of its sight, in the syntax of a module.
+
+The idea: ``int(text)`` returns a plain number; ``rank in ranks`` compares with one number after the
+other, which does not show where a list ends; ``sizes[rank]`` and ``range(rank)`` compare with none.
+Each becomes a call of a function that asks the rank itself.  In a program's own modules so does
+every index that is no constant, since it may be a rank under another name; in installed packages
+those that name a rank.
+
+    changed(ast.parse("x = sizes[rank]"), own=False)    # x = __flint_at__(sizes, rank)
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+from typing import Any, TypeGuard
+
+_USES = ("int", "among", "at", "at_or", "part", "loop")
+#: Methods with which a value converts itself to a number, looks for itself in a container, reads an
+#: item, an item or a default, and a part of a container, and ends a loop.
+METHOD, AMONG, AT, AT_OR, PART, LOOP = (f"followed_{use}" for use in _USES)
+_INT, _AMONG, _AT, _AT_OR, _PART, _LOOP = (f"__flint_{use}__" for use in _USES)
+
+_RANK = re.compile(rb"rank", re.IGNORECASE)
+#: A rank that may be looked for in a container, or may be an index.
+_USED = re.compile(rb"rank[^\n]{0,60}?\sin\s|(\[|\.get\(|range\()[^\n]{0,60}?rank", re.IGNORECASE)
+
+
+def speaks_of_ranks(source: bytes, own: bool) -> bool:
+    """Whether a module may do such things with a rank.
+
+    Args:
+        source: the module's.
+        own: whether it is the program's own, not an installed package's.
+    """
+    if own:
+        return bool(_RANK.search(source))
+    return (b"RANK" in source and b"int(" in source) or bool(_USED.search(source))
+
+
+def changed(tree: ast.Module, own: bool) -> ast.Module:
+    """A module's syntax, with the functions in their places."""
+    following = _Following()
+    following.own = own
+    following.others = {
+        node.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
+    }
+    following.visit(tree)
+    return tree
+
+
+class _Following(ast.NodeTransformer):
+    """Puts the functions where ``int`` is called, a rank is looked for, and an item is read."""
+
+    own: bool
+    others: set[str]  # names that the module gives to something
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        function = node.func
+        if self._is(function, "int"):
+            function.id = _INT
+        is_get = isinstance(function, ast.Attribute) and function.attr == "get"
+        if is_get and len(node.args) in (1, 2) and not node.keywords and self._may(node.args[0]):
+            return _called(_AT_OR, node, function, *node.args)
+        return node
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        self.generic_visit(node)
+        if not (len(node.ops) == 1 and isinstance(node.ops[0], ast.In | ast.NotIn)):
+            return node
+        if not any(map(_names_a_rank, ast.walk(node.left))):
+            return node
+        among = _called(_AMONG, node, node.left)
+        where: ast.expr = ast.Call(among, [node.comparators[0]], [])
+        if isinstance(node.ops[0], ast.NotIn):
+            where = ast.UnaryOp(ast.Not(), where)
+        return ast.fix_missing_locations(ast.copy_location(where, node))
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        self.generic_visit(node)
+        index = node.slice
+        if not isinstance(node.ctx, ast.Load) or isinstance(index, ast.Tuple):
+            return node
+        if not isinstance(index, ast.Slice):
+            return _called(_AT, node, node.value, index) if self._may(index) else node
+        ends = [end or ast.Constant(None) for end in (index.lower, index.upper, index.step)]
+        return _called(_PART, node, node.value, *ends) if any(map(self._may, ends)) else node
+
+    def visit_For(self, node: ast.For) -> ast.AST:
+        return self._loop(node)
+
+    def visit_comprehension(self, node: ast.comprehension) -> ast.AST:
+        return self._loop(node)
+
+    def _loop(self, node: ast.For | ast.comprehension) -> ast.AST:
+        self.generic_visit(node)
+        called = node.iter
+        if isinstance(called, ast.Call) and self._is(called.func, "range"):
+            called.func.id = _LOOP
+        return node
+
+    def _is(self, function: ast.expr, name: str) -> TypeGuard[ast.Name]:
+        """Whether this is Python's function of that name."""
+        is_named = isinstance(function, ast.Name) and function.id == name
+        return is_named and name not in self.others
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        return self._without(node, "returns")
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        return self._without(node, "returns")
+
+    def visit_arg(self, node: ast.arg) -> ast.AST:
+        return self._without(node, "annotation")
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        return self._without(node, "annotation")
+
+    def _without(self, node: Any, part: str) -> ast.AST:
+        """All of a node but its annotation, which others read as text."""
+        kept = getattr(node, part)
+        setattr(node, part, None)
+        self.generic_visit(node)
+        setattr(node, part, kept)
+        return node  # type: ignore[no-any-return]  # of one of four classes
+
+    def _may(self, index: ast.expr) -> bool:
+        """Whether an index may follow from a rank."""
+        if self.own:
+            return not isinstance(index, ast.Constant | ast.Starred | ast.UnaryOp)
+        return any(map(_names_a_rank, ast.walk(index)))
+
+
+def _called(name: str, at: ast.expr, *arguments: ast.expr) -> ast.expr:
+    call = ast.Call(ast.Name(name, ast.Load()), list(arguments), [])
+    return ast.fix_missing_locations(ast.copy_location(call, at))
+
+
+def _names_a_rank(node: ast.AST) -> bool:
+    name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
+    return "rank" in name.lower()
+
+
+def _number(*args: Any, **kwargs: Any) -> Any:
+    """As ``int``."""
+    own = getattr(args[0], METHOD, None) if len(args) == 1 and not kwargs else None
+    return int(*args, **kwargs) if own is None else own()
+
+
+def _among(item: Any) -> Callable[[Any], Any]:
+    """What tells whether a container holds the item, to be called by the program's own line."""
+    own: Callable[[Any], Any] | None = getattr(item, AMONG, None)
+    return own or (lambda container: item in container)
+
+
+def _at(container: Any, index: Any) -> Any:
+    """As ``container[index]``."""
+    own = None if _is_plain(index) else getattr(index, AT, None)
+    return container[index] if own is None else own(container)
+
+
+def _at_or(get: Any, index: Any, *default: Any) -> Any:
+    """As ``container.get(index, default)``, from the bound method."""
+    own = None if _is_plain(index) else getattr(index, AT_OR, None)
+    return get(index, *default) if own is None else own(get, *default)
+
+
+def _part(container: Any, start: Any, stop: Any, step: Any) -> Any:
+    """As ``container[start:stop:step]``."""
+    for end in (start, stop, step):
+        own = None if _is_plain(end) else getattr(end, PART, None)
+        if own is not None:
+            return own(container, slice(start, stop, step))
+    return container[start:stop:step]
+
+
+def _loop(*ends: Any) -> Any:
+    """As ``range``, of a loop."""
+    for end in ends:
+        own = None if _is_plain(end) else getattr(end, LOOP, None)
+        if own is not None:
+            return own(*ends)
+    return range(*ends)
+
+
+def _is_plain(index: Any) -> bool:
+    """Whether an index is of one of the usual types, which follow from nothing."""
+    kind = type(index)
+    return kind is int or kind is str or index is None
+
+
+#: Name -> the function that changed code calls.
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    _INT: _number, _AMONG: _among, _AT: _at, _AT_OR: _at_or, _PART: _part, _LOOP: _loop,
+}  # fmt: skip
