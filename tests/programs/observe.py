@@ -135,6 +135,9 @@ class Observer(TorchDispatchMode):
         kwargs = dict(kwargs or {})
         if "device" in kwargs:  # modes of functions do not see what hooks ask for
             kwargs["device"] = self.place(kwargs["device"])
+        if torch.is_inference_mode_enabled() and op._can_decompose():
+            with self:  # a linear layer, of whose product autograd would tell
+                return op.decompose(*args, **kwargs)
         return op(*args, **kwargs)
 
     def see(self, op, args):
