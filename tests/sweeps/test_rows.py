@@ -55,7 +55,7 @@ def test_the_best_are_those_that_no_other_of_all_beats(points):
 
 
 def test_points_that_errors_cannot_tell_apart_are_named():
-    """Two of three pairs of one campaign differ by less than 16% (``blind_errors.csv``)."""
+    """Two of three pairs of one campaign differ by less than 15% (``blind_errors.csv``)."""
     ranged = [outcome(2, 1.0, 9), outcome(4, 1.1, 9), outcome(8, 1.3, 9), outcome(1, 1.0, 9)]
     for item in ranged[:3]:
         item.result["range"] = {"share": 0.2}
