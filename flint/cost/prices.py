@@ -9,9 +9,12 @@ this class.
 
 from __future__ import annotations
 
-from flint.cost.collectives import collective_seconds, message_seconds
+import numpy as np
+
+from flint.cost.collectives import collective_seconds, message_seconds, whole_bytes
 from flint.cost.hardware import System, Tier
 from flint.cost.kernels import Estimator, kernel_seconds
+from flint.cost.link_loads import collective_loads, message_loads
 from flint.cost.placement import Placement, hops, place
 from flint.cost.roofline import Seconds
 from flint.graph.communication import Communication
@@ -40,6 +43,7 @@ class Prices:
         self._estimator = kernels
         self._kernels: dict[int, tuple[WorkloadGraph, Seconds]] = {}
         self._placements: dict[Groups, Placement] = {}
+        self._collectives: dict[tuple[str, int, Groups, int], tuple[float, Seconds]] = {}
         self._ways: dict[Permutation, tuple[Ints, list[tuple[Tier, int]]]] = {}
 
     def kernels(self, graph: WorkloadGraph) -> Seconds:
@@ -64,12 +68,43 @@ class Prices:
         """Seconds of a collective among the rank's group, without its launch; None if the rank is
         in no group.
         """
+        found = self._among(item, rank)
+        return None if found is None else found[0]
+
+    def _among(self, item: Communication, rank: int) -> tuple[float, Seconds] | None:
+        """Seconds of a collective, and the part of each tier's links that it takes."""
         assert item.groups is not None
         placement = self.placement(item.groups)
         number = int(placement.number[rank])
         if number < 0:
             return None
-        return collective_seconds(item, placement.profiles[number], self._algorithm)
+        key = item.kind, whole_bytes(item), item.groups, number
+        if key not in self._collectives:
+            profile = placement.profiles[number]
+            seconds = collective_seconds(item, profile, self._algorithm)
+            loads = collective_loads(item, profile, seconds, self.system.network)
+            self._collectives[key] = seconds, loads
+        return self._collectives[key]
+
+    def loads(self, item: Communication, size: int, rank: int) -> Seconds:
+        """The part of the rank's links on each tier that a communication takes, shape [tiers].
+
+        Args:
+            item: the communication.
+            size: bytes of a message between two ranks.
+            rank: a rank, in any group or none.
+        """
+        network = self.system.network
+        if item.permutation is not None and item.point_to_point:
+            number, ways = self.ways(item.permutation)
+            seconds = self.message(item.permutation, size, rank)
+            if seconds is not None:
+                return message_loads(size, ways[int(number[rank])][0], seconds, network)
+        elif item.groups is not None:
+            found = self._among(item, rank)
+            if found is not None:
+                return found[1]
+        return np.zeros(len(network))
 
     def speed_beside(self, item: Communication, rank: int) -> float:
         """Speed of the rank's kernels during a communication; 1 if the rank is not in it."""

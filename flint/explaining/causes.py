@@ -23,8 +23,9 @@ from flint.explaining.critical_path import CriticalPath, Part
 from flint.explaining.meetings import Meetings
 from flint.explaining.named_parts import NamedParts, Sort
 from flint.graph.graph import Ints
+from flint.simulation.actor_columns import Actor
 from flint.simulation.durations import TICKS_PER_SECOND
-from flint.simulation.machine import Actor, run
+from flint.simulation.machine import run
 from flint.simulation.playing import Played
 
 #: Causes with a smaller share of the step are not tried.

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from flint.execution.node_types import NodeType
 from flint.mesh.ragged import Ints, row_of_entry
-from flint.simulation.machine import Actor
+from flint.simulation.actor_columns import Actor
 from flint.simulation.playing import Played
 from flint.simulation.spans import union
 

@@ -24,8 +24,8 @@ from flint.graph.partners import partners
 from flint.mesh.mesh import Mesh
 from flint.mesh.ragged import Ints
 from flint.passes.host_lane import launches, on_host
+from flint.simulation.actor_columns import Actor
 from flint.simulation.actors import ActorInfo
-from flint.simulation.machine import Actor
 from flint.simulation.playing import Played
 
 #: Up to this many ticks, a gap before a kernel counts as the launch's way to the device: 30 us, as

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from flint.execution.node_types import NodeType
 from flint.graph.graph import Ints
 from flint.mesh.ragged import row_of_entry
-from flint.simulation.machine import Actor
+from flint.simulation.actor_columns import Actor
 
 _NEVER: Final = np.iinfo(np.int64).max
 

@@ -27,8 +27,8 @@ from flint.execution.tags import Tags, side_of
 from flint.graph.graph import Ints, WorkloadGraph
 from flint.graph.unrolling import Unrolled, unroll
 from flint.mesh.groups import Groups
+from flint.simulation.actor_columns import Actor, Beside
 from flint.simulation.behaviours import Behaviours, Plan, behaviours, plan
-from flint.simulation.machine import Actor
 from flint.simulation.replay import NO_REPLAY, Replay, replayed
 
 #: The most nodes of all actors together; each takes some hundred bytes while the machine runs.
@@ -40,7 +40,7 @@ UNCHAINED: Final = -1
 #: Ticks of each node of an emission: (plan, unrolled, emission, rank that stands for the others).
 Durations = Callable[[Plan, Unrolled, Emission, int], Ints]
 #: Speed of kernels while each of those nodes communicates.
-Speeds = Callable[[Plan, Unrolled, Emission, int], NDArray[np.float64]]
+Besides = Callable[[Plan, Unrolled, Emission, int], Beside]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -90,7 +90,7 @@ def build_actors(
     broadcast_tree: bool = False,
     order: CommunicationOrder = CommunicationOrder.RANK,
     replay: Replay = NO_REPLAY,
-    speeds: Speeds | None = None,
+    beside: Besides | None = None,
 ) -> Actors:
     """The actors of a workload.
 
@@ -104,8 +104,8 @@ def build_actors(
             communicator, which then has its own slot.
         replay: which parts of recorded programs keep their measured time; measured communications
             keep only the order of their streams.
-        speeds: speeds of kernels during an actor's communications; by default nothing slows them
-            down.
+        beside: what an actor's communications leave to what runs at the same time; by default
+            kernels run at full speed, and communications share the same links.
 
     Raises:
         FlintError: messages do not match, or programs are too large to unroll or to run.
@@ -149,7 +149,7 @@ def build_actors(
             Actor(
                 emission.type, emission.ptr, emission.deps, real.ticks, channel,
                 _slots_of(unrolled, emission, slots[number]), real.delay, real.free,
-                None if speeds is None else speeds(item, unrolled, emission, rank),
+                None if beside is None else beside(item, unrolled, emission, rank),
             )
         )  # fmt: skip
         info.append(ActorInfo(number, structure, rank, int(counts[colour]), unrolled, emission))

@@ -15,13 +15,14 @@ from typing import Final
 import numpy as np
 
 from flint.cost.prices import Prices
-from flint.cost.roofline import Seconds, copy_seconds
+from flint.cost.roofline import copy_seconds
 from flint.errors import FlintError
 from flint.execution.emission import Emission
 from flint.execution.forms import GROUPED, bytes_of
 from flint.execution.node_types import NodeType
 from flint.graph.graph import Ints
 from flint.graph.unrolling import Unrolled
+from flint.simulation.actor_columns import CAPACITY, Beside
 from flint.simulation.behaviours import Plan
 
 #: A tick is a picosecond: sums of whole numbers are exact in any order.
@@ -57,14 +58,17 @@ class Costs:
                         found[id(number)] = number
         return list(found.values())
 
-    def speeds(self, item: Plan, unrolled: Unrolled, emission: Emission, rank: int) -> Seconds:
-        """Speed of an actor's kernels while each of its nodes communicates, shape [nodes]."""
+    def beside(self, item: Plan, unrolled: Unrolled, emission: Emission, rank: int) -> Beside:
+        """What an actor's communications leave to what runs at the same time."""
         table = item.graph.tables.communications
-        found = np.ones(len(table) + 1)
+        speed = np.ones(len(table) + 1)
+        loads = np.zeros((len(table) + 1, len(self.system.network)))
         for index in item.used:
-            found[index] = self.prices.speed_beside(table[index], rank)
-        of_node: Seconds = found[unrolled.detail[emission.instance]]
-        return of_node
+            communication = table[index]
+            speed[index] = self.prices.speed_beside(communication, rank)
+            loads[index] = self.prices.loads(communication, bytes_of(communication), rank)
+        detail = unrolled.detail[emission.instance]
+        return Beside(speed[detail], detail, np.ceil(loads * CAPACITY).astype(np.int64))
 
     def ticks(self, item: Plan, unrolled: Unrolled, emission: Emission, rank: int) -> Ints:
         """Ticks of each node of an actor (see ``flint.simulation.actors``)."""

@@ -7,10 +7,11 @@ begins when every kind of member has issued its own and takes as long as that of
 a RECV ends when it is issued and its message has arrived.  Time is counted in whole ticks, so that
 sums are exact whatever their order.
 
-COLL and SEND nodes of one rank that run at the same time share its links equally: with n of them,
-beyond what the links carry at full speed, each takes n times as long, so that nothing ends before
-the links could have carried all of it.  A COLL is as slow as on its busiest member; data that a
-rank receives is not counted.
+COLL and SEND nodes of one rank that run at the same time share the links that they have in common:
+each takes a part of the capacity of the rank's links on each tier.  Where these add up to n times
+the capacity, all that use the tier take n times as long, so that nothing ends before the links
+could have carried all of it.  A COLL is as slow as on its busiest member; data that a rank receives
+is not counted.
 
 Nodes of a recorded step are free: they take no slot, are not slowed down and slow down nothing.  A
 free COLL takes as long as that of its fastest member, which arrived last.
@@ -34,48 +35,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flint.execution.node_types import NodeType
 from flint.graph.graph import Ints
 from flint.mesh.ragged import row_of_entry
+from flint.simulation.actor_columns import CAPACITY, Actor
 
 _COMMUNICATES = (int(NodeType.COLL), int(NodeType.SEND))
 _COPIES = (int(NodeType.MEM_LOAD), int(NodeType.MEM_STORE))
 _COLL, _SEND, _RECV = int(NodeType.COLL), int(NodeType.SEND), int(NodeType.RECV)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Actor:
-    """One kind of rank.
-
-    Attributes:
-        types: ``NodeType`` in issue order, shape [nodes].
-        ptr, deps: CSR over the nodes to wait for.
-        ticks: how long each node takes; a RECV itself takes no time, shape [nodes].
-        channel: for a COLL the number of its meeting, for a SEND or RECV the number of its message;
-            else -1, shape [nodes].
-        slot: the slot of each COLL and SEND, and of each MEM_LOAD and MEM_STORE, which have
-            separate slots; from 0, shape [nodes]; None: there is one.
-        delay: how long after its dependencies each node begins; negative for a free COMP that
-            begins before that, shape [nodes]; None: no delays.
-        free: nodes that take no slot and share nothing, shape [nodes]; None: there are none.
-        beside: speed of kernels while each COLL or SEND runs, above 0 and at most 1, shape [nodes];
-            None: full speed.
-    """
-
-    types: NDArray[np.int8]
-    ptr: Ints
-    deps: Ints
-    ticks: Ints
-    channel: Ints
-    slot: Ints | None = None
-    delay: Ints | None = None
-    free: NDArray[np.bool_] | None = None
-    beside: NDArray[np.float64] | None = None
-
-    def __len__(self) -> int:
-        return len(self.types)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -106,7 +74,8 @@ class _Transfer:
     Attributes:
         members: (actor, node) that it runs on.
         until: its end at the current speed.
-        sharing: how many communications its busiest links carry at once.
+        sharing: what all communications would take of its busiest links at full speed, at least
+            their capacity.
     """
 
     __slots__ = ("members", "sharing", "until")
@@ -120,8 +89,8 @@ class _State:
 
     __slots__ = (
         "above", "arrivals", "below", "beside", "channel", "comm", "comm_busy", "compute",
-        "compute_busy", "delay", "end", "first", "free", "running", "slot", "speed", "start",
-        "ticks", "transfers", "types", "until",
+        "compute_busy", "delay", "end", "first", "free", "load", "loads", "running", "slot",
+        "speed", "start", "ticks", "transfers", "types", "until",
     )  # fmt: skip
 
     def __init__(self, actor: Actor) -> None:
@@ -149,18 +118,27 @@ class _State:
         self.comm_busy = [False] * slots
         #: Running COLL and SEND nodes.
         self.transfers: dict[int, _Transfer] = {}
-        self.beside: list[float] | None = None if actor.beside is None else actor.beside.tolist()
+        beside = actor.beside
+        self.beside: list[float] | None = None if beside is None else beside.speed.tolist()
+        self.load: list[int] = [0] * count if beside is None else beside.load.tolist()
+        self.loads: list[list[int]] = [[CAPACITY]] if beside is None else beside.loads.tolist()
         #: The running kernel, its end at the current speed, and the speed of kernels.
         self.running = -1
         self.until = 0
         self.speed = 1.0
         self.arrivals: dict[int, int] = {}
 
+    def sharing(self, row: int) -> int:
+        """What the running communications take of the busiest links that one of them uses."""
+        own = self.loads[self.load[row]]
+        together = zip(*(self.loads[self.load[other]] for other in self.transfers), strict=True)
+        taken = (sum(parts) for part, parts in zip(own, together, strict=True) if part)
+        return max(max(taken, default=0), CAPACITY)
+
 
 class _Machine:
-    def __init__(self, actors: Sequence[Actor], members: Sequence[int], lanes: int = 1) -> None:
+    def __init__(self, actors: Sequence[Actor], members: Sequence[int]) -> None:
         self.states = [_State(actor) for actor in actors]
-        self.lanes = lanes
         self.members = members
         self.events: list[tuple[int, int, int, int]] = []
         self.sequence = 0
@@ -276,14 +254,14 @@ class _Machine:
         self.schedule(number, row, ticks)
 
     def talk(self, members: list[tuple[int, int]], ticks: int) -> None:
-        transfer = _Transfer(members, self.now + ticks, self.lanes)
+        transfer = _Transfer(members, self.now + ticks, CAPACITY)
         for number, row in members:
             self.schedule(number, row, ticks)
             state = self.states[number]
             state.transfers[row] = transfer
             if ticks:
                 self.slow_down(number)
-            if len(state.transfers) > self.lanes:
+            if len(state.transfers) > 1:
                 self.crowded[number] = None
 
     def share(self) -> None:
@@ -292,8 +270,7 @@ class _Machine:
             return
         running = (self.states[number].transfers.values() for number in self.crowded)
         for transfer in {id(item): item for some in running for item in some}.values():
-            most = max(len(self.states[member].transfers) for member, _ in transfer.members)
-            sharing = max(most, self.lanes)
+            sharing = max(self.states[member].sharing(row) for member, row in transfer.members)
             if sharing == transfer.sharing or transfer.until <= self.now:
                 continue
             left = -((self.now - transfer.until) * sharing // transfer.sharing)
@@ -387,12 +364,11 @@ class _Machine:
                 self.ready(number, child)
 
 
-def run(actors: Sequence[Actor], members: Sequence[int], lanes: int = 1) -> Run:
+def run(actors: Sequence[Actor], members: Sequence[int]) -> Run:
     """Run all actors to the end.
 
     Args:
         actors: the kinds of ranks.
         members: how many actors take part in each meeting.
-        lanes: number of communications that a rank's links carry at full speed.
     """
-    return _Machine(actors, members, lanes).run()
+    return _Machine(actors, members).run()

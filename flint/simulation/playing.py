@@ -87,7 +87,7 @@ def play(
     )
     everyone = build_actors(
         programs, workload.mesh.size, on.costs.ticks, costs=on.costs.columns,
-        order=order_of(workload, communication_order), replay=replay, speeds=on.costs.speeds,
+        order=order_of(workload, communication_order), replay=replay, beside=on.costs.beside,
     )  # fmt: skip
     happened = run(everyone.columns, everyone.members)
     if happened.stuck:

@@ -23,8 +23,9 @@ from flint.graph.instance_count import first_instances
 from flint.graph.unrolling import Unrolled
 from flint.mesh.mesh import Mesh
 from flint.passes.host_lane import on_host
+from flint.simulation.actor_columns import Actor
 from flint.simulation.actors import ActorInfo
-from flint.simulation.machine import Actor, Run
+from flint.simulation.machine import Run
 from flint.simulation.memory import memory_by_node
 from flint.simulation.playing import play
 from flint.simulation.spans import lanes

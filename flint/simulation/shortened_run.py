@@ -66,7 +66,7 @@ def run_shortened(
         short = shorten(programs, together, left)
         everyone = build_actors(
             short.programs, world, costs.ticks, costs=costs.columns, order=order, replay=replay,
-            speeds=costs.speeds,
+            beside=costs.beside,
         )  # fmt: skip
         happened = run(everyone.columns, everyone.members)
         if happened.stuck:

@@ -36,11 +36,10 @@ from tests.converters.chakra.write.cases import (
 from tests.converters.chakra.write.test_programs import MESH as STAGES
 from tests.converters.chakra.write.test_programs import _stage as stage
 from tests.graph.unrolling.random_graphs import programs
+from tests.simulation.besides import beside
 from tests.support.shared import examples
 
 RANK, COMMUNICATOR = CommunicationOrder
-#: So many communications at full speed that none slows another down, as in the consumer.
-LANES = 64
 
 
 def actors_of(programs, world: int, seed: int, order: CommunicationOrder = RANK) -> Actors:
@@ -60,7 +59,9 @@ def actors_of(programs, world: int, seed: int, order: CommunicationOrder = RANK)
 
 def simulated(actors: Actors) -> np.ndarray:
     """When each rank is done."""
-    result = run(actors.columns, actors.members, lanes=LANES)
+    # None takes anything from the links of another, as in the consumer.
+    columns = [replace(one, beside=beside([1.0] * len(one), load=0)) for one in actors.columns]
+    result = run(columns, actors.members)
     assert not result.stuck
     ends = np.array([end.max(initial=0) for end in result.end], np.int64)
     return ends[actors.behaviours.colour]

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from flint.execution.node_types import NodeType
-from flint.simulation.machine import Actor, run
+from flint.simulation.actor_columns import Actor
+from flint.simulation.machine import run
+from tests.simulation.besides import beside
 
 COMP, COLL = NodeType.COMP, NodeType.COLL
 
 
-def actor(beside: float, *nodes: tuple[NodeType, int, tuple[int, ...]]) -> Actor:
+def actor(speed: float, *nodes: tuple[NodeType, int, tuple[int, ...]]) -> Actor:
     """Nodes as (type, ticks, producers), and the speed of kernels during communication."""
     types, ticks, deps = zip(*nodes, strict=True)
     return Actor(
@@ -20,12 +22,12 @@ def actor(beside: float, *nodes: tuple[NodeType, int, tuple[int, ...]]) -> Actor
         np.array([other for some in deps for other in some], np.int64),
         np.array(ticks, np.int64),
         np.array([0 if kind == COLL else -1 for kind in types], np.int64),
-        beside=np.full(len(types), beside),
+        beside=beside([speed] * len(types)),
     )
 
 
-def ends(beside: float, *nodes: tuple[NodeType, int, tuple[int, ...]]) -> list[int]:
-    return run([actor(beside, *nodes)], [1]).end[0].tolist()
+def ends(speed: float, *nodes: tuple[NodeType, int, tuple[int, ...]]) -> list[int]:
+    return run([actor(speed, *nodes)], [1]).end[0].tolist()
 
 
 def test_a_kernel_is_slowed_down_while_the_communication_lasts() -> None:
@@ -44,9 +46,9 @@ def test_a_short_kernel_is_slowed_down_throughout_and_the_next_one_for_the_rest(
     assert ends(0.5, (COLL, 40, ()), (COMP, 10, ()), (COMP, 50, ())) == [40, 20, 80]
 
 
-@pytest.mark.parametrize("beside", [1.0, 0.5])
-def test_kernels_before_and_after_a_communication_are_not(beside: float) -> None:
-    assert ends(beside, (COMP, 30, ()), (COLL, 40, (0,)), (COMP, 30, (1,))) == [30, 70, 100]
+@pytest.mark.parametrize("speed", [1.0, 0.5])
+def test_kernels_before_and_after_a_communication_are_not(speed: float) -> None:
+    assert ends(speed, (COMP, 30, ()), (COLL, 40, (0,)), (COMP, 30, (1,))) == [30, 70, 100]
 
 
 def test_communication_is_never_slower_during_kernels_than_alone() -> None:
@@ -60,6 +62,6 @@ def test_of_two_communications_the_one_that_takes_more_counts() -> None:
     both = Actor(
         np.array(types, np.int8), np.zeros(4, np.int64), np.array([], np.int64),
         np.array(ticks, np.int64), np.array([0, 1, -1]), np.array(slots),
-        beside=np.array([0.5, 0.8, 1.0]),
+        beside=beside([0.5, 0.8, 1.0]),
     )  # fmt: skip
     assert run([both], [1, 1]).end[0].tolist() == [40, 60, 124]

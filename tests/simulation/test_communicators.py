@@ -6,6 +6,7 @@ Longer than 300 lines because each schedule has its ticks derived by hand next t
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,13 +34,15 @@ from flint.mesh.groups import along_axes
 from flint.mesh.mesh import Mesh
 from flint.passes import apply
 from flint.passes.what_if import parse_passes, transform
+from flint.simulation.actor_columns import CAPACITY, Actor, Beside
 from flint.simulation.durations import TICKS_PER_SECOND
-from flint.simulation.machine import Actor, Run, _Machine, run
+from flint.simulation.machine import Run, _Machine, run
 from flint.simulation.preparing import order_of
 from flint.simulation.recording import record
 from flint.simulation.spans import overlap, parts, union
 from flint.workload.programs import Level, Order
 from flint.workload.workload import Workload
+from tests.simulation.besides import beside
 from tests.simulation.test_simulate import H100, PRODUCT, product, workload_of
 
 COMP, COLL, SEND = NodeType.COMP, NodeType.COLL, NodeType.SEND
@@ -72,11 +75,33 @@ def test_three_share_in_three() -> None:
     assert alone(*((COLL, 10, (), slot) for slot in range(3))).end[0].tolist() == [30, 30, 30]
 
 
-def test_links_for_two_are_shared_by_three() -> None:
+def using(loads: Sequence[Sequence[float]], *nodes: Node) -> Actor:
+    """Nodes that take these parts of the links of each tier, a row for each."""
+    rows = (np.array(loads) * CAPACITY).astype(np.int64)
+    return replace(actor(*nodes), beside=Beside(np.ones(len(nodes)), np.arange(len(nodes)), rows))
+
+
+def test_links_of_which_each_takes_half_are_shared_by_three() -> None:
     """All of the 10, 20 and 40 ticks at 2/3 until 15, then two of them at full speed."""
-    three = actor(*((COLL, ticks, (), slot) for slot, ticks in enumerate((10, 20, 40))))
-    assert run([three], [1] * 3, lanes=2).end[0].tolist() == [15, 25, 45]
-    assert run([three], [1] * 3, lanes=3).end[0].tolist() == [10, 20, 40]
+    three = [(COLL, ticks, (), slot) for slot, ticks in enumerate((10, 20, 40))]
+    assert run([using([[1 / 2]] * 3, *three)], [1] * 3).end[0].tolist() == [15, 25, 45]
+    assert run([using([[1 / 3]] * 3, *three)], [1] * 3).end[0].tolist() == [10, 20, 40]
+
+
+def test_links_of_other_tiers_are_not_shared() -> None:
+    """Within a node and between nodes, as an exchange of tensor parallelism beside a gather."""
+    two = using([[1, 0], [0, 1]], (COLL, 10, (), 0), (COLL, 30, (), 1))
+    assert run([two], [1, 1]).end[0].tolist() == [10, 30]
+
+
+def test_what_uses_several_tiers_is_as_slow_as_on_the_busiest() -> None:
+    """The second takes half of the first's links: 3/2 of their capacity together, until the 10
+    ticks of the first are over at 15; then 20 of its 30 are left.  The third shares the other tier
+    with it, 1 + 1/4 of the capacity, and takes 5/4 of its 8 ticks.
+    """
+    loads = [[1, 0], [1 / 2, 1 / 4], [0, 1]]
+    three = using(loads, (COLL, 10, (), 0), (COLL, 30, (), 1), (COLL, 8, (), 2))
+    assert run([three], [1] * 3).end[0].tolist() == [15, 35, 10]
 
 
 def test_one_communicator_stays_in_its_order() -> None:
@@ -112,7 +137,7 @@ def test_a_collective_is_as_slow_as_on_its_busiest_member() -> None:
 def test_kernels_are_slowed_down_as_long_as_anything_communicates() -> None:
     """Exchanges run until tick 20; the kernel does 10 by then and the other 30 alone."""
     alone = actor((COLL, 10, (), 0), (COLL, 10, (), 1), (COMP, 40, (), 0))
-    happened = run([replace(alone, beside=np.full(3, 0.5))], [1, 1, 1])
+    happened = run([replace(alone, beside=beside([0.5] * 3))], [1, 1, 1])
     assert happened.end[0].tolist() == [20, 20, 50]
 
 
@@ -215,25 +240,30 @@ def step(order: Order) -> Workload:
 
 
 def test_a_recorded_steps_communicators_do_not_wait_for_each_other() -> None:
-    """The one that takes longer is over when both would be, the other after twice its time."""
+    """Both use NVLink, the gather for 3/4 of the whole buffer per rank, the all-reduce for twice
+    1/2 of it.  While both run, each takes longer by what they send together in the time, which is
+    more than the links can; the longer one then goes on alone.
+    """
     workload = step(Order.RECORDED)
     kernel = kernel_seconds(workload.graph, H100)[2]
-    both = []
-    for item in workload.graph.tables.communications:
+    both, load = [], 0.0
+    for item, part in zip(workload.graph.tables.communications, (3 / 4, 1.0), strict=True):
         [profile] = place(item.groups, H100).profiles
-        both.append(collective_seconds(item, profile) + H100.accelerator.launch_overhead)
+        seconds = collective_seconds(item, profile)
+        load += BIG.bytes * part / H100.network[0].rate / seconds
+        both.append(seconds + H100.accelerator.launch_overhead)
+    assert load > 1
     gather, exchange = both
-    if gather > exchange:
-        free, gathered = 2 * exchange, gather + exchange
-    else:
-        free, gathered = gather + exchange, 2 * gather
+    together = min(gather, exchange) * load
+    apart = together + abs(gather - exchange)
+    free, gathered = (together, apart) if gather > exchange else (apart, together)
     result = workload.simulate("dgx-h100")
-    close = {"abs": 3e-12}  # times are whole picoseconds
+    close = {"rel": 3e-6}  # a part of the capacity is a whole number
     expected = max(free + kernel, gathered) + kernel
     assert result.step_seconds == pytest.approx(expected, **close)
-    assert result.communication_seconds == pytest.approx(gather + exchange, **close)
+    assert result.communication_seconds == pytest.approx(apart, **close)
     rows = {row.name: row.seconds for row in result.programs[0].classes if row.communicates}
-    assert sum(rows.values()) == pytest.approx(gather + exchange, **close)
+    assert sum(rows.values()) == pytest.approx(apart, **close)
     in_one = workload.simulate("dgx-h100", communication_order="rank")
     assert in_one.step_seconds == pytest.approx(gather + exchange + 2 * kernel, **close)
     assert result.communication_order == "communicator"
@@ -307,6 +337,6 @@ def test_one_communication_at_a_time_is_scheduled_once_per_member() -> None:
     """Two actors of two chained collectives: an event for each member of each, and no more."""
     nodes: list[Node] = [(COLL, 10, (), 0), (COLL, 10, (0,), 1)]
     pair = [actor(*nodes, meetings=(0, 1)), actor(*nodes, meetings=(0, 1))]
-    machine = _Machine(pair, [2, 2], 1.0)
+    machine = _Machine(pair, [2, 2])
     machine.run()
     assert machine.sequence == 4

@@ -65,7 +65,7 @@ def test_random_loops_take_as_long_as_all_their_iterations(graph, trips, seed, b
     graph = lengthened(graph, trips)
     everyone, costs = [(graph, np.arange(MESH.size))], RandomCosts(seed, beside)
     actors = build_actors(
-        everyone, MESH.size, costs.ticks, costs=costs.columns, speeds=costs.speeds
+        everyone, MESH.size, costs.ticks, costs=costs.columns, beside=costs.beside
     )
     full = run(actors.columns, actors.members)
     assert_same_times(actors, full, *run_shortened(everyone, MESH.size, costs))
@@ -141,7 +141,7 @@ def test_a_loop_comes_to_rest_when_what_stands_behind_it_has_run_in_its_gaps(beh
     programs = [(with_free_work(1000, behind), np.arange(64))]
     everyone, short, repeated = run_shortened(programs, 64, costs)
     assert len(repeated) == 1
-    actors = build_actors(programs, 64, costs.ticks, costs=costs.columns, speeds=costs.speeds)
+    actors = build_actors(programs, 64, costs.ticks, costs=costs.columns, beside=costs.beside)
     full = run(actors.columns, actors.members)
     assert short.events < full.events / 20
     assert_same_times(actors, full, everyone, short, repeated)
@@ -180,7 +180,7 @@ def test_ranks_that_never_meet_come_to_rest_each_at_its_own_pace(pairs):
     programs = slower_by_rank(6, 200, pairs)
     everyone, short, repeated = run_shortened(programs, 6, costs)
     assert len(repeated) == (3 if pairs else 6)
-    actors = build_actors(programs, 6, costs.ticks, costs=costs.columns, speeds=costs.speeds)
+    actors = build_actors(programs, 6, costs.ticks, costs=costs.columns, beside=costs.beside)
     full = run(actors.columns, actors.members)
     assert len({int(end.max()) for end in full.end}) == (3 if pairs else 6)
     assert_same_times(actors, full, everyone, short, repeated)

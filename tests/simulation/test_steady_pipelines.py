@@ -38,7 +38,9 @@ def test_pipelines_take_as_long_as_all_their_microbatches(
 ):
     programs, world = pipeline(kind, stages, 2 * rounds * stages, in_order=in_order), 2 * stages
     costs = CostsByName(seed, longest)
-    actors = build_actors(programs, world, costs.ticks, costs=costs.columns, order=order)
+    actors = build_actors(
+        programs, world, costs.ticks, costs=costs.columns, order=order, beside=costs.beside
+    )
     full = run(actors.columns, actors.members)
     assert not full.stuck
     assert_same_times(actors, full, *run_shortened(programs, world, costs, order, searched=0))
@@ -58,7 +60,7 @@ def test_more_microbatches_than_were_captured_are_those_of_a_longer_capture(
     captured, costs, world = 16 * stages, CostsByName(seed, longest), 2 * stages
     wanted = captured + more * stages
     programs = pipeline(kind, stages, wanted)
-    actors = build_actors(programs, world, costs.ticks, costs=costs.columns)
+    actors = build_actors(programs, world, costs.ticks, costs=costs.columns, beside=costs.beside)
     full = run(actors.columns, actors.members)
     try:
         few = run_shortened(

@@ -20,7 +20,8 @@ from flint.graph.graph import NodeKind  # noqa: E402
 from flint.graph.work import Role  # noqa: E402
 from flint.passes import apply  # noqa: E402
 from flint.passes.order import predecessors  # noqa: E402
-from flint.simulation.machine import Actor, run  # noqa: E402
+from flint.simulation.actor_columns import Actor  # noqa: E402
+from flint.simulation.machine import run  # noqa: E402
 from flint.stablehlo.options import WalkOptions  # noqa: E402
 from flint.stablehlo.read.reader import read_mlir  # noqa: E402
 from flint.stablehlo.recorded import fused_order  # noqa: E402

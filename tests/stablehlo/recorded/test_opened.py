@@ -13,7 +13,8 @@ from flint.execution.node_types import NodeType
 from flint.graph.graph import EdgeKind, NodeKind, Phase
 from flint.passes import apply
 from flint.passes.order import predecessors
-from flint.simulation.machine import Actor, run
+from flint.simulation.actor_columns import Actor
+from flint.simulation.machine import run
 from flint.validation.validating import validate
 from flint.workload.programs import Order
 
