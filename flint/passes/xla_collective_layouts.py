@@ -69,7 +69,7 @@ def turned_collectives(graph: WorkloadGraph) -> WorkloadGraph:
     Args:
         graph: the program; its table of ops has the entries of ``turns``.
     """
-    return _Block(graph, 0).changed
+    return _Block(graph).changed
 
 
 class _Block:
@@ -83,7 +83,11 @@ class _Block:
 
     changed: WorkloadGraph
 
-    def __init__(self, graph: WorkloadGraph, carried: int) -> None:
+    def __init__(self, graph: WorkloadGraph, carried: int | None = None) -> None:
+        """Args:
+        graph: the block.
+        carried: how many of a loop's inputs it carries; None if it is no loop's body.
+        """
         self.graph, self.carried = graph, carried
         self.names = [graph.tables.ops[op] for op in graph.op.tolist()]
         self.again = [*transparent_nodes(graph).tolist(), False]  # the last one is for inputs
@@ -127,13 +131,15 @@ class _Block:
             source = self._source(value)
             if not gathers or value in self.turned or source >= self.graph.inputs:
                 continue
-            if source >= self.carried > 0:
-                self.wanted[source] = behind
-            elif not self.carried:
+            if self.carried is None:
                 at = self.graph.operands_of(node).tolist().index(value)
                 self._turn(entry + at, behind, False)
+            elif source >= self.carried:
+                self.wanted[source] = behind
 
     def _computes(self, node: int) -> None:
+        if not self.turned:
+            return
         operands = self.graph.operands_of(node).tolist()
         if not self.turned.keys() & set(operands):
             return
