@@ -44,6 +44,7 @@ def use_cluster(layout: Layout) -> Shown:
     client = client_of(layout.devices, layout.per_host, compiles=False)
     found = {_BACKENDS[layout.platform]: client}
     if layout.platform != "cpu":
+        shown.client = client
         found["cpu"] = xla_client.make_cpu_client(num_devices=1)
     bridge._backends.update(found)
     bridge._default_backend = client

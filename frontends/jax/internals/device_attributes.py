@@ -21,6 +21,8 @@ from flint.frontends.jax.cluster.layout import Layout
 _NAMES = {"cpu": "Cpu", "gpu": "Cuda", "tpu": "Tpu"}
 #: The clusters that devices have been shown as.
 _SHOWN: list[Shown] = []
+#: The attributes that devices had before, None if they had none.
+_OWN: dict[str, Any] = {}
 
 
 class Shown:
@@ -30,13 +32,19 @@ class Shown:
         layout: its layout.
         assumed: assumptions about it for the program, text -> count.
         held: bytes of a device that a program holds; None if they are not counted.
+        client: the client that has its devices; None: all devices are its.
     """
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self.assumed: dict[str, int] = {}
         self.held: Callable[[], int] | None = None
+        self.client: Any = None
         self._peak = 0
+
+    def has(self, device: Any) -> bool:
+        """Whether a device is one of the cluster's, and not the host's own processor."""
+        return self.client is None or device.client is self.client
 
     def memory(self) -> dict[str, int] | None:
         """Statistics of a device's memory, as far as known; None for CPUs, which have none."""
@@ -75,9 +83,10 @@ def show(layout: Layout) -> Shown:
     shown = Shown(layout)
     device: Any = _jax.Device
     for name, answer in _answers(shown).items():
-        setattr(device, name, property(answer))
-    device.memory_stats = lambda self: shown.memory()
-    device.__repr__ = device.__str__ = lambda self: _text(shown.layout, self)
+        setattr(device, name, property(_answer(shown, name, answer)))
+    device.memory_stats = lambda self: shown.memory() if shown.has(self) else None
+    text = _answer(shown, "__repr__", lambda self: _text(shown.layout, self))
+    device.__repr__ = device.__str__ = text
     client: Any = _jax.Client
     client.local_devices = lambda self: [item for item in self.devices() if not item.process_index]
     client.local_device_count = lambda self: len(self.local_devices())
@@ -117,6 +126,23 @@ def _answers(shown: Shown) -> dict[str, Callable[[Any], Any]]:
         capability = ".".join(map(str, layout.capability))
         found["compute_capability"] = lambda self: capability
     return found
+
+
+def _answer(shown: Shown, name: str, answer: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """An attribute of a device: the cluster's, or of the host's own processor as it was."""
+    from jaxlib import _jax
+
+    own = _OWN.setdefault(name, getattr(_jax.Device, name, None))
+
+    def of(device: Any) -> Any:
+        if shown.has(device):
+            return answer(device)
+        if own is None:
+            raise AttributeError(name)
+        found = own.__get__(device)
+        return found() if name.startswith("__") else found
+
+    return of
 
 
 def _text(layout: Layout, device: Any) -> str:

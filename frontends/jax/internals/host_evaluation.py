@@ -135,7 +135,7 @@ def _replacements(host: Host) -> list[tuple[Any, str, Callable[..., Any]]]:
         if all(item is not None for item in placed):
             return placed
         if has_host_array(args) or any(map(_is_abstract, params["devices"])):
-            return moved(host, args, params)
+            return moved(host, args, params, placed)
         with mesh_context(None):
             return put(*args, **{"dst_avals": [None] * len(args), **params})
 

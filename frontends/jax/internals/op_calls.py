@@ -88,11 +88,22 @@ def _abstract(value: Any) -> Any:
     )
 
 
-def moved(host: Host, args: Sequence[Any], params: Mapping[str, Any]) -> list[Any]:
-    """Arrays put on given devices; each that is moved is a separate program."""
+def moved(
+    host: Host, args: Sequence[Any], params: Mapping[str, Any], placed: Sequence[Any]
+) -> list[Any]:
+    """Arrays put on given devices; each that is moved is a separate program.
+
+    Args:
+        host: the recorder.
+        args, params: of JAX's ``device_put``.
+        placed: for each array, what the recorder has put there, else None.
+    """
     results = []
-    how = zip(args, params["devices"], params["copy_semantics"], strict=True)
-    for item, device, copy in how:
+    how = zip(args, params["devices"], params["copy_semantics"], placed, strict=True)
+    for item, device, copy, own in how:
+        if own is not None:
+            results.append(own)
+            continue
         if isinstance(device, jax.Device) and _is_over_several(item):
             device = jax.sharding.SingleDeviceSharding(device)
         if isinstance(device, jax.sharding.Sharding):

@@ -64,6 +64,31 @@ def is_folding() -> bool:
     return bool(_config.eager_constant_folding.value)
 
 
+def computes_on_host() -> bool:
+    """Whether it is ``with jax.default_device(cpu)``, beside the cluster's devices.
+
+    As a setting for the whole program, it replaces the cluster's devices no more than
+    ``jax_platforms`` does.
+    """
+    chosen = _config.default_device.value
+    if chosen is None or chosen is _config.default_device.get_global():
+        return False
+    return jax.default_backend() != "cpu" and getattr(chosen, "platform", chosen) == "cpu"
+
+
+def on_host() -> Any:
+    """The sharding of an array on the host's processor."""
+    return jax.sharding.SingleDeviceSharding(jax.devices("cpu")[0])
+
+
+def is_on_host(place: Any) -> bool:
+    """Whether a device or sharding is the host's processor, beside the cluster's devices."""
+    some: Any = getattr(place, "device_set", {place})
+    return jax.default_backend() != "cpu" and all(
+        isinstance(device, jax.Device) and device.platform == "cpu" for device in some
+    )
+
+
 def not_folding() -> AbstractContextManager[None]:
     """Trace what has no operands, too, instead of computing it."""
     off: AbstractContextManager[None] = _constant_folding(False)

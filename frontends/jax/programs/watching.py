@@ -27,7 +27,7 @@ from flint.frontends.jax.internals.avals import aval_of, aval_on, is_inexact, si
 from flint.frontends.jax.internals.host_arrays import HostArray
 from flint.frontends.jax.internals.jaxprs import forwarded, is_over_devices, meshes
 from flint.frontends.jax.internals.traced_calls import is_stated
-from flint.frontends.jax.internals.tracing import is_folding
+from flint.frontends.jax.internals.tracing import computes_on_host, is_folding, is_on_host, on_host
 from flint.frontends.jax.programs import whole_trainings
 from flint.frontends.jax.programs.held_arrays import HeldArrays
 from flint.frontends.jax.programs.periods import Made, Period, Periods
@@ -41,6 +41,7 @@ _MOST_CALLS = 1_000_000
 #: A period that renews little of its operands is taken when it has been seen this often; one that
 #: renews nothing may be an evaluation of a whole data set before the training.
 _OFTEN, _EVALUATION = 1_000, 10_000
+_ON_HOST = "computed on the host's processor at {}: if it is in the step, as on the device"
 
 
 class Placements(Protocol):
@@ -115,6 +116,10 @@ class Watcher:
                 if is_stated(stated) and is_over_devices(stated):
                     result.place_on(stated)
                     self.places[result.origin] = stated
+                elif computes_on_host():
+                    result.known_sharding = on_host()
+            if computes_on_host():
+                self.recorder.remark(_ON_HOST, f"{short_path(call.file)}:{call.line}")
             self.arrays.made(results, call, operands, known)
             self._forward(number, call)
             self._note(call, thread)
@@ -190,7 +195,12 @@ class Watcher:
 
     def put(self, value: Any, sharding: Any) -> Any:
         if isinstance(value, HostArray):
-            return value if value.known_sharding == sharding or sharding is None else None
+            if value.known_sharding == sharding or sharding is None:
+                return value
+            if is_on_host(sharding):
+                return value.part(value.shape, (slice(None),) * value.ndim, on_host())
+            if not is_on_host(value.known_sharding):
+                return None
         return self.place(value, sharding) if is_over_devices(sharding) else None
 
     def place(self, value: Any, sharding: Any, shape: Sequence[int] | None = None) -> HostArray:

@@ -55,6 +55,23 @@ for _ in range(4):
     w, loss = compiled(w, jax.device_put(np.ones((64, 512), np.float32), format))
     jax.debug.inspect_array_sharding(w, callback=print)
 """
+#: Parameters are made, and losses kept, on the host's processor.
+ON_HOST = """
+[host, *_] = jax.devices("cpu")
+assert (host.platform, host.device_kind, host.memory_stats()) == ("cpu", "cpu", None)
+with jax.default_device(host):
+    w = jax.random.normal(jax.random.key(0), (512, 1024))
+assert w.devices() == {host}
+w = jax.device_put(w, rows)
+@jax.jit
+def step(w, x):
+    loss, g = jax.value_and_grad(lambda w: jnp.mean((x @ w) ** 2))(w)
+    return w - 0.1 * g, loss
+for _ in range(4):
+    w, loss = step(w, jax.device_put(np.ones((64, 512), np.float32), rows))
+    kept = jax.device_put(loss, host)
+    assert kept.devices() == {host} and len(loss.devices()) == 4
+"""
 #: A part that every device has is as large as its array, and yet on one device.
 SHARDS = """
 @jax.jit
@@ -78,6 +95,7 @@ for _ in range(4):
             (CHECKED + AHEAD, "checked_fun"),
             (CHECKED + AT_ITS_CALL, "checked_fun"),
             (PLACED, "step"),
+            (ON_HOST, "step"),
             (SHARDS, "step"),
         ],
         (CHECKED + AHEAD, "checked_fun"),
