@@ -42,7 +42,7 @@ def _results(one: Any, given: Sequence[Any]) -> Sequence[Any]:
     """The results of an op or of a jitted function."""
     if one.primitive.name in _PLACING:
         return given
-    if one.primitive is pjit.jit_p and not one.params["ctx_mesh"].empty:
+    if one.primitive is pjit.jit_p and _has_mesh(one):
         inner = one.params["jaxpr"]
         return evaluated(inner.jaxpr, inner.consts, given)
     bound = one.primitive.get_bind_params(one.params)
@@ -50,3 +50,11 @@ def _results(one: Any, given: Sequence[Any]) -> Sequence[Any]:
     free = {name: None if name in _PLACES else item for name, item in parameters.items()}
     found: Any = one.primitive.bind(*functions, *given, **free)
     return found if one.primitive.multiple_results else [found]
+
+
+def _has_mesh(one: Any) -> bool:
+    """Whether a jitted function was traced for a mesh."""
+    places = (getattr(item.aval, "sharding", None) for item in one.outvars)
+    return not one.params["ctx_mesh"].empty or any(
+        place is not None and not place.mesh.empty for place in places
+    )
