@@ -55,6 +55,15 @@ from flint.post_execution.source_lines import names_line
 
 #: Categories from libkineto's ActivityType.cpp, and those of older versions.
 _OPS = frozenset({"cpu_op", "operator"})
+#: Categories of what neither a host nor a device does: spans and times of other events.
+_OTHERS = frozenset(
+    {
+        "trace", "gpu_user_annotation", "overhead", "external_correlation", "cuda_profiler_range",
+        "collective_comm", "mtia_insight", "enqueue", "dequeue",
+    }
+)  # fmt: skip
+#: The most characters of a category that are shown.
+_SHOWN = 40
 #: Metadata about a process besides its number.
 _LABELS = ("process_name", "process_labels")
 #: Categories with useful arguments, besides ops, kernels and calls.
@@ -106,6 +115,7 @@ class Gathering:
         self._names: dict[str, str] = {}
         self._sorts: dict[str, _Sort] = {}
         self._places: dict[str, bool] = {}
+        self._unknown: dict[str, int] = {}
         self._numbers: dict[bytes, int] = {}
         self._of_op = Arguments(path, OpArguments)
         self._of_kernel = Arguments(path, KernelArguments)
@@ -146,13 +156,23 @@ class Gathering:
         for connection, (thread, begin) in found.ops.items():
             [start], _ = times_of_all([Event(ts=begin)], self._path)
             mine.runtime[connection] = hashable(thread), start
+        if self._unknown:
+            shown = ", ".join(name[:_SHOWN] for name in list(self._unknown)[:4])
+            more = ", ..." if len(self._unknown) > 4 else ""
+            why = f"events of categories that are not known ({shown}{more}): left out"
+            return {**found.left_out, why: sum(self._unknown.values())}
         return found.left_out
 
     def _sort(self, ran: list[Event]) -> None:
         """Events with a category, each to where it belongs."""
         categories = texts_of([event.cat for event in ran])
-        for category in set(categories) - self._sorts.keys():
+        among = set(categories)
+        for category in among - self._sorts.keys():
             self._sorts[category] = _sort_of(category.lower())
+            if self._sorts[category] is _Sort.LEFT_OUT and category.lower() not in _OTHERS:
+                self._unknown[category] = 0
+        for category in among & self._unknown.keys():
+            self._unknown[category] += categories.count(category)
         sorts = [self._sorts[category] for category in categories]
         names = texts_of([event.name for event in ran])
         names = list(map(self._names.setdefault, names, names))

@@ -111,3 +111,14 @@ def test_a_profile_from_before_kineto_is_its_hosts(tmp_path):
     workload = convert_traces([path])
     assert workload.simulate().step_seconds == pytest.approx(50e-6)
     assert "before Kineto took around ops" in " ".join(workload.warnings)
+
+
+def test_events_of_unknown_categories_are_counted(tmp_path):
+    """A device whose profiler has categories of its own: nothing is lost in silence."""
+    row = {"ph": "X", "name": "aten::mm", "cat": "cpu_op", "pid": 1, "tid": 1, "ts": 0, "dur": 9}
+    trace = [row, *({**row, "cat": "aiu", "tid": 2, "ts": ts} for ts in (20, 40))]
+    trace.append(row | {"cat": "overhead"})
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": trace}))
+    warnings = convert_traces([path]).warnings
+    assert warnings["events of categories that are not known (aiu): left out"] == 2
