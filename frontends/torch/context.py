@@ -55,6 +55,7 @@ class Capture:
         watch: called with operands that are not plain tensors.
         notices: the assumptions that the program does not see.
         unseen: places where the rank was read without its comparisons being seen.
+        drawn: random numbers of weights without values that the host has drawn.
         backends: name of a process group -> the requested backend; "" is the default group's.
         compiles: ``torch.compile`` compiles, for the GPU that the device module describes.
         has_compiled: something was given to ``torch.compile``.
@@ -93,6 +94,7 @@ class Capture:
     numbers: Any = field(default_factory=ByTensor)
     watch: Callable[[Any], None] | None = None
     unseen: set[str] = field(default_factory=set)
+    drawn: int = 0
     backends: dict[str, str] = field(default_factory=dict)
     compiles: bool = False
     has_compiled: bool = False

@@ -23,6 +23,7 @@ from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.modes import unseen
 from flint.frontends.torch.patching import around, replace, replace_of_type
+from flint.frontends.torch.programs import random_draws
 from flint.frontends.torch.recording.known_values import is_overwritten, known_value
 from flint.frontends.torch.recording.schemas import rule_of, tensors_in, written_tensors
 from flint.frontends.torch.shims.parameters import swap
@@ -43,6 +44,7 @@ _COPIES = (_COPY, torch.ops.aten._to_copy.default)
 
 def apply() -> None:
     """Make parameters fake from the start, and allow host tensors to become fake."""
+    random_draws.apply()
     around(torch.nn.Parameter, "__new__", _make_parameter)
     plain: Any = torch._C.TensorBase.data
     replace(torch.Tensor, "data", property(plain.__get__, _assigning(plain)))
@@ -75,6 +77,8 @@ def see(op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     real = [tensor for tensor in tensors if is_host(tensor)]
     if len(real) < len(tensors):
         written = _note_written(op, args, kwargs) if real and op._schema.is_mutable else []
+        if op in random_draws.DRAWING:
+            random_draws.draw(op, args, kwargs)
         result = op(*args, **kwargs)
         if isinstance(result, FakeTensor) and any(item is args[0] for item in written):
             return args[0]  # the fake tensors have replaced it
