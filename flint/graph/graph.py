@@ -47,6 +47,8 @@ WORK_COLUMNS: Final = ("work_unit", "work_dtype", "work_flops", "work_gemm")
 
 #: Parameters of an op: numbers whose meaning depends on the op.
 Form = tuple[int, ...]
+#: Stands in a form before a shape.
+SHAPE: Final = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.graph.graph import Ints, WorkloadGraph
+from flint.graph.graph import SHAPE, Ints, WorkloadGraph
 from flint.graph.tensor_types import TensorType, tensor_type
 from flint.graph.work import Role
 from flint.passes.columns import repeated
@@ -45,8 +45,6 @@ ROW, COLUMN = 1024 * 16, 32 * 128
 #: The most rows of a batch that one kernel sums up together with their elements.
 BATCH: Final = 8
 _WARP: Final = 32
-#: Stands in a reduction's form before its operand's shape.
-_SHAPE: Final = -1
 #: Columns with fewer rows than the first and fewer elements per row than the second are loops.
 _LOOPS: Final = ((_WARP, math.inf), (2 * _WARP, _WARP), (4 * _WARP, 8), (8 * _WARP, 3))
 
@@ -108,8 +106,8 @@ def runs_of(
     >>> runs_of((16, 56, 56, 64), (64,))
     [(50176, True), (64, False)]
     """
-    if _SHAPE in dims:
-        place = dims.index(_SHAPE)
+    if SHAPE in dims:
+        place = dims.index(SHAPE)
         if math.prod(dims[place + 1 :]) == math.prod(whole):
             whole = dims[place + 1 :]
         dims = dims[:place]

@@ -22,13 +22,12 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from flint.graph.graph import WORK_COLUMNS, Form, WorkloadGraph
+from flint.graph.graph import SHAPE, WORK_COLUMNS, Form, WorkloadGraph
 from flint.graph.tensor_types import DTYPE_BITS, DTYPE_CODE, TensorType, tensor_type
 from flint.graph.work import Role, Unit
 from flint.mesh.ragged import pointer, row_of_entry
 from flint.passes.columns import gathered, lists, repeated
 from flint.passes.xla_split_dims import are_contracted
-from flint.stablehlo.rules.forms import SHAPE
 
 #: From what (m + n) k on a matrix and a vector stay a product.
 SMALL: Final = 10_000_000

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from flint.graph.graph import Form
+from flint.graph.graph import SHAPE, Form
 from flint.graph.tensor_types import TensorType
 from flint.stablehlo.read.records import Op
 
@@ -36,10 +36,6 @@ def form_of(op: Op, operands: Sequence[TensorType] = ()) -> Form:
     kept = _KEPT.get(op.name)
     form = () if kept is None or op.attrs is None else kept(op)
     return (*form, SHAPE, *operands[0].shape) if op.name == "reduce" and form and operands else form
-
-
-#: Stands in a form before a shape.
-SHAPE: Final = -1
 
 
 def _dimensions(op: Op) -> Form:
