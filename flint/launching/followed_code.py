@@ -24,7 +24,7 @@ _INT, _AMONG, _AT, _AT_OR, _PART, _LOOP = (f"__flint_{use}__" for use in _USES)
 
 _RANK = re.compile(rb"rank", re.IGNORECASE)
 #: A rank that may be looked for in a container, or may be an index.
-_USED = re.compile(rb"rank[^\n]{0,60}?\sin\s|(\[|\.get\(|range\()[^\n]{0,60}?rank", re.IGNORECASE)
+_USED = re.compile(rb"rank[^\n]{0,60}?\sin\s|(\[|\.get\(|range\()[^\n]{0,60}?rank")
 
 
 def speaks_of_ranks(source: bytes, own: bool) -> bool:
@@ -36,7 +36,10 @@ def speaks_of_ranks(source: bytes, own: bool) -> bool:
     """
     if own:
         return bool(_RANK.search(source))
-    return (b"RANK" in source and b"int(" in source) or bool(_USED.search(source))
+    if b"RANK" in source and b"int(" in source:
+        return True
+    lines = source.lower().splitlines(keepends=True)  # few name a rank: the search takes longer
+    return any(b"rank" in line and _USED.search(line) for line in lines)
 
 
 def changed(tree: ast.Module, own: bool) -> ast.Module:
