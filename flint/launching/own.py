@@ -25,6 +25,10 @@ from typing import Any
 from flint.host.child_errors import leave
 from flint.launching.followed_code import METHOD
 
+#: Threads that a copy does without: jemalloc's return freed memory to the system, and its handlers
+#: of ``fork`` (``background_thread_postfork_child``) leave that to those that free.
+_SPARED = {"jemalloc_bg_thd\n"}
+
 #: What a copy would read and write together with its original.
 _SHARED = (stat.S_IFREG, stat.S_IFSOCK)
 
@@ -106,7 +110,7 @@ def _named_threads() -> set[str]:
     for thread in place.iterdir() if place.is_dir() else ():
         with contextlib.suppress(OSError):
             found[int(thread.name)] = (thread / "comm").read_text()
-    return set(found.values()) - {found.get(os.getpid(), "")}
+    return set(found.values()) - {found.get(os.getpid(), ""), *_SPARED}
 
 
 def _files() -> set[tuple[int, str]]:

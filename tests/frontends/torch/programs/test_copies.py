@@ -58,8 +58,19 @@ def run(tmp_path):
             "import ctypes.util; ctypes.util.find_library('dl')", marks=pytest.mark.thorough
         ),
         pytest.param("import subprocess; subprocess.run(['true'])", marks=pytest.mark.thorough),
+        pytest.param(  # as datasets has them by pyarrow
+            "import pyarrow; kept = pyarrow.array([1], memory_pool=pyarrow.jemalloc_memory_pool())",
+            marks=pytest.mark.thorough,
+        ),
     ],
-    ids=["", "own variables", "own ones of a copy", "a library", "a process that has ended"],
+    ids=[
+        "",
+        "own variables",
+        "own ones of a copy",
+        "a library",
+        "a process that has ended",
+        "threads that return memory",
+    ],
 )
 def test_what_comes_before_the_question_runs_once_and_every_rank_is_itself(run, first):
     found, noted = run(first=first)
