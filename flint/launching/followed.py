@@ -27,7 +27,7 @@ def followed_code(source: bytes, path: str) -> CodeType:
     """A module's code, with what Python does with ranks followed."""
     if not speaks_of_ranks(source, _is_own(path)):
         return _compiled(source, path)
-    return _compiled(changed(ast.parse(source, path), _is_own(path)), path)
+    return _compiled(changed(source, path, _is_own(path)), path)
 
 
 def _is_own(path: str) -> bool:

@@ -6,12 +6,13 @@ Each becomes a call of a function that asks the rank itself.  In a program's own
 every index that is no constant, since it may be a rank under another name; in installed packages
 those that name a rank.
 
-    changed(ast.parse("x = sizes[rank]"), own=False)    # x = __flint_at__(sizes, rank)
+    changed(b"x = sizes[rank]", "x.py", own=False)    # x = __flint_at__(sizes, rank)
 """
 
 from __future__ import annotations
 
 import ast
+import bisect
 import re
 from collections.abc import Callable
 from typing import Any, TypeGuard
@@ -22,9 +23,15 @@ _USES = ("int", "among", "at", "at_or", "part", "loop")
 METHOD, AMONG, AT, AT_OR, PART, LOOP = (f"followed_{use}" for use in _USES)
 _INT, _AMONG, _AT, _AT_OR, _PART, _LOOP = (f"__flint_{use}__" for use in _USES)
 
+#: Python's function -> the one in its place.
+_INSTEAD = {"int": _INT, "range": _LOOP}
+
 _RANK = re.compile(rb"rank", re.IGNORECASE)
 #: A rank that may be looked for in a container, or may be an index.
 _USED = re.compile(rb"rank[^\n]{0,60}?\sin\s|(\[|\.get\(|range\()[^\n]{0,60}?rank")
+
+#: What names a rank or one of Python's functions.
+_NAMED = re.compile(rb"rank|\bint\b|\brange\b", re.IGNORECASE)
 
 
 def speaks_of_ranks(source: bytes, own: bool) -> bool:
@@ -42,30 +49,58 @@ def speaks_of_ranks(source: bytes, own: bool) -> bool:
     return any(b"rank" in line and _USED.search(line) for line in lines)
 
 
-def changed(tree: ast.Module, own: bool) -> ast.Module:
+def changed(source: bytes, path: str, own: bool) -> ast.Module:
     """A module's syntax, with the functions in their places."""
-    following = _Following()
-    following.own = own
-    following.others = {
-        node.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
-    }
+    tree = ast.parse(source, path)
+    following = _Following(own, source)
     following.visit(tree)
+    for function in following.called:
+        if function.id not in following.others:
+            function.id = _INSTEAD[function.id]
     return tree
 
 
 class _Following(ast.NodeTransformer):
-    """Puts the functions where ``int`` is called, a rank is looked for, and an item is read."""
+    """Puts the functions where ``int`` is called, a rank is looked for, and an item is read.
 
-    own: bool
-    others: set[str]  # names that the module gives to something
+    Of a package it visits only statements with a line that may need one: these are few.
+
+    Attributes:
+        own: whether the module is the program's own.
+        called: calls of Python's functions, unless the module gives these names to others.
+        others: names that the module gives to something.
+    """
+
+    def __init__(self, own: bool, source: bytes) -> None:
+        """Nothing is visited yet."""
+        self.own = own
+        self.called: list[ast.Name] = []
+        self.others: set[str] = set()
+        lines = source.splitlines()
+        self._lines = [at for at, line in enumerate(lines, 1) if _NAMED.search(line)]
+
+    def visit(self, node: ast.AST) -> Any:
+        if isinstance(node, ast.stmt) and not (self.own or self._is_named_in(node)):
+            return node
+        return super().visit(node)
+
+    def _is_named_in(self, node: ast.stmt) -> bool:
+        """Whether one of the lines belongs to a statement or to its decorators."""
+        decorators = getattr(node, "decorator_list", ())
+        first = decorators[0].lineno if decorators else node.lineno
+        at = bisect.bisect_left(self._lines, first)
+        return at < len(self._lines) and self._lines[at] <= (node.end_lineno or first)
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if not isinstance(node.ctx, ast.Load):
+            self.others.add(node.id)
+        return node
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
         function = node.func
-        if self._is(function, "int"):
-            function.id = _INT
+        if _is(function, "int"):
+            self.called.append(function)
         is_get = isinstance(function, ast.Attribute) and function.attr == "get"
         if is_get and len(node.args) in (1, 2) and not node.keywords and self._may(node.args[0]):
             return _called(_AT_OR, node, function, *node.args)
@@ -102,14 +137,9 @@ class _Following(ast.NodeTransformer):
     def _loop(self, node: ast.For | ast.comprehension) -> ast.AST:
         self.generic_visit(node)
         called = node.iter
-        if isinstance(called, ast.Call) and self._is(called.func, "range"):
-            called.func.id = _LOOP
+        if isinstance(called, ast.Call) and _is(called.func, "range"):
+            self.called.append(called.func)
         return node
-
-    def _is(self, function: ast.expr, name: str) -> TypeGuard[ast.Name]:
-        """Whether this is Python's function of that name."""
-        is_named = isinstance(function, ast.Name) and function.id == name
-        return is_named and name not in self.others
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         return self._without(node, "returns")
@@ -136,6 +166,10 @@ class _Following(ast.NodeTransformer):
         if self.own:
             return not isinstance(index, ast.Constant | ast.Starred | ast.UnaryOp)
         return any(map(_names_a_rank, ast.walk(index)))
+
+
+def _is(function: ast.expr, name: str) -> TypeGuard[ast.Name]:
+    return isinstance(function, ast.Name) and function.id == name
 
 
 def _called(name: str, at: ast.expr, *arguments: ast.expr) -> ast.expr:
