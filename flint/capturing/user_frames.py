@@ -31,6 +31,8 @@ _INSTALLED = tuple(f"{folder}{os.sep}" for folder in dict.fromkeys(_PACKAGES))
 _FRAMEWORKS = ("jax", "jaxlib", "numpy", "scipy", "torch")
 _HERE = Path(__file__).parents[1]
 _OURS = (f"{_HERE}{os.sep}", f"{_HERE.parent / 'frontends'}{os.sep}")
+#: Where programs are started.
+_STARTS = str(_HERE / "launching" / "running.py")
 #: Code that users have not written, in any folder.
 _NOBODYS = (*_OURS, f"{_STDLIB}{os.sep}", "<")
 #: The number of lines that a sentence names.
@@ -83,11 +85,19 @@ def running_frame(frame: FrameType | None) -> FrameType | None:
 
 
 def own_line(frame: FrameType | None = None) -> str:
-    """``file:line`` of the program's innermost own frame, from ``frame`` outwards; "" if none."""
-    frame = frame or sys._getframe(1)
-    while frame is not None and not is_programs(frame.f_code.co_filename):
-        frame = frame.f_back
-    return "" if frame is None else f"{short_path(frame.f_code.co_filename)}:{frame.f_lineno}"
+    """``file:line`` of the program's innermost own frame, from ``frame`` outwards.
+
+    Of a program that is a library's module: that of ``running_line``; "" if there is none.  What
+    started the program is not its own: the script of Flint's command.
+    """
+    inner = frame or sys._getframe(1)
+    outer: FrameType | None = inner
+    while outer is not None and outer.f_code.co_filename != _STARTS:
+        if is_programs(outer.f_code.co_filename):
+            return f"{short_path(outer.f_code.co_filename)}:{outer.f_lineno}"
+        outer = outer.f_back
+    file, line = running_line(inner)
+    return f"{short_path(file)}:{line}" if file else ""
 
 
 def is_ours(file: str) -> bool:

@@ -22,6 +22,8 @@ from typing import Any
 
 from flint.launching.followed_code import FUNCTIONS, changed, speaks_of_ranks
 
+_FRAMEWORKS = frozenset({"flint", "jax", "keras", "numpy", "tensorflow", "torch"})
+
 
 def followed_code(source: bytes, path: str) -> CodeType:
     """A module's code, with what Python does with ranks followed."""
@@ -99,5 +101,5 @@ class _Finder(MetaPathFinder):
 
 
 def _is_frameworks(name: str) -> bool:
-    """Whether a module gets plain ranks."""
-    return name.partition(".")[0] in ("torch", "jax", "flint", "numpy")
+    """Whether a module gets plain ranks; those of TensorFlow, and of Keras, are numbers of dims."""
+    return name.partition(".")[0] in _FRAMEWORKS

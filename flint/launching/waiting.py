@@ -74,10 +74,9 @@ def _look(name: str, time_limit: float, over: Callable[[FrameType | None], None]
                 )
         elif now - began > long:
             long *= 2
-            line = own_line(_frame()) or _shown(running_line(_frame()))
             tell(
                 f"{name} has run for {now - began:.0f} s, and its step is not complete: it is at "
-                f"{line}"
+                f"{own_line(_frame())}"
             )
         time.sleep(_LOOKS)
 

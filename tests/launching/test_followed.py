@@ -145,6 +145,17 @@ def test_of_an_installed_package_only_indices_that_name_a_rank_are_followed():
     assert names["x"] == (4, ("at", {3: 4}), 4)
 
 
+def test_modules_whose_ranks_are_numbers_of_dims_stay_as_they_are(tmp_path, monkeypatch):
+    (tmp_path / "tensorflow").mkdir()
+    (tmp_path / "tensorflow/__init__.py").write_text("def dim(shape, rank): return shape[rank]")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+    with followed_imports(tmp_path / "code"):
+        import tensorflow
+    assert tensorflow.dim({3: 4}, Place(3)) == 4
+    del sys.modules["tensorflow"]
+
+
 def test_errors_name_the_programs_line():
     with pytest.raises(ValueError) as raised:
         run("# RANK\n\nint('x')")

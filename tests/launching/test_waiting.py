@@ -6,6 +6,7 @@ import functools
 import os
 import re
 import signal
+import sys
 import threading
 import time
 import weakref
@@ -14,11 +15,13 @@ from pathlib import Path
 import pytest
 
 from flint import registry
+from flint.capturing import user_frames
 from flint.errors import FlintError
 from flint.host.tasks import run_all
 from flint.launching import waiting
 from flint.launching.child import be_program, limits_of
 from flint.launching.program import Cluster, Program, ProgramRequest
+from flint.launching.running import run
 
 WAITS = """
 import threading
@@ -72,6 +75,20 @@ def test_a_program_that_works_for_long_is_named_with_its_line(tmp_path, monkeypa
     said = Path("said").read_text().splitlines()
     at = r"train\.py has run for \d+ s, and its step is not complete: it is at train\.py:[34]"
     assert len(said) == 3 and all(re.fullmatch(at, line) for line in said)
+
+
+def test_a_library_that_is_the_program_is_named_with_its_line_not_with_flints_script(
+    tmp_path, monkeypatch, capsys
+):
+    packages = tmp_path / "site-packages"
+    packages.mkdir()
+    source = "from flint.capturing.user_frames import own_line\nprint(own_line())"
+    (packages / "library_that_trains.py").write_text(source)
+    monkeypatch.setattr(user_frames, "_INSTALLED", (f"{packages}{os.sep}",))
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    monkeypatch.syspath_prepend(str(packages))
+    run(Program(target="library_that_trains", is_module=True))
+    assert capsys.readouterr().out == "library_that_trains.py:2\n"
 
 
 def test_nothing_is_told_once_the_step_has_been_found(monkeypatch):
