@@ -31,7 +31,7 @@ from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.stated import is_copy
 from flint.graph.work import Role, Unit
 from flint.mesh.ragged import row_of_entry
-from flint.observed.classes import OpClass, aten_class, is_fused_in_cpp
+from flint.observed.classes import OpClass, aten_class, base_name, is_fused_in_cpp
 
 #: Names of attention kernels in all frameworks.
 _ATTENTION: Final = ("attention", "fmha", "flash", "sdpa", "fused_attn")
@@ -99,6 +99,21 @@ _BY_KERNEL: Final = (
 )
 
 
+#: Ops of PyTorch whose class ``aten_class`` does not need, by the beginnings of their names.
+_OTHER_OPS: Final = (
+    (
+        r"_?upsample_.*_backward|.*_pool\dd|.*_loss|_embedding_bag|multinomial|cum(max|min)",
+        "reduction",
+    ),
+    (
+        r"nonzero|masked_select|index_(fill|copy)|take|put|diag_embed|im2col|col2im|pixel_",
+        "movement",
+    ),
+    (r"_?upsample_|grid_sampler|scalar_tensor|_chunk_cat|_(un)?pack_padded", "movement"),
+    (r"normal|uniform|exponential|random|rand|complex|polar|_amp_", "elementwise"),
+)
+
+
 def class_of_kernel(label: str) -> str:
     """The class that the name of a kernel shows, "other" if none.
 
@@ -122,6 +137,23 @@ def kernel_classes(graph: WorkloadGraph) -> NDArray[np.int64]:
     found[multiplies] = KERNELS.index("matmul")
     found[is_attention(graph)] = KERNELS.index("attention")
     return found
+
+
+def shown_classes(graph: WorkloadGraph) -> NDArray[np.int64]:
+    """The class of each node by which a step is explained, shape [nodes].
+
+    An op of PyTorch has the same class in a capture as in a profile, that of its name: a cast is a
+    copy, although a capture shows that it converts each element.  Kernels of unknown ops, as in
+    CUDA graphs, have that of their own name.
+    """
+    found = kernel_classes(graph)
+    other = KERNELS.index("other")
+    names = graph.tables.ops
+    of_op = np.array([_of_torch(name) for name in names] or [-1], np.int64)[graph.op]
+    named_so = (of_op >= 0) & (found != KERNELS.index("matmul"))
+    found = np.where(named_so & ~is_attention(graph), of_op, found)
+    of_kernel = np.array([KERNELS.index(class_of_kernel(name)) for name in names] or [0], np.int64)
+    return np.where(found == other, of_kernel[graph.op], found)
 
 
 def fine_classes(graph: WorkloadGraph) -> NDArray[np.int64]:
@@ -158,6 +190,17 @@ def named(graph: WorkloadGraph, words: tuple[str, ...]) -> NDArray[np.bool_]:
     found: NDArray[np.bool_] = np.array(ops or [False])[graph.op]
     found &= graph.kind == NodeKind.COMPUTE
     return found
+
+
+def _of_torch(op: str) -> int:
+    """The class of an op of PyTorch, possibly before its kernel's name; -1 if it is none."""
+    name = op.partition(": ")[0]
+    if not name.startswith(("aten.", "aten::", "fsdp.", "fsdp::")):
+        return -1
+    base = base_name(name)
+    named_so = (kind for text, kind in _OTHER_OPS if re.match(text, base))
+    found = _BY_CLASS.get(aten_class(name)) or next(named_so, None)
+    return -1 if found is None else KERNELS.index(found)
 
 
 def _of_name(op: str, hero: str) -> int:

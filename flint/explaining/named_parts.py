@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from flint.cost.classes import KERNELS, class_of_kernel, kernel_classes
+from flint.cost.classes import KERNELS, shown_classes
 from flint.execution.node_types import NodeType
 from flint.graph.graph import Source, WorkloadGraph
 from flint.graph.partners import partners
@@ -146,10 +146,7 @@ def _work(info: ActorInfo, numbers: dict[Name, int], mesh: Mesh) -> Ints:
 
 
 def _classes(graph: WorkloadGraph, numbers: dict[Name, int]) -> Ints:
-    kinds = kernel_classes(graph)
-    # Kernels that no op of a profile launched, as in CUDA graphs, and those of unknown ops.
-    by_name = np.array([KERNELS.index(class_of_kernel(name)) for name in graph.tables.ops] or [0])
-    kinds = np.where(kinds == KERNELS.index("other"), by_name[graph.op], kinds)
+    kinds = shown_classes(graph)
     of_kind = np.zeros(len(KERNELS), np.int64)
     for index in np.unique(kinds).tolist() if len(kinds) else ():
         name = Name(Sort.KERNEL, f"{KERNELS[index]} kernels")

@@ -149,9 +149,11 @@ _COPIES = _names(
 _FREE = _names(
     "empty empty_like empty_strided new_empty new_empty_strided view _unsafe_view reshape "
     "_reshape_alias as_strided expand t transpose permute squeeze unsqueeze slice select narrow "
-    "detach alias split split_with_sizes chunk unbind unflatten flatten_dense_tensors lift_fresh "
-    "unflatten_dense_tensors result_type is_same_size item _local_scalar_dense set resize "
-    "is_nonzero resolve_conj resolve_neg view_as to lift record_stream is_pinned "
+    "detach alias split split_with_sizes chunk unbind flatten unflatten lift_fresh "
+    "flatten_dense_tensors unflatten_dense_tensors result_type is_same_size item "
+    "_local_scalar_dense set resize is_nonzero resolve_conj resolve_neg view_as to lift "
+    "record_stream is_pinned view_as_real view_as_complex _conj _neg_view diagonal unfold movedim "
+    "swapaxes swapdims "
     # Ops that call others, and dropouts that drop nothing, and queries.
     "dropout feature_dropout alpha_dropout feature_alpha_dropout cudnn_is_acceptable is_complex "
     "is_floating_point"

@@ -3,7 +3,8 @@
 The idea: profilers list an op and everything inside it, ``aten::linear`` and its ``aten::addmm``.
 The outermost op whose name the capture has is taken as a whole; if there is none, the innermost
 that launched a kernel (on a device), or that contains no op of its own weight (on a CPU). For a
-DTensor's op, which has global shapes, the ops inside it, on the rank's own part, are taken.
+DTensor's op, which has global shapes, the ops inside it, on the rank's own part, are taken; so is
+the product inside one of vmap's.
 
     selected(trace, trace.rows(0, 2), names={"addmm", "mm"})
 """
@@ -98,12 +99,14 @@ def selected(trace: Observed, rows: Ints, names: Set[str]) -> tuple[Ints, Ints]:
         if on_device:
             time[outer] += time[i]
         around = outer
-        for _ in range(
-            _DEPTH
-        ):  # DTensor's op, with global shapes, around the op on this rank's part
+        is_product = plain[facts[i]] in _PRODUCTS & names
+        for _ in range(_DEPTH):
             if around < 0 or repeated[around]:
                 break
+            # DTensor's op, with global shapes, around the op on this rank's part; vmap's with the
+            # shapes of one sample, around a product of all.
             same = plain[facts[around]] == plain[facts[i]]
+            same |= is_product and plain[facts[around]] in _PRODUCTS
             repeated[around] = same and _FOR_CPU not in facts[i].name
             around = parents[around]
         communicates[outer] |= communicates[i] or facts[i].kind.collective

@@ -1,7 +1,9 @@
 """Units of a step on a host: the innermost ops that do work themselves.
 
 The idea: lighter ops that an op calls are part of it: a product copies its bias, a gradient begins
-with zeros.  If several ops of the same weight are nested, the innermost counts.
+with zeros.  If several ops of the same weight are nested, the innermost counts.  An op of unknown
+class works if nothing in it does, and it either calls nothing, or makes its result and spends most
+of its time itself (an FFT, an upsampling); others only call ops or make views.
 
 units = host_units(trace, links, rows)
 """
@@ -13,7 +15,7 @@ from numpy.typing import NDArray
 
 from flint.graph.distinct import distinct
 from flint.mesh.ragged import Ints
-from flint.observed.classes import OpClass, is_fused_in_cpp
+from flint.observed.classes import OpClass, base_name, is_fused_in_cpp
 from flint.observed.columns import Observed, OpFacts
 from flint.post_execution.links import Links
 from flint.post_execution.units import NO_STREAM, Units, by_fact
@@ -35,6 +37,8 @@ NO_KERNELS = (
 )
 #: Annotations of gloo's own work.
 _GLOO = "gloo:"
+#: Ops that make room for the result of the op that calls them.
+_MAKE = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "resize"})
 
 
 def _may_be_kernel(fact: OpFacts) -> bool:
@@ -102,24 +106,48 @@ def _below(rows: Ints, parent: Ints, marked: NDArray[np.bool_]) -> NDArray[np.bo
     return found
 
 
+def _unknown_work(trace: Observed, rows: Ints, inside: Ints) -> NDArray[np.bool_]:
+    """Which rows are ops of unknown class that work themselves, shape [rows].
+
+    Args:
+        trace: the trace.
+        rows: rows that are considered, outer ones first.
+        inside: for each row of the trace, the weight of the heaviest op in it.
+    """
+    parent, op = trace.parent, trace.op
+    unknown = by_fact(trace.facts, _may_be_kernel)[op]
+    outer, inner = parent[rows], rows[parent[rows] >= 0]
+    has_parts = np.zeros(len(trace), bool)
+    has_parts[outer[outer >= 0]] = True
+    made = np.zeros(len(trace), bool)
+    makes = by_fact(trace.facts, lambda fact: base_name(fact.name) in _MAKE)[op]
+    copies = by_fact(trace.facts, lambda fact: fact.kind == OpClass.COPY)[op] & trace.timed
+    made[parent[inner[(makes | copies)[inner]]]] = True
+    if trace.timed:
+        own = trace.duration.copy()
+        np.subtract.at(own, parent[inner], trace.duration[inner])
+        made &= (2 * own > trace.duration) & (inside <= OpClass.COPY.weight)
+    else:
+        made &= inside == 0
+    found = unknown & np.where(has_parts, made, inside == 0)
+    return found[rows] & ~_below(rows, parent, found)[rows]
+
+
 def host_units(trace: Observed, links: Links | None, rows: Ints) -> Units:
     """The units of some rows of a trace; links are None for execution traces."""
     works = by_fact(trace.facts, lambda fact: fact.kind not in (OpClass.FREE, OpClass.OTHER))
     talks = by_fact(trace.facts, lambda fact: fact.kind.collective)
-    unknown = by_fact(trace.facts, _may_be_kernel)
     parent, op = trace.parent, trace.op
     # A number passed to an op on tensors becomes a tensor inside it: not separate work.
     numbers = works & by_fact(trace.facts, _of_numbers)
     tensors = by_fact(trace.facts, _of_tensors)
-    has_parts = np.zeros(len(trace), bool)
-    has_parts[parent[rows][parent[rows] >= 0]] = True
     weight = np.array([fact.kind.weight for fact in trace.facts], np.int64)
     inside = np.zeros(len(trace), np.int64)
     for least in range(1, int(weight.max(initial=0)) + 1):
         inside[_below(rows, parent, ((weight >= least) & ~numbers)[op])] = least
     below_numbers = _below(rows, parent, numbers[op])[rows] & ~tensors[op[rows]]
     below_talks = _below(rows, parent, talks[op])
-    alone = unknown[op[rows]] & ~has_parts[rows] & (inside[rows] == 0)
+    alone = _unknown_work(trace, rows, inside)
     taken = np.where(
         talks[op[rows]],
         ~below_talks[rows],

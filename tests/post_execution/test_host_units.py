@@ -120,3 +120,64 @@ def test_time_between_the_ops_of_a_host_is_reported(tmp_path):
             if "no op ran" in text
         ]
         assert said in text
+
+
+#: Ops with what they call, (name, begin, microseconds), as PyTorch 2.13 records them on a CPU.
+UNKNOWN = {
+    "fft": (
+        [("aten::fft_rfft", 0, 220), ("aten::_fft_r2c", 5, 200), ("aten::empty", 10, 19),
+         ("aten::permute", 30, 4), ("aten::resize_", 40, 1)],
+        {"aten::_fft_r2c": 200},
+    ),
+    "upsampling": (
+        [("aten::upsample_bilinear2d", 0, 248), ("aten::upsample_bilinear2d", 10, 221),
+         ("aten::as_strided", 15, 8), ("aten::empty", 30, 12)],
+        {"aten::upsample_bilinear2d": 221},
+    ),
+    "factors, with a copy of the matrix": (
+        [("aten::linalg_lu_factor_ex", 0, 89), ("aten::copy_", 5, 7)],
+        {"aten::linalg_lu_factor_ex": 89},
+    ),
+    "only a call of others": (
+        [("aten::pad_sequence", 0, 60), ("aten::empty", 2, 8), ("aten::copy_", 15, 20),
+         ("aten::copy_", 40, 15)],
+        {"aten::copy_": 35},
+    ),
+    "a view": (
+        [("aten::tensor_split", 0, 20), ("aten::as_strided", 2, 3), ("aten::mm", 30, 10)],
+        {"aten::mm": 10},
+    ),
+    "random numbers": (
+        [("aten::randn", 0, 60), ("aten::empty", 2, 8), ("aten::normal_", 12, 40)],
+        {"aten::normal_": 40},
+    ),
+    "a view of complex numbers": (
+        [("aten::view_as_real", 0, 20), ("aten::mm", 30, 10)], {"aten::mm": 10},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", UNKNOWN)
+def test_an_op_of_unknown_class_is_a_node_if_it_works_itself(case, tmp_path):
+    ops, wanted = UNKNOWN[case]
+    trace = Profile(0, 1)
+    for name, begin, took in ops:
+        trace.op(name, begin, took)
+    [program] = convert_traces([trace.write(tmp_path / "rank0.json")]).programs
+    found = dict.fromkeys(wanted, 0.0)
+    for node, measured in zip(program.graph, program.graph.measured_by_node(), strict=True):
+        found[node.op] += measured / 1e3
+    assert found == wanted
+
+
+def test_an_execution_trace_has_ops_of_unknown_class_that_make_their_results(tmp_path):
+    """Without times: an FFT is an op, and the function around it is not."""
+    layer, x = torch.nn.Linear(IN, OUT), torch.ones(ROWS, IN)
+    path = tmp_path / "et_rank0.json"
+    observer = torch.profiler.ExecutionTraceObserver().register_callback(str(path))
+    observer.start()
+    torch.view_as_real(torch.fft.rfft(layer(x))).sum()
+    observer.stop()
+    observer.unregister_callback()
+    [program] = convert_traces([path]).programs
+    assert [node.op for node in program.graph] == ["aten::addmm", "aten::_fft_r2c", "aten::sum"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 from torch.distributed.fsdp import fully_shard
@@ -101,6 +102,28 @@ def _marked(mesh):
     return model, torch.optim.SGD(model.parameters(), lr=0.1, foreach=True), torch.ones(8, 16)
 
 
+def per_sample(model, optimizer, x):
+    """The gradient of each sample, clipped alone, as private training has it."""
+    weights = {name: weight.detach() for name, weight in model.named_parameters()}
+
+    def loss(weights, one):
+        return torch.func.functional_call(model, weights, (one[None],)).square().sum()
+
+    grads = torch.func.vmap(torch.func.grad(loss), (None, 0))(weights, x)
+    norms = torch.stack([grad.flatten(1).norm(dim=1) for grad in grads.values()]).norm(dim=0)
+    share = (1 / (norms + 1e-6)).clamp(max=1)
+    for name, weight in model.named_parameters():
+        weight.grad = torch.einsum("b,b...->...", share, grads[name])
+        dist.all_reduce(weight.grad)
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def _perceptron(_):
+    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 3))
+    return model, torch.optim.SGD(model.parameters(), lr=0.1, foreach=True), torch.ones(5, 8)
+
+
 _adamax = functools.partial(torch.optim.Adamax, lr=0.1, foreach=True)
 _adagrad = functools.partial(torch.optim.Adagrad, lr=0.1, foreach=True)
 
@@ -110,4 +133,5 @@ STEPS = {
     "ddp_surrogate": _replicated(Surrogate, _adagrad, lambda: torch.ones(6, 16)),
     "moe_marked": _step(_marked),
     "fsdp_dropped": _step(_dropped),
+    "by_hand_per_sample": _step(_perceptron, per_sample),
 }
