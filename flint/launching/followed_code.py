@@ -3,8 +3,8 @@
 The idea: ``int(text)`` returns a plain number; ``rank in ranks`` compares with one number after the
 other, which does not show where a list ends; ``sizes[rank]`` and ``range(rank)`` compare with none.
 Each becomes a call of a function that asks the rank itself.  In a program's own modules so does
-every index that is no constant, since it may be a rank under another name; in installed packages
-those that name a rank.
+every index that is no constant, and every text that is made of values, since they may be ranks
+under another name; in installed packages indices that name a rank.
 
     changed(b"x = sizes[rank]", "x.py", own=False)    # x = __flint_at__(sizes, rank)
 """
@@ -15,13 +15,17 @@ import ast
 import bisect
 import re
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, TypeGuard
 
-_USES = ("int", "among", "at", "at_or", "part", "loop")
+from flint.launching.followed_texts import parts_of
+
+_USES = ("int", "among", "at", "at_or", "part", "loop", "text", "slice")
 #: Methods with which a value converts itself to a number, looks for itself in a container, reads an
-#: item, an item or a default, and a part of a container, and ends a loop.
-METHOD, AMONG, AT, AT_OR, PART, LOOP = (f"followed_{use}" for use in _USES)
-_INT, _AMONG, _AT, _AT_OR, _PART, _LOOP = (f"__flint_{use}__" for use in _USES)
+#: item, an item or a default, and a part of a container, ends a loop, is written into a text, and
+#: picks from what can only be gone over.
+METHOD, AMONG, AT, AT_OR, PART, LOOP, TEXT, SLICE = (f"followed_{use}" for use in _USES)
+_INT, _AMONG, _AT, _AT_OR, _PART, _LOOP, _TEXT, _SLICE = (f"__flint_{use}__" for use in _USES)
 
 #: Python's function -> the one in its place.
 _INSTEAD = {"int": _INT, "range": _LOOP}
@@ -61,7 +65,7 @@ def changed(source: bytes, path: str, own: bool) -> ast.Module:
 
 
 class _Following(ast.NodeTransformer):
-    """Puts the functions where ``int`` is called, a rank is looked for, and an item is read.
+    """Puts the functions where ``int`` is called, a rank is looked for, an item is read, ...
 
     Of a package it visits only statements with a line that may need one: these are few.
 
@@ -104,13 +108,36 @@ class _Following(ast.NodeTransformer):
         is_get = isinstance(function, ast.Attribute) and function.attr == "get"
         if is_get and len(node.args) in (1, 2) and not node.keywords and self._may(node.args[0]):
             return _called(_AT_OR, node, function, *node.args)
-        return node
+        name = getattr(function, "attr", None) or getattr(function, "id", None)
+        if name == "islice" and self.own and len(node.args) in (2, 3, 4) and not node.keywords:
+            return _called(_SLICE, node, function, *node.args)
+        return self._text(node)
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        return self._text(node)
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.expr:
+        self._values(node)
+        return self._text(node)
+
+    def _values(self, node: ast.JoinedStr) -> None:
+        """Only what a text is made of: the form of a value has to stay one."""
+        for piece in node.values:
+            if isinstance(piece, ast.FormattedValue):
+                piece.value = self.visit(piece.value)
+                if isinstance(piece.format_spec, ast.JoinedStr):
+                    self._values(piece.format_spec)
+
+    def _text(self, node: ast.expr) -> ast.expr:
+        parts = parts_of(node) if self.own else None
+        return node if parts is None else _called(_TEXT, node, parts[0], *parts[1])
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         self.generic_visit(node)
         if not (len(node.ops) == 1 and isinstance(node.ops[0], ast.In | ast.NotIn)):
             return node
-        if not any(map(_names_a_rank, ast.walk(node.left))):
+        if not self._may(node.left):
             return node
         among = _called(_AMONG, node, node.left)
         where: ast.expr = ast.Call(among, [node.comparators[0]], [])
@@ -162,7 +189,7 @@ class _Following(ast.NodeTransformer):
         return node  # type: ignore[no-any-return]  # of one of four classes
 
     def _may(self, index: ast.expr) -> bool:
-        """Whether an index may follow from a rank."""
+        """Whether an index, or what is looked for, may follow from a rank."""
         if self.own:
             return not isinstance(index, ast.Constant | ast.Starred | ast.UnaryOp)
         return any(map(_names_a_rank, ast.walk(index)))
@@ -190,7 +217,7 @@ def _number(*args: Any, **kwargs: Any) -> Any:
 
 def _among(item: Any) -> Callable[[Any], Any]:
     """What tells whether a container holds the item, to be called by the program's own line."""
-    own: Callable[[Any], Any] | None = getattr(item, AMONG, None)
+    own: Callable[[Any], Any] | None = None if _is_plain(item) else getattr(item, AMONG, None)
     return own or (lambda container: item in container)
 
 
@@ -224,6 +251,25 @@ def _loop(*ends: Any) -> Any:
     return range(*ends)
 
 
+def _text(make: Callable[..., str], *values: Any) -> str:
+    """As ``make(*values)``."""
+    for value in values:
+        own = None if _is_plain(value) else getattr(type(value), TEXT, None)
+        if own is not None:
+            made: str = own(make, values)
+            return made
+    return make(*values)
+
+
+def _slice(function: Any, items: Any, *ends: Any) -> Any:
+    """As ``islice(items, *ends)``."""
+    for end in ends if function is islice else ():
+        own = None if _is_plain(end) else getattr(type(end), SLICE, None)
+        if own is not None:
+            return own(items, ends)
+    return function(items, *ends)
+
+
 def _is_plain(index: Any) -> bool:
     """Whether an index is of one of the usual types, which follow from nothing."""
     kind = type(index)
@@ -233,4 +279,5 @@ def _is_plain(index: Any) -> bool:
 #: Name -> the function that changed code calls.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     _INT: _number, _AMONG: _among, _AT: _at, _AT_OR: _at_or, _PART: _part, _LOOP: _loop,
+    _TEXT: _text, _SLICE: _slice,
 }  # fmt: skip

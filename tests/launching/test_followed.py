@@ -177,3 +177,50 @@ def test_imported_modules_are_followed_too_and_compiled_once(tmp_path, monkeypat
     assert not (tmp_path / "__pycache__").exists()
     for name in followed_code_module.FUNCTIONS:
         delattr(builtins, name)
+
+
+class Written(int):
+    @staticmethod
+    def followed_text(make, values):
+        return ("text", make(*values))
+
+
+@pytest.mark.parametrize(
+    ("text", "made"),
+    [
+        ('f"a{rank}{other!r:>{width}}{rank + other:02d}{{}}"', "a3   407{}"),
+        ('"a%d of %s" % (rank, other)', "a3 of 4"),
+        ('"a%03d" % rank', "a003"),
+        ('"a{1}{0:>{2}}".format(rank, other, width)', "a4   3"),
+    ],
+)
+def test_a_text_made_of_a_rank_is_what_the_rank_says(text, made):
+    names = {"other": 4, "width": 4}
+    assert run(f"x = {text}", rank=Written(3), **names)["x"] == ("text", made)
+    assert run(f"x = {text}  # rank", rank=3, **names)["x"] == made
+
+
+def test_other_texts_are_as_ever():
+    source = """
+names, seen = {"a": 1}, []
+x = ["%(a)s" % names, "%s-%s" % tuple("ab"), "{a}".format(**names), "{}".format(*"ab"), f"plain"]
+x += [f"{(lambda: names)()['a']=}", "%s" % (names,), 7 % 4]
+class Rank:
+    inner = [f"{at}{len(names)}" for at in range(2)]
+"""
+    names = run(source)
+    assert names["x"] == ["1", "a-b", "1", "a", "plain", "(lambda: names)()['a']=1", "{'a': 1}", 3]
+    assert names["Rank"].inner == ["01", "11"]
+
+
+class Picking(int):
+    @staticmethod
+    def followed_slice(items, ends):
+        return ("picked", items, ends)
+
+
+def test_what_a_rank_picks_of_an_iterator_is_what_the_rank_says():
+    source = (
+        "import itertools\nx = itertools.islice('abc', rank, None, 2), [*itertools.islice('ab', 1)]"
+    )
+    assert run(source, rank=Picking(1))["x"] == (("picked", "abc", (1, None, 2)), ["a"])

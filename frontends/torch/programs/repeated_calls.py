@@ -2,9 +2,10 @@
 
 The idea: an evaluation calls a model hundreds of times with tensors of the same sizes, and without
 values each call has the same result.  From the third call on, the result of the second one is
-returned again, as new tensors; every omitted call is counted with its line.  A model is called each
-time if its arguments are not only tensors and plain values, or if its second result has other
-sizes.
+returned again, as new tensors; every omitted call is counted with its line.  So it is if all
+parameters are frozen, even with gradients switched on (samples of an averaged model).  A model is
+called each time if its arguments are not only tensors and plain values, or if its second result has
+other sizes.
 
     with answering(lambda: recording): model.eval(); [model(batch) for batch in batches]
 """
@@ -53,7 +54,7 @@ def answering(needed: Callable[[], bool]) -> Iterator[None]:
     def called(original: Any, module: Any, /, *args: Any, **kwargs: Any) -> Any:
         nonlocal depth
         outermost = depth == 0
-        if not outermost or torch.is_grad_enabled() or module.training or needed():
+        if not outermost or module.training or needed() or _has_gradients(module):
             depth += 1
             try:
                 return original(module, *args, **kwargs)
@@ -87,6 +88,11 @@ def answering(needed: Callable[[], bool]) -> Iterator[None]:
         yield
     finally:
         undo()
+
+
+def _has_gradients(module: torch.nn.Module) -> bool:
+    """Whether a call makes gradients of parameters."""
+    return torch.is_grad_enabled() and any(item.requires_grad for item in module.parameters())
 
 
 def _looks(item: Any) -> tuple[Any, ...]:

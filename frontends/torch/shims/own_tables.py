@@ -11,7 +11,8 @@ that differ in their numbers only are alike.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from flint.frontends.torch.recording.known_values import known_of
 from flint.frontends.torch.shims.over_ranks import world
 from flint.frontends.torch.shims.own_questions import FEW_VALUES, note_values
 from flint.frontends.torch.shims.own_values import OwnRank, OwnText, everywhere, own
+from flint.frontends.torch.shims.own_words import OwnWords
 
 #: Larger tensors and arrays are data, not tables; so are longer parts of lists.
 _MOST, _MOST_OF_PART = 1 << 16, 64
@@ -89,6 +91,28 @@ def _part_of(_: Any, container: Any, part: slice) -> Any:
     return found
 
 
+def _picked_of(items: Any, ends: tuple[Any, ...]) -> Iterator[Any]:
+    """``islice(items, *ends)``: of a list as a part of it; else parameters tell ranks apart."""
+    part = slice(*ends)
+    if isinstance(items, list | tuple):
+        yield from _part_of(None, items, part)
+        return
+    forms: list[Any] = []
+
+    def passing() -> Iterator[Any]:
+        for item in items:
+            if len(forms) < _MOST_OF_PART:
+                named = item[-1] if isinstance(item, tuple) and item else item
+                forms.append(_form_of(named) if isinstance(named, torch.nn.Parameter) else None)
+            yield item
+
+    yield from islice(passing(), *map(_plain, ends))
+    if any(forms):
+        each = zip(*map(_at_each, (part.start, part.stop, part.step)), strict=True)
+        picked = [tuple(forms[slice(*key)]) for key in each]
+        _distinguish(picked, np.arange(world()), _PART)
+
+
 def note_picked(tensor: torch.Tensor, index: Any) -> None:
     """``tensor[index]`` of whole numbers, where the index follows from the rank."""
     if tensor.dtype.is_floating_point or tensor.dtype.is_complex or tensor.numel() > _MOST:
@@ -135,7 +159,7 @@ def _values(index: Any) -> Any:
 
 def _plain(index: Any) -> Any:
     """A number or a text without the values of other ranks."""
-    if isinstance(index, OwnText):
+    if isinstance(index, str):
         return str.__str__(index)
     return index.plain.__pos__(index) if hasattr(index, "plain") else index
 
@@ -176,7 +200,7 @@ def _form_of(item: Any) -> Any:
         return "device", item.type
     if isinstance(item, str):
         name, _, number = item.partition(":")
-        return ("device", name) if name == "cuda" and number.isdecimal() else item
+        return ("device", name) if name == "cuda" and number.isdecimal() else str.__str__(item)
     if isinstance(item, dict):
         return tuple((_form_of(key), _form_of(value)) for key, value in item.items())
     if isinstance(item, list | tuple):
@@ -210,6 +234,7 @@ _READERS: dict[Any, Callable[[Any, int], Any]] = {
     np.ndarray.__getitem__: _of_array,
 }
 
-for _kind in (OwnRank, OwnText):
+for _kind in (OwnRank, OwnText, OwnWords):
     _kind.followed_at, _kind.followed_at_or = _looked_up, _looked_up_or
 OwnRank.followed_part, OwnRank.followed_loop = _part_of, _loop
+OwnRank.followed_slice = staticmethod(_picked_of)

@@ -85,11 +85,14 @@ class OwnRank(_Own, int):
     """An integer that follows from the rank."""
 
     plain = int
-    #: What it picks from a container (``own_tables.py``), and a loop that it begins or ends.
+    #: What it picks from a container (``own_tables.py``), a loop that it begins or ends, and a text
+    #: that is made of it (``own_words.py``).
     followed_at: Callable[..., Any]
     followed_at_or: Callable[..., Any]
     followed_part: Callable[..., Any]
     followed_loop: Callable[..., Any]
+    followed_slice: Callable[..., Any]
+    followed_text: Callable[..., Any]
 
     def __float__(self) -> float:
         leaves(everywhere(self), "is converted to a plain number")

@@ -14,6 +14,8 @@ swapped.
 
 ``copy.deepcopy`` (an averaged model, the layers of a transformer) gives a fake tensor a new storage
 by ``set_``, which the tensor behind it does not see: its views would have storages of their own.
+Of a tensor that is a part of a storage (a gradient in a bucket), it copies all that belongs to fake
+mode.
 
 ``type(parameter)(tensor, requires_grad=...)``, as packages write that load weights one by one,
 makes a parameter; the type of a fake parameter is FakeTensor, which cannot be made like this.
@@ -90,15 +92,30 @@ def _keep(tensor: torch.Tensor, kind: type, attributes: dict[str, Any]) -> None:
         tensor.__dict__.setdefault(name, value)
 
 
+#: In a deep copy's memory: storages of which parts are copied -> a copy of each.
+_COPIES: Any = "flint: storages"
+
+
 def _with_one_storage(original: Callable[..., Any], tensor: Any, memo: dict[int, Any]) -> Any:
-    """A deep copy whose storage views share, for tensors that do not share their storage."""
+    """A deep copy whose storage views share; of a part of a storage, with a copy of all of it."""
     if id(tensor) in memo:
         return memo[id(tensor)]
-    whole = tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
-    if not tensor.is_leaf or not whole or tensor.storage_offset():
-        return original(tensor, memo)
+    if not tensor.is_leaf:
+        return original(tensor, memo)  # an error
+    plain, storage = tensor.detach(), tensor.untyped_storage()
+    whole = storage.nbytes() == tensor.numel() * tensor.element_size()
     with torch.no_grad():
-        made: Any = tensor.detach().clone().requires_grad_(tensor.requires_grad)
+        if whole and not tensor.storage_offset():
+            copied = plain.clone()
+        else:
+            copies = memo.setdefault(_COPIES, {})
+            flat = copies.get(storage._cdata)
+            if flat is None:
+                count = storage.nbytes() // tensor.element_size()
+                flat = copies[storage._cdata] = plain.as_strided((count,), (1,), 0).clone()
+            place = tensor.size(), tensor.stride(), tensor.storage_offset()
+            copied = flat.view(tensor.dtype).as_strided(*place)
+        made: Any = copied.requires_grad_(tensor.requires_grad)
     memo[id(tensor)] = made
     if tensor.grad is not None:
         made.grad = copy.deepcopy(tensor.grad, memo)

@@ -3,7 +3,8 @@
 The size of a sparse tensor (but one made of rows and a size: ``sparse_rows``), the lengths of the
 parts of a nested tensor, and how much of them each rank communicates, depend on values; and PyTorch
 ends the process if fake tensors become sparse.  Which rank sends first to one that receives from
-any rank is decided only in a run.  NCCL adds up no sparse gradients.
+any rank is decided only in a run; so is which process runs what another one calls (RPC).  NCCL
+adds up no sparse gradients.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
+import torch.distributed.rpc as rpc
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed import distributed_c10d
 from torch.nn.parallel import distributed
@@ -34,7 +36,7 @@ _PACKED = "pack the sequences and call varlen_attn, or flex_attention with a mas
 
 
 def apply() -> None:
-    """Refuse sparse and nested tensors, and receiving from any rank."""
+    """Refuse sparse and nested tensors, receiving from any rank, and calls of other processes."""
     for owner, names, kind, advice in (
         (torch, _SPARSE, "sparse", _DENSE),
         (torch.Tensor, _TO_SPARSE, "sparse", _DENSE),
@@ -46,6 +48,8 @@ def apply() -> None:
     for name in ("recv", "irecv"):
         around(distributed_c10d, name, _from_named_rank)
         replace(dist, name, getattr(distributed_c10d, name))
+    if rpc.is_available():
+        around(rpc, "init_rpc", _calls)
 
 
 def _sized_by_values(kind: str, advice: str, function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -86,6 +90,14 @@ def _dense(original: Any, ddp: Any) -> Any:
             "captured; use sparse=False"
         )
     return parameters, sparse
+
+
+def _calls(*_: Any, **__: Any) -> NoReturn:
+    raise FlintError(
+        f"init_rpc{at_user_line()}: a process whose functions others call (torch.distributed.rpc) "
+        "does what they ask for as it runs, which is not captured; exchange tensors by collectives "
+        "or send and recv"
+    )
 
 
 def _from_named_rank(

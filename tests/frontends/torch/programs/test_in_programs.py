@@ -175,21 +175,6 @@ def test_the_group_begins_when_the_program_begins_it(said):
     assert found == [False, False, [8, 2], 48]  # 16 ranks that give 3 each
 
 
-def test_evaluations_are_called_twice_and_answered_afterwards(said):
-    found = said("""
-        calls = []
-        class Model(torch.nn.Module):
-            def forward(self, x):
-                calls.append(1)
-                return x + 1
-        model = Model().eval()
-        with torch.no_grad():
-            results = [model(torch.zeros(2, device="cuda")) for _ in range(10)]
-        say(len(calls), [list(item.shape) for item in results] == [[2]] * 10)
-    """)
-    assert found[1] and 2 <= found[0] < 10
-
-
 def test_backward_hooks_may_name_the_device(said):
     found = said("""
         seen = []

@@ -145,3 +145,24 @@ def test_a_part_of_a_storage_is_memory_that_tensors_share(said):
             [item.untyped_storage()._cdata == storage._cdata for item in (part, rows, everything)])
     """)
     assert found == ["cuda", 16, 4, [4], 2, [2, 1], 8, [True] * 3]
+
+
+def test_deep_copies_of_parts_of_a_storage_share_a_copy_of_it(said):
+    text = """
+        import copy
+        def form_of(*parts):
+            one, other = copy.deepcopy(list(parts))
+            shared = one.untyped_storage()._cdata == other.untyped_storage()._cdata
+            return [shared, one.untyped_storage().nbytes(), other.storage_offset(), one.stride()]
+        forms = []
+        for device in ("cuda", "cpu"):
+            layer = torch.nn.Linear(2, 3, device=device)
+            bucket = torch.zeros(12, device=device)
+            layer.weight.grad, layer.bias.grad = bucket[2:8].reshape(3, 2), bucket[8:11]
+            forms.append(form_of(layer.weight.grad, layer.bias.grad))
+            copied = copy.deepcopy(layer)
+            assert copied.weight.grad.shape == (3, 2) and copied.bias.grad.storage_offset() == 8
+        say(*forms)
+    """
+    on_device, on_host = said(text)
+    assert on_device == on_host == [True, 48, 8, [2, 1]]

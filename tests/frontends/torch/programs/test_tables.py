@@ -66,6 +66,21 @@ WAYS = {
     "numbers that are texts": """
     rows = 5 if str(dist.get_rank()) in "20.5,21,22.5".split(",") else 3
     """,
+    "a text made of it": """
+    rows = 5 if f"stage{dist.get_rank():>3}" == "stage 21" else 3
+    """,
+    "what a text made of it names": """
+    rows = {"stage21": 5}.get("stage%d" % dist.get_rank(), 3)
+    """,
+    "a text made of it among others": """
+    name = "stage/{}".format(dist.get_rank())
+    rows = 5 if name in {"stage/21"} else 3
+    """,
+    "every so many of the parameters": """
+    from itertools import islice
+    layers = torch.nn.ParameterList(torch.ones(5 if at == 21 else 3) for at in range(64))
+    rows = sum(len(item) for item in islice(layers.parameters(), dist.get_rank(), None, 64))
+    """,
     "a loop over a table": """
     table, rows = [1, 2] * 21 + [1, 4] + [1, 2] * 42, 0
     for at in range(2 * dist.get_rank(), 2 * dist.get_rank() + 2):
