@@ -49,6 +49,8 @@ WORK_COLUMNS: Final = ("work_unit", "work_dtype", "work_flops", "work_gemm")
 Form = tuple[int, ...]
 #: Stands in a form before a shape.
 SHAPE: Final = -1
+#: The last number of the form of a scatter that adds.
+ADDS: Final = 1
 
 
 @dataclass(frozen=True, slots=True)

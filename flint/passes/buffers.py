@@ -3,7 +3,7 @@
 The idea: a view is another name for its operand's buffer, so readers of the view read the buffer.
 These readers decide what may be overwritten.
 
-    readers = readers_of(graph, buffer_of(graph), [value])
+    readers = readers_of(graph, buffer_of(graph)[graph.operand], [value])
 """
 
 from __future__ import annotations
@@ -34,10 +34,15 @@ def buffer_of(graph: WorkloadGraph) -> Ints:
     return buffer
 
 
-def readers_of(graph: WorkloadGraph, buffer: Ints, wanted: Iterable[int]) -> dict[int, list[int]]:
-    """Nodes that read each of the buffers ``wanted``, under any name, once per read."""
+def readers_of(graph: WorkloadGraph, read: Ints, wanted: Iterable[int]) -> dict[int, list[int]]:
+    """Nodes that read each of the buffers ``wanted``, once per read.
+
+    Args:
+        graph: the graph.
+        read: the buffer that each operand entry reads, -1 if none, shape [operands].
+        wanted: buffers.
+    """
     readers: dict[int, list[int]] = {value: [] for value in wanted}
-    read = buffer[graph.operand]
     entries = np.flatnonzero(np.isin(read, list(readers)))
     for value, node in zip(read[entries].tolist(), graph.consumer[entries].tolist(), strict=True):
         readers[value].append(node)

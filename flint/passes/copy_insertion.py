@@ -85,7 +85,7 @@ def _to_copy(graph: WorkloadGraph, kept: Collection[int]) -> list[int]:
     if not loops:
         return lives
     values = {entry: int(buffer[graph.operand[entry]]) for entry, _ in loops}
-    read = readers_of(graph, buffer, values.values())
+    read = readers_of(graph, buffer[graph.operand], values.values())
     always = {*kept, *constants(graph), *buffer[graph.outputs].tolist()}
     taken: set[tuple[int, int]] = set()
     for entry, node in reversed(loops):

@@ -27,12 +27,15 @@ from flint.passes.xla_paddings import PAD, even_paddings
 from flint.passes.xla_priority import Queue, needed
 from flint.passes.xla_products import Neighbours, absorbed, operand_loads
 from flint.passes.xla_reductions import split_reductions
+from flint.passes.xla_scatters import added_scatters
 from flint.passes.xla_simplify import simplified
 from flint.passes.xla_small_products import summed_products, sums
 from flint.passes.xla_softmax import held
 from flint.passes.xla_split_dims import gathered_dims, gatherings
 from flint.passes.xla_split_products import SUM, split_products
+from flint.passes.xla_stored import stored_splats
 from flint.passes.xla_times import Times
+from flint.passes.xla_transposes import COPY
 from flint.passes.xla_windows import STEPS, expanded_windows
 
 
@@ -44,7 +47,7 @@ def fuse_as_xla(graph: WorkloadGraph) -> WorkloadGraph:
     types = {kind: number for number, kind in enumerate(graph.tables.types)}
     gemms = {sizes: number for number, sizes in enumerate(graph.tables.gemms)}
     known = list(graph.tables.entries())
-    names = (SUM, SLICE, TRANSPOSE, CONCATENATE, PAD, *(name for name, _ in STEPS))
+    names = (SUM, SLICE, TRANSPOSE, CONCATENATE, PAD, COPY, *(name for name, _ in STEPS))
     plain = [(name, "", ()) for name in names]
     new = [
         entry
@@ -72,6 +75,7 @@ def _as_xla(
     graph = folded(simplified(graph)) if len(graph) else graph
     if not len(graph):
         return graph
+    graph = stored_splats(added_scatters(graph))
     graph = gathered_dims(summed_products(graph, types))
     graph = transposed_filters(even_paddings(graph, types), types)
     graph = merge_products(graph, types, gemms)

@@ -32,7 +32,6 @@ IMMEDIATE_BYTES = 256
 
 #: The largest scalar index, an i64.
 _INDEX_BYTES = 8
-
 #: Roles whose ops become parts of kernels; every other node is a separate one.
 FUSIBLE = (
     Role.GENERATE, Role.ELEMENTWISE, Role.MOVEMENT, Role.REDUCTION, Role.CONTRACTION, Role.UPDATE,
@@ -176,7 +175,7 @@ def loads(graph: WorkloadGraph) -> NDArray[np.bool_]:
 #: How much of a value is read: as much as the reader accesses, or a number of bytes.
 _AS_ACCESSED = -1
 
-#: A value, and the operand entries that read it and choose a part of it last (-1: none does).
+#: A value, the operand entry that reads it, and a number for the entries that choose parts (or -1).
 _Read = tuple[int, int, int]
 
 
@@ -196,6 +195,7 @@ def _sources(
     computed, moves = again.tolist(), (graph.role == Role.MOVEMENT).tolist()
     wholes = graph.value_bytes.tolist()
     sources: dict[int, dict[_Read, int]] = {}
+    parts: dict[tuple[int, int], int] = {}  # (earlier choices, entry) -> number
     for node in np.flatnonzero(transparent).tolist():
         found: dict[_Read, int] = {}
         for j in range(ptr[node], ptr[node + 1]):
@@ -207,7 +207,8 @@ def _sources(
                     size = min(reads[j], int(graph.value_bytes[value]))
                 elif computed[node] and moves[node]:
                     share = reads[j] / max(wholes[operand[j]], 1)
-                    size, part = math.ceil(size * min(share, 1.0)), j if share < 1 else part
+                    size = math.ceil(size * min(share, 1.0))
+                    part = parts.setdefault((part, j), len(parts)) if share < 1 else part
                 key = value, entry, part
                 found[key] = max(size, found.get(key, _AS_ACCESSED))
         if graph.role[node] == Role.GENERATE and graph.bytes_aliased[node]:

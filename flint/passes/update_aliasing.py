@@ -9,6 +9,9 @@ The idea: a dynamic_update_slice or scatter moves little if it writes into its o
   that the next iteration reads again, a constant): the update works on a copy.  The bytes that were
   shared are read and written instead, so that total bytes grow; work items stay.
 
+Constants, iotas and broadcasts are no buffers for readers that can make them again
+(``flint.passes.rematerialize``): these neither wait nor cost a copy.
+
 A program's own inputs may be overwritten: those that are not donated have been copied when the
 program was made (``flint.passes.copy_insertion``).
 
@@ -26,6 +29,7 @@ from flint.graph.work import Role
 from flint.passes.buffers import buffer_of, constants, overwritten, readers_of
 from flint.passes.columns import with_bodies
 from flint.passes.order_edges import with_more_edges
+from flint.passes.rematerialize import can_make_itself, transparent_nodes
 
 
 def resolve_updates(graph: WorkloadGraph) -> WorkloadGraph:
@@ -41,7 +45,10 @@ def _resolve(graph: WorkloadGraph, loop: Loop | None) -> WorkloadGraph:
         return graph
     buffer = buffer_of(graph)
     buffers = {node: buffer[graph.operand[overwritten(graph, node)]].tolist() for node in updates}
-    readers = readers_of(graph, buffer, [value for values in buffers.values() for value in values])
+    wanted = [value for values in buffers.values() for value in values]
+    makers = graph.producer[graph.operand]
+    through = (makers >= 0) & transparent_nodes(graph)[makers] & can_make_itself(graph)
+    readers = readers_of(graph, np.where(through, -1, buffer[graph.operand]), wanted)
     kept = set(buffer[graph.outputs].tolist()) | constants(graph)
     if loop is not None:
         kept.update(range(loop.carried, graph.inputs))

@@ -125,6 +125,14 @@ class Instructions:
         first = self.first[node]
         return self.elements[first] if first < len(self.elements) else 0
 
+    def row_of(self, node: int) -> int:
+        """Elements of the last dim if that is the one that a reduction sums up, else 0."""
+        whole = self.kinds[self.operands(node)[0]].shape
+        made = self.kinds[self.first[node]].shape
+        runs = self.reduced.get(node, [])
+        rows = bool(made) and whole[:-1] == made and bool(runs) and runs[-1][1]
+        return whole[-1] if rows else 0
+
     def runs(
         self, root: int, members: frozenset[int], sources: Iterable[int], row: int
     ) -> tuple[Emitter, int, int]:

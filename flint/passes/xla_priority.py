@@ -19,7 +19,6 @@ Source: ``priority_fusion.cc``, ``gpu_fusible.cc`` of openxla/xla (2026).
 from __future__ import annotations
 
 import heapq
-import math
 from typing import Final
 
 import numpy as np
@@ -205,11 +204,10 @@ class Queue:
         sizes: set[tuple[int, int]] = set()
         for node in producer.members | consumer.members:
             if times.role[node] == Role.REDUCTION:
-                whole = times.kinds[times.operands(node)[0]].shape
-                made = times.kinds[times.first[node]].shape
-                if not made or whole[:-1] != made:
+                row = times.row_of(node)
+                if not row:
                     return False
-                sizes.add((math.prod(made), whole[-1]))
+                sizes.add((times.made(node), row))
             elif not times.plain[node]:
                 return False
         if len(sizes) != 1:

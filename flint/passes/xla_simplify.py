@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flint.graph.graph import Ints, NodeKind, WorkloadGraph
 from flint.graph.work import Role
@@ -27,7 +28,9 @@ from flint.passes.xla_reductions import of_nothing
 #: Ops on elements whose parameters are not in the graph.
 _PARAMETERS: Final = frozenset({"reduce_precision", "map", "reduce"})
 #: Ops whose parameters are in the graph.
-_KEPT: Final = frozenset({"compare", "transpose", "concatenate", "reverse"})
+_KEPT: Final = frozenset(
+    {"compare", "transpose", "concatenate", "reverse", "slice", "scatter", "constant", "iota"}
+)
 _FLOATS: Final = ("f", "bf")
 #: What ops do that have no effect but their results.
 _PURE: Final = (
@@ -38,11 +41,11 @@ _PURE: Final = (
 
 def simplified(graph: WorkloadGraph) -> WorkloadGraph:
     """One block without what XLA removes; nodes without readers go with it."""
-    return _same(_rescaled(_same(_read(graph))))
+    return _same(_rescaled(_same(without_unread(graph))))
 
 
-def _read(graph: WorkloadGraph) -> WorkloadGraph:
-    """Without what nothing reads, and what only that reads (``HloDCE``)."""
+def without_unread(graph: WorkloadGraph) -> WorkloadGraph:
+    """One block without what nothing reads, and what only that reads (``HloDCE``)."""
     uses = np.bincount(np.concatenate([graph.operand, graph.outputs]), minlength=graph.values)
     pure = np.isin(graph.role, _PURE)[graph.producer]
     return without_nodes(graph, unread(graph, np.flatnonzero((uses == 0) & pure)))
@@ -112,7 +115,9 @@ def _stands(graph: WorkloadGraph) -> Ints:
     nothing = of_nothing(graph) & alone
     same |= nothing
     same |= alone & transparent_nodes(graph) & (graph.role == Role.MOVEMENT)
-    same |= alone & np.isin(graph.role, (Role.MOVEMENT,)) & moves
+    same |= alone & np.isin(graph.role, (Role.MOVEMENT, Role.UPDATE, Role.GENERATE)) & moves
+    sums = _sums(graph) & alone
+    same |= sums
     same[graph.producer[_carried(graph)]] = False
     stand = list(range(graph.values))
     known: dict[tuple[object, ...], int] = {}
@@ -128,10 +133,22 @@ def _stands(graph: WorkloadGraph) -> Ints:
             if types[source] == types[made]:
                 stand[made] = source
                 continue
-        unknown = names[node] in _PARAMETERS or (names[node] in _KEPT and not forms[ops[node]])
-        if taken and not unknown:
+        kept = names[node] in _KEPT or sums[node]
+        unknown = not forms[ops[node]] if kept else names[node] in _PARAMETERS or not taken
+        if not unknown:
             stand[made] = known.setdefault((ops[node], *taken, types[made]), made)
     return np.array(stand, dtype=np.int64)
+
+
+def _sums(graph: WorkloadGraph) -> NDArray[np.bool_]:
+    """Reductions of floats, whose operation is told by the constant that they begin with."""
+    floats = np.array([kind.dtype.startswith(_FLOATS) for kind in graph.tables.types], dtype=bool)
+    named = np.array([name == "reduce" for name in graph.tables.ops], dtype=bool)[graph.op]
+    found: NDArray[np.bool_] = named & (graph.role == Role.REDUCTION)
+    for node in np.flatnonzero(found).tolist():
+        operands = graph.operands_of(node)
+        found[node] = len(operands) == 2 and bool(floats[graph.value_type[operands[0]]])
+    return found
 
 
 def _carried(graph: WorkloadGraph) -> Ints:

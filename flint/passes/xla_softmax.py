@@ -129,9 +129,7 @@ class _Diamonds:
         block = self.block
         if block.role[node] != Role.REDUCTION or not block.free[node]:
             return False
-        whole = block.kinds[block.operands(node)[0]].shape
-        made = block.kinds[block.first[node]].shape
-        return bool(made) and whole[:-1] == made and 1 < whole[-1] <= _ROW
+        return 1 < block.row_of(node) <= _ROW
 
     def _trivial(self, value: int) -> int:
         """What makes a value, if it is read once and made of one that is no constant; else -1."""

@@ -1,4 +1,4 @@
-"""Inserting transposes of values, for passes that follow XLA's layouts.
+"""Inserting transposes and copies of values, for passes that follow XLA's layouts.
 
 The idea: a transpose is made once, before the first of the operand entries that are to read it.  It
 is told from a program's own ones by what it does as a kernel (``Tables.heroes``): nothing takes it
@@ -20,6 +20,7 @@ from flint.graph.work import Role
 from flint.passes.permute import permuted
 
 TRANSPOSE: Final = "transpose"
+COPY: Final = "copy"
 Entry = tuple[str, str, Form]
 
 
@@ -44,13 +45,38 @@ class Transpose(NamedTuple):
         """What a table of ops has of it."""
         return entry_of(self.order)
 
+    @property
+    def role(self) -> Role:
+        """It may be a part of other kernels."""
+        return Role.MOVEMENT
 
-def with_transposes(graph: WorkloadGraph, found: Mapping[int, Transpose]) -> WorkloadGraph:
-    """One block with transposes of values.
+
+class Copy(NamedTuple):
+    """A copy of a value, made after everything else is fused.
+
+    Attributes:
+        entries: the operand entries that read the result.
+    """
+
+    entries: list[int]
+
+    @property
+    def entry(self) -> Entry:
+        """What a table of ops has of it."""
+        return COPY, "", ()
+
+    @property
+    def role(self) -> Role:
+        """Nothing takes it in."""
+        return Role.OPAQUE
+
+
+def with_transposes(graph: WorkloadGraph, found: Mapping[int, Transpose | Copy]) -> WorkloadGraph:
+    """One block with transposes or copies of values.
 
     Args:
         graph: the block; its table of ops has their entries, or the plain one for them.
-        found: value -> its transpose.
+        found: value -> its transpose or copy.
     """
     if not found:
         return graph
@@ -74,7 +100,7 @@ def with_transposes(graph: WorkloadGraph, found: Mapping[int, Transpose]) -> Wor
     appended = replace(
         graph,
         kind=more("kind", NodeKind.COMPUTE),
-        role=more("role", Role.MOVEMENT),
+        role=more("role", np.array([each.role for each in found.values()])),
         op=more("op", np.array([numbers.get(each.entry, plain) for each in found.values()])),
         detail=more("detail", -1),
         source=more("source", graph.source[users]),

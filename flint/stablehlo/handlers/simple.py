@@ -14,7 +14,7 @@ from flint.graph.work import Role, Work
 from flint.stablehlo.loops.loop_stacks import read
 from flint.stablehlo.read.records import Op, details
 from flint.stablehlo.rules import RULES, flops_known, rule_for, work_of
-from flint.stablehlo.rules.forms import form_of
+from flint.stablehlo.rules.forms import WITH_FORM, form_of
 from flint.stablehlo.values.arrays import array_of, is_array
 from flint.stablehlo.values.elementwise import SAME_ELEMENTS, is_scalar_integer
 from flint.stablehlo.values.scalars import scalar_of
@@ -26,7 +26,11 @@ from flint.stablehlo.walk.state import WalkState
 #: More FLOPs or bytes of one op are refused: sums must fit into 64 bits.
 MAX_COUNT = 2**60
 
-_TYPES_SUFFICE = {name for name, rule in RULES.items() if rule.types_only and rule.view is None}
+_TYPES_SUFFICE = {
+    name
+    for name, rule in RULES.items()
+    if rule.types_only and rule.view is None and name not in WITH_FORM
+}
 _KINDS = {name: rule.kind for name, rule in RULES.items() if rule.kind is not None}
 
 

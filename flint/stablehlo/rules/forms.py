@@ -7,12 +7,14 @@ numbers:
 
     transpose, reverse, broadcast_in_dim    dimensions
     reduce               dimensions, -1, the operand's shape (a reshape before it leaves no node)
-    concatenate          dimension
+    concatenate, iota    dimension
     slice                start, limit and strides, one after the other
     dot_general          contracted dims of the left operand, then as many of the right one
     convolution          feature dim of the input, input and output feature dims of the kernel, then
                          low and high padding of each spatial dim
     compare              number of the direction (``DIRECTIONS``)
+    scatter              dims of updates, of the operand and of indices, and what is done with both
+    constant             the bits of its value as an f64, if all its elements have one value
 
     >>> form_of(Op("transpose", (0,), (1,), {"dimensions": (1, 0)}))
     (1, 0)
@@ -20,10 +22,14 @@ numbers:
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from flint.graph.graph import SHAPE, Form
+import numpy as np
+
+from flint.graph.graph import ADDS, SHAPE, Form
 from flint.graph.tensor_types import TensorType
 from flint.stablehlo.read.records import Op
 
@@ -59,6 +65,45 @@ def _convolution(op: Op) -> Form:
     return (*dims, *(int(n) for pair in padding for n in pair))
 
 
+def splat(op: Op) -> int | None:
+    """The bits of the one value of a constant's elements as an f64; None if they differ, or if it
+    has no such number.
+    """
+    value = op.attr("value", None)
+    if value is None or np.ndim(value) or np.iscomplexobj(value):
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return int(struct.unpack("<q", struct.pack("<d", number))[0])
+
+
+def _constant(op: Op) -> Form:
+    bits = splat(op)
+    return () if bits is None else (bits,)
+
+
+def _scatter(op: Op) -> Form:
+    names = (
+        "update_window_dims", "inserted_window_dims", "input_batching_dims",
+        "scatter_indices_batching_dims", "scatter_dims_to_operand_dims",
+    )  # fmt: skip
+    if len(op.regions) != 1:
+        return ()
+    dims = [int(dim) for name in names for dim in (*op.attr(name, ()), SHAPE)]
+    region = op.regions[0]
+    places = {value: at for at, value in enumerate(region.args)}
+    done = []
+    for inner in region.ops:
+        done.append((inner.name, *(places.get(value, -1) for value in inner.operands)))
+        places |= {value: len(places) for value in inner.results}
+    last = [places.get(value, -1) for value in region.yields]
+    adds = (done, last) == ([("add", 0, 1)], [2])
+    kind = ADDS if adds else zlib.crc32(repr((done, last)).encode())
+    return (*dims, int(op.attr("index_vector_dim", -1)), kind)
+
+
 def _compare(op: Op) -> Form:
     direction = str(op.attr("direction", ""))
     return (DIRECTIONS.index(direction),) if direction in DIRECTIONS else ()
@@ -66,9 +111,14 @@ def _compare(op: Op) -> Form:
 
 _KEPT: Final[Mapping[str, Callable[[Op], Form]]] = {
     **dict.fromkeys(("transpose", "reverse", "reduce", "broadcast_in_dim"), _dimensions),
-    "concatenate": lambda op: (int(op.attr("dimension", 0)),),
+    **dict.fromkeys(("concatenate", "iota"), lambda op: (int(op.attr("dimension", 0)),)),
     "slice": _slice,
     "dot_general": _dot,
     "convolution": _convolution,
     "compare": _compare,
+    "scatter": _scatter,
+    "constant": _constant,
 }
+
+#: Ops whose rows differ where their types do not.
+WITH_FORM: Final = frozenset(_KEPT)

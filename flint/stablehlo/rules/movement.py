@@ -20,6 +20,7 @@ from flint.graph.tensor_types import TensorType
 from flint.graph.work import NO_WORK, Role, Work
 from flint.stablehlo.read.records import Op
 from flint.stablehlo.rules.bytes import alias, boundary, generate, nothing, total_bytes
+from flint.stablehlo.rules.forms import splat
 from flint.stablehlo.rules.names import names
 from flint.stablehlo.rules.rule import Rule
 
@@ -78,6 +79,10 @@ def _is_splat(op: Op) -> bool:
     return value is not None and np.ndim(value) == 0
 
 
+def _value(op: Op) -> tuple[bool, int | None]:
+    return _is_splat(op), splat(op)
+
+
 def _constant(op: Op, _ins: Sequence[TensorType], outs: Sequence[TensorType]) -> Work:
     """The buffer that an array is in; nothing for one value."""
     return NO_WORK if _is_splat(op) else alias(op, (), outs)
@@ -100,7 +105,7 @@ RULES: dict[str, Rule] = {
         *names("after_all bitcast_convert dynamic_reshape get_tuple_element optimization_barrier"),
         *names("reshape set_dimension_size tuple"),
     ),
-    "constant": Rule(Role.GENERATE, _constant, types_only=False, kind=_is_splat),
+    "constant": Rule(Role.GENERATE, _constant, types_only=False, kind=_value),
     "create_token": Rule(Role.GENERATE, nothing),
     "dynamic_iota": Rule(Role.GENERATE, generate),
     "get_dimension_size": Rule(Role.GENERATE, generate),

@@ -151,13 +151,14 @@ def test_what_is_computed_from_one_slice_reads_it_once() -> None:
 
 
 def test_gradient_of_a_maximum_over_windows_finds_places_and_scatters() -> None:
-    """XLA reads [8, 64, 64, 128] and writes an element of f32 and four indices for each of [8, 32,
-    32, 128] windows (``loop_reduce_window_fusion`` of the pooled stage), then reads these."""
+    """XLA reads [8, 64, 64, 128], before its activation and zeros, and writes an element
+    of f32 and four indices for each of [8, 32, 32, 128] windows (``loop_reduce_window_fusion`` of
+    the pooled stage), then reads these."""
     image, windows = 8 * 64 * 64 * 128, 8 * 32 * 32 * 128
     graph = apply(captured("pooled stage").graph, "xla")
     [places] = [node for node in graph if len(node.results) == 2 and node.op == "reduce_window"]
     [scatter] = [node for node in graph if node.op == "scatter"]
-    assert (places.work.read, places.work.written) == (image * 2, windows * 5 * 4)
+    assert (places.work.read, places.work.written) == (2 * image * 2, windows * 5 * 4)
     assert scatter.work.written == windows * 2
     assert scatter.work.read >= windows * (4 * 4 + 2 + 2)
 
