@@ -263,7 +263,8 @@ class Loop:
         carried: number of carried values.
         trip_count: iterations.
         lookahead: iterations that may overlap; 0 is sequential, None is no limit.
-        known_by: how the trip count is known: "proved", "stated" in the input, "given" by the user.
+        known_by: how the trip count is known: "proved", "stated" in the input, "given" by the user,
+            or by known "values" of the step's inputs.
     """
 
     body: WorkloadGraph

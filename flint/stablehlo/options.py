@@ -45,6 +45,15 @@ class WalkOptions:
         """Loops and conditionals with their own choices."""
         return frozenset({*self.trip_counts, *self.branches} - {""})
 
+    def with_choices(self, found: Mapping[str, int]) -> WalkOptions:
+        """With trip counts and branches that were found, by name: for another walk."""
+        counts = {name: n for name, n in found.items() if name.rpartition("/")[2][:5] == "while"}
+        return replace(
+            self,
+            trip_counts={**counts, **self.trip_counts},
+            branches={**{n: b for n, b in found.items() if n not in counts}, **self.branches},
+        )
+
     def for_program(self, name: str) -> WalkOptions:
         """The choices for one of the programs that a step runs."""
         return replace(

@@ -13,11 +13,13 @@ warning.  ``handlers/`` defines what each kind of op becomes.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from flint.errors import FlintError
 from flint.graph.building import GraphBuilder
 from flint.graph.graph import WorkloadGraph, with_tables
+from flint.graph.scalars import constant
 from flint.host.collection import uncollected
 from flint.mesh.mesh import Mesh
 from flint.passes.routed import routed
@@ -30,7 +32,9 @@ from flint.stablehlo.read.records import Module, is_sharded
 from flint.stablehlo.recorded.fused_order import issued
 from flint.stablehlo.recorded.scheduled import issued_as_scheduled
 from flint.stablehlo.sources.borrowed_sources import with_borrowed_sources
+from flint.stablehlo.values.elementwise import is_scalar_integer
 from flint.stablehlo.verification.verifier import verify
+from flint.stablehlo.walk.known import Known
 from flint.stablehlo.walk.opened import check_opened
 from flint.stablehlo.walk.scope import Scope
 from flint.stablehlo.walk.shard_ends import with_shards_at_ends
@@ -49,6 +53,7 @@ class Walked:
         warnings: text -> count.
         ops: number of ops walked (calls opened, loop bodies once).
         unused: choices by name that no loop or conditional needed.
+        by_values: trip counts and branches that follow from values of inputs, by name.
     """
 
     graph: WorkloadGraph
@@ -58,6 +63,7 @@ class Walked:
     warnings: dict[str, int]
     ops: int
     unused: frozenset[str] = frozenset()
+    by_values: Mapping[str, int] = field(default_factory=dict)
 
 
 @uncollected
@@ -67,6 +73,7 @@ def walk(
     options: WalkOptions | None = None,
     *,
     replicate: bool = False,
+    values: Mapping[int, int] | None = None,
 ) -> Walked:
     """The workload graph of a module's entry function.
 
@@ -75,6 +82,8 @@ def walk(
         mesh: the mesh of the result; it must have as many devices as the module is for.
         options: the user's choices.
         replicate: the mesh may hold independent copies of the module, see ``world_of``.
+        values: number of an input that is one integer -> its value in this step.  They choose
+            branches and trip counts that depend on them, unless the user chooses.
 
     Raises:
         UsageError: a mesh of another size.
@@ -87,7 +96,7 @@ def walk(
     state = WalkState(module, world, options or WalkOptions(), handlers)
     verify(module, state.where)
     try:
-        graph = _graph(state)
+        graph = _graph(state, values or {})
     except FlintError:
         _check_counts(state)  # the reason may be the count that was taken for now
         raise
@@ -106,6 +115,7 @@ def walk(
         warnings=dict(state.warnings) | unused_choices(state.options, ("",), (unused,)),
         ops=state.ops,
         unused=unused,
+        by_values=dict(state.by_values),
     )
 
 
@@ -137,13 +147,17 @@ def _shards_alone(module: Module, graph: WorkloadGraph) -> bool:
     )
 
 
-def _graph(state: WalkState) -> WorkloadGraph:
+def _graph(state: WalkState, values: Mapping[int, int]) -> WorkloadGraph:
     """Walk ``@main``, and add the issue order of its ops if the module has one."""
     module = state.module
     main = module.functions["main"]
     scope = Scope(GraphBuilder(state.tables), module, None)
     for argument in main.args:
         scope.values[argument] = scope.builder.input(module.value_type[argument])
+    for number, value in values.items():
+        if is_scalar_integer(module.type_of(main.args[number])):
+            state.know(main.args[number], Known(now=constant(value)))
+            state.has_values = True
     try:
         check_opened(state, main)
         state.block(scope, main)

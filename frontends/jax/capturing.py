@@ -108,8 +108,8 @@ def _captured(
     compilers.close()
     module = program.module
     module.warnings = module.warnings | lowered.warnings
-    options = request.options.walk
     walked = compilers.walked(program, lowered)
+    options = request.options.walk.with_choices(walked.by_values)
     inputs = named_inputs(program_inputs(module, walked.graph), lowered.interface)
     if one_round:
         walked, inputs = _one_round(request.name, walked)

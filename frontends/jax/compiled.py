@@ -94,7 +94,8 @@ class Compilers:
     ) -> Walked:
         """The graph of a compiled program; with the request's options unless others are given."""
         per_device = self._request.level is not Level.LOGICAL
-        found = walk(program.module, lowered.mesh, options or self._request.options.walk)
+        options = options or self._request.options.walk
+        found = walk(program.module, lowered.mesh, options, values=lowered.values)
         return replace(found, per_device=per_device)
 
     def _ready(self) -> Partitioner | Optimizer | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -52,11 +52,12 @@ OF_PARTS_OF_AXES = (
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """A compiled call: its program, its graph, and the placement of its results."""
+    """A compiled call: its program, its graph by values of its inputs, and where results lie."""
 
     program: CompiledProgram
     walked: Walked
     shardings: tuple[Any, ...]
+    values: Mapping[int, int]
 
 
 def capture_sequence(prepared: Prepared, recording: Recording, compilers: Compilers) -> Workload:
@@ -73,6 +74,7 @@ def capture_sequence(prepared: Prepared, recording: Recording, compilers: Compil
     request = prepared.request
     where = argument_shardings(recording)
     known: dict[tuple[bytes, str], _Made] = {}
+    by_values: dict[str, int] = {}
     modules: list[CalledModule] = []
     reports: list[CompilerReport | None] = []
     ignored: list[frozenset[str]] = []
@@ -92,12 +94,16 @@ def capture_sequence(prepared: Prepared, recording: Recording, compilers: Compil
         options = request.options.walk.for_program(names[number])
         key = content, repr(options)
         made = known.get(key)
+        if made is not None and lowered.values != made.values:
+            walked = compilers.walked(made.program, lowered, options)
+            made = replace(made, walked=walked, values=lowered.values)
         if made is None:
             made = known[key] = _made(prepared, lowered, compilers, call, options)
         check_chosen(prepared, call, lowered, made.program.saved[0], where)
         for result, sharding in enumerate(made.shardings):
             where[Origin(number, result)] = sharding
         program = made.program
+        by_values |= {f"{names[number]}/{name}": n for name, n in made.walked.by_values.items()}
         ignored.append(made.walked.unused)
         alone = unused_choices(options, ("",), ignored[-1:])
         reports.append(program.compiled)
@@ -138,7 +144,7 @@ def capture_sequence(prepared: Prepared, recording: Recording, compilers: Compil
         modules,
         inputs.all(),
         recording.outputs,
-        options=request.options.walk,
+        options=request.options.walk.with_choices(by_values),
         read_seconds=request.options.read_seconds,
         source={"function": request.name, "framework": "jax", "sha256": digest.hexdigest()},
         warnings=warnings,
@@ -201,7 +207,7 @@ def _made(
 ) -> _Made:
     program = compilers.compiled(lowered)
     walked = compilers.walked(program, lowered, options)
-    return _Made(program, walked, _placed(prepared, program, call))
+    return _Made(program, walked, _placed(prepared, program, call), lowered.values)
 
 
 def _placed(prepared: Prepared, program: CompiledProgram, call: Called) -> tuple[Any, ...]:

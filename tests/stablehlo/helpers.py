@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -37,11 +37,16 @@ def all_reduce(result: str, operand: str, size: int = 8, groups: Any = ((0, 1, 2
     return f'{result} = "stablehlo.all_reduce"({operand}) {region} : ({kind}) -> {kind}'
 
 
-def walked(text: str, mesh: tuple[int, ...] | None = None, **options: Any) -> Walked:
+def walked(
+    text: str,
+    mesh: tuple[int, ...] | None = None,
+    values: Mapping[int, int] | None = None,
+    **options: Any,
+) -> Walked:
     """Read and walk a module; the graph is verified."""
     module = read_mlir(text.encode(), "test.mlir")
     grid = Mesh(mesh, ()) if mesh is not None else None
-    result = walk(module, grid, WalkOptions(**options))
+    result = walk(module, grid, WalkOptions(**options), values=values)
     verify(result.graph)
     return result
 

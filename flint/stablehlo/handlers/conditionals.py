@@ -2,7 +2,8 @@
 
 The idea: a constant predicate opens its branch.  One that follows from the rank (and loop counters)
 makes a conditional node, which a pass resolves per rank.  One that depends on data opens one branch
-after the predicate: the user's choice, else the most expensive, and never silently.
+after the predicate: the user's choice, else that of this step's known inputs (a counter), else the
+most expensive, and never silently.
 """
 
 from __future__ import annotations
@@ -25,19 +26,24 @@ from flint.stablehlo.walk.state import Handler, WalkState
 def _case(state: WalkState, scope: Scope, op: Op) -> None:
     """A conditional: opened when constant, a node when the rank decides, else one branch."""
     name = state.name("case")
-    predicate = state.scalar(op.operands[0])
-    if len(op.regions) == 1:
-        predicate = constant(0)
-    elif predicate is not None and op.name == "if":
-        predicate = combine("select", (predicate, constant(0), constant(1)))
-    elif predicate is not None:
-        predicate = _clamped(predicate, len(op.regions))
+    predicate = _branch(op, state.scalar(op.operands[0]))
     if predicate is None:
         _by_data(state, scope, op, name)
     elif predicate.op == "constant":
         open_instead(state, scope, op, op.regions[int(predicate.value)], ())
     else:
         _by_rank(state, scope, op, predicate)
+
+
+def _branch(op: Op, predicate: Scalar | None) -> Scalar | None:
+    """The number of the branch that a predicate chooses; None if it is not known."""
+    if len(op.regions) == 1:
+        return constant(0)
+    if predicate is None:
+        return None
+    if op.name == "if":
+        return combine("select", (predicate, constant(0), constant(1)))
+    return _clamped(predicate, len(op.regions))
 
 
 def _clamped(index: Scalar, branches: int) -> Scalar | None:
@@ -117,6 +123,14 @@ def _chosen(state: WalkState, scope: Scope, op: Op, name: str) -> int:
                 f"0 to {len(op.regions) - 1}"
             )
         return given[key]
+    now = _branch(op, state.now(op.operands[0]))
+    if now is not None and now.op == "constant":
+        chosen = state.by_values[name] = int(now.value)
+        state.warnings[
+            f"{name} ({state.where(op)}) takes its branch {chosen}, as values of the step's inputs "
+            f"say, such as a counter (--branch {name}=N takes another)"
+        ] += 1
+        return chosen
     stated = op.attr(BRANCH)
     if stated is not None and 0 <= stated < len(op.regions):
         return int(stated)
@@ -147,12 +161,14 @@ def _trial(state: WalkState, scope: Scope, block: Block) -> tuple[int, tuple[obj
     """(cost, what is exchanged) of a branch, walked for comparison and thrown away."""
     before = len(state.tables.communications)
     warnings, names, ops = state.warnings.copy(), state.names.copy(), state.ops
+    by_values = state.by_values.copy()
     inner = Scope(GraphBuilder(state.tables), state.module, scope, scope.around, trial=True)
     state.block(inner, block)
     graph = with_tables(inner.builder.finish(()), state.tables.finish())
     found = _cost(graph), _exchanged(graph)
     del state.tables.communications[before:]
     state.warnings, state.names, state.ops = warnings, names, ops
+    state.by_values = by_values
     return found
 
 

@@ -14,6 +14,7 @@ from flint.errors import FlintError, UsageError
 from flint.graph.building import GraphBuilder
 from flint.graph.graph import Conditional, Loop
 from flint.graph.scalars import Scalar
+from flint.host.readable import counted
 from flint.stablehlo.loops.counters import after_loop, argument_scalars, counters
 from flint.stablehlo.loops.loop_stacks import stacked
 from flint.stablehlo.loops.trip_counts import (
@@ -25,6 +26,7 @@ from flint.stablehlo.loops.trip_counts import (
     trip_count,
 )
 from flint.stablehlo.read.records import Block, Op
+from flint.stablehlo.values.arrays import Lookup
 from flint.stablehlo.walk.blocks import communicates, open_block, wait_for
 from flint.stablehlo.walk.known import NOTHING, Known
 from flint.stablehlo.walk.scope import Scope
@@ -38,19 +40,17 @@ def _while(state: WalkState, scope: Scope, op: Op) -> None:
     """A loop: one node with a body, its trip count proved, stated or given."""
     condition, body = op.regions
     name = state.name("while")
-    steps = counters(body, state.module, state.scalar)
-    inits = [state.scalar(value) for value in op.operands]
+    steps, inits, arguments = _counted(state, scope, op, state.scalar)
     dtypes = [state.module.type_of(value).dtype for value in op.operands]
-    arguments = argument_scalars(inits, steps, dtypes, scope.level)
 
     def describe() -> str:
         return f"loop {name} ({state.where(op)})"
 
-    trips = _proved(state, scope, op, steps, arguments, describe)
+    trips = _proved(state, scope, op, steps, arguments, describe, state.scalar)
     # A condition that only counts costs nothing; others run before each iteration and once more.
     decided = trips is None or communicates(state, condition)
     if trips is None:
-        trips = _from_outside(state, op, name, describe, lambda: _most(state, scope, op, arguments))
+        trips = _from_outside(state, scope, op, name, describe, arguments)
     invariant = [
         step == 0 and body.yields[number] == body.args[number] for number, step in enumerate(steps)
     ]
@@ -62,7 +62,7 @@ def _while(state: WalkState, scope: Scope, op: Op) -> None:
         argument = body.args[number]
         inner.values[argument] = inner.builder.input(state.module.value_type[argument])
         known = state.known.get(op.operands[number], NOTHING) if steps[number] == 0 else NOTHING
-        state.know(argument, Known(arguments[number], known.array, known.stack))
+        state.know(argument, Known(arguments[number], known.array, known.stack, now=known.now))
     if decided:
         inner.gate(_condition(state, inner, condition, body.args))
     state.block(inner, body)
@@ -100,6 +100,16 @@ def _while(state: WalkState, scope: Scope, op: Op) -> None:
             wait_for(state, scope, op, predicate, [op.results[i] for i in carried])
 
 
+def _counted(
+    state: WalkState, scope: Scope, op: Op, lookup: Lookup
+) -> tuple[list[int | None], list[Scalar | None], list[Scalar | None]]:
+    """What a loop's values grow by, and their expressions before it and in an iteration."""
+    steps = counters(op.regions[1], state.module, lookup)
+    inits = [lookup(value) for value in op.operands]
+    dtypes = [state.module.type_of(value).dtype for value in op.operands]
+    return steps, inits, argument_scalars(inits, steps, dtypes, scope.level)
+
+
 def _proved(
     state: WalkState,
     scope: Scope,
@@ -107,6 +117,7 @@ def _proved(
     steps: list[int | None],
     arguments: list[Scalar | None],
     describe: Callable[[], str],
+    lookup: Lookup,
 ) -> TripCount | None:
     """How often a loop runs, if that follows from rank, counters and constants."""
     condition, body = op.regions
@@ -114,14 +125,14 @@ def _proved(
     # An earlier walk of the same loop, from another call, may have stored something about them.
     for argument in (*condition.args, *body.args):
         state.know(argument, None)
-    goes_on = going_on(condition, module, arguments, state.scalar, state.array)
+    goes_on = going_on(condition, module, arguments, lookup, state.array)
     if goes_on is not None:
         return trip_count(goes_on, scope.around, world.partitions, world.replicas, describe)
     for number, argument in enumerate(body.args):
         if steps[number] == 0 and body.yields[number] == argument:
             state.know(argument, Known(array=state.array(op.operands[number])))
-    inits = [state.scalar(value) for value in op.operands]
-    trips = stepped_trips(condition, body, module, inits, state.scalar, state.array)
+    inits = [lookup(value) for value in op.operands]
+    trips = stepped_trips(condition, body, module, inits, lookup, state.array)
     return None if trips is None else always(trips, "proved")
 
 
@@ -138,14 +149,33 @@ def _most(state: WalkState, scope: Scope, op: Op, arguments: list[Scalar | None]
     return None if trips is None else trips.counts[-1]
 
 
+def _by_values(
+    state: WalkState, scope: Scope, op: Op, name: str, describe: Callable[[], str]
+) -> TripCount | None:
+    """How often a loop runs in this step, if that follows from known values of its inputs."""
+    if not state.has_values:
+        return None
+    steps, _, arguments = _counted(state, scope, op, state.now)
+    trips = _proved(state, scope, op, steps, arguments, describe, state.now)
+    if trips is None or len(trips.counts) > 1:
+        return None
+    count = state.by_values[name] = trips.counts[0]
+    state.warnings[
+        f"{describe()} runs {counted(count, 'time')}, as values of the step's inputs say "
+        f"(--trip-count {name}=N sets another number)"
+    ] += 1
+    return always(count, "values")
+
+
 def _from_outside(
     state: WalkState,
+    scope: Scope,
     op: Op,
     name: str,
     describe: Callable[[], str],
-    most: Callable[[], int | None],
+    arguments: list[Scalar | None],
 ) -> TripCount:
-    """How often a loop runs according to the user, else to the module.
+    """How often a loop runs according to the user, else to values of inputs, else to the module.
 
     Raises:
         UsageError: a negative count.
@@ -162,6 +192,9 @@ def _from_outside(
         if given[key] >= _LONGEST:
             raise UsageError(f"--trip-count {given[key]}: a counter has at most 64 bits")
         return always(given[key], "given")
+    by_values = _by_values(state, scope, op, name, describe)
+    if by_values is not None:
+        return by_values
     stated = op.attr("trip_count")
     if stated is not None:
         if not 0 <= int(stated) < _LONGEST:
@@ -170,7 +203,7 @@ def _from_outside(
                 "count"
             )
         return always(int(stated), "stated")
-    bound = most()
+    bound = _most(state, scope, op, arguments)
     state.unknown_counts[name] = describe() + ("" if bound is None else f", at most {bound}")
     return always(1, "given")
 

@@ -106,7 +106,7 @@ def _look_inside(state: WalkState, scope: Scope, op: Op, operands: list[int]) ->
 def _keep(state: WalkState, op: Op, integer: bool, array: bool) -> None:
     """Keep what is known about an op's first result."""
     module = state.module
-    scalar = table = stack = None
+    scalar = table = stack = now = None
     of_operand = state.known.get(op.operands[0], NOTHING) if op.operands else NOTHING
     if array:
         if op.name in SAME_ELEMENTS:
@@ -116,8 +116,10 @@ def _keep(state: WalkState, op: Op, integer: bool, array: bool) -> None:
         scalar = scalar_of(op, module, state.scalar, state.array)
         if scalar is None and op.name == "dynamic_slice" and of_operand.stack is not None:
             scalar = read(op, module, of_operand.stack, state.scalar)
-    if not (scalar is None and table is None and stack is None):
-        state.known[op.results[0]] = Known(scalar, table, stack)
+        if scalar is None and state.has_values:
+            now = scalar_of(op, module, state.now, state.array)
+    if not (scalar is None and table is None and stack is None and now is None):
+        state.known[op.results[0]] = Known(scalar, table, stack, now=now)
 
 
 def _row(state: WalkState, op: Op) -> tuple[int, int, bool, bool]:

@@ -49,6 +49,9 @@ class WalkState:
         instead: id of an op -> function that walks it in place of its handler, once.
         rows: key of an op -> its row, for ops that their rule describes completely.
         used_options: names of loops and conditionals for which the user's choice was needed.
+        has_values: whether values of inputs are known.
+        by_values: names of loops and conditionals -> the trip counts and branches that follow from
+            values of inputs.
         unknown_counts: names of loops whose trip count nobody states, and their descriptions.
         call_depth: number of enclosing calls.
         communicating: id of a block -> whether it communicates.
@@ -83,6 +86,8 @@ class WalkState:
         self.instead: dict[int, Handler] = {}
         self.rows: dict[tuple[object, ...], tuple[int, int, bool, bool]] = {}
         self.used_options: set[str] = set()
+        self.has_values = False
+        self.by_values: dict[str, int] = {}
         self.unknown_counts: dict[str, str] = {}
         self.call_depth = 0
         self.communicating: dict[int, bool] = {}
@@ -123,6 +128,11 @@ class WalkState:
     def scalar(self, value: int) -> Scalar | None:
         """The expression of a value, if it has one."""
         return self.known.get(value, NOTHING).scalar
+
+    def now(self, value: int) -> Scalar | None:
+        """The expression of a value, if it has one in this step, of which inputs are known."""
+        known = self.known.get(value, NOTHING)
+        return known.now if known.scalar is None else known.scalar
 
     def array(self, value: int) -> Array | None:
         """The array that a value is, if its elements are constants or expressions."""

@@ -64,6 +64,7 @@ class Called:
             its operands at the call.
         reads: the host's reads before the next call.
         gone: arrays that are no longer held when the next program is called.
+        values: the known values of operands that are one integer: counters, bounds of loops.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Called:
     compiled_for: tuple[Any, ...] = ()
     reads: list[ReadValue] = field(default_factory=list)
     gone: set[Origin] = field(default_factory=set)
+    values: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def results(self) -> int:

@@ -67,6 +67,7 @@ class Lowered:
         compiler_options: that its jit was given, name -> value.
         operands: for each input its operand of the call, -1 for a constant; empty if the step is
             one program.
+        values: number of an input that is one integer -> its value, if it is known.
     """
 
     bytecode: bytes
@@ -76,6 +77,7 @@ class Lowered:
     warnings: dict[str, int]
     compiler_options: Mapping[str, Any] = field(default_factory=dict)
     operands: tuple[int, ...] = ()
+    values: Mapping[int, int] = field(default_factory=dict)
 
 
 def lower(prepared: Prepared) -> Lowered | Recording:
@@ -153,7 +155,9 @@ def lower_call(
         (names[number] if number >= 0 else "") or name
         for number, name in zip(operands, own, strict=True)
     )
-    return replace(result, interface=replace(result.interface, names=known), operands=operands)
+    values = {n: call.values[given] for n, given in enumerate(operands) if given in call.values}
+    interface = replace(result.interface, names=known)
+    return replace(result, interface=interface, operands=operands, values=values)
 
 
 def _recorded(prepared: Prepared, instead_of: FlintError | None = None) -> Recording:

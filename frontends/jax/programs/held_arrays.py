@@ -77,6 +77,18 @@ class HeldArrays:
             return found
         return found[array.part_of[1]]
 
+    def integers(self, call: Called, operands: Sequence[Any]) -> dict[int, int]:
+        """The values of a call's operands that are one integer or bool, by number, if known."""
+        found = {}
+        for number, (operand, item) in enumerate(zip(call.operands, operands, strict=True)):
+            kind = getattr(getattr(operand.aval, "dtype", None), "kind", "")
+            if not kind or kind not in "biu" or operand.aval.shape:
+                continue
+            value = self.value(item) if isinstance(item, HostArray) else item
+            if value is not None and not getattr(value, "is_deleted", bool)():
+                found[number] = int(value)
+        return found
+
     def dropped(self, origin: Origin) -> None:
         """Take out an array that is no longer held."""
         self._values.pop(origin, None)
