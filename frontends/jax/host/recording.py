@@ -26,6 +26,7 @@ from flint.frontends.jax.host import values
 from flint.frontends.jax.host.calls import Called, Operand, ReadValue, Recording
 from flint.frontends.jax.internals.avals import aval_of
 from flint.frontends.jax.internals.compiled_ahead import not_stated
+from flint.frontends.jax.internals.finite import said
 from flint.frontends.jax.internals.host import Host
 from flint.frontends.jax.internals.host_arrays import HostArray, path
 from flint.frontends.jax.internals.host_evaluation import recorded
@@ -151,7 +152,7 @@ class Recorder:
         self.ended = False
         self.ahead = False  # whether it has lowered anything to call it later
         self._deleted: dict[Origin, str] = {}  # how, and where
-        self._finite: set[Origin] = set()
+        self._finite: dict[Origin, bool] = {}  # what results say if all numbers are finite
         self._read: set[Origin] = set()
 
     def call(
@@ -186,8 +187,12 @@ class Recorder:
         self._deleted.update(dict.fromkeys(call.deleted, how))
         avals = parameters["jaxpr"].out_avals
         results = [HostArray(self._host, Origin(number, n), aval) for n, aval in enumerate(avals)]
-        if values.says_finite(name, [item.origin in self._finite for item in given]):
-            self._finite.update(item.origin for item in results)
+        if any(aval.dtype == bool for aval in avals):
+            answered = [item.origin and self._finite.get(item.origin) for item in given]
+            answers = said(parameters["jaxpr"], answered)
+            for result, answer in zip(results, answers, strict=True):
+                if answer is not None and result.dtype == bool:
+                    self._finite[result.origin] = answer
         return results
 
     def waits(self, array: HostArray) -> tuple[str, int]:
@@ -202,7 +207,7 @@ class Recorder:
     def read(self, array: HostArray, kind: str) -> Any:
         file, line = self.waits(array)
         where = f"{short_path(file)}:{line}" if file else ""
-        finite, frame = array.origin in self._finite, running_frame(sys._getframe(1))
+        finite, frame = self._finite.get(array.origin), running_frame(sys._getframe(1))
         found, text = values.assumed(array.aval, kind, where, finite, self.unknown, frame)
         if text:
             self.remark(text, where)

@@ -3,9 +3,9 @@
 A captured array has none.  What is read follows the policy of PyTorch's frontend, and each use is
 reported with its line: False for a bool, 1.0 for a float (and in every element of an array).  A
 whole number is a count or an index on which shapes may depend, so that it must be known: an error
-names the line.  Formatting one shows 0.  ``jnp.isfinite`` says that numbers are finite.
+names the line.  Formatting one shows 0.  Where it is asked whether numbers are finite, they are.
 
-    assumed(aval, "float", "train.py:31", False, Unknown(), None)
+    assumed(aval, "float", "train.py:31", None, Unknown(), None)
     # 1.0, "the value of a float is read at ..."
 """
 
@@ -32,7 +32,12 @@ class UnknownIntegerError(FlintError):
 
 
 def assumed(
-    aval: Any, kind: str, where: str, finite: bool, unknown: Unknown, frame: FrameType | None
+    aval: Any,
+    kind: str,
+    where: str,
+    finite: bool | None,
+    unknown: Unknown,
+    frame: FrameType | None,
 ) -> tuple[Any, str]:
     """The assumed value, and its warning ("" if there is none).
 
@@ -40,7 +45,7 @@ def assumed(
         aval: JAX's type of the array.
         kind: as for ``Host.read``.
         where: the line of the read.  A warning has {} in its place.
-        finite: whether it states that numbers are finite.
+        finite: what it says if all numbers are finite; None if it is not about that.
         unknown: the values of floats and of answers to questions.
         frame: of the user's code that reads it.
 
@@ -49,8 +54,8 @@ def assumed(
     """
     if kind == "wait":
         return None, ""
-    if finite:
-        return _filled(aval, True, kind), "numbers are checked at {}: assumed to be finite"
+    if finite is not None:
+        return _filled(aval, finite, kind), "numbers are checked at {}: assumed to be finite"
     letter = _letter(aval.dtype)
     if letter == "i":
         if kind == "text":
@@ -72,14 +77,6 @@ def assumed(
     words = words or f"be {value}"
     text = f"the value of {what} is read at {{}}: {every}assumed to {words}{ADVICE}"
     return _filled(aval, value, kind), text
-
-
-def says_finite(op: str, operands: list[bool]) -> bool:
-    """Whether a result states that numbers are finite: ``isfinite``, and its reduction with all."""
-    if op in ("isfinite", "is_finite"):
-        return True
-    kept = op in ("all", "reduce_and", "_reduce_all", "and", "logical_and", "bitwise_and")
-    return kept and all(operands)
 
 
 def _filled(aval: Any, value: Any, kind: str) -> Any:

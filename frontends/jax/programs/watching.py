@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import jax
 import numpy as np
+from jax.sharding import NamedSharding
 
 from flint.capturing.user_frames import running_line, short_path
 from flint.frontends.jax.host.calls import Called, Operand
@@ -112,12 +113,15 @@ class Watcher:
             results = self.recorder.call(name, parameters, operands, source, compiled_for)
             number = len(self.recorder.calls) - 1
             call = self.recorder.calls[number]
+            call.values = self.arrays.integers(call, operands)
             for result, stated in zip(results, parameters["out_shardings"], strict=True):
                 if is_stated(stated) and is_over_devices(stated):
                     result.place_on(stated)
                     self.places[result.origin] = stated
                 elif computes_on_host():
                     result.known_sharding = on_host()
+                elif isinstance(stated, NamedSharding):  # over a mesh of one device
+                    result.known_sharding = stated
             if computes_on_host():
                 self.recorder.remark(_ON_HOST, f"{short_path(call.file)}:{call.line}")
             self.arrays.made(results, call, operands, known)

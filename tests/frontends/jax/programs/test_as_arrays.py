@@ -17,6 +17,10 @@ from jax.sharding import NamedSharding, PartitionSpec as P
 mesh = jax.make_mesh((8,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
 w = jax.device_put(np.ones((64, 64), np.float32), NamedSharding(mesh, P("x")))
 step = jax.jit(lambda w: (w * 2, w.sum(), (w > 0).sum()), donate_argnums=0)
+one = NamedSharding(jax.sharding.Mesh(jax.devices()[:1], ("y",)), P("y"))
+acts = jax.jit(lambda w: w + 1, in_shardings=one, out_shardings=one)
+def policy(w):
+    return acts(jax.device_put(w, one))
 ASKED = {
     "index": lambda: range(10)[w], "index by a float": lambda: range(10)[loss],
     "float": lambda: float(w), "int": lambda: int(w), "complex": lambda: complex(w),
@@ -31,6 +35,9 @@ ASKED = {
     "for another library": lambda: w.__dlpack_device__(),
     "of a part": lambda: np.from_dlpack(part(w)),
     "used up": lambda: (used.is_deleted(), w.is_deleted()), "use of it": lambda: used + 1,
+    "on one of the devices": lambda: policy(w).sharding.spec,
+    "mesh of one": lambda: dict(policy(w).sharding.mesh.shape),
+    "its part": lambda: policy(w).addressable_shards[0].data,
     "all": lambda: {item.shape for item in jax.live_arrays()} >= {w.shape, loss.shape},
     "deleted": lambda: delete(w + 1).is_deleted(), "a deleted one": lambda: len(delete(w + 1) + 1),
 }
