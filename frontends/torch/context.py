@@ -56,6 +56,7 @@ class Capture:
         notices: the assumptions that the program does not see.
         unseen: places where the rank was read without its comparisons being seen.
         drawn: random numbers of weights without values that the host has drawn.
+        drawn_integers: whole numbers that the device has drawn, one by one.
         backends: name of a process group -> the requested backend; "" is the default group's.
         compiles: ``torch.compile`` compiles, for the GPU that the device module describes.
         has_compiled: something was given to ``torch.compile``.
@@ -95,6 +96,7 @@ class Capture:
     watch: Callable[[Any], None] | None = None
     unseen: set[str] = field(default_factory=set)
     drawn: int = 0
+    drawn_integers: int = 0
     backends: dict[str, str] = field(default_factory=dict)
     compiles: bool = False
     has_compiled: bool = False

@@ -80,11 +80,14 @@ def see(op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         if op in random_draws.DRAWING:
             random_draws.draw(op, args, kwargs)
         result = op(*args, **kwargs)
+        random_draws.draw_made(op, args, kwargs, result)
         if isinstance(result, FakeTensor) and any(item is args[0] for item in written):
             return args[0]  # the fake tensors have replaced it
         return _noted(op, real, args, result)
     if not tensors and not _made_on_host(op, args, kwargs):
-        return op(*args, **kwargs)
+        made = op(*args, **kwargs)
+        random_draws.draw_made(op, args, kwargs, made)
+        return made
     device = kwargs.get("device")
     if device is not None and torch.device(device).type != "cpu":
         if any(item.layout is not torch.strided for item in real):

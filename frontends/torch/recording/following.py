@@ -40,6 +40,7 @@ from flint.frontends.torch.recording.known_values import (
     known_of,
     undefer,
 )
+from flint.frontends.torch.recording.random_integers import DRAWN
 from flint.frontends.torch.recording.right_choices import judge
 from flint.frontends.torch.recording.schemas import is_plain, parts_of, tensors_in
 from flint.frontends.torch.recording.sparse_rows import MADE, rows_of, sparse_bags
@@ -155,13 +156,6 @@ def _is_followed(tensor: torch.Tensor) -> bool:
     return capture().begins_group or not tensor.is_floating_point()
 
 
-def _drawn(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -> None:
-    """Integers that the host draws (which rows a batch has): they decide where it reads."""
-    if result.device.type == "cpu" and result.numel() <= MOST:
-        with unset_fake_temporarily():
-            values[result] = Known(op(*args, **kwargs), alike=False)
-
-
 def _lifted(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -> None:
     """Numbers stated by the program: ``torch.tensor([2, 1])``; possibly others on other ranks."""
     given = args[0]
@@ -256,15 +250,9 @@ _RULES: Mapping[Any, Callable[[Any, Any, Any, Any, Any], None]] = {
     ),
     _aten.empty.memory_format: _unset,
     _aten.lift_fresh.default: _lifted,
-    **dict.fromkeys(
-        (
-            _aten.randint.default, _aten.randint.low, _aten.randint.generator,
-            _aten.randint.low_generator, _aten.randperm.default, _aten.randperm.generator,
-        ),
-        _drawn,
-    ),
     _aten.histc.default: _histc,
     **dict.fromkeys(_DECIDING, _decided),
+    **DRAWN,
     **EXCHANGES,
 }  # fmt: skip
 

@@ -6,6 +6,10 @@ import textwrap
 
 import pytest
 
+from flint import load
+from tests.programs.comparing import of_ranks
+from tests.support.command_line import flint
+
 torch = pytest.importorskip("torch")
 
 #: Sizes below 16, of no multiple of 16, and of several parts.
@@ -27,3 +31,59 @@ def test_the_host_draws_after_a_models_weights_what_it_draws_in_a_run(said):
     names = {}
     exec(textwrap.dedent(MODEL), names)
     assert said(f"{MODEL}\n    say(numbers)") == [names["numbers"]]
+
+
+#: Tensors of more elements than have values, which a program may make before it draws.
+LARGE = """
+    import torch
+    torch.manual_seed(5)
+    size = (1 << 24) + 5
+    large = torch.randn(size), torch.randint(3, 77, (2 * size + 1,)), torch.rand(2, size)
+    del large
+    numbers = torch.rand(4).tolist()
+"""
+
+
+@pytest.mark.thorough
+def test_the_host_draws_after_a_large_tensor_what_it_draws_in_a_run(said):
+    names = {}
+    exec(textwrap.dedent(LARGE), names)
+    assert said(f"{LARGE}\n    say(numbers)") == [names["numbers"]]
+
+
+#: Where the styles of two numbers meet, as StyleGAN draws it, and other ways to draw a number.
+DRAWN = {
+    "torch.randint(2, 6, (1,), device='cuda').item()": (2, 6),
+    "int(torch.randint(6, (), device='cuda'))": (0, 6),
+    "torch.empty([], dtype=torch.int64, device='cuda').random_(1, 6).item()": (1, 6),
+    "torch.empty([], dtype=torch.int64, device='cuda').random_(6).add(1).item()": (1, 7),
+}
+
+
+@pytest.mark.parametrize("drawn", DRAWN)
+def test_a_number_that_the_device_draws_for_a_size_is_one_of_its_range(tmp_path, drawn):
+    (tmp_path / "train.py").write_text(textwrap.dedent(f"""
+        import torch
+        layer = torch.nn.Linear(4, 8, bias=False).cuda()
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+        for _ in range(3):
+            size = 1 + {drawn}
+            layer(torch.ones(size, 4, device="cuda")).sum().backward()
+            optimizer.step()
+    """))  # fmt: skip
+    command = ("--", "python", "train.py")
+    done = flint("run", "--world", 2, "-o", tmp_path / "out", *command, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    first, other = of_ranks(load(tmp_path / "out"))
+    low, high = DRAWN[drawn]
+    # A layer of 4 x 8, forward and for its weights: 2 x 2 FLOPs x rows x 32; the ranks are alike.
+    assert first["flops"] in [2 * 2 * (1 + size) * 32 for size in range(low, high)]
+    assert first == other and "that depends on a random number of" in done.stderr
+
+
+def test_a_number_that_an_unknown_condition_chooses_is_the_other_one(said):
+    assert said("""
+        cutoff = torch.empty([], dtype=torch.int64, device="cuda").random_(1, 6)
+        where = torch.where(torch.rand([], device="cuda") < 0.9, cutoff, torch.full_like(cutoff, 8))
+        say(torch.ones(8)[:where].numel(), torch.ones(8, device="cuda")[:, None][where:].numel())
+    """) == [8, 0]
