@@ -1,13 +1,10 @@
 """FLOPs of PyTorch's ops by the shapes of their operands, as profilers record them.
 
 The idea: a table gives each op's formula and the positions of its operands in its schema
-(aten/src/ATen/native/native_functions.yaml).  Products and convolutions are GEMMs; attention and
-lookups have tables of their own (``attention_work``, ``lookup_work``); every other op has a number
-of operations per element, the same as its lowering to StableHLO (``tests/cost/test_aten_work.py``
-compares them).
-
-A convolution counts every window position, also in the padding, because libraries compute them all;
-a capture counts only positions inside the input, as XLA does.
+(aten/src/ATen/native/native_functions.yaml).  Products are GEMMs; convolutions, attention, lookups
+and dense linear algebra have tables of their own (``convolution_work``, ``attention_work``,
+``lookup_work``, ``dense_work``); every other op has a number of operations per element, the same as
+its lowering to StableHLO (``tests/cost/test_aten_work.py`` compares them).
 
     work_of("mm", [[((16, 32), "f32")], [((32, 8), "f32")]], [None, None]).items    # 8192 FLOPs
 """
@@ -18,9 +15,9 @@ import re
 from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from flint.cost import attention_work, lookup_work, old_gradients
+from flint.cost import attention_work, convolution_work, dense_work, lookup_work, old_gradients
 from flint.cost.op_work import block_scaled
 from flint.cost.recorded_op import Arguments, Formula, Items, OpWork, Tensor, product
 from flint.graph.tensor_types import DTYPE_BITS
@@ -64,8 +61,8 @@ def needs_values(name: str) -> bool:
     """Whether an op's work depends on more than shapes: on strides, on a mask, on a dim."""
     base = _base(name)
     return (
-        base in _CONVOLUTIONS
-        or base in _BACKWARDS
+        base in convolution_work.FORMULAS
+        or base in dense_work.TRANSFORMS
         or attention_work.needs_values(name)
         or attention_work.needs_values(base)
         or lookup_work.needs_values(base)
@@ -89,6 +86,8 @@ def _per_element(operations: int, functions: int, place: int | None = None) -> F
 
     def formula(arguments: Arguments, values: Sequence[Any]) -> Items | None:
         tensors = [tensor for argument in arguments for tensor in argument]
+        if not tensors and not operations + functions:
+            return (WorkItem(Unit.VECTOR, "f32", 0),)
         if not tensors or (place is not None and not arguments[place]):
             return None
         if place is None:
@@ -103,89 +102,6 @@ def _per_element(operations: int, functions: int, place: int | None = None) -> F
         return tuple(items)
 
     return formula
-
-
-class _Window(NamedTuple):
-    """Positions of a convolution's arguments; -1 for none."""
-
-    input: int
-    weight: int
-    stride: int
-    padding: int
-    dilation: int
-    groups: int
-    transposed: int = -1
-
-
-#: ``input, weight, stride, padding, dilation, groups, transposed``.
-_CONVOLUTIONS: Final = {
-    "convolution": _Window(0, 1, 3, 4, 5, 8, 6),
-    "_convolution": _Window(0, 1, 3, 4, 5, 8, 6),
-    "conv1d": _Window(0, 1, 3, 4, 5, 6),
-    "conv2d": _Window(0, 1, 3, 4, 5, 6),
-    "conv3d": _Window(0, 1, 3, 4, 5, 6),
-    "cudnn_convolution": _Window(0, 1, 3, 2, 4, 5),
-    "cudnn_convolution_relu": _Window(0, 1, 3, 4, 5, 6),
-    "miopen_convolution": _Window(0, 1, 4, 3, 5, 6),
-    "mkldnn_convolution": _Window(0, 1, 4, 3, 5, 6),
-    "_slow_conv2d_forward": _Window(0, 1, 4, 5, -1, -1),
-    "slow_conv3d_forward": _Window(0, 1, 4, 5, -1, -1),
-    "_conv_depthwise2d": _Window(0, 1, 4, 5, 6, -1),
-}
-#: The same for the backward op, whose first argument is the gradient.
-_BACKWARDS: Final = frozenset({"convolution_backward", "convolution_backward_overrideable"})
-
-
-def _each(values: Sequence[Any], place: int, rank: int, usual: int) -> list[int]:
-    value = values[place] if 0 <= place < len(values) else None
-    if value is None:
-        return [usual] * rank
-    numbers = [int(item) for item in value] if isinstance(value, list) else [int(value)]
-    return numbers * rank if len(numbers) == 1 else numbers
-
-
-def _convolution(window: _Window) -> Formula:
-    def formula(arguments: Arguments, values: Sequence[Any]) -> Items | None:
-        (data, dtype), (kernel, _) = arguments[window.input][0], arguments[window.weight][0]
-        rank = len(kernel) - 2
-        if len(data) == rank + 1:
-            data = (1, *data)
-        if rank < 1 or len(data) != rank + 2 or window.stride >= len(values):
-            return None
-        if values[window.stride] is None:
-            return None
-        if window.transposed >= 0 and values[window.transposed] is True:
-            pixels = prod(data[2:])  # each element makes a window of the result
-            groups = data[1] // kernel[0] if kernel[0] else 1
-            dims = (groups, data[0] * pixels, kernel[1] * prod(kernel[2:]), kernel[0])
-            return (product(dims, dtype or "f32"),)
-        strides = _each(values, window.stride, rank, 1)
-        paddings = _each(values, window.padding, rank, 0)
-        dilations = _each(values, window.dilation, rank, 1)
-        out = [
-            (size + 2 * pad - spread * (extent - 1) - 1) // step + 1
-            for size, extent, step, pad, spread in zip(
-                data[2:], kernel[2:], strides, paddings, dilations, strict=True
-            )
-        ]
-        groups = data[1] // kernel[1]
-        dims = (groups, data[0] * prod(out), kernel[0] // groups, prod(kernel[1:]))
-        return (product(dims, dtype or "f32"),)
-
-    return formula
-
-
-def _convolution_backward(arguments: Arguments, values: Sequence[Any]) -> Items | None:
-    """From the gradient's shape; ``output_mask`` says whether input and weight need gradients."""
-    (grad, dtype), (data, _), (kernel, _) = (arguments[place][0] for place in range(3))
-    mask = values[10] if len(values) > 10 and isinstance(values[10], list) else [True, True]
-    transposed = len(values) > 7 and values[7] is True
-    pixels = (data if transposed else grad)[0] * prod((data if transposed else grad)[2:])
-    groups = (data[1] // kernel[0]) if transposed else (data[1] // kernel[1])
-    wide, narrow = prod(kernel[1:]), kernel[0] // (1 if transposed else groups)
-    of_input, of_weight = (groups, pixels, wide, narrow), (groups, narrow, wide, pixels)
-    wanted = zip((of_input, of_weight), mask, strict=False)
-    return tuple(product(dims, dtype or "f32") for dims, needed in wanted if needed)
 
 
 #: Element types that are used only for scales of blocks.
@@ -284,11 +200,11 @@ FORMULAS: Final[dict[str, Formula]] = {
     **{name: _per_element(*counts, 0) for name, counts in PER_ELEMENT.items()},
     **{name: _per_element(0, 1) for name in _FUNCTIONS},
     **{f"_foreach_{name}": _per_element(0, 1, 0) for name in _FUNCTIONS},
-    **{name: _convolution(window) for name, window in _CONVOLUTIONS.items()},
-    **dict.fromkeys(_BACKWARDS, _convolution_backward),
+    **convolution_work.FORMULAS,
     **old_gradients.FORMULAS,
     **attention_work.FORMULAS,
     **lookup_work.FORMULAS,
+    **dense_work.FORMULAS,
     **dict.fromkeys(("_grouped_mm", "_scaled_grouped_mm", "_scaled_grouped_mm_v2"), _grouped),
     **dict.fromkeys(("inplace_fused_experts", "outplace_fused_experts", "fused_experts"), _experts),
     # Norms of vLLM's and SGLang's kernels, whose result is the first argument or which work in

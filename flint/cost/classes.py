@@ -109,7 +109,7 @@ _OTHER_OPS: Final = (
         r"nonzero|masked_select|index_(fill|copy)|take|put|diag_embed|im2col|col2im|pixel_",
         "movement",
     ),
-    (r"_?upsample_|grid_sampler|scalar_tensor|_chunk_cat|_(un)?pack_padded", "movement"),
+    (r"_?upsample_|grid_sampler|_(un)?pack_padded", "movement"),
     (r"normal|uniform|exponential|random|rand|complex|polar|_amp_", "elementwise"),
 )
 

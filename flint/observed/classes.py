@@ -137,14 +137,15 @@ _REDUCTIONS = _names(
     "max_pool2d_with_indices_backward topk sort histc bincount adaptive_max_pool2d "
     "adaptive_max_pool2d_backward mse_loss smooth_l1_loss huber_loss binary_cross_entropy aminmax "
     "logcumsumexp kthvalue mode median _cdist_forward norm_except_dim embedding_dense_backward "
-    "scatter_add scatter_reduce index_add index_reduce"
+    "scatter_add scatter_reduce index_add index_reduce _weight_norm_interface "
+    "_weight_norm_interface_backward"
 )
 _COPIES = _names(
     "copy clone contiguous _to_copy cat stack index index_select index_put _index_put_impl gather "
     "scatter embedding slice_scatter slice_backward "
     "select_backward split_with_sizes_copy _foreach_copy fill zero ones zeros ones_like zeros_like "
     "full full_like new_zeros new_full _foreach_zero constant_pad_nd roll flip repeat tril triu "
-    "arange all_gather_copy_in chunk_cat masked_fill"
+    "arange all_gather_copy_in chunk_cat _chunk_cat scalar_tensor masked_fill"
 )
 _FREE = _names(
     "empty empty_like empty_strided new_empty new_empty_strided view _unsafe_view reshape "
@@ -156,7 +157,7 @@ _FREE = _names(
     "swapaxes swapdims "
     # Ops that call others, and dropouts that drop nothing, and queries.
     "dropout feature_dropout alpha_dropout feature_alpha_dropout cudnn_is_acceptable is_complex "
-    "is_floating_point"
+    "is_floating_point _nnpack_available resize_as"
 )
 _ELEMENTWISE = _names(
     "add sub rsub mul div neg abs exp log log1p expm1 sqrt rsqrt pow square reciprocal sin cos "

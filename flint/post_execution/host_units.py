@@ -21,7 +21,15 @@ from flint.post_execution.links import Links
 from flint.post_execution.units import NO_STREAM, Units, by_fact
 
 #: Host ops of unknown class that are not kernels: they call others.
-_WRAPPERS = ("autograd::", "torch::", "c10d::", "_c10d_functional", "Optimizer.", "ProfilerStep")
+_WRAPPERS = (
+    "autograd::",
+    "torch::",
+    "torch.",
+    "c10d::",
+    "_c10d_functional",
+    "Optimizer.",
+    "ProfilerStep",
+)
 #: Annotations of graphs that Inductor compiled.
 _COMPILED = "## Call CompiledFxGraph"
 UNNAMED_KERNELS = (

@@ -42,6 +42,14 @@ def test_the_backward_pass_of_a_convolution_is_as_many_products_as_are_asked_for
         assert [item.flops for item in found] == [forward] * times
 
 
+def test_the_cpus_gradients_of_a_convolution_are_those_that_its_own_mask_asks_for():
+    """Of 4 x 8 windows of 3 x 5 x 5 by 16 filters, for the weight alone: 2 x 32 x 75 x 16."""
+    arguments = [tensor(1, 16, 4, 8), tensor(1, 3, 8, 12), tensor(16, 3, 5, 5), [], [], [], []]
+    for mask, parts in (([False, True, True], 1), ([True, True, False], 2)):
+        found = work_of("_slow_conv2d_backward", arguments, [None] * 6 + [mask])
+        assert flops(found) == parts * 2 * 32 * 75 * 16
+
+
 def test_a_convolution_of_unknown_stride_has_no_number():
     assert work_of("convolution", [tensor(1, 3, 8, 8), tensor(4, 3, 3, 3)], []) is None
 
@@ -73,6 +81,33 @@ def test_a_fused_kernel_of_inductor_has_the_ops_that_its_name_lists():
     found = work_of("triton_red_fused_add_mean_mul_pow_rsqrt_0", arguments, [])
     assert flops(found, Unit.VECTOR) == 4 * 32
     assert flops(found, Unit.TRANSCENDENTAL) == 32
+
+
+#: Transforms of 4 x 8 x 16 numbers, with XLA's 8 FLOPs per element and halving of a length, dim by
+#: dim: of real numbers the last dim first, after which 9 of its 16 are left; to real numbers the
+#: last dim last.
+TRANSFORMS = {
+    "_fft_r2c": ((4, 8, 16), "f32", True, 8 * (4 * 8 * 16) * 4 + 8 * (4 * 8 * 9) * 3),
+    "_fft_c2c": ((4, 8, 16), "complex<f32>", False, 8 * (4 * 8 * 16) * (3 + 4)),
+    "_fft_c2r": ((4, 8, 9), "complex<f32>", 16, 8 * (4 * 8 * 9) * (3 + 4)),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_a_transform_counts_as_xla_does_for_each_dim(name):
+    shape, dtype, last, wanted = TRANSFORMS[name]
+    arguments = [tensor(*shape, dtype=dtype), [], [], []]
+    for dims in ([1, 2], [-2, -1]):
+        assert flops(work_of(name, arguments, [None, dims, 0, last]), Unit.VECTOR) == wanted
+    assert work_of(name, arguments, []) is None
+
+
+def test_a_factorisation_has_the_leading_terms_of_its_matrices():
+    """Two of 30 x 30 by Cholesky: n^3 / 3 each; one of 40 x 30 by LU: m n^2 - n^3 / 3."""
+    square = work_of("aten::linalg_cholesky_ex", [tensor(2, 30, 30), []], [])
+    assert flops(square, Unit.VECTOR) == 2 * 30**3 // 3
+    lying = work_of("aten::linalg_lu_factor_ex", [tensor(30, 40), []], [])
+    assert flops(lying, Unit.VECTOR) == 40 * 30**2 - 30**3 // 3
 
 
 def test_an_optimizers_kernel_counts_all_tensors_of_its_list():

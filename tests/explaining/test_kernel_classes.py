@@ -1,4 +1,4 @@
-"""The class by which a kernel's time is explained is that of its op, in captures and profiles."""
+"""A kernel's class and its FLOPs are those of its op, in captures and profiles."""
 
 from __future__ import annotations
 
@@ -28,9 +28,11 @@ def step(table, weight, words, picture):
     x = torch.nn.functional.embedding(words, table)
     x = torch.nn.functional.layer_norm(torch.mm(x, weight), (8,))
     x = torch.cat([torch.nn.functional.gelu(x), x.softmax(-1)]).sort()[0]
+    torch.linalg.lu_factor_ex(x)
+    spectrum = torch.fft.irfft(torch.fft.rfft2(x)[:5], dim=-1)
     noise = torch.empty_like(x).uniform_()
     wider = torch.nn.functional.interpolate(picture, scale_factor=2.0, mode="bilinear")
-    return (x + noise).to(torch.bfloat16).t().clone(), wider, x.clone()
+    return (x + noise).to(torch.bfloat16).t().clone(), wider, x.clone(), spectrum
 
 
 def made(mesh=None):
@@ -38,25 +40,43 @@ def made(mesh=None):
         return torch.ones(10, 4), torch.ones(4, 8), torch.arange(6), torch.ones(1, 2, 8, 8)
 
 
-def shown(workload):
-    """Class of each op that computes."""
-    [program] = workload.programs
-    kinds = shown_classes(program.graph).tolist()
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory):
+    """The function's program as captured, and as profiled."""
+    captured = flint.capture(step, mesh=(1,), axes=("x",), setup=made, framework="torch").capture()
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, record_shapes=True) as profiler:
+        step(*made())
+    path = tmp_path_factory.mktemp("profile") / "rank0.json"
+    profiler.export_chrome_trace(str(path))
+    return [workload.programs[0].graph for workload in (captured, convert_traces([path]))]
+
+
+def by_op(graph, column):
+    """A number of each op that computes."""
     return {
-        base_name(node.op.partition(": ")[0]): KERNELS[kind]
-        for node, kind in zip(program.graph, kinds, strict=True)
+        base_name(node.op.partition(": ")[0]): number
+        for node, number in zip(graph, column.tolist(), strict=True)
         if node.kind is NodeKind.COMPUTE
     }
 
 
-def test_an_op_is_of_the_same_class_in_a_capture_and_in_a_profile(tmp_path):
-    captured = shown(
-        flint.capture(step, mesh=(1,), axes=("x",), setup=made, framework="torch").capture()
-    )
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
-        step(*made())
-    profiler.export_chrome_trace(str(tmp_path / "rank0.json"))
-    profiled = shown(convert_traces([tmp_path / "rank0.json"]))
+def test_an_op_is_of_the_same_class_in_a_capture_and_in_a_profile(programs):
+    captured, profiled = (by_op(graph, shown_classes(graph)) for graph in programs)
     for name, kind in WANTED.items():
-        assert captured[name] == kind, name
-        assert profiled[CALLED.get(name, name)] == kind, name
+        assert KERNELS[captured[name]] == kind, name
+        assert KERNELS[profiled[CALLED.get(name, name)]] == kind, name
+
+
+def test_transforms_and_factorisations_have_the_same_flops_in_a_capture_and_in_a_profile(programs):
+    """Of 12 rows by 8: m n^2 - n^3 / 3 of a factorisation, a transform, and one back of 5 rows."""
+    captured, profiled = (by_op(graph, graph.flops_by_node()) for graph in programs)
+    wanted = {
+        "linalg_lu_factor_ex": 12 * 8**2 - 8**3 // 3 - 1,
+        "_fft_r2c": 8 * (12 * 8) * 3 + 8 * (12 * 5) * 3,
+    }
+    wanted["_fft_c2r"] = 8 * (5 * 5) * 3
+    for name, flops in wanted.items():
+        # A capture's transform also multiplies by its factor.
+        assert flops <= captured[name] <= flops + 12 * 8, name
+        assert profiled[name] == flops, name

@@ -5,9 +5,6 @@ as StableHLO.  A formula is a function of the call and its arguments, tensors as
 are of elementary operations (an exponential is one).
 
     FORMULAS["linalg_cholesky_ex"](call, [matrices])    # n^3 / 3 per matrix
-
-Dense linear algebra: Golub and Van Loan, Matrix Computations, 4th ed.: Cholesky (4.2.5), LU
-(3.2.8), QR (5.2.2), symmetric eigenvalues with vectors (8.3.5), SVD with thin factors (8.6.4).
 """
 
 from __future__ import annotations
@@ -16,6 +13,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from flint.cost.dense_work import FACTORISATIONS, of_matrices
 from flint.frontends.torch.lowerings.calls import Call
 
 #: FLOPs of a call with positional arguments.
@@ -23,13 +21,7 @@ Formula = Callable[[Call, list[Any]], float]
 
 
 def _of_matrices(formula: Callable[[int, int], float]) -> Formula:
-    """FLOPs of all matrices, by those of one with a longer side m and a shorter side n."""
-
-    def flops(call: Call, args: list[Any]) -> float:
-        *lead, rows, columns = args[0].shape
-        return float(math.prod(lead) * formula(max(rows, columns), min(rows, columns)))
-
-    return flops
+    return lambda call, args: float(of_matrices(formula, args[0].shape))
 
 
 def _solve(call: Call, args: list[Any]) -> float:
@@ -76,22 +68,13 @@ def _ctc_backward(call: Call, args: list[Any]) -> float:
 
 
 FORMULAS: dict[str, Formula] = {
-    "linalg_cholesky_ex": _of_matrices(lambda _, n: n**3 / 3),
-    "linalg_inv_ex": _of_matrices(lambda _, n: 2 * n**3),
-    **dict.fromkeys(
-        ("linalg_lu_factor_ex", "_linalg_slogdet", "_linalg_det"),
-        _of_matrices(lambda m, n: m * n**2 - n**3 / 3),
-    ),
+    **{name: _of_matrices(formula) for name, formula in FACTORISATIONS.items()},
     "linalg_lu_solve": lambda call, args: _two_triangular(call, [args[2], args[0]]),
     "_linalg_solve_ex": _solve,
     "linalg_solve_triangular": _triangular,
     "cholesky_solve": _two_triangular,
     "_cholesky_solve_helper": _two_triangular,
     "masked_scatter_backward": lambda *_: 0.0,  # only moves elements
-    # The factor R, and as much again for the columns of Q.
-    "linalg_qr": _of_matrices(lambda m, n: 2 * (2 * m * n**2 - 2 * n**3 / 3)),
-    "_linalg_eigh": _of_matrices(lambda _, n: 9 * n**3),
-    "_linalg_svd": _of_matrices(lambda m, n: 6 * m * n**2 + 20 * n**3),
     **dict.fromkeys(
         (
             "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "_adaptive_avg_pool2d_backward",
