@@ -125,8 +125,10 @@ class OptimizerRounds:
     """Rounds of optimizer steps: one optimizer, several in turn, a container and what is in it.
 
     How long a round is becomes clear when the first one comes again.  One that comes only then ends
-    longer rounds: a generator's after several of its critic's, the outer one of local SGD.  If the
-    program has made one for other parameters that has not stepped yet, the round waits for it.
+    longer rounds: a generator's after several of its critic's, the outer one of local SGD.  If it
+    steps again before another one does (a penalty with a step of its own), that step belongs to the
+    next round.  If the program has made one for other parameters that has not stepped yet, the
+    round waits for it.
 
     Attributes:
         waits: for such an optimizer.
@@ -150,6 +152,7 @@ class OptimizerRounds:
         self._first: list[Any] = []  # the optimizers of the first round, in their order
         self._known = False
         self._last: Any = None  # the optimizer that ends each round, where one does
+        self._others = False  # whether another one has stepped since the last round ended
         self._made: WeakSet[Any] = WeakSet()
 
     @property
@@ -173,10 +176,14 @@ class OptimizerRounds:
             self._end(began=True)
         elif not any(optimizer is item for item in self._first):
             self._first.append(optimizer)
-            self._last = optimizer
+            self._last, self._others = optimizer, True
             self._steps.forget(self.NAME)
-        whole = self._calls % len(self._first) == 0
-        if optimizer is self._last if self._last is not None else whole:
+        if self._last is None:
+            ends = self._calls % len(self._first) == 0
+        else:
+            ends = optimizer is self._last and self._others
+            self._others = optimizer is not self._last
+        if ends:
             self._end()
 
     def _waits(self) -> bool:

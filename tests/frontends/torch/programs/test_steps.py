@@ -60,6 +60,9 @@ def recorded(events, made="", same=(), none=(), patient=True, **choice):
         ("A1B2A3B4A5B6A7B", {}, "4A5B"),  # two in turn: each round is one step
         ("A1A2B3A4A5B6A7A8B", {}, "6A7A8B"),  # one that comes only after several of another
         ("A1B2B3A4B5B6A7B8B", {}, "6A7B8B"),
+        # StyleGAN's: both step twice, for penalties, in the first of each few rounds; or in all.
+        ("A1A2B3B4A5B6A7B8A9B", {}, "6A7B"),
+        ("A1A2B3B4A5A6B7B8A9A0B1B", {}, "7B8A9A0B"),
         ("ABC1ABC2ABC", {"number": 1}, "1ABC"),  # a container after those in it
         ("ABC1ABC2ABC3ABC", {}, "2ABC"),
         ("eeeA1A2A3A", {}, "2A"),  # an evaluation before the training
