@@ -210,7 +210,8 @@ def _name_exits(request: ProgramRequest, own: Own) -> None:
     def report(left: str) -> bool:
         if os.getpid() != own.process:
             return False
-        own.fail(FlintError(f"{request.program.name} {left} before its step"))
+        said = _last_line(own.folder)
+        own.fail(FlintError(f"{request.program.name} {left} before its step{said}"))
         return True
 
     name_exits(report)

@@ -25,7 +25,11 @@ from tests.support.command_line import failed, flint
         ),
         ("import ctypes\nctypes.string_at(0)", "died of SIGSEGV at train.py:2"),
         pytest.param("import os\nos.abort()", "SIGABRT at train.py:2", marks=pytest.mark.thorough),
-        ("import os\nos._exit(0)", "train.py left at train.py:2 (os._exit(0)) before its step"),
+        (
+            "import os\nprint('no data', flush=True)\nos._exit(0)",
+            "train.py left at train.py:3 (os._exit(0)) before its step. The last line that it "
+            "printed: no data",
+        ),
         ("import os\nos.execvp('true', ['true'])", "became another program"),
         ("import socket\nsocket.create_connection(('192.0.2.1', 80))", "train.py:2"),
     ],
