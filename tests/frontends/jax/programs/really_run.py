@@ -28,7 +28,7 @@ NUMBER = re.compile(r"module_(\d+)\.(?:jit_)?(.*?)\.\d+\..*after_spmd-partitioni
 #: What names values and numbers channels, and what XLA's other passes add: of a single element's
 #: reshapes, which move nothing, it drops some where a function was called and others where not.
 NAMES = re.compile(
-    r"^.*? = |%[\w.\-]+|[A-Za-z_][\w\-]*\.[\w.\-]+|(?<=\()get-tuple-element(?=,)"
+    r"^.*? = |%[\w.\-]+|[A-Za-z_][\w\-]*\.[\w.\-]+|(?<=\()get-tuple-element(?=[,)])"
     r"|(?<=[(, ])param(?=[,)])|channel_id=\d+,? ?|, sharding=\{[^}]*\}"
 )
 #: Runs a program with random bits as captures have them: for accelerators.
