@@ -78,6 +78,17 @@ def _one_of_two(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tens
         values[result] = Known(second.value.reshape(result.shape).clone(), origin)
 
 
+def _split(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -> None:
+    """How many of known numbers fall to one part (k-means draws its samples from the ranks so)."""
+    known = all_known(values, op, args[:2], {})
+    if known and result.numel() <= MOST:
+        count = capture().drawn_integers = capture().drawn_integers + 1
+        with unset_fake_temporarily():
+            generator = torch.Generator().manual_seed(count)
+            value = op(*(item.value for item in known), generator)
+        values[result] = Known(value, f"random numbers, drawn{at_user_line()}")
+
+
 #: Op -> the function that notes the value of its result.
 DRAWN: Mapping[Any, Callable[[Any, Any, Any, Any, Any], None]] = {
     **dict.fromkeys(
@@ -89,4 +100,5 @@ DRAWN: Mapping[Any, Callable[[Any, Any, Any, Any, Any], None]] = {
     ),
     **dict.fromkeys((getattr(_aten.random_, "from"), _aten.random_.to), _written),
     _aten.where.self: _one_of_two,
+    _aten.binomial.default: _split,
 }  # fmt: skip

@@ -87,3 +87,14 @@ def test_a_number_that_an_unknown_condition_chooses_is_the_other_one(said):
         where = torch.where(torch.rand([], device="cuda") < 0.9, cutoff, torch.full_like(cutoff, 8))
         say(torch.ones(8)[:where].numel(), torch.ones(8, device="cuda")[:, None][where:].numel())
     """) == [8, 0]
+
+
+def test_how_many_of_a_known_number_fall_to_each_part_is_drawn(said):
+    """As vector quantization draws the samples of its k-means from the ranks."""
+    assert said("""
+        sizes = torch.tensor([30.0, 10.0], device="cuda")
+        share, count = (sizes / sizes.sum()).cpu(), torch.tensor(8.0, device="cuda").cpu()
+        first = torch.binomial(count, share[0])
+        other = torch.binomial(count - first, share[1] / (1 - share[0]))
+        say(int(first.item() + other.item()), 0 <= first.item() <= 8)
+    """) == [8, True]
