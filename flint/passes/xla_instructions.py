@@ -133,6 +133,13 @@ class Instructions:
         rows = bool(made) and whole[:-1] == made and bool(runs) and runs[-1][1]
         return whole[-1] if rows else 0
 
+    def cuts_rows(self, node: int) -> bool:
+        """Whether an op takes some rows of a value, as they are."""
+        if self.names[node] != "slice":
+            return False
+        whole, made = self.kinds[self.operands(node)[0]].shape, self.kinds[self.first[node]].shape
+        return len(made) > 1 and whole[-1] == made[-1]
+
     def runs(
         self, root: int, members: frozenset[int], sources: Iterable[int], row: int
     ) -> tuple[Emitter, int, int]:

@@ -199,7 +199,8 @@ class Queue:
         return self.pairs[key]
 
     def _same_rows(self, producer: Kernel, consumer: Kernel) -> bool:
-        """Whether all of two kernels' ops work on the same rows, and do nothing but arithmetic."""
+        """Whether all of two kernels' ops work on the same rows, and do nothing but arithmetic or
+        cut whole rows out of a value."""
         times = self.times
         sizes: set[tuple[int, int]] = set()
         for node in producer.members | consumer.members:
@@ -208,7 +209,7 @@ class Queue:
                 if not row:
                     return False
                 sizes.add((times.made(node), row))
-            elif not times.plain[node]:
+            elif not times.plain[node] and not times.cuts_rows(node):
                 return False
         if len(sizes) != 1:
             return False

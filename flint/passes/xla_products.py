@@ -257,8 +257,8 @@ class Neighbours:
         graph = self.graph
         dots = [name == "dot_general" for name in self.names]
         found = np.zeros(len(graph), dtype=bool)
-        turns = np.array([name == "transpose" for name in self.names], dtype=bool)
-        able = self.free & ((graph.role == Role.ELEMENTWISE) | turns)
+        moves = np.array([name in ("transpose", "slice") for name in self.names], dtype=bool)
+        able = self.free & ((graph.role == Role.ELEMENTWISE) | moves)
         able &= ~self.narrow_function & ~self.kept
         able &= graph.kind == NodeKind.COMPUTE
         for node in np.flatnonzero(able)[::-1].tolist():
@@ -275,6 +275,10 @@ class Neighbours:
         operands = self.graph.operands_of(node).tolist()
         if self.names[node] == "transpose":
             return self._is_matrix(made)
+        if self.names[node] == "slice":
+            shape = self.graph.tables.types[self.graph.value_type[made]].shape
+            alone = 1 in shape or len(self.users[made]) == 1
+            return alone and self.maker[operands[0]] < 0
         tensors = [each for each in operands if not self.passed[each] or self._whole(each)]
         if len(tensors) != 1 or self.names[node] == "reduce":
             return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import pytest
 
 import flint
 from flint.graph.graph import WorkloadGraph
@@ -13,7 +14,7 @@ from flint.passes import apply
 from flint.passes.fuse import fuse_kernels
 from flint.passes.fuse_as_xla import fuse_as_xla
 from tests.passes.building import ACTIVATION, SCALAR, WEIGHT, Graph
-from tests.passes.xla_kernels.programs import conv, of
+from tests.passes.xla_kernels.programs import BF16, F32, conv, of
 
 MIB = 1 << 20
 
@@ -190,3 +191,31 @@ def test_a_filter_is_turned_once_for_cudnn_and_its_gradient_back() -> None:
     turns = [shape for op, shape in made if op == "transpose"]
     assert turns == ["48x3x3x32xbf16", "3x3x32x48xbf16"]
     assert ("convolution", "48x3x3x32xbf16") in made and len(made) == 5
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "expected"),
+    [
+        (  # two layers' matrices, a tanh between them
+            lambda x, w: jnp.tanh((x @ w[0]).astype(F32)).astype(BF16) @ w[1],
+            (of(2048, 512), of(2, 512, 512)),
+            [(2621440, 2097152), (2097152, 2097152), (2621440, 2097152)],
+        ),
+        (  # one matrix, read by two products
+            lambda x, y, w: (x @ w[0], y @ w[0].T),
+            (of(2048, 512), of(4096, 512), of(2, 512, 512)),
+            [(2621440, 2097152), (4718592, 4194304)],
+        ),
+        (  # a scale per feature, in a kernel of whole rows
+            lambda x, s: (x.astype(F32) - x.astype(F32).mean(-1, keepdims=True)) * s[0],
+            (of(2048, 512), of(2, 512, dtype=F32)),
+            [(2099200, 4194304)],
+        ),
+    ],
+)
+def test_what_is_cut_out_of_a_parameter_is_read_where_it_is(function, arguments, expected) -> None:
+    """Kernels and bytes of XLA's ``gemm_fusion_dot``s and ``triton_softmax``, with no slice of
+    their own (jaxlib 0.10.2, H100)."""
+    graph = apply(flint.capture(mesh=(1,))(function).capture(*arguments).graph, "xla")
+    works = [node.work for node in graph if node.work.read or node.work.written]
+    assert [(work.read, work.written) for work in works] == expected
