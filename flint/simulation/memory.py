@@ -9,7 +9,8 @@ is no longer read.  Values returned by one of several programs in sequence stay 
 nothing refers to them.  A kernel that reads its operands more than once (a product, a reduction, a
 transpose) never writes over them, and nothing writes over a constant.  PyTorch's gradients stay
 until the optimizer has finished, because parameters refer to them.  A loop's body adds what one
-iteration needs in addition to its inputs.
+iteration needs in addition to its inputs.  What all readers compute again takes nothing
+(``flint.simulation.remade``).
 
     peak_memory(program.graph, program.inputs).bytes
 
@@ -31,6 +32,7 @@ from flint.passes.host_memory import Placed, placed
 from flint.passes.in_sequence import Origin
 from flint.passes.one_of_sequence import ends
 from flint.simulation.buffers import buffers, constant_nodes
+from flint.simulation.remade import remade
 from flint.workload.programs import Call, ProgramInput
 
 
@@ -158,6 +160,8 @@ def _alive(
     last = _last_readers(graph)
     there = np.zeros(graph.values, np.bool_) if at is None else at.values
     size = (graph.value_bytes * (there == on_host)).tolist()
+    for value in remade(graph, last):
+        size[value] = 0
     buffer = buffers(graph, last, reused, kept, size)
     dies: dict[int, int] = {}
     for value, owner in enumerate(buffer):

@@ -65,12 +65,27 @@ def test_an_op_in_place_that_reads_nothing_has_a_separate_buffer():
     assert peak(with_tables(builder.finish((value,)), tables.finish())) == 1000
 
 
-def test_an_elementwise_kernel_leaves_what_is_read_later():
+@pytest.mark.parametrize(("unit", "expected"), [(Unit.TRANSCENDENTAL, 2000), (Unit.VECTOR, 1000)])
+def test_an_elementwise_kernel_leaves_what_is_read_later(unit, expected):
+    """A tanh of it has its own buffer; its square is computed again by what reads both (XLA's
+    ``InstructionFusion`` duplicates what is cheap and reads one tensor)."""
     tables, builder = start()
     first = made(builder, (builder.input(tables.type(ONE)),))
-    second = made(builder, (first,), role=Role.ELEMENTWISE)
+    work = Work((WorkItem(unit, "i8", 1000),), 1000, 1000, 0)
+    (second,) = builder.compute("multiply", Role.ELEMENTWISE, (first,), (ONE,), work)
     third = made(builder, (first, second), role=Role.ELEMENTWISE)
-    assert peak(with_tables(builder.finish((third,)), tables.finish())) == 2000
+    assert peak(with_tables(builder.finish((third,)), tables.finish())) == expected
+
+
+def test_what_is_cheap_is_kept_if_its_operand_is_gone_or_a_reader_cannot_compute_it():
+    """A square that outlives what it is made of, and one that a sum reads."""
+    for role, late in ((Role.ELEMENTWISE, True), (Role.REDUCTION, False)):
+        tables, builder = start()
+        first = made(builder, (builder.input(tables.type(ONE)),))
+        second = made(builder, (first,), role=Role.ELEMENTWISE)
+        third = made(builder, (second,) if late else (first, second), role=role)
+        last = made(builder, (second, third))
+        assert peak(with_tables(builder.finish((last,)), tables.finish())) >= 2000
 
 
 def test_what_is_needed_later_stays():
