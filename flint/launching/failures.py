@@ -48,7 +48,8 @@ def raise_failure(
     if isinstance(error, FlintError):
         raise error
     where = user_frame(error) or where or request.program.name
-    what = f"{_said(error)}{_cause(error)}{missing.advice(error) or _advice(error)}"
+    advice = missing.advice(error) or _advice(error) or _assumed(begun)
+    what = f"{_said(error)}{_cause(error)}{advice}"
     raise FlintError(f"{where}: the program failed: {what}") from error
 
 
@@ -65,6 +66,12 @@ def _cause(error: BaseException) -> str:
         return ""
     where = user_frame(first)
     return f"; its cause is {_said(first)}{f' at {where}' if where else ''}"
+
+
+def _assumed(begun: Mapping[str, Hooks]) -> str:
+    """The value that was assumed last, from which an error may follow."""
+    texts = [text for hook in begun.values() for text in hook.assumed()]
+    return f"; this may follow from: {texts[-1].partition('; ')[0]}" if texts else ""
 
 
 def _advice(error: BaseException) -> str:

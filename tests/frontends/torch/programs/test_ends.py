@@ -130,6 +130,11 @@ ENDS = [
         "except Exception:\n    raise SystemExit(1)",
         "^train.py:10: the program failed: RuntimeError: ",
     ),
+    (
+        "count = torch.rand(3, device='cuda').long().sum().item()\n"
+        "torch.ones(4).cuda() + torch.ones(count + 1).cuda()",
+        "^train.py:10: .*RuntimeError: .*; this may follow from: an integer .* assumed to be 1$",
+    ),
     ("import os\ntrain(1)\nos._exit(2)", "^train.py left at train.py:11 "),
     ("train(1)\ninput('name? ')", "^train.py:10: .*EOFError.*waits for input"),
     ("import os\nif not os.fork():\n    train(9)", "starts processes at train.py:10"),
