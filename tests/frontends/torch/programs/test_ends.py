@@ -191,11 +191,6 @@ def test_objects_that_no_rank_sends_are_refused_with_the_programs_line(refusal, 
     assert re.fullmatch(said, refusal(text, world=2))
 
 
-def test_programs_whose_processes_call_each_others_functions_are_refused(refusal):
-    text = "import torch.distributed.rpc as rpc\nrpc.init_rpc('worker', rank=0, world_size=2)\n"
-    assert re.match(r"init_rpc at train.py:2: .*torch.distributed.rpc", refusal(text, world=2))
-
-
 @pytest.mark.thorough
 def test_a_program_that_takes_too_long_is_one_line_with_its_own(refusal):
     text = "import torch\nwhile True:\n    torch.ones(2, device='cuda') + 1\n"

@@ -104,3 +104,9 @@ def test_a_programs_path_is_that_of_python(tmp_path):
         "run", "--world", 1, "-o", tmp_path / "out", "--", "python", "sub/train.py", cwd=tmp_path
     )
     assert "ModuleNotFoundError: No module named 'beside'" in done.stderr
+
+
+def test_processes_that_call_each_others_functions_are_refused(request_of):
+    text = "import torch.distributed.rpc as rpc\nrpc.init_rpc('worker', rank=0, world_size=2)\n"
+    with pytest.raises(FlintError, match=r"init_rpc at train.py:2: .*torch.distributed.rpc"):
+        steps(request_of(text, world=2))
