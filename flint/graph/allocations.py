@@ -9,14 +9,13 @@ moment to another; a moment is the number of ops issued so far.
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from flint.errors import FlintError
-from flint.graph.arrays import DAMAGED, arrays_of
+from flint.graph.arrays import DAMAGED, archive_of, arrays_of
 from flint.mesh.ragged import Ints
 
 #: Start of memory that was taken before any step, or in the first one (optimizer state).
@@ -79,9 +78,7 @@ class Allocations:
 
     def to_bytes(self) -> bytes:
         """As an ``.npz`` archive."""
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, rows=self.rows(), expandable=np.array(self.expandable))
-        return buffer.getvalue()
+        return archive_of({"rows": self.rows(), "expandable": np.array(self.expandable)})
 
     @staticmethod
     def from_bytes(data: bytes, name: str) -> Allocations:

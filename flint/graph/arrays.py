@@ -1,4 +1,4 @@
-"""Arrays of an untrusted .npz archive.
+"""Arrays to an .npz archive, and those of an untrusted one.
 
 The idea: ``numpy.load`` allocates whatever a header asks for before it looks at the content. So a
 member is first read as bytes, up to the size of a plausible archive, and becomes an array only if
@@ -15,6 +15,7 @@ import io
 import math
 import zipfile
 import zlib
+from collections.abc import Mapping
 from tokenize import TokenError
 from typing import Any
 
@@ -30,6 +31,20 @@ DAMAGED = (
 )
 #: Start of a member's entry in the archive's list; `zipfile` makes an object of each.
 _ENTRY, _MAX_ENTRIES = b"PK\1\2", 100_000
+
+
+def archive_of(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """An ``.npz`` archive of arrays.
+
+    Like ``numpy.savez_compressed``, which has no option for the level: this level takes a sixth of
+    the time and makes columns a few percent larger.
+    """
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, np.asarray(array), allow_pickle=False)
+    return buffer.getvalue()
 
 
 def arrays_of(data: bytes, name: str) -> dict[str, NDArray[Any]]:

@@ -10,14 +10,13 @@ the device; ``flint.passes.host_lane`` turns it into nodes and delays.
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from flint.errors import FlintError
-from flint.graph.arrays import DAMAGED, arrays_of
+from flint.graph.arrays import DAMAGED, archive_of, arrays_of
 from flint.mesh.ragged import Ints
 
 #: A launch that the profile does not record.
@@ -53,11 +52,9 @@ class Timing:
 
     def to_bytes(self) -> bytes:
         """As an ``.npz`` archive."""
-        buffer = io.BytesIO()
         arrived = {} if self.end is None else {"end": self.end}
-        columns: dict[str, Any] = {"start": self.start, "launch": self.launch, **arrived}
-        np.savez_compressed(buffer, waits=self.waits, over=self.over, **columns)
-        return buffer.getvalue()
+        times = {"start": self.start, "launch": self.launch, **arrived}
+        return archive_of({"waits": self.waits, "over": np.array(self.over), **times})
 
     @classmethod
     def from_bytes(cls, data: bytes, nodes: int, name: str) -> Timing:

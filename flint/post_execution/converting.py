@@ -9,7 +9,6 @@ without computing, so that simulators, which need all ranks, can run the others.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -37,7 +36,7 @@ from flint.post_execution.meetings import meet
 from flint.post_execution.order import edges_of
 from flint.post_execution.source_lines import lines_of
 from flint.post_execution.timings import clocks_of, hosts_clocks, timings_of, together
-from flint.post_execution.trace_files import accesses_by_rank, digest_of, sorted_files
+from flint.post_execution.trace_files import Digests, accesses_by_rank, sorted_files
 from flint.post_execution.units import Units, say_idle
 from flint.post_execution.untraced_ranks import answering
 from flint.workload.programs import Level, Order, Program, ProgramInput, with_communicators
@@ -151,7 +150,6 @@ def _of_ranks(
     """
     linked: dict[int, Linked] = {}
     warnings: dict[str, int] = {}
-    digest = hashlib.sha256()
     memory = accesses_by_rank(beside)
     for item in read_linked(files, choices, memory):
         rank = item.units.rank
@@ -162,8 +160,7 @@ def _of_ranks(
                 "give one trace per rank, or name the files rank0.json, rank1.json, ..."
             )
         linked[rank] = item
-    for file in (*files, *beside):
-        digest.update(digest_of(file))
+    digests = Digests((*files, *beside))
     unused = sorted(set(memory) - set(linked))
     if unused:
         raise UsageError(
@@ -207,7 +204,7 @@ def _of_ranks(
             "measured": any(item.units.timed for item in recorded.values()),
             "device": _device([item.trace for item in recorded.values()]),
         },
-        input={"file": ", ".join(file.name for file in files), "sha256": digest.hexdigest()},
+        input={"file": ", ".join(file.name for file in files), "sha256": digests.together()},
         warnings=warnings | uneven_remarks(finished),
     )
     workload.verify()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Thread
 
 from flint import registry
 from flint.errors import UsageError
@@ -86,6 +87,33 @@ def digest_of(path: Path) -> bytes:
         return hashlib.sha256(b"".join(map(digest_of, inside))).digest()
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").digest()
+
+
+class Digests:
+    """The SHA-256 of files, computed by a thread while something else is done with them."""
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        self._found: list[bytes] = []
+        self._error: OSError | None = None
+        self._thread = Thread(target=self._compute, args=(tuple(files),), daemon=True)
+        self._thread.start()
+
+    def _compute(self, files: Sequence[Path]) -> None:
+        try:
+            self._found += map(digest_of, files)
+        except OSError as error:
+            self._error = error
+
+    def together(self) -> str:
+        """The digest of all files' digests, in hexadecimal digits.
+
+        Raises:
+            OSError: a file could not be read.
+        """
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return hashlib.sha256(b"".join(self._found)).hexdigest()
 
 
 def accesses_by_rank(files: Sequence[Path]) -> dict[int, tuple[Observed, Accesses]]:
