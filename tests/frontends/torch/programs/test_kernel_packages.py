@@ -18,6 +18,7 @@ from flint.frontends.torch.programs import flash_attention, grouped_gemm, kernel
 from flint.graph.work import Unit
 from flint.launching.notes import noted
 from tests.support.command_line import flint
+from tests.support.shared import quick
 
 #: With the package, or by PyTorch's own function; a batch of 2, 4 heads, 2 of keys, 32 positions.
 PROGRAM = """
@@ -123,7 +124,7 @@ def test_a_program_that_needs_the_package_has_the_kernels_of_pytorchs_own_attent
     assert "flash_attn at train.py:11: without softcap" in words
 
 
-@pytest.mark.parametrize("how", ("dense", "varlen"))
+@pytest.mark.parametrize("how", quick(("dense", "varlen"), "dense"))
 def test_a_kernels_passes_alone_have_the_products_of_attention(tmp_path, how):
     """Two sequences of 32 positions, in a batch or packed."""
     found, words = run(tmp_path, RING, how)

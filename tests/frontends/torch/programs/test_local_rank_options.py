@@ -36,7 +36,7 @@ PROGRAM = """
 """
 
 
-@pytest.mark.parametrize("use_env", [False, True])
+@pytest.mark.parametrize("use_env", [False, pytest.param(True, marks=pytest.mark.thorough)])
 def test_a_program_gets_the_option_unless_its_launcher_leaves_it_out(tmp_path, use_env):
     (tmp_path / "train.py").write_text(textwrap.dedent(PROGRAM))
     launcher = "python -m torch.distributed.launch --nnodes=2 --nproc_per_node=2"

@@ -10,6 +10,7 @@ import pytest
 from flint.frontends.torch.programs import launchers
 from tests.programs.comparing import captured
 from tests.support.command_line import flint
+from tests.support.shared import quick
 
 TRAIN = """
     import os, sys, torch, torch.distributed as dist
@@ -58,7 +59,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("way", TOOLS)
+@pytest.mark.parametrize("way", quick(TOOLS, "function", "command"))
 def test_the_program_that_a_tool_launches_is_captured(folder, way):
     (folder / "tool.py").write_text(textwrap.dedent(TOOLS[way]))
     found = captured(folder, 2, "tool.py")

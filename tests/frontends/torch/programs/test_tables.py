@@ -8,6 +8,7 @@ import pytest
 
 from tests.programs.comparing import captured
 from tests.support.command_line import flint
+from tests.support.shared import quick
 
 WORLD = 64
 
@@ -100,7 +101,9 @@ WAYS = {
 FEWER = dict.fromkeys(("rounds of a loop", "every so many of a list"), [4] * 22 + [3] * 42)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", quick(WAYS, "a list", "tensors", "a text made of it", "every so many of a list")
+)
 def test_ranks_whose_item_is_another_one_are_told_apart(tmp_path, way):
     start, loop = textwrap.dedent(PROGRAM).split("layer =", 1)
     text = f"{start}{textwrap.dedent(WAYS[way]).strip()}\nlayer ={loop}"
