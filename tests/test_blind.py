@@ -150,6 +150,7 @@ def test_a_value_is_cast_once_for_each_dim_that_products_sum_over() -> None:
     assert casts.tolist() == [5 * (m * k + k * n), 5 * k * n, 3 * m * k + 5 * m * n]
 
 
+@pytest.mark.thorough
 def test_windowed_attention_is_that_of_a_band() -> None:
     import jax
     from jax_rows import windowed

@@ -111,6 +111,7 @@ def test_a_group_that_no_communication_has_is_named(tmp_path: Path) -> None:
     assert "warning: --group no_such changes nothing" in run.stderr
 
 
+@pytest.mark.thorough
 def test_slices_with_a_pytorch_program(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     program = tmp_path / "train.py"

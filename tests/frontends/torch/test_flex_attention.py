@@ -127,6 +127,7 @@ def test_a_programs_own_numbers_of_blocks_are_those_that_are_visited():
     assert found["flex_attention"] == 2 * PRODUCT * (1 + 1) / 4  # of four in each row
 
 
+@pytest.mark.thorough
 def test_blocks_of_a_large_mask_are_counted_in_some_rows():
     found = flops(large)
     assert found["flex_attention"] == 2 * 2 * 2**16 * (2 * BLOCK) * SIZE

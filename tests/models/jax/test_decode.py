@@ -79,6 +79,7 @@ def test_a_layer_writes_a_token_of_each_sequence_into_the_cache():
     assert workload.simulate().figures.peak_memory_bytes < 1.01 * inputs
 
 
+@pytest.mark.thorough
 def test_xla_copies_no_cache_either(runs):
     """The program for the CPU, compiled: instructions that copy something of the cache's shape."""
     assert runs["copies"] == 0

@@ -33,6 +33,7 @@ def test_ends_together_are_one_group_and_gradients_wait_for_the_last_batch():
     assert found["reduce_scatter", ("dp",)] == (L + 1, F32 * N, F32 * N // 2)
 
 
+@pytest.mark.thorough
 def test_whole_ends_gather_scores_and_embed_all_positions():
     """Blocks: 2 L gathers of the residual stream (S, D) forward and 2 L backward, and as many
     reduce-scatters.  The head gathers its input, and scatters that one's gradient; scores (S, V)

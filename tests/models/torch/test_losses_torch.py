@@ -91,6 +91,7 @@ def whole():
     return peak()
 
 
+@pytest.mark.thorough
 def test_scores_that_a_variable_holds_add_once_their_bytes(whole):
     """In the backward pass of the loss: bfloat16, beside what it computes with."""
     assert peak(hold=True) - whole == BF16 * BIG.sequence * BIG.vocabulary

@@ -42,6 +42,7 @@ def test_a_layer_and_its_derivatives_are_those_of_rounded_operands():
     torch.testing.assert_close(layer.weight.grad, expected, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.thorough
 def test_blocks_multiply_three_times_per_weight_in_fp8():
     """One rank of two: 1 sequence of 32 tokens, 4 layers with 64 x (8 + 2 x 4 + 8) x 8 weights of
     attention and 3 x 64 x 128 of the network; 2 FLOPs per weight and token, three times."""

@@ -91,6 +91,7 @@ def test_tokens_go_to_their_experts_and_back_in_either_pass(mesh):
     }
 
 
+@pytest.mark.thorough
 def test_a_token_goes_once_to_each_rank_that_has_one_of_its_experts():
     """In turn: a token's two experts, 2i and 2i + 1 modulo 8, are those of one of four ranks."""
     sent = training(replace(TINY, dispatch="once", forced=True), (2, 4)).capture().graph

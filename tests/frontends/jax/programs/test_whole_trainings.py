@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from flint.workload.loading import load
 from tests.frontends.jax.programs.really_run import modules
 from tests.frontends.jax.programs.test_against_runs import captured, command
@@ -38,6 +40,7 @@ print(jax.jit(lambda w: w + 1)(w).shape)
 """
 
 
+@pytest.mark.thorough
 def test_a_loop_inside_of_a_function_is_chosen_by_name(tmp_path):
     (tmp_path / "p.py").write_text(LOOP)
     told = command(tmp_path / "p.py", options=("-o", tmp_path / "out")).stderr

@@ -132,6 +132,7 @@ def test_a_kernels_passes_alone_have_the_products_of_attention(tmp_path, how):
     assert "flash_attn is not installed" in words
 
 
+@pytest.mark.thorough
 def test_a_program_that_can_do_without_the_package_does(tmp_path):
     assert "flash_attn" not in run(tmp_path, MAY)[1]
 

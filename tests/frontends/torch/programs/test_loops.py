@@ -89,6 +89,7 @@ x.sum().backward()
 """
 
 
+@pytest.mark.thorough
 def test_what_repeats_within_a_single_backward_pass_is_no_step_unasked(tmp_path):
     """Data for half of the batches of an optimizer's step: its layers are not its rounds."""
     (tmp_path / "train.py").write_text(SHORT)

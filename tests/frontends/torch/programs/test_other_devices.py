@@ -4,6 +4,8 @@ refused.
 
 from __future__ import annotations
 
+import pytest
+
 from flint.workload.loading import load
 from tests.support.command_line import failed, flint
 
@@ -38,6 +40,7 @@ def run(folder, text):
     return flint("run", *options, "--", "train.py", cwd=folder)
 
 
+@pytest.mark.thorough
 def test_a_jax_program_may_import_torch(tmp_path):
     done = run(tmp_path, JAX)
     assert done.returncode == 0, done.stderr

@@ -77,6 +77,7 @@ def test_another_number_of_processes_than_the_cluster_has_is_an_error(folder):
     assert "--gpus-per-node 2" in done.stderr
 
 
+@pytest.mark.thorough
 def test_the_program_does_not_inherit_what_its_launchers_package_found(tmp_path, monkeypatch):
     """Which looks for devices when it is imported, and here there are none."""
     package = tmp_path / "deepspeed"

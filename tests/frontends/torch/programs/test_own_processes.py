@@ -95,6 +95,7 @@ def test_a_tensor_of_the_device_for_another_process_is_one_line(request_of, star
         steps(request_of(text))
 
 
+@pytest.mark.thorough
 def test_a_programs_path_is_that_of_python(tmp_path):
     """``python sub/train.py`` does not find modules in the working folder."""
     (tmp_path / "beside.py").write_text("")

@@ -176,6 +176,7 @@ def test_gradients_of_weights_apart_have_one_order_in_all_processes(tmp_path):
     assert sorted(ranks) == [[*range(0, 16, 2)], [*range(1, 16, 2)]]
 
 
+@pytest.mark.thorough
 def test_ranks_without_an_optimizer_and_those_that_have_one_repeat_the_same_loop(tmp_path):
     done = run(ONE_UPDATES, tmp_path, 4)
     assert done.returncode == 0, done.stderr
@@ -203,6 +204,7 @@ def recorded(folder):
     return line.split(",")
 
 
+@pytest.mark.thorough
 def test_asking_for_the_own_one_of_many_groups_does_not_tell_ranks_apart(tmp_path):
     done = run(GROUPS, tmp_path, 32)
     assert done.returncode == 0, done.stderr

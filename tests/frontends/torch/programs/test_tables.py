@@ -136,6 +136,7 @@ def test_groups_devices_and_equal_tensors_do_not_tell_ranks_apart(tmp_path):
     assert recorded(tmp_path) <= 5
 
 
+@pytest.mark.thorough
 def test_many_different_items_are_a_warning_that_names_the_line(tmp_path):
     start, loop = textwrap.dedent(PROGRAM).split("layer =", 1)
     way = "rows = 3\nname = [f'part-{at}.bin' for at in range(64)][dist.get_rank()]\n"

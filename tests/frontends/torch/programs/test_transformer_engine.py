@@ -121,6 +121,7 @@ def test_kernels_of_the_extension_are_ops_of_their_own_operands(captured):
     assert products_of(product) == 2 * 32 * 16 * 48
 
 
+@pytest.mark.thorough
 def test_a_gradient_is_added_to_its_buffer_by_the_product(captured):
     (product,) = calls_of(captured("bf16"), "aten.addmm.dtype_out")
     assert products_of(product) == 2 * 32 * 16 * 48
@@ -140,6 +141,7 @@ def test_a_cast_to_fp8_writes_both_copies_its_scale_and_the_largest_value(captur
     assert any("f8E4M3" in item.dtype for item in product.work.items if item.unit is Unit.MATMUL)
 
 
+@pytest.mark.thorough
 def test_a_function_without_a_stand_in_is_named_with_its_line(captured):
     said = captured("other")
     assert "transformer_engine_torch.ep_dispatch at train.py:21 has no stand-in" in said
