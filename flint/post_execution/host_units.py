@@ -2,8 +2,9 @@
 
 The idea: lighter ops that an op calls are part of it: a product copies its bias, a gradient begins
 with zeros.  If several ops of the same weight are nested, the innermost counts.  An op of unknown
-class works if nothing in it does, and it either calls nothing, or makes its result and spends most
-of its time itself (an FFT, an upsampling); others only call ops or make views.
+class works if nothing in it does, and it either calls nothing or makes its result (an upsampling);
+others only call ops or make views.  Copies in it are part of it if it is known to work on them (an
+FFT, a factorisation) or spends most of its time itself; otherwise it only calls them.
 
 units = host_units(trace, links, rows)
 """
@@ -47,6 +48,8 @@ NO_KERNELS = (
 _GLOO = "gloo:"
 #: Ops that make room for the result of the op that calls them.
 _MAKE = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "resize"})
+#: How names of ops begin that may copy operands, and then work on the copies.
+_KEEPS_COPIES = ("_fft_", "linalg_", "_linalg_", "upsample_", "_upsample_", "grid_sampler_")
 
 
 def _may_be_kernel(fact: OpFacts) -> bool:
@@ -129,14 +132,15 @@ def _unknown_work(trace: Observed, rows: Ints, inside: Ints) -> NDArray[np.bool_
     has_parts[outer[outer >= 0]] = True
     made = np.zeros(len(trace), bool)
     makes = by_fact(trace.facts, lambda fact: base_name(fact.name) in _MAKE)[op]
-    copies = by_fact(trace.facts, lambda fact: fact.kind == OpClass.COPY)[op] & trace.timed
+    copies = by_fact(trace.facts, lambda fact: fact.kind == OpClass.COPY)[op]
     made[parent[inner[(makes | copies)[inner]]]] = True
+    # Times decide only where names do not: in a short op, copies may take longer than its work.
+    keeps = by_fact(trace.facts, lambda fact: base_name(fact.name).startswith(_KEEPS_COPIES))[op]
     if trace.timed:
         own = trace.duration.copy()
         np.subtract.at(own, parent[inner], trace.duration[inner])
-        made &= (2 * own > trace.duration) & (inside <= OpClass.COPY.weight)
-    else:
-        made &= inside == 0
+        keeps |= 2 * own > trace.duration
+    made &= np.where(keeps, inside <= OpClass.COPY.weight, inside == 0)
     found = unknown & np.where(has_parts, made, inside == 0)
     return found[rows] & ~_below(rows, parent, found)[rows]
 

@@ -138,6 +138,12 @@ UNKNOWN = {
         [("aten::linalg_lu_factor_ex", 0, 89), ("aten::copy_", 5, 7)],
         {"aten::linalg_lu_factor_ex": 89},
     ),
+    "upsampling of a few elements, which takes less time than its copy": (
+        [("aten::upsample_bilinear2d", 0, 95), ("aten::upsample_bilinear2d", 15, 80),
+         ("aten::contiguous", 20, 58), ("aten::clone", 22, 50), ("aten::empty_like", 24, 4),
+         ("aten::copy_", 30, 40)],
+        {"aten::upsample_bilinear2d": 80},
+    ),
     "only a call of others": (
         [("aten::pad_sequence", 0, 60), ("aten::empty", 2, 8), ("aten::copy_", 15, 20),
          ("aten::copy_", 40, 15)],
