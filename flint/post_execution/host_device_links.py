@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,7 +68,8 @@ class LinksBuilder:
     devices: dict[int, int] = field(default_factory=dict)
     _ops: list[tuple[Ints, ...]] = field(default_factory=list)
     _names: dict[str, int] = field(default_factory=dict)
-    _kernels: list[tuple[int, int, int, int, int, object, int]] = field(default_factory=list)
+    _kernels: list[tuple[Ints, ...]] = field(default_factory=list)
+    _correlations: list[object] = field(default_factory=list)
     _calls: dict[int, _Call] = field(default_factory=dict)
     _waits: list[tuple[str, int, int, dict[str, Any]]] = field(default_factory=list)
     _spans: list[Span] = field(default_factory=list)
@@ -89,28 +91,47 @@ class LinksBuilder:
         self, name: str, thread: object, start: int, duration: int, correlation: object
     ) -> None:
         """A call of a runtime or driver."""
-        self._calls[_number(correlation)] = _Call(
-            name, self._thread(thread), start, start + duration
-        )
+        self.calls((name,), (thread,), (start,), (duration,), (correlation,))
 
-    def kernel(
+    def calls(
         self,
-        name: str,
-        start: int,
-        duration: int,
-        device: int,
-        stream: object,
-        correlation: object,
-        row: int | None,
-        moved: int,
+        names: Sequence[str],
+        threads: Sequence[object],
+        starts: Sequence[int],
+        durations: Sequence[int],
+        correlations: Sequence[object],
     ) -> None:
-        """Something that ran on the device, the row that launched it, and the bytes of a copy."""
-        number = self._names.setdefault(name[:_LONGEST_NAME], len(self._names))
-        text = str(stream)
-        place = self._stream(int(text) if text.isdecimal() and len(text) < 12 else -1, device)
-        self._kernels.append(
-            (number, -1 if row is None else row, start, duration, moved, correlation, place)
-        )
+        """Many of them."""
+        ends = map(add, starts, durations)
+        calls = map(_Call, names, map(self._thread, threads), starts, ends)
+        self._calls.update(zip(map(_number, correlations), calls, strict=True))
+
+    def add_kernels(
+        self,
+        columns: Sequence[Ints],
+        names: Sequence[str],
+        devices: Sequence[int],
+        streams: Sequence[object],
+        correlations: Sequence[object],
+    ) -> None:
+        """What ran on the device.
+
+        Args:
+            columns: rows that launched them (-1 unknown), starts and durations in ns, and bytes of
+                copies (-1 unknown); shape [kernels] each.
+            names, devices, streams: of each kernel.
+            correlations: the profiler's numbers of the calls that launched them.
+        """
+        short = {
+            name: self._names.setdefault(name[:_LONGEST_NAME], len(self._names))
+            for name in dict.fromkeys(names)
+        }
+        tracks = list(zip(devices, streams, strict=True))
+        places = {track: self._place(*track) for track in dict.fromkeys(tracks)}
+        name = np.array([short[name] for name in names], np.int64)
+        stream = np.array([places[track] for track in tracks], np.int64)
+        self._kernels.append((*columns, name, stream))
+        self._correlations.extend(correlations)
 
     def event(
         self,
@@ -145,13 +166,9 @@ class LinksBuilder:
     ) -> Links:
         """The columns; known times count from ``base``, nanoseconds."""
         self._calls.pop(-1, None)
-        nothing = np.zeros(0, np.int64)
-        thread, issued, over, record = (
-            np.concatenate(parts) for parts in zip((nothing,) * 4, *self._ops, strict=True)
-        )
-        launch = [self._calls.get(_number(kernel[5])) for kernel in self._kernels]
-        plain = [kernel[:5] for kernel in self._kernels]
-        name, row, start, duration, moved = _columns(plain, 5)
+        thread, issued, over, record = _joined(self._ops, 4)
+        row, start, duration, moved, name, stream = _joined(self._kernels, 6)
+        launch = list(map(self._calls.get, map(_number, self._correlations)))
         called = {call.name for call in self._calls.values()}
         blocking = {name for name in called if _BLOCKING.match(name)}
         return Links(
@@ -167,7 +184,7 @@ class LinksBuilder:
             kernel_moved=moved,
             kernel_launch=np.array([c.start + base if c else -1 for c in launch], np.int64),
             kernel_thread=np.array([c.thread if c else -1 for c in launch], np.int64),
-            kernel_stream=np.array([kernel[6] for kernel in self._kernels], np.int64),
+            kernel_stream=stream,
             stream_waits=tuple(sorted(self._stream_waits(base))),
             host_waits=tuple(sorted(self._host_waits(base))),
             blocking=tuple(
@@ -189,6 +206,10 @@ class LinksBuilder:
 
     def _thread(self, thread: object) -> int:
         return self.threads.setdefault(thread, len(self.threads))
+
+    def _place(self, device: int, stream: object) -> int:
+        text = str(stream)
+        return self._stream(int(text) if text.isdecimal() and len(text) < 12 else -1, device)
 
     def _stream(self, number: int, device: int) -> int:
         """A stream's number among those of all devices, -1 for none.
@@ -243,7 +264,7 @@ def _number(value: object) -> int:
     return value if type(value) is int and 0 <= value < _LARGEST else -1
 
 
-def _columns(rows: Sequence[tuple[int, ...]], width: int) -> tuple[Ints, ...]:
-    if not rows:
-        return tuple(np.zeros(0, np.int64) for _ in range(width))
-    return tuple(np.array(column, np.int64) for column in zip(*rows, strict=True))
+def _joined(parts: Sequence[tuple[Ints, ...]], width: int) -> tuple[Ints, ...]:
+    """Columns from parts of each."""
+    nothing = (np.zeros(0, np.int64),) * width
+    return tuple(np.concatenate(some) for some in zip(nothing, *parts, strict=True))

@@ -266,9 +266,10 @@ def _host_waits(units: Units, links: Links | None) -> Ints:
                 found[before, after] = None
     order = np.argsort(units.end, kind="stable")
     ends = units.end[order]
-    for start, end in links.blocking:
-        after = int(np.searchsorted(reached, end, "left"))
-        last = int(np.searchsorted(ends, end + JITTER, "right")) - 1
+    begins, overs = np.array(links.blocking, np.int64).reshape(-1, 2).T
+    afters = np.searchsorted(reached, overs, "left").tolist()
+    lasts = (np.searchsorted(ends, overs + JITTER, "right") - 1).tolist()
+    for start, after, last in zip(begins.tolist(), afters, lasts, strict=True):
         for place in range(last, max(-1, last - _LOOKED_BACK), -1):
             before = int(order[place])
             if ends[place] <= start:

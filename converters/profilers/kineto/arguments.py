@@ -132,7 +132,7 @@ class Arguments(Generic[Kind]):
             raise FlintError(f"{self._path}: damaged arguments ({error}): {shown}") from error
 
 
-def externals_of(items: Sequence[OpArguments] | Sequence[KernelArguments]) -> list[object]:
+def externals_of(items: Sequence[OpArguments] | Sequence[KernelArguments]) -> Sequence[object]:
     """The profiler's numbers for the ops or the kernels' ops, fit for a dictionary."""
     return hashables(
         [item.old_external if item.external is msgspec.UNSET else item.external for item in items]

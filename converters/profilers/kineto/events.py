@@ -3,15 +3,18 @@
 The idea: one process's events as rows of numbers and names, from any file; exports of other
 profilers are converted to the same form.
 
-    Events([], [], {}, [], [], [], {}, [], None).ops.append(Op(0, 10, 1, "aten::mm", 7, -1, 0))
+    events = Events.empty([], None)
+    events.ops.append(Op(0, 10, 1, "aten::mm", 7, -1, 0))
+    events.ops.columns                     # ([0], [10], [1], ["aten::mm"], [7], [-1], [0])
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -26,6 +29,8 @@ DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset", "m
 LATEST = 1 << 62
 #: Microseconds as text, to the nanosecond.
 _DECIMAL = re.compile(r"(\d{1,18})\.(\d{1,3})")
+
+Row = TypeVar("Row", bound=tuple[Any, ...])
 
 
 class Op(NamedTuple):
@@ -54,6 +59,57 @@ class Kernel(NamedTuple):
     external: object
     correlation: object
     bytes: int = -1  # that a copy or fill moves
+
+
+class Table(Generic[Row]):
+    """Rows of one kind, stored as columns: files have a million of them.
+
+    Attributes:
+        columns: a list for each field of a row.
+    """
+
+    __slots__ = ("_row", "columns")
+
+    def __init__(self, row: Callable[..., Row], width: int) -> None:
+        self._row = row
+        self.columns: tuple[list[Any], ...] = tuple([] for _ in range(width))
+
+    def append(self, row: Row) -> None:
+        """Add a row."""
+        for column, value in zip(self.columns, row, strict=True):
+            column.append(value)
+
+    def extend(self, *columns: Iterable[Any]) -> None:
+        """Add many rows by their columns."""
+        for column, more in zip(self.columns, columns, strict=True):
+            column.extend(more)
+
+    def order(self, places: Sequence[int]) -> None:
+        """Keep the rows at some places, in that order."""
+        if len(places) > 1:
+            chosen = itemgetter(*places)
+            self.columns = tuple(list(chosen(column)) for column in self.columns)
+        else:
+            self.columns = tuple([column[at] for at in places] for column in self.columns)
+
+    def clear(self) -> None:
+        """Remove all rows."""
+        for column in self.columns:
+            column.clear()
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def __getitem__(self, place: int) -> Row:
+        return self._row(*(column[place] for column in self.columns))
+
+    def __iter__(self) -> Iterator[Row]:
+        return map(self._row, *self.columns)
+
+
+def times_of_rows(rows: Table[Op] | Table[Kernel]) -> tuple[Ints, Ints]:
+    """Starts and durations, nanoseconds; shape [rows]."""
+    return np.array(rows.columns[0], np.int64), np.array(rows.columns[1], np.int64)
 
 
 class LibraryCall(NamedTuple):
@@ -95,8 +151,8 @@ class Events(NamedTuple):
         links: links between them, if requested.
     """
 
-    ops: list[Op]
-    kernels: list[Kernel]
+    ops: Table[Op]
+    kernels: Table[Kernel]
     runtime: dict[object, tuple[object, int]]
     steps: list[tuple[int, int, str]]
     gloo: list[tuple[int, GloosWork]]
@@ -104,6 +160,12 @@ class Events(NamedTuple):
     library: dict[object, list[LibraryCall]]
     updates: list[tuple[int, int]]
     links: LinksBuilder | None
+
+    @classmethod
+    def empty(cls, arguments: list[dict[str, Any]], links: LinksBuilder | None) -> Events:
+        """Nothing yet; ``arguments`` may be shared with other processes."""
+        ops, kernels = Table(Op, len(Op._fields)), Table(Kernel, len(Kernel._fields))
+        return cls(ops, kernels, {}, [], [], arguments, {}, [], links)
 
 
 def times_of(event: Any, path: Path) -> tuple[int, int]:

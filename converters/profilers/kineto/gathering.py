@@ -11,10 +11,10 @@ ops (shapes, types, groups) are compared as text and decoded once, because steps
 
 from __future__ import annotations
 
-from enum import IntEnum
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from flint.converters.profilers.kineto.arguments import (
     ABSENT,
@@ -31,54 +31,29 @@ from flint.converters.profilers.kineto.arguments import (
 )
 from flint.converters.profilers.kineto.by_process import CALL_AS_OP, ByProcess
 from flint.converters.profilers.kineto.events import (
-    DEVICE,
     LATEST,
     Events,
-    Kernel,
-    Op,
     times_of_all,
 )
 from flint.converters.profilers.kineto.kept import (
-    ANNOTATION,
-    PYTHON,
     STEP,
     Other,
     add,
     add_call,
+    add_calls,
     hashable,
     hashables,
     moved_bytes,
 )
 from flint.converters.profilers.kineto.processes import Processes, Track
-from flint.post_execution.host_device_links import CALLS, RESOLVED, LinksBuilder, device_of
+from flint.converters.profilers.kineto.sorts import Sort, is_unknown, sort_of
+from flint.post_execution.host_device_links import LinksBuilder, device_of
 from flint.post_execution.source_lines import names_line
 
-#: Categories from libkineto's ActivityType.cpp, and those of older versions.
-_OPS = frozenset({"cpu_op", "operator"})
-#: Categories of what neither a host nor a device does: spans and times of other events.
-_OTHERS = frozenset(
-    {
-        "trace", "gpu_user_annotation", "overhead", "external_correlation", "cuda_profiler_range",
-        "collective_comm", "mtia_insight", "enqueue", "dequeue",
-    }
-)  # fmt: skip
 #: The most characters of a category that are shown.
 _SHOWN = 40
 #: Metadata about a process besides its number.
 _LABELS = ("process_name", "process_labels")
-#: Categories with useful arguments, besides ops, kernels and calls.
-_KEPT = RESOLVED | {ANNOTATION}
-
-
-class _Sort(IntEnum):
-    """What is done with an event, by its category."""
-
-    OP = 0
-    KERNEL = 1
-    CALL = 2
-    FRAME = 3
-    KEPT = 4
-    LEFT_OUT = 5
 
 
 class Mine(NamedTuple):
@@ -106,14 +81,14 @@ class Gathering:
 
         def new() -> Mine:
             links = LinksBuilder() if linked else None
-            return Mine(Events([], [], {}, [], [], arguments, {}, [], links), [])
+            return Mine(Events.empty(arguments, links), [])
 
         self.processes = Processes(path, new)
         self.held: list[tuple[Track, Other]] = []
         self.in_place = True
         self._path, self._linked, self._arguments = path, linked, arguments
         self._names: dict[str, str] = {}
-        self._sorts: dict[str, _Sort] = {}
+        self._sorts: dict[str, Sort] = {}
         self._places: dict[str, bool] = {}
         self._unknown: dict[str, int] = {}
         self._numbers: dict[bytes, int] = {}
@@ -149,7 +124,8 @@ class Gathering:
             self._sort(found.of.get(category, []))
         mine = self._at.mine.events
         if found.ops:
-            mine.ops[:] = [op for op in mine.ops if not op.name.startswith(CALL_AS_OP)]
+            names = mine.ops.columns[3]
+            mine.ops.order([n for n, name in enumerate(names) if not name.startswith(CALL_AS_OP)])
         for connection, (thread, begin) in found.launches.items():
             [start], _ = times_of_all([Event(ts=begin)], self._path)
             add_call(mine, "HostToDevice Launch", hashable(thread), start, 0, connection)
@@ -168,8 +144,8 @@ class Gathering:
         categories = texts_of([event.cat for event in ran])
         among = set(categories)
         for category in among - self._sorts.keys():
-            self._sorts[category] = _sort_of(category.lower())
-            if self._sorts[category] is _Sort.LEFT_OUT and category.lower() not in _OTHERS:
+            self._sorts[category] = sort_of(category.lower())
+            if is_unknown(category.lower()):
                 self._unknown[category] = 0
         for category in among & self._unknown.keys():
             self._unknown[category] += categories.count(category)
@@ -178,27 +154,32 @@ class Gathering:
         names = list(map(self._names.setdefault, names, names))
         rows = list(zip(ran, names, *times_of_all(ran, self._path), strict=True))
         begin = 0
-        for place, (event, sort) in enumerate(zip(ran, sorts, strict=True)):
-            if sort is _Sort.OP and event.pid != self._process:
-                self._add(rows[begin:place], sorts[begin:place])
-                self._process, begin = event.pid, place
-                stated = partial(_rank_in, self._of_other, event)
-                self._at = self.processes.of(hashable(event.pid), stated)
+        if not self._are_mine([e for e, sort in zip(ran, sorts, strict=True) if sort is Sort.OP]):
+            for place, (event, sort) in enumerate(zip(ran, sorts, strict=True)):
+                if sort is Sort.OP and event.pid != self._process:
+                    self._add(rows[begin:place], sorts[begin:place])
+                    self._process, begin = event.pid, place
+                    stated = partial(_rank_in, self._of_other, event)
+                    self._at = self.processes.of(hashable(event.pid), stated)
         self._add(rows[begin:], sorts[begin:])
 
-    def _add(self, rows: list[_Row], sorts: list[_Sort]) -> None:
+    def _are_mine(self, events: Sequence[Event]) -> bool:
+        """Whether all events are of the current process."""
+        return [event.pid for event in events].count(self._process) == len(events)
+
+    def _add(self, rows: list[_Row], sorts: list[Sort]) -> None:
         """Events, the ops among which are of the current process."""
-        by_sort: dict[_Sort, list[_Row]] = {sort: [] for sort in _Sort}
+        by_sort: dict[Sort, list[_Row]] = {sort: [] for sort in Sort}
         for row, sort in zip(rows, sorts, strict=True):
             by_sort[sort].append(row)
-        self._add_ops(by_sort[_Sort.OP])
-        self._add_kernels(by_sort[_Sort.KERNEL])
-        self._add_calls(by_sort[_Sort.CALL])
-        kept = by_sort[_Sort.KEPT]
+        self._add_ops(by_sort[Sort.OP])
+        self._add_kernels(by_sort[Sort.KERNEL])
+        self._add_calls(by_sort[Sort.CALL])
+        kept = by_sort[Sort.KEPT]
         for row, args in zip(kept, self._of_other.all([row[0] for row in kept]), strict=True):
             self._add_other(row, args)
         if self._linked:
-            for row in by_sort[_Sort.FRAME]:
+            for row in by_sort[Sort.FRAME]:
                 if _names_line(row[1], self._places):
                     self._add_other(row, {})
 
@@ -208,51 +189,63 @@ class Gathering:
         if marks:
             found.steps.extend((start, start + took, name) for _, name, start, took in marks)
             rows = [row for row in rows if not row[1].startswith(STEP)]
-        arguments = self._of_op.all([row[0] for row in rows])
-        threads = hashables([row[0].tid for row in rows])
-        for (_, name, start, took), op, thread, external in zip(
-            rows, arguments, threads, externals_of(arguments), strict=True
-        ):
-            parts = fields_of(op)
-            key = b"" if parts == NO_FIELDS else b"\n".join(parts)
-            number = self._numbers.get(key)
-            if number is None:
-                number = self._numbers[key] = len(self._arguments)
-                self._arguments.append(decoded(parts, self._path))
-            record = op.record if type(op.record) is int and 0 <= op.record < LATEST else -1
-            found.ops.append(Op(start, took, thread, name, external, record, number))
+        if not rows:
+            return
+        events, names, starts, took = zip(*rows, strict=True)
+        arguments = self._of_op.all(events)
+        records = [
+            op.record if type(op.record) is int and 0 <= op.record < LATEST else -1
+            for op in arguments
+        ]
+        threads = hashables([event.tid for event in events])
+        externals, numbers = externals_of(arguments), list(map(self._numbered, arguments))
+        found.ops.extend(starts, took, threads, names, externals, records, numbers)
+
+    def _numbered(self, op: OpArguments) -> int:
+        """The number of an op's arguments."""
+        parts = fields_of(op)
+        key = b"" if parts == NO_FIELDS else b"\n".join(parts)
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self._arguments)
+            self._arguments.append(decoded(parts, self._path))
+        return number
 
     def _add_kernels(self, rows: list[_Row]) -> None:
         if not rows:
             return
         found, tracks = self._at.mine
-        arguments = self._of_kernel.all([row[0] for row in rows])
-        calls = hashables([kernel.correlation for kernel in arguments])
-        # Some of an MTIA's events name no stream, but stand on a line of their own.
-        streams = [
-            str(row[0].tid if kernel.stream is None else kernel.stream)
-            for row, kernel in zip(rows, arguments, strict=True)
-        ]
+        events, names, starts, took = zip(*rows, strict=True)
+        arguments = self._of_kernel.all(events)
         found.kernels.extend(
-            Kernel(
-                start, took, device_of(kernel.device), stream, name, external, call,
-                moved_bytes(kernel.bytes),
-            )
-            for (_, name, start, took), kernel, stream, external, call in zip(
-                rows, arguments, streams, externals_of(arguments), calls, strict=True
-            )
-        )  # fmt: skip
-        tracks.extend(row[0].pid for row in rows)
+            starts,
+            took,
+            [device_of(kernel.device) for kernel in arguments],
+            # Some of an MTIA's events name no stream, but stand on a line of their own.
+            [
+                str(event.tid if kernel.stream is None else kernel.stream)
+                for event, kernel in zip(events, arguments, strict=True)
+            ],
+            names,
+            externals_of(arguments),
+            hashables([kernel.correlation for kernel in arguments]),
+            [moved_bytes(kernel.bytes) for kernel in arguments],
+        )
+        tracks.extend(event.pid for event in events)
         self.in_place &= self._process is not ABSENT
 
     def _add_calls(self, rows: list[_Row]) -> None:
-        found = self._at.mine.events
-        for row, call in zip(rows, self._of_call.all([row[0] for row in rows]), strict=True):
-            event, name, start, took = row
-            if event.pid == self._process:
-                add_call(found, name, hashable(event.tid), start, took, call.correlation)
-            else:
-                self._add_other(row, {"correlation": call.correlation, "rank": call.rank})
+        if not rows:
+            return
+        events, names, starts, took = zip(*rows, strict=True)
+        arguments = self._of_call.all(events)
+        if self._are_mine(events):
+            threads = hashables([event.tid for event in events])
+            numbers = [call.correlation for call in arguments]
+            add_calls(self._at.mine.events, names, threads, starts, took, numbers)
+            return
+        for row, call in zip(rows, arguments, strict=True):
+            self._add_other(row, {"correlation": call.correlation, "rank": call.rank})
 
     def _add_other(self, row: _Row, args: dict[str, Any]) -> None:
         event, name, start, took = row
@@ -262,22 +255,6 @@ class Gathering:
             add(self._at.mine.events, other)
         else:
             self.held.append((Track(self._at.number, hashable(event.pid)), other))
-
-
-def _sort_of(category: str) -> _Sort:
-    """What is done with events of a category."""
-    for sort, some in _SORTS.items():
-        if category in some:
-            return sort
-    return _Sort.CALL if category.endswith(CALLS) else _Sort.LEFT_OUT
-
-
-_SORTS: Final = {
-    _Sort.OP: _OPS,
-    _Sort.KERNEL: DEVICE,
-    _Sort.FRAME: frozenset({PYTHON}),
-    _Sort.KEPT: _KEPT,
-}
 
 
 def _rank_in(of_other: Arguments[dict[str, Any]], event: Event) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from flint.converters.profilers.kineto.events import Events, GloosWork, LibraryCall
@@ -60,9 +61,22 @@ def add_call(
     found: Events, name: str, thread: object, start: int, duration: int, correlation: object
 ) -> None:
     """A call of a runtime or driver, with the process that it belongs to."""
-    found.runtime[hashable(correlation)] = thread, start
+    add_calls(found, (name,), (thread,), (start,), (duration,), (correlation,))
+
+
+def add_calls(
+    found: Events,
+    names: Sequence[str],
+    threads: Sequence[object],
+    starts: Sequence[int],
+    durations: Sequence[int],
+    correlations: Sequence[object],
+) -> None:
+    """Calls of a runtime or driver by the process that they belong to."""
+    moments = zip(threads, starts, strict=True)
+    found.runtime.update(zip(hashables(correlations), moments, strict=True))
     if found.links is not None:
-        found.links.call(name, thread, start, duration, correlation)
+        found.links.calls(names, threads, starts, durations, correlations)
 
 
 def _add_gloo(found: Events, thread: object, call: LibraryCall, record: object) -> None:
@@ -80,7 +94,7 @@ def hashable(value: object) -> object:
     return value if isinstance(value, _PLAIN) else str(value)
 
 
-def hashables(values: list[object]) -> list[object]:
+def hashables(values: Sequence[object]) -> Sequence[object]:
     """The same for many values."""
     return values if _USUAL.issuperset(map(type, values)) else list(map(hashable, values))
 

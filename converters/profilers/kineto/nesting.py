@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import add
 
 import numpy as np
 
@@ -38,36 +39,39 @@ class Nesting:
         Args:
             gloo: works by the index of their ops.
         """
+        names, arguments = (self._events.ops.columns[number] for number in (3, 6))
         of: list[int] = []
-        parents: list[int] = []
+        parents = self._parents()
         numbers: dict[tuple[str, int], int] = {}
-        stacks: dict[object, list[tuple[int, int]]] = {}
-        for place, op in enumerate(self._events.ops):
-            start, duration, thread, name, _, _, arguments = op
-            stack = stacks.get(thread)
-            if stack is None:
-                stack = stacks[thread] = []
-            while stack and stack[-1][0] <= start:
-                stack.pop()
-            number = numbers.get((name, arguments), -1)
+        for place, described in enumerate(zip(names, arguments, strict=True)):
+            number = numbers.get(described, -1)
             if number < 0 or place in gloo:
+                op = self._events.ops[place]
                 facts = self.arguments(op)
-                if place in gloo or facts.kind.collective or name == RECORD:
-                    number = self._communication(op, facts, gloo.get(place), stack, of)
+                if place in gloo or facts.kind.collective or op.name == RECORD:
+                    outer = _numbers_around(parents[place], parents, of)
+                    number = self._communication(op, facts, gloo.get(place), outer)
                 else:
-                    number = numbers[name, arguments] = self._rows.number_of(facts)
+                    number = numbers[described] = self._rows.number_of(facts)
             of.append(number)
-            parents.append(stack[-1][1] if stack else -1)
-            stack.append((start + duration, place))
         return np.array(of, np.int64), np.array(parents, np.int64)
 
+    def _parents(self) -> list[int]:
+        """The index of the op that encloses each, -1 for none."""
+        starts, durations, threads = self._events.ops.columns[:3]
+        ends = list(map(add, starts, durations))
+        last: dict[object, int] = {}
+        parents: list[int] = []
+        for place, (start, thread) in enumerate(zip(starts, threads, strict=True)):
+            outer = last.get(thread, -1)
+            while outer >= 0 and ends[outer] <= start:
+                outer = parents[outer]
+            parents.append(outer)
+            last[thread] = place
+        return parents
+
     def _communication(
-        self,
-        op: Op,
-        facts: OpFacts,
-        work: GloosWork | None,
-        stack: Sequence[tuple[int, int]],
-        of: Sequence[int],
+        self, op: Op, facts: OpFacts, work: GloosWork | None, outer: Iterable[int]
     ) -> int:
         """The number of an op's facts, completed from gloo's work and the library's calls.
 
@@ -75,8 +79,7 @@ class Nesting:
             op: the op.
             facts: its own facts.
             work: gloo's work.
-            stack: ends and indices of the enclosing ops.
-            of: numbers of the facts of the ops before it.
+            outer: numbers of the facts of the enclosing ops.
         """
         if work is not None and facts.kind.collective:
             facts = with_type(facts, work)
@@ -85,7 +88,14 @@ class Nesting:
         if op.name == RECORD or (facts.kind.collective and facts.parts is None):
             facts = self._library.completed(facts, op.thread, op.start, op.start + op.duration)
         number = self._rows.number_of(facts)
-        if facts.kind.collective and any(of[outer] == number for _, outer in stack):
+        if facts.kind.collective and number in outer:
             self._rows.note("collectives that the profiler recorded twice: counted once")
             return self._rows.number_of(OpFacts(OpClass.FREE, op.name))
         return number
+
+
+def _numbers_around(place: int, parents: Sequence[int], of: Sequence[int]) -> Iterator[int]:
+    """Numbers of the facts of an op and of those around it, the inner ones first."""
+    while place >= 0:
+        yield of[place]
+        place = parents[place]

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 from flint.converters.profilers.json_traces import JsonTrace
 from flint.converters.profilers.kineto.events import LATEST, Events
 from flint.converters.profilers.kineto.facts import Groups
+from flint.converters.profilers.kineto.marks import mark
 from flint.converters.profilers.kineto.processes import MERGED, UNKNOWN_ORDER
 from flint.converters.profilers.kineto.reading import read_events
 from flint.converters.profilers.kineto.rows import add_ops, stand_in
-from flint.converters.profilers.kineto.unmarked_steps import mark
 from flint.converters.profilers.torch_collectives import groups_of
 from flint.errors import FlintError
 from flint.observed.columns import CUT_OFF, UNKNOWN_RANK, Hints, Observed

@@ -117,5 +117,5 @@ def _move_kernels(
             calls[owner.number][call] = other.start
     owners = processes.owners(launched, calls, in_place=in_place)
     for track, some in kernels.items():
-        mine[owners[track]].events.kernels.extend(some)
+        mine[owners[track]].events.kernels.extend(*zip(*some, strict=True))
     return owners

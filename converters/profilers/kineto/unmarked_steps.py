@@ -7,25 +7,20 @@ cut.  Ops after an update belong to the next step, or to the end of this one (av
 setting gradients to zero).  The first step decides: the profile begins with it, so the next begins
 where the ops are again as at the beginning.
 
-    mark(events, rows, "no ProfilerStep in the trace")
-    events.steps                                # [(0, 70, "step#0"), (80, 150, "step#1")]
+    found = steps_of(events.ops, events.updates, events.arguments)
+    found.steps                                 # [(0, 70, "step#0"), (80, 150, "step#1")]
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-import numpy as np
-
-from flint.converters.profilers.kineto.events import Events, Op
-from flint.converters.profilers.kineto.graph_loops import graph_loop
-from flint.converters.profilers.repeats import BACKWARD, UPDATE, Ran, loop_of, named
-from flint.observed.columns import REPEATED, UNMARKED
-from flint.observed.rows import ObservedRows
+from flint.converters.profilers.kineto.events import Op
+from flint.converters.profilers.repeats import BACKWARD, UPDATE, named
 
 #: Suffix of the op that accumulates a parameter's gradient.
 _GRADIENT: Final = "AccumulateGrad"
@@ -46,45 +41,7 @@ class Found(NamedTuple):
     updates: int
 
 
-def mark(events: Events, rows: ObservedRows, lack: str) -> None:
-    """Add steps to a process's events if they have no marks; say if a mark has several.
-
-    Args:
-        events: events of one process.
-        rows: notes are added here.
-        lack: what the trace does not have.
-    """
-    if events.steps:
-        if several := _under_one_mark(events):
-            rows.note(several)
-        return
-    found = steps_of(events)
-    loop = [] if found.updates else loop_of(_ran(events)) or graph_loop(events)
-    events.steps.extend(found.steps or named(loop))
-    if events.steps:
-        rows.note(REPEATED if loop else UNMARKED)
-        return
-    rows.note(f"{lack}: all of it is treated as one step")
-    if found.updates > 1:
-        rows.note(uncut(found.updates))
-
-
-def _under_one_mark(events: Events) -> str | None:
-    """The note about the last mark with several updates, if they end steps that are alike."""
-    noted = events.updates or _updates_of(events.ops)
-    for low, high, name in reversed(events.steps):
-        inside = [span for span in noted if low <= span[0] < high]
-        if len(inside) < 2:
-            continue
-        ops = [op for op in events.ops if low <= op.start < high]
-        alike = len(steps_of(events._replace(ops=ops, updates=inside)).steps)
-        told = f"{alike} updates with the same gradients under one mark ({name}): if they end as "
-        told += "many training steps, these are one step here; call profiler.step() after each"
-        return told if alike > 1 else None
-    return None
-
-
-def _updates_of(ops: Sequence[Op]) -> list[tuple[int, int]]:
+def updates_of(ops: Iterable[Op]) -> list[tuple[int, int]]:
     """Begin and end of optimizers' steps that were recorded as ops."""
     return [(op.start, op.start + op.duration) for op in ops if op.name.startswith(UPDATE)]
 
@@ -97,36 +54,29 @@ def uncut(updates: int) -> str:
     )
 
 
-def _ran(events: Events) -> Ran:
-    kinds: dict[tuple[str, int], int] = {}
-    threads: dict[object, int] = {}
-    columns = [
-        (
-            op.start,
-            op.start + op.duration,
-            threads.setdefault(op.thread, len(threads)),
-            kinds.setdefault((op.name, op.arguments), len(kinds)),
-        )
-        for op in events.ops
-    ]
-    described = [(name, events.arguments[arguments].get("Input Dims")) for name, arguments in kinds]
-    start, over, thread, kind = np.array(columns, np.int64).reshape(-1, 4).T
-    return Ran(start, over, thread, kind, described)
+def steps_of(
+    ops: Iterable[Op],
+    updates: Iterable[tuple[int, int]],
+    arguments: Sequence[Mapping[str, Any]],
+) -> Found:
+    """The steps of one process whose profile has no marks.
 
-
-def steps_of(events: Events) -> Found:
-    """The steps of one process whose profile has no marks."""
-    updates = sorted({*events.updates, *_updates_of(events.ops)})
+    Args:
+        ops: its ops, in any order.
+        updates: begin and end of optimizers' steps that are not ops.
+        arguments: what the ops' ``arguments`` index.
+    """
+    updates = sorted({*updates, *updates_of(ops)})
     if len(updates) < 2:
         return Found([], len(updates))
-    ops = sorted(events.ops, key=lambda op: (op.start, -op.duration))
+    ops = sorted(ops, key=lambda op: (op.start, -op.duration))
     backward = [op for op in ops if op.name.startswith(BACKWARD)]
     ends = _ends(_outside(updates, backward), [op.start for op in backward])
-    kinds = _gradients(events, ops, ends)
+    kinds = _gradients(arguments, ops, ends)
     period, partial, more = _period(kinds), False, False
     if not period and len(kinds) > 2:
         partial = kinds[0] < kinds[1] and _within_backward(ops, updates)
-        more = kinds[0] > kinds[1] and _same_parameters(events, ops, updates, ends)
+        more = kinds[0] > kinds[1] and _same_parameters(arguments, ops, updates, ends)
         period = _period(kinds[1:]) if partial or more else 0
     if not period:
         return Found([], len(ends))
@@ -143,7 +93,10 @@ def _within_backward(ops: Sequence[Op], updates: Sequence[tuple[int, int]]) -> b
 
 
 def _same_parameters(
-    events: Events, ops: Sequence[Op], updates: Sequence[tuple[int, int]], ends: Sequence[int]
+    arguments: Sequence[Mapping[str, Any]],
+    ops: Sequence[Op],
+    updates: Sequence[tuple[int, int]],
+    ends: Sequence[int],
 ) -> bool:
     """Whether the first update is of the same parameters as the second, judged by shapes.
 
@@ -154,13 +107,13 @@ def _same_parameters(
     for before, end in ((0, ends[0]), (ends[0], ends[1])):
         spans = [span for span in updates if before < span[1] <= end]
         inside = [op for op in ops if any(low <= op.start < high for low, high in spans)]
-        made.append(Counter(_described(events, op) for op in inside))
+        made.append(Counter(_described(arguments, op) for op in inside))
     return any(shapes for _, shapes in made[1]) and made[1] <= made[0]
 
 
-def _described(events: Events, op: Op) -> tuple[str, str]:
+def _described(arguments: Sequence[Mapping[str, Any]], op: Op) -> tuple[str, str]:
     """An op's name and its argument shapes; "" if not recorded."""
-    shapes = events.arguments[op.arguments].get("Input Dims")
+    shapes = arguments[op.arguments].get("Input Dims")
     return op.name, str(shapes) if shapes else ""
 
 
@@ -232,7 +185,7 @@ def _ends(updates: Sequence[tuple[int, int]], backward: Sequence[int]) -> list[i
 
 
 def _gradients(
-    events: Events, ops: Sequence[Op], ends: Sequence[int]
+    arguments: Sequence[Mapping[str, Any]], ops: Sequence[Op], ends: Sequence[int]
 ) -> list[Counter[tuple[str, str]]]:
     """The gradients that were computed before each end, with their shapes if known.
 
@@ -247,7 +200,7 @@ def _gradients(
     bounds = [0, *(bisect_left(starts, end) for end in ends)]
     parts = [ops[low:high] for low, high in pairwise(bounds)]
     found = [
-        Counter(_described(events, op) for op in part if op.name.endswith(_GRADIENT))
+        Counter(_described(arguments, op) for op in part if op.name.endswith(_GRADIENT))
         for part in parts
     ]
     if all(found):

@@ -21,8 +21,8 @@ from typing import Any
 from flint.converters.profilers.kineto.events import LATEST, Events, Kernel, Op
 from flint.converters.profilers.kineto.facts import RECORD, Groups
 from flint.converters.profilers.kineto.kept import moved_bytes
+from flint.converters.profilers.kineto.marks import mark
 from flint.converters.profilers.kineto.rows import add_ops, stand_in
-from flint.converters.profilers.kineto.unmarked_steps import mark
 from flint.converters.profilers.nsys.database import Database, text
 from flint.converters.profilers.nsys.nccl import Payloads, called
 from flint.converters.profilers.nsys.processes import (
@@ -94,7 +94,7 @@ def _read(
 ) -> tuple[Observed, Links]:
     strings = dict(data.rows("StringIds", ("id", "value")))
     links = LinksBuilder()
-    events = Events([], [], {}, [], [], [], {}, [], links)
+    events = Events.empty([], links)
     _add_kernels(events, data, process, strings)
     threads = _add_calls(events, data, process, strings)
     _add_ranges(events, data, process, strings, threads)

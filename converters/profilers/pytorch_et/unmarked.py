@@ -96,7 +96,7 @@ def _steps(
         loop = loop_of(Ran(2 * kept, over[kept], thread[kept], fact[kept], kinds))
         return named(loop), [REPEATED if loop else _NO_STEPS]
     # Many traces have no update, and a profile's reader takes time to import.
-    from flint.converters.profilers.kineto.events import Events, Op
+    from flint.converters.profilers.kineto.events import Op
     from flint.converters.profilers.kineto.unmarked_steps import steps_of, uncut
 
     arguments = [{"Input Dims": shapes} for shapes in dims]
@@ -105,7 +105,7 @@ def _steps(
            None, -1, int(fact[row]))
         for row in kept.tolist()
     ]  # fmt: skip
-    found = steps_of(Events(ops, [], {}, [], [], arguments, {}, [], None))
+    found = steps_of(ops, [], arguments)
     if found.steps:
         return found.steps, [UNMARKED]
     return [], [_NO_STEPS, *([uncut(found.updates)] if found.updates > 1 else [])]

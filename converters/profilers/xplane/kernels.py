@@ -22,8 +22,8 @@ import msgspec
 from flint.converters.profilers.kineto.events import Events, Kernel, Op
 from flint.converters.profilers.kineto.facts import Groups
 from flint.converters.profilers.kineto.kept import moved_bytes
+from flint.converters.profilers.kineto.marks import mark
 from flint.converters.profilers.kineto.rows import add_ops, stand_in
-from flint.converters.profilers.kineto.unmarked_steps import mark
 from flint.converters.profilers.xplane.events import (
     DEVICE_PLANE,
     NO_OPS,
@@ -176,7 +176,7 @@ def _steps(ran: _Ran, device: int) -> list[tuple[int, int]]:
 def _read(file: Path, ran: _Ran, device: int, rank: int, devices: int) -> tuple[Observed, Links]:
     links = LinksBuilder()
     nothing: dict[str, Any] = {}
-    events = Events([], [], {}, [], [], [nothing], {}, [], links)
+    events = Events.empty([nothing], links)
     launched = {kernel.call for kernel in ran.kernels[device]}
     for kernel in ran.kernels[device]:
         start, duration, stream, name, call, moved, _ = kernel
