@@ -57,12 +57,19 @@ class Starter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Forks:
-    """Copies of this process, in which ``work`` is called."""
+    """Copies of this process, in which ``work`` is called.
+
+    Attributes:
+        work: called in each copy.
+        before: called before each copy is made: imports what all need, when the first is needed.
+    """
 
     work: Work
+    before: Callable[[], object] = lambda: None
 
     def start(self, task: int, folder: Path) -> int:
         """Fork."""
+        self.before()
         return _fork(self.work, task, folder)
 
     def ended(self, process: int) -> int | None:

@@ -22,7 +22,11 @@ from typing import Any
 
 from flint.launching.followed_code import FUNCTIONS, changed, speaks_of_ranks
 
-_FRAMEWORKS = frozenset({"flint", "jax", "keras", "numpy", "tensorflow", "torch"})
+#: Packages that get plain ranks: they know the program's from Flint, or theirs are numbers of dims
+#: and ranks of matrices.
+_PLAIN = frozenset(
+    {"flint", "jax", "jaxlib", "keras", "mpmath", "numpy", "scipy", "sympy", "tensorflow", "torch"}
+)
 
 
 def followed_code(source: bytes, path: str) -> CodeType:
@@ -92,7 +96,7 @@ class _Finder(MetaPathFinder):
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
         spec = PathFinder.find_spec(fullname, path, target)
-        if spec is None or type(spec.loader) is not SourceFileLoader or _is_frameworks(fullname):
+        if spec is None or type(spec.loader) is not SourceFileLoader or _is_plain(fullname):
             return spec
         path = spec.loader.path
         if speaks_of_ranks(spec.loader.get_data(path), _is_own(path)):
@@ -100,6 +104,6 @@ class _Finder(MetaPathFinder):
         return spec
 
 
-def _is_frameworks(name: str) -> bool:
-    """Whether a module gets plain ranks; those of TensorFlow, and of Keras, are numbers of dims."""
-    return name.partition(".")[0] in _FRAMEWORKS
+def _is_plain(name: str) -> bool:
+    """Whether a module gets plain ranks."""
+    return name.partition(".")[0] in _PLAIN

@@ -22,6 +22,7 @@ from flint.capturing.request import CaptureOptions, Request
 from flint.capturing.targets import named
 from flint.capturing.user_frames import crashed_line
 from flint.errors import FlintError, UsageError
+from flint.frontends.torch import versions
 from flint.frontends.torch.evidence import Evidence
 from flint.frontends.torch.ranks import rank_report
 from flint.frontends.torch.ranks.audit import audit, chosen, default_count
@@ -32,7 +33,6 @@ from flint.frontends.torch.ranks.search import Behaviour
 from flint.frontends.torch.ranks.signatures import Signed
 from flint.frontends.torch.recording.recording import Recording
 from flint.host.child_processes import Limits
-from flint.host.environment import check_version
 from flint.host.readable import counted
 from flint.host.stages import stage
 from flint.host.tasks import Forks, Starter, run_each
@@ -44,9 +44,6 @@ from flint.stablehlo.read.reader import read_mlir
 from flint.stablehlo.walker import walk
 from flint.workload.programs import Level
 from flint.workload.workload import Workload
-
-#: Versions of torch whose private parts are known to be as needed here: `make test-torch`.
-KNOWN_VERSIONS = ">=2.12.1,<2.15"
 
 _MODULE = "module.mlirbc"
 #: The modules that compile, which take seconds to import.
@@ -178,7 +175,7 @@ def prepare(level: Level = Level.PARTITIONED) -> None:
     Raises:
         FlintError: the version of torch is not a known one.
     """
-    check_version("torch", KNOWN_VERSIONS)
+    versions.check()
     for name, frontend in SPARES.items():
         if frontend == "torch":
             importlib.import_module(name)

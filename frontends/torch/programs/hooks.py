@@ -96,7 +96,10 @@ def begin(request: ProgramRequest, own: Own) -> None:
     A program for a device that PyTorch does not call "cuda" is not PyTorch's: it may import torch
     for its data.  One that trains with it, or that imports nothing else, is refused.
     """
+    from flint.frontends.torch import versions
     from flint.frontends.torch.cluster.device_module import is_cuda, properties_of
+
+    versions.check()
     from flint.frontends.torch.programs.rank import ProgramRank
 
     device = request.cluster.device
@@ -163,8 +166,8 @@ def workload(
     level = Level.PARTITIONED if request.target is None else Level.OPTIMIZED
     starter: Starter = template
     if not template.is_there():
-        prepare(level)
-        starter = Forks(functools.partial(be_program, request))
+        # A single rank needs no copy, and no second import of torch.
+        starter = Forks(functools.partial(be_program, request), functools.partial(prepare, level))
     axes, shape = zip(*first.mesh, strict=True)
     ranks = RecordedRanks(starter, Mesh(shape, axes), limits_of(request), place, own_data=True)
     ranks.folders[0] = folder

@@ -3,7 +3,7 @@
 The idea: PyTorch is used unchanged; if it needs values, other ranks or a compiled backend, one
 small file here supplies them.  Each file states why it is needed; all are applied together, once,
 in the process of a capture, which ends with it.  They fit the versions of torch that
-``capturing.KNOWN_VERSIONS`` names.
+``versions.KNOWN_VERSIONS`` names.
 """
 
 from __future__ import annotations

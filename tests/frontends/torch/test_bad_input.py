@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flint.frontends.torch import capturing
+from flint.frontends.torch import versions
 from tests.support.command_line import flint_here
 from tests.support.shared import quick_rows
 
@@ -132,7 +132,7 @@ def test_a_level_or_a_target_that_pytorch_has_not_is_a_usage_error(level, said, 
 
 
 def test_another_version_of_torch_is_named(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(capturing, "KNOWN_VERSIONS", ">=9.9,<10")
+    monkeypatch.setattr(versions, "KNOWN_VERSIONS", ">=9.9,<10")
     run = flint_here("capture", "train.py:good", *COMMON, "-o", tmp_path / "out", cwd=folder)
     assert run.returncode == 1
     assert "torch 2." in run.stderr
