@@ -122,7 +122,8 @@ ENTRIES: Mapping[str, Entry] = {
     ),
     "mt-8b-v6e-64": Entry("offloaded attention"),
     **dict.fromkeys(
-        ("mar-300m-v5p", "mar-520m-v5p", "mar-1b4-v5p", "mar-300m-v4"),
+        ("mar-300m-v5p", "mar-520m-v5p", "mar-1b4-v5p", "mar-300m-v4", "mar-30m-v4", "mar-75m-v4",
+         "mar-150m-v4", "mar-130m-v5p"),
         Entry("full", _LEVANTER, memory=False),
     ),
     "mar-moe-v4": Entry("full", f"{_LEVANTER}; dispatch is not published", memory=False),
@@ -146,7 +147,9 @@ ON_GPUS: Mapping[str, tuple[str, bool]] = {
     "ax-7b1-h100-512": ("attention", False),
     "ax-7b2-h100-256": ("attention", True),
     "ax-70b2-h100-512": ("attention", False),
-    "mar-1b4-h200": ("full", True),
+    **dict.fromkeys(
+        ("mar-1b4-h200", "mar-50m-h200", "mar-50m-a100", "mar-75m-a100"), ("full", True)
+    ),
     **dict.fromkeys(
         (f"dgxc-70b-fp8-{devices}" for devices in (64, 128, 256, 512, 1024, 2048)),
         ("projections", True),
@@ -156,4 +159,5 @@ ON_GPUS: Mapping[str, tuple[str, bool]] = {
 GPUS: Mapping[str, tuple[str, str]] = {
     "H100": ("dgx-h100", "h100-sxm"),
     "H200": ("hgx-h200", "h200-sxm"),
+    "A100": ("dgx-a100", "a100-sxm"),
 }

@@ -199,7 +199,8 @@ PUBLISHED: Mapping[str, str] = {
 #: Beginnings of ids of rows with asynchronous tensor parallelism; NeMo's configurations of these
 #: models say ``ub_tp_comm_overlap``.
 ASYNCHRONOUS = ("ttpa-", "n24-gpt20b", "n24-nemotron8b", "ml4-h100-gpt3", "ml4-b200-gpt3",
-    "ml5-h200-405b", "ml4-h100-lora", "kr-h200-lora", "m51-h100-8b-128")  # fmt: skip
+    "ml5-h200-405b", "ml4-h100-lora", "ml4-h200-lora-8-tp2", "kr-h200-lora", "m51-h100-8b-128",
+)  # fmt: skip
 #: How ids of mixtures begin whose tokens go once to each rank (DeepEP), not once for each expert.
 ONCE = ("am-",)
 #: Why a row's memory is unknown, by the beginnings of ids.
