@@ -34,11 +34,13 @@ class Transpose(NamedTuple):
 
     Attributes:
         entries: the operand entries that read the result.
-        order: its permutation of dims in memory; the type stays that of the value.
+        order: its permutation of dims in memory.
+        made: the number of its type; -1: the type stays that of the value.
     """
 
     entries: list[int]
     order: Form
+    made: int = -1
 
     @property
     def entry(self) -> Entry:
@@ -56,9 +58,11 @@ class Copy(NamedTuple):
 
     Attributes:
         entries: the operand entries that read the result.
+        made: its type is that of the value.
     """
 
     entries: list[int]
+    made: int = -1
 
     @property
     def entry(self) -> Entry:
@@ -88,6 +92,7 @@ def with_transposes(graph: WorkloadGraph, found: Mapping[int, Transpose | Copy])
         operand[each.entries] = graph.values + number
     users = graph.consumer[[min(each.entries) for each in found.values()]]
     size, count = graph.value_bytes[values], len(values)
+    made = np.array([each.made for each in found.values()], dtype=np.int64)
 
     def more(name: str, added: Ints | int) -> Any:
         column = getattr(graph, name)
@@ -109,7 +114,7 @@ def with_transposes(graph: WorkloadGraph, found: Mapping[int, Transpose | Copy])
         bytes_written=more("bytes_written", size),
         bytes_aliased=more("bytes_aliased", 0),
         result_ptr=longer("result_ptr", 1),
-        result_type=more("result_type", graph.value_type[values]),
+        result_type=more("result_type", np.where(made < 0, graph.value_type[values], made)),
         operand_ptr=longer("operand_ptr", 1),
         operand=np.concatenate([operand, values]),
         order_ptr=longer("order_ptr", 0),

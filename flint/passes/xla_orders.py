@@ -1,0 +1,56 @@
+"""Orders of dims in which batched products write their results, and dims that reductions sum up.
+
+writes(groups(graph, product), (0, 1, 3, 2))     # whether columns may come before rows
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Final
+
+from flint.graph.graph import SHAPE, Form, WorkloadGraph
+
+PRODUCT: Final = "dot_general"
+#: Groups of dims of a product's result.
+BATCH, ROWS, COLUMNS = range(3)
+
+
+def groups(graph: WorkloadGraph, product: int) -> list[int]:
+    """The group of each dim of a batched product's result; none if its sizes do not tell."""
+    items = slice(*graph.work_ptr[product : product + 2].tolist())
+    numbers = graph.work_gemm[items].tolist()
+    if len(numbers) != 1 or numbers[0] < 0:
+        return []
+    *left, _ = graph.tables.gemms[numbers[0]]
+    batched, found, group = left[BATCH] > 1, [], BATCH
+    for size in graph.tables.types[graph.result_type[graph.result_ptr[product]]].shape:
+        while group < COLUMNS and left[group] == 1:
+            group += 1
+        left[group], rest = divmod(left[group], size)
+        if rest:
+            return []
+        found.append(group)
+    return found if batched and left == [1, 1, 1] else []
+
+
+def reduced(form: Form) -> tuple[Form, Form]:
+    """Reduced dims, and the shape that they are dims of; () where they are not known."""
+    if SHAPE not in form:
+        return (), ()
+    place = form.index(SHAPE)
+    return form[:place], form[place + 1 :]
+
+
+def writes(groups: list[int], order: Form) -> bool:
+    """Whether a product can write its dims in an order, or it is not known what it writes.
+
+    Args:
+        groups: of each dim of its result.
+        order: a permutation of these dims.
+    """
+    if not groups:
+        return True
+    placed = [groups[dim] for dim in order]
+    runs = [group for group, _ in itertools.groupby(placed)]
+    sorted_ = all(a < b for a, b in itertools.pairwise(order) if groups[a] == groups[b])
+    return len(runs) == len({*runs}) and sorted_ and runs[-1] != BATCH
