@@ -16,6 +16,7 @@ from flint.graph.partners import partners
 from flint.post_execution.node_work import with_nanoseconds
 from flint.simulation.durations import Costs
 from flint.simulation.running import simulate
+from tests.support.shared import quick
 
 OPTIMIZED = Path(__file__).parents[1] / "data" / "optimized"
 
@@ -27,7 +28,7 @@ def with_free_kernels(graph, kind):
     return replace(with_nanoseconds(graph, np.where(chosen, 0, -1)), loops=loops)
 
 
-@pytest.mark.parametrize("name", ["gpu_llama", "gpu_pipeline"])
+@pytest.mark.parametrize("name", quick(["gpu_llama", "gpu_pipeline"], "gpu_llama"))
 def test_the_gain_of_each_cause_is_that_of_a_step_in_which_it_takes_no_time(name, monkeypatch):
     """Steps that XLA compiled, changed before they are simulated: kernels of a class were measured
     to take no time, or communications of a kind cost nothing.

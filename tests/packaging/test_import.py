@@ -51,7 +51,8 @@ except AttributeError as error:
 ORDERS = ["import flint, sympy, torch", "import sympy, torch, flint"]
 
 
-@pytest.mark.parametrize("order", quick(ORDERS, ORDERS[1]))
+@pytest.mark.thorough
+@pytest.mark.parametrize("order", ORDERS)
 def test_torch_and_sympy_work_together_with_flint(installed: Installed, order: str) -> None:
     # sympy takes a `flint` with a version of python-flint's for its number types.
     script = f"""

@@ -37,6 +37,7 @@ def test_every_file_of_the_packages_is_in_the_wheel(wheel: Path) -> None:
     assert expected - set(zipfile.ZipFile(wheel).namelist()) == set()
 
 
+@pytest.mark.thorough
 def test_every_module_of_the_packages_imports_outside_the_repository(installed: Installed) -> None:
     script = """
         import importlib, pkgutil, flint

@@ -65,6 +65,7 @@ def command(*arguments):
     return done.returncode, done.stdout or done.stderr
 
 
+@pytest.mark.thorough
 def test_a_profile_has_the_kernels_of_the_capture_of_its_program(tmp_path):
     """All products and attentions, and the lighter kernels between them."""
     pytest.importorskip("torch")

@@ -119,6 +119,7 @@ def test_a_mesh_is_captured_once_and_never_again(step):
     assert captures(step) == seen
 
 
+@pytest.mark.thorough
 def test_a_sweep_continues_where_it_was_interrupted(step):
     first = rows_of(sweep(step, meshes=("4,2",), systems=("dgx-h100",)))
     seen = captures(step)
@@ -154,6 +155,7 @@ def test_a_capture_that_fails_or_is_killed_is_a_row_with_its_reason(step):
     assert rows[2]["step_seconds"] is None
 
 
+@pytest.mark.thorough
 def test_a_capture_that_is_killed_while_it_writes_leaves_nothing(step):
     """``make torture`` 775: the sweep is told to end and kills it."""
     flint(
@@ -267,6 +269,7 @@ def test_what_cannot_be_meant_is_refused_before_anything_runs(step, capsys, opti
     assert not (step.parent / "out").exists() and not Path(f"{step}.captures").exists()
 
 
+@pytest.mark.thorough
 def test_a_file_is_written_next_to_the_folder_of_its_name(step):
     done = sweep(step, meshes=("2,2",), systems=("dgx-h100",), output="best.html")
     [row] = rows_of(done)

@@ -32,6 +32,7 @@ def sweep(place, *options, **variables):
     )  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_a_row_is_what_simulate_says_with_the_same_engine(place):
     binary = place / "AstraSim_Analytical_Congestion_Unaware"
     engine = ("--engine", "astra-sim", "--astra-sim", binary.name)

@@ -16,6 +16,7 @@ from flint.errors import FlintError
 from flint.sweeps import processes
 from flint.sweeps.processes import Processes
 from tests.support.children import HUNG
+from tests.support.shared import quick
 from tests.sweeps.test_command import alive, happens
 
 
@@ -100,7 +101,7 @@ STEPS = {
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux only")
-@pytest.mark.parametrize("framework", STEPS)
+@pytest.mark.parametrize("framework", quick(STEPS, "jax"))
 def test_all_of_flint_that_a_capture_needs_is_imported_before_the_fork(framework, tmp_path):
     (tmp_path / "train.py").write_text(STEPS[framework])
     code = (

@@ -68,7 +68,7 @@ def test_jax_models_agree(name, tmp_path):
         assert report.ok, (report.verdict, report.differences[:4], report.contradictions[:4])
 
 
-@pytest.mark.parametrize("name", quick(TORCH, "ddp_buckets"))
+@pytest.mark.parametrize("name", quick(TORCH))
 def test_torch_models_agree(name, tmp_path):
     workload = captured(name)
     for granularity in ("op", "kernel"):

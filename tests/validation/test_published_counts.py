@@ -16,6 +16,7 @@ from tests.validation.published import PARALLELISMS, counts, plain, tiny  # noqa
 LAYERS = 32
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", quick(PARALLELISMS, "TP8"))
 def test_kernel_counts_are_those_that_were_published(name):
     """Of 32 layers of 9 parameters each, 7 of them in products, and 3 parameters at the ends.

@@ -47,6 +47,7 @@ def test_none_are_audited_where_that_is_asked_for():
     assert len(workload.programs) == 1
 
 
+@pytest.mark.thorough
 def test_what_was_audited_is_noted_and_the_same_every_time():
     def step(x):
         return x @ x

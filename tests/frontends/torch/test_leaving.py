@@ -15,6 +15,7 @@ import numpy as np  # noqa: E402
 
 from flint.errors import FlintError  # noqa: E402
 from tests.frontends.torch.in_child import in_child, record_in_child  # noqa: E402
+from tests.support.shared import quick  # noqa: E402
 
 
 def setup(mesh):
@@ -57,7 +58,7 @@ FLOATS = {
 }
 
 
-@pytest.mark.parametrize("name", FLOATS)
+@pytest.mark.parametrize("name", quick(FLOATS, "a format", "item", "numpy"))
 def test_floats_that_are_read_are_1_and_it_says_where_and_what_to_do(name):
     recording = recorded_with(FLOATS[name])
     assert told(recording, "assumed to be 1.0", "branch on values that the host knows")

@@ -143,7 +143,7 @@ def messages(recording, name, phase, peer=None):
 SCHEDULES = [("GPipe", 1), ("1F1B", 1), ("Interleaved1F1B", 2)]
 
 
-@pytest.mark.parametrize("kind,per_rank", quick_rows(SCHEDULES, ("1F1B", 1)))
+@pytest.mark.parametrize("kind,per_rank", quick_rows(SCHEDULES))
 def test_neighbouring_stages_send_what_the_other_receives(kind, per_rank):
     both = [
         recorded(small.pipeline_step, pipeline(kind, per_rank), (2,), ("pp",), rank)

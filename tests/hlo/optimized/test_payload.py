@@ -88,7 +88,8 @@ def reassociated(workload):
 
 
 @pytest.mark.parametrize(
-    "name", ["8b", "llama", "llama_pipelined", "llama_double_buffered", "moe", "resnet"]
+    "name",
+    quick(["8b", "llama", "llama_pipelined", "llama_double_buffered", "moe", "resnet"], "llama"),
 )
 def test_the_gpu_backend_moves_the_same_bytes_per_kind(name, partitioned):
     before = partitioned(name.partition("_")[0])

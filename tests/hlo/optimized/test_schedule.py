@@ -14,6 +14,7 @@ from flint.stablehlo.walker import walk
 from flint.workload.programs import Level, Order
 from tests.hlo.optimized.single import FOLDER, load
 from tests.hlo.optimized.text import edges, graph_of, module_of, names
+from tests.support.shared import quick
 
 DATA, ORDER, STREAM = EdgeKind
 
@@ -183,7 +184,9 @@ MODULES = sorted(path.name.removesuffix(".hlo.pb.gz") for path in FOLDER.glob("*
 OPTIONS = {"gpu_dynamic_loop": {"trip_count": 5}}
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize(
+    "name", quick(MODULES, "gpu_dynamic_loop", "gpu_moe", "cpu_llama", "tpu_pipeline")
+)
 def test_every_module_is_converted_and_says_that_it_is_compiled(name):
     workload = flint.convert(FOLDER / f"{name}.hlo.pb.gz", **OPTIONS.get(name, {}))
     assert (workload.level, workload.order) == (Level.OPTIMIZED, Order.COMPILED)

@@ -49,9 +49,7 @@ CASES = [f"{form}, {capacity}" for capacity in ("nothing dropped", "dropped") fo
 CASES += [f"ragged, {mesh}, nothing dropped" for mesh in ("2-D", "3-D", "one device")]
 
 
-@pytest.mark.parametrize(
-    "case", quick(CASES, "all_to_all, 2-D, dropped", "ragged, 3-D, nothing dropped")
-)
+@pytest.mark.parametrize("case", quick(CASES, "all_to_all, 2-D, dropped"))
 def test_loss_and_gradients_are_those_of_each_token_going_through_its_experts(case, runs):
     found = runs[case]
     assert len(found) == 1 + 13  # the loss; embedding, head, norm and ten arrays of the blocks

@@ -39,19 +39,19 @@ RINGS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("mesh", quick([*RINGS, "ring of 1", "no ring"], "2x2x2", "zigzag 2x4"))
+@pytest.mark.parametrize("mesh", quick([*RINGS, "ring of 1", "no ring"], "zigzag 2x4"))
 def test_loss_and_gradients_are_those_of_one_device_without_a_ring(mesh, distances):
     found = distances[mesh]
     assert len(found) == 1 + 12  # the loss; embedding, head, norm and nine arrays of the blocks
     assert max(found.values()) < 3e-5, found
 
 
-@pytest.mark.parametrize("mesh", quick(RINGS, "2x2x2", "zigzag 2x4"))
+@pytest.mark.parametrize("mesh", quick(RINGS, "zigzag 2x4"))
 def test_attention_alone_is_exact_to_float32s_rounding(mesh, distances):
     assert max(distances[f"{mesh}, attention, float32"].values()) < 5e-6
 
 
-@pytest.mark.parametrize("mesh", quick(RINGS, "2x2x2", "zigzag 2x4"))
+@pytest.mark.parametrize("mesh", quick(RINGS, "zigzag 2x4"))
 def test_in_bfloat16_the_ring_is_no_further_from_float32_than_plain_attention(mesh, distances):
     plain = max(distances["plain, attention, bfloat16"].values())
     assert max(distances[f"{mesh}, attention, bfloat16"].values()) < 2 * plain
@@ -69,7 +69,7 @@ STEPS = {
 }
 
 
-@pytest.fixture(scope="module", params=STEPS)
+@pytest.fixture(scope="module", params=quick(STEPS, "tiny 2x2x2", "8B 8x8x8 zigzag"))
 def case(request):
     """Workload, config, devices in a ring, heads' parts."""
     step, config = STEPS[request.param]

@@ -23,6 +23,7 @@ with torch.device("meta"):
     N = sum(item.numel() for item in Llama(TINY).parameters())
 
 
+@pytest.mark.thorough
 def test_ends_together_are_one_group_and_gradients_wait_for_the_last_batch():
     """L + 1 groups, each gathered before the forward and before the backward pass of both batches;
     gradients of the last batch, with those of the first, are reduced once, in f32."""

@@ -53,6 +53,7 @@ def stage(rank, workload):
     return int(np.unravel_index(rank, workload.mesh.shape)[workload.mesh.axes.index("pp")])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("schedule", quick(SCHEDULES, "1F1B"))
 def test_messages_of_a_pipeline_of_two_ranks(schedule, tmp_path):
     """With s stages on each of two ranks, every one of the 2 s - 1 borders lies between the ranks:

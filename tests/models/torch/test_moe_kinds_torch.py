@@ -37,6 +37,7 @@ KINDS = ["deepseek-v3", "deepseek-v2-lite", "qwen3-30b", "gpt-oss-20b", "llama4-
 every_kind = pytest.mark.parametrize("name", quick(KINDS, "deepseek-v3"))
 
 
+@pytest.mark.thorough
 @every_kind
 def test_a_checkpointed_mixture_exchanges_its_tokens_anew_before_the_backward_pass(name):
     config, found = of_kind(name)

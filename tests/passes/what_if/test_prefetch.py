@@ -65,6 +65,7 @@ def test_gathers_of_fsdp2_move_with_what_prepares_them(fsdp2):
     assert after == [0, 0, *before[:-2]]
 
 
+@pytest.mark.thorough
 def test_reductions_of_fsdp2_go_into_buckets_and_may_come_later(fsdp2):
     """FSDP2 issues them on a stream of their own, which waits for nothing but the gradients."""
 

@@ -79,7 +79,7 @@ def _program(generator: np.random.Generator, rank: int, operations: list, thorou
     return nodes or [comp(0)]
 
 
-@pytest.mark.parametrize("batch", quick(range(8), 0, 1, 2))
+@pytest.mark.parametrize("batch", quick(range(8), 0))
 def test_accepted_sets_finish_and_refused_ones_hang(batch, record_property):
     generator = np.random.default_rng(batch)
     accepted = refused = hung = 0

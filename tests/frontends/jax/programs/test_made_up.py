@@ -11,6 +11,7 @@ import pytest
 
 from tests.frontends.jax.programs.test_against_runs import command
 from tests.support.command_line import flint
+from tests.support.shared import quick
 
 MISSING = """
 import jax, jax.numpy as jnp, orbax.checkpoint as ocp
@@ -77,7 +78,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("way", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("way", quick(["fork", "spawn", "forkserver"], "spawn"))
 def test_a_process_that_loads_data_has_what_the_program_has(tmp_path, way):
     (tmp_path / "p.py").write_text(WORKERS)
     options = "--world", "1", "--fake-data", "-o", "out"

@@ -7,6 +7,7 @@ import pytest
 from flint.workload.loading import load
 from tests.frontends.jax.programs.really_run import instructions, modules, partitioned
 from tests.frontends.jax.programs.test_against_runs import command
+from tests.support.shared import quick
 
 #: A counter that devices sum up, which the program reads.
 COUNTS = """
@@ -26,7 +27,7 @@ for _ in range(4):
 """
 
 
-@pytest.mark.parametrize("per_node", [4, 2])
+@pytest.mark.parametrize("per_node", quick([4, 2], 2))
 def test_a_counter_that_local_devices_sum_up_is_known(per_node, tmp_path):
     (tmp_path / "p.py").write_text(COUNTS)
     out = "-o", tmp_path / "out"

@@ -72,6 +72,7 @@ for seed in range(4):
 """
 
 
+@pytest.mark.thorough
 def test_a_step_whose_loop_carries_more_than_its_parameters_is_the_call(tmp_path):
     (tmp_path / "p.py").write_text(SOLVES)
     run = command(tmp_path / "p.py", devices=1, options=("-o", tmp_path / "out"))

@@ -222,6 +222,7 @@ def tensor_shapes(op):
                 yield view.shape
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("shape", "axes"),
     [

@@ -47,7 +47,7 @@ def run(tmp_path):
 @pytest.mark.parametrize(
     "first",
     [
-        "",
+        pytest.param("", marks=pytest.mark.thorough),
         # As tqdm does when it is imported.
         "mine = {name: text for name, text in os.environ.items() if name.startswith('MINE')}",
         pytest.param(  # as fsspec does

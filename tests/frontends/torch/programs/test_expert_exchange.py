@@ -59,6 +59,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.thorough
 def test_a_token_goes_once_to_each_rank_and_its_gradient_comes_back(tmp_path):
     (tmp_path / "train.py").write_text(PROGRAM)
     command = ("--world", 4, "-o", "out", "--", "torchrun", "--nproc-per-node", 4, "train.py")

@@ -124,6 +124,7 @@ def test_a_program_that_needs_the_package_has_the_kernels_of_pytorchs_own_attent
     assert "flash_attn at train.py:11: without softcap" in words
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", quick(("dense", "varlen"), "dense"))
 def test_a_kernels_passes_alone_have_the_products_of_attention(tmp_path, how):
     """Two sequences of 32 positions, in a batch or packed."""

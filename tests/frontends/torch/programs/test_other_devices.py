@@ -51,4 +51,8 @@ def test_a_jax_program_may_import_torch(tmp_path):
 
 def test_a_pytorch_program_is_refused(tmp_path):
     assert "PyTorch programs see" in failed(run(tmp_path, TORCH), 2)
+
+
+@pytest.mark.thorough
+def test_one_that_only_imports_torch_is_refused(tmp_path):
     assert "PyTorch programs see" in failed(run(tmp_path, "import torch\ntorch.ones(3)"), 2)

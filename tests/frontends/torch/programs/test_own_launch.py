@@ -59,7 +59,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("way", quick(TOOLS, "function", "command"))
+@pytest.mark.parametrize("way", quick(TOOLS, "command"))
 def test_the_program_that_a_tool_launches_is_captured(folder, way):
     (folder / "tool.py").write_text(textwrap.dedent(TOOLS[way]))
     found = captured(folder, 2, "tool.py")

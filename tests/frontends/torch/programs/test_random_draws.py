@@ -9,6 +9,7 @@ import pytest
 from flint import load
 from tests.programs.comparing import of_ranks
 from tests.support.command_line import flint
+from tests.support.shared import quick
 
 torch = pytest.importorskip("torch")
 
@@ -60,7 +61,7 @@ DRAWN = {
 }
 
 
-@pytest.mark.parametrize("drawn", DRAWN)
+@pytest.mark.parametrize("drawn", quick(DRAWN, *list(DRAWN)[3:]))
 def test_a_number_that_the_device_draws_for_a_size_is_one_of_its_range(tmp_path, drawn):
     (tmp_path / "train.py").write_text(textwrap.dedent(f"""
         import torch

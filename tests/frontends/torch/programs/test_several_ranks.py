@@ -229,6 +229,7 @@ def test_groups_of_which_each_does_something_else_are_told_apart(tmp_path):
     assert len(recorded(tmp_path)) <= 5
 
 
+@pytest.mark.thorough
 def test_neighbours_in_a_ring_do_not_tell_its_copies_apart(tmp_path):
     """Each place in the ring is recorded, with one end of its copies and the other."""
     done = run(RINGS, tmp_path, 32)
@@ -266,6 +267,7 @@ def test_a_step_that_a_rank_does_not_have_is_an_error_with_those_that_it_has(tmp
     assert "train.py (rank 1) has no such step; steps seen: loop" in done.stderr
 
 
+@pytest.mark.thorough
 def test_what_a_message_says_of_the_next_ones_is_what_its_sender_says(tmp_path):
     """Rank 2 asks rank 1, which asks rank 0."""
     done = run(FORMS, tmp_path, 3)

@@ -130,6 +130,7 @@ def test_a_gradient_is_added_to_its_buffer_by_the_product(captured):
     assert product.work.written == buffer
 
 
+@pytest.mark.thorough
 def test_a_cast_to_fp8_writes_both_copies_its_scale_and_the_largest_value(captured):
     graph = captured("fp8")
     rows, weight = calls_of(graph, "transformer_engine.quantize")
