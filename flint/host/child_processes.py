@@ -17,6 +17,7 @@ import os
 import resource
 import signal
 import sys
+import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,6 +30,12 @@ from flint.host.readable import human_bytes
 _PR_SET_PDEATHSIG = 1
 #: Also from there: orphans among a process's descendants become its children.
 _PR_SET_CHILD_SUBREAPER = 36
+
+
+#: Seconds between looks whether the parent of a group's leader is there.
+_LOOK = 0.2
+#: The leader of the group that children join; 0 for none.
+_group = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,19 +151,46 @@ def adopt_orphans(adopt: bool) -> None:
 def none_left() -> Iterator[None]:
     """At its end, what was started within it and still runs is killed, on Linux.
 
-    A program's own processes outlive it if it is stopped: workers that load data, for example.
+    A program's own processes outlive it if it is stopped: workers that load data, for example.  If
+    this process is killed instead, those of its children that have joined a group
+    (``join_group``) end, with all that they have started and that has stayed in the group.
     """
-    before = _children()
+    global _group
+    before, outer = _children(), _group
     adopt_orphans(True)
+    _group = _leader()
     try:
         yield
     finally:
+        _group = outer
         while left := _children() - before:  # whose children become this process's
             for process in left:
                 with contextlib.suppress(ProcessLookupError, ChildProcessError):
                     os.kill(process, signal.SIGKILL)
                     os.waitpid(process, 0)
         adopt_orphans(False)
+
+
+def join_group() -> None:
+    """Called in a child: end with the parent, together with all that this process starts."""
+    if _group:
+        os.setpgid(0, _group)
+        # It may use the terminal, from which the system stops a group in the background.
+        for number in (signal.SIGTTIN, signal.SIGTTOU):
+            signal.signal(number, signal.SIG_IGN)
+
+
+def _leader() -> int:
+    """A new child that kills its group when this process ends."""
+    parent = os.getpid()
+    process = fork()
+    if not process:
+        os.setpgid(0, 0)
+        while os.getppid() == parent:
+            time.sleep(_LOOK)
+        os.killpg(0, signal.SIGKILL)
+    os.setpgid(process, process)  # both do it: the next child may join at once
+    return process
 
 
 def _children() -> set[int]:

@@ -23,7 +23,7 @@ from typing import Protocol
 
 from flint.errors import FlintError
 from flint.host.child_errors import leave, raise_left
-from flint.host.child_processes import Limits, death, end_with_parent, fork
+from flint.host.child_processes import Limits, death, end_with_parent, fork, join_group
 from flint.host.crashes import Frames, frames_in, without_report
 from flint.host.temporary import full, no_temporary_files
 
@@ -167,6 +167,7 @@ def _fork(work: Work, task: int, folder: Path) -> int:
     status = 1
     try:
         end_with_parent(parent)
+        join_group()
         _parents_stderr = os.dup(2)
         say_into(folder)
         work(task, folder)

@@ -6,10 +6,13 @@ import gc
 import os
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
-from flint.host.child_processes import fork, none_left
+from flint.host.child_processes import Limits, fork, none_left
+from tests.support.children import HUNG
 
 
 class Client:
@@ -59,3 +62,26 @@ def test_processes_whose_parent_has_ended_do_not_stay() -> None:
     assert earlier.poll() is None
     earlier.kill()
     earlier.wait()
+
+
+def start_a_sleeper(task: int, folder: Path) -> None:
+    subprocess.Popen(["sleep", "99999"])  # it has the standard output
+    os.write(1, b"there\n")
+    time.sleep(99999)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere children outlive their parent")
+def test_when_a_process_is_killed_what_its_children_have_started_ends(tmp_path: Path) -> None:
+    module, limits = start_a_sleeper.__module__, Limits(99999, 2**40)
+    script = (
+        "from pathlib import Path\n"
+        f"from flint.host.tasks import run_all\nfrom {module} import *\n"
+        f"with none_left(): run_all(start_a_sleeper, [0], Path({str(tmp_path)!r}), {limits!r})"
+    )
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == b"there\n"
+        run.kill()
+        # The pipe ends when nobody has it any more.
+        assert run.communicate(timeout=HUNG) == (b"", None)
