@@ -84,7 +84,8 @@ def run_command(
         typer.Option(
             "--step",
             help="Step to capture: its NAME, its NUMBER (1 for the first time it runs), "
-            "NAME:NUMBER, or NAME:loop for an iteration of its loop (JAX) "
+            "NAME:NUMBER, or NAME:loop for an iteration of its loop (JAX); of several with one "
+            "name, NAME@FILE:LINE "
             "[default: the second run of the first step that repeats].",
         ),
     ] = None,

@@ -140,9 +140,9 @@ def _report_end(
     every = [step for each in steps.values() for step in each]
     seen = [f"{step.name} at {step.place} ({_often(step.count)})" for step in every]
     wanted = request.step
-    if wanted.name is not None and all(step.name != wanted.name for step in every):
+    if wanted.name is not None and not any(wanted.names(one.name, one.place) for one in every):
         listed = f"steps seen: {', '.join(seen)}" if seen else "no step was seen"
-        raise UsageError(f"--step {wanted.name}: {name} has no such step; {listed}")
+        raise UsageError(f"--step {wanted}: {name} has no such step; {listed}")
     known_as = "; ".join(hook.STEP for hook in begun.values())
     none = f"no step was seen{_elsewhere()}; {known_as}"
     listed = f"steps seen: {', '.join(seen)}" if seen else none

@@ -9,8 +9,9 @@ elsewhere (``running.py``, and each framework's hooks).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from flint.capturing.request import CaptureOptions
 from flint.errors import UsageError
@@ -24,6 +25,8 @@ _OTHER_HOSTS = {"gb200": 4, "tpu-v4": 4, "tpu-v5e": 4, "tpu-v5p": 4, "tpu-v6e": 
 
 #: Instead of a number: the loop inside of a step.
 _LOOP = "loop"
+#: A step's name and place, and perhaps a number.
+_AT = re.compile(r"([^@]+)@([^:@]+:[0-9]+)(?::([0-9]+|loop))?")
 #: What ``--allow`` can name.
 ALLOWED = ("network", "checkpoints")
 
@@ -89,6 +92,7 @@ class StepChoice:
 
     Attributes:
         name: as shown by ``--list-steps``; None: the first that repeats.
+        place: the end of its place as shown there, for several of one name; empty: any.
         number: which run of the step, from 1; 2 by default, because the first run includes one-time
             work.
         mark: how a framework recognises its end, if finding that took a run of the program.
@@ -101,12 +105,22 @@ class StepChoice:
     """
 
     name: str | None = None
+    place: str = ""
     number: int = 2
     mark: str = ""
     values: int = 0
     kernels: tuple[str, ...] = ()
     once: int = 0
     loop: bool = False
+
+    def names(self, name: str, place: str) -> bool:
+        """Whether it names a step, by its name and its place."""
+        end = f"/{self.place}" if self.place else ""
+        return name == self.name and f"/{place}".endswith(end)
+
+    def __str__(self) -> str:
+        """Its name as for ``--step``."""
+        return f"{self.name}@{self.place}" if self.place else str(self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,18 +212,22 @@ def _each(per_node: int | None) -> str:
 
 
 def step_choice(text: str | None) -> StepChoice:
-    """``--step``: a name or a number, NAME:NUMBER, or NAME:loop.
+    """``--step``: a name or a number, NAME:NUMBER, or NAME:loop; NAME may be NAME@FILE:LINE.
 
     Raises:
         UsageError: a number below 1.
     """
     if text is None:
         return StepChoice()
-    name, _, number = text.rpartition(":")
-    if name and number == _LOOP:
-        return StepChoice(name=name, number=1, loop=True)
-    if not (number.isascii() and number.isdigit()):
-        return StepChoice(name=text)
-    if int(number) < 1:
+    found = _AT.fullmatch(text)
+    name, place, number = found.groups() if found else (text, None, None)
+    if found is None:
+        head, _, tail = text.rpartition(":")
+        if (head and tail == _LOOP) or (tail.isascii() and tail.isdigit()):
+            name, number = head, tail
+    choice = StepChoice(name=name or None, place=place or "")
+    if number == _LOOP:
+        return replace(choice, number=1, loop=True)
+    if number is not None and int(number) < 1:
         raise UsageError(f"--step {text}: steps are counted from 1")
-    return StepChoice(name=name or None, number=int(number))
+    return choice if number is None else replace(choice, number=int(number))

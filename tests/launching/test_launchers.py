@@ -91,6 +91,16 @@ def test_contradictions_are_refused(given):
 
 def test_a_step_is_a_name_or_a_number_or_both():
     found = [step_choice(text) for text in (None, "train_step", "3", "generate:2")]
+    placed = [
+        step_choice(f"step@{text}") for text in ("a.py:3", "/x y/a.py:3:4", "lib/a.py:12:loop")
+    ]
+    assert [(one.name, one.place, one.number, one.loop) for one in placed] == [
+        ("step", "a.py:3", 2, False), ("step", "/x y/a.py:3", 4, False),
+        ("step", "lib/a.py:12", 1, True),
+    ]  # fmt: skip
+    assert placed[0].names("step", "/x/a.py:3") and not placed[0].names("step", "aa.py:3")
+    assert found[1].names("train_step", "a.py:3") and not found[1].names("step", "a.py:3")
+    assert [str(found[1]), str(placed[2])] == ["train_step", "step@lib/a.py:12"]
     assert [(item.name, item.number) for item in found] == [
         (None, 2), ("train_step", 2), (None, 3), ("generate", 2),
     ]  # fmt: skip

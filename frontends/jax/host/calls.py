@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from flint.capturing.user_frames import short_path
 from flint.frontends.jax.internals.avals import size_of
 from flint.passes.in_sequence import Origin
 
@@ -83,6 +84,11 @@ class Called:
     def results(self) -> int:
         """The number of arrays that it returns."""
         return len(self.parameters["jaxpr"].out_avals)
+
+    @property
+    def place(self) -> str:
+        """The user's line that calls it."""
+        return f"{short_path(self.file)}:{self.line}" if self.file else ""
 
     @property
     def donated(self) -> tuple[bool, ...]:

@@ -69,6 +69,17 @@ def loop_carries(program: Any) -> int:
     return most
 
 
+def is_backward(path: str) -> bool:
+    """Whether the scopes and transformations around an op, as JAX writes them, are a gradient's."""
+    return "transpose(" in path
+
+
+def has_gradients(program: Any) -> bool:
+    """Whether a closed jaxpr computes gradients in reverse mode."""
+    stacks = {id(one.source_info.name_stack): one for one in equations(program.jaxpr)}
+    return any(is_backward(str(one.source_info.name_stack)) for one in stacks.values())
+
+
 def forwarded(program: Any) -> list[tuple[int, int]]:
     """Results of a closed jaxpr that are unchanged operands: numbers of both."""
     places = {id(variable): number for number, variable in enumerate(program.jaxpr.invars)}

@@ -4,9 +4,9 @@ The idea: a training loop makes the same calls again and again, so its step is a
 that equals the stretch before it.  An evaluation repeats itself too, and so does each gradient of
 an accumulation.  A whole training step differs from those in that it renews its
 operands: parameters and optimizer state come from the step before, and almost nothing stays
-unchanged.  New data count as neither.  Such a period is ``whole`` and is taken when it is seen; of
-others, the one that renews most is taken when the program has ended or no longer repeats anything
-else.
+unchanged.  New data count as neither, nor do data that stay the same.  Such a period is ``whole``,
+and is taken when it is seen if it computes gradients: an environment's step renews its state as
+well.  Of others, the best is taken when the program has ended or no longer repeats anything else.
 
 A thread that prepares batches makes calls at its own pace, so each thread has its own periods.
 
@@ -17,37 +17,20 @@ A thread that prepares batches makes calls at its own pace, so each thread has i
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+
+from flint.frontends.jax.programs.operand_sizes import Made, Sizes, sizes_of
 
 #: A whole period leaves at most this share of its operands' bytes unchanged.
 _UNCHANGED = 0.1
+#: More times in a row than one model is trained before it is another one's turn.
+_TURNS = 16
 #: Number of earlier calls of the same kind that are tried as the one a period before.
 _TRIED = 16
 #: A period that is seen as often in a row, and renews this share of what a whole one around it
 #: renews, is the step: the other one adds what comes rarely (a mask that is computed anew).
 _RARE, _MOST = 128, 2 / 3
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """The data of a call for finding periods.
-
-    Attributes:
-        key: equal for calls of the same kind.
-        name: name of the called function.
-        jitted: whether the user's code, or a library's, jitted it.
-        given: its operands that are not constants: the origin of each, the earliest call before
-            which it existed (None for data, which no call of this thread has computed), and its
-            bytes.
-        thread: that makes it; 0 is the program's first.
-    """
-
-    key: Hashable
-    name: str
-    jitted: bool
-    given: tuple[tuple[Hashable, int | None, int], ...]
-    thread: int = 0
 
 
 @dataclass(slots=True)
@@ -58,9 +41,10 @@ class Period:
         line: numbers of its thread's calls.
         first: position among them of its first call when it was first seen.
         length: number of calls.
-        name: name of its largest jitted function.
-        renewed, unchanged, fresh: bytes of its operands: computed by the period before, older, and
-            data that the period before did not have.
+        name, place: of its largest jitted function, of those with gradients if there are any; and
+            the user's line that calls it.
+        sizes: bytes of its operands.
+        gradients: whether it computes some.
         count: how often it was seen in a row.
         last: position after its last call.
         thread: its thread.
@@ -71,9 +55,9 @@ class Period:
     first: int
     length: int
     name: str
-    renewed: int
-    unchanged: int
-    fresh: int
+    place: str
+    sizes: Sizes
+    gradients: bool = False
     count: int = 2
     last: int = 0
     thread: int = 0
@@ -82,7 +66,25 @@ class Period:
     @property
     def whole(self) -> bool:
         """Whether it renews its operands, as a training step does."""
-        return self.renewed > 0 and self.unchanged <= _UNCHANGED * self.renewed
+        return self.sizes.renewed > 0 and self.is_little(self.sizes.unchanged)
+
+    @property
+    def trains(self) -> bool:
+        """Whether it computes gradients and renews anything."""
+        return self.gradients and self.sizes.renewed > 0
+
+    @property
+    def certain(self) -> bool:
+        """Whether it is a training step, and not a part of one.
+
+        What stays the same for long is no other model that is trained in turn.
+        """
+        few = self.is_little(self.sizes.same) or self.count >= _TURNS
+        return self.whole and self.trains and few
+
+    def is_little(self, size: int) -> bool:
+        """Whether so many bytes are few beside what it renews."""
+        return size <= _UNCHANGED * self.sizes.renewed
 
     @property
     def began(self) -> int:
@@ -130,7 +132,7 @@ class Periods:
             period = self._completed(call.thread, place + 1, length, bool(inside))
             completed += [period] if period is not None else []
         before.append(place)
-        found = min(completed, key=lambda one: (not one.whole, one.length), default=None)
+        found = min(completed, key=_later, default=None)
         return (found and self._often_inside(found)) or found
 
     def of_other_threads(self, period: Period) -> dict[str, int]:
@@ -146,31 +148,35 @@ class Periods:
         """The period that a whole one repeats most of the time, if it renews nearly as much."""
         for one in self.found.values() if outer.whole else ():
             inside = one.length < outer.length and one.last > outer.last - outer.length
+            inside = inside and (one.gradients or not outer.gradients)
             if one.thread == outer.thread and inside and one.count >= _RARE:
-                one.often = one.often or one.renewed >= _MOST * outer.renewed
+                one.often = one.often or one.sizes.renewed >= _MOST * outer.sizes.renewed
                 if one.often:
                     return one
         return None
 
     def best(self, periods: Iterable[Period] | None = None) -> Period | None:
-        """The period that renews most; among equals that with most operand bytes, then the
-        shortest.
+        """The period that trains and renews most; among equals that with most operand bytes, then
+        the shortest.
         """
         some = self.found.values() if periods is None else periods
-        return max(
-            some, key=lambda one: (one.whole, one.renewed, one.unchanged, -one.length), default=None
-        )
+        return max(some, key=_rank, default=None)
 
-    def single(self, name: str) -> Period | None:
-        """The last call of a jitted function as a period that was seen once, or None."""
+    def single(self, is_wanted: Callable[[str, str], bool]) -> Period | None:
+        """The last wanted call of a jitted function as a period that was seen once, or None.
+
+        Args:
+            is_wanted: whether a name and a place are those of one.
+        """
         for number in reversed(range(len(self.calls))):
             call = self.calls[number]
-            if call.jitted and call.name == name:
+            if call.jitted and is_wanted(call.name, call.place):
                 line = self._lines[call.thread]
-                place, given = line.index(number), sum(size for _, _, size in call.given)
+                place, sizes = line.index(number), Sizes(unchanged=call.size)
                 return Period(
-                    line, place, 1, name, 0, given, 0, count=1, last=place + 1, thread=call.thread
-                )
+                    line, place, 1, call.name, call.place, sizes, call.gradients,
+                    count=1, last=place + 1, thread=call.thread,
+                )  # fmt: skip
         return None
 
     def _completed(self, thread: int, end: int, length: int, several: bool) -> Period | None:
@@ -201,43 +207,30 @@ class Periods:
             for other_keys, other in self.found.items()
         ):
             return None
-        given = _bytes(before, own, line[begin], line[end - length])
-        period = Period(line, begin, length, _name(own), *given, last=end, thread=thread)
+        sizes = sizes_of(before, own, line[begin], line[end - length])
+        main = _main(own)
+        period = Period(
+            line, begin, length, main.name, main.place, sizes, main.gradients,
+            last=end, thread=thread,
+        )  # fmt: skip
         if several and not period.whole:
             return None
         self.found[keys] = period
         return period
 
 
-def _bytes(
-    before: Sequence[Made], own: Sequence[Made], first: int, begin: int
-) -> tuple[int, int, int]:
-    """Renewed, unchanged and fresh bytes of a period.
-
-    Args:
-        before: the calls of the period before it.
-        own: its calls.
-        first, begin: numbers of the first call of either.
-    """
-    known = {origin for call in before for origin, _, _ in call.given}
-    sizes = {"renewed": 0, "unchanged": 0, "fresh": 0}
-    outside = {
-        origin: (made, size)
-        for call in own
-        for origin, made, size in call.given
-        if made is None or made <= begin
-    }
-    for origin, (made, size) in outside.items():
-        if made is None:
-            sizes["unchanged" if origin in known else "fresh"] += size
-        else:
-            sizes["renewed" if made > first else "unchanged"] += size
-    return sizes["renewed"], sizes["unchanged"], sizes["fresh"]
+def _later(period: Period) -> tuple[bool, bool, int]:
+    return not period.certain, not period.whole, period.length
 
 
-def _name(calls: Sequence[Made]) -> str:
-    jitted = [one for one in calls if one.jitted]
-    return max(jitted, key=lambda one: sum(size for _, _, size in one.given)).name
+def _rank(period: Period) -> tuple[bool, bool, int, int, int]:
+    sizes = period.sizes
+    return period.trains, period.whole, sizes.renewed, sizes.unchanged + sizes.same, -period.length
+
+
+def _main(calls: Sequence[Made]) -> Made:
+    jitted = (one for one in calls if one.jitted)
+    return max(jitted, key=lambda one: (one.gradients, one.size))
 
 
 def _rotated(one: tuple[Hashable, ...], other: tuple[Hashable, ...]) -> bool:

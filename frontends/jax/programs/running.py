@@ -13,13 +13,11 @@ import functools
 import os
 import signal
 import threading
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NoReturn
 
-from flint.capturing.user_frames import short_path
 from flint.errors import UsageError
 from flint.frontends.jax.cluster.layout import Layout, layout_of
 from flint.frontends.jax.host.calls import Called
@@ -39,7 +37,7 @@ from flint.host.readable import counted, human_bytes
 from flint.host.stages import stage
 from flint.launching.hooks import found
 from flint.launching.notes import noted
-from flint.launching.program import Cluster, ProgramRequest, SeenStep
+from flint.launching.program import Cluster, ProgramRequest, SeenStep, StepChoice
 from flint.passes.in_sequence import Origin
 
 _FRAMEWORK = "jax"
@@ -103,12 +101,13 @@ class Running:
             warnings = recorder.warnings | assumed() | noted.of_all_processes(self._folder)
             numbers = period.calls_of(min(self._request.step.number, period.count))
             warnings |= _left_out(self._watcher.periods.of_other_threads(period))
+            warnings |= _of_one_name(self._request.step, period, self._steps())
             one_round = self._is_loop(period, numbers)
             if period.count == 1 and not one_round:
                 text = f"{period.name} is called once: its one-time work is part of the step"
                 warnings[text] = 1
-            elif not (period.whole or one_round):
-                warnings |= _unchanged(period)
+            elif not one_round:
+                warnings |= _doubts(period)
             workload = captured(
                 recorder.calls, numbers, self._places, warnings, period.name,
                 self._request.options, self._request.target, one_round=one_round,
@@ -134,24 +133,25 @@ class Running:
             SeenStep(
                 name=period.name,
                 count=period.count,
-                place=_place_of(calls[period.calls_of(1)[0]]),
+                place=period.place,
                 what=_what(period),
             )
             for period in self._watcher.periods.found.values()
         ]
-        names = {step.name for step in seen}
-        once: Counter[tuple[str, str, int]] = self._watcher.jitted
-        looping = {call.name for call in calls if call.name not in names and has_loop(call)}
+        known = {(step.name, step.place) for step in seen}
+        others = {(one.name, one.place): one for one in calls if (one.name, one.place) not in known}
+        looping = {key for key, call in others.items() if has_loop(call)}
         return seen + [
             SeenStep(
                 name=name,
                 count=count,
-                place=_place(file, line),
-                what="does not repeat" + ("; has a loop" if name in looping else ""),
-                loops=name in looping,
+                place=place,
+                what=("does not repeat" if count == 1 else "not alone")
+                + ("; has a loop" if (name, place) in looping else ""),
+                loops=(name, place) in looping,
             )
-            for (name, file, line), count in once.items()
-            if name not in names
+            for (name, place), count in self._watcher.jitted.items()
+            if (name, place) in others
         ]
 
 
@@ -166,12 +166,33 @@ def _layout(cluster: Cluster) -> Layout:
     return layout_of(cluster.world, names[device], cluster.hosts, slices)
 
 
-def _unchanged(period: Period) -> dict[str, int]:
-    made = period.renewed + period.fresh
+def _doubts(period: Period) -> dict[str, int]:
+    """Warnings if the step may not be all of a training step."""
+    sizes = period.sizes
+    same = sizes.unchanged + sizes.same
+    if not period.whole:
+        doubt = "if this is an evaluation"
+    elif not period.trains:
+        doubt = "it computes no gradients; if this is not the training"
+    elif not period.is_little(same):
+        doubt = "if they are neither data nor frozen parameters"
+    else:
+        return {}
     text = (
-        f"the step is {period.name}: {human_bytes(period.unchanged)} of its inputs stay unchanged "
-        f"from step to step and {human_bytes(made)} are new; if this is an evaluation, choose the "
-        "training step with --step"
+        f"the step is {period.name}: {human_bytes(same)} of its inputs stay unchanged from step "
+        f"to step and {human_bytes(sizes.renewed + sizes.fresh)} are new; {doubt}, choose the "
+        "training step with --step (--list-steps lists others)"
+    )
+    return {text: 1}
+
+
+def _of_one_name(choice: StepChoice, period: Period, steps: Sequence[SeenStep]) -> dict[str, int]:
+    places = [one.place for one in steps if one.name == choice.name and one.place != period.place]
+    if choice.place or not places:
+        return {}
+    text = (
+        f"the step is {period.name} at {period.place}, and others have this name: to choose one, "
+        f"--step {period.name}@{places[0]}"
     )
     return {text: 1}
 
@@ -183,12 +204,5 @@ def _left_out(names: Mapping[str, int]) -> dict[str, int]:
 
 def _what(period: Period) -> str:
     kind = "replaces most inputs" if period.whole else "leaves most inputs unchanged"
-    return f"{counted(period.length, 'program')}; {kind}"
-
-
-def _place_of(call: Called) -> str:
-    return _place(call.file, call.line)
-
-
-def _place(file: str, line: int) -> str:
-    return f"{short_path(file)}:{line}" if file else ""
+    gradients = "" if period.gradients else "; no gradients"
+    return f"{counted(period.length, 'program')}; {kind}{gradients}"

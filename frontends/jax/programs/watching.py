@@ -24,14 +24,16 @@ from flint.capturing.user_frames import running_line, short_path
 from flint.frontends.jax.host.calls import Called, Operand
 from flint.frontends.jax.host.recording import Recorder, is_jitted
 from flint.frontends.jax.host.values import UnknownIntegerError
-from flint.frontends.jax.internals.avals import aval_of, aval_on, is_inexact, size_of
+from flint.frontends.jax.internals.avals import aval_of, aval_on
 from flint.frontends.jax.internals.host_arrays import HostArray
-from flint.frontends.jax.internals.jaxprs import forwarded, is_over_devices, meshes
+from flint.frontends.jax.internals.jaxprs import is_over_devices, meshes
 from flint.frontends.jax.internals.traced_calls import is_stated
 from flint.frontends.jax.internals.tracing import computes_on_host, is_folding, is_on_host, on_host
 from flint.frontends.jax.programs import whole_trainings
 from flint.frontends.jax.programs.held_arrays import HeldArrays
-from flint.frontends.jax.programs.periods import Made, Period, Periods
+from flint.frontends.jax.programs.operand_sizes import Given, Made
+from flint.frontends.jax.programs.periods import Period, Periods
+from flint.frontends.jax.programs.taken_arrays import TakenArrays
 from flint.launching.notes import noted
 from flint.launching.program import StepChoice
 from flint.launching.unknown import Unknown
@@ -39,8 +41,9 @@ from flint.passes.in_sequence import Origin
 
 #: The most calls of a whole program.
 _MOST_CALLS = 1_000_000
-#: A period that renews little of its operands is taken when it has been seen this often; one that
-#: renews nothing may be an evaluation of a whole data set before the training.
+#: A period that renews little of its operands, or computes no gradients, is taken when it has been
+#: seen this often; one that renews nothing may be an evaluation of a whole data set before the
+#: training.
 _OFTEN, _EVALUATION = 1_000, 10_000
 _ON_HOST = "computed on the host's processor at {}: if it is in the step, as on the device"
 
@@ -80,15 +83,13 @@ class Watcher:
         self.recorder = Recorder(_MOST_CALLS, self, Unknown(choice.values))
         self.periods = Periods()
         self.places: dict[Origin, Any] = {}
-        self.jitted: Counter[tuple[str, str, int]] = Counter()
+        self.jitted: Counter[tuple[str, str]] = Counter()
         self._choice, self._lists_steps = choice, lists_steps
         self._finish, self._placements = finish, placements
         self.arrays = HeldArrays()
         self._put = 0  # arrays that no program made
         self._threads = {threading.get_ident(): 0}
-        self._made_by: list[int] = []  # the threads of the calls
-        self._same: dict[Origin, Origin] = {}
-        self._given_back: set[Origin] = set()  # results that are a value of the host, unchanged
+        self._taken = TakenArrays()
         self._kinds: dict[Hashable, int] = {}
         self._lock = threading.RLock()
         self._due: Period | None = None
@@ -125,8 +126,7 @@ class Watcher:
             if computes_on_host():
                 self.recorder.remark(_ON_HOST, f"{short_path(call.file)}:{call.line}")
             self.arrays.made(results, call, operands, known)
-            self._forward(number, call)
-            self._note(call, thread)
+            self._note(call, self._taken.of(number, call, operands, thread), thread)
             self.recorder.unknown.trained += call.jitted
             return results
 
@@ -135,18 +135,20 @@ class Watcher:
 
         Otherwise it may have ended because of unknown values: returns what to look for with others.
         """
-        named = self._choice.name
+        named, choice = self._choice.name, self._choice
         some = [
             period
             for period in self.periods.found.values()
-            if named in (None, period.name) and period.count >= self._choice.number
+            if (named is None or choice.names(period.name, period.place))
+            and period.count >= choice.number
         ]
         best = self._due or self.periods.best(some)
-        if named is None and (best is None or not best.whole):
+        if named is None and not (best is not None and best.whole and best.trains):
             training = whole_trainings.last_of(self.recorder.calls)
-            best = best if training is None else self.periods.single(training.name)
-        if best is None and named is not None and self._choice.number == 1:
-            best = self.periods.single(named)
+            if training and (not (best and best.whole) or self._taken.gradients(training)):
+                best = self.periods.single(lambda name, _: name == training.name)
+        if best is None and named is not None and choice.number == 1:
+            best = self.periods.single(choice.names)
         if best is not None:
             self._finish(best)
         return self.recorder.unknown.again(self._choice)
@@ -238,57 +240,34 @@ class Watcher:
         self.recorder.dropped(array)
         self.arrays.dropped(array.origin)
 
-    def _forward(self, number: int, call: Called) -> None:
-        """Results that are unchanged operands are the same arrays."""
-        for result, operand in forwarded(call.parameters["jaxpr"]):
-            origin = call.operands[operand].origin
-            if origin is not None:
-                self._same[Origin(number, result)] = self._same.get(origin, origin)
-            else:
-                self._given_back.add(Origin(number, result))
-
-    def _note(self, call: Called, thread: int) -> None:
+    def _note(self, call: Called, given: tuple[Given, ...], thread: int) -> None:
         kind = (
             call.name, call.file, call.line, call.donated,
             tuple((item.aval.shape, str(item.aval.dtype)) for item in call.operands),
         )  # fmt: skip
         key = self._kinds.setdefault(kind, len(self._kinds))
-        self._made_by.append(thread)
         if is_folding():
             self.periods.leave_out()
             return
-        arrays = [
-            (self._same.get(item.origin, item.origin), item.aval)
-            for item in call.operands
-            if item.origin is not None
-        ]
-        given = tuple((array, self._since(array, aval), size_of(aval)) for array, aval in arrays)
         if call.jitted:
-            self.jitted[call.name, call.file, call.line] += 1
-        period = self.periods.add(Made(key, call.name, call.jitted, given, thread))
-        if self._choice.loop and call.jitted and call.name == self._choice.name:
-            self._due = self.periods.single(call.name)
+            self.jitted[call.name, call.place] += 1
+        gradients = self._taken.gradients(call)
+        made = Made(key, call.name, call.jitted, given, thread, gradients, call.place)
+        period = self.periods.add(made)
+        if self._choice.loop and call.jitted and self._choice.names(call.name, call.place):
+            self._due = self.periods.single(self._choice.names)
         elif period is not None and not self._lists_steps and self._is_wanted(period):
             self._due = period
-
-    def _since(self, origin: Origin, aval: Any) -> int | None:
-        """The earliest call before which an array existed; None for data.
-
-        Keys and counters are data too, because code that makes batches renews them.
-        """
-        if origin.program < 0 or origin in self._given_back:
-            return None
-        if self._made_by[origin.program] != self._made_by[-1]:
-            return None
-        return origin.program + 1 if is_inexact(aval) else None
 
     def _is_wanted(self, period: Period) -> bool:
         if period.count < self._choice.number:
             return False
         if self._choice.name is not None:
-            return period.name == self._choice.name
-        given = period.renewed + period.unchanged  # from data alone a loader makes batches
-        if period.thread:  # one of those that prepare data, unless the program does nothing else
+            return self._choice.names(period.name, period.place)
+        sizes = period.sizes  # from data alone a loader makes batches
+        given = sizes.renewed + sizes.unchanged + sizes.same
+        if period.thread and not period.trains:  # one of those that prepare data
             return False
-        most = _OFTEN if period.renewed else _EVALUATION
-        return period.whole or period.often or (period.count >= most and given > 0)
+        most = _OFTEN if sizes.renewed else _EVALUATION
+        found = period.certain or period.often
+        return found or (period.count >= most and given > 0)

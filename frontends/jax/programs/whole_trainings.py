@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from flint.frontends.jax.host.calls import Called
 from flint.frontends.jax.internals.avals import aval_of, inexact_bytes
-from flint.frontends.jax.internals.jaxprs import loop_carries
+from flint.frontends.jax.internals.jaxprs import has_gradients, is_backward, loop_carries
 
 #: A loop that carries more than this times the operands of its program trains what that has made.
 _MADE_INSIDE = 10
@@ -28,6 +28,11 @@ def is_whole_training(call: Called) -> bool:
 def has_loop(call: Called) -> bool:
     """Whether a call has a loop that carries anything but counters."""
     return call.jitted and loop_carries(call.parameters["jaxpr"].jaxpr) > 0
+
+
+def computes_gradients(call: Called) -> bool:
+    """Whether a call computes gradients, or is part of their computation."""
+    return is_backward(call.path) or has_gradients(call.parameters["jaxpr"])
 
 
 def last_of(calls: Sequence[Called]) -> Called | None:

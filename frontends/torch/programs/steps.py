@@ -100,7 +100,8 @@ class Steps:
 
     def _is_wanted(self, name: str, kind: Kind) -> bool:
         if self._choice.name is not None:
-            return name == self._choice.name
+            seen = self._seen.get(name) or self._begun.get(name)
+            return self._choice.names(name, seen.place if seen else "")
         # One kind of step, and the first step of that kind.
         first = max(self._seen, key=lambda item: self._seen[item].kind, default=name)
         return name == first or kind > self._seen[first].kind

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 import pytest
@@ -215,15 +214,6 @@ def test_where_axes_are_explicit_a_stated_sharding_is_in_the_type_of_a_result(tm
     run = command(tmp_path / "p.py", options=("-o", tmp_path / "out"))
     assert run.returncode == 0, run.stderr
     assert load(tmp_path / "out").mesh.axes == ("x",)
-
-
-@pytest.mark.thorough
-def test_the_steps_of_a_program_are_listed_and_one_is_chosen(tmp_path):
-    listed = command(PROGRAMS / "nnx_model.py", options=("--list-steps", "--json"))
-    seen = json.loads(listed.stdout)["steps"]
-    assert {"eval_step", "train_step"} <= {step["name"] for step in seen}
-    workload = captured("nnx_model", tmp_path / "out", options=("--step", "eval_step"))
-    assert workload.input["function"] == "eval_step"
 
 
 @pytest.mark.thorough

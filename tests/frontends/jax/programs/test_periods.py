@@ -5,7 +5,10 @@ both and gives the parameters; "t" is a whole training step; "e" an evaluation o
 "d" makes a batch of nothing that is kept; "q" calls the function of "t" for another model, "s".
 An "E" is an evaluation, and a "T" a training step, on a large batch that the host puts on devices;
 "k" makes a batch of a random key, and the next key; "m" computes a mask of the parameters, which
-"x" takes to train them and "s".
+"x" takes to train them and "s".  "v" is a step of an environment, whose state is large, by the
+parameters, and "f" a training step on all data, which are the same each time.  "b" trains the
+parameters for another model, which "c" trains.  Without "i" the parameters are the host's until
+they are trained.
 """
 
 from __future__ import annotations
@@ -13,13 +16,17 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flint.frontends.jax.programs.periods import Made, Periods
+from flint.frontends.jax.programs.operand_sizes import Given, Made
+from flint.frontends.jax.programs.periods import Periods
 
 SIZE = 1000
 TAKES = {"g": "ps", "u": "ps", "t": "p", "q": "s", "e": "p", "d": "", "i": "", "E": "p", "T": "p"}
-TAKES |= {"k": "k", "x": "psm", "m": "p"}
+TAKES |= {"k": "k", "x": "psm", "m": "p", "v": "pn", "f": "po", "b": "pz", "c": "pz"}
 GIVES = {"g": "s", "u": "ps", "t": "p", "q": "s", "e": "", "d": "", "i": "ps", "E": "", "T": "p"}
-GIVES |= {"k": "k", "x": "ps", "m": "m"}
+GIVES |= {"k": "k", "x": "ps", "m": "m", "v": "n", "f": "p", "b": "p", "c": "z"}
+#: What has other sizes and shapes than the rest.
+SIZES = {"n": 20 * SIZE, "o": 2 * SIZE, "z": 3 * SIZE}
+GRADIENTS = "gtqTxfbc"
 #: Calls that are given a batch of the host's, and how large it is.
 BATCHES = {"E": 20 * SIZE, "T": 20 * SIZE}
 #: Calls of one function.
@@ -31,19 +38,26 @@ def periods_of(text):
 
     Pairs of a letter and the number of a thread are the calls of several.
     """
-    made = dict.fromkeys("pskm", 0)
+    made = dict.fromkeys("pskmn", 0) | {"o": None, "z": None}
+    if all(one[0] != "i" for one in text):
+        made["p"] = None
     periods, first = Periods(), None
     for number, (letter, thread) in enumerate((*one, 0)[:2] for one in text):
         since = {"k": None}  # a random key
         given_ = tuple(
-            (f"{name}{made[name]}", since.get(name, made[name]), SIZE) for name in TAKES[letter]
-        )
+            Given(
+                f"{name}{made[name]}", since.get(name, made[name]), SIZES.get(name, SIZE),
+                (SIZES.get(name, SIZE),),
+            )
+            for name in TAKES[letter]
+        )  # fmt: skip
         if letter in BATCHES:
-            given_ += ((f"batch {number}", None, BATCHES[letter]),)
+            given_ += (Given(f"batch {number}", None, BATCHES[letter]),)
         key = SAME.get(letter, letter)
-        found = periods.add(Made(key, letter, letter != "i", given_, thread))
+        gradients = letter in GRADIENTS
+        found = periods.add(Made(key, letter, letter != "i", given_, thread, gradients))
         made |= dict.fromkeys(GIVES[letter], number + 1)
-        if found is not None and found.whole and first is None:
+        if found is not None and found.certain and first is None:
             first = found, number
     return periods, first
 
@@ -89,7 +103,31 @@ def test_two_models_in_turn_are_a_step_of_two_calls():
 
 def test_an_evaluation_of_large_batches_is_not_a_training_step():
     _, (period, _) = periods_of("i" + "E" * 9 + "TTT")
-    assert (period.name, period.first, period.fresh) == ("T", 10, 20 * SIZE)
+    assert (period.name, period.first, period.sizes.fresh) == ("T", 10, 20 * SIZE)
+
+
+def test_an_environments_steps_are_no_training_though_they_renew_their_large_state():
+    _, (period, completed) = periods_of("i" + "v" * 50 + "tt")
+    assert (period.name, period.length, completed) == ("t", 1, 52)
+    _, (period, _) = periods_of("i" + ("v" * 200 + "t") * 3)
+    assert period.length == 201
+    periods, first = periods_of("i" + "v" * 5)
+    assert (first, periods.best().name) == (None, "v")
+
+
+def test_parameters_that_the_host_has_made_are_unchanged_until_they_are_trained():
+    _, (period, _) = periods_of(("v" * 50 + "t") * 3)
+    assert period.length == 51
+    _, (period, completed) = periods_of("gggu" * 3)
+    assert (period.first, period.length, completed) == (0, 4, 7)
+
+
+def test_data_that_stay_the_same_are_no_parameters():
+    _, (period, completed) = periods_of("f" * 20)
+    assert (period.name, completed, period.sizes.same) == ("f", 15, 2 * SIZE)
+    assert not period.is_little(period.sizes.same)
+    _, (period, completed) = periods_of("bbbc" * 3)  # a critic, and what it criticises
+    assert (period.length, completed) == (4, 7)
 
 
 def test_what_is_computed_anew_once_in_many_steps_is_not_part_of_the_step():
@@ -135,9 +173,9 @@ def test_calls_that_never_repeat_are_not_a_step():
 
 def test_a_function_that_is_called_once_is_one_when_its_name_is_given():
     periods, _ = periods_of("ite")
-    period = periods.single("t")
+    period = periods.single(lambda name, _: name == "t")
     assert (period.count, list(period.calls_of(1)), period.whole) == (1, [1], False)
-    assert periods.single("i") is None  # an op
+    assert periods.single(lambda name, _: name == "i") is None  # an op
 
 
 @given(st.text("gute", min_size=1, max_size=6), st.integers(2, 5), st.text("gute", max_size=5))
