@@ -22,12 +22,19 @@ from flint.host.child_processes import end_with_parent
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+_one_of_several = False
+
 
 def processors() -> int:
     """Number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def spare_processor() -> bool:
+    """Whether this process may use a processor that none of ``side_by_side`` uses."""
+    return not _one_of_several and processors() > 1
 
 
 def free_memory() -> int | None:
@@ -80,5 +87,7 @@ def side_by_side(
 
 
 def _begin(parent: int) -> None:
+    global _one_of_several
+    _one_of_several = True
     end_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # its parent says that it was stopped

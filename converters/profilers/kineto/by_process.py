@@ -80,6 +80,10 @@ class ByProcess:
         self._from: dict[tuple[str, object], Place] = {}
         self._to: list[tuple[str, object, tuple[str, str, str]]] = []
 
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._events or self._from or self._to)
+
     def take(self, events: Iterable[Event]) -> None:
         """Events without a category, or arrows."""
         for event in events:

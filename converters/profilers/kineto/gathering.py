@@ -30,16 +30,12 @@ from flint.converters.profilers.kineto.arguments import (
     texts_of,
 )
 from flint.converters.profilers.kineto.by_process import CALL_AS_OP, ByProcess
-from flint.converters.profilers.kineto.events import (
-    LATEST,
-    Events,
-    times_of_all,
-)
+from flint.converters.profilers.kineto.events import LATEST, Events, Table, times_of_all
 from flint.converters.profilers.kineto.kept import (
     STEP,
+    Call,
     Other,
     add,
-    add_call,
     add_calls,
     hashable,
     hashables,
@@ -57,10 +53,19 @@ _LABELS = ("process_name", "process_labels")
 
 
 class Mine(NamedTuple):
-    """What is kept for a process, and the process that each of its kernels names."""
+    """What is kept for a process.
+
+    Attributes:
+        events: ops, kernels and steps; the rest follows from ``calls`` and ``others`` at the end.
+        tracks: the process that each of its kernels names.
+        calls: its calls of runtimes and drivers.
+        others: the rest of its events.
+    """
 
     events: Events
     tracks: list[object]
+    calls: Table[Call]
+    others: Table[Other]
 
 
 #: An event, its name, and its start and duration in nanoseconds.
@@ -74,6 +79,12 @@ class Gathering:
         processes: the processes, with what is kept for each.
         held: events whose process may be known only at the end of the file.
         in_place: whether a process had been named before each kernel.
+        process: name of the current process, ``ABSENT`` before the first op.
+        at: what is kept for it.
+        arguments: arguments of ops that differ.
+        numbers: their texts -> their numbers.
+        unknown: categories that are not known -> number of their events.
+        without: events without a category.
     """
 
     def __init__(self, path: Path, *, linked: bool) -> None:
@@ -81,24 +92,35 @@ class Gathering:
 
         def new() -> Mine:
             links = LinksBuilder() if linked else None
-            return Mine(Events.empty(arguments, links), [])
+            calls, others = Table(Call, len(Call._fields)), Table(Other, len(Other._fields))
+            return Mine(Events.empty(arguments, links), [], calls, others)
 
         self.processes = Processes(path, new)
         self.held: list[tuple[Track, Other]] = []
         self.in_place = True
-        self._path, self._linked, self._arguments = path, linked, arguments
+        self._path, self._linked, self.arguments = path, linked, arguments
         self._names: dict[str, str] = {}
         self._sorts: dict[str, Sort] = {}
         self._places: dict[str, bool] = {}
-        self._unknown: dict[str, int] = {}
-        self._numbers: dict[bytes, int] = {}
+        self.unknown: dict[str, int] = {}
+        self.numbers: dict[bytes, int] = {}
         self._of_op = Arguments(path, OpArguments)
         self._of_kernel = Arguments(path, KernelArguments)
         self._of_call = Arguments(path, CallArguments)
         self._of_other = Arguments(path, dict[str, Any])
-        self._without = ByProcess()
-        self._process: object = ABSENT
-        self._at = self.processes.all[0]
+        self.without = ByProcess()
+        self.process: object = ABSENT
+        self.at = self.processes.all[0]
+
+    @property
+    def of_one_process(self) -> bool:
+        """Whether all events so far are of one process or name another device."""
+        return len(self.processes.all) == 1
+
+    def begin_in(self, process: object) -> None:
+        """Begin with events that follow an op of a process, in another part of the file."""
+        self.process = process
+        self.at = self.processes.of(hashable(process), lambda: None)
 
     def take(self, events: list[Event]) -> None:
         """Events of any processes, in the order of the file."""
@@ -106,7 +128,7 @@ class Gathering:
         if len(ran) < len(events):
             others = [event for event in events if event.ph != "X" or not event.cat]
             times_of_all([event for event in others if event.ph == "X"], self._path)  # damaged ones
-            self._without.take(others)
+            self.without.take(others)
             for event in others:
                 if event.ph == "M" and event.name in _LABELS:
                     labels = self._of_other.of(event).values()
@@ -114,29 +136,34 @@ class Gathering:
         self._sort(ran)
 
     def finish(self) -> dict[str, int]:
-        """Events without a category, after all have been taken.
+        """What is known only after all events have been taken.
 
         Returns:
             Why events are left out -> how many.
         """
-        found = self._without.sorted(self.processes.labels)
+        found = self.without.sorted(self.processes.labels)
         for category in ("cpu_op", "cann_runtime", "kernel"):
             self._sort(found.of.get(category, []))
-        mine = self._at.mine.events
+        mine = self.at.mine.events
         if found.ops:
             names = mine.ops.columns[3]
             mine.ops.order([n for n, name in enumerate(names) if not name.startswith(CALL_AS_OP)])
         for connection, (thread, begin) in found.launches.items():
             [start], _ = times_of_all([Event(ts=begin)], self._path)
-            add_call(mine, "HostToDevice Launch", hashable(thread), start, 0, connection)
+            call = Call("HostToDevice Launch", hashable(thread), start, 0, connection)
+            self.at.mine.calls.append(call)
+        for events, _, calls, others in [process.mine for process in self.processes.all]:
+            add_calls(events, *calls.columns)
+            for other in others:
+                add(events, other)
         for connection, (thread, begin) in found.ops.items():
             [start], _ = times_of_all([Event(ts=begin)], self._path)
             mine.runtime[connection] = hashable(thread), start
-        if self._unknown:
-            shown = ", ".join(name[:_SHOWN] for name in list(self._unknown)[:4])
-            more = ", ..." if len(self._unknown) > 4 else ""
+        if self.unknown:
+            shown = ", ".join(name[:_SHOWN] for name in list(self.unknown)[:4])
+            more = ", ..." if len(self.unknown) > 4 else ""
             why = f"events of categories that are not known ({shown}{more}): left out"
-            return {**found.left_out, why: sum(self._unknown.values())}
+            return {**found.left_out, why: sum(self.unknown.values())}
         return found.left_out
 
     def _sort(self, ran: list[Event]) -> None:
@@ -146,9 +173,9 @@ class Gathering:
         for category in among - self._sorts.keys():
             self._sorts[category] = sort_of(category.lower())
             if is_unknown(category.lower()):
-                self._unknown[category] = 0
-        for category in among & self._unknown.keys():
-            self._unknown[category] += categories.count(category)
+                self.unknown[category] = 0
+        for category in among & self.unknown.keys():
+            self.unknown[category] += categories.count(category)
         sorts = [self._sorts[category] for category in categories]
         names = texts_of([event.name for event in ran])
         names = list(map(self._names.setdefault, names, names))
@@ -156,16 +183,16 @@ class Gathering:
         begin = 0
         if not self._are_mine([e for e, sort in zip(ran, sorts, strict=True) if sort is Sort.OP]):
             for place, (event, sort) in enumerate(zip(ran, sorts, strict=True)):
-                if sort is Sort.OP and event.pid != self._process:
+                if sort is Sort.OP and event.pid != self.process:
                     self._add(rows[begin:place], sorts[begin:place])
-                    self._process, begin = event.pid, place
+                    self.process, begin = event.pid, place
                     stated = partial(_rank_in, self._of_other, event)
-                    self._at = self.processes.of(hashable(event.pid), stated)
+                    self.at = self.processes.of(hashable(event.pid), stated)
         self._add(rows[begin:], sorts[begin:])
 
     def _are_mine(self, events: Sequence[Event]) -> bool:
         """Whether all events are of the current process."""
-        return [event.pid for event in events].count(self._process) == len(events)
+        return [event.pid for event in events].count(self.process) == len(events)
 
     def _add(self, rows: list[_Row], sorts: list[Sort]) -> None:
         """Events, the ops among which are of the current process."""
@@ -184,7 +211,7 @@ class Gathering:
                     self._add_other(row, {})
 
     def _add_ops(self, rows: list[_Row]) -> None:
-        found = self._at.mine.events
+        found = self.at.mine.events
         marks = [row for row in rows if row[1].startswith(STEP)]
         if marks:
             found.steps.extend((start, start + took, name) for _, name, start, took in marks)
@@ -201,20 +228,23 @@ class Gathering:
         externals, numbers = externals_of(arguments), list(map(self._numbered, arguments))
         found.ops.extend(starts, took, threads, names, externals, records, numbers)
 
+    def number(self, key: bytes, arguments: dict[str, Any]) -> int:
+        """The number of an op's arguments, by their text."""
+        number = self.numbers.setdefault(key, len(self.arguments))
+        if number == len(self.arguments):
+            self.arguments.append(arguments)
+        return number
+
     def _numbered(self, op: OpArguments) -> int:
-        """The number of an op's arguments."""
         parts = fields_of(op)
         key = b"" if parts == NO_FIELDS else b"\n".join(parts)
-        number = self._numbers.get(key)
-        if number is None:
-            number = self._numbers[key] = len(self._arguments)
-            self._arguments.append(decoded(parts, self._path))
-        return number
+        number = self.numbers.get(key)
+        return self.number(key, decoded(parts, self._path)) if number is None else number
 
     def _add_kernels(self, rows: list[_Row]) -> None:
         if not rows:
             return
-        found, tracks = self._at.mine
+        found, tracks, _, _ = self.at.mine
         events, names, starts, took = zip(*rows, strict=True)
         arguments = self._of_kernel.all(events)
         found.kernels.extend(
@@ -232,7 +262,7 @@ class Gathering:
             [moved_bytes(kernel.bytes) for kernel in arguments],
         )
         tracks.extend(event.pid for event in events)
-        self.in_place &= self._process is not ABSENT
+        self.in_place &= self.process is not ABSENT
 
     def _add_calls(self, rows: list[_Row]) -> None:
         if not rows:
@@ -242,7 +272,7 @@ class Gathering:
         if self._are_mine(events):
             threads = hashables([event.tid for event in events])
             numbers = [call.correlation for call in arguments]
-            add_calls(self._at.mine.events, names, threads, starts, took, numbers)
+            self.at.mine.calls.extend(names, threads, starts, took, numbers)
             return
         for row, call in zip(rows, arguments, strict=True):
             self._add_other(row, {"correlation": call.correlation, "rank": call.rank})
@@ -251,10 +281,10 @@ class Gathering:
         event, name, start, took = row
         category = texts_of([event.cat])[0].lower()
         other = Other(category, name, hashable(event.tid), start, took, args)
-        if event.pid == self._process:
-            add(self._at.mine.events, other)
+        if event.pid == self.process:
+            self.at.mine.others.append(other)
         else:
-            self.held.append((Track(self._at.number, hashable(event.pid)), other))
+            self.held.append((Track(self.at.number, hashable(event.pid)), other))
 
 
 def _rank_in(of_other: Arguments[dict[str, Any]], event: Event) -> object:

@@ -34,11 +34,21 @@ class Other(NamedTuple):
     args: dict[str, Any]
 
 
+class Call(NamedTuple):
+    """A call of a runtime or driver."""
+
+    name: str
+    thread: object
+    start: int
+    duration: int
+    correlation: object
+
+
 def add(found: Events, event: Other) -> None:
     """Steps, calls, synchronisation, Python calls, with the process that they belong to."""
     category, name, thread, start, duration, args = event
     if category.endswith(CALLS):
-        add_call(found, name, thread, start, duration, args.get("correlation"))
+        add_calls(found, (name,), (thread,), (start,), (duration,), (args.get("correlation"),))
         return
     if found.links is not None and category == PYTHON:
         found.links.frame(name, thread, start, duration)
@@ -55,13 +65,6 @@ def add(found: Events, event: Other) -> None:
             _add_gloo(found, thread, call, args.get("Record function id"))
         else:
             found.library.setdefault(thread, []).append(call)
-
-
-def add_call(
-    found: Events, name: str, thread: object, start: int, duration: int, correlation: object
-) -> None:
-    """A call of a runtime or driver, with the process that it belongs to."""
-    add_calls(found, (name,), (thread,), (start,), (duration,), (correlation,))
 
 
 def add_calls(

@@ -75,13 +75,14 @@ class Processes(Generic[Kept]):
 
     Attributes:
         all: the processes.
+        all_labels: the file's information about processes, by their names.
     """
 
     def __init__(self, path: Path, new: Callable[[], Kept]) -> None:
         """For a file; ``new`` makes what is kept for each process."""
         self._path, self._new = path, new
         self.all: list[Process[Kept]] = [Process(0, None, new())]
-        self._labels: dict[object, list[str]] = {}
+        self.all_labels: dict[object, list[str]] = {}
         self._by_name: dict[object, Process[Kept]] = {}
         self._runs = 0
 
@@ -120,11 +121,13 @@ class Processes(Generic[Kept]):
 
     def label(self, name: object, stated: Iterable[object]) -> None:
         """Keep the file's information about the process with this name."""
-        self._labels.setdefault(name, []).extend(text for text in stated if isinstance(text, str))
+        self.all_labels.setdefault(name, []).extend(
+            text for text in stated if isinstance(text, str)
+        )
 
     def labels(self, name: object) -> list[str]:
         """The file's information about the process with this name."""
-        return self._labels.get(name, [])
+        return self.all_labels.get(name, [])
 
     def named(self, name: object) -> Process[Kept] | None:
         """The process with this name."""
@@ -219,7 +222,7 @@ class Processes(Generic[Kept]):
 
     def _numbers(self, name: object) -> dict[str, int]:
         """Words followed by numbers in the information about a process."""
-        texts = [*([name] if isinstance(name, str) else []), *self._labels.get(name, ())]
+        texts = [*([name] if isinstance(name, str) else []), *self.all_labels.get(name, ())]
         return {
             word.lower(): int(number) for text in texts for word, number in _NUMBERED.findall(text)
         }

@@ -15,9 +15,9 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from flint.converters.profilers.json_traces import JsonTrace
-from flint.converters.profilers.kineto.arguments import Event
 from flint.converters.profilers.kineto.events import Events, Kernel
-from flint.converters.profilers.kineto.gathering import Gathering, Mine
+from flint.converters.profilers.kineto.gathering import Mine
+from flint.converters.profilers.kineto.halves import gathered
 from flint.converters.profilers.kineto.kept import Other, add, hashable
 from flint.converters.profilers.kineto.processes import Processes, Track
 from flint.post_execution.host_device_links import CALLS, RESOLVED
@@ -50,9 +50,7 @@ def read_events(trace: JsonTrace, *, linked: bool) -> ReadEvents:
         FlintError: it is damaged, an event has no time, or it is unknown which of several processes
             used a device.
     """
-    gathering = Gathering(trace.path, linked=linked)
-    for events in trace.runs("traceEvents", Event, "an event"):
-        gathering.take(events)
+    gathering = gathered(trace, linked=linked)
     left_out = gathering.finish()
     found = _by_process(gathering.processes, gathering.held, in_place=gathering.in_place)
     return ReadEvents(*found, left_out)
@@ -73,7 +71,7 @@ def _by_process(
         owner = processes.named(track.name)
         number = owners.get(track, track.before) if owner is None else owner.number
         add(mine[number].events, other)
-    for events, _ in mine:
+    for events, *_ in mine:
         for calls in events.library.values():
             calls.sort(key=attrgetter("start"))
         events.steps.sort()
@@ -99,7 +97,7 @@ def _move_kernels(
 ) -> dict[Track, int]:
     """Assign device events to the process that launched them; returns the process of each track."""
     kernels: dict[Track, list[Kernel]] = defaultdict(list)
-    for number, (events, tracks) in enumerate(mine):
+    for number, (events, tracks, _, _) in enumerate(mine):
         for kernel, name in zip(events.kernels, tracks, strict=True):
             kernels[Track(number, hashable(name))].append(kernel)
         events.kernels.clear()
@@ -107,7 +105,7 @@ def _move_kernels(
         track: [(kernel.correlation, kernel.start) for kernel in some]
         for track, some in kernels.items()
     }
-    calls = [{call: begin for call, (_, begin) in events.runtime.items()} for events, _ in mine]
+    calls = [{call: begin for call, (_, begin) in events.runtime.items()} for events, *_ in mine]
     for track, other in held:
         call = hashable(other.args.get("correlation"))
         owner = processes.named(track.name)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import gzip
 import json
 import tracemalloc
+from itertools import chain
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchmarks import kineto_trace
-from flint.converters.profilers import json_traces
+from flint.converters.profilers import json_text, json_traces
 from flint.converters.profilers.kineto.observe import observe as observe_kineto
 from flint.errors import FlintError
 from flint.host import packed_files
@@ -70,7 +73,7 @@ def test_an_object_beyond_the_limit_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "t.json"
     path.write_text('{"traceEvents": [{"name": "' + "x" * 100_000)
     monkeypatch.setattr(packed_files, "_PIECE", 1000)
-    monkeypatch.setattr(json_traces, "_MAX_ITEM", 5000)
+    monkeypatch.setattr(json_traces, "MAX_ITEM", 5000)
     with pytest.raises(FlintError, match="an object of more than 5,000 characters"):
         list(json_traces.JsonTrace.read(path).items("traceEvents"))
 
@@ -101,7 +104,7 @@ class Searched(str):
 
 def test_text_is_searched_once_for_a_separator_that_is_not_in_it():
     """Of a list whose first object begins unlike all others; else time grows with its square."""
-    runs = json_traces._Runs(json.loads)
+    runs = json_text.Runs(json.loads)
     text = Searched('{"first": 1}, ' + ", ".join('{"other": 2}' for _ in range(100)))
     runs.learn(text, 0, 12)
     assert [runs.decode(text, at) for at in range(12, 1000, 14)] == [None] * 71
@@ -154,9 +157,46 @@ def test_text_is_decoded_only_where_all_that_can_come_of_it_has_room(tmp_path, m
     path.write_text(json.dumps({"traceEvents": [{"name": f"op {n}"} for n in range(1000)]}))
     monkeypatch.setattr(packed_files, "_PIECE", 1000)
     rooms = []
-    monkeypatch.setattr(json_traces, "check_room", rooms.append)
+    monkeypatch.setattr(json_text, "check_room", rooms.append)
     events = list(json_traces.JsonTrace.read(path).items("traceEvents"))
     assert len(events) == 1000
     assert len(rooms) > 10
     # The worst of 8 bytes: a dictionary with a table of 8 places and a list, 64 + 184 + 72 bytes.
     assert min(rooms) >= 40 * len('{"name": "op 999"}, ')
+
+
+class Kept(msgspec.Struct):
+    """What is read of an object."""
+
+    a: Any = None
+    id: Any = None
+
+
+@settings(
+    max_examples=examples(200),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None,
+)
+@given(
+    listed=st.lists(st.dictionaries(KEYS, VALUES, max_size=3), max_size=30),
+    layout=LAYOUTS,
+    piece=st.sampled_from([7, 64, 1 << 20]),
+    share=st.floats(0, 1),
+)
+def test_the_halves_of_a_list_are_the_list(tmp_path, monkeypatch, listed, layout, piece, share):
+    """Where the first half ends with an object; else the reader of the first reads on."""
+    monkeypatch.setattr(packed_files, "_PIECE", piece)
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"events": listed, "behind": 1}, **layout), encoding="utf-8")
+    half = json_traces.Half(int(share * path.stat().st_size))
+    whole = list(json_traces.JsonTrace.read(path).records("events", Kept, "x"))
+    trace = json_traces.JsonTrace.read(path)
+    first = []
+    for objects in trace.runs("events", Kept, "x", half):
+        first.extend(objects)
+        if trace.at_half:
+            other = json_traces.JsonTrace.read(path)
+            second = other.runs("events", Kept, "x", half._replace(second=True))
+            assert repr([*first, *chain(*second)]) == repr(whole)
+            assert other.rest("events") == {"events": [], "behind": 1}
+    assert repr(first) == repr(whole)
