@@ -15,6 +15,7 @@ from flint.passes.rematerialize import look_through
 from flint.passes.xla_collective_layouts import turned_collectives, turns
 from flint.passes.xla_filters import transposed_filters, transposes
 from flint.passes.xla_folded_transposes import folded
+from flint.passes.xla_images import turned_images, turnings
 from flint.passes.xla_merged_products import (
     CONCATENATE,
     SLICE,
@@ -52,7 +53,9 @@ def fuse_as_xla(graph: WorkloadGraph) -> WorkloadGraph:
     plain = [(name, "", ()) for name in names]
     new = [
         entry
-        for entry in dict.fromkeys([*plain, *sums(graph), *turns(graph), *gatherings(graph)])
+        for entry in dict.fromkeys(
+            [*plain, *sums(graph), *turns(graph), *gatherings(graph), *turnings(graph)]
+        )
         if entry not in known
     ]
     new += transposes(known)
@@ -79,7 +82,8 @@ def _as_xla(
         return graph
     graph = stored_splats(added_scatters(graph))
     graph = gathered_dims(summed_products(graph, types))
-    graph = transposed_filters(even_paddings(graph, types), types)
+    graph = even_paddings(turned_images(graph), types)
+    graph = transposed_filters(graph, types)
     graph = merge_products(graph, types, gemms)
     graph = split_products(graph, types)
     near = Neighbours(graph)

@@ -7,6 +7,10 @@ gradient of its input with one more, of which the readers take a part:
 
     y = conv(x)        x -> pad;  y = conv(pad)        dx = slice of conv(dy)
 
+A convolution whose input has gaps (a stride's gradient, a deconvolution) is cuDNN's gradient of an
+input only in one group, with its filter reversed and without gaps; the input of any other is
+written with its gaps and paddings.
+
 The padding of a gradient's forward convolution follows from its sizes; with a stride, the padding
 behind may be more than what is read, so that it is even where it can be.  Features must be the last
 dim, or the first one in the gradient of a filter.
@@ -26,12 +30,11 @@ from flint.graph.tensor_types import TensorType, tensor_type
 from flint.graph.work import Role
 from flint.mesh.ragged import pointer, row_of_entry
 from flint.passes.columns import gathered, lists, repeated
+from flint.passes.xla_images import FEATURES, has_gaps
 
 #: Names of the ops that pad and cut.
 PAD: Final = "pad"
 SLICE: Final = "slice"
-#: Numbers of features in the form of a convolution, before its paddings.
-_FEATURES: Final = 3
 
 
 class _Uneven(NamedTuple):
@@ -70,7 +73,10 @@ def even_paddings(graph: WorkloadGraph, types: dict[TensorType, int]) -> Workloa
             kind = graph.tables.types[graph.value_type[value]]
             whole = tensor_type(each.shape, kind.dtype)
             if maker == convolution - 1:
-                op[maker], role[maker], moves[maker] = copied.tables.plain(PAD), Role.MOVEMENT, True
+                # What is twice as large counts as a broadcast, which readers make again: not this.
+                alone = whole.bytes >= 2 * kind.bytes
+                role[maker] = Role.OPAQUE if alone else Role.MOVEMENT
+                op[maker], moves[maker] = copied.tables.plain(PAD), True
                 operands[maker] = operands[maker][:1]
                 read[maker], written[maker] = kind.bytes, whole.bytes
                 made[copied.result_ptr[maker]] = types.setdefault(whole, len(types))
@@ -105,7 +111,7 @@ def _uneven(graph: WorkloadGraph) -> dict[int, _Uneven]:
     found: dict[int, _Uneven] = {}
     for node in np.flatnonzero(chosen & (np.diff(graph.result_ptr) == 1)).tolist():
         form, operands = forms[graph.op[node]], graph.operands_of(node).tolist()
-        rank = (len(form) - _FEATURES) // 2
+        rank = (len(form) - FEATURES) // 2
         types = [
             _of_rank(graph.tables.types[graph.value_type[value]].shape, rank + 2)
             for value in operands
@@ -113,8 +119,10 @@ def _uneven(graph: WorkloadGraph) -> dict[int, _Uneven]:
         if len(types) != 2 or rank < 1 or any(len(shape) != rank + 2 for shape in types):
             continue
         result = graph.tables.types[graph.result_type[graph.result_ptr[node]]].shape
-        pads = list(zip(form[_FEATURES::2], form[_FEATURES + 1 :: 2], strict=True))
-        more, before = _more(graph, node, form[0], pads, (*types, result))
+        pads = list(zip(form[FEATURES::2], form[FEATURES + 1 :: 2], strict=True))
+        if has_gaps(form, types, result):
+            continue  # padded where it is transposed (``flint.passes.xla_images``)
+        more, before = _more(graph, node, form[0], form[1], pads, (*types, result))
         if any(more):
             shape = types[0] if before else result
             sizes = (size + extra for size, extra in zip(shape, (0, *more, 0), strict=True))
@@ -134,6 +142,7 @@ def _more(
     graph: WorkloadGraph,
     node: int,
     feature: int,
+    inputs: int,
     pads: list[tuple[int, int]],
     shapes: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]],
 ) -> tuple[list[int], bool]:
@@ -147,13 +156,32 @@ def _more(
         ], True
     if feature != len(image) - 1:
         return [], True
-    if _reversed(graph, node):
-        spatial = zip(pads, image[1:-1], result[1:-1], kernel, strict=False)
+    spatial = list(zip(pads, image[1:-1], result[1:-1], kernel, strict=False))
+    gaps = [_with_gaps(size, low + high, out, taps) for (low, high), size, out, taps in spatial]
+    one = image[-1] == kernel[inputs] and all(
+        wide + low + high - taps < out
+        for wide, ((low, high), _, out, taps) in zip(gaps, spatial, strict=True)
+    )
+    if one and _reversed(graph, node):
         return [
             _beyond(taps - 1 - low, taps - 1 - high, size - low - high + taps - 2, out)
-            for (low, high), out, size, taps in spatial
+            for (low, high), out, size, taps in zip(
+                pads, image[1:-1], result[1:-1], kernel, strict=False
+            )
         ], False
+    if gaps != list(image[1:-1]) and any(taps > 1 for *_, taps in spatial):
+        return [
+            wide - size + low + high
+            for wide, ((low, high), size, *_) in zip(gaps, spatial, strict=True)
+        ], True
     return [abs(high - low) for low, high in pads], True
+
+
+def _with_gaps(size: int, padding: int, places: int, taps: int) -> int:
+    """Elements of a dim with the gaps between them, by which a filter without a stride has more
+    places."""
+    apart = (places + taps - 2 - padding) // (size - 1) if size > 1 else 1
+    return (size - 1) * max(apart, 1) + 1
 
 
 def _beyond(low: int, high: int, apart: int, places: int) -> int:

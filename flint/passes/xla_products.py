@@ -15,8 +15,8 @@ anything else is fused.
   product that loads its result if products are its only readers: a ReLU in front of two products.
 - The epilogue of a convolution is one that cuDNN has: a bias, a residual, a rectified activation,
   conversions to narrower types (``cudnn_fused_conv_rewriter.cc``). What is added and is no bias (a
-  number per feature) is a residual, also if it is a broadcast, as of an embedding per image: a
-  kernel writes it. A convolution that gives the gradient of its input has none.
+  number per feature) is a residual, also a broadcast, as of an embedding per image: a kernel
+  writes it. A convolution that gives the gradient of its input (``_goes_back``) has none.
 
 Sources: ``gemm_fusion.cc``, ``triton_tiling_propagation.cc`` of openxla/xla (2026).
 """
@@ -203,16 +203,16 @@ class Neighbours:
             value = made
 
     def _goes_back(self, product: int) -> bool:
-        """Whether a convolution gives the gradient of its input: its filter is reversed, and not
-        of one place alone.
-        """
+        """Whether a convolution that nothing pads has a filter of several places, reversed."""
         graph = self.graph
+        first = self.maker[int(graph.operand[graph.operand_ptr[product]])]
+        if first >= 0 and self.names[first] == "pad":
+            return False
         for value in graph.operands_of(product).tolist():
             while (maker := self.maker[value]) >= 0 and self.role[maker] == Role.MOVEMENT:
                 value = int(graph.operand[graph.operand_ptr[maker]])
-                shape = graph.tables.types[graph.value_type[value]].shape
                 if self.names[maker] == "reverse":
-                    return bool(sum(size > 1 for size in shape) > 2)
+                    return bool(sum(size > 1 for size in graph.type_of(value).shape) > 2)
         return False
 
     def with_spread(self, graph: WorkloadGraph) -> WorkloadGraph:

@@ -74,7 +74,7 @@ def selective(x: Any, gate: Any, into: Any, b: Any, c: Any, out: Any, a: Any) ->
 
 def retention(x: Any, q: Any, k: Any, v: Any, o: Any, decay: Any) -> Any:
     """Chunks of 128: within a chunk all pairs, decayed; a state goes from chunk to chunk."""
-    batch, length, width = x.shape
+    batch, length, _ = x.shape
     a, b, c = ((x @ w).reshape(batch, length // 128, 128, 4, -1) for w in (q, k, v))
     places = jnp.arange(128)
     far = (places[:, None] - places[None, :]).astype(F32)
