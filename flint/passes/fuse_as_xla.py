@@ -16,6 +16,7 @@ from flint.passes.xla_collective_layouts import turned_collectives, turns
 from flint.passes.xla_filters import transposed_filters, transposes
 from flint.passes.xla_folded_transposes import folded
 from flint.passes.xla_images import turned_images, turnings
+from flint.passes.xla_layouts import with_layouts
 from flint.passes.xla_merged_products import (
     CONCATENATE,
     SLICE,
@@ -37,7 +38,6 @@ from flint.passes.xla_split_products import SUM, split_products
 from flint.passes.xla_stored import stored_splats
 from flint.passes.xla_times import Times
 from flint.passes.xla_transposes import COPY
-from flint.passes.xla_travelling import travelled
 from flint.passes.xla_windows import STEPS, expanded_windows
 
 
@@ -63,7 +63,7 @@ def fuse_as_xla(graph: WorkloadGraph) -> WorkloadGraph:
         ops, heroes, forms = zip(*known, *new, strict=True)
         graph = with_tables(graph, replace(graph.tables, ops=ops, heroes=heroes, forms=forms))
     graph = turned_collectives(graph) if communicates else graph
-    graph = travelled(graph, types)
+    graph = with_layouts(graph, types)
     kernels = _as_xla(graph, False, communicates, types, gemms)
     return with_tables(kernels, replace(graph.tables, types=tuple(types), gemms=tuple(gemms)))
 

@@ -27,58 +27,38 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from flint.graph.graph import SHAPE, Form, NodeKind, Tables, WorkloadGraph, with_tables
+from flint.graph.graph import SHAPE, Form, NodeKind, Tables, WorkloadGraph
 from flint.graph.tensor_types import TensorType, tensor_type
 from flint.graph.work import Role
-from flint.passes.columns import with_bodies
 from flint.passes.xla_orders import PRODUCT, groups, reduced, writes
 from flint.passes.xla_transposes import TRANSPOSE, Entry, Transpose, with_transposes
 
 _REDUCE, _BROADCAST = "reduce", "broadcast_in_dim"
 
 
-def travelled(graph: WorkloadGraph, types: dict[TensorType, int]) -> WorkloadGraph:
-    """A program whose transposes of products are behind what is computed from them.
-
-    Args:
-        graph: the program.
-        types: all of its types, by number; new ones are added.
-    """
-    entries = {entry: number for number, entry in enumerate(graph.tables.entries())}
-    known = len(entries)
-    changed = _blocks(graph, types, entries)
-    if len(entries) == known:
-        return graph
-    return with_tables(changed, _tables(graph, types, entries))
-
-
-def _tables(
+def tables_with(
     graph: WorkloadGraph, types: dict[TensorType, int], entries: dict[Entry, int]
 ) -> Tables:
+    """A graph's tables with more types and ops."""
     ops, heroes, forms = zip(*entries, strict=True)
     return replace(graph.tables, ops=ops, heroes=heroes, forms=forms, types=tuple(types))
 
 
-def _blocks(
-    graph: WorkloadGraph, types: dict[TensorType, int], entries: dict[Entry, int]
-) -> WorkloadGraph:
-    graph = with_bodies(graph, lambda body, _: _blocks(body, types, entries))
-    return _Block(graph, types, entries).changed() if len(graph) else graph
-
-
 @dataclass(slots=True)
-class _Region:
+class Region:
     """What a layout travels through.
 
     Attributes:
-        node: the transpose.
-        order: its permutation.
+        shape: of its values in the program.
+        order: the permutation that gives it from that in memory.
+        node: the transpose that it begins with; -1: none.
         nodes: ops on values of its shape.
         reduces: whether some are reduced.
     """
 
-    node: int
+    shape: tuple[int, ...]
     order: Form
+    node: int = -1
     nodes: list[int] = field(default_factory=list)
     reduces: bool = False
 
@@ -87,9 +67,19 @@ class _Region:
         """From the order of the program to that in memory."""
         return tuple(np.argsort(self.order).tolist())
 
+    @property
+    def memory(self) -> tuple[int, ...]:
+        """The shape in memory."""
+        return tuple(self.shape[dim] for dim in self.back)
 
-class _Block:
-    """One block, with what is known of its ops."""
+
+class Block:
+    """One block, with what is known of its ops.
+
+    Args:
+        graph: the block.
+        types, entries: all types and entries of the table of ops, by number; new ones are added.
+    """
 
     def __init__(
         self, graph: WorkloadGraph, types: dict[TensorType, int], entries: dict[Entry, int]
@@ -125,7 +115,7 @@ class _Block:
     def shape(self, value: int) -> tuple[int, ...]:
         return self.graph.type_of(value).shape
 
-    def _region(self, node: int, taken: set[int]) -> _Region | None:
+    def _region(self, node: int, taken: set[int]) -> Region | None:
         """What follows a transpose of a product, if its layout travels."""
         if self.names[node] != TRANSPOSE or not self.free[node]:
             return None
@@ -136,29 +126,37 @@ class _Block:
             return None
         if self.names[product] != PRODUCT or writes(groups(self.graph, product), order):
             return None
-        region = _Region(node, order)
-        ahead, seen = [self.made(node)], {node}
+        region = Region(shape, order, node)
+        self._spread(region, self.made(node), taken)
+        region.nodes = self._behind(region)
+        return region if region.reduces and self.made(node) not in self.leaving else None
+
+    def _spread(self, region: Region, value: int, taken: set[int]) -> None:
+        """Add the ops that compute from a value, or that it is computed from, at its places."""
+        ahead, seen = [value], {region.node}
         while ahead:
             value = ahead.pop()
             users = [self.consumer[entry] for entry in self.users.get(value, ())]
             for other in (*users, self.maker[value]):
                 if other < 0 or other in seen or other in taken or not self.free[other]:
                     continue
-                if other in users and self._sums(other, shape):
+                if other in users and self._sums(other, region.shape):
                     region.reduces = True
-                elif self._along(other, shape):
-                    ahead += [self.made(other), *self.graph.operands_of(other).tolist()]
+                elif self._along(other, region.shape):
+                    operands = self.graph.operands_of(other).tolist()
+                    ahead += [self.made(other), *filter(self._computed, operands)]
                 else:
                     continue
                 seen.add(other)
                 region.nodes.append(other)
-        region.nodes = self._behind(region)
-        return region if region.reduces and self.made(node) not in self.leaving else None
 
-    def _behind(self, region: _Region) -> list[int]:
+    def _computed(self, value: int) -> bool:
+        return self.maker[value] >= 0 and self.role[self.maker[value]] == Role.ELEMENTWISE
+
+    def _behind(self, region: Region) -> list[int]:
         """The ops of a region without those on one value that comes in: it is transposed after
         them (``MoveCopyToUsers``)."""
-        nodes, inside = [], {self.made(region.node)}
+        nodes, inside = [], {self.made(region.node)} if region.node >= 0 else set[int]()
         for node in sorted(region.nodes):
             values = self.graph.operands_of(node).tolist()
             if len(values) > 1 or values[0] in inside:
@@ -180,15 +178,16 @@ class _Block:
         operand = self.graph.operands_of(node).tolist()[0]
         return bool(dims) and self.shape(operand) == shape == whole
 
-    def _moved(self, regions: list[_Region]) -> WorkloadGraph:
+    def _moved(self, regions: list[Region]) -> WorkloadGraph:
         """The block with the transposes of these regions behind them."""
         graph = self.graph
         self.operand, self.op = graph.operand.copy(), graph.op.copy()
         self.result_type, self.outputs = graph.result_type.copy(), graph.outputs.copy()
         self.found: dict[int, Transpose] = {}
         for region in regions:
-            made = self.made(region.node)
-            [source] = graph.operands_of(region.node).tolist()
+            made, source = -1, -1
+            if region.node >= 0:
+                made, [source] = self.made(region.node), graph.operands_of(region.node).tolist()
             kept = {
                 self.made(node): node for node in region.nodes if self.role[node] != Role.REDUCTION
             }
@@ -198,23 +197,24 @@ class _Block:
                     value = int(graph.operand[entry])
                     if value == made:
                         self.operand[entry] = source
-                    elif value not in kept and self.shape(value) == self.shape(made):
+                    elif value not in kept and self.shape(value) == region.shape:
                         self._enters(entry, value, region)
                 if self.role[node] == Role.REDUCTION:
                     dims, _ = reduced(self.forms[node])
                     places = sorted(region.order[dim] for dim in dims)
-                    form = (*places, SHAPE, *self.shape(source))
+                    form = (*places, SHAPE, *region.memory)
                     self.op[node] = self._entry((_REDUCE, "", form))
             for value, node in kept.items():
-                self.result_type[graph.result_ptr[node]] = self._type(value, source)
+                self.result_type[graph.result_ptr[node]] = self._type(value, region.memory)
                 self._leaves(value, region)
+        self._more()
         edited = replace(
             graph, operand=self.operand, op=self.op, result_type=self.result_type,
-            outputs=self.outputs, tables=_tables(graph, self.types, self.entries),
+            outputs=self.outputs, tables=tables_with(graph, self.types, self.entries),
         )  # fmt: skip
         return with_transposes(edited, self.found)
 
-    def _enters(self, entry: int, value: int, region: _Region) -> None:
+    def _enters(self, entry: int, value: int, region: Region) -> None:
         """A value that is read in the order in memory: transposed, if it is in memory at all."""
         maker = self.maker[value]
         if maker >= 0 and (self.role[maker] == Role.GENERATE or self.names[maker] == _BROADCAST):
@@ -224,15 +224,14 @@ class _Block:
             if tuple(before[dim] for dim in region.back) == tuple(range(len(before))):
                 self.operand[entry] = self.graph.operand[self.graph.operand_ptr[maker]]
                 return
-        [source] = self.graph.operands_of(region.node).tolist()
-        self._turned(entry, value, region.back, self._type(value, source))
+        self._turned(entry, value, region.back, self._type(value, region.memory))
 
-    def _leaves(self, value: int, region: _Region) -> None:
+    def _leaves(self, value: int, region: Region) -> None:
         """Readers of a value in memory that are not of its region."""
         inside = {*region.nodes}
         for entry in self.users.get(value, ()):
             user = self.consumer[entry]
-            if user in inside:
+            if user in inside or self._takes(entry, region):
                 continue
             order = self.forms[user]
             if (
@@ -247,18 +246,26 @@ class _Block:
                 else:
                     self.op[user] = self._entry((TRANSPOSE, "", both))
                 continue
-            number = self._type(value, self.made(region.node))
-            self._turned(entry, value, region.order, number)
+            self._turned(entry, value, region.order, self._type(value, region.shape))
 
-    def _turned(self, entry: int, value: int, order: Form, made: int) -> None:
+    def _more(self) -> None:
+        """Changes beside the regions."""
+
+    def _takes(self, entry: int, region: Region) -> bool:
+        """Whether a reader takes a value as it is in memory."""
+        return False
+
+    def _turned(self, entry: int, value: int, order: Form, made: int) -> bool:
+        """Let an entry read a value in another order; not if others read it in a third one."""
         turned = self.found.setdefault(value, Transpose([], order, made))
         if turned.order == order:
             turned.entries.append(entry)
             self._entry(turned.entry)
+        return turned.order == order
 
-    def _type(self, value: int, like: int) -> int:
-        """The number of the type of a value in another's order of dims."""
-        kind = tensor_type(self.shape(like), self.graph.type_of(value).dtype)
+    def _type(self, value: int, shape: tuple[int, ...]) -> int:
+        """The number of the type of a value in a shape."""
+        kind = tensor_type(shape, self.graph.type_of(value).dtype)
         return self.types.setdefault(kind, len(self.types))
 
     def _entry(self, entry: Entry) -> int:
