@@ -15,16 +15,13 @@ Source: ``layout_assignment.cc``, ``conv_rewriter.cc`` of openxla/xla (2026).
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from flint.graph.graph import WORK_COLUMNS, Form, WorkloadGraph
+from flint.graph.graph import Form, WorkloadGraph
 from flint.graph.tensor_types import TensorType, tensor_type
-from flint.graph.work import Role
-from flint.mesh.ragged import pointer, row_of_entry
-from flint.passes.columns import gathered, lists, repeated
+from flint.passes.xla_steps import Steps
 
 TRANSPOSE: Final = "transpose"
 Entry = tuple[str, str, Form]
@@ -89,50 +86,33 @@ def transposed_filters(graph: WorkloadGraph, types: dict[TensorType, int]) -> Wo
             del found[node]
         elif turn.value < 0 or first.setdefault(key, node) == node:
             copies[node] = 2
-    copied, _, last = repeated(graph, copies)
-    operands = lists(copied.operand_ptr, copied.operand)
-    op, role, made = copied.op.copy(), copied.role.copy(), copied.result_type.copy()
-    read, written = copied.bytes_read.copy(), copied.bytes_written.copy()
-    moves = np.zeros(len(copied), dtype=bool)
+    steps = Steps(graph, copies, types)
 
-    def number_of(kind: TensorType, order: Form) -> int:
-        turned = tensor_type(tuple(kind.shape[dim] for dim in order), kind.dtype)
-        return types.setdefault(turned, len(types))
+    def turned(kind: TensorType, order: Form) -> TensorType:
+        return tensor_type(tuple(kind.shape[dim] for dim in order), kind.dtype)
 
     for node, turn in found.items():
-        convolution = int(last[node])
+        convolution = int(steps.last[node])
         if turn.value < 0:
             kind = graph.tables.types[graph.result_type[graph.result_ptr[node]]]
             transpose, convolution = convolution, convolution - 1
-            made[copied.result_ptr[convolution]] = number_of(kind, turn.order)
-            operands[transpose] = [copied.inputs + int(copied.result_ptr[convolution])]
-            entry = TRANSPOSE, "", _inverse(turn.order)
+            steps.makes(convolution, turned(kind, turn.order))
+            source, order = steps.value(convolution), _inverse(turn.order)
         else:
             kind = graph.tables.types[graph.value_type[turn.value]]
-            transpose = int(last[first[turn.value, turn.order]]) - 1
-            reader = convolution if turn.reverse < 0 else int(last[turn.reverse])
+            transpose, order = int(steps.last[first[turn.value, turn.order]]) - 1, turn.order
+            reader = convolution if turn.reverse < 0 else int(steps.last[turn.reverse])
             place = 1 if turn.reverse < 0 else 0
-            source = operands[reader][place]
-            operands[reader][place] = copied.inputs + int(copied.result_ptr[transpose])
+            source = steps.operands[reader][place]
+            steps.operands[reader][place] = steps.value(transpose)
             if turn.reverse >= 0:
-                made[copied.result_ptr[reader]] = number_of(kind, turn.order)
+                steps.makes(reader, turned(kind, order))
             if transpose != convolution - 1:
                 continue
-            operands[transpose] = [source]
-            made[copied.result_ptr[transpose]] = number_of(kind, turn.order)
-            entry = TRANSPOSE, "", turn.order
-        op[transpose], role[transpose], moves[transpose] = numbers[entry], Role.MOVEMENT, True
-        read[transpose] = written[transpose] = kind.bytes
-    owner = row_of_entry(copied.work_ptr)
-    items = np.flatnonzero(~moves[owner])
-    return replace(
-        copied, op=op, role=role, result_type=made, bytes_read=read, bytes_written=written,
-        operand_ptr=pointer(np.array([len(row) for row in operands], dtype=np.int64)),
-        operand=np.array([value for row in operands for value in row], dtype=np.int64),
-        work_ptr=pointer(np.bincount(owner[items], minlength=len(copied))),
-        tables=replace(copied.tables, types=tuple(types)),
-        **gathered(copied, WORK_COLUMNS, items),
-    )  # fmt: skip
+            steps.makes(transpose, turned(kind, order))
+        steps.moves(transpose, numbers[TRANSPOSE, "", order], source)
+        steps.read[transpose] = steps.written[transpose] = kind.bytes
+    return steps.done()
 
 
 def _turns(graph: WorkloadGraph) -> dict[int, _Turn]:

@@ -20,17 +20,15 @@ Source: ``conv_padding_legalization.cc``, ``conv_rewriter.cc`` of openxla/xla (2
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from flint.graph.graph import WORK_COLUMNS, WorkloadGraph
+from flint.graph.graph import WorkloadGraph
 from flint.graph.tensor_types import TensorType, tensor_type
 from flint.graph.work import Role
-from flint.mesh.ragged import pointer, row_of_entry
-from flint.passes.columns import gathered, lists, repeated
 from flint.passes.xla_images import FEATURES, has_gaps
+from flint.passes.xla_steps import Steps
 
 #: Names of the ops that pad and cut.
 PAD: Final = "pad"
@@ -60,47 +58,32 @@ def even_paddings(graph: WorkloadGraph, types: dict[TensorType, int]) -> Workloa
         value = int(graph.operand[graph.operand_ptr[node]])
         if not each.before or first.setdefault((value, each.shape), node) == node:
             copies[node] = 2
-    copied, _, last = repeated(graph, copies)
-    operands = lists(copied.operand_ptr, copied.operand)
-    op, role, made = copied.op.copy(), copied.role.copy(), copied.result_type.copy()
-    read, written = copied.bytes_read.copy(), copied.bytes_written.copy()
-    moves = np.zeros(len(copied), dtype=bool)
+    steps = Steps(graph, copies, types)
+    pad, cut = graph.tables.plain(PAD), graph.tables.plain(SLICE)
     for node, each in found.items():
         value = int(graph.operand[graph.operand_ptr[node]])
-        convolution = int(last[node])
+        last = int(steps.last[node])
         if each.before:
-            maker = int(last[first[value, each.shape]]) - 1
+            maker = int(steps.last[first[value, each.shape]]) - 1
             kind = graph.tables.types[graph.value_type[value]]
             whole = tensor_type(each.shape, kind.dtype)
-            if maker == convolution - 1:
+            if maker == last - 1:
                 # What is twice as large counts as a broadcast, which readers make again: not this.
                 alone = whole.bytes >= 2 * kind.bytes
-                role[maker] = Role.OPAQUE if alone else Role.MOVEMENT
-                op[maker], moves[maker] = copied.tables.plain(PAD), True
-                operands[maker] = operands[maker][:1]
-                read[maker], written[maker] = kind.bytes, whole.bytes
-                made[copied.result_ptr[maker]] = types.setdefault(whole, len(types))
-            operands[convolution][0] = copied.inputs + int(copied.result_ptr[maker])
-            read[convolution] += whole.bytes - kind.bytes
+                role = Role.OPAQUE if alone else Role.MOVEMENT
+                steps.moves(maker, pad, steps.operands[maker][0], role)
+                steps.read[maker], steps.written[maker] = kind.bytes, whole.bytes
+                steps.makes(maker, whole)
+            steps.operands[last][0] = steps.value(maker)
+            steps.read[last] += whole.bytes - kind.bytes
         else:
-            cut, convolution = convolution, convolution - 1
             kind = graph.tables.types[graph.result_type[graph.result_ptr[node]]]
             whole = tensor_type(each.shape, kind.dtype)
-            made[copied.result_ptr[convolution]] = types.setdefault(whole, len(types))
-            written[convolution] += whole.bytes - kind.bytes
-            op[cut], role[cut], moves[cut] = copied.tables.plain(SLICE), Role.MOVEMENT, True
-            operands[cut] = [copied.inputs + int(copied.result_ptr[convolution])]
-            read[cut] = written[cut] = kind.bytes
-    owner = row_of_entry(copied.work_ptr)
-    items = np.flatnonzero(~moves[owner])
-    return replace(
-        copied, op=op, role=role, result_type=made, bytes_read=read, bytes_written=written,
-        operand_ptr=pointer(np.array([len(row) for row in operands], dtype=np.int64)),
-        operand=np.array([value for row in operands for value in row], dtype=np.int64),
-        work_ptr=pointer(np.bincount(owner[items], minlength=len(copied))),
-        tables=replace(copied.tables, types=tuple(types)),
-        **gathered(copied, WORK_COLUMNS, items),
-    )  # fmt: skip
+            steps.makes(last - 1, whole)
+            steps.written[last - 1] += whole.bytes - kind.bytes
+            steps.moves(last, cut, steps.value(last - 1))
+            steps.read[last] = steps.written[last] = kind.bytes
+    return steps.done()
 
 
 def _uneven(graph: WorkloadGraph) -> dict[int, _Uneven]:

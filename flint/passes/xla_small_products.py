@@ -22,12 +22,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from flint.graph.graph import SHAPE, WORK_COLUMNS, Form, WorkloadGraph
+from flint.graph.graph import SHAPE, Form, WorkloadGraph
 from flint.graph.tensor_types import DTYPE_BITS, DTYPE_CODE, TensorType, tensor_type
 from flint.graph.work import Role, Unit
-from flint.mesh.ragged import pointer, row_of_entry
-from flint.passes.columns import gathered, lists, repeated
 from flint.passes.xla_split_dims import are_contracted
+from flint.passes.xla_steps import Steps
 
 #: From what (m + n) k on a matrix and a vector stay a product.
 SMALL: Final = 10_000_000
@@ -71,31 +70,25 @@ def summed_products(graph: WorkloadGraph, types: dict[TensorType, int]) -> Workl
     copies = np.ones(len(graph), dtype=np.int64)
     for node, each in found.items():
         copies[node] = len(each.spread) + 1 + (each.sums is not None)
-    copied, _, last = repeated(graph, copies)
-    operands = lists(copied.operand_ptr, copied.operand)
-    op, role, made = copied.op.copy(), copied.role.copy(), copied.result_type.copy()
-    read, written = copied.bytes_read.copy(), copied.bytes_written.copy()
+    steps = Steps(graph, copies, types)
+    copied = steps.graph
     unit, dtype, gemm = copied.work_unit.copy(), copied.work_dtype.copy(), copied.work_gemm.copy()
-    works = np.ones(len(copied), dtype=bool)
+    sizes = copied.value_bytes.tolist()
 
     def becomes(node: int, entry: Entry, kind: Role, values: list[int], result: TensorType) -> int:
-        op[node], role[node], operands[node] = (
-            numbers.get(entry, numbers[entry[0], "", ()]),
-            kind,
-            values,
-        )
-        made[copied.result_ptr[node]] = types.setdefault(result, len(types))
-        read[node] = sum(sizes[value] for value in values)
-        value = copied.inputs + int(copied.result_ptr[node])
-        written[node] = sizes[value] = result.bytes
+        steps.op[node] = numbers.get(entry, numbers[entry[0], "", ()])
+        steps.role[node], steps.operands[node] = kind, values
+        steps.makes(node, result)
+        steps.read[node] = sum(sizes[value] for value in values)
+        value = steps.value(node)
+        steps.written[node] = sizes[value] = result.bytes
         return value
 
-    sizes = copied.value_bytes.tolist()
     for node, each in found.items():
-        end = int(last[node])
+        end = int(steps.last[node])
         first = end - int(copies[node]) + 1
         result = graph.tables.types[graph.result_type[graph.result_ptr[node]]]
-        factors = list(operands[end])
+        factors = list(steps.operands[end])
         kinds = [copied.tables.types[copied.value_type[value]] for value in factors]
         for step, side in enumerate(each.spread, first):
             spread = tensor_type(each.whole.shape, kinds[side].dtype)
@@ -106,20 +99,11 @@ def summed_products(graph: WorkloadGraph, types: dict[TensorType, int]) -> Workl
         term = becomes(product, (MULTIPLY, "", ()), Role.ELEMENTWISE, factors, each.whole)
         if each.sums is not None:
             becomes(end, (REDUCE, "", each.sums), Role.REDUCTION, [term], result)
-        works[first:end] = False
+        steps.works[first:end] = False
         item = int(copied.work_ptr[end])
         unit[item], dtype[item], gemm[item] = Unit.VECTOR, DTYPE_CODE[each.whole.dtype], -1
-    owner = row_of_entry(copied.work_ptr)
-    items = np.flatnonzero(works[owner])
-    changed = replace(copied, work_unit=unit, work_dtype=dtype, work_gemm=gemm)
-    return replace(
-        changed, op=op, role=role, result_type=made, bytes_read=read, bytes_written=written,
-        operand_ptr=pointer(np.array([len(row) for row in operands], dtype=np.int64)),
-        operand=np.array([value for row in operands for value in row], dtype=np.int64),
-        work_ptr=pointer(np.bincount(owner[items], minlength=len(copied))),
-        tables=replace(copied.tables, types=tuple(types)),
-        **gathered(changed, WORK_COLUMNS, items),
-    )  # fmt: skip
+    steps.graph = replace(copied, work_unit=unit, work_dtype=dtype, work_gemm=gemm)
+    return steps.done()
 
 
 def _found(graph: WorkloadGraph) -> Iterator[tuple[int, _Small]]:
