@@ -6,7 +6,8 @@ import dataclasses
 import functools
 import json
 
-import flint.frontends.torch.emission  # noqa: F401  # here, not in every child
+# Here, not in every child.
+import flint.frontends.torch.emission
 import flint.frontends.torch.session  # noqa: F401
 from flint.frontends.torch.evidence import Evidence
 from flint.frontends.torch.recording.recording import Group, Input, Life, Op, Recording, View
