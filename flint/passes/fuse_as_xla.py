@@ -15,6 +15,7 @@ from flint.passes.rematerialize import look_through
 from flint.passes.xla_collective_layouts import turned_collectives, turns
 from flint.passes.xla_filters import transposed_filters, transposes
 from flint.passes.xla_folded_transposes import folded
+from flint.passes.xla_heads import turned_heads
 from flint.passes.xla_images import turned_images, turnings
 from flint.passes.xla_layouts import with_layouts
 from flint.passes.xla_merged_products import (
@@ -85,7 +86,7 @@ def _as_xla(
     graph = even_paddings(turned_images(graph), types)
     graph = transposed_filters(graph, types)
     graph = merge_products(graph, types, gemms)
-    graph = split_products(graph, types)
+    graph = turned_heads(split_products(graph, types))
     near = Neighbours(graph)
     graph = near.with_spread(graph)
     graph, step_of, runs = split_reductions(graph, near.loaded | held(graph), types)

@@ -54,3 +54,21 @@ def test_a_product_with_a_vector_reads_anything() -> None:
         lambda q, k: jnp.einsum("bhd,bkhd->bhk", q, k), of(32, 8, 128), of(32, 2048, 8, 128)
     )
     assert "transpose" not in {op for op, *_ in found}
+
+
+def test_heads_of_projections_are_brought_in_front() -> None:
+    """XLA: two projections, a transpose of each to [4, 6, 768, 64] and [4, 6, 64, 256], and the
+    scores of 24 heads, which read what the transposes wrote."""
+
+    def step(x, y, q, k):
+        a, b = (x @ q).reshape(4, 768, 6, 64), (y @ k).reshape(4, 256, 6, 64)
+        return jnp.einsum("bqhd,bkhd->bhqk", a, b)
+
+    found = kernels(step, of(4, 768, 384), of(4, 256, 384), *[of(384, 384)] * 2)
+    queries, keys = 4 * 768 * 384 * 2, 4 * 256 * 384 * 2
+    assert sorted((read, written) for op, read, written, _ in found if op != "dot_general") == [
+        (keys, keys), (queries, queries),
+    ]  # fmt: skip
+    assert (queries + keys, 4 * 6 * 768 * 256 * 2) in {
+        (read, written) for op, read, written, _ in found if op == "dot_general"
+    }
