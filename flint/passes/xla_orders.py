@@ -1,6 +1,6 @@
 """Orders of dims in which batched products write their results, and dims that reductions sum up.
 
-writes(groups(graph, product), (0, 1, 3, 2))     # whether columns may come before rows
+writes(groups(graph, product), (0, 1, 3, 2), shape)     # whether columns may come before rows
 """
 
 from __future__ import annotations
@@ -41,16 +41,19 @@ def reduced(form: Form) -> tuple[Form, Form]:
     return form[:place], form[place + 1 :]
 
 
-def writes(groups: list[int], order: Form) -> bool:
-    """Whether a product can write its dims in an order, or it is not known what it writes.
+def writes(groups: list[int], order: Form, shape: tuple[int, ...]) -> bool:
+    """Whether a product can have its dims in an order in memory, or it is not known; dims of size 1
+    do not count.
 
     Args:
-        groups: of each dim of its result.
+        groups: of each dim.
         order: a permutation of these dims.
+        shape: their sizes.
     """
     if not groups:
         return True
-    placed = [groups[dim] for dim in order]
+    large = [dim for dim in order if shape[dim] > 1]
+    placed = [groups[dim] for dim in large]
     runs = [group for group, _ in itertools.groupby(placed)]
-    sorted_ = all(a < b for a, b in itertools.pairwise(order) if groups[a] == groups[b])
-    return len(runs) == len({*runs}) and sorted_ and runs[-1] != BATCH
+    sorted_ = all(a < b for a, b in itertools.pairwise(large) if groups[a] == groups[b])
+    return len(runs) == len({*runs}) and sorted_ and runs[-1:] != [BATCH]

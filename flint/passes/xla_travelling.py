@@ -124,7 +124,9 @@ class Block:
         product = self.maker[value]
         if product < 0 or self.role[product] != Role.CONTRACTION or len(order) != len(shape):
             return None
-        if self.names[product] != PRODUCT or writes(groups(self.graph, product), order):
+        if self.names[product] != PRODUCT or writes(
+            groups(self.graph, product), order, self.shape(value)
+        ):
             return None
         region = Region(shape, order, node)
         self._spread(region, self.made(node), taken)

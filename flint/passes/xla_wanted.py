@@ -51,10 +51,12 @@ class Wanted(Block):
         for node in range(len(self.graph)):
             for side in range(2 if self.names[node] == PRODUCT else 0):
                 kinds = self._kinds(node, side)
-                if kinds and not writes(kinds, tuple(range(len(kinds)))):
+                entry = int(self.graph.operand_ptr[node]) + side
+                shape = self.shape(self._value(entry))
+                if kinds and not writes(kinds, tuple(range(len(kinds))), shape):
                     wanted = (BATCH, ROWS, COLUMNS) if side == 0 else (BATCH, COLUMNS, ROWS)
                     back = (d for kind in wanted for d, each in enumerate(kinds) if each == kind)
-                    yield int(self.graph.operand_ptr[node]) + side, tuple(back)
+                    yield entry, tuple(back)
 
     def _region_of(self, entry: int, back: Form, taken: set[int]) -> Region | None:
         """What makes an operand at its places; None if it is nothing that several kernels read."""
@@ -108,7 +110,7 @@ class Wanted(Block):
         if self.names[product] != PRODUCT:
             return False
         kinds = self._kinds(product, entry - int(self.graph.operand_ptr[product]))
-        if not kinds or not writes(kinds, region.back):
+        if not kinds or not writes(kinds, region.back, region.shape):
             return False
         self._reads(entry, region.back)
         return True

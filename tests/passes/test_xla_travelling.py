@@ -63,4 +63,10 @@ def test_a_transpose_that_undoes_it_goes() -> None:
 )
 def test_orders_that_a_product_writes(order, written) -> None:
     """``MatrixLayout::For``, of a result with two dims of a batch, one of rows, two of columns."""
-    assert writes([0, 0, 1, 2, 2], order) == written
+    assert writes([0, 0, 1, 2, 2], order, (2, 4, 8, 8, 4)) == written
+
+
+def test_dims_of_size_one_may_be_anywhere() -> None:
+    """A row of size 1 in front of the batch, as a group of one query leaves it."""
+    assert writes([1, 0, 0, 1, 2], (0, 1, 2, 3, 4), (1, 4, 16, 512, 512))
+    assert not writes([1, 0, 0, 1, 2], (0, 1, 2, 3, 4), (2, 4, 16, 512, 512))
