@@ -36,7 +36,9 @@ DTYPES: dict[str, str] = {
     "complexdouble": "complex<f64>", "c10::complex<float>": "complex<f32>",
     "c10::complex<double>": "complex<f64>", "unsigned long": "ui64", "unsigned int": "ui32",
     "uint64": "ui64", "uint32": "ui32", "uint16": "ui16", "unsigned short": "ui16",
-    "float8_e8m0fnu": "f8E8M0FNU", "qint8": "i8", "quint8": "ui8", "qint32": "i32",
+    "float16": "f16", "float32": "f32", "float64": "f64", "int64": "i64", "int32": "i32",
+    "int16": "i16", "int8": "i8", "uint8": "ui8", "float8_e8m0fnu": "f8E8M0FNU",
+    "qint8": "i8", "quint8": "ui8", "qint32": "i32",
 }  # fmt: skip
 
 #: Element type of a missing optional tensor in execution traces.

@@ -11,12 +11,10 @@ the events of a Kineto trace, one trace for each process that is a rank.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from flint.converters.profilers.kineto.events import LATEST, Events, Kernel, Op
 from flint.converters.profilers.kineto.facts import RECORD, Groups
@@ -32,6 +30,7 @@ from flint.converters.profilers.nsys.processes import (
     process_of,
     processes_of,
 )
+from flint.converters.profilers.nsys.ranges import described
 from flint.errors import FlintError
 from flint.observed.columns import UNKNOWN_RANK, Hints, Observed
 from flint.observed.rows import ObservedRows
@@ -50,10 +49,8 @@ _STEP = re.compile(
     r"(ProfilerStep#|(train(ing)?[ _:.-]*)?(step|iter(ation)?|batch)[ _:#=.-]*)\d{1,12}",
     re.IGNORECASE,
 )
-#: ``aten::mm, seq = 3, op_id = 7, sizes = [[2, 3], [3, 4]]``, as PyTorch's ``emit_nvtx`` writes it.
-_OF_TORCH = re.compile(r"([\w:.~#]+), (?:seq|op_id|sizes|input_op_ids) = ")
-_SIZES = re.compile(r"sizes = (\[.*?\])(?:, \w+ = |$)")
-_LONGEST_NAME = 120
+#: The most characters of a device's name.
+_LONGEST_NAME = 80
 #: Sizes are in the payloads of NCCL's ranges, which exports include only on request.
 _HINTS = Hints("profile with nsys profile --trace=cuda,nvtx, export with --include-blobs=true")
 NO_RANGES = "no NVTX ranges in the export: its kernels are known by their names alone"
@@ -220,33 +217,14 @@ def _add_ranges(
         if arguments is not None:
             name = RECORD
         else:
-            name, arguments = _op(name)
+            name, arguments, frame = described(name)
+            if frame:
+                assert events.links is not None
+                events.links.frame(frame, thread, *span)
+            if not name:
+                continue
         key = f"{name} {arguments}"
         place = numbers.setdefault(key, len(events.arguments))
         if place == len(events.arguments):
             events.arguments.append(arguments)
         events.ops.append(Op(*span, thread, name, None, -1, place))
-
-
-def _op(name: str) -> tuple[str, dict[str, Any]]:
-    """A range's op, and the shapes of its tensors where PyTorch has written them."""
-    torch = _OF_TORCH.match(name)
-    if torch is None:
-        return name[:_LONGEST_NAME], {}
-    sizes = _SIZES.search(name)
-    if sizes is None:
-        return torch[1], {}
-    try:
-        dims = json.loads(sizes[1])
-    except ValueError:
-        return torch[1], {}
-    return torch[1], {"Input Dims": dims, "Input type": [_type(item) for item in dims]}
-
-
-def _type(dims: object) -> str:
-    """The type of an argument with known sizes, without its element type."""
-    if not isinstance(dims, list) or not dims:
-        return ""
-    if isinstance(dims[0], list):
-        return f"GenericList[{','.join('Tensor()' for _ in dims)}]"
-    return "Tensor()"
