@@ -70,7 +70,13 @@ def choose(trace: Observed, rank: int, wanted: str | None) -> Chosen:
     most, settled = _settled(list(groups.values()), compared[-1])
     step = min(reversed(most), key=lambda number: moved(trace, trace.rows(rank, number)))
     others = [number for number in compared if number not in most]
+    only = -1
     if 2 * len(most) <= len(compared) and not settled:
+        only = _with_nothing_else(counts, compared)
+    if only >= 0:
+        most, step = [only], only
+        others = [number for number in compared if number != only]
+    elif 2 * len(most) <= len(compared) and not settled:
         last = compared[-1]
         before = [number for number in compared if (counts[number] != counts[last]).any()][-1]
         raise FlintError(
@@ -81,11 +87,23 @@ def choose(trace: Observed, rank: int, wanted: str | None) -> Chosen:
     if others:
         names = ", ".join(trace.steps[number] for number in others[:4])
         more = f" and {len(others) - 4} more" if len(others) > 4 else ""
+        alike = f"unlike the other {len(most)} steps"
+        if only >= 0:
+            alike = f"in which more ran than what {trace.steps[step]} and all others have"
         notes = (
-            f"not compared: {names}{more}, unlike the other {len(most)} steps: "
-            f"{_difference(trace, counts, others[-1], step)}",
+            f"not compared: {names}{more}, {alike}: {_difference(trace, counts, others[-1], step)}",
         )
     return Chosen(step, tuple(most), notes)
+
+
+def _with_nothing_else(counts: Ints, compared: list[int]) -> int:
+    """The last of at least three steps whose ops ran equally often in all of them; -1 for none."""
+    of = counts[compared]
+    if len(of) < 3:
+        return -1
+    everywhere = (of == of[0]).all(axis=0)
+    alone = [step for step in compared if not counts[step][~everywhere].any()]
+    return alone[-1] if alone else -1
 
 
 def _settled(groups: list[list[int]], last: int) -> tuple[list[int], bool]:

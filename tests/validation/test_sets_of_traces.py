@@ -59,6 +59,26 @@ def test_a_last_step_that_differs_from_most_is_left_out_too(step, tmp_path):
     assert (report.ok, report.step) == (True, ["ProfilerStep#2"])
 
 
+def test_of_steps_that_all_differ_the_one_with_nothing_else_is_compared(step, tmp_path):
+    """DDP of two models arranges the buckets of each anew in another step."""
+    path = one(tmp_path, {}, {}, {})
+    document = json.loads(path.read_text())
+    product = next(e for e in document["traceEvents"] if e["name"] == "aten::mm")
+    marks = {e["name"]: e["ts"] for e in document["traceEvents"] if "ProfilerStep#" in e["name"]}
+    for name, size in (("ProfilerStep#1", 5), ("ProfilerStep#3", 7)):
+        number = len(document["traceEvents"]) + 10**6
+        args = product["args"] | {
+            "Input Dims": [[size, size], [size, size]], "External id": number,
+            "Record function id": number,
+        }  # fmt: skip
+        extra = product | {"ts": marks[name] + 1, "dur": 0, "args": args}
+        document["traceEvents"].append(extra)
+    path.write_text(json.dumps(document))
+    report = validate(step, [path])
+    assert (report.ok, report.step) == (True, ["ProfilerStep#2"])
+    assert [note for note in report.notes if "than what ProfilerStep#2 and all others have" in note]
+
+
 @pytest.mark.parametrize("extras", [(0, 1), (0, 1, 2), (1, 1, 0, 0)])
 def test_steps_without_a_majority_are_refused_with_the_op_that_differs(extras, step, tmp_path):
     path = one(tmp_path, *({"extra": extra} for extra in extras))

@@ -36,7 +36,8 @@ def listed_arguments(matching: Matching, kind: OpClass) -> None:
     """Pair ops of the same name whose arguments differ for a reason.
 
     Those that read nothing must be at the same position in the order, or make a listed tensor
-    between the same heavy ops.
+    between the same heavy ops.  An op between the same heavy ops is preferred: a backend that runs
+    a norm as several ops runs further ones of the same name and sizes.
     """
     rules = matching.rules
     if not rules.recorded or kind in rules.by_name or kind.collective or kind == OpClass.GEMM:
@@ -46,17 +47,23 @@ def listed_arguments(matching: Matching, kind: OpClass) -> None:
         return
     pairs = [(i, j) for i, j, _ in matching.pairs if matching.kinds[0][i] is kind]
     before, ran_before = sorted(i for i, _ in pairs), sorted(j for _, j in pairs)
+    heavy, ran_heavy = matching.anchors()
     free: dict[str, list[int]] = defaultdict(list)
+    near: dict[tuple[str, int], list[int]] = defaultdict(list)
     for j in executed_ids:
-        free[plain_name(matching.executed[j].name)].append(j)
+        name = plain_name(matching.executed[j].name)
+        free[name].append(j)
+        near[name, bisect_left(ran_heavy, j)].append(j)
     for i in captured_ids:
         captured = matching.captured[i]
-        candidates = free[plain_name(captured.name)]
-        for j in candidates[:_LOOKED_AT]:
+        name = plain_name(captured.name)
+        candidates, stretch = free[name], near[name, bisect_left(heavy, i)]
+        for j in [*stretch[:_LOOKED_AT], *candidates[:_LOOKED_AT]]:
             reason = _reason(captured, matching.executed[j], rules)
             at_same_place = bisect_left(before, i) == bisect_left(ran_before, j)
             if reason and (at_same_place or shapes_of(captured) or _makes(matching, i, j)):
                 candidates.remove(j)
+                near[name, bisect_left(ran_heavy, j)].remove(j)
                 evidence = Evidence.NAME if reason == LONG_LIST else Evidence.SIZES
                 matching.pair(i, j, evidence, reason)
                 break
