@@ -17,7 +17,14 @@ from itertools import pairwise
 from math import prod
 from typing import Any, Final
 
-from flint.cost import attention_work, convolution_work, dense_work, lookup_work, old_gradients
+from flint.cost import (
+    attention_work,
+    convolution_work,
+    dense_work,
+    lookup_work,
+    old_gradients,
+    upsampling_work,
+)
 from flint.cost.op_work import block_scaled
 from flint.cost.recorded_op import Arguments, Formula, Items, OpWork, Tensor, product
 from flint.graph.tensor_types import DTYPE_BITS
@@ -63,6 +70,7 @@ def needs_values(name: str) -> bool:
     return (
         base in convolution_work.FORMULAS
         or base in dense_work.TRANSFORMS
+        or base in upsampling_work.FORMULAS
         or attention_work.needs_values(name)
         or attention_work.needs_values(base)
         or lookup_work.needs_values(base)
@@ -205,6 +213,7 @@ FORMULAS: Final[dict[str, Formula]] = {
     **attention_work.FORMULAS,
     **lookup_work.FORMULAS,
     **dense_work.FORMULAS,
+    **upsampling_work.FORMULAS,
     **dict.fromkeys(("_grouped_mm", "_scaled_grouped_mm", "_scaled_grouped_mm_v2"), _grouped),
     **dict.fromkeys(("inplace_fused_experts", "outplace_fused_experts", "fused_experts"), _experts),
     # Norms of vLLM's and SGLang's kernels, whose result is the first argument or which work in
