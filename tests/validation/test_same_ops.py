@@ -65,3 +65,15 @@ def test_among_ops_that_look_alike_the_one_between_the_same_products_is_the_capt
     times = executed("mul", X, X)
     run = [product, times, times, product, times, product, times]
     assert matched(ops, run)[0] == [(0, 0), (1, 3), (2, 4), (3, 5), (4, 6)]
+
+
+def test_a_sum_whose_factor_is_listed_is_looked_for_between_the_same_products_first():
+    """The CPU adds up in pieces for a norm before the second product; and in the stretch of the
+    captured sum, it divides a gradient before that and not after it.
+    """
+    product = executed("mm", ((4, 8), "f32"), ((8, 8), "f32"))
+    weight = ((8,), "f32")
+    ops = [product, product, captured("aten.add.Tensor", X, X), captured("aten.mul.out", weight)]
+    total = executed("add_", X, X, NUMBER)
+    run = [product, total, product, executed("mul", weight, NUMBER, weight), total]
+    assert sorted(matched(ops, run)[0]) == [(0, 0), (1, 2), (2, 4), (3, 3)]

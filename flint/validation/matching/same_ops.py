@@ -36,12 +36,11 @@ def in_another_order(matching: Matching, kind: OpClass) -> None:
     if not rules.recorded:
         return
     evidence = Evidence.NAME if kind in rules.by_name else Evidence.SIZES
-    # Light ops were aligned within stretches only; heavy ones as a whole.  Within a stretch,
-    # backends that split ops in other ways add up gradients in another order.
-    light = ((equal, True), (_aligned, False), (equal, False))
-    for order, placed in light if not kind.must_match else light[-1:]:
+    # Light ops were aligned within stretches only; heavy ones as a whole.
+    for order in (_aligned, equal) if not kind.must_match else (equal,):
         captured_ids, executed_ids = matching.unmatched(kind)
-        keys = _keys(matching, captured_ids, executed_ids, placed=placed)
+        sides = (matching.captured, captured_ids), (matching.executed, executed_ids)
+        keys = [[rules.key(ops[number]) for number in ids] for ops, ids in sides]
         found = [(captured_ids[x], executed_ids[y]) for x, y in order(*keys)]
         if order is equal:
             matching.reordered += found
@@ -76,30 +75,18 @@ def _in_order(
     additional ones that look alike, and the longest common subsequence does not show which is the
     captured one.
     """
+    rules = matching.rules
     evidence = Evidence.NAME if named else Evidence.SIZES
-    light = _are_light(matching, captured_ids)
-    pairs = _aligned(*_keys(matching, captured_ids, executed_ids, placed=light))
+    sides = (matching.captured, captured_ids), (matching.executed, executed_ids)
+    keys = [[rules.key(ops[number]) for number in ids] for ops, ids in sides]
+    anchors = matching.anchors() if _are_light(matching, captured_ids) else ([], [])
+    places = [
+        [(bisect_left(before, number), key) for number, key in zip(ids, side, strict=True)]
+        for before, (_, ids), side in zip(anchors, sides, keys, strict=True)
+    ]
+    pairs = _aligned(*places)
     matching.certain.update(captured_ids[i] for i, _ in pairs)
     return [(captured_ids[i], executed_ids[j], evidence) for i, j in pairs]
-
-
-def _keys(
-    matching: Matching, captured_ids: list[int], executed_ids: list[int], *, placed: bool
-) -> list[list[Hashable]]:
-    """What ops that are the same share, captured and executed.
-
-    Args:
-        matching: the matching.
-        captured_ids, executed_ids: the ops.
-        placed: whether only ops of one stretch are the same.
-    """
-    sides = (matching.captured, captured_ids), (matching.executed, executed_ids)
-    return [
-        [(bisect_left(before, number), matching.rules.key(ops[number])) for number in ids]
-        for before, (ops, ids) in zip(
-            matching.anchors() if placed else ([], []), sides, strict=True
-        )
-    ]
 
 
 def _are_light(matching: Matching, captured_ids: list[int]) -> bool:
