@@ -156,8 +156,8 @@ class Periods:
         return None
 
     def best(self, periods: Iterable[Period] | None = None) -> Period | None:
-        """The period that trains and renews most; among equals that with most operand bytes, then
-        the shortest.
+        """The period that trains and renews most; among equals the shortest, but of evaluations
+        that with most operand bytes.
         """
         some = self.found.values() if periods is None else periods
         return max(some, key=_rank, default=None)
@@ -225,7 +225,8 @@ def _later(period: Period) -> tuple[bool, bool, int]:
 
 def _rank(period: Period) -> tuple[bool, bool, int, int, int]:
     sizes = period.sizes
-    return period.trains, period.whole, sizes.renewed, sizes.unchanged + sizes.same, -period.length
+    others = 0 if period.whole else sizes.unchanged + sizes.same  # data of an evaluation between
+    return period.trains, period.whole, sizes.renewed, others, -period.length
 
 
 def _main(calls: Sequence[Made]) -> Made:

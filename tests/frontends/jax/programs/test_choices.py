@@ -38,6 +38,29 @@ def test_a_policy_with_small_parameters_is_not_taken_for_the_training(tmp_path):
     assert "choose the training step" not in run.stderr
 
 
+ACCUMULATION = """
+import jax, jax.numpy as jnp, numpy as np
+loss = lambda w, x: jnp.mean((x @ w) ** 2)
+grad = jax.jit(lambda w, s, x: s + jax.grad(loss)(w, x))
+update = jax.jit(lambda w, s: (w - 0.1 * s, jnp.zeros_like(s)))
+w = jax.random.normal(jax.random.key(0), (16, 1))
+s = jnp.zeros_like(w)
+for step in range(5):
+    for part in range(4):
+        s = grad(w, s, np.ones((8, 16), np.float32))
+    w, s = update(w, s)
+"""
+
+
+@pytest.mark.thorough
+def test_sums_of_gradients_of_small_parameters_are_a_part_of_the_step(tmp_path):
+    (tmp_path / "p.py").write_text(ACCUMULATION)
+    run = command(tmp_path / "p.py", devices=1, options=("-o", tmp_path / "out"))
+    assert run.returncode == 0, run.stderr
+    [rank] = comparing.of_ranks(load(tmp_path / "out"))
+    assert rank["flops"] == 4 * 2 * (2 * 8 * 16)  # of each part: forward, and the gradient of w
+
+
 IN_A_THREAD = """
 import queue, threading, jax, jax.numpy as jnp, numpy as np
 from jax.sharding import NamedSharding, PartitionSpec as P

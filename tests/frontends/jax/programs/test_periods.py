@@ -6,8 +6,9 @@ both and gives the parameters; "t" is a whole training step; "e" an evaluation o
 An "E" is an evaluation, and a "T" a training step, on a large batch that the host puts on devices;
 "k" makes a batch of a random key, and the next key; "m" computes a mask of the parameters, which
 "x" takes to train them and "s".  "v" is a step of an environment, whose state is large, by the
-parameters, and "f" a training step on all data, which are the same each time.  "b" trains the
-parameters for another model, which "c" trains.  Without "i" the parameters are the host's until
+parameters, and "f" a training step on all data, which are the same each time.  "h" evaluates
+them on other data, also the same each time.  "b" trains the parameters for another model, which "c"
+trains.  Without "i" the parameters are the host's until
 they are trained.
 """
 
@@ -21,11 +22,11 @@ from flint.frontends.jax.programs.periods import Periods
 
 SIZE = 1000
 TAKES = {"g": "ps", "u": "ps", "t": "p", "q": "s", "e": "p", "d": "", "i": "", "E": "p", "T": "p"}
-TAKES |= {"k": "k", "x": "psm", "m": "p", "v": "pn", "f": "po", "b": "pz", "c": "pz"}
+TAKES |= {"k": "k", "x": "psm", "m": "p", "v": "pn", "f": "po", "b": "pz", "c": "pz", "h": "py"}
 GIVES = {"g": "s", "u": "ps", "t": "p", "q": "s", "e": "", "d": "", "i": "ps", "E": "", "T": "p"}
-GIVES |= {"k": "k", "x": "ps", "m": "m", "v": "n", "f": "p", "b": "p", "c": "z"}
+GIVES |= {"k": "k", "x": "ps", "m": "m", "v": "n", "f": "p", "b": "p", "c": "z", "h": ""}
 #: What has other sizes and shapes than the rest.
-SIZES = {"n": 20 * SIZE, "o": 2 * SIZE, "z": 3 * SIZE}
+SIZES = {"n": 20 * SIZE, "o": 2 * SIZE, "z": 3 * SIZE, "y": 4 * SIZE}
 GRADIENTS = "gtqTxfbc"
 #: Calls that are given a batch of the host's, and how large it is.
 BATCHES = {"E": 20 * SIZE, "T": 20 * SIZE}
@@ -38,7 +39,7 @@ def periods_of(text):
 
     Pairs of a letter and the number of a thread are the calls of several.
     """
-    made = dict.fromkeys("pskmn", 0) | {"o": None, "z": None}
+    made = dict.fromkeys("pskmn", 0) | {"o": None, "z": None, "y": None}
     if all(one[0] != "i" for one in text):
         made["p"] = None
     periods, first = Periods(), None
@@ -126,6 +127,8 @@ def test_data_that_stay_the_same_are_no_parameters():
     _, (period, completed) = periods_of("f" * 20)
     assert (period.name, completed, period.sizes.same) == ("f", 15, 2 * SIZE)
     assert not period.is_little(period.sizes.same)
+    periods, first = periods_of("i" + "fffh" * 4)
+    assert (first, periods.best().name, periods.best().length) == (None, "f", 1)
     _, (period, completed) = periods_of("bbbc" * 3)  # a critic, and what it criticises
     assert (period.length, completed) == (4, 7)
 
