@@ -38,7 +38,7 @@ from flint.passes.xla_split_dims import gathered_dims, gatherings
 from flint.passes.xla_split_products import SUM, split_products
 from flint.passes.xla_stored import stored_splats
 from flint.passes.xla_times import Times
-from flint.passes.xla_transposes import COPY
+from flint.passes.xla_transposes import COPY, PADDED
 from flint.passes.xla_windows import STEPS, expanded_windows
 
 
@@ -51,7 +51,7 @@ def fuse_as_xla(graph: WorkloadGraph) -> WorkloadGraph:
     gemms = {sizes: number for number, sizes in enumerate(graph.tables.gemms)}
     known = list(graph.tables.entries())
     names = (SUM, SLICE, TRANSPOSE, CONCATENATE, PAD, COPY, *(name for name, _ in STEPS))
-    plain = [(name, "", ()) for name in names]
+    plain = [PADDED, *((name, "", ()) for name in names)]
     new = [
         entry
         for entry in dict.fromkeys(

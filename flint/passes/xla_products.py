@@ -87,7 +87,7 @@ def _apart(graph: WorkloadGraph) -> NDArray[np.bool_]:
     (``flint.passes.xla_transposes``), shape [nodes].
     """
     names, forms = graph.tables.ops, [form for *_, form in graph.tables.entries()]
-    memory = [name == hero == "transpose" for name, hero, _ in graph.tables.entries()]
+    memory = [name == hero != "" for name, hero, _ in graph.tables.entries()]
     found: NDArray[np.bool_] = np.array(memory or [False])[graph.op]
     several = [
         name == "dot_general" and len(form) > _ONE_EACH

@@ -13,7 +13,11 @@ gradient [512, 512] that is summed over 4,096 tokens has 8 parts, one of [2048, 
 fewer than 32 parts are loops in the kernel that reads the result, as if they were elementwise; more
 parts are a reduction.
 
-Source: ``splitk_rewriter.cc`` of openxla/xla (2026).  Convolutions are not split.
+Parts are of equal length, a multiple of 16 bytes: where the sum is not so long, both operands are
+written with zeros behind them first (1,000,000 terms in f32 as 64 parts of 15,628).
+
+Source: ``splitk_rewriter.cc`` of openxla/xla (2026), and compiled programs.  Convolutions are not
+split.
 """
 
 from __future__ import annotations
@@ -24,11 +28,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.graph.graph import WORK_COLUMNS, WorkloadGraph
+from flint.graph.graph import WORK_COLUMNS, Form, WorkloadGraph
 from flint.graph.tensor_types import TensorType, tensor_type
 from flint.graph.work import Role
 from flint.mesh.ragged import pointer, row_of_entry
 from flint.passes.columns import gathered, repeated
+from flint.passes.xla_transposes import Pad, with_transposes
 
 #: Name of the op that adds up the parts.
 SUM: Final = "reduce"
@@ -36,6 +41,8 @@ _TILE: Final = 128
 #: Processors of an H100, and XLA's weights for Hopper.
 _PROCESSORS: Final = 132
 _COMPUTE, _MEMORY, _ADDED, _LAUNCH = 100.0, 0.194136, 193.1384, 4.36e7
+#: Bytes of which the length of a part is a multiple.
+_ALIGNED: Final = 16
 #: Parts that may be tried.
 _PARTS: Final = tuple(1 << power for power in range(12))
 #: Fewer parts than this are added up by a loop.
@@ -79,6 +86,7 @@ def split_products(graph: WorkloadGraph, types: dict[TensorType, int]) -> Worklo
         graph: the block; its table of ops has ``SUM``.
         types: all types of the program, by number; those of parts are added.
     """
+    graph = _padded(graph, types)
     found = _split(graph)
     if not found:
         return graph
@@ -100,6 +108,45 @@ def split_products(graph: WorkloadGraph, types: dict[TensorType, int]) -> Worklo
     adds[addition] = True
     tables = replace(graph.tables, types=tuple(types))
     return _without_theirs(replace(copied, tables=tables), adds)
+
+
+def _padded(graph: WorkloadGraph, types: dict[TensorType, int]) -> WorkloadGraph:
+    """One block whose split sums have parts of equal length."""
+    forms = [form for *_, form in graph.tables.entries()]
+    uses = np.bincount(np.concatenate([graph.operand, graph.outputs]), minlength=graph.values)
+    result_type = graph.result_type.copy()
+    found: dict[int, Pad] = {}
+    for node, (parts, _) in _split(graph).items():
+        k = graph.tables.gemms[graph.work_gemm[graph.work_ptr[node]]][-1]
+        form, half = forms[graph.op[node]], len(forms[graph.op[node]]) // 2
+        for side, value in enumerate(graph.operands_of(node)[:2].tolist()):
+            kind, maker = graph.type_of(value), int(graph.producer[value])
+            step = max(8 * _ALIGNED // _width(kind), 1)
+            whole = parts * step * -(-k // (parts * step))
+            dims = form[half:] if side else form[:half]
+            if whole == k or kind.elements % k:
+                continue
+            longer = _longer(kind, dims, k, whole)
+            entry = int(graph.operand_ptr[node]) + side
+            if maker >= 0 and graph.tables.ops[graph.op[maker]] == "transpose" and uses[value] == 1:
+                # The product turns the matrix itself, behind the zeros.
+                result_type[graph.result_ptr[maker]] = types.setdefault(longer, len(types))
+                entry = int(graph.operand_ptr[maker])
+                value = int(graph.operand[entry])
+                longer = tensor_type(longer.shape[::-1], longer.dtype)
+            made = types.setdefault(longer, len(types))
+            if found.setdefault(value, Pad([], made)).made == made:
+                found[value].entries.append(entry)
+    tables = replace(graph.tables, types=tuple(types))
+    return with_transposes(replace(graph, tables=tables, result_type=result_type), found)
+
+
+def _longer(kind: TensorType, dims: Form, k: int, whole: int) -> TensorType:
+    """A type with more elements in the dim that is summed up; in front if there are several."""
+    shape: tuple[int, ...] = (whole, kind.elements // k)
+    if len(dims) == 1 and dims[0] < len(kind.shape) and kind.shape[dims[0]] == k:
+        shape = (*kind.shape[: dims[0]], whole, *kind.shape[dims[0] + 1 :])
+    return tensor_type(shape, kind.dtype)
 
 
 def _without_theirs(graph: WorkloadGraph, adds: NDArray[np.bool_]) -> WorkloadGraph:

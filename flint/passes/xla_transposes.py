@@ -22,6 +22,8 @@ from flint.passes.permute import permuted
 TRANSPOSE: Final = "transpose"
 COPY: Final = "copy"
 Entry = tuple[str, str, Form]
+#: What a table of ops has of a padding in memory.
+PADDED: Final[Entry] = ("pad", "pad", ())
 
 
 def entry_of(order: Form) -> Entry:
@@ -75,7 +77,31 @@ class Copy(NamedTuple):
         return Role.OPAQUE
 
 
-def with_transposes(graph: WorkloadGraph, found: Mapping[int, Transpose | Copy]) -> WorkloadGraph:
+class Pad(NamedTuple):
+    """A value with zeros behind it, which no product loads as if they were there.
+
+    Attributes:
+        entries: the operand entries that read the result.
+        made: the number of its type.
+    """
+
+    entries: list[int]
+    made: int
+
+    @property
+    def entry(self) -> Entry:
+        """What a table of ops has of it."""
+        return PADDED
+
+    @property
+    def role(self) -> Role:
+        """It may be a part of other kernels."""
+        return Role.MOVEMENT
+
+
+def with_transposes(
+    graph: WorkloadGraph, found: Mapping[int, Transpose | Copy | Pad]
+) -> WorkloadGraph:
     """One block with transposes or copies of values.
 
     Args:
