@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from flint.converters.profilers.torch_ops import op_facts
 from flint.observed.classes import OpClass, aten_class
 from flint.observed.columns import OpFacts
@@ -77,3 +79,15 @@ def test_a_sum_whose_factor_is_listed_is_looked_for_between_the_same_products_fi
     total = executed("add_", X, X, NUMBER)
     run = [product, total, product, executed("mul", weight, NUMBER, weight), total]
     assert sorted(matched(ops, run)[0]) == [(0, 0), (1, 2), (2, 4), (3, 3)]
+
+
+@pytest.mark.parametrize("ran", [3, 2])
+def test_counters_of_steps_on_the_device_are_numbers_on_the_host(ran):
+    """``torch.set_default_device`` puts an optimizer's counters of three parameters there."""
+    counter = ((), "f32")
+    ops = [captured("aten._foreach_add_.Scalar", counter, counter, counter)]
+    run = [executed("add_", counter, NUMBER)] * ran
+    rules = rules_for(run, recorded=True, backend="cpu")
+    matching = match(Matching(ops, run, rules))
+    assert list(matching.unmatched_captured) == ([] if ran == 3 else [0])
+    assert not matching.unmatched_executed

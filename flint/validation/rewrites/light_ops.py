@@ -13,6 +13,7 @@ from collections import Counter
 
 from flint.observed.classes import OpClass, base_name
 from flint.observed.columns import OpFacts
+from flint.observed.selection import plain_name
 from flint.validation.matching.pairing import Matching
 from flint.validation.rewrites.cpu_substitutes import Free, key_of, shapes_of, unmatched_light
 
@@ -21,6 +22,7 @@ NOTHING = "an op on empty tensors, such as a rank's part of a parameter with few
 CHECKED = "the CPU checks the classes of one_hot; accelerators rely on the kernel that uses them"
 SPREAD = "the gradient of a maximum, which the CPU masks by another op"
 CONJUGATES = "the conjugate of an operand, copied inside of the op that reads it"
+_FOREACH = "_foreach_"
 ZEROS = "autograd makes zeros with another op in a capture, whose tensors are of a subclass"
 
 
@@ -42,9 +44,12 @@ def conjugates(matching: Matching) -> None:
 
 
 def on_numbers(matching: Matching) -> None:
-    """Ops on tensors that captures know to be the host's."""
+    """Ops on tensors that captures know to be the host's; or, on a list of numbers that a capture
+    has on the device (an optimizer's counters of steps), as many ops of the same name.
+    """
     numbers = []
-    for j in unmatched_light(matching)[1]:
+    captured_ids, executed_ids = unmatched_light(matching)
+    for j in executed_ids:
         facts = matching.executed[j]
         if facts.kind not in (OpClass.COPY, OpClass.ELEMENTWISE) or not facts.operands:
             continue
@@ -53,7 +58,15 @@ def on_numbers(matching: Matching) -> None:
         mesh = base_name(facts.name) == "eq" and all(dtype == "i32" for _, dtype in tensors)
         if mesh or not tensors:
             numbers.append(j)
-    matching.explain(NUMBERS, [], numbers)
+    ran = Counter(plain_name(matching.executed[j].name) for j in numbers)
+    listed = []
+    for i in captured_ids:
+        facts = matching.captured[i]
+        name, many = plain_name(facts.name).removeprefix(_FOREACH), len(facts.operands or ())
+        if _FOREACH in facts.name and many and not shapes_of(facts) and ran[name] >= many:
+            ran[name] -= many
+            listed.append(i)
+    matching.explain(NUMBERS, listed, numbers)
 
 
 def on_nothing(matching: Matching) -> None:
