@@ -29,7 +29,7 @@ MEMORY_LIMIT = 512 << 20
 
 #: Bytes that are unpacked at once: larger blocks of memory would be returned to the system and
 #: mapped again page by page, which takes longer than decoding them.
-_PIECE = 1 << 17
+_PIECE = 1 << 18
 _GZIP_MAGIC = b"\x1f\x8b"
 #: Any packed file may unpack to the first size; beyond it, the second is the largest ratio. Traces
 #: and modules shrink to a tenth or a thirtieth.
