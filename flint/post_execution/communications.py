@@ -24,7 +24,7 @@ class Communications:
 
     def __init__(self, world: int) -> None:
         """For a run with ``world`` ranks."""
-        self._world = world
+        self.world = world
         self._known: dict[Exchange, Communication] = {}
         self._groups: dict[tuple[int, ...], Groups] = {}
         self._pairs: dict[tuple[int, ...], Permutation] = {}
@@ -39,7 +39,7 @@ class Communications:
     def _shared(self, item: Exchange) -> Communication:
         groups = self._groups.get(item.group)
         if groups is None:
-            groups = self._groups[item.group] = groups_of(item.group, self._world)
+            groups = self._groups[item.group] = groups_of(item.group, self.world)
         got = item.parts
         if item.kind == "all_gather":
             got = tuple(size * len(item.group) for size in item.parts)
@@ -52,7 +52,7 @@ class Communications:
     def _message(self, item: Exchange) -> Communication:
         pair = self._pairs.get(item.group)
         if pair is None:
-            pair = self._pairs[item.group] = permutation(self._world, np.array([item.group]))
+            pair = self._pairs[item.group] = permutation(self.world, np.array([item.group]))
         sent, got = ((), item.parts) if item.kind == "recv" else (item.parts, ())
         dtypes = (item.dtype,) * len(item.parts)
         return Communication(item.kind, None, None, pair, sent, got, dtypes)

@@ -182,8 +182,9 @@ def _of_ranks(
     clocks = clocks_of(recorded, meetings, hosts_clocks(recorded, meetings, hosts))
     recorded = together(recorded, meetings, clocks)
     timings = timings_of(recorded, clocks)
+    described = Communications(world)
     programs = [
-        replace(_traced(rank, item, world, warnings), timing=timings.get(rank))
+        replace(_traced(rank, item, described, warnings), timing=timings.get(rank))
         for rank, item in recorded.items()
     ]
     if scale_out:
@@ -191,7 +192,7 @@ def _of_ranks(
 
         grid, programs = scaled_out(programs, grid, scale_out, warnings)
     else:
-        programs += answering(meetings, sorted(recorded), world, warnings)
+        programs += answering(meetings, sorted(recorded), described, warnings)
     finished = with_largest_sizes(with_communicators(tuple(programs)), grid.size)
     workload = Workload(
         mesh=grid,
@@ -260,7 +261,9 @@ def _grid(mesh: MeshLike | None, axes: Sequence[str] | None, world: int) -> Mesh
     return grid
 
 
-def _traced(rank: int, item: Recorded, world: int, warnings: dict[str, int]) -> Program:
+def _traced(
+    rank: int, item: Recorded, described: Communications, warnings: dict[str, int]
+) -> Program:
     units = item.units
     notes: dict[str, int] = {}
     flows = flows_of(units, item.tensors, notes) if item.tensors is not None else None
@@ -269,7 +272,6 @@ def _traced(rank: int, item: Recorded, world: int, warnings: dict[str, int]) -> 
         for text, count in found.items():
             warnings[text] = warnings.get(text, 0) + count
     say_idle(units, warnings)
-    described = Communications(world)
     communications = {
         unit: described.of(exchange)
         for unit, exchange in enumerate(item.exchanges)
@@ -279,7 +281,7 @@ def _traced(rank: int, item: Recorded, world: int, warnings: dict[str, int]) -> 
     frames = item.links.frames if item.links is not None else ()
     lines = lines_of(units.thread, units.issued, frames) if frames else None
     graph = graph_of(units, edges, communications, flows, phases, lines)
-    alone = np.arange(world) == rank
+    alone = np.arange(described.world) == rank
     inputs = tuple(ProgramInput(graph.type_of(number)) for number in range(graph.inputs))
     return Program(f"rank_{rank}", graph, from_mask(alone), inputs)
 

@@ -4,7 +4,7 @@ The idea: simulators need a trace of every rank.  A rank without one takes part 
 traced ranks with it, in their common order, at once and without computing; ranks in the same groups
 run the same program, so that a million of them are a few programs.
 
-    answering(meetings, [0], 8, warnings)[0].ranks
+    answering(meetings, [0], Communications(8), warnings)[0].ranks
 """
 
 from __future__ import annotations
@@ -26,16 +26,20 @@ from flint.workload.programs import UNTRACED, Program
 
 
 def answering(
-    meetings: Meetings, traced: Sequence[int], world: int, warnings: dict[str, int]
+    meetings: Meetings,
+    traced: Sequence[int],
+    described: Communications,
+    warnings: dict[str, int],
 ) -> list[Program]:
     """Programs of the ranks without a trace; ranks in the same groups share one.
 
     Args:
         meetings: what the traced ranks exchange.
         traced: these ranks, ascending.
-        world: number of ranks.
+        described: the communications of the run.
         warnings: a note on the ranks without a trace is added here.
     """
+    world = described.world
     missing = np.ones(world, bool)
     missing[list(traced)] = False
     if not missing.any():
@@ -61,7 +65,7 @@ def answering(
         mask = np.zeros(world, bool)
         mask[ranks] = True
         name = UNTRACED if len(alike) == 1 else f"{UNTRACED}_{len(programs)}"
-        graph = _answer(sequence, ranks[0], world)
+        graph = _answer(sequence, ranks[0], described)
         programs.append(Program(name, graph, from_mask(mask), ()))
     text = (
         f"no trace of {int(missing.sum()):,} of {world:,} ranks ({_first(missing)}): simulators "
@@ -78,11 +82,10 @@ def _first(missing: NDArray[np.bool_]) -> str:
     return ", ".join(map(str, ranks[:4].tolist())) + (", ..." if len(ranks) > 4 else "")
 
 
-def _answer(sequence: list[Exchange], rank: int, world: int) -> WorkloadGraph:
+def _answer(sequence: list[Exchange], rank: int, described: Communications) -> WorkloadGraph:
     builder = GraphBuilder(TableBuilder())
-    communications = Communications(world)
     for item in sequence:
         if item.message:
             item = replace(item, kind="send" if item.group[0] == rank else "recv")
-        builder.communication(communications.of(item), (), ())
+        builder.communication(described.of(item), (), ())
     return builder.finish(())

@@ -179,10 +179,14 @@ def verify_calls(program: Program) -> None:
 def with_communicators(programs: tuple[Program, ...]) -> tuple[Program, ...]:
     """The programs with communicator ids, assigned over all of them in order of first use."""
     ids: dict[tuple[object, str], int] = {}
+    known: dict[int, Communication] = {}  # by identity: programs of one profile share many
 
     def numbered(item: Communication) -> Communication:
-        key = (item.groups, item.process_group)
-        return replace(item, communicator=ids.setdefault(key, len(ids)))
+        found = known.get(id(item))
+        if found is None:
+            number = ids.setdefault((item.groups, item.process_group), len(ids))
+            found = known[id(item)] = replace(item, communicator=number)
+        return found
 
     numbered_programs = []
     for program in programs:

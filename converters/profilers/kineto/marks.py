@@ -11,7 +11,7 @@ import numpy as np
 from flint.converters.profilers.kineto.events import Events
 from flint.converters.profilers.kineto.graph_loops import graph_loop
 from flint.converters.profilers.kineto.unmarked_steps import steps_of, uncut, updates_of
-from flint.converters.profilers.repeats import Ran, loop_of, named
+from flint.converters.profilers.repeats import UPDATE, Ran, loop_of, named
 from flint.observed.columns import REPEATED, UNMARKED
 from flint.observed.rows import ObservedRows
 
@@ -41,7 +41,10 @@ def mark(events: Events, rows: ObservedRows, lack: str) -> None:
 
 def _under_one_mark(events: Events) -> str | None:
     """The note about the last mark with several updates, if they end steps that are alike."""
-    noted = events.updates or updates_of(events.ops)
+    names = set(events.ops.columns[3])
+    noted = events.updates
+    if not noted and any(name.startswith(UPDATE) for name in names):
+        noted = updates_of(events.ops)
     for low, high, name in reversed(events.steps):
         inside = [span for span in noted if low <= span[0] < high]
         if len(inside) < 2:
