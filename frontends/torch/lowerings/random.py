@@ -14,7 +14,7 @@ import numpy as np
 
 from flint.frontends.torch.lowerings import dtypes
 from flint.frontends.torch.lowerings import operations as op
-from flint.frontends.torch.lowerings.calls import Call, Unsupported, value_at
+from flint.frontends.torch.lowerings.calls import Call, value_at
 from flint.frontends.torch.lowerings.operations import Value
 from flint.frontends.torch.lowerings.table import lowers
 from flint.stablehlo.read.bindings import ir
@@ -77,14 +77,14 @@ def _uniform(call: Call, *args: Any, **_: Any) -> Value:
 
 @lowers("aten.randn", "aten.randn_like", "aten.normal")
 def _normal(call: Call, *args: Any, **_: Any) -> Value:
-    """``normal_(self, mean, std)`` too."""
-    value = normal_values(call.shape, _work_dtype(call))
+    """``normal_(self, mean, std)`` too, and ``normal(mean, std)`` of tensors or numbers."""
+    dtype = _work_dtype(call)
+    value = normal_values(call.shape, dtype)
     if call.base != "normal":
         return value
-    if call.overload != "default":
-        raise Unsupported(f"{call.name}: only normal_ of numbers")
-    mean, std = _two_of(args[1:3])
-    return op.add(op.multiply(value, op.like(std, value)), op.like(mean, value))
+    given = args[1:3] if call.overload == "default" else args[:2]
+    mean, std = (value_at(item, call.shape, dtype) for item in _two_of(given))
+    return op.add(op.multiply(value, std), mean)
 
 
 @lowers("aten.randint", "aten.randint_like", "aten.random")

@@ -15,6 +15,16 @@ RANDOM = {
     ),
     "randn": (lambda: aten.randn.default([4000]), 0.0, 1.0),
     "normal_": (lambda: aten.normal_.default(torch.empty(4000), 2.0, 3.0), 2.0, 3.0),
+    "normal of tensors": (
+        lambda: aten.normal.Tensor_Tensor(torch.full((4000,), 2.0), torch.full((4000,), 3.0)),
+        2.0, 3.0,
+    ),
+    "normal of a number": (
+        lambda: aten.normal.float_Tensor(2.0, torch.full((4000,), 3.0)), 2.0, 3.0,
+    ),
+    "normal by a number": (
+        lambda: aten.normal.Tensor_float(torch.full((4000,), 2.0), 3.0), 2.0, 3.0,
+    ),
     "bernoulli_": (lambda: aten.bernoulli_.float(torch.empty(4000), 0.3), 0.3, math.sqrt(0.21)),
     "rand_like": (lambda: aten.rand_like.default(torch.empty(4000)), 0.5, 1 / math.sqrt(12)),
     "randn_like": (lambda: aten.randn_like.default(torch.empty(4000)), 0.0, 1.0),
