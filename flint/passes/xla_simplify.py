@@ -8,6 +8,7 @@ all if that gives its own type (``SimplifyFPConversions``).  Ops whose parameter
 graph stay as they are, and so do values that loops carry: each begins in a buffer of its own.
 
     convert bf16 (f32 x) -> convert f32          x
+    convert f8 (f32 x) -> convert bf16           convert bf16 (f32 x)
 """
 
 from __future__ import annotations
@@ -53,12 +54,15 @@ def without_unread(graph: WorkloadGraph) -> WorkloadGraph:
 
 def _same(graph: WorkloadGraph) -> WorkloadGraph:
     """Without ops that are there twice, and conversions that change nothing."""
-    stand = _stands(graph)
+    stand, sources = _stands(graph)
+    operand = stand[graph.operand]
+    operand[graph.operand_ptr[list(sources)]] = list(sources.values())
     gone = np.flatnonzero(stand != np.arange(graph.values))
-    if not len(gone):
+    if not len(gone) and not sources:
         return graph
-    changed = replace(graph, operand=stand[graph.operand], outputs=stand[graph.outputs])
-    return without_nodes(changed, unread(changed, gone))
+    left = np.union1d(gone, np.setdiff1d(graph.operand, operand))
+    changed = replace(graph, operand=operand, outputs=stand[graph.outputs])
+    return without_nodes(changed, unread(changed, left))
 
 
 def _rescaled(graph: WorkloadGraph) -> WorkloadGraph:
@@ -102,8 +106,8 @@ def _rescaled(graph: WorkloadGraph) -> WorkloadGraph:
     return without_nodes(changed, unread(changed, left)) if len(left) else changed
 
 
-def _stands(graph: WorkloadGraph) -> Ints:
-    """The value that stands for each value, shape [values]."""
+def _stands(graph: WorkloadGraph) -> tuple[Ints, dict[int, int]]:
+    """The value that stands for each value, shape [values], and what conversions convert."""
     ops, names = graph.op.tolist(), [graph.tables.ops[op] for op in graph.op.tolist()]
     types, producer = graph.value_type.tolist(), graph.producer.tolist()
     forms = [form for *_, form in graph.tables.entries()]
@@ -121,6 +125,7 @@ def _stands(graph: WorkloadGraph) -> Ints:
     same[graph.producer[_carried(graph)]] = False
     stand = list(range(graph.values))
     known: dict[tuple[object, ...], int] = {}
+    sources: dict[int, int] = {}
     operands, ptr = graph.operand.tolist(), graph.operand_ptr.tolist()
     for node in np.flatnonzero(same).tolist():
         made = graph.inputs + int(graph.result_ptr[node])
@@ -133,11 +138,14 @@ def _stands(graph: WorkloadGraph) -> Ints:
             if types[source] == types[made]:
                 stand[made] = source
                 continue
+            if source != taken[0]:
+                taken = [source]
+                sources[node] = source
         kept = names[node] in _KEPT or sums[node]
         unknown = not forms[ops[node]] if kept else names[node] in _PARAMETERS or not taken
         if not unknown:
             stand[made] = known.setdefault((ops[node], *taken, types[made]), made)
-    return np.array(stand, dtype=np.int64)
+    return np.array(stand, dtype=np.int64), sources
 
 
 def _sums(graph: WorkloadGraph) -> NDArray[np.bool_]:

@@ -96,3 +96,16 @@ def test_a_product_of_eight_slices_reads_all_of_them() -> None:
 
     whole = 64 * 1024 * 512 * 4
     assert kernels(step, of(64, 1024, 512, dtype=F32)) == [(whole, whole // 8)]
+
+
+def test_a_narrower_type_between_two_conversions_is_never_written() -> None:
+    """XLA's ``SimplifyFPConversions``: of a program that rounds to f8 (fp8_mlp), its
+    loop_multiply_fusion writes bf16[8192,4096] and gemm_fusion_dot_general reads it."""
+
+    def step(x, w):
+        return (x * 2).astype(jnp.float8_e4m3fn).astype(jnp.bfloat16) @ w
+
+    arguments = of(1024, 1024, dtype=jnp.float32), of(1024, 512)
+    graph = apply(flint.capture(mesh=(1,))(step).capture(*arguments).graph, "xla")
+    made = {kind.dtype for node in graph for kind in (*node.operand_types, *node.result_types)}
+    assert made <= {"f32", "bf16"}
