@@ -53,6 +53,8 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
 
 def roots(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Modules, optimizers and tensors among arguments, with names such as "batch[0]"."""
+    from torch.distributed.pipelining.stage import _PipelineStageBase
+
     seen: set[int] = set()
 
     def walk(name: str, item: Any, depth: int) -> Iterator[tuple[str, Any]]:
@@ -69,7 +71,7 @@ def roots(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             seen.add(id(item))
             for index, value in enumerate(item):
                 yield from walk(f"{name}[{index}]", value, depth + 1)
-        elif hasattr(item, "stage_index") and hasattr(item, "submod"):
+        elif isinstance(item, _PipelineStageBase):
             seen.add(id(item))
             yield from walk(f"stage[{item.stage_index}]", item.submod, depth + 1)
         elif hasattr(item, "__dict__") and not isinstance(item, type) and not callable(item):

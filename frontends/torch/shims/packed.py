@@ -53,7 +53,9 @@ def _pad(
         rows = data[row : row + size * steps].view(steps, size, *data.shape[1:])
         padded[start : start + steps, :size].copy_(rows)
         start, row = start + steps, row + size * steps
-    lengths = torch.tensor([sum(size > at for size in sizes) for at in range(sizes[0])])
+    lengths = torch.tensor(
+        [sum(size > at for size in sizes) for at in range(sizes[0])], device="cpu"
+    )
     return padded.transpose(0, 1) if batch_first else padded, lengths
 
 
@@ -88,7 +90,7 @@ class _Packed(torch.autograd.Function):
                 blocks.append(block.view(-1, *rows.shape[2:]))
                 sizes += [at + 1] * (lengths[at] - len(sizes))
         with unset_fake_temporarily():
-            counts = torch.tensor(sizes)
+            counts = torch.tensor(sizes, device="cpu")  # whatever the default device is
         ctx.input, ctx.batch_first, ctx.counts = input.shape, batch_first, counts
         ctx.mark_non_differentiable(counts)
         return torch.cat(blocks), counts

@@ -53,6 +53,15 @@ def test_a_recurrent_network_takes_as_many_steps_as_sentences_are_long(setup, st
     assert all("test_packed_sequences.py" in text and "be 8" in text for text in told)
 
 
+def test_sizes_of_packed_sequences_are_on_the_host_whatever_the_default_device():
+    def everything_there(mesh):
+        torch.set_default_device(mesh.device_type)
+        return sentences(mesh)
+
+    workload = flint.capture(mesh=(1,), axes=("dp",), setup=everything_there)(read).capture()
+    assert products(workload) == 2 * sum(LENGTHS) * (IN + HIDDEN) * 4 * HIDDEN
+
+
 def documents(count):
     def setup(mesh):
         ends = torch.arange(0, TOKENS + 1, TOKENS // count, dtype=torch.int32)
