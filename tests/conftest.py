@@ -1,6 +1,8 @@
 """Settings for all tests.
 
-JAX runs on the CPU by default: several test processes would compete for a GPU's memory.
+JAX runs on the CPU by default: several test processes would compete for a GPU's memory.  NumPy's
+library for linear algebra has one thread in each: its threads wait in a loop, on cores that other
+test processes need.
 
 A shell that starts `make test &` may have it ignore Ctrl-C, which every process below would
 inherit.  With a handler here, tests' processes begin with the default.
@@ -16,9 +18,10 @@ import signal
 import pytest
 from hypothesis import settings
 
-from tests.workloads import loop, loop_file, saved, two_programs  # noqa: F401  # fixtures
-
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+from tests.workloads import loop, loop_file, saved, two_programs  # noqa: F401  # fixtures
 
 # What `nohup` and some CI systems ignore would be ignored by the commands that tests start.
 for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
