@@ -134,7 +134,8 @@ class _Lane:
 
     def __init__(self, timing: Timing, end: Ints) -> None:
         nodes = len(timing.start)
-        known = timing.launch != UNKNOWN_LAUNCH
+        # A call that was made after its node began did not launch it: its number is another's.
+        known = (timing.launch != UNKNOWN_LAUNCH) & (timing.launch <= timing.start + _JITTER)
         reached = np.maximum.accumulate(np.where(known, timing.launch, 0))
         new = known & (np.diff(reached, prepend=0) > 0)
         self.node = np.flatnonzero(new)

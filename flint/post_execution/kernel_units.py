@@ -201,22 +201,26 @@ def _silent(units: Units, trace: Observed, links: Links, rows: Ints, kernel: Int
 
     The time of a kernel that runs several is given to the last one of them.
     """
-    has, at = kernel >= 0, np.maximum(kernel, 0)
+    has = kernel >= 0
+    name, start, duration, stream = (
+        np.append(column, 0)[kernel]  # the last one for -1
+        for column in (units.name, units.start, units.duration, units.stream)
+    )
     last = np.append(kernel[1:] != kernel[:-1], True)
     if (~has).any():
         text = "collectives without a kernel in the trace: their time is unknown"
         units.notes[text] = units.notes.get(text, 0) + int((~has).sum())
     return replace(
         units,
-        name=np.where(has, units.name[at], 0),
+        name=name,
         row=rows,
         fact=trace.op[rows],
-        start=np.where(has, units.start[at], links.issued[rows]),
-        duration=np.where(has & last, units.duration[at], 0),
+        start=np.where(has, start, links.issued[rows]),
+        duration=np.where(last, duration, 0),
         issued=links.issued[rows],
         launch=links.issued[rows],
         thread=links.thread[rows],
-        stream=np.where(has, units.stream[at], NO_STREAM),
+        stream=np.where(has, stream, NO_STREAM),
         collective=np.ones(len(rows), bool),
     )
 

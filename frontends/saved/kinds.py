@@ -36,6 +36,7 @@ class Kind(Enum):
     COMPRESSED = "compressed data (xz, zstd, bzip2 or 7z)"
     ZIP = "a ZIP archive (a saved PyTorch model or NumPy file?)"
     NUMPY = "a NumPy array"
+    NSYS = "a report of Nsight Systems"
     EXECUTABLE = "a compiled library or program"
     PYTHON = "Python source"
     TEXT = "text that is neither MLIR nor HLO"
@@ -56,6 +57,7 @@ _PROGRAMS = frozenset({
 _ADVICE: dict[Kind, str] = {
     Kind.CHROME_TRACE: "it records a run and holds no program; `flint validate` compares with it",
     Kind.PYTORCH_ET: "it records a run and holds no program; `flint validate` compares with it",
+    Kind.NSYS: "export it for `flint convert`: nsys export --type sqlite REPORT.nsys-rep",
     Kind.JAX_EXPORT: "save exported.mlir_module_serialized instead",
     Kind.COMPRESSED: "decompress it first; only gzip is read as it is",
     Kind.PICKLE: "pickles are not opened; save StableHLO instead",
@@ -71,6 +73,7 @@ _MAGIC: tuple[tuple[bytes, Kind], ...] = (
     (b"7z\xbc\xaf\x27\x1c", Kind.COMPRESSED),
     (b"PK\x03\x04", Kind.ZIP),
     (b"\x93NUMPY", Kind.NUMPY),
+    (b"NVIDIA Tegra Profiler Re", Kind.NSYS),
     (b"\x7fELF", Kind.EXECUTABLE),
     (b"\x80\x02", Kind.PICKLE),
     (b"\x80\x03", Kind.PICKLE),

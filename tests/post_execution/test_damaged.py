@@ -73,3 +73,29 @@ def test_any_value_anywhere_is_read_or_refused(tmp_path_factory, which, data):
             convert_traces(files, execution_traces=beside).verify()
         except FlintError as error:
             assert str(error)
+
+
+def test_a_call_after_its_kernel_began_did_not_launch_it(tmp_path):
+    """All calls have one number, so each kernel seems to be of the last call, at 102 us."""
+    profile = Profile(0, 1)
+    for ts in (0, 50, 100):
+        profile.work(ts, ts + 10, 20)
+    for event in profile.events:
+        if "correlation" in event["args"]:
+            event["args"]["correlation"] = 7
+    profile.kernel(profile.op("aten::mm", 300, 4), 302, 130, 5)
+    workload = convert_traces([profile.write(tmp_path / "rank0.json")])
+    assert workload.simulate().step_seconds == pytest.approx(125e-6)
+
+
+def test_a_step_of_collectives_without_a_kernel_is_read(tmp_path):
+    """The device ran in the other step only."""
+    profile = Profile(0, 2)
+    for step, begin in enumerate((0, 100)):
+        profile.span(f"ProfilerStep#{step}", begin, 90)
+        if not step:
+            profile.work(begin + 10, begin + 20, 30)
+        profile.collective(begin + 40, None, 0)
+    path = profile.write(tmp_path / "rank0.json")
+    graph = convert_traces([path], step="1").programs[0].graph
+    assert [node.communication.kind for node in graph] == ["all_reduce"]

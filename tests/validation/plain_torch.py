@@ -11,6 +11,7 @@ from torch import nn
 from torch.distributed._functional_collectives import all_to_all_single_autograd
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
@@ -65,6 +66,17 @@ class Tagger(nn.Module):
 
     def forward(self, x):
         return self.tags(self.layer(self.words(x))[0])
+
+
+class Summary(nn.Module):
+    """The last state of a plain recurrent layer, of batches that come first."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.out = nn.RNN(8, 20, batch_first=True), nn.Linear(20, 3)
+
+    def forward(self, x):
+        return self.out(self.layer(x)[0][:, -1])
 
 
 class Block(nn.Module):
@@ -206,6 +218,22 @@ def _by_hand(_):
     return model, torch.optim.SGD(model.parameters(), lr=0.1, foreach=True), torch.ones(4, 8)
 
 
+def _turned(mesh):
+    parts = [distribute_tensor(torch.ones(8, 8), mesh, [part]) for part in (Shard(0), Replicate())]
+    first, second = (nn.Parameter(part) for part in parts)
+    optimizer = torch.optim.SGD([first, second], lr=0.1, foreach=True)
+    return first, second, optimizer, distribute_tensor(torch.ones(6, 8), mesh, [Shard(0)])
+
+
+def turned(first, second, optimizer, x):
+    """Rows are softened, and then columns: each rank first has the ones, then the others."""
+    mesh = x.device_mesh
+    found = (x @ first).redistribute(mesh, [Shard(1)]).softmax(0)
+    (found.redistribute(mesh, [Shard(0)]).softmax(1) @ second).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
 _sgd = functools.partial(torch.optim.SGD, lr=0.1, foreach=True)
 _adam = functools.partial(torch.optim.Adam, lr=0.1, foreach=True)
 
@@ -215,9 +243,13 @@ STEPS = {
     "ddp_depthwise": _replicated(
         Depthwise, _sgd, lambda: torch.ones(4, 3, 16, 16), lambda: torch.zeros(4, dtype=torch.long)
     ),
+    "ddp_rnn": _replicated(
+        Summary, _sgd, lambda: torch.ones(3, 5, 8), lambda: torch.zeros(3, dtype=torch.long)
+    ),
     "ddp_gru": _replicated(Tagger, _adam, lambda: torch.ones(4, 7, dtype=torch.long)),
     "fsdp_patches": _step(_sharded),
     "tp_gated": _step(_split),
     "moe_all_to_all": _step(_experts),
     "pp_gpipe": _step(_stages, piped),
+    "dtensor_turned": _step(_turned, turned),
 }

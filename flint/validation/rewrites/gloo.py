@@ -53,7 +53,7 @@ def _allowed(matching: Matching) -> Counter[tuple[str, int]]:
         members = len(facts.group or ())
         for size, (_, dtype) in zip(facts.parts or (), facts.operands or (), strict=False):
             elements = size * 8 // DTYPE_BITS.get(dtype, 8)
-            if facts.kind == OpClass.ALL_GATHER:
+            if OpClass.ALL_GATHER in (facts.kind, matching.executed[j].kind):
                 allowed["copy", elements] += members
             elif facts.kind == OpClass.REDUCE_SCATTER:
                 allowed["copy", elements] += 1

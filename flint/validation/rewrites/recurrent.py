@@ -108,7 +108,7 @@ def _of_a_cell(gemms: tuple[Gemm, ...] | None, sizes: set[Shape]) -> bool:
 
 def at_once(matching: Matching) -> None:
     """Pair products of all steps with those of each, and explain the sums of weights' gradients
-    that one product has summed.
+    that one product has summed, and the biases of all steps.
     """
     captured: _Captured = defaultdict(list)
     for i in matching.unmatched(OpClass.GEMM)[0]:
@@ -118,11 +118,20 @@ def at_once(matching: Matching) -> None:
     matching.recurrent += weights
     matching.regrouped |= bool(weights)
     added: Counter[Key] = Counter()
+    biased: Counter[Key] = Counter()
     for weight in weights:
-        for shape in ((weight.gates, weight.inputs), (weight.gates,)):
-            added[key_of("add", shape)] += len(weight.rows) - 1
-    free = Free(matching.captured, unmatched_light(matching)[0])
-    matching.explain(LIGHT, free.take(added), [])
+        rows, bias = weight.rows, (weight.gates,)
+        for shape in ((weight.gates, weight.inputs), bias):
+            added[key_of("add", shape)] += len(rows) - 1
+        # Inputs that are not contiguous (batch_first) are multiplied without the bias.
+        biased[key_of("add", (len(rows), rows[0], weight.gates), bias)] += 1
+    captured_ids, executed_ids = unmatched_light(matching)
+    inside = [j for j in executed_ids if matching.around and matching.around[j] in LAYERS]
+    matching.explain(
+        LIGHT,
+        Free(matching.captured, captured_ids).take(added),
+        Free(matching.executed, inside).take(biased),
+    )
 
 
 def _by_library(matching: Matching, captured: _Captured) -> list[Weight]:

@@ -46,6 +46,7 @@ from flint.validation.rewrites.light_ops import (
 from flint.validation.rewrites.listed_arguments import listed_arguments
 from flint.validation.rewrites.recurrent import at_once, in_cells
 from flint.validation.rewrites.recurrent_light import lengths, recurrent
+from flint.validation.rewrites.resharded import resharded
 
 HEAVY = frozenset(kind for kind in OpClass if kind.must_match)
 LIGHT = frozenset(OpClass) - HEAVY
@@ -100,6 +101,7 @@ REWRITES: tuple[tuple[tuple[Run, ...], Rewrite], ...] = (
     ((Run.XLA_ON_DEVICE,), merged_gemms),
     ((Run.XLA_ON_DEVICE,), rewritten_all_reduces),
     (_ON_HOST, in_cells),
+    (_ON_HOST, resharded),
     ((*_XLA, *_RECORDED), partial(class_by_class, HEAVY)),
     (_ON_HOST, at_once),
     (_ON_HOST, composed_attention),

@@ -147,6 +147,7 @@ def zipped(tmp_path):
         (b"\x80\x04\x95\x00", Kind.PICKLE),
         (b"\x7fELF\x02\x01", Kind.EXECUTABLE),
         (b"\x93NUMPY\x01\x00", Kind.NUMPY),
+        (b"NVIDIA Tegra Profiler Report\x00", Kind.NSYS),
         (lzma.compress(b"HloModule m"), Kind.COMPRESSED),
         (bz2.compress(b"HloModule m"), Kind.COMPRESSED),
         (b"\x18\x00\x00\x00\x00\x00ML\xefR...", Kind.JAX_EXPORT),
