@@ -32,6 +32,7 @@ from flint.graph.stated import is_copy
 from flint.graph.work import Role, Unit
 from flint.mesh.ragged import row_of_entry
 from flint.observed.classes import OpClass, aten_class, base_name, is_fused_in_cpp
+from flint.observed.exchanging_kernels import COLLECTIVE_KERNEL, EXCHANGING_KERNEL
 
 #: Names of attention kernels in all frameworks.
 _ATTENTION: Final = ("attention", "fmha", "flash", "sdpa", "fused_attn")
@@ -44,6 +45,9 @@ _OF_INDUCTOR: Final = {
 }  # fmt: skip
 #: Classes that kernels are timed by.
 KERNELS: Final = ("matmul", "attention", "reduction", "elementwise", "movement", "other")
+#: Classes that a step is explained by: kernels that exchange data are apart.
+EXCHANGE: Final = "data exchange"
+SHOWN: Final = (*KERNELS, EXCHANGE)
 #: Compiled fusions by what they do (``flint.stablehlo.rules.heroes``).
 _BY_HERO: Final = {
     "convolution": "matmul",
@@ -66,8 +70,8 @@ _BY_HERO: Final = {
         ("movement", "transpose", "scatter", "gather", "concatenate", "update"), "movement"
     ),
 }
-#: The classes, followed by more specific ones for compiled fusions.
-FINE: Final = (*KERNELS, *(name for name in _BY_HERO if name not in KERNELS))
+#: Those, followed by more specific ones for compiled fusions.
+FINE: Final = (*SHOWN, *(name for name in _BY_HERO if name not in KERNELS))
 _BY_ROLE: Final = {
     Role.REDUCTION: "reduction",
     Role.ELEMENTWISE: "elementwise",
@@ -89,7 +93,8 @@ _BY_CLASS: Final = {
 
 #: What the name of a library's kernel shows, if it names no op; the first that fits counts.
 _BY_KERNEL: Final = (
-    (r"nccl|rccl|nvshmem|internode|intranode|all_?(reduce|gather|to_?all)", "other"),
+    (rf"{COLLECTIVE_KERNEL.pattern}|{EXCHANGING_KERNEL.pattern}", EXCHANGE),
+    (r"internode|intranode|all_?(reduce|gather|to_?all)", EXCHANGE),
     (r"attn|attention|flash|fmha", "attention"),
     (r"^triton_(poi|for)_|elementwise", "elementwise"),
     (r"^triton_(red|per|spl)_|reduce_|softmax|norm(?!al)|^bn_", "reduction"),
@@ -140,7 +145,7 @@ def kernel_classes(graph: WorkloadGraph) -> NDArray[np.int64]:
 
 
 def shown_classes(graph: WorkloadGraph) -> NDArray[np.int64]:
-    """The class of each node by which a step is explained, shape [nodes].
+    """The class of each node by which a step is explained, an index into ``SHOWN``, shape [nodes].
 
     An op of PyTorch has the same class in a capture as in a profile, that of its name: a cast is a
     copy, although a capture shows that it converts each element.  Kernels of unknown ops, as in
@@ -152,16 +157,18 @@ def shown_classes(graph: WorkloadGraph) -> NDArray[np.int64]:
     of_op = np.array([_of_torch(name) for name in names] or [-1], np.int64)[graph.op]
     named_so = (of_op >= 0) & (found != KERNELS.index("matmul"))
     found = np.where(named_so & ~is_attention(graph), of_op, found)
-    of_kernel = np.array([KERNELS.index(class_of_kernel(name)) for name in names] or [0], np.int64)
+    of_kernel = np.array([SHOWN.index(class_of_kernel(name)) for name in names] or [0], np.int64)
     return np.where(found == other, of_kernel[graph.op], found)
 
 
 def fine_classes(graph: WorkloadGraph) -> NDArray[np.int64]:
-    """The class of each node, for compiled fusions that of their hero: an index into ``FINE``."""
+    """The class of each node as shown, for compiled fusions that of their hero: an index into
+    ``FINE``.
+    """
     heroes = [hero if hero in FINE else "" for _, hero in graph.tables.named_heroes()]
     by_hero = np.array([FINE.index(hero) if hero else -1 for hero in heroes] or [-1], np.int64)
-    found = kernel_classes(graph)
-    return np.where(by_hero[graph.op] >= len(KERNELS), by_hero[graph.op], found)
+    found = shown_classes(graph)
+    return np.where(by_hero[graph.op] >= len(SHOWN), by_hero[graph.op], found)
 
 
 def is_attention(graph: WorkloadGraph) -> NDArray[np.bool_]:

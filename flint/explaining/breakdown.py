@@ -11,7 +11,6 @@ else, such as an event of another stream (hta/analyzers/breakdown_analysis.py, v
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -20,22 +19,15 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from flint.explaining.kernel_kinds import Kind
 from flint.graph.stated import UNKNOWN
 from flint.mesh.ragged import Ints
+from flint.observed.exchanging_kernels import exchanges
 
 #: Shorter gaps between kernels of a stream are due to launching; nanoseconds (HTA's 30 us).
 LAUNCH_GAP: Final = 30_000
 #: The time of an unknown launch.
 NO_LAUNCH: Final = -1
-
-
-class Kind(IntEnum):
-    """Kinds of kernels, with HTA's names."""
-
-    COMPUTATION = 0
-    COMMUNICATION = 1
-    MEMORY = 2
-    OTHER = 3
 
 
 class Idle(IntEnum):
@@ -44,20 +36,6 @@ class Idle(IntEnum):
     HOST_WAIT = 0
     KERNEL_WAIT = 1
     OTHER = 2
-
-
-_COMMUNICATION: Final = re.compile(r"nccl.*Kernel")
-_MEMORY: Final = re.compile(r"Memcpy|Memset|dma")
-_NO_COMPUTE: Final = re.compile(r"(nccl.*Kernel)|(.*(Memcpy)|(Memset))|(.*Sync)")
-
-
-def kind_of(name: str) -> Kind:
-    """The kind of a kernel by its name alone, as in HTA."""
-    if _COMMUNICATION.match(name):
-        return Kind.COMMUNICATION
-    if _MEMORY.match(name):
-        return Kind.MEMORY
-    return Kind.OTHER if _NO_COMPUTE.match(name) else Kind.COMPUTATION
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -128,6 +106,8 @@ class Breakdown:
     Attributes:
         seconds: from the start of the first kernel to the end of the last.
         compute_seconds: while a compute kernel runs.
+        exchange_seconds: while one of these runs that exchanges data between ranks, as those of
+            DeepEP and NVSHMEM, whose messages no op records.
         non_compute_seconds: while something runs, but no compute kernel.
         idle_seconds: while nothing runs.
         host_wait_seconds, kernel_wait_seconds, other_wait_seconds: the idle time until the kernel
@@ -145,6 +125,7 @@ class Breakdown:
 
     seconds: float
     compute_seconds: float
+    exchange_seconds: float
     non_compute_seconds: float
     idle_seconds: float
     host_wait_seconds: float
@@ -173,12 +154,15 @@ def breakdown(events: Kernels, gaps: Kernels | None = None) -> Breakdown:
     compute = _length(spans[Kind.COMPUTATION])
     idle = whole - _length(busy)
     together = _together(spans)
+    exchange = np.array([exchanges(name.rpartition(": ")[2]) for name in events.names])
+    own = events.only((events.kind == Kind.COMPUTATION) & exchange[events.name])
     communication = _length(spans[Kind.COMMUNICATION])
     covered = {Kind.COMPUTATION, Kind.COMMUNICATION}
     both = sum(ticks for kinds, ticks in together.items() if covered <= set(kinds))
     return Breakdown(
         seconds=whole / 1e9,
         compute_seconds=compute / 1e9,
+        exchange_seconds=_length(_merged(own)) / 1e9,
         non_compute_seconds=(whole - compute - idle) / 1e9,
         idle_seconds=idle / 1e9,
         host_wait_seconds=waits[Idle.HOST_WAIT],

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.errors import FlintError
-from flint.explaining.breakdown import NO_LAUNCH, Breakdown, Kernels, breakdown, kind_of
+from flint.explaining.breakdown import NO_LAUNCH, Breakdown, Kernels, breakdown
+from flint.explaining.kernel_kinds import kind_of
 from flint.mesh.ragged import Ints
 from flint.observed.device_events import DeviceEvents
 

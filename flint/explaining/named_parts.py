@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from flint.cost.classes import KERNELS, shown_classes
+from flint.cost.classes import SHOWN, shown_classes
 from flint.execution.node_types import NodeType
 from flint.graph.graph import Source, WorkloadGraph
 from flint.graph.partners import partners
@@ -147,9 +147,9 @@ def _work(info: ActorInfo, numbers: dict[Name, int], mesh: Mesh) -> Ints:
 
 def _classes(graph: WorkloadGraph, numbers: dict[Name, int]) -> Ints:
     kinds = shown_classes(graph)
-    of_kind = np.zeros(len(KERNELS), np.int64)
+    of_kind = np.zeros(len(SHOWN), np.int64)
     for index in np.unique(kinds).tolist() if len(kinds) else ():
-        name = Name(Sort.KERNEL, f"{KERNELS[index]} kernels")
+        name = Name(Sort.KERNEL, f"{SHOWN[index]} kernels")
         of_kind[index] = numbers.setdefault(name, len(numbers))
     found: Ints = of_kind[kinds]
     host = on_host(graph)

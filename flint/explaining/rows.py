@@ -148,9 +148,11 @@ def _breakdown(part: DeviceBreakdown, title: str, top: int) -> Iterator[Rows]:
 
 
 def _parts(found: Breakdown) -> list[tuple[str, float]]:
+    own = [("  kernels that exchange data on their own", found.exchange_seconds)]
     return [
         ("from the first kernel to the last", found.seconds),
         ("compute", found.compute_seconds),
+        *(own if found.exchange_seconds else ()),
         ("no compute", found.non_compute_seconds),
         ("  exposed communication", found.exposed_communication_seconds),
         ("  copies and fills alone", found.memory_seconds),

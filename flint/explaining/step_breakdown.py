@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.execution.node_types import NodeType
-from flint.explaining.breakdown import NO_LAUNCH, Breakdown, Kernels, Kind, kind_of
+from flint.explaining.breakdown import NO_LAUNCH, Breakdown, Kernels
+from flint.explaining.kernel_kinds import Kind, kind_of
 from flint.mesh.ragged import Ints, row_of_entry
 from flint.passes.host_lane import on_host
 from flint.simulation.playing import Played

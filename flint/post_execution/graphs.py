@@ -26,6 +26,7 @@ from flint.graph.tensor_types import DTYPE_BITS, TensorType
 from flint.graph.work import Role, Unit, Work, WorkItem
 from flint.mesh.ragged import Ints
 from flint.observed.columns import Observed, OpFacts
+from flint.observed.exchanging_kernels import EXCHANGING_KERNEL
 from flint.passes.columns import distinct as distinct_rows
 from flint.post_execution.edges import Edges
 from flint.post_execution.links import Links
@@ -236,10 +237,12 @@ def _labels(units: Units) -> tuple[list[str], Ints]:
 def short_name(name: str) -> str:
     """``void at::native::f<float>(int)`` as ``f``, and ``cutlass::Kernel<g>(g::Params)`` as
     ``Kernel g``: a name that says no more than that it is a kernel is followed by its argument.
+    ``deep_ep::intranode::combine<8>(..)`` keeps the part that shows that it exchanges data.
     """
     plain = _RETURNS.sub("", name).replace("(anonymous namespace)::", "")
     head = _PARAMETERS.split(plain, maxsplit=1)[0].strip()
-    last = head.rsplit("::", 1)[-1]
+    exchanging = EXCHANGING_KERNEL.search(head)
+    last = head[exchanging.start() :] if exchanging else head.rsplit("::", 1)[-1]
     if nameless := _NAMELESS.match(plain):
         last = " ".join(nameless.groups())
     return (last or plain or "kernel")[:_LONGEST]

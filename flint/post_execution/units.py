@@ -10,7 +10,6 @@ dependency follows: streams are first in, first out, and no unit waits for one t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,17 +20,8 @@ from numpy.typing import NDArray
 from flint.host.readable import human_seconds
 from flint.mesh.ragged import Ints
 from flint.observed.columns import OpFacts
+from flint.observed.exchanging_kernels import COLLECTIVE_KERNEL, EXCHANGING_KERNEL
 
-#: Libraries that communicate on devices, by their kernels' names; custom all-reduces.
-_COLLECTIVE_KERNEL = re.compile(
-    r"nccl|rccl|oneccl|hccl|msccl|multimem_|cross_device_reduce|(one|two)_?shot_?all_?reduce"
-    r"|custom_?all_?reduce|all_?reduce_fusion|quick_?reduce",
-    re.IGNORECASE,
-)
-#: Libraries whose kernels exchange data that no op records.
-_EXCHANGING_KERNEL = re.compile(
-    r"deep_?ep\b|\b(deep_ep|dpsk::ep)::|\b(inter|intra)node(_ll)?::|(nv|roc)shmem", re.IGNORECASE
-)
 #: The most enclosing ops that are searched for an op.
 _DEPTH = 64
 #: Columns of ``Units`` that have a number or a mark per unit.
@@ -119,13 +109,13 @@ def by_fact(facts: tuple[OpFacts, ...], test: Callable[[OpFacts], bool]) -> NDAr
 
 def exchanging(units: Units) -> NDArray[np.bool_]:
     """Which kernels belong to a library that exchanges data itself, such as DeepEP and NVSHMEM."""
-    names = np.array([bool(_EXCHANGING_KERNEL.search(name)) for name in units.names], bool)
+    names = np.array([bool(EXCHANGING_KERNEL.search(name)) for name in units.names], bool)
     return names[units.name]
 
 
 def of_library(units: Units) -> NDArray[np.bool_]:
     """Which kernels belong to a communication library."""
-    names = np.array([bool(_COLLECTIVE_KERNEL.search(name)) for name in units.names], bool)
+    names = np.array([bool(COLLECTIVE_KERNEL.search(name)) for name in units.names], bool)
     return names[units.name]
 
 

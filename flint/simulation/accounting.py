@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.cost.classes import KERNELS, shown_classes
+from flint.cost.classes import SHOWN, shown_classes
 from flint.cost.hardware import System
 from flint.cost.roofline import rate_table
 from flint.execution.node_types import NodeType
@@ -86,7 +86,7 @@ def program_result(
         ideal += share[actor] * work[2]
     seconds = step / TICKS_PER_SECOND
     blocks = [block for block, _ in program.graph.walk()]
-    unstated = {KERNELS[i] for block in blocks for i in shown_classes(block)[unstated_work(block)]}
+    unstated = {SHOWN[i] for block in blocks for i in shown_classes(block)[unstated_work(block)]}
     flops = UNKNOWN if unstated else flops
     if unstated & _MAY_MULTIPLY:
         model_flops = ideal = UNKNOWN

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 from flint import registry
 from flint.errors import FlintError
-from flint.explaining.breakdown import NO_LAUNCH, Kernels, Kind, breakdown
+from flint.explaining.breakdown import NO_LAUNCH, Kernels, breakdown
 from flint.explaining.explaining import explain
 from flint.explaining.holistic import holistic
+from flint.explaining.kernel_kinds import Kind
 from flint.post_execution.converting import convert_traces
+from tests.post_execution.counts import events_of
 from tests.post_execution.traces import COMMS, Profile
 from tests.support.profiles import unpacked
 from tests.support.shared import examples, quick
@@ -153,3 +155,16 @@ def test_a_steps_breakdown_needs_no_whole_microseconds(tmp_path):
     assert step.breakdown.exposed_communication_seconds == pytest.approx(0.4e-6)
     assert whole.breakdown.compute_seconds < 0
     assert {item.stream for item in whole.breakdown.idle} == {7, COMMS}
+
+
+def test_kernels_that_exchange_data_on_their_own_are_counted_apart():
+    """Those of DeepEP in the file, which run one after another on one stream."""
+    path = DATA / "profiles" / "deepseek_train.json.gz"
+    ran = [
+        event
+        for event in events_of(path)
+        if "dpsk::ep::" in event.get("name", "") and "dur" in event
+    ]
+    found = explain(convert_traces([path])).step[0].breakdown
+    assert found.exchange_seconds * 1e6 == pytest.approx(sum(event["dur"] for event in ran))
+    assert found.communication_seconds == 0

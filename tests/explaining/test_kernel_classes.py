@@ -41,15 +41,19 @@ def made(mesh=None):
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory):
-    """The function's program as captured, and as profiled."""
+def workloads(tmp_path_factory):
+    """The function as captured, and as profiled."""
     captured = flint.capture(step, mesh=(1,), axes=("x",), setup=made, framework="torch").capture()
     activities = [torch.profiler.ProfilerActivity.CPU]
     with torch.profiler.profile(activities=activities, record_shapes=True) as profiler:
         step(*made())
     path = tmp_path_factory.mktemp("profile") / "rank0.json"
     profiler.export_chrome_trace(str(path))
-    return [workload.programs[0].graph for workload in (captured, convert_traces([path]))]
+    return captured, convert_traces([path])
+
+
+def graphs_of(workloads):
+    return [workload.programs[0].graph for workload in workloads]
 
 
 def by_op(graph, column):
@@ -61,16 +65,23 @@ def by_op(graph, column):
     }
 
 
-def test_an_op_is_of_the_same_class_in_a_capture_and_in_a_profile(programs):
-    captured, profiled = (by_op(graph, shown_classes(graph)) for graph in programs)
+def test_an_op_is_of_the_same_class_in_a_capture_and_in_a_profile(workloads):
+    captured, profiled = (by_op(graph, shown_classes(graph)) for graph in graphs_of(workloads))
     for name, kind in WANTED.items():
         assert KERNELS[captured[name]] == kind, name
         assert KERNELS[profiled[CALLED.get(name, name)]] == kind, name
 
 
-def test_transforms_and_factorisations_have_the_same_flops_in_a_capture_and_in_a_profile(programs):
+def test_a_simulation_has_these_classes(workloads):
+    """The cast, two clones, an embedding, a concatenation and a resized picture move data."""
+    [program] = workloads[0].simulate().programs
+    counts = {row.name: row.count for row in program.classes}
+    assert (counts["movement"], counts["elementwise"]) == (6, 3)
+
+
+def test_transforms_and_factorisations_have_the_same_flops_in_a_capture_and_in_a_profile(workloads):
     """Of 12 rows by 8: m n^2 - n^3 / 3 of a factorisation, a transform, and one back of 5 rows."""
-    captured, profiled = (by_op(graph, graph.flops_by_node()) for graph in programs)
+    captured, profiled = (by_op(graph, graph.flops_by_node()) for graph in graphs_of(workloads))
     wanted = {
         "linalg_lu_factor_ex": 12 * 8**2 - 8**3 // 3 - 1,
         "_fft_r2c": 8 * (12 * 8) * 3 + 8 * (12 * 5) * 3,
