@@ -112,6 +112,7 @@ def _present() -> Iterator[tuple[Any, str, Any]]:
 
     yield torch.version, "cuda", torch.version.cuda or _CUDA
     yield torch.backends.cuda, "is_built", lambda: True
+    yield torch.backends.cuda, "is_flash_attention_available", lambda: True
     yield torch.cuda.nccl, "version", lambda: _NCCL
     yield torch.cuda, "default_generators", (GENERATOR,) * _MOST_DEVICES
     yield torch, "Generator", _Generator

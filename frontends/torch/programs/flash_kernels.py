@@ -42,16 +42,25 @@ def _flash_attn_backward(
     deterministic: bool = False, rng_state: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """Write gradients into ``dq``, ``dk``, ``dv``; the result is as large as the log-sum-exps."""
-    causal = is_causal(causal, (window_size_left, window_size_right))
-    kernel: Any = torch.ops.aten._scaled_dot_product_flash_attention_backward
-    seed = rng_state if rng_state is not None else _seed(q)
-    by_head = (item.transpose(1, 2) for item in (dout, q, k, v, out))
-    found = kernel(
-        *by_head, softmax_lse, None, None, q.shape[1], k.shape[1], dropout_p, causal, seed,
-        seed.new_empty(()), scale=softmax_scale,
-    )  # fmt: skip
-    _write((dq, dk, dv), [item.transpose(1, 2) for item in found])
+    how = dropout_p, softmax_scale, causal, window_size_left, window_size_right
+    _write((dq, dk, dv), gradients(dout, q, k, v, out, softmax_lse, *how, rng_state))
     return torch.empty_like(softmax_lse)
+
+
+def gradients(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, level: Tensor, dropout: float,
+    scale: float | None, causal: bool, window_left: int, window_right: int, seed: Tensor | None,
+) -> list[Tensor]:  # fmt: skip
+    """Gradients of queries, keys and values [batch, length, heads, size], by one kernel."""
+    causal = is_causal(causal, (window_left, window_right))
+    kernel: Any = torch.ops.aten._scaled_dot_product_flash_attention_backward
+    seed = seed if seed is not None else seed_like(q)
+    by_head = (item.transpose(1, 2) for item in (grad, q, k, v, out))
+    found = kernel(
+        *by_head, level, None, None, q.shape[1], k.shape[1], dropout, causal, seed,
+        seed.new_empty(()), scale=scale,
+    )  # fmt: skip
+    return [item.transpose(1, 2) for item in found]
 
 
 def _flash_attn_varlen_forward(
@@ -82,18 +91,30 @@ def _flash_attn_varlen_backward(
     deterministic: bool = False, rng_state: Tensor | None = None, zero_tensors: bool = False,
 ) -> Tensor:  # fmt: skip
     """The same of packed sequences."""
-    kernel: Any = varlen._varlen_attn_backward
-    seed = rng_state if rng_state is not None else _seed(q)
-    found = kernel(
-        dout, q, k, v, out, softmax_lse, cu_seqlens_q, cu_seqlens_k, int(max_seqlen_q),
-        int(max_seqlen_k), causal, seed, softmax_scale,
-        window(causal, (window_size_left, window_size_right)),
+    found = packed_gradients(
+        dout, q, k, v, out, softmax_lse, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k,
+        softmax_scale, causal, window_size_left, window_size_right, rng_state,
     )  # fmt: skip
     _write((dq, dk, dv), found)
     return torch.empty_like(softmax_lse)
 
 
-def _seed(like: Tensor) -> Tensor:
+def packed_gradients(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, level: Tensor, starts_q: Tensor,
+    starts_k: Tensor, longest_q: int, longest_k: int, scale: float | None, causal: bool,
+    window_left: int, window_right: int, seed: Tensor | None,
+) -> Any:  # fmt: skip
+    """Those of packed sequences [tokens, heads, size]."""
+    kernel: Any = varlen._varlen_attn_backward
+    return kernel(
+        grad, q, k, v, out, level, starts_q, starts_k, int(longest_q), int(longest_k), causal,
+        seed if seed is not None else seed_like(q), scale,
+        window(causal, (window_left, window_right)),
+    )  # fmt: skip
+
+
+def seed_like(like: Tensor) -> Tensor:
+    """A random state on the device of a tensor."""
     return like.new_empty(2, dtype=torch.uint64)
 
 

@@ -133,11 +133,12 @@ def needed(error: BaseException, given: tuple[str, ...]) -> tuple[str, ...]:
 def provide(packages: Iterable[str]) -> None:
     """Let the program import these packages where they are not installed; DeepSpeed's kernels,
     which it compiles itself, are always here."""
-    from flint.frontends.torch.programs import deepspeed_kernels  # imports torch
+    from flint.frontends.torch.programs import deepspeed_kernels, xformers  # imports torch
     from flint.frontends.torch.programs.transformer_engine import loading
 
     deepspeed_kernels.apply()
     loading.apply()
+    xformers.apply()
     for name in packages:
         if importlib.util.find_spec(name) is None:
             sys.meta_path.append(_Finder(name, PACKAGES[name]))

@@ -151,6 +151,15 @@ def _unset(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -
             values[result] = Known(value, marks=unwritten(value))
 
 
+def _placed(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -> None:
+    """A tensor gets other memory (``torch.load`` makes an empty one first): another tensor's, whose
+    value it has, or a storage's, whose value is not known."""
+    values.pop(result, None)
+    known = values.get(args[1]) if op is _aten.set_.source_Tensor else None
+    if known is not None:
+        values[result] = known
+
+
 def _is_followed(tensor: torch.Tensor) -> bool:
     """Floats are only followed in a whole program; what a step function gets stands for others."""
     return capture().begins_group or not tensor.is_floating_point()
@@ -251,6 +260,13 @@ _RULES: Mapping[Any, Callable[[Any, Any, Any, Any, Any], None]] = {
     _aten.empty.memory_format: _unset,
     _aten.lift_fresh.default: _lifted,
     _aten.histc.default: _histc,
+    **dict.fromkeys(
+        (
+            _aten.set_.source_Storage, _aten.set_.source_Storage_storage_offset,
+            _aten.set_.source_Tensor,
+        ),
+        _placed,
+    ),
     **dict.fromkeys(_DECIDING, _decided),
     **DRAWN,
     **EXCHANGES,

@@ -91,3 +91,16 @@ def test_tensors_without_values_may_be_pickled_and_copied(said):
             isinstance(copy.copy(layer.weight), torch.nn.Parameter))
     """) == [True, [3, 2], False, "cuda:0", "cpu", [2, 3], False, False, [[1.0] * 3] * 2, [4, 3],
              True]  # fmt: skip
+
+
+def test_a_table_loaded_onto_the_device_has_its_rows(said, tmp_path):
+    """PyTorch makes an empty tensor first, which then gets the file's memory."""
+    import torch
+
+    torch.save(torch.arange(600, dtype=torch.int32), tmp_path / "table.pt")
+    assert said(f"""
+        table = torch.load("{tmp_path}/table.pt", map_location="cuda")
+        other = torch.empty(0, dtype=torch.int64, device="cuda")
+        other.set_(torch.arange(3, device="cuda"))
+        say(list(table[torch.tensor([5, 599], device="cuda")].shape), other.tolist())
+    """) == [[2], [0, 1, 2]]
