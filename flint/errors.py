@@ -20,6 +20,10 @@ class NoProgramError(FlintError):
     """A profile of JAX's kind does not contain the program that ran."""
 
 
+class NoTraceError(FlintError):
+    """A JSON file holds something else than a trace."""
+
+
 class UsageError(FlintError):
     """The request is wrong (an unknown option value, a mesh that does not divide): exit 2."""
 

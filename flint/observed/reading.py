@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flint import registry
-from flint.errors import FlintError, UsageError
+from flint.errors import FlintError, NoTraceError, UsageError
 from flint.host.packed_files import Content, check_all_plain
 from flint.host.reading_memory import bounded
 from flint.observed.columns import Observed
@@ -106,8 +106,28 @@ def expanded(paths: Sequence[Path]) -> list[Path]:
                 "depth (a JAX profile) nor .json or .et files (one trace per rank)"
             )
         check_all_plain(files)
-        found += sorted(files, key=_by_number)
+        found += sorted(traces_among(files)[0], key=_by_number)
     return found
+
+
+def traces_among(files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
+    """The traces in a folder, and its JSON that is none, such as a run's configuration.
+
+    Raises:
+        FlintError: no trace is among them, or one cannot be read.
+    """
+    traces: list[Path] = []
+    others: dict[Path, NoTraceError] = {}
+    for file in files:
+        try:
+            form_of(file)
+        except NoTraceError as error:
+            others[file] = error
+        else:
+            traces.append(file)
+    if not traces:
+        raise next(iter(others.values()))
+    return traces, [*others]
 
 
 def is_jax_profile(path: Path) -> bool:
@@ -164,7 +184,7 @@ def form_of(path: Path) -> str:
     if path.name.removesuffix(".gz").endswith(".et"):
         return "chakra-ops"
     if text.startswith((b"{", b"[")):
-        raise FlintError(
+        raise NoTraceError(
             f"{path}: JSON, but neither a Kineto trace (traceEvents) nor a PyTorch execution trace "
             "(schema, nodes)"
         )

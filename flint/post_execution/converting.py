@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flint.errors import FlintError, NoProgramError, UsageError
+from flint.errors import NoProgramError, UsageError
 from flint.graph.distinct import distinct
 from flint.host.collection import uncollected
 from flint.host.packed_files import MEMORY_LIMIT
@@ -31,20 +31,26 @@ from flint.post_execution.communications import Communications
 from flint.post_execution.exchanges import unused_groups
 from flint.post_execution.flows import flows_of
 from flint.post_execution.graphs import Flows, graph_of, phases_of, work_lacking
-from flint.post_execution.load_rank import Choices, Linked, Recorded, read_linked, with_exchanges
+from flint.post_execution.load_rank import (
+    Choices,
+    Linked,
+    Recorded,
+    in_one_step,
+    read_linked,
+    with_exchanges,
+)
 from flint.post_execution.meetings import meet
 from flint.post_execution.order import edges_of
+from flint.post_execution.rank_names import named
 from flint.post_execution.source_lines import lines_of
 from flint.post_execution.timings import clocks_of, hosts_clocks, timings_of, together
-from flint.post_execution.trace_files import Digests, accesses_by_rank, sorted_files
+from flint.post_execution.trace_files import NO_TRACES, Digests, accesses_by_rank, sorted_files
 from flint.post_execution.units import Units, say_idle
 from flint.post_execution.untraced_ranks import answering
+from flint.post_execution.worlds import stated_world_of, world_of
 from flint.workload.programs import Level, Order, Program, ProgramInput, with_communicators
 from flint.workload.uneven import uneven_remarks, with_largest_sizes
 from flint.workload.workload import Workload
-
-#: The most ranks of a run.
-_MAX_WORLD = 1 << 22
 
 
 @uncollected
@@ -98,9 +104,10 @@ def convert_traces(
         # If the run's mesh is not given, the first scaled axis has all ranks.
         names = axes or (tuple(scale_out)[:1] if scale_out and mesh is None else None)
 
-        def of_ranks(files: list[Path], beside: list[Path]) -> Workload:
+        def of_ranks(files: list[Path], beside: list[Path], others: list[Path]) -> Workload:
+            left_out = {NO_TRACES.format(other.name): 1 for other in others}
             return _of_ranks(
-                files, beside, choices, lambda world: _grid(mesh, names, world), scale_out
+                files, beside, choices, lambda world: _grid(mesh, names, world), scale_out, left_out
             )
 
         if not any(map(is_jax_profile, given.paths)):
@@ -129,7 +136,7 @@ def convert_traces(
                 branch=branch,
             )
         except NoProgramError:  # TensorFlow's profiler writes such files, too
-            return of_ranks([given.paths[0]], [])
+            return of_ranks([given.paths[0]], [], [])
 
 
 def _of_ranks(
@@ -138,6 +145,7 @@ def _of_ranks(
     choices: Choices,
     grid_of: Callable[[int], Mesh],
     scale_out: Mapping[str, int] | None,
+    warnings: dict[str, int],
 ) -> Workload:
     """Convert profiles of PyTorch's, one per rank.
 
@@ -147,11 +155,11 @@ def _of_ranks(
         choices: the user's choices.
         grid_of: number of ranks -> mesh.
         scale_out: sizes of axes on which the measured ranks are mirrored.
+        warnings: further ones are added.
     """
     linked: dict[int, Linked] = {}
-    warnings: dict[str, int] = {}
     memory = accesses_by_rank(beside)
-    for item in read_linked(files, choices, memory):
+    for item in named(list(read_linked(files, choices, memory)), choices.strict, warnings):
         rank = item.units.rank
         if rank in linked:
             note = "" if UNKNOWN_RANK not in item.trace.notes else f" ({UNKNOWN_RANK})"
@@ -166,9 +174,10 @@ def _of_ranks(
         raise UsageError(
             f"{memory[unused[0]][0].path} is of rank {unused[0]}, which has no Kineto trace"
         )
-    stated_world = _stated_world(linked)
+    linked = in_one_step(linked, choices, memory, warnings)
+    stated_world = stated_world_of(linked)
     recorded = with_exchanges(linked, stated_world, choices, warnings)
-    world = _world(recorded, stated_world)
+    world = world_of(recorded, stated_world)
     exchanged = chain.from_iterable(item.exchanges for item in recorded.values())
     warnings |= unused_groups(choices.groups, exchanged)
     grid = grid_of(world)
@@ -216,38 +225,6 @@ def _device(traces: Sequence[Observed]) -> str:
     """The driver's name for the devices; "" if no trace shows it, or that there were none."""
     named = next((trace.device for trace in traces if trace.device), "")
     return named or ("CPU" if all(trace.backend == "cpu" for trace in traces) else "")
-
-
-def _stated_world(linked: Mapping[int, Linked]) -> int | None:
-    """Number of ranks of the run, as named by the traces, or from several files of one run.
-
-    Raises:
-        FlintError: traces are from different runs.
-    """
-    worlds = {item.trace.world for item in linked.values()} - {None}
-    if len(worlds) > 1:
-        raise FlintError(
-            f"the traces are from runs with {' and '.join(map(str, sorted(worlds, key=str)))} ranks"
-        )
-    return next(iter(worlds), None) or (max(linked) + 1 if len(linked) > 1 else None)
-
-
-def _world(recorded: Mapping[int, Recorded], stated_world: int | None) -> int:
-    """Number of ranks of the run."""
-    members = [
-        rank
-        for item in recorded.values()
-        for exchange in item.exchanges
-        if exchange is not None
-        for rank in exchange.group
-    ]
-    least = max([*recorded, *members]) + 1
-    world = stated_world or least
-    if world < least:
-        raise FlintError(f"the traces are from a run with {world} ranks, but name rank {least - 1}")
-    if world > _MAX_WORLD:
-        raise FlintError(f"the traces name {world:,} ranks; the limit is {_MAX_WORLD:,}")
-    return world
 
 
 def _grid(mesh: MeshLike | None, axes: Sequence[str] | None, world: int) -> Mesh:

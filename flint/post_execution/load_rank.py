@@ -7,7 +7,7 @@ with_exchanges({item.units.rank: item}, 8, Choices(), warnings)[0].exchanges
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -88,6 +88,7 @@ class Linked:
 
     Attributes:
         groups: the process groups that it lists, by name.
+        step: the name of the step that the units are of.
     """
 
     trace: Observed
@@ -95,6 +96,7 @@ class Linked:
     units: Units
     tensors: list[tuple[Access, ...]] | None
     groups: Mapping[str, tuple[int, ...]]
+    step: str
 
 
 def read_linked(
@@ -191,7 +193,42 @@ def _linked(
         tensors = tensors_of_units(units, trace.parent, pairs, accesses)
         units = completed(units, trace.parent, pairs, recorded, accesses.groups, tensors)
         groups = {**accesses.groups, **groups}
-    return Linked(trace, links, units, tensors, groups)
+    return Linked(trace, links, units, tensors, groups, trace.steps[number])
+
+
+def in_one_step(
+    linked: dict[int, Linked],
+    choices: Choices,
+    memory: Mapping[int, tuple[Observed, Accesses]],
+    warnings: dict[str, int],
+) -> dict[int, Linked]:
+    """The ranks in one step: if their last ones differ, because a profile ends earlier, the last
+    one that all of them ran.
+
+    Args:
+        linked: the traces by rank.
+        choices, memory: as of ``read_linked``.
+        warnings: which step that is, or that there is none, is added here.
+    """
+    ranks = list(linked.values())
+    if len({item.step for item in ranks}) < 2:
+        return linked
+    steps = [name for name in ranks[0].trace.steps if all(name in i.trace.steps for i in ranks)]
+    for name in reversed(steps) if all(item.links is not None for item in ranks) else ():
+        choices = replace(choices, step=name)
+        try:
+            found = {
+                rank: item
+                if item.step == name
+                else _linked(item.trace, item.links, choices, memory)
+                for rank, item in linked.items()
+            }
+        except FlintError:  # nothing ran in it on one of them
+            continue
+        warnings[f"the ranks' last steps differ: {name} is converted, which all of them ran"] = 1
+        return found
+    warnings["the ranks' last steps differ, and none is the same: each has its own"] = 1
+    return linked
 
 
 def with_exchanges(

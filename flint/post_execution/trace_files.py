@@ -1,6 +1,6 @@
 """Which files of a run are traces to convert, and which complete them.
 
-files, beside = sorted_files([Path("profiles/")], [])
+files, beside, others = sorted_files([Path("profiles/")], [])
 """
 
 from __future__ import annotations
@@ -15,24 +15,28 @@ from flint.errors import UsageError
 from flint.host.packed_files import check_all_plain
 from flint.host.reading_memory import bounded
 from flint.observed.columns import UNKNOWN_RANK, Observed
-from flint.observed.reading import form_of
+from flint.observed.reading import form_of, traces_among
 from flint.post_execution.storages import Accesses
 
 KINETO, EXECUTION, NSYS = "kineto-ops", "pytorch-et-ops", "nsys-ops"
 XPLANE = "xplane-ops"
 #: The rank of a single execution trace that does not name its rank.
 ANY_RANK = -1
+#: A warning about a file in a folder of traces.
+NO_TRACES = "{} in the folder is JSON, but no trace: left out"
 _ENDINGS = (".json", ".json.gz", ".sqlite")
 _CHAKRA = "a Chakra execution trace is the result of a conversion; flint check reads it"
 
 
-def trace_files(paths: Sequence[str | Path]) -> list[Path]:
-    """The files to read: the given ones, and the traces in given folders.
+def trace_files(paths: Sequence[str | Path]) -> tuple[list[Path], list[Path]]:
+    """The files to read: the given ones, and the traces in given folders; and what else these have.
 
     Raises:
         UsageError: no such file, or a folder without traces.
+        FlintError: a folder's JSON is no trace, all of it.
     """
     found: list[Path] = []
+    others: list[Path] = []
     for path in map(Path, paths):
         if path.is_dir():
             inside = sorted(p for p in path.iterdir() if p.name.endswith(_ENDINGS))
@@ -42,25 +46,30 @@ def trace_files(paths: Sequence[str | Path]) -> list[Path]:
                     "as JAX writes, .xplane.pb files"
                 )
             check_all_plain(inside)
-            found += inside
+            traces, no_traces = traces_among(inside)
+            found += traces
+            others += no_traces
         elif path.is_file():
             found.append(path)
         else:
             raise UsageError(f"{path}: no such file or folder")
-    return found
+    return found, others
 
 
 def sorted_files(
     paths: Sequence[str | Path], execution_traces: Sequence[str | Path]
-) -> tuple[list[Path], list[Path]]:
-    """The traces to convert, and the execution traces that complete them.
+) -> tuple[list[Path], list[Path], list[Path]]:
+    """The traces to convert, the execution traces that complete them, and what else the folders
+    have: JSON that is no trace.
 
     Execution traces next to Kineto traces (in the same folder) also complete them.
 
     Raises:
         UsageError: a file that is neither, or execution traces that have nothing to complete.
     """
-    forms = {file: form_of(file) for file in trace_files([*paths, *execution_traces])}
+    given, _ = trace_files(execution_traces)
+    files, others = trace_files(paths)
+    forms = {file: form_of(file) for file in [*files, *given]}
     for file, form in forms.items():
         if form == "chakra-ops":
             raise UsageError(f"{file}: {_CHAKRA}")
@@ -68,7 +77,6 @@ def sorted_files(
             raise UsageError(f"{file}: neither a Kineto trace nor a PyTorch execution trace")
     kineto = [file for file, form in forms.items() if form in (KINETO, NSYS)]
     execution = [file for file, form in forms.items() if form == EXECUTION]
-    given = trace_files(execution_traces)
     wrong = [file for file in given if forms[file] != EXECUTION]
     if wrong:
         raise UsageError(f"--et {wrong[0]}: not a PyTorch execution trace")
@@ -77,7 +85,7 @@ def sorted_files(
             f"--et {given[0]}: it completes a Kineto trace, and {paths[0]} is an execution trace, "
             "too: convert it alone"
         )
-    return (kineto, execution) if kineto else (execution, [])
+    return (kineto, execution, others) if kineto else (execution, [], others)
 
 
 def digest_of(path: Path) -> bytes:
