@@ -10,7 +10,9 @@ sdp_utils.cpp), the first of these that takes them and that the user has not swi
 - flash attention, for half precision without a mask;
 - the memory-efficient one, for a mask, single precision, or values of another size than queries.
 
-None of them takes a tensor whose last dim is not contiguous: then products and a softmax run.
+None of them takes a tensor whose last dim is not contiguous, or sizes that are only broadcast (keys
+of one head for queries of many, unless the call says ``enable_gqa``; before PyTorch 2.14 the
+memory-efficient one takes no groups either): then products and a softmax run.
 A program has another order by ``sdpa_kernel([...], set_priority=True)``, a user by
 TORCH_CUDNN_SDPA_DEPRIORITIZED=1, which puts cuDNN's last.
 """
@@ -34,6 +36,9 @@ _FLASH_HEAD = 256
 _CUDNN_FIRST = ((9, 0), (10, 0))
 #: Largest head that cuDNN's kernels take: on Hopper, elsewhere.
 _CUDNN_HEAD = 256, 128
+#: Whether all kernels take queries in groups, and one head of keys for all queries' heads
+#: (pytorch/pytorch#191085).
+_ANY_GROUPS = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 14)
 #: Orders of kernels: PyTorch's own, and with cuDNN first.
 _CUDNN, _FLASH = SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION
 _EFFICIENT, _MATH = SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH
@@ -77,10 +82,32 @@ class _Call:
     @property
     def dense(self) -> bool:
         """Whether fused kernels can read all its tensors."""
-        given = [self.query, self.key, self.value, *([] if self.mask is None else [self.mask])]
-        return self.query.dim() == 4 and all(
-            item.stride(-1) == 1 or item.shape[-1] == 1 for item in given
+        tensors = self.query, self.key, self.value
+        return (
+            all(item.dim() == 4 and item.dtype == self.query.dtype for item in tensors)
+            and self.query.shape[-2] > 0 < self.key.shape[-2]
+            and self.query.shape[0] == self.key.shape[0] == self.value.shape[0]
+            and all(
+                item.stride(-1) == 1 or item.shape[-1] == 1
+                for item in (*tensors, *([] if self.mask is None else [self.mask]))
+            )
         )
+
+    @property
+    def heads(self) -> tuple[int, int, int]:
+        """Heads of queries, keys and values."""
+        return self.query.shape[-3], self.key.shape[-3], self.value.shape[-3]
+
+    def pairs(self, groups: bool = True) -> bool:
+        """Whether kernels can pair queries' heads with those of keys and values.
+
+        Args:
+            groups: whether they take groups of queries.
+        """
+        queries, keys, values = self.heads
+        if self.grouped and groups:
+            return keys == values and queries % keys == 0
+        return queries == keys == values or (_ANY_GROUPS and keys == values == 1)
 
     @property
     def needs_gradients(self) -> bool:
@@ -129,6 +156,7 @@ def _cudnn_takes(call: _Call) -> bool:
     return bool(
         _SWITCHES.cudnn_sdp_enabled()
         and call.dense
+        and call.pairs()
         and call.half
         and not torch.are_deterministic_algorithms_enabled()
         and max(query.shape[-1], value.shape[-1]) <= most
@@ -141,12 +169,28 @@ def _cudnn_takes(call: _Call) -> bool:
 
 def _flash_takes(call: _Call) -> bool:
     same = call.value.shape[-1] == call.query.shape[-1] <= _FLASH_HEAD
-    enabled = _SWITCHES.flash_sdp_enabled()
-    return bool(enabled and call.dense and call.half and same and call.mask is None)
+    # Its causal mask ends at the last query and the last key, PyTorch's begins at the first.
+    square = not call.causal or call.query.shape[-2] == call.key.shape[-2]
+    return bool(
+        _SWITCHES.flash_sdp_enabled()
+        and call.dense
+        and call.pairs()
+        and call.half
+        and same
+        and square
+        and call.mask is None
+    )
 
 
 def _efficient_takes(call: _Call) -> bool:
-    return bool(_SWITCHES.mem_efficient_sdp_enabled() and call.dense)
+    aligned = 8 if call.half else 4  # elements: 16 bytes, as tensor cores read them
+    return bool(
+        _SWITCHES.mem_efficient_sdp_enabled()
+        and call.dense
+        and call.pairs(groups=_ANY_GROUPS)
+        and (call.half or call.query.dtype == torch.float32)
+        and call.query.shape[-1] % aligned == call.value.shape[-1] % aligned == 0
+    )
 
 
 def _math_takes(_: _Call) -> bool:
@@ -168,9 +212,11 @@ def _flash(call: _Call) -> Any:
 
 def _efficient(call: _Call) -> Any:
     query, key, value, mask = call.query, call.key, call.value, call.added()
-    if call.grouped:
-        groups = query.shape[-3] // key.shape[-3]
-        key, value = (item.repeat_interleave(groups, -3) for item in (key, value))
+    heads, keys, _ = call.heads
+    if keys == 1 < heads:
+        key, value = (item.expand(-1, heads, -1, -1) for item in (key, value))
+    elif keys != heads:
+        key, value = (item.repeat_interleave(heads // keys, -3) for item in (key, value))
     if mask is not None:
         mask = mask.expand(*query.shape[:-1], key.shape[-2])
     return torch.ops.aten._scaled_dot_product_efficient_attention(

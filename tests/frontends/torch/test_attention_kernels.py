@@ -126,3 +126,62 @@ def test_attention_to_values_of_smaller_heads_is_one_kernel_that_flash_attention
 
     name = f"_scaled_dot_product_{kernel}_attention"
     assert attentions(step, setup) == [name, f"{name}_backward"]
+
+
+def kernels_of(q, k, dtype="bfloat16", **options):
+    """What runs for queries [batch, heads, length, size] and keys of these sizes."""
+
+    def setup(mesh):
+        made = [torch.ones(*sizes, device="cuda", dtype=getattr(torch, dtype)) for sizes in (q, k)]
+        return [tensor.requires_grad_() for tensor in made]
+
+    def step(query, key):
+        attention = torch.nn.functional.scaled_dot_product_attention
+        attention(query, key, key, **options).sum().backward()
+
+    found = names(step, setup)
+    fused = [name for name in found if "_attention" in name]
+    return fused or found.count("bmm")
+
+
+def either(name):
+    kernel = f"_scaled_dot_product_{name}_attention"
+    return [kernel, f"{kernel}_backward"]
+
+
+#: Since 2.14 all kernels take groups (pytorch/pytorch#191085).
+ANY_GROUPS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 14)
+#: Two products forward, four backward.
+PRODUCTS = 6
+
+
+@pytest.mark.parametrize(
+    ("keys", "dtype", "grouped", "kernel"),
+    [
+        # "try using unsqueeze and expand_to": heads and batches that are only broadcast.
+        ((2, 1, 16, 8), "bfloat16", False, either("cudnn") if ANY_GROUPS else PRODUCTS),
+        ((2, 1, 16, 8), "float32", False, either("efficient") if ANY_GROUPS else PRODUCTS),
+        ((1, 4, 16, 8), "bfloat16", False, PRODUCTS),
+        # Its documentation: "works only for Flash_attention and math kernel", and cuDNN's code.
+        ((2, 2, 16, 8), "bfloat16", True, either("cudnn")),
+        ((2, 2, 16, 8), "float32", True, either("efficient") if ANY_GROUPS else PRODUCTS),
+    ],
+)
+def test_attention_with_fewer_heads_of_keys(keys, dtype, grouped, kernel):
+    assert kernels_of((2, 4, 16, 8), keys, dtype, enable_gqa=grouped) == kernel
+
+
+def test_causal_attention_to_more_keys_is_not_for_flash_attention(monkeypatch):
+    """``check_flash_causal_non_square_seqlens``: its masks are aligned to the last key."""
+    monkeypatch.setenv("TORCH_CUDNN_SDPA_DEPRIORITIZED", "1")
+    q, k = (2, 4, 16, 8), (2, 4, 32, 8)
+    assert kernels_of(q, k, is_causal=True) == either("efficient")
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("float32", 6), ("bfloat16", 12), ("float64", 8)])
+def test_attention_of_odd_sizes_or_doubles_is_products(monkeypatch, dtype, size):
+    """``check_head_dim_size_mem_efficient``: 16 bytes; flash attention pads, for halves."""
+    monkeypatch.setenv("TORCH_CUDNN_SDPA_DEPRIORITIZED", "1")
+    sizes = (2, 4, 16, size)
+    expected = either("flash") if dtype == "bfloat16" else PRODUCTS
+    assert kernels_of(sizes, sizes, dtype) == expected
