@@ -58,7 +58,7 @@ def substitute(call: Call, args: list[Any], kwargs: Mapping[str, Any]) -> tuple[
 
 
 def _flops(call: Call, args: list[Any], kwargs: Mapping[str, Any]) -> tuple[int, str, str]:
-    attention = _of_attention(call, args)
+    attention = _of_attention(call, args, kwargs)
     if attention is not None:
         return attention
     formula = _formula(call.name)
@@ -82,10 +82,14 @@ def _flops(call: Call, args: list[Any], kwargs: Mapping[str, Any]) -> tuple[int,
     return sum(spec.elements for spec in call.targets), "vector", "one FLOP per element assumed"
 
 
-def _of_attention(call: Call, args: list[Any]) -> tuple[int, str, str] | None:
-    """Of packed sequences by their number and total: torch's formula asks for their lengths."""
+def _of_attention(
+    call: Call, args: list[Any], kwargs: Mapping[str, Any]
+) -> tuple[int, str, str] | None:
+    """Of packed sequences by their number and total, of windows by the positions that they show:
+    torch's formulas ask for the lengths, and take no window."""
     if not attention_work.needs_values(call.base):
         return None
+    args = list(call.arguments(args, kwargs).values())
     tensors = [[(item.shape, item.dtype) for item in _operands([arg])] for arg in args]
     work = work_of(call.base, tensors, [None if isinstance(arg, Operand) else arg for arg in args])
     if work.items is None:

@@ -18,10 +18,12 @@ from torch.nn import functional
 
 from flint.errors import FlintError
 from flint.frontends.torch.context import capture
+from flint.frontends.torch.programs.windowed_attention import (
+    EVERYWHERE,
+    limits,
+    windowed_forward,
+)
 from flint.frontends.torch.user_lines import at_user_line
-
-#: No window.
-EVERYWHERE = (-1, -1)
 
 
 def flash_attn_func(
@@ -33,27 +35,23 @@ def flash_attn_func(
     """Attention of queries [batch, length, heads, size] to keys, by one kernel."""
     if q.dtype not in (torch.float16, torch.bfloat16):
         raise RuntimeError("FlashAttention only support fp16 and bf16 data type")
-    causal = is_causal(causal, window_size)
     left_out(softcap=softcap, alibi_slopes=alibi_slopes)
-    kernel: Any = torch.ops.aten._scaled_dot_product_flash_attention
-    by_head = (item.transpose(1, 2) for item in (q, k, v))
-    out, level, *_rest = kernel(*by_head, dropout_p, causal, False, scale=softmax_scale)
-    out = out.transpose(1, 2)
+    causal = causal or tuple(window_size) == (-1, 0)
+    if limits(causal, window_size):
+        out, level, _seed = windowed_forward(
+            q, k, v, dropout_p, softmax_scale, causal, window_size
+        )  # fmt: skip
+    else:
+        kernel: Any = torch.ops.aten._scaled_dot_product_flash_attention
+        by_head = (item.transpose(1, 2) for item in (q, k, v))
+        out, level, *_rest = kernel(*by_head, dropout_p, causal, False, scale=softmax_scale)
+        out = out.transpose(1, 2)
     return (out, level, None) if return_attn_probs else out
 
 
 def window(causal: bool, given: tuple[int, int]) -> list[int]:
     """The positions before and after a query that it sees; -1: all."""
     return [-1, 0] if causal and tuple(given) == EVERYWHERE else list(given)
-
-
-def is_causal(causal: bool, given: tuple[int, int]) -> bool:
-    """Whether a query sees only what is before it; report any other window."""
-    if tuple(given) not in (EVERYWHERE, (-1, 0)):
-        capture().notice(
-            f"flash_attn{at_user_line()} has a window: all positions count, an upper bound"
-        )
-    return causal or tuple(given) == (-1, 0)
 
 
 def left_out(**given: Tensor | float | None) -> None:

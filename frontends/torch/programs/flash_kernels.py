@@ -15,7 +15,12 @@ import torch
 from torch import Tensor
 from torch.nn.attention import varlen
 
-from flint.frontends.torch.programs.flash_attention import is_causal, left_out, window
+from flint.frontends.torch.programs.flash_attention import left_out, window
+from flint.frontends.torch.programs.windowed_attention import (
+    limits,
+    windowed_backward,
+    windowed_forward,
+)
 
 _Forward = tuple[Tensor, Tensor, None, Tensor]
 
@@ -27,7 +32,11 @@ def _flash_attn_forward(
 ) -> _Forward:  # fmt: skip
     """Attention [batch, length, heads, size], its log-sum-exps [batch, heads, length], its seed."""
     left_out(softcap=softcap, alibi_slopes=alibi_slopes)
-    causal = is_causal(causal, (window_size_left, window_size_right))
+    near = window_size_left, window_size_right
+    causal = causal or near == (-1, 0)
+    if limits(causal, near):
+        out, level, seed = windowed_forward(q, k, v, dropout_p, softmax_scale, causal, near)
+        return out, level, None, seed
     kernel: Any = torch.ops.aten._scaled_dot_product_flash_attention
     by_head = (item.transpose(1, 2) for item in (q, k, v))
     out, level, *rest = kernel(*by_head, dropout_p, causal, False, scale=softmax_scale)
@@ -52,9 +61,13 @@ def gradients(
     scale: float | None, causal: bool, window_left: int, window_right: int, seed: Tensor | None,
 ) -> list[Tensor]:  # fmt: skip
     """Gradients of queries, keys and values [batch, length, heads, size], by one kernel."""
-    causal = is_causal(causal, (window_left, window_right))
-    kernel: Any = torch.ops.aten._scaled_dot_product_flash_attention_backward
+    near = window_left, window_right
+    causal = causal or near == (-1, 0)
     seed = seed if seed is not None else seed_like(q)
+    if limits(causal, near):
+        found = windowed_backward(grad, q, k, v, out, level, dropout, scale, causal, near, seed)
+        return list(found)
+    kernel: Any = torch.ops.aten._scaled_dot_product_flash_attention_backward
     by_head = (item.transpose(1, 2) for item in (grad, q, k, v, out))
     found = kernel(
         *by_head, level, None, None, q.shape[1], k.shape[1], dropout, causal, seed,

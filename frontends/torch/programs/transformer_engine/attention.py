@@ -19,12 +19,21 @@ from torch.nn.attention import varlen
 
 from flint.errors import FlintError
 from flint.frontends.torch.context import capture
+from flint.frontends.torch.programs.windowed_attention import (
+    EVERYWHERE,
+    Window,
+    limits,
+    windowed_backward,
+    windowed_forward,
+)
 from flint.frontends.torch.user_lines import at_user_line
 
 #: Order of memory -> dims of [batch, heads, length, size].
 _DIMS = {"sbhd": (1, 2, 0, 3), "bshd": (0, 2, 1, 3), "bhsd": (0, 1, 2, 3)}
 #: The same backwards.
 _BACK = {"sbhd": (2, 0, 1, 3), "bshd": (0, 2, 1, 3), "bhsd": (0, 1, 2, 3)}
+#: Order of memory -> dims of [batch, length, heads, size], and backwards.
+_ROWS = {"sbhd": (1, 0, 2, 3), "bshd": (0, 1, 2, 3), "bhsd": (0, 2, 1, 3)}
 
 
 def fused_attn_fwd(given: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -40,9 +49,13 @@ def fused_attn_fwd(given: Mapping[str, Any]) -> tuple[Any, ...]:
         kernel: Any = varlen._varlen_attn
         out, level, seed = kernel(
             q, k, v, given["cu_seqlens_q"], given["cu_seqlens_kv"], given["max_seqlen_q"],
-            given["max_seqlen_kv"], causal, scale, _window(given), q.shape[1] != k.shape[1],
+            given["max_seqlen_kv"], causal, scale, list(_window(given)), q.shape[1] != k.shape[1],
         )  # fmt: skip
         return _results(given, out, [level, seed])
+    if limits(causal, _window(given)):
+        rows = (item.permute(_ROWS[form]) for item in (q, k, v))
+        out, level, seed = windowed_forward(*rows, given["dropout"], scale, causal, _window(given))
+        return _results(given, out.permute(_ROWS[form]), [level, seed])
     kernel = torch.ops.aten._scaled_dot_product_cudnn_attention
     by_head = (item.permute(_DIMS[form]) for item in (q, k, v))
     out, level, *rest = kernel(
@@ -61,9 +74,26 @@ def fused_attn_bwd(given: Mapping[str, Any]) -> list[Any]:
         kernel: Any = varlen._varlen_attn_backward
         ends = given["cu_seqlens_q"], given["cu_seqlens_kv"]
         found = kernel(
-            given["d_o"], q, k, v, out, level, *ends, *lengths, causal, seed, scale, _window(given)
+            given["d_o"],
+            q,
+            k,
+            v,
+            out,
+            level,
+            *ends,
+            *lengths,
+            causal,
+            seed,
+            scale,
+            list(_window(given)),
         )
         return [*found, None, None]
+    if limits(causal, _window(given)):
+        rows = [item.permute(_ROWS[form]) for item in (given["d_o"], q, k, v, out)]
+        found = windowed_backward(
+            *rows, level, given["dropout"], scale, causal, _window(given), seed
+        )
+        return [*(item.permute(_ROWS[form]) for item in found), None, None]
     kernel = torch.ops.aten._scaled_dot_product_cudnn_attention_backward
     by_head = (item.permute(_DIMS[form]) for item in (given["d_o"], q, k, v, out))
     found = kernel(
@@ -86,9 +116,9 @@ def _is_causal(given: Mapping[str, Any]) -> bool:
     return "causal" in given["attn_mask_type"]
 
 
-def _window(given: Mapping[str, Any]) -> list[int]:
-    left, right = given["window_size"] or (-1, -1)
-    return [left, 0 if _is_causal(given) else right]
+def _window(given: Mapping[str, Any]) -> Window:
+    left, right = given["window_size"] or EVERYWHERE
+    return left, 0 if _is_causal(given) else right
 
 
 def _check(given: Mapping[str, Any]) -> None:
@@ -96,8 +126,6 @@ def _check(given: Mapping[str, Any]) -> None:
     if given["q"].dtype not in (torch.float16, torch.bfloat16):
         raise FlintError(f"fused attention{at_user_line()} in {given['q'].dtype} has no stand-in")
     assume = capture().assume
-    if _form(given) != "thd" and tuple(given["window_size"] or (-1, -1)) not in ((-1, -1), (-1, 0)):
-        assume(f"fused attention{at_user_line()} has a window: all positions count, an upper bound")
     if _form(given) != "thd" and "padding" in given["attn_mask_type"]:
         assume(f"fused attention{at_user_line()} is padded: padding counts, an upper bound")
 
