@@ -259,7 +259,7 @@ def tiny(name: str) -> Mixture:
     form = model.form
     if form is not None and form.latent is not None:
         queries = min(24, form.latent.queries)
-        form = replace(form, latent=Latent(queries=queries, keys=16, rotated=4, values=8))
+        form = replace(form, latent=Latent(queries=queries, keys=16, rotated=8, values=8))
     period = tuple(
         replace(each, span=replace(each.span, window=min(each.span.window, 5),
                                    chunk=min(each.span.chunk, 8)))

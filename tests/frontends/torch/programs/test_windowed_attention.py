@@ -21,9 +21,7 @@ def inputs(mesh):
 
 def whole(window, causal):
     def step(*parts):
-        flash_attention.flash_attn_func(
-            *parts, causal=causal, window_size=window
-        ).sum().backward()
+        flash_attention.flash_attn_func(*parts, causal=causal, window_size=window).sum().backward()
 
     return step
 
