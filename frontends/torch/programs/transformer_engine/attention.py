@@ -53,8 +53,10 @@ def fused_attn_fwd(given: Mapping[str, Any]) -> tuple[Any, ...]:
         )  # fmt: skip
         return _results(given, out, [level, seed])
     if limits(causal, _window(given)):
-        rows = (item.permute(_ROWS[form]) for item in (q, k, v))
-        out, level, seed = windowed_forward(*rows, given["dropout"], scale, causal, _window(given))
+        q, k, v = (item.permute(_ROWS[form]) for item in (q, k, v))
+        out, level, seed = windowed_forward(
+            q, k, v, given["dropout"], scale, causal, _window(given)
+        )
         return _results(given, out.permute(_ROWS[form]), [level, seed])
     kernel = torch.ops.aten._scaled_dot_product_cudnn_attention
     by_head = (item.permute(_DIMS[form]) for item in (q, k, v))
@@ -89,11 +91,11 @@ def fused_attn_bwd(given: Mapping[str, Any]) -> list[Any]:
         )
         return [*found, None, None]
     if limits(causal, _window(given)):
-        rows = [item.permute(_ROWS[form]) for item in (given["d_o"], q, k, v, out)]
-        found = windowed_backward(
-            *rows, level, given["dropout"], scale, causal, _window(given), seed
+        grad, q, k, v, out = (item.permute(_ROWS[form]) for item in (given["d_o"], q, k, v, out))
+        gradients = windowed_backward(
+            grad, q, k, v, out, level, given["dropout"], scale, causal, _window(given), seed
         )
-        return [*(item.permute(_ROWS[form]) for item in found), None, None]
+        return [*(item.permute(_ROWS[form]) for item in gradients), None, None]
     kernel = torch.ops.aten._scaled_dot_product_cudnn_attention_backward
     by_head = (item.permute(_DIMS[form]) for item in (given["d_o"], q, k, v, out))
     found = kernel(
