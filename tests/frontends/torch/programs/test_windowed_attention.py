@@ -48,10 +48,11 @@ def of_transformer_engine(window, causal):
     """The same memory with the length in front, as Megatron has it."""
 
     def step(q, k, v):
+        named = (("q", q), ("k", k), ("v", v))
         given = {
             "qkv_layout": "sbhd_sbhd_sbhd", "window_size": window, "attn_scale": None,
             "attn_mask_type": "causal" if causal else "no_mask", "dropout": 0.0, "attn_bias": None,
-            **{name: item.detach().transpose(0, 1) for name, item in (("q", q), ("k", k), ("v", v))},
+            **{name: item.detach().transpose(0, 1) for name, item in named},
         }  # fmt: skip
         out, kept = fused.fused_attn_fwd(given)
         assert out.shape == (LENGTH, BATCH, HEADS, SIZE)
