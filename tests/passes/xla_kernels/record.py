@@ -25,6 +25,7 @@ from tests.passes.xla_kernels.further import FURTHER
 from tests.passes.xla_kernels.latest import LATEST
 from tests.passes.xla_kernels.newest import NEWEST
 from tests.passes.xla_kernels.programs import MODELS, PROGRAMS
+from tests.passes.xla_kernels.recent import RECENT
 from tests.passes.xla_kernels.unseen import UNSEEN
 
 GOLDEN = Path(__file__).with_name("h100.json")
@@ -35,7 +36,7 @@ def captured(name: str, **level: str) -> Workload:
     if name in MODELS:
         step: Workload = MODELS[name].capture(**level)
         return step
-    function, arguments = (PROGRAMS | UNSEEN | FURTHER | LATEST | NEWEST)[name]
+    function, arguments = (PROGRAMS | UNSEEN | FURTHER | LATEST | NEWEST | RECENT)[name]
     return flint.capture(mesh=(1,), axes=("device",))(function).capture(*arguments, **level)
 
 
@@ -56,7 +57,7 @@ def main() -> None:
     if "table" in sys.argv:
         print("\n".join(table(found)))
         return
-    for name in (*PROGRAMS, *UNSEEN, *FURTHER, *LATEST, *NEWEST, *MODELS):
+    for name in (*PROGRAMS, *UNSEEN, *FURTHER, *LATEST, *NEWEST, *RECENT, *MODELS):
         if name not in found:
             workload = captured(name, level="optimized", target="h100")
             assert workload.compiled is not None
@@ -74,7 +75,7 @@ def table(found: dict[str, Any]) -> Iterator[str]:
         words = (f"{n / unit:.1f}" if unit > 1 else str(n) for n in (made, rules))
         return " | ".join((*words, f"{rules / made - 1:+.{1 if unit > 1 else 0}%}"))
 
-    for name in (*PROGRAMS, *UNSEEN, *FURTHER, *LATEST, *NEWEST, *MODELS):
+    for name in (*PROGRAMS, *UNSEEN, *FURTHER, *LATEST, *NEWEST, *RECENT, *MODELS):
         kernels, moved, *third = found[name]
         graph = as_dense(captured(name).graph)
         rules = apply(graph, "xla")
