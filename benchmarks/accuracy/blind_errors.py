@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent / "blind"))
 
 from predict import PREDICTIONS, read_predictions
 from recipes import HERE, read_recipes
-from score import scores
+from score import Score, scores
 
 from flint.cost.uncertainty import Blind, off_by, weight
 
@@ -58,9 +58,6 @@ def first_runs() -> list[Blind]:
 
 def sealed_runs(batch: Path) -> list[Blind]:
     """Those of a batch that were predicted and have a figure."""
-    predictions = read_predictions(batch / PREDICTIONS)
-    with (batch / "measured.csv").open(newline="", encoding="utf-8") as file:
-        found = scores(predictions, list(csv.DictReader(file)), read_recipes(batch / "recipes.csv"))
     return [
         Blind(
             device := accelerator(score.accelerator),
@@ -69,8 +66,16 @@ def sealed_runs(batch: Path) -> list[Blind]:
             campaign(score.recipe.url),
             1 / (1 + score.error),
         )
-        for score in found
+        for score in scored(batch)
     ]
+
+
+def scored(batch: Path) -> list[Score]:
+    """Predictions of a batch with their figures."""
+    predictions = read_predictions(batch / PREDICTIONS)
+    with (batch / "measured.csv").open(newline="", encoding="utf-8") as file:
+        figures = list(csv.DictReader(file))
+    return scores(predictions, figures, read_recipes(batch / "recipes.csv"))
 
 
 def campaign(url: str) -> str:

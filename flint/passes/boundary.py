@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from flint.graph.graph import Ints
+from flint.graph.work import Role
 from flint.mesh.ragged import row_of_entry, total_by_row
 from flint.passes.columns import distinct
 from flint.passes.contract import surviving
@@ -45,17 +46,36 @@ def boundary_bytes(seen: SeenThrough, kernel: Ints, kernels: int) -> tuple[Ints,
 
 
 def _read_from_outside(seen: SeenThrough, kernel: Ints, kernels: int) -> Ints:
-    """Bytes of outside values that each kernel accesses, each part once, shape [kernels]."""
+    """Bytes of outside values that each kernel accesses, each part once, shape [kernels]; a product
+    once for each of its operands.
+    """
     graph = seen.graph
     reader = kernel[seen.reader]
     maker = graph.producer[seen.value]
     inside = (maker >= 0) & (kernel[maker] == reader)
     outside = np.flatnonzero((reader >= 0) & ~inside)
-    parts, part = distinct(reader[outside], seen.value[outside], seen.part[outside])
+    side = _sides(seen, kernel)[outside]
+    parts, part = distinct(reader[outside], seen.value[outside], seen.part[outside], side)
     most = np.zeros(len(parts), dtype=np.int64)
     np.maximum.at(most, part, seen.accessed[outside])
     reader, value = reader[outside][parts], seen.value[outside][parts]
-    first, number = distinct(reader, value)
+    first, number = distinct(reader, value, side[parts])
     accessed = total_by_row(most, number, len(first))
     once = np.minimum(accessed, graph.value_bytes[value[first]])
     return total_by_row(once, reader[first], kernels)
+
+
+def _sides(seen: SeenThrough, kernel: Ints) -> Ints:
+    """For which operand of its kernel's product each read is, from 1 on, shape [reads]; else 0."""
+    graph = seen.graph
+    product = graph.role == Role.CONTRACTION
+    side = np.where(product[seen.reader], seen.position + 1, 0)
+    makes = np.unique(kernel[product & (kernel >= 0)])
+    maker = graph.producer[seen.value]
+    inner = (maker >= 0) & (kernel[maker] == kernel[seen.reader])
+    inner &= np.isin(kernel[seen.reader], makes)
+    of: Ints = np.zeros(len(graph), dtype=np.int64)
+    entries = np.flatnonzero(inner)
+    for entry in entries[np.argsort(seen.reader[entries], kind="stable")[::-1]].tolist():
+        of[maker[entry]] = side[entry] or of[seen.reader[entry]]
+    return np.where(side > 0, side, of[seen.reader])

@@ -110,4 +110,5 @@ def _as_xla(
     dots = np.array([name == "dot_general" for name in graph.tables.ops], dtype=bool)[graph.op]
     ends = np.flatnonzero(dots)
     ends = np.where(last[ends] >= 0, last[ends], ends)
-    return join_kernels(kernels, queue, place, set(ends.tolist()), communicated)
+    products = set(ends.tolist())
+    return join_kernels(kernels, queue, place, products, communicated, entry=not body)

@@ -64,23 +64,30 @@ def join_outputs(
     return joined_kernels(graph, Joiner(graph, communicated, phases).joined())
 
 
-def joined_kernels(graph: WorkloadGraph, joined: Ints) -> WorkloadGraph:
+def joined_kernels(
+    graph: WorkloadGraph, joined: Ints, apart: NDArray[np.bool_] | None = None
+) -> WorkloadGraph:
     """A graph of kernels with some of them joined.
 
     Args:
         graph: in issue order.
         joined: the first member of each kernel's new kernel, shape [nodes].
+        apart: kernels that read other parts of values than those they are joined with do, shape
+            [nodes].
     """
     roots, cluster = np.unique(joined, return_inverse=True)
     if len(roots) == len(graph):
         return graph
     cluster = cluster.reshape(-1).astype(np.int64)
-    return contract(graph, cluster, _columns(graph, cluster, len(roots)))
+    apart = np.zeros(len(graph), dtype=bool) if apart is None else apart
+    return contract(graph, cluster, _columns(graph, cluster, len(roots), apart))
 
 
-def _columns(graph: WorkloadGraph, cluster: Ints, clusters: int) -> Columns:
+def _columns(
+    graph: WorkloadGraph, cluster: Ints, clusters: int, apart: NDArray[np.bool_]
+) -> Columns:
     """Properties of joined kernels: each outside value is read once, as far as any member reads
-    it.
+    it, unless they all read other parts.
     """
     size = np.bincount(cluster, minlength=clusters)
     reader = cluster[graph.consumer]
@@ -91,6 +98,7 @@ def _columns(graph: WorkloadGraph, cluster: Ints, clusters: int) -> Columns:
     np.maximum.at(most, number, accessed_bytes(graph)[outside])
     read = total_by_row(most, reader[outside][first], clusters)
     alone = total_by_row(graph.bytes_read, cluster, clusters)
+    once = (size > 1) & (np.bincount(cluster[apart], minlength=clusters) < size)
     owner = row_of_entry(graph.result_ptr)
     gone = np.where(surviving(graph, cluster), 0, graph.value_bytes[graph.inputs :])
     written = graph.bytes_written - np.minimum(
@@ -100,7 +108,7 @@ def _columns(graph: WorkloadGraph, cluster: Ints, clusters: int) -> Columns:
     order = np.lexsort((np.arange(len(graph)), -moved, cluster))
     return Columns(
         order[pointer(size)[:-1]],
-        np.where(size > 1, np.minimum(read, alone), alone),
+        np.where(once, np.minimum(read, alone), alone),
         total_by_row(written, cluster, clusters),
         total_by_row(graph.bytes_aliased, cluster, clusters),
     )

@@ -46,9 +46,10 @@ class SeenThrough:
         graph: the graph with new operands; it still contains ops that are no longer needed.
         dropped: which ops these are, shape [nodes].
         changed: nodes that look through an operand, shape [nodes].
-        reader, value, accessed: node, value and bytes of each read; one entry per operand, and one
-            per large constant that a node now contains, shape [reads].
+        reader, value, accessed: node, value and bytes of each read, shape [reads]; one entry per
+            operand, and one per large constant that a node now contains.
         part: reads with the same number are of the same part of a value, shape [reads].
+        position: which operand of its node each is read for, shape [reads].
     """
 
     graph: WorkloadGraph
@@ -58,6 +59,7 @@ class SeenThrough:
     value: Ints
     accessed: Ints
     part: Ints
+    position: Ints
 
 
 def look_through(graph: WorkloadGraph, again: NDArray[np.bool_] | None = None) -> SeenThrough:
@@ -71,15 +73,17 @@ def look_through(graph: WorkloadGraph, again: NDArray[np.bool_] | None = None) -
     """
     again = np.zeros(len(graph), dtype=bool) if again is None else again
     transparent, able = transparent_nodes(graph) | again, can_make_itself(graph)
-    through = transparent[graph.producer[graph.operand]] & (graph.producer[graph.operand] >= 0)
-    through &= able
+    maker = graph.producer[graph.operand]
+    through = transparent[maker] & (maker >= 0) & able
     accessed = accessed_bytes(graph)
     if not through.any():
         none = np.zeros(len(graph), dtype=bool)
-        each = np.arange(len(accessed))
-        return SeenThrough(graph, none, none, graph.consumer, graph.operand, accessed, each)
+        each, at = np.arange(len(accessed)), graph.consumer
+        place = each - graph.operand_ptr[at]
+        return SeenThrough(graph, none, none, at, graph.operand, accessed, each, place)
     sources = _sources(graph, transparent, again, through, accessed)
-    reader, value, most, read, part = _expanded(graph, through, sources, accessed)
+    entry, value, most, read, part = _expanded(graph, through, sources, accessed)
+    reader = graph.consumer[entry]
     # An expanded entry whose value is still transparent is a constant in the kernel.
     expanded = most < np.iinfo(np.int64).max
     maker = graph.producer[value]
@@ -91,11 +95,10 @@ def look_through(graph: WorkloadGraph, again: NDArray[np.bool_] | None = None) -
         operand=value[~constant],
         ops_merged=_adopted(graph, dropped),
     )
-    plain = ~expanded
-    read[plain] = accessed[~through]
-    changed = np.zeros(len(graph), dtype=bool)
-    changed[graph.consumer[through]] = True
-    return SeenThrough(seen, dropped, changed, reader, value, read, part)
+    read[~expanded] = accessed[~through]
+    changed = np.isin(np.arange(len(graph)), graph.consumer[through])
+    at = entry - graph.operand_ptr[reader]
+    return SeenThrough(seen, dropped, changed, reader, value, read, part, at)
 
 
 def accessed_bytes(graph: WorkloadGraph) -> Ints:
@@ -131,9 +134,8 @@ def is_view(graph: WorkloadGraph) -> NDArray[np.bool_]:
 
 def transparent_nodes(graph: WorkloadGraph) -> NDArray[np.bool_]:
     """Nodes that every reader recomputes, shape [nodes]."""
-    free = np.diff(graph.order_ptr) == 0
-    free[graph.order_node] = False
-    transparent: NDArray[np.bool_] = free & made_again(graph)
+    transparent: NDArray[np.bool_] = (np.diff(graph.order_ptr) == 0) & made_again(graph)
+    transparent[graph.order_node] = False
     return transparent
 
 
@@ -225,10 +227,8 @@ def _expanded(
     sources: dict[int, dict[_Read, int]],
     accessed: Ints,
 ) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-    """Reads with ``through`` entries replaced: reader, value, most bytes (huge: as before), read,
-    part.
-
-    A part of a recomputed value is made from an equally large part of its sources.
+    """Reads with ``through`` entries replaced: entry, value, most bytes (huge: as before), read,
+    part. A part of a recomputed value is made from an equally large part of its sources.
     """
     maker = graph.producer[graph.operand]
     counts = np.ones(len(graph.operand), dtype=np.int64)
@@ -252,7 +252,7 @@ def _expanded(
     part = len(entry) + np.arange(len(entry))
     alike = [numbers.setdefault(key, len(numbers)) for values in found for key in values]
     part[seen] = np.where(share[seen] < 1, part[seen], alike)
-    return graph.consumer[entry], value, most, read, part
+    return entry, value, most, read, part
 
 
 def _with_work_of(graph: WorkloadGraph, dropped: NDArray[np.bool_]) -> WorkloadGraph:

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from flint.graph.graph import NodeKind, WorkloadGraph
+from flint.graph.graph import Form, NodeKind, WorkloadGraph
 from flint.graph.work import Role
 from flint.mesh.ragged import row_of_entry
 
@@ -35,6 +35,9 @@ class Product:
         free: dims of the shared operand that the result has.
         contracted: dims of the shared operand, before transposes, that are contracted; () if that
             is not known.
+        turned: dims of both operands of a product of two matrices that are contracted; () for the
+            last of the left one and the first of the right one, as in XLA's form of any other
+            product (``DotDecomposer``).
         kinds: types of the elements of the shared operand, the other one and the result.
         bytes: of the shared operand, the other one and the result.
     """
@@ -47,6 +50,7 @@ class Product:
     k: int
     free: tuple[int, ...]
     contracted: tuple[int, ...]
+    turned: Form
     kinds: tuple[str, str, str]
     bytes: tuple[int, int, int]
 
@@ -65,7 +69,7 @@ def groups(graph: WorkloadGraph) -> list[list[Product]]:
             for other in left[place + 1 :]:
                 if group and other and _alike(group[0], other[0]) and _small(group, other):
                     members = [each.node for each in (*group, *other)]
-                    if paths.join(members):
+                    if len(set(members)) == len(members) and paths.join(members):
                         group += other
                         other.clear()
         merged = [group for group in left if len(group) > 1]
@@ -80,7 +84,8 @@ def _alike(one: Product, other: Product) -> bool:
     )  # fmt: skip
     # Of a square matrix no size says which dim is contracted.
     same = same and (one.shared != one.k or bool(one.contracted))
-    return same and one.node != other.node and (one.side == other.side or one.batch == 1)
+    same = same and one.turned == other.turned and one.node != other.node
+    return same and (one.side == other.side or (one.batch == 1 and not one.turned))
 
 
 def _small(*several: list[Product]) -> bool:
@@ -109,19 +114,23 @@ def _readers(graph: WorkloadGraph) -> list[list[Product]]:
         batch, m, n, k = sizes[graph.work_gemm[item]]
         operands = graph.operands_of(node).tolist()
         result = types[graph.result_type[graph.result_ptr[node]]]
-        if not batch * m * n * k or operands[0] == operands[1]:
+        if not batch * m * n * k:
             continue
+        form = forms[graph.op[node]]
+        sides = form[: len(form) // 2], form[len(form) // 2 :]
+        matrices = all(len(types[graph.value_type[value]].shape) == 2 for value in operands)
+        turned = form if matrices and form != (1, 0) else ()
         for side in (0, 1):
             mine, other = (types[graph.value_type[operands[at]]] for at in (side, 1 - side))
             rows = (m, n) if side == 0 else (n, m)
             free = _free(result.shape, side, batch, rows[0])
-            form = forms[graph.op[node]]
-            half = len(form) // 2
-            dims = form[half:] if side else form[:half]
+            if rows[1] == 1:
+                continue  # a vector has no dim along which it could stand beside another
+            dims = sides[side]
             base, dims = _untransposed(graph, operands[side], dims, forms)
             found.setdefault(base, []).append(
                 Product(
-                    node, side, batch, *rows, k, free, dims,
+                    node, side, batch, *rows, k, free, dims, turned,
                     (mine.dtype, other.dtype, result.dtype),
                     (mine.bytes, other.bytes, result.bytes),
                 )

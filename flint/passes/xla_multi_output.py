@@ -10,17 +10,21 @@ registers.
 - A kernel that reduces, transposes or updates a buffer is no producer, nor is one with one reader.
 - Shared memory and reductions are limited, so that one kernel has two sums of columns in f32, and
   five in bf16.
+- Outside of loops, copies of a buffer that is filled with a constant are results of that kernel
+  (``CopyFusion``); so are buffers of the same type.
 - Kernels of whole rows stay alone, and so does movement alone. Readers of such a kernel, or of a
   product, are not joined with each other.
 
-Source: ``multi_output_fusion.cc``, ``gpu_fusible.cc`` of openxla/xla (2026).
+Source: ``multi_output_fusion.cc``, ``copy_fusion.cc``, ``gpu_fusible.cc`` of openxla/xla (2026).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flint.graph.graph import Ints, WorkloadGraph
 from flint.graph.work import Role
@@ -28,10 +32,16 @@ from flint.passes.multi_output import Joiner, joined_kernels
 from flint.passes.xla_emitters import SHARED_BYTES, Emitter
 from flint.passes.xla_priority import MAX_HEROES, MAX_VALUES, Queue, drop
 from flint.passes.xla_times import Kernel
+from flint.passes.xla_transposes import COPY
 
 
 def join_kernels(
-    graph: WorkloadGraph, queue: Queue, place: Ints, products: set[int], communicated: list[bool]
+    graph: WorkloadGraph,
+    queue: Queue,
+    place: Ints,
+    products: set[int],
+    communicated: list[bool],
+    entry: bool,
 ) -> WorkloadGraph:
     """A graph of kernels with some joined; bodies stay as they are.
 
@@ -41,10 +51,14 @@ def join_kernels(
         place: the kernel of each of its ops, shape [ops].
         products: ops that end the kernels of products.
         communicated: which inputs may depend on communications, shape [inputs].
+        entry: whether it is no loop's body, whose results have the buffers of its inputs.
     """
-    return joined_kernels(graph, _Joiner(graph, queue, place, products, communicated).joined())
+    joiner = _Joiner(graph, queue, place, products, communicated, entry)
+    return joined_kernels(graph, joiner.joined(), joiner.apart())
 
 
+#: The op that fills a buffer with a constant.
+FILL: Final = "broadcast_in_dim"
 #: The most readers of a value that each of them is compared with.
 _SIBLINGS: Final = 64
 #: Values of which parts may be read by one kernel.
@@ -59,8 +73,10 @@ class _Joiner(Joiner):
         place: Ints,
         products: set[int],
         communicated: list[bool],
+        entry: bool,
     ) -> None:
         super().__init__(graph, communicated, False)
+        self.entry = entry
         self.times = times = queue.times
         self.queue, self.place = queue, place.tolist()
         #: Ops that end the kernels of products.
@@ -106,7 +122,36 @@ class _Joiner(Joiner):
                 self._siblings(self.readers.get(value, []))
             if maker in queue.kernels and self.place[maker] in self.kernels:
                 self._with_reader(self.place[maker], value, maker in queue.kept)
+        for copy, maker in self._copies() if self.entry else ():
+            self.into[copy] = maker
         return np.array([self._home(node) for node in range(len(self.graph))], dtype=np.int64)
+
+    def apart(self) -> NDArray[np.bool_]:
+        """Kernels that cut parts out of values at places that are known, shape [nodes]."""
+        names, found = self.times.names, np.zeros(len(self.graph), dtype=bool)
+        for node, kernel in self.kernels.items():
+            found[node] = any(names[each] == "slice" for each in kernel.members)
+        return found
+
+    def _copies(self) -> Iterator[tuple[int, int]]:
+        """Kernels that write once more what another one fills with a constant, and that one."""
+        graph = self.graph
+        names = [graph.tables.ops[op] for op in graph.op.tolist()]
+        alone = (np.diff(graph.order_ptr) == 0) & (np.diff(graph.result_ptr) == 1)
+        filled: dict[int, int] = {}
+        for node in np.flatnonzero(alone).tolist():
+            operands = graph.operands_of(node).tolist()
+            if self.into[node] != node or len(self.members[node]) > 1:
+                continue
+            if names[node] == FILL and not operands:
+                maker = filled.setdefault(int(graph.result_type[graph.result_ptr[node]]), node)
+                if maker != node:
+                    yield node, maker
+            elif names[node] == COPY and len(operands) == 1:
+                maker = int(graph.producer[operands[0]])
+                single = maker >= 0 and len(self.members.get(self._home(maker), ())) == 1
+                if single and names[maker] == FILL:
+                    yield node, self._home(maker)
 
     def _custom(self, maker: int) -> bool:
         """Whether a value comes out of a kernel that was made before: its readers stay apart."""
@@ -134,9 +179,11 @@ class _Joiner(Joiner):
         return order[::-1]
 
     def _siblings(self, readers: list[int]) -> None:
-        """Join readers of one value that run alike; those with several results come first."""
+        """Join readers of one value that run alike; those with several results come first, then
+        those that reduce or transpose.
+        """
         nodes = [node for node in readers if node in self.kernels]
-        nodes.sort(key=lambda node: len(self.members[node]) == 1)
+        nodes.sort(key=lambda node: (len(self.members[node]) == 1, not self.runs[node][1]))
         while nodes:
             node = nodes.pop(0)
             for other in nodes[:_SIBLINGS]:
@@ -149,12 +196,20 @@ class _Joiner(Joiner):
                     node = self._merge(node, other)
 
     def _parts(self, node: int, other: int) -> bool:
-        """Whether two kernels read parts of the same value, and nothing else of it."""
-        one, two = self.kernels[node].sources, self.kernels[other].sources
+        """Whether two kernels cut parts out of the same value, at places that are known, and read
+        nothing else of it.
+        """
+        one, two = self.kernels[node], self.kernels[other]
         return any(
-            one[value].times < 1 and two[value].times < 1 and self.times.sizes[value] >= _SMALL
-            for value in one.keys() & two.keys()
+            self.times.sizes[value] >= _SMALL and self._cuts(one, value) and self._cuts(two, value)
+            for value in one.sources.keys() & two.sources.keys()
+            if one.sources[value].times < 1 and two.sources[value].times < 1
         )
+
+    def _cuts(self, kernel: Kernel, value: int) -> bool:
+        times = self.times
+        readers = [node for node in kernel.members if value in times.operands(node)]
+        return all(times.names[node] == "slice" for node in readers)
 
     def _with_reader(self, made: int, value: int, kept: bool) -> None:
         """Join what makes a value with one of its readers.
@@ -186,8 +241,10 @@ class _Joiner(Joiner):
     def _saves(self, producer: Kernel, value: int, reader: int) -> bool:
         """Whether it saves time that a reader writes the value, too."""
         consumers = [self.kernels[node] for node in self.members[reader]]
-        consumer = next(each for each in consumers if value in each.sources)
-        alone, together = self.times.joined(producer, consumer)
+        read = [each for each in consumers if value in each.sources]
+        # Loops read an element once for all of their results; each reduction reads it.
+        apart = [each for each in read if each.emitter != Emitter.LOOP]
+        alone, together = self.times.joined(producer, apart or read[:1])
         return together <= alone
 
     def _alike(self, node: int, other: int) -> bool:
@@ -215,7 +272,8 @@ class _Joiner(Joiner):
             self.reads[one] = self.reads.pop(node)
             for value in self.reads[one]:
                 self.readers[value][self.readers[value].index(node)] = one
-            self.runs[one] = self.runs[node]
+        # What reduces or transposes decides how the kernel runs.
+        self.runs[one] = max(self.runs[node], self.runs[other], key=lambda run: bool(run[1]))
         self.into[two] = one
         self.members[one] += self.members.pop(two)
         for column in (self.values, self.heroes, self.shared):

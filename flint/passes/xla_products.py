@@ -9,8 +9,7 @@ anything else is fused.
 - **Epilogue**: an elementwise op that alone reads the product, then the only reader of that, and so
   on: what several read is written, and each reads it. The other operands are scalars, parameters of
   the program or of a loop's body, and broadcasts of both (a bias, a residual that is a parameter);
-  no op makes the result larger, like a conversion to f32. A batched product has none, nor are there
-  functions of narrow types, which Triton has not.
+  no op makes the result larger, like a conversion to f32. A batched product has none.
 - **Loads**: an op on one tensor, with constants or broadcast parameters, is computed by each
   product that loads its result if products are its only readers: a ReLU in front of two products.
 - The epilogue of a convolution is one that cuDNN has: a bias, a residual, a rectified activation,
@@ -31,8 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.graph.graph import NodeKind, WorkloadGraph
-from flint.graph.tensor_types import DTYPES, EXACT
-from flint.graph.work import Role, Unit
+from flint.graph.work import Role
 from flint.mesh.ragged import row_of_entry, total_by_row
 from flint.passes.rematerialize import loads
 
@@ -132,7 +130,6 @@ class Neighbours:
             self.users.setdefault(value, []).append(node)
         self.free = (np.diff(graph.order_ptr) == 0) & (np.diff(graph.result_ptr) == 1)
         self.free[graph.order_node] = False
-        self.narrow_function = self._narrow_functions()
         self.passed = self._passed()
         self.ends = np.full(len(graph), -1, dtype=np.int64)
         self.kept, self.roots = np.zeros((2, len(graph)), dtype=bool)
@@ -144,15 +141,6 @@ class Neighbours:
                 self.kept[after] = True
         self.roots[self.ends[self.ends >= 0]] = True
         self.loaded = self._loaded()
-
-    def _narrow_functions(self) -> NDArray[np.bool_]:
-        """Functions of types that Triton has none for, shape [nodes]."""
-        graph = self.graph
-        found = np.zeros(len(graph), dtype=bool)
-        narrow = np.array([name not in ("f32", EXACT, "f64") for name in DTYPES])
-        items = (graph.work_unit == Unit.TRANSCENDENTAL) & narrow[graph.work_dtype]
-        found[row_of_entry(graph.work_ptr)[items]] = True
-        return found
 
     def _passed(self) -> list[bool]:
         """Values that are scalars, parameters, or broadcasts of them, shape [values]."""
@@ -244,7 +232,7 @@ class Neighbours:
             return self._is_matrix(made)
         if self.role[user] != Role.ELEMENTWISE or self.names[user] == "reduce":
             return False
-        if self.narrow_function[user] or not all(self.passed[each] for each in others):
+        if not all(self.passed[each] for each in others):
             return False
         last = made in self.leaving or not self.users.get(made)
         read = sum(self.sizes[each] for each in graph.operands_of(user).tolist())
@@ -259,7 +247,7 @@ class Neighbours:
         found = np.zeros(len(graph), dtype=bool)
         moves = np.array([name in ("transpose", "slice") for name in self.names], dtype=bool)
         able = self.free & ((graph.role == Role.ELEMENTWISE) | moves)
-        able &= ~self.narrow_function & ~self.kept
+        able &= ~self.kept
         able &= graph.kind == NodeKind.COMPUTE
         for node in np.flatnonzero(able)[::-1].tolist():
             made = graph.inputs + int(graph.result_ptr[node])

@@ -19,6 +19,7 @@ of openxla/xla (2026).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -194,13 +195,14 @@ class Times(Instructions):
             times = min(times, 1.0)
         return producer.flops * times + consumer.flops
 
-    def joined(self, producer: Kernel, consumer: Kernel) -> tuple[float, float]:
-        """Nanoseconds of two kernels, and of one that writes both results.
-
-        By then kernels contain their constants.
-        """
-        one, two = (self._bare(each) for each in (producer, consumer))
-        return one.exec + two.exec + 2 * LAUNCH, self.fused(one, two, side=True) + LAUNCH
+    def joined(self, producer: Kernel, consumers: Iterable[Kernel]) -> tuple[float, float]:
+        """Nanoseconds of a kernel and its readers, and of one that computes it for each of them."""
+        one, first, *others = (self._bare(each) for each in (producer, *consumers))
+        grids = (self.runs(each.root, each.members, each.sources, each.row)[1:] for each in others)
+        again = sum(_arithmetic(one.flops, *grid) for grid in grids)
+        rest = sum(each.exec for each in others) + LAUNCH
+        alone = one.exec + first.exec + rest + LAUNCH
+        return alone, self.fused(one, first, side=True) + again + rest
 
     def _bare(self, kernel: Kernel) -> Kernel:
         """A kernel without the constants that it reads."""

@@ -73,14 +73,15 @@ def test_what_several_read_ends_an_epilogue_and_products_compute_a_relu_again() 
     assert third[1] == 16
 
 
-def test_an_epilogue_makes_nothing_larger_and_has_functions_of_f32_alone() -> None:
+def test_an_epilogue_makes_nothing_larger() -> None:
     def function(x, w):
         return jnp.exp((x @ w).astype(jnp.float32))
 
     names = [name for name, *_ in captured(function, of(1024, 2048), of(2048, 4096))]
     assert names == ["dot_general", "exponential"]
+    # As in XLA's ``gemm_fusion_dot`` of the program "policy", in bf16.
     narrow = captured(lambda x, w: jnp.tanh(x @ w), of(1024, 2048), of(2048, 4096))
-    assert [name for name, *_ in narrow] == ["dot_general", "tanh"]
+    assert [name for name, *_ in narrow] == ["dot_general"]
     wide = [of(1024, 2048, dtype=jnp.float32), of(2048, 4096, dtype=jnp.float32)]
     assert captured(lambda x, w: jnp.tanh(x @ w), *wide) == [("dot_general", 8 + 32, 16)]
 

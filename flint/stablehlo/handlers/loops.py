@@ -47,8 +47,10 @@ def _while(state: WalkState, scope: Scope, op: Op) -> None:
         return f"loop {name} ({state.where(op)})"
 
     trips = _proved(state, scope, op, steps, arguments, describe, state.scalar)
-    # A condition that only counts costs nothing; others run before each iteration and once more.
-    decided = trips is None or communicates(state, condition)
+    # A condition that only counts costs nothing, nor does that of a loop whose module states how
+    # often it runs (XLA's WhileThunk); others run before each iteration and once more.
+    counts = trips is not None or op.attr("trip_count") is not None
+    decided = not counts or communicates(state, condition)
     if trips is None:
         trips = _from_outside(state, scope, op, name, describe, arguments)
     invariant = [

@@ -23,6 +23,7 @@ from tests.passes.xla_kernels.further import FURTHER
 from tests.passes.xla_kernels.latest import LATEST
 from tests.passes.xla_kernels.newest import NEWEST
 from tests.passes.xla_kernels.programs import F32, MODELS, PROGRAMS, of
+from tests.passes.xla_kernels.recent import RECENT
 from tests.passes.xla_kernels.record import GOLDEN, captured, figures
 from tests.passes.xla_kernels.unseen import UNSEEN
 from tests.support.shared import quick
@@ -32,7 +33,7 @@ XLA = json.loads(GOLDEN.read_text())
 SAME = [
     "attention", "causal attention", "ViT block", "Llama block", "dense", "layer norm", "softmax",
     "Adam", "clipped SGD", "cross entropy", "smoothed cross entropy", "embedding",
-    "U-Net level",
+    "U-Net level", "batch norm", "residual block",
 ]  # fmt: skip
 
 
@@ -50,20 +51,22 @@ def test_kernels_are_those_of_xla(name: str) -> None:
 @pytest.mark.thorough
 def test_bytes_of_all_programs_are_near_xlas() -> None:
     off = {name: abs(bytes_ratio(name) - 1) for name in PROGRAMS}
-    assert statistics.median(off.values()) < 0.002 and max(off.values()) < 0.19
-    assert sum(each <= 0.05 for each in off.values()) >= 18
+    assert statistics.median(off.values()) < 0.002 and max(off.values()) < 0.25
+    assert sum(each <= 0.05 for each in off.values()) >= 22
 
 
 @pytest.mark.thorough
 def test_bytes_of_programs_that_were_not_looked_at() -> None:
     off = [abs(bytes_ratio(name) - 1) for name in UNSEEN]
-    assert statistics.median(off) < 0.04 and max(off) < 0.12
+    assert statistics.median(off) < 0.02 and max(off) < 0.12
     off = [abs(bytes_ratio(name) - 1) for name in FURTHER]
-    assert statistics.median(off) < 0.04 and max(off) < 0.12
+    assert statistics.median(off) < 0.02 and max(off) < 0.06
     off = [abs(bytes_ratio(name) - 1) for name in LATEST]
-    assert statistics.median(off) < 0.04 and max(off) < 0.22
+    assert statistics.median(off) < 0.05 and max(off) < 0.19
     off = [abs(bytes_ratio(name) - 1) for name in NEWEST]
-    assert statistics.median(off) < 0.03 and max(off) < 0.05
+    assert statistics.median(off) < 0.03 and max(off) < 0.09
+    off = [abs(bytes_ratio(name) - 1) for name in RECENT]
+    assert statistics.median(off) < 0.04 and max(off) < 0.11
 
 
 @pytest.mark.thorough
@@ -208,6 +211,23 @@ def test_two_gradients_of_maxima_keep_their_readers() -> None:
         batch, rows, columns, features = node.result_types[0].shape
         index = (4, batch, rows // 2, columns // 2, features)
         assert index in {kind.shape for kind in node.operand_types}
+
+
+def test_a_product_reads_a_matrix_that_is_both_of_its_operands_twice() -> None:
+    """As XLA's ``gemm_fusion_dot_general`` of Muon: 2 x 1,024 x 1,024 of bf16."""
+    step = flint.capture(mesh=(1,))(lambda x: x @ x.T)
+    [product, *_] = apply(step.capture(of(1024, 1024)).graph, "xla")
+    assert product.work.read == 2 * 1024 * 1024 * 2
+
+
+def test_buffers_of_one_type_are_filled_by_one_kernel() -> None:
+    """As XLA's ``loop_broadcast_fusion`` in front of a scan, with a result for each stack."""
+    graph = apply(captured("GRU").graph, "xla")
+    fills = [node for node in graph if node.op == "broadcast_in_dim" and not node.work.read]
+    kinds = [{str(kind) for kind in node.result_types} for node in fills]
+    assert all(len(kind) == 1 for kind in kinds)
+    assert max(len(node.result_types) for node in fills) == 11
+    assert len(set.union(*kinds)) == len(fills)
 
 
 def test_tanh_is_written_for_the_backward_pass() -> None:

@@ -1,0 +1,81 @@
+"""Blind errors by what causes them, as far as that is known (``causes.csv``).
+
+    python benchmarks/accuracy/blind/causes.py            # print the table
+    python benchmarks/accuracy/blind/causes.py --page     # and write it into the page
+
+A row of ``causes.csv`` names runs by the beginnings of their ids; the longest one counts.  Errors
+are the sealed ones: nothing here changes a prediction.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path.insert(0, str(Path(__file__).parent))
+
+from blind_errors import BATCHES, scored
+from recipes import HERE
+from score import PAGE
+
+TABLE = HERE / "causes.csv"
+UNKNOWN = "none is known"
+
+
+def causes() -> dict[str, str]:
+    """The beginning of an id -> the cause."""
+    with TABLE.open(newline="", encoding="utf-8") as file:
+        return {row: line["cause"] for line in csv.DictReader(file) for row in line["rows"].split()}
+
+
+def errors() -> dict[str, dict[str, float]]:
+    """Cause -> runs and their errors."""
+    known = causes()
+    found: dict[str, dict[str, float]] = {cause: {} for cause in (*known.values(), UNKNOWN)}
+    for batch in BATCHES:
+        for score in scored(batch):
+            name = score.recipe.id
+            best = max(filter(name.startswith, known), key=len, default="")
+            found[known.get(best, UNKNOWN)][name] = score.error
+    return found
+
+
+def line(name: str, why: str, some: Sequence[float]) -> str:
+    """One row of the table."""
+    sizes = sorted(abs(each) for each in some)
+    ninth = statistics.quantiles(sizes, n=10, method="inclusive")[-1]
+    return (
+        f"| {name} | {why} | {len(some)} | {statistics.median(some):+.1%} "
+        f"| {statistics.median(sizes):.1%} | {ninth:.1%} |"
+    )
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--page", action="store_true", help=f"write it into {PAGE.name}")
+    options = parser.parse_args()
+    with TABLE.open(newline="", encoding="utf-8") as file:
+        why = {row["cause"]: row["evidence"] for row in csv.DictReader(file)}
+    found = errors()
+    lines = [
+        "| cause | how that is known | rows | median | median error | 90th percentile |",
+        "|---|---|---|---|---|---|",
+    ]
+    lines += [line(cause, why.get(cause, ""), [*some.values()]) for cause, some in found.items()]
+    lines.append(line("all", "", [error for some in found.values() for error in some.values()]))
+    print("\n".join(lines))
+    if options.page:
+        begin, end = (f"<!-- causes: {word} -->\n" for word in ("begin", "end"))
+        head, _, rest = PAGE.read_text(encoding="utf-8").partition(begin)
+        _, _, tail = rest.partition(end)
+        PAGE.write_text(head + begin + "\n".join(["", *lines, ""]) + "\n" + end + tail)
+
+
+if __name__ == "__main__":
+    main()
