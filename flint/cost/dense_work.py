@@ -21,7 +21,9 @@ from flint.graph.work import Unit, WorkItem
 
 #: FLOPs of one matrix by its longer side m and its shorter side n.
 FACTORISATIONS: Final[dict[str, Callable[[int, int], float]]] = {
-    "linalg_cholesky_ex": lambda _, n: n**3 / 3,
+    **dict.fromkeys(("linalg_cholesky_ex", "cholesky"), lambda _, n: n**3 / 3),
+    # The inverse of the factor (n^3 / 3), and its product with its transpose (LAPACK's potri).
+    "cholesky_inverse": lambda _, n: 2 * n**3 / 3,
     "linalg_inv_ex": lambda _, n: 2 * n**3,
     **dict.fromkeys(
         ("linalg_lu_factor_ex", "_linalg_slogdet", "_linalg_det"),

@@ -67,7 +67,20 @@ def _ctc_backward(call: Call, args: list[Any]) -> float:
     return float(22 * math.prod(args[6].shape) + 6 * math.prod(args[1].shape))
 
 
+def _distances(each: int) -> Formula:
+    """Per pair of rows and dim: a difference, its power, a sum; backward (rows are the second and
+    third argument) a difference, a product, a quotient, a sum (DistanceKernel.cu)."""
+
+    def formula(call: Call, args: list[Any]) -> float:
+        first, second = args[each - 3].shape, args[each - 2].shape
+        return float(each * math.prod(first) * second[-2])
+
+    return formula
+
+
 FORMULAS: dict[str, Formula] = {
+    "_cdist_forward": _distances(3),
+    "_cdist_backward": _distances(4),
     **{name: _of_matrices(formula) for name, formula in FACTORISATIONS.items()},
     "linalg_lu_solve": lambda call, args: _two_triangular(call, [args[2], args[0]]),
     "_linalg_solve_ex": _solve,

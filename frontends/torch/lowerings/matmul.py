@@ -43,6 +43,16 @@ def _added(
     return _with_bias(call, self, _product(left, right), beta, alpha)
 
 
+@lowers("aten.addbmm")
+def _summed(
+    call: Call, self: Any, left: Any, right: Any, *, beta: Any = 1, alpha: Any = 1
+) -> Value:
+    """The products of a batch, summed: one contraction of the batch and the columns."""
+    dtype = dtypes.compute_dtype(left.dtype)
+    product = op.dot(left.value, right.value, ([0, 2], [0, 1]), dtype=dtype)
+    return _with_bias(call, self, product, beta, alpha)
+
+
 @lowers("aten._scaled_mm")
 def _scaled_mm(
     call: Call, self: Any, mat2: Any, scale_a: Any, scale_b: Any, bias: Any = None,

@@ -149,11 +149,13 @@ def _choose(
 def _form(op: Any, args: Any, kwargs: Any, result: Any) -> None:
     """The same elements in another form or type, or in parts, or each divided by a number (which
     rank has an expert)."""
-    before = capture().deferred.get(args[0])
-    if before is None or any(isinstance(item, torch.Tensor) for item in args[1:]):
+    first, *rest = args
+    if not isinstance(first, torch.Tensor) or any(isinstance(item, torch.Tensor) for item in rest):
+        return
+    before = capture().deferred.get(first)
+    if before is None:
         return
     plain = {**kwargs, "device": torch.device("cpu")} if "device" in kwargs else kwargs
-    rest = args[1:]
 
     def made(at: int) -> torch.Tensor:
         found: torch.Tensor = flat(op(before.make(), *rest, **plain))[at]

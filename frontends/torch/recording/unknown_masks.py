@@ -137,14 +137,19 @@ def _compared(op: Any, args: Any) -> int | None:
 
 def _either(op: Any, args: Any) -> int | None:
     first, second = map(_most, args[:2])
-    alike = isinstance(args[1], torch.Tensor) and args[0].shape == args[1].shape
-    return None if first is None or second is None or not alike else first + second
+    known = first is not None and second is not None and _alike(args)
+    return first + second if known else None
 
 
 def _both(op: Any, args: Any) -> int | None:
     known = [most for most in map(_most, args[:2]) if most is not None]
-    alike = isinstance(args[1], torch.Tensor) and args[0].shape == args[1].shape
-    return min(known, default=None) if alike else None
+    return min(known, default=None) if _alike(args) else None
+
+
+def _alike(args: Any) -> bool:
+    """Whether the first two arguments, of which either may be a number, are of one shape."""
+    first, second = (getattr(item, "shape", None) for item in args[:2])
+    return first is not None and first == second
 
 
 #: Op -> the function that gives the most elements of its result that are not zero.

@@ -32,12 +32,12 @@ def test_an_op_without_a_lowering_is_a_kernel_with_torchs_own_flops_and_a_warnin
 
 
 def test_an_unknown_op_has_a_flop_per_element_and_a_warning():
-    recording = by_hand("aten._cdist_forward.default", [normal(3, 4)], [normal(3, 3)], {0}, {0})
+    recording = by_hand("aten._pdist_forward.default", [normal(3, 4)], [normal(3)], {0})
     made = emitted(recording)
     assert any("one FLOP per element assumed" in text for text in made.warnings)
     graph = walk(read_mlir(made.data, "step")).graph
-    [work] = [node.work for node in graph if node.op == "aten._cdist_forward.default"]
-    assert [(item.unit, item.flops) for item in work.items] == [(Unit.VECTOR, 9)]
+    [work] = [node.work for node in graph if node.op == "aten._pdist_forward.default"]
+    assert [(item.unit, item.flops) for item in work.items] == [(Unit.VECTOR, 3)]
 
 
 #: Op, shapes of its tensors and of its results, FLOPs by hand.
@@ -51,6 +51,12 @@ BY_FORMULA = {
         2 * 3 * 4 * 5 * 4 * (2 + 2 * 4),
     ),
     "linalg_cholesky_ex": ([(5, 6, 6)], [(5, 6, 6), (5,)], 5 * 6**3 / 3),
+    "cholesky_inverse": ([(6, 6)], [(6, 6)], 2 * 6**3 / 3),
+    # per pair of rows and column: a difference, its power, a sum; backward a quotient, too
+    "_cdist_forward": ([(2, 5, 3), (2, 4, 3)], [(2, 5, 4)], 2 * 5 * 4 * 3 * 3),
+    "_cdist_backward": (
+        [(2, 5, 4), (2, 5, 3), (2, 4, 3)], [(2, 5, 3)], 2 * 5 * 4 * 3 * 4,
+    ),
     "linalg_inv_ex": ([(6, 6)], [(6, 6), ()], 2 * 6**3),
     "_linalg_eigh": ([(6, 6)], [(6,), (6, 6)], 9 * 6**3),
     "_linalg_svd": ([(6, 4)], [(6, 4), (4,), (4, 4)], 6 * 6 * 16 + 20 * 64),
@@ -89,8 +95,8 @@ def test_the_gradient_of_bilinear_upsampling_is_8_flops_per_gradient():
 
 
 def test_strict_refuses_an_op_without_a_lowering():
-    recording = by_hand("aten._cdist_forward.default", [normal(3, 4)], [normal(3, 3)], {0}, {0})
-    with pytest.raises(FlintError, match=r"op 0 \(aten._cdist_forward.default\).*no lowering"):
+    recording = by_hand("aten._pdist_forward.default", [normal(3, 4)], [normal(3)], {0})
+    with pytest.raises(FlintError, match=r"op 0 \(aten._pdist_forward.default\).*no lowering"):
         emitted(recording, strict=True)
 
 

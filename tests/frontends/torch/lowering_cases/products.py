@@ -27,6 +27,10 @@ CASES = {
         [normal(5), normal(3, 4), normal(4, 5)],
     ),
     "baddbmm": (aten.baddbmm.default, [normal(2, 3, 5), normal(2, 3, 4), normal(2, 4, 5)]),
+    "addbmm": (
+        lambda b, x, y: aten.addbmm.default(b, x, y, beta=2, alpha=3),
+        [normal(3, 5), normal(2, 3, 4), normal(2, 4, 5)],
+    ),
     "mv": (aten.mv.default, [normal(3, 4), normal(4)]),
     "dot": (aten.dot.default, [normal(4), normal(4)]),
     "flash attention": (flash, [normal(2, 3, 8, 4) for _ in range(3)]),

@@ -68,6 +68,14 @@ def test_a_mask_chooses_as_many_places_as_were_set_in_it(said):
     """) == [[5, 8, 5, 5, 24, 24, 8], 2, 75]
 
 
+def test_numbers_may_stand_in_front_of_masks_and_choices(said):
+    """As ``torch.add(0.33, mask)``, ``2 // choices``."""
+    assert said(f"""{MASKS}
+        both = torch.add(0.5, keep, alpha=2), torch.mul(2, keep), torch.floor_divide(7, scores)
+        say([list(item.shape) for item in (*both, 2 // (scores.argmax(1) + 1))])
+    """) == [[[4, 6], [4, 6], [4, 6], [4]]]
+
+
 def test_known_masks_keep_their_numbers(said):
     assert said(f"""{MASKS}
         labels = torch.tensor([1, -100, 3, 4]).to("cuda")
