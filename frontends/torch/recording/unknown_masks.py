@@ -137,8 +137,9 @@ def _compared(op: Any, args: Any) -> int | None:
 
 def _either(op: Any, args: Any) -> int | None:
     first, second = map(_most, args[:2])
-    known = first is not None and second is not None and _alike(args)
-    return first + second if known else None
+    if first is None or second is None or not _alike(args):
+        return None
+    return first + second
 
 
 def _both(op: Any, args: Any) -> int | None:
