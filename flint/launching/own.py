@@ -45,6 +45,7 @@ class Own:
         fail: records an error and ends the process.
         has_own_threads: it has started library threads that a copy would not have.
         rank_texts: variables with the rank that have not been read, while something refers to them.
+        anew: what processes that the program starts anew call first; it can be pickled.
     """
 
     def __init__(self, rank: int, folder: Path) -> None:
@@ -53,6 +54,7 @@ class Own:
         self.is_copy = self.has_own_threads = self.has_failed = False
         self.fail: Callable[[BaseException], None] = self._leave
         self.rank_texts: list[weakref.ref[str]] = []
+        self.anew: list[Callable[[], None]] = []
         self._files = _files()
         self._waiting: list[Callable[[], None]] = []
         self._woken: list[Callable[[], None]] = []

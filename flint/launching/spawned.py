@@ -75,15 +75,20 @@ def _replace(name: str, request: ProgramRequest, own: Own) -> None:
 
     @functools.wraps(plain)
     def described(*args: Any, **kwargs: Any) -> dict[str, Any]:
-        call = _Call(_begin, request.fake_data, tuple(request.allow), own.folder)
+        told = request.fake_data, tuple(request.allow), own.folder, tuple(own.anew)
+        call = _Call(_begin, *told)
         return {**plain(*args, **kwargs), _ITEM: call}
 
     module.get_preparation_data = described
 
 
-def _begin(fake_data: bool, allow: Iterable[str], folder: Path) -> None:
+def _begin(
+    fake_data: bool, allow: Iterable[str], folder: Path, anew: Iterable[Callable[[], None]]
+) -> None:
     """In the new process."""
     noted.keep_in(folder)
+    for call in anew:
+        call()
     make_up(fake_data, folder)
     data_sets.receive()
     _kept.enter_context(kept_inside(frozenset(allow)))

@@ -106,13 +106,18 @@ def _backward(run: Any, *args: Any, **kwargs: Any) -> Any:
         return run(*args, **kwargs)
 
 
+def built() -> Iterator[tuple[Any, str, Any]]:
+    """The attributes that say that PyTorch is built for CUDA: owner, name, value."""
+    yield torch.version, "cuda", torch.version.cuda or _CUDA
+    yield torch.backends.cuda, "is_built", lambda: True
+    yield torch.backends.cuda, "is_flash_attention_available", lambda: True
+
+
 def _present() -> Iterator[tuple[Any, str, Any]]:
     """The attributes that report CUDA and NCCL as available: owner, name, value."""
     from torch.distributed import distributed_c10d
 
-    yield torch.version, "cuda", torch.version.cuda or _CUDA
-    yield torch.backends.cuda, "is_built", lambda: True
-    yield torch.backends.cuda, "is_flash_attention_available", lambda: True
+    yield from built()
     yield torch.cuda.nccl, "version", lambda: _NCCL
     yield torch.cuda, "default_generators", (GENERATOR,) * _MOST_DEVICES
     yield torch, "Generator", _Generator

@@ -11,6 +11,7 @@ between are recorded and written into the folder.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 from collections import Counter
 from collections.abc import Iterator
@@ -35,6 +36,7 @@ from flint.frontends.torch.programs import (
     loops,
     missing_images,
     missing_states,
+    new_processes,
     saving,
     spawning,
 )
@@ -132,6 +134,8 @@ class ProgramRank:
             self._own.folder / "bin", gpu.name, gpu.total_memory, (gpu.major, gpu.minor),
             cluster.per_node,
         )  # fmt: skip
+        told = functools.partial(new_processes.answer, seen, cluster.per_node)
+        self._own.anew.append(told)
         prepare(self._known)
         device_words.apply(own_rank.device_number)
         host_tensors.apply()

@@ -76,6 +76,21 @@ def test_a_process_that_joins_no_group_really_starts(said):
     assert said(text) == [1]
 
 
+@pytest.mark.thorough
+def test_a_process_that_starts_anew_has_the_programs_answers_about_gpus(said):
+    """It imports the program's module, which may insist on them; an A100 has capability 8.0."""
+    text = """
+        import multiprocessing as mp
+        import torch
+        assert torch.cuda.is_available()
+        if __name__ == "__main__":
+            with mp.get_context("spawn").Pool(1) as pool:
+                asked = "__import__('torch').cuda.get_device_capability()"
+                say(list(pool.apply(eval, (asked,))), list(torch.cuda.get_device_capability()))
+    """
+    assert said(text) == [[8, 0], [8, 0]]
+
+
 @pytest.mark.parametrize("start", ["spawn", "queue"])
 def test_a_tensor_of_the_device_for_another_process_is_one_line(request_of, start):
     """As models that several processes train at once (Hogwild)."""
