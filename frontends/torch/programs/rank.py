@@ -11,7 +11,6 @@ between are recorded and written into the folder.
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib
 from collections import Counter
 from collections.abc import Iterator
@@ -36,7 +35,6 @@ from flint.frontends.torch.programs import (
     loops,
     missing_images,
     missing_states,
-    new_processes,
     saving,
     spawning,
 )
@@ -134,13 +132,11 @@ class ProgramRank:
             self._own.folder / "bin", gpu.name, gpu.total_memory, (gpu.major, gpu.minor),
             cluster.per_node,
         )  # fmt: skip
-        told = functools.partial(new_processes.answer, seen, cluster.per_node)
-        self._own.anew.append(told)
         prepare(self._known)
         device_words.apply(own_rank.device_number)
         host_tensors.apply()
         layout.apply(self._grid, self._known)
-        spawning.apply(cluster)
+        spawning.apply(cluster, self._own, seen)
         saving.apply(files="checkpoints" in self.request.allow)
         loading.apply()
         missing_states.apply()

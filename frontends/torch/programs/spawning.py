@@ -29,9 +29,11 @@ from flint.capturing.user_frames import is_programs, own_line
 from flint.errors import FlintError
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.patching import around, replace
+from flint.frontends.torch.programs import new_processes
 from flint.frontends.torch.shims.over_ranks import world
 from flint.frontends.torch.shims.own_values import OwnRank
 from flint.launching.launched import fits
+from flint.launching.own import Own
 from flint.launching.program import Cluster, Program
 from flint.launching.running import run
 
@@ -43,8 +45,15 @@ _ranks: list[Any] = []
 _line: list[str] = []
 
 
-def apply(cluster: Cluster) -> None:
-    """Make functions and programs of ranks run in this process."""
+def apply(cluster: Cluster, own: Own, device: str | None) -> None:
+    """Make functions and programs of ranks run in this process.
+
+    Args:
+        cluster: which the program sees.
+        own: this process.
+        device: of which processes that start anew are told.
+    """
+    own.anew.append(functools.partial(new_processes.answer, device, cluster.per_node))
 
     def spawn(fn: Any, args: tuple[Any, ...] = (), nprocs: int = 1, *_: Any, **__: Any) -> None:
         fits(nprocs, cluster)
