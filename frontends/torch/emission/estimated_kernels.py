@@ -2,7 +2,8 @@
 
 The idea: torch's FLOP counter has formulas for the ops that it knows, shims add theirs,
 ``formulas.py`` has those of windows and of linear algebra, and ``flint.cost.attention_work`` those
-of attention over packed sequences.  Any other op counts one FLOP per element that it writes.  Bytes
+of attention over packed sequences; an op whose function is in Python has the products that it
+calls.  Any other op counts one FLOP per element that it writes.  Bytes
 follow from the types.  The values are not computed.
 """
 
@@ -19,9 +20,11 @@ from flint.cost import attention_work
 from flint.cost.aten_work import work_of
 from flint.cost.op_work import block_scaled
 from flint.frontends.torch.emission.formulas import FORMULAS
-from flint.frontends.torch.lowerings import dtypes
+from flint.frontends.torch.lowerings import dtypes, own_ops
 from flint.frontends.torch.lowerings import operations as build
-from flint.frontends.torch.lowerings.calls import Call, Operand
+from flint.frontends.torch.lowerings.calls import Call, Operand, Unsupported
+from flint.frontends.torch.lowerings.decomposed import as_given, on_shapes
+from flint.frontends.torch.modes import dispatch_mode
 from flint.graph.work import Unit
 from flint.stablehlo.read.bindings import ir
 from flint.stablehlo.read.bindings import stablehlo as hlo
@@ -76,10 +79,44 @@ def _flops(call: Call, args: list[Any], kwargs: Mapping[str, Any]) -> tuple[int,
         except Exception:
             # The formulas are not for every overload; the estimate below is for those.
             pass
+    products = _of_function(call, args, kwargs)
+    if products:
+        return products, "matmul", "FLOPs of the products that its function calls"
     own = FORMULAS.get(call.base)
     if own is not None:
         return round(own(call, args)), "vector", "FLOPs by a formula"
     return sum(spec.elements for spec in call.targets), "vector", "one FLOP per element assumed"
+
+
+def _of_function(call: Call, args: list[Any], kwargs: Mapping[str, Any]) -> int:
+    """FLOPs of the products in the Python function of an op, run on shapes; 0 if it has none.
+
+    Such a function may write in place, and then has no lowering.
+    """
+    function = own_ops.function_of(call.name)
+    if function is None:
+        return 0
+    given = [as_given(item, _meta) for item in args]
+    named = {name: as_given(item, _meta) for name, item in kwargs.items()}
+    found = 0
+
+    def see(op: Any, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        nonlocal found
+        result = op(*args, **kwargs)
+        formula = _formula(str(op).replace("_.", "."))  # in place as elsewhere
+        found += int(formula(*args, **kwargs, out_val=result)) if formula is not None else 0
+        return result
+
+    try:
+        with torch.no_grad(), dispatch_mode(see):
+            on_shapes(call.name, function, given, named)
+    except Unsupported:
+        return 0
+    return found
+
+
+def _meta(item: Operand) -> torch.Tensor:
+    return torch.empty(item.shape, dtype=dtypes.torch_dtype(item.dtype), device="meta")
 
 
 def _of_attention(

@@ -87,7 +87,13 @@ FORMULAS: dict[str, Formula] = {
     "linalg_solve_triangular": _triangular,
     "cholesky_solve": _two_triangular,
     "_cholesky_solve_helper": _two_triangular,
-    "masked_scatter_backward": lambda *_: 0.0,  # only moves elements
+    **dict.fromkeys(  # only move elements
+        (
+            "masked_scatter_backward", "diagonal_backward", "diagonal_scatter", "as_strided_copy",
+            "as_strided_scatter", "lu_unpack",
+        ),
+        lambda *_: 0.0,
+    ),
     **dict.fromkeys(
         (
             "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "_adaptive_avg_pool2d_backward",

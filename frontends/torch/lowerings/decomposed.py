@@ -75,7 +75,7 @@ def lowered_in_torch(
     given = [parts.opened(item) for item in args]
     named = {name: parts.opened(item) for name, item in kwargs.items() if name != "out"}
     with torch.no_grad(), dispatch_mode(parts.see):
-        result = function(*given, **named)
+        result = on_shapes(call.name, function, given, named)
     results = result if isinstance(result, tuple | list) else (result,)
     values = [parts.value_of(item) for item in results if item is not None]
     for value, spec in zip(values, call.targets, strict=False):
@@ -84,6 +84,39 @@ def lowered_in_torch(
     if len(values) != len(call.targets):
         raise Unsupported(f"{call.name}: its decomposition gives {len(values)} results")
     return values
+
+
+def on_shapes(
+    name: str, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
+) -> Any:
+    """What a function of PyTorch or of a program returns for meta tensors.
+
+    Raises:
+        Unsupported: it reads values, or does more than to call ops.
+    """
+    try:
+        return function(*args, **kwargs)
+    except Unsupported:
+        raise
+    except Exception as error:
+        what = (str(error).splitlines() or [""])[0][:80]
+        raise Unsupported(f"{name}: its function fails on shapes alone ({what})") from error
+
+
+def as_given(item: Any, tensor: Callable[[Operand], torch.Tensor]) -> Any:
+    """A recorded argument as PyTorch's functions take it.
+
+    Args:
+        item: operands, names of dtypes, numbers, sequences of them.
+        tensor: what stands for an operand.
+    """
+    if isinstance(item, Operand):
+        return tensor(item)
+    if isinstance(item, tuple | list):
+        return [as_given(part, tensor) for part in item]
+    if isinstance(item, str) and item.startswith("torch."):
+        return getattr(torch, item.removeprefix("torch."), None)
+    return item
 
 
 class _Parts:
@@ -96,16 +129,13 @@ class _Parts:
 
     def opened(self, item: Any) -> Any:
         """An argument with meta tensors for operands, and dtypes for their names."""
-        if isinstance(item, Operand):
-            dtype = dtypes.compute_dtype(item.dtype) if self._widened else item.dtype
-            made = torch.empty(item.shape, dtype=dtypes.torch_dtype(dtype), device="meta")
-            self._known[id(made)] = made, functools.cache(lambda: op.convert(item.value, dtype))
-            return made
-        if isinstance(item, tuple | list):
-            return [self.opened(part) for part in item]
-        if isinstance(item, str) and item.startswith("torch."):
-            return getattr(torch, item.removeprefix("torch."), None)
-        return item
+        return as_given(item, self._tensor)
+
+    def _tensor(self, item: Operand) -> torch.Tensor:
+        dtype = dtypes.compute_dtype(item.dtype) if self._widened else item.dtype
+        made = torch.empty(item.shape, dtype=dtypes.torch_dtype(dtype), device="meta")
+        self._known[id(made)] = made, functools.cache(lambda: op.convert(item.value, dtype))
+        return made
 
     def value_of(self, tensor: Any) -> Value:
         """The value of a tensor."""

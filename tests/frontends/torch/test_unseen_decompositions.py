@@ -163,3 +163,29 @@ def test_an_own_op_that_reads_values_is_estimated_with_a_warning():
     recording = by_hand("flint_tests.by_values.default", [x], [x], {0})
     [text] = emitted(recording).warnings
     assert "flint_tests.by_values.default" in text and "one FLOP per element assumed" in text
+
+
+def test_an_op_whose_function_writes_in_place_has_the_products_that_it_calls():
+    """Scores, and the gradients of tokens and of weights, in two chunks."""
+    found = "torch.nn.modules.linear_cross_entropy_options"
+    options = pytest.importorskip(found).LinearCrossEntropyOptions()
+    chosen = index(32, 16)
+
+    def step(x, w):
+        loss = torch.nn.functional.linear_cross_entropy(x, w, chosen, options=options)
+        loss.backward()
+        return x.grad, w.grad
+
+    parameters = normal(16, 8).requires_grad_(), normal(32, 8).requires_grad_()
+    made = emitted(record(step, *parameters).recording)
+    graph = walk(read_mlir(made.data, "step")).graph
+    work = [item for node in graph for item in node.work.items if item.unit is Unit.MATMUL]
+    assert sum(item.flops for item in work) == 3 * 2 * 16 * 8 * 32
+    assert any("products that its function calls" in text for text in made.warnings)
+
+
+def test_a_decomposition_that_reads_values_leaves_an_op_of_estimated_flops():
+    """PyTorch's own of ``take`` asks for the number of an index of no dims."""
+    made = emitted(record(lambda x, i: x.take(i), normal(3, 4), index(12)).recording)
+    [text] = [text for text in made.warnings if "aten.take.default" in text]
+    assert "fails on shapes alone" in text and "one FLOP per element assumed" in text
