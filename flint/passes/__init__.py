@@ -43,7 +43,7 @@ PASSES: dict[str, Pass] = {
     # join ops into what a compiler makes one kernel
     "fuse": _in("fuse", "fuse_kernels"),
     # the same, with values recomputed as in XLA's GPU compiler
-    "fuse-xla": _in("fuse_as_xla", "fuse_as_xla"),
+    "fuse-xla": _in("xla.fuse", "fuse_as_xla"),
     # the same as PyTorch's compiler does
     "fuse-inductor": _in("fuse_as_inductor", "fuse_as_inductor"),
     # merge all compute that communications cannot distinguish

@@ -17,7 +17,7 @@
    not those that make the buffer that they overwrite.
 7. OPAQUE ops, communications and loops stay alone.  Kernels that only share an input
    are not joined, and no op with two consuming kernels is duplicated, except at granularity ``xla``
-   (``flint.passes.xla_priority``).
+   (``flint.passes.xla.priority``).
 
 **No cycle.** A kernel grows by one producer ``p`` whose out-edges all end in the kernel ``K``.  A
 cycle through the grown kernel would leave it and come back: it cannot leave from ``p``, so it

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from flint.graph.graph import NodeKind, WorkloadGraph
-from flint.passes.attention_layout import without_turning_back
+from flint.passes.attention.layout import without_turning_back
 from flint.passes.columns import with_bodies
 from flint.passes.fuse import assigned, fused
 from flint.passes.made_of_less import made_of_less
@@ -16,7 +16,7 @@ from flint.passes.rematerialize import FUSIBLE, loads, look_through
 def fuse_as_inductor(graph: WorkloadGraph) -> WorkloadGraph:
     """The same as PyTorch's compiler: activations that every reader makes again, and kernels of
     several results (``flint.passes.multi_output``), and nothing transposed behind attention
-    (``flint.passes.attention_layout``).
+    (``flint.passes.attention.layout``).
     """
     communicates = any((block.kind == NodeKind.COMMUNICATION).any() for block, _ in graph.walk())
     return _as_inductor(graph, False, communicates)

@@ -69,7 +69,7 @@ def look_through(graph: WorkloadGraph, again: NDArray[np.bool_] | None = None) -
 
     Args:
         graph: in issue order.
-        again: further nodes that every reader recomputes, see ``flint.passes.xla_priority``.
+        again: further nodes that every reader recomputes, see ``flint.passes.xla.priority``.
     """
     again = np.zeros(len(graph), dtype=bool) if again is None else again
     transparent, able = transparent_nodes(graph) | again, can_make_itself(graph)

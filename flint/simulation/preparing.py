@@ -25,7 +25,7 @@ from flint.cost.systems import load_system
 from flint.execution.chains import CommunicationOrder, as_communication_order
 from flint.graph.graph import WorkloadGraph
 from flint.passes import apply
-from flint.passes.attention import fuse_attention
+from flint.passes.attention.fuse import fuse_attention
 from flint.passes.dead_invariants import without_unneeded
 from flint.passes.grouped_as_dense import on_device
 from flint.passes.host_lane import with_host_lane

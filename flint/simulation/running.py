@@ -24,7 +24,7 @@ from flint.errors import FlintError, UsageError
 from flint.graph.communication import UPPER_BOUND
 from flint.graph.graph import WorkloadGraph
 from flint.host.readable import counted
-from flint.passes.attention import attention_kernels
+from flint.passes.attention.fuse import attention_kernels
 from flint.passes.what_if import Chosen, parse_passes
 from flint.simulation.accounting import last_end, program_result, whole_figures
 from flint.simulation.actors import Actors
@@ -80,8 +80,8 @@ def simulate(
         passes: what-if passes (see ``flint.passes.what_if``), after the granularity's.
         attention: how to time attention that a partitioned program writes out: "as-written", op by
             op, as XLA runs it; "fused", as the kernel that training uses (see
-            ``flint.passes.attention``; not at granularity "op"); by default as written, with a note
-            if fused kernels would change the step by more than 10 %.
+            ``flint.passes.attention``; not at granularity "op"); by default as written, with a
+            note if fused kernels would change the step by more than 10 %.
         communication_order: "rank": a rank issues its communications one after another, as in
             execution traces; "communicator": those of each communicator, which share its links;
             by default the second for PyTorch's programs, the first for compiled ones.

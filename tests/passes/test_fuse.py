@@ -11,8 +11,8 @@ from flint.graph.tensor_types import tensor_type
 from flint.graph.verification import verify
 from flint.graph.work import NO_WORK, Role, Unit, Work, WorkItem
 from flint.passes.fuse import fuse_kernels
-from flint.passes.fuse_as_xla import fuse_as_xla
 from flint.passes.rematerialize import IMMEDIATE_BYTES
+from flint.passes.xla.fuse import fuse_as_xla
 from tests.passes.building import ACTIVATION, INDEX, SCALAR, SHARD, WEIGHT, Graph
 
 HALF = tensor_type((64, 32), "bf16")

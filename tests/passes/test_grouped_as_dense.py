@@ -12,7 +12,7 @@ from flint.graph.graph import WorkloadGraph
 from flint.graph.verification import verify
 from flint.graph.work import Unit
 from flint.passes.grouped_as_dense import NAMES, as_dense
-from tests.passes.xla_kernels.programs import I32, PROGRAMS, of
+from tests.passes.xla.kernels.programs import I32, PROGRAMS, of
 
 STEP, ARGUMENTS = PROGRAMS["grouped products"]
 NOTE = "ragged_dot multiplies each row"

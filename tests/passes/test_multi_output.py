@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flint.graph.tensor_types import tensor_type
 from flint.graph.verification import verify
-from flint.passes.fuse_as_xla import fuse_as_xla
+from flint.passes.xla.fuse import fuse_as_xla
 from tests.passes.building import ACTIVATION, SCALAR, SHARD, WEIGHT, Graph
 
 

@@ -9,7 +9,7 @@ from flint.graph.graph import EdgeKind, Loop, with_tables
 from flint.graph.verification import verify
 from flint.graph.work import Role
 from flint.models.jax.llama3 import train_tiny
-from flint.passes.attention import fuse_attention
+from flint.passes.attention.fuse import fuse_attention
 from flint.passes.dead_invariants import without_unneeded
 from flint.simulation.memory import peak_memory
 from flint.simulation.preparing import program_graphs

@@ -14,7 +14,7 @@ import flint
 from flint.cli import application, main
 from flint.host.readable import human_seconds
 from flint.models.jax.llama3 import train_tiny
-from flint.passes.attention import LEFT
+from flint.passes.attention.fuse import LEFT
 from flint.simulation.attention_choice import CHOICES
 from flint.simulation.recording import record
 from flint.simulation.running import simulate

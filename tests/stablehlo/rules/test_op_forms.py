@@ -9,7 +9,7 @@ import flint
 from flint.graph.interning import TableBuilder
 from flint.stablehlo.rules.forms import DIRECTIONS
 from flint.workload.inspection import summarise
-from tests.passes.xla_kernels.programs import of
+from tests.passes.xla.kernels.programs import of
 
 
 def forms(function, *arguments):

@@ -1,0 +1,114 @@
+"""Granularity ``xla``: the kernels of XLA's GPU compiler."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from flint.graph.graph import NodeKind, WorkloadGraph, with_tables
+from flint.graph.tensor_types import TensorType
+from flint.graph.work import Role
+from flint.passes.columns import with_bodies
+from flint.passes.fuse import assigned, fused
+from flint.passes.rematerialize import look_through
+from flint.passes.xla.collective_layouts import turned_collectives, turns
+from flint.passes.xla.filters import transposed_filters, transposes
+from flint.passes.xla.folded_transposes import folded
+from flint.passes.xla.heads import turned_heads
+from flint.passes.xla.images import turned_images, turnings
+from flint.passes.xla.layouts import with_layouts
+from flint.passes.xla.merged_products import (
+    CONCATENATE,
+    SLICE,
+    TRANSPOSE,
+    Gemm,
+    merge_products,
+)
+from flint.passes.xla.multi_output import join_kernels
+from flint.passes.xla.paddings import PAD, even_paddings
+from flint.passes.xla.priority import Queue, needed
+from flint.passes.xla.products import Neighbours, absorbed, operand_loads
+from flint.passes.xla.reductions import split_reductions
+from flint.passes.xla.scatters import added_scatters
+from flint.passes.xla.simplify import simplified
+from flint.passes.xla.small_products import summed_products, sums
+from flint.passes.xla.softmax import held
+from flint.passes.xla.split_dims import gathered_dims, gatherings
+from flint.passes.xla.split_products import SUM, split_products
+from flint.passes.xla.stored import stored_splats
+from flint.passes.xla.times import Times
+from flint.passes.xla.transposes import COPY, PADDED
+from flint.passes.xla.windows import STEPS, expanded_windows
+
+
+def fuse_as_xla(graph: WorkloadGraph) -> WorkloadGraph:
+    """The same as XLA's GPU compiler: values that every reader computes again
+    (``flint.passes.xla.priority``), products merged and split, reductions in steps,
+    and kernels of several results (``flint.passes.xla.multi_output``)."""
+    communicates = any((block.kind == NodeKind.COMMUNICATION).any() for block, _ in graph.walk())
+    types = {kind: number for number, kind in enumerate(graph.tables.types)}
+    gemms = {sizes: number for number, sizes in enumerate(graph.tables.gemms)}
+    known = list(graph.tables.entries())
+    names = (SUM, SLICE, TRANSPOSE, CONCATENATE, PAD, COPY, *(name for name, _ in STEPS))
+    plain = [PADDED, *((name, "", ()) for name in names)]
+    new = [
+        entry
+        for entry in dict.fromkeys(
+            [*plain, *sums(graph), *turns(graph), *gatherings(graph), *turnings(graph)]
+        )
+        if entry not in known
+    ]
+    new += transposes(known)
+    if new:
+        ops, heroes, forms = zip(*known, *new, strict=True)
+        graph = with_tables(graph, replace(graph.tables, ops=ops, heroes=heroes, forms=forms))
+    graph = turned_collectives(graph) if communicates else graph
+    graph = with_layouts(graph, types)
+    kernels = _as_xla(graph, False, communicates, types, gemms)
+    return with_tables(kernels, replace(graph.tables, types=tuple(types), gemms=tuple(gemms)))
+
+
+def _as_xla(
+    graph: WorkloadGraph,
+    body: bool,
+    communicates: bool,
+    types: dict[TensorType, int],
+    gemms: dict[Gemm, int],
+) -> WorkloadGraph:
+    graph = with_bodies(graph, lambda inner, _: _as_xla(inner, True, communicates, types, gemms))
+    graph = expanded_windows(graph, types)
+    graph = folded(simplified(graph)) if len(graph) else graph
+    if not len(graph):
+        return graph
+    graph = stored_splats(added_scatters(graph))
+    graph = gathered_dims(summed_products(graph, types))
+    graph = even_paddings(turned_images(graph), types)
+    graph = transposed_filters(graph, types)
+    graph = merge_products(graph, types, gemms)
+    graph = turned_heads(split_products(graph, types))
+    near = Neighbours(graph)
+    graph = near.with_spread(graph)
+    graph, step_of, runs = split_reductions(graph, near.loaded | held(graph), types)
+    place = np.full(len(near.ends) + 1, -1, dtype=np.int64)  # -1 for nodes without an epilogue
+    place[step_of] = np.arange(len(step_of))
+    last = place[near.ends[step_of]]
+    loaded, kept = near.loaded[step_of], near.kept[step_of]
+    takes = absorbed(graph, loaded)
+    queue = Queue(Times(graph, runs), takes | kept)
+    queue.run()
+    gone = queue.gone
+    again = needed(graph, gone) | loaded
+    seen = look_through(graph, again)
+    load = operand_loads(seen.graph).tolist()
+    product = graph.role == Role.CONTRACTION
+    roots = near.roots[step_of] | ~(gone | kept | product | takes)
+    joined = assigned(seen, load, lambda product, members: last[product] == members[0], roots)
+    kernels, place = fused(seen, joined)
+    # A loop's carried values may have been communicated: all of its inputs count.
+    communicated = [body and communicates] * kernels.inputs
+    dots = np.array([name == "dot_general" for name in graph.tables.ops], dtype=bool)[graph.op]
+    ends = np.flatnonzero(dots)
+    ends = np.where(last[ends] >= 0, last[ends], ends)
+    products = set(ends.tolist())
+    return join_kernels(kernels, queue, place, products, communicated, entry=not body)

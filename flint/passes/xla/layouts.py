@@ -1,0 +1,35 @@
+"""Layouts of the values between batched products, as XLA's GPU compiler assigns them.
+
+The idea: what a product writes, or wants to read, decides the order of dims in memory of the
+elementwise ops and reductions that follow it (``flint.passes.xla.travelling``) or come before it
+(``flint.passes.xla.wanted``), so that transposes are elsewhere than in the program.
+"""
+
+from __future__ import annotations
+
+from flint.graph.graph import WorkloadGraph, with_tables
+from flint.graph.tensor_types import TensorType
+from flint.passes.columns import with_bodies
+from flint.passes.xla.transposes import Entry
+from flint.passes.xla.travelling import Block, tables_with
+from flint.passes.xla.wanted import Wanted
+
+
+def with_layouts(graph: WorkloadGraph, types: dict[TensorType, int]) -> WorkloadGraph:
+    """A program whose transposes are where XLA has them.
+
+    Args:
+        graph: the program.
+        types: all of its types, by number; new ones are added.
+    """
+    entries = {entry: number for number, entry in enumerate(graph.tables.entries())}
+    return with_tables(_blocks(graph, types, entries), tables_with(graph, types, entries))
+
+
+def _blocks(
+    graph: WorkloadGraph, types: dict[TensorType, int], entries: dict[Entry, int]
+) -> WorkloadGraph:
+    graph = with_bodies(graph, lambda body, _: _blocks(body, types, entries))
+    for kind in (Block, Wanted):
+        graph = kind(graph, types, entries).changed() if len(graph) else graph
+    return graph

@@ -1,0 +1,125 @@
+"""Layouts that batched products want of what they read, which XLA spreads to where it is made.
+
+The idea: a batched product reads its operands as batch, rows and columns of matrices, in any order
+in which the dims of each stay together (``flint.passes.xla.orders``); XLA transposes one that is in
+no such order (``DotDecomposer``).  Where elementwise ops make it, what they read is transposed, not
+what they make (``LayoutAssignment`` spreads the wish of the earliest product upwards, until
+something cannot follow, such as the reshape of another product's result):
+
+    x [b, t, h, d] -> elu -> product over t               x transposed -> elu -> product
+                         |-> sum over t                                     |-> sum
+
+That matters where several kernels read what is made: each of them transposes.  Other products and
+reductions read it as it is in memory if they can; else it is transposed back.  Products with
+vectors are sums (``flint.passes.xla.small_products``), which read anything.  Where a reshape in
+front of a product leaves no node, its dims are not known, and nothing is transposed here.
+
+Sources: ``dot_decomposer.cc``, ``layout_assignment.cc`` of openxla/xla (2023 to 2026), and layouts
+of compiled programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from flint.graph.graph import Form, WorkloadGraph
+from flint.graph.work import Role
+from flint.passes.xla.orders import BATCH, COLUMNS, PRODUCT, ROWS, writes
+from flint.passes.xla.split_dims import are_contracted
+from flint.passes.xla.travelling import Block, Region
+
+
+class Wanted(Block):
+    """One block whose values are in the orders that products want."""
+
+    def changed(self) -> WorkloadGraph:
+        """The block with transposes of what products read, before what makes it."""
+        regions, taken = [], set[int]()
+        wishes = list(self._wishes())
+        for entry, back in wishes:
+            if region := self._region_of(entry, back, taken):
+                regions.append(region)
+                taken |= {*region.nodes}
+        self.wishes = [wish for wish in wishes if self.maker[self._value(wish[0])] not in taken]
+        return self._moved(regions) if wishes else self.graph
+
+    def _value(self, entry: int) -> int:
+        return int(self.graph.operand[entry])
+
+    def _wishes(self) -> Iterator[tuple[int, Form]]:
+        """Operand entries of products that want another order of dims, and the order."""
+        for node in range(len(self.graph)):
+            for side in range(2 if self.names[node] == PRODUCT else 0):
+                kinds = self._kinds(node, side)
+                entry = int(self.graph.operand_ptr[node]) + side
+                shape = self.shape(self._value(entry))
+                if kinds and not writes(kinds, tuple(range(len(kinds))), shape):
+                    wanted = (BATCH, ROWS, COLUMNS) if side == 0 else (BATCH, COLUMNS, ROWS)
+                    back = (d for kind in wanted for d, each in enumerate(kinds) if each == kind)
+                    yield entry, tuple(back)
+
+    def _region_of(self, entry: int, back: Form, taken: set[int]) -> Region | None:
+        """What makes an operand at its places; None if it is nothing that several kernels read."""
+        value = self._value(entry)
+        maker = self.maker[value]
+        order = tuple(back.index(dim) for dim in range(len(back)))
+        region = Region(self.shape(value), order)
+        if maker < 0 or maker in taken or not self._along(maker, region.shape):
+            return None
+        self._spread(region, value, taken)
+        region.nodes.sort()
+        several = (len(self.users.get(self.made(node), ())) > 1 for node in region.nodes)
+        return region if any(several) else None
+
+    def _kinds(self, product: int, side: int) -> list[int]:
+        """Of each dim of a batched product's operand: whether it is of the batch, kept (rows) or
+        contracted (columns); none if that is not known."""
+        graph = self.graph
+        items = slice(*graph.work_ptr[product : product + 2].tolist())
+        numbers = graph.work_gemm[items].tolist()
+        operands = graph.operands_of(product).tolist()
+        if self.role[product] != Role.CONTRACTION or len(numbers) != 1 or len(operands) != 2:
+            return []
+        batch, m, n, k = graph.tables.gemms[numbers[0]] if numbers[0] >= 0 else (1, 1, 1, 1)
+        form, shape = self.forms[product], self.shape(operands[side])
+        half = len(form) // 2
+        dims = form[half:] if side else form[:half]
+        if batch == 1 or min(m, n) == 1 or not are_contracted(shape, dims, k):
+            return []
+        found = [COLUMNS if dim in dims else ROWS for dim in range(len(shape))]
+        # The result begins with the dims of the batch.
+        for size in self.shape(self.made(product)):
+            if batch == 1:
+                break
+            kept = (dim for dim, each in enumerate(shape) if found[dim] == ROWS and each == size)
+            place = next(kept, -1)
+            if place < 0 or batch % size:
+                return []
+            found[place], batch = BATCH, batch // size
+        return found if batch == 1 else []
+
+    def _more(self) -> None:
+        for entry, back in self.wishes:
+            value = self._value(entry)
+            made = self._type(value, tuple(self.shape(value)[dim] for dim in back))
+            if self._turned(entry, value, back, made):
+                self._reads(entry, back)
+
+    def _takes(self, entry: int, region: Region) -> bool:
+        product = self.consumer[entry]
+        if self.names[product] != PRODUCT:
+            return False
+        kinds = self._kinds(product, entry - int(self.graph.operand_ptr[product]))
+        if not kinds or not writes(kinds, region.back, region.shape):
+            return False
+        self._reads(entry, region.back)
+        return True
+
+    def _reads(self, entry: int, back: Form) -> None:
+        """Note that a product's operand has its dims in another order: those that it contracts."""
+        product = self.consumer[entry]
+        form = list(self.entries)[self.op[product]][2]
+        half, side = len(form) // 2, entry - int(self.graph.operand_ptr[product])
+        sides = [form[:half], form[half:]]
+        sides[side] = tuple(back.index(dim) for dim in sides[side])
+        self.op[product] = self._entry((PRODUCT, "", (*sides[0], *sides[1])))
