@@ -61,9 +61,9 @@ def substitute(call: Call, args: list[Any], kwargs: Mapping[str, Any]) -> tuple[
 
 
 def _flops(call: Call, args: list[Any], kwargs: Mapping[str, Any]) -> tuple[int, str, str]:
-    attention = _of_attention(call, args, kwargs)
-    if attention is not None:
-        return attention
+    recorded = _of_recorded(call, args, kwargs)
+    if recorded is not None and attention_work.needs_values(call.base):
+        return recorded
     formula = _formula(call.name)
     if formula is not None:
         try:
@@ -82,6 +82,8 @@ def _flops(call: Call, args: list[Any], kwargs: Mapping[str, Any]) -> tuple[int,
     products = _of_function(call, args, kwargs)
     if products:
         return products, "matmul", "FLOPs of the products that its function calls"
+    if recorded is not None:
+        return recorded
     own = FORMULAS.get(call.base)
     if own is not None:
         return round(own(call, args)), "vector", "FLOPs by a formula"
@@ -119,20 +121,24 @@ def _meta(item: Operand) -> torch.Tensor:
     return torch.empty(item.shape, dtype=dtypes.torch_dtype(item.dtype), device="meta")
 
 
-def _of_attention(
+def _of_recorded(
     call: Call, args: list[Any], kwargs: Mapping[str, Any]
 ) -> tuple[int, str, str] | None:
-    """Of packed sequences by their number and total, of windows by the positions that they show:
-    torch's formulas ask for the lengths, and take no window."""
-    if not attention_work.needs_values(call.base):
+    """By the formulas of recorded ops: attention over packed sequences by their number and total,
+    within windows by the positions that they show (torch's formulas ask for the lengths, and take
+    no window); products of narrow types; None if there is none."""
+    try:
+        args = list(call.arguments(args, kwargs).values())
+    except AttributeError:  # no op of this process
         return None
-    args = list(call.arguments(args, kwargs).values())
     tensors = [[(item.shape, item.dtype) for item in _operands([arg])] for arg in args]
     work = work_of(call.base, tensors, [None if isinstance(arg, Operand) else arg for arg in args])
-    if work.items is None:
+    if not work.items:
         return None
-    flops = sum(item.flops for item in work.items if item.unit is Unit.MATMUL)
-    return flops, "matmul", _EQUAL if work.lacks else "FLOPs by a formula"
+    products = sum(item.flops for item in work.items if item.unit is Unit.MATMUL)
+    flops = products or sum(item.flops for item in work.items)
+    how = _EQUAL if work.lacks else "FLOPs by a formula"
+    return flops, "matmul" if products else "vector", how
 
 
 def _formula(name: str) -> Any:

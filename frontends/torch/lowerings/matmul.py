@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from flint.frontends.torch.lowerings import dtypes
 from flint.frontends.torch.lowerings import operations as op
 from flint.frontends.torch.lowerings.calls import Call, Unsupported, value_at
 from flint.frontends.torch.lowerings.operations import Value
-from flint.frontends.torch.lowerings.table import lowers
+from flint.frontends.torch.lowerings.table import in_torch, lowers
 from flint.stablehlo.read.bindings import chlo
 
 
@@ -51,6 +53,30 @@ def _summed(
     dtype = dtypes.compute_dtype(left.dtype)
     product = op.dot(left.value, right.value, ([0, 2], [0, 1]), dtype=dtype)
     return _with_bias(call, self, product, beta, alpha)
+
+
+@in_torch("aten._trilinear")
+def _trilinear(
+    _: Call, first: torch.Tensor, second: torch.Tensor, third: torch.Tensor, *places: Any
+) -> torch.Tensor:
+    """Three tensors brought to the same dims, multiplied and summed over some (``nn.Bilinear``):
+    over those that the third lacks before it is multiplied."""
+    *expanded, summed = places[:4]
+    parts = []
+    for item, dims in zip((first, second, third), expanded, strict=True):
+        for dim in dims:
+            item = item.unsqueeze(dim)
+        parts.append(item)
+    first, second, third = parts
+    early = [dim for dim in summed if third.shape[dim] == 1]
+    late = [dim for dim in summed if dim not in early]
+    found = first * second
+    found = found.sum(early, keepdim=True) if early else found
+    found = found * third
+    found = found.sum(late, keepdim=True) if late else found
+    for dim in sorted(summed, reverse=True):
+        found = found.squeeze(dim)
+    return found
 
 
 @lowers("aten._scaled_mm")

@@ -31,6 +31,20 @@ def test_an_op_without_a_lowering_is_a_kernel_with_torchs_own_flops_and_a_warnin
     assert [(item.unit, item.flops) for item in work.items] == [(Unit.MATMUL, 2 * 3 * 4 * 5)]
 
 
+def test_a_product_with_lists_of_scales_has_its_flops():
+    """PyTorch's flop counter does not know ``scaled_mm`` with recipes."""
+    x, w, scale = normal(3, 4), normal(5, 4).t(), normal()
+    recording = by_hand(
+        "aten._scaled_mm_v2.default",
+        [x, w, scale, scale],
+        [normal(3, 5)],
+        {0}, {1}, [{2}], [0], [0], [{3}], [0], [0], None, None,
+    )  # fmt: skip
+    graph = walk(read_mlir(emitted(recording).data, "step")).graph
+    [work] = [node.work for node in graph if node.op == "aten._scaled_mm_v2.default"]
+    assert [(item.unit, item.flops) for item in work.items] == [(Unit.MATMUL, 2 * 3 * 4 * 5)]
+
+
 def test_an_unknown_op_has_a_flop_per_element_and_a_warning():
     recording = by_hand("aten._pdist_forward.default", [normal(3, 4)], [normal(3)], {0})
     made = emitted(recording)

@@ -31,6 +31,10 @@ CASES = {
         lambda b, x, y: aten.addbmm.default(b, x, y, beta=2, alpha=3),
         [normal(3, 5), normal(2, 3, 4), normal(2, 4, 5)],
     ),
+    "trilinear": (
+        lambda x, w, y: aten._trilinear.default(x, w, y, [1, 3], [0], [1, 2], [2, 3]),
+        [normal(2, 4), normal(3, 4, 5), normal(2, 5)],
+    ),
     "mv": (aten.mv.default, [normal(3, 4), normal(4)]),
     "dot": (aten.dot.default, [normal(4), normal(4)]),
     "flash attention": (flash, [normal(2, 3, 8, 4) for _ in range(3)]),
