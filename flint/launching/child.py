@@ -146,12 +146,14 @@ def _report_end(
     known_as = "; ".join(hook.STEP for hook in begun.values())
     none = f"no step was seen{_elsewhere()}; {known_as}"
     listed = f"steps seen: {', '.join(seen)}" if seen else none
-    once = sorted((step for step in every if step.count == 1), key=lambda step: step.loops)
+    single = [step for step in every if step.count == 1 or not step.repeats]
+    once = sorted(single, key=lambda step: step.loops)
     chosen = f", or capture a single run with --step {once[-1].name}:1" if once else ""
     if once and once[-1].loops:
         chosen += f", or an iteration of its loop with --step {once[-1].name}:loop"
     # A framework may have seen a step that it does not take unasked: a part of a single training.
-    enough = [step for step in every if step.count >= max(wanted.number, 2)]
+    least = max(wanted.number, 2)
+    enough = [step for step in every if step.repeats and step.count >= least]
     chosen += f", or capture that with --step {enough[0].name}" if enough else ""
     last = _assumptions(begun, folder)[-_MOST_ASSUMPTIONS:]
     why = f". This may have ended it: {'; '.join(last)}" if last else ""

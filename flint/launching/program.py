@@ -132,6 +132,7 @@ class SeenStep:
         count: how often it was seen.
         place: the program's line.
         what: a description.
+        repeats: whether it can be a step by its name alone; if not, one run of it can.
         loops: it does not repeat, and a loop inside of it may.
     """
 
@@ -139,6 +140,7 @@ class SeenStep:
     count: int
     place: str
     what: str
+    repeats: bool = True
     loops: bool = False
 
 

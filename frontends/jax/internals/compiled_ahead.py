@@ -9,9 +9,10 @@ text, its costs) come from JAX's lowering, or are unavailable, as in JAX for som
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from jax._src import pjit, stages
@@ -50,41 +51,79 @@ def lowered_ahead(
         lower: JAX's own function.
         host: the recorder.
     """
-    return _Lowered(traced, options, lower, host)
+    return _Lowered(_Arguments(traced, traced.args_info, traced.out_tree), options, lower, host)
+
+
+def lowered_again(lowering: Any, args_info: Any, out_tree: Any, **known: Any) -> Any:
+    """The substitute for ``stages.Lowered``, by which ``pmap`` gives a lowering its own arguments.
+
+    Args:
+        lowering: ``_lowering`` of what JAX or its substitute has lowered.
+        args_info, out_tree, known: as for JAX's.
+    """
+    if not isinstance(lowering, _Lowering):
+        return stages.Lowered(lowering, args_info, out_tree, **known)
+    one = lowering.program
+    return _Lowered(_Arguments(one.traced, args_info, out_tree), one.options, one.lower, one.host)
+
+
+class _Arguments(NamedTuple):
+    """A traced program and the trees of its arguments and results, as its caller passes them."""
+
+    traced: Any
+    args_info: Any
+    out_tree: Any
+
+
+class _Program(NamedTuple):
+    """What is lowered: JAX's traced program, options and function, and the recorder."""
+
+    traced: Any
+    options: Mapping[str, Any]
+    lower: Callable[..., Any]
+    host: Host
+
+
+class _Lowering:
+    """A lowering that is made when something of it is used."""
+
+    def __init__(self, program: _Program) -> None:
+        self.program = program
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._made, name)
+
+    @functools.cached_property
+    def _made(self) -> Any:
+        one = self.program
+        options = {"lowering_platforms": (_PLATFORM,), **one.options}
+        return one.lower(one.traced, **options)._lowering
 
 
 class _Lowered(stages.Lowered):
     """A program that is lowered only if its lowered form is used."""
 
     def __init__(
-        self, traced: Any, options: Mapping[str, Any], lower: Callable[..., Any], host: Host
+        self, own: _Arguments, options: Mapping[str, Any], lower: Callable[..., Any], host: Host
     ) -> None:
-        self.args_info, self.out_tree = traced.args_info, traced.out_tree
-        self._no_kwargs, self._in_types, self._out_types = False, None, None
-        self._traced, self._options, self._lower, self._host = traced, options, lower, host
-        self._made: Any = None
-
-    @property
-    def _lowering(self) -> Any:  # type: ignore[override]  # an attribute of JAX's own
-        if self._made is None:
-            options = {"lowering_platforms": (_PLATFORM,), **self._options}
-            self._made = self._lower(self._traced, **options)._lowering
-        return self._made
+        lowering: Any = _Lowering(_Program(own.traced, options, lower, host))
+        super().__init__(lowering, own.args_info, own.out_tree)
+        self._own, self._host = own, host
 
     def compile(
         self, compiler_options: Mapping[str, Any] | None = None, **_known: Any
     ) -> _Compiled:
         """The substitute for the executable."""
-        return _Compiled(self._traced, compiler_options or {}, self._host)
+        return _Compiled(self._own, compiler_options or {}, self._host)
 
 
 class _Compiled(stages.Compiled):
     """A program that is compiled after the host code has run."""
 
-    def __init__(self, traced: Any, options: Mapping[str, Any], host: Host) -> None:
-        self.args_info, self.out_tree = traced.args_info, traced.out_tree
+    def __init__(self, own: _Arguments, options: Mapping[str, Any], host: Host) -> None:
+        self._traced, self.args_info, self.out_tree = own
         self._no_kwargs = False
-        self._traced, self._options, self._host = traced, options, host
+        self._options, self._host = options, host
 
     @property
     def in_avals(self) -> Any:

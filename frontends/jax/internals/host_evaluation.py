@@ -16,14 +16,29 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import jax
-from jax._src import checkify, core, debugging, dispatch, pjit, shard_map, sharding_impls, stages
+from jax._src import (
+    checkify,
+    core,
+    debugging,
+    dispatch,
+    pjit,
+    pmap,
+    shard_map,
+    sharding_impls,
+    stages,
+)
 from jax._src.mesh import empty_abstract_mesh, get_concrete_mesh
 
 from flint.frontends.jax.internals.avals import aval_of, is_inexact, size_of
-from flint.frontends.jax.internals.compiled_ahead import lowered_ahead, meta_of_host_array
+from flint.frontends.jax.internals.compiled_ahead import (
+    lowered_again,
+    lowered_ahead,
+    meta_of_host_array,
+)
 from flint.frontends.jax.internals.formats import placement
 from flint.frontends.jax.internals.host import Host
 from flint.frontends.jax.internals.host_arrays import HostArray, has_host_array, living
@@ -55,12 +70,12 @@ def recorded(host: Host) -> Iterator[None]:
             setattr(owner, name, original)
 
 
-def _replacements(host: Host) -> list[tuple[Any, str, Callable[..., Any]]]:
+def _replacements(host: Host) -> list[tuple[Any, str, Any]]:
     """The replacements in JAX: a module or class, a name in it, and the new value."""
     evaluation: Any = core.EvalTrace
     modules: dict[str, Any] = {
         "dispatch": dispatch, "pjit": pjit, "shard_map": shard_map,
-        "sharding_impls": sharding_impls, "stages": stages,
+        "pmap": pmap, "sharding_impls": sharding_impls, "stages": stages,
     }  # fmt: skip
     evaluate, call = evaluation.process_primitive, modules["pjit"]._pjit_call_impl_python
     put = modules["dispatch"]._batched_device_put_impl
@@ -167,6 +182,8 @@ def _replacements(host: Host) -> list[tuple[Any, str, Callable[..., Any]]]:
         host.lowers()
         return lowered_ahead(traced, options, lower, host)
 
+    of_pmap = SimpleNamespace(make_args_info=stages.make_args_info, Lowered=lowered_again)
+
     def live_arrays(platform: str | None = None) -> list[Any]:
         return [*living(), *live(platform)]
 
@@ -177,6 +194,7 @@ def _replacements(host: Host) -> list[tuple[Any, str, Callable[..., Any]]]:
         (modules["pjit"], "_pjit_call_impl_python", pjit_call),
         (modules["pjit"], "convert_to_metaty", meta),
         (modules["stages"].Traced, "lower", lowered),
+        (modules["pmap"], "stages", of_pmap),
         (modules["shard_map"], "get_mesh_from_args", lambda args, mesh: mesh),
         *((modules["shard_map"], name, within((_CUTS, ""), function)) for name, function in cuts),
         (modules["shard_map"].ShardMapTrace, "process_primitive", process_mapped),

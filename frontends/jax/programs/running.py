@@ -148,6 +148,7 @@ class Running:
                 place=place,
                 what=("does not repeat" if count == 1 else "not alone")
                 + ("; has a loop" if (name, place) in looping else ""),
+                repeats=False,
                 loops=(name, place) in looping,
             )
             for (name, place), count in self._watcher.jitted.items()

@@ -6,7 +6,7 @@ import pytest
 
 from flint.workload.loading import load
 from tests.frontends.jax.programs.really_run import instructions, modules, partitioned
-from tests.frontends.jax.programs.test_against_runs import command
+from tests.frontends.jax.programs.test_against_runs import MAPPED, command
 from tests.support.shared import quick_rows
 
 BEGIN = """
@@ -55,6 +55,19 @@ for _ in range(4):
     w, loss = compiled(w, jax.device_put(np.ones((64, 512), np.float32), format))
     jax.debug.inspect_array_sharding(w, callback=print)
 """
+#: What is lowered is a function of flat arguments, which pmap lowers anew for the program's own.
+MAPPED_AHEAD = """
+def step(p, x, *, rate):
+    loss, g = jax.value_and_grad(lambda p: jnp.mean((x @ p["w"]) ** 2))(p)
+    return {"w": p["w"] - rate * jax.lax.pmean(g["w"], "b")}, loss
+p, x, rate = {"w": jnp.ones((4, 256, 512))}, jnp.ones((4, 16, 256)), jnp.full((4,), 0.1)
+lowered = jax.pmap(step, axis_name="b").lower(p, x, rate=rate)
+assert "all_reduce" in lowered.as_text() and lowered.args_info[1]["rate"].shape == (4,)
+compiled = lowered.compile()
+for _ in range(4):
+    p, loss = compiled(p, x, rate=rate)
+assert loss.shape == (4,)
+"""
 #: Parameters are made, and losses kept, on the host's processor.
 ON_HOST = """
 [host, *_] = jax.devices("cpu")
@@ -95,6 +108,7 @@ for _ in range(4):
             (CHECKED + AHEAD, "checked_fun"),
             (CHECKED + AT_ITS_CALL, "checked_fun"),
             (PLACED, "step"),
+            (MAPPED_AHEAD, MAPPED),
             (ON_HOST, "step"),
             (SHARDS, "step"),
         ],

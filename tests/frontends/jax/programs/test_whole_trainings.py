@@ -54,6 +54,23 @@ def test_a_loop_inside_of_a_function_is_chosen_by_name(tmp_path):
     assert "<lambda> has no loop: capture it whole, with --step <lambda>:1" in told
 
 
+#: Two trainings with one name, of different sizes, neither of which repeats the other.
+UNLIKE = """
+import jax, jax.numpy as jnp
+for size in (32, 64):
+    step = lambda w, x: (w - 0.1 * jax.grad(lambda w: jnp.mean((x @ w) ** 2))(w), None)
+    w, _ = jax.lax.scan(step, jnp.ones((64, size)), jnp.ones((5, 16, 64)))
+"""
+
+
+@pytest.mark.thorough
+def test_of_calls_that_do_not_repeat_each_other_one_is_offered_as_the_step(tmp_path):
+    (tmp_path / "p.py").write_text(UNLIKE)
+    told = command(tmp_path / "p.py", options=("-o", tmp_path / "out")).stderr
+    assert "p.py:5 (2 times)" in told and "capture that with" not in told
+    assert "--step scan:1, or an iteration of its loop with --step scan:loop" in told
+
+
 #: A solver saves its values: 25 times as many numbers as the step has parameters, or data.
 SOLVES = """
 import jax, jax.numpy as jnp, numpy as np
