@@ -171,12 +171,12 @@ class Events(NamedTuple):
 def times_of(event: Any, path: Path) -> tuple[int, int]:
     """Start and duration in nanoseconds of an event with ``ts``, ``dur`` and ``cat``.
 
-    Host events that were never closed have a negative duration, which counts as 0.
+    Host events that were never closed have a negative duration, which counts as 0, as none does.
 
     Raises:
         FlintError: it has no times, or impossible ones.
     """
-    begin, took = event.ts, event.dur
+    begin, took = event.ts, 0 if event.dur is None else event.dur
     try:
         if type(begin) is float and type(took) is float:
             start, duration = round(begin * 1000), round(took * 1000)

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import compress
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from flint.converters.profilers.kineto.arguments import (
     ABSENT,
@@ -29,11 +30,13 @@ from flint.converters.profilers.kineto.arguments import (
     fields_of,
     texts_of,
 )
+from flint.converters.profilers.kineto.begin_end import ALONE, BeginsAndEnds
 from flint.converters.profilers.kineto.by_process import CALL_AS_OP, ByProcess
 from flint.converters.profilers.kineto.events import LATEST, Events, Table, times_of_all
 from flint.converters.profilers.kineto.kept import (
     STEP,
     Call,
+    Mine,
     Other,
     add,
     add_calls,
@@ -46,26 +49,12 @@ from flint.converters.profilers.kineto.sorts import Sort, is_unknown, sort_of
 from flint.post_execution.host_device_links import LinksBuilder, device_of
 from flint.post_execution.source_lines import names_line
 
+#: What is said of events that ran and have no duration.
+UNTIMED = "events without a duration (dur): their time counts as 0"
 #: The most characters of a category that are shown.
 _SHOWN = 40
 #: Metadata about a process besides its number.
 _LABELS = ("process_name", "process_labels")
-
-
-class Mine(NamedTuple):
-    """What is kept for a process.
-
-    Attributes:
-        events: ops, kernels and steps; the rest follows from ``calls`` and ``others`` at the end.
-        tracks: the process that each of its kernels names.
-        calls: its calls of runtimes and drivers.
-        others: the rest of its events.
-    """
-
-    events: Events
-    tracks: list[object]
-    calls: Table[Call]
-    others: Table[Other]
 
 
 #: An event, its name, and its start and duration in nanoseconds.
@@ -84,7 +73,9 @@ class Gathering:
         arguments: arguments of ops that differ.
         numbers: their texts -> their numbers.
         unknown: categories that are not known -> number of their events.
+        untimed: events in use that have no duration.
         without: events without a category.
+        halves: events that the file has as two.
     """
 
     def __init__(self, path: Path, *, linked: bool) -> None:
@@ -103,12 +94,14 @@ class Gathering:
         self._sorts: dict[str, Sort] = {}
         self._places: dict[str, bool] = {}
         self.unknown: dict[str, int] = {}
+        self.untimed = 0
         self.numbers: dict[bytes, int] = {}
         self._of_op = Arguments(path, OpArguments)
         self._of_kernel = Arguments(path, KernelArguments)
         self._of_call = Arguments(path, CallArguments)
         self._of_other = Arguments(path, dict[str, Any])
         self.without = ByProcess()
+        self.halves = BeginsAndEnds(path)
         self.process: object = ABSENT
         self.at = self.processes.all[0]
 
@@ -129,6 +122,7 @@ class Gathering:
             others = [event for event in events if event.ph != "X" or not event.cat]
             times_of_all([event for event in others if event.ph == "X"], self._path)  # damaged ones
             self.without.take(others)
+            self.halves.take(others)
             for event in others:
                 if event.ph == "M" and event.name in _LABELS:
                     labels = self._of_other.of(event).values()
@@ -139,8 +133,9 @@ class Gathering:
         """What is known only after all events have been taken.
 
         Returns:
-            Why events are left out -> how many.
+            Why events are left out, or count for less -> how many.
         """
+        self.take(self.halves.whole())
         found = self.without.sorted(self.processes.labels)
         for category in ("cpu_op", "cann_runtime", "kernel"):
             self._sort(found.of.get(category, []))
@@ -159,6 +154,8 @@ class Gathering:
         for connection, (thread, begin) in found.ops.items():
             [start], _ = times_of_all([Event(ts=begin)], self._path)
             mine.runtime[connection] = hashable(thread), start
+        counted = {UNTIMED: self.untimed, ALONE: self.halves.alone}
+        found.left_out.update({why: count for why, count in counted.items() if count})
         if self.unknown:
             shown = ", ".join(name[:_SHOWN] for name in list(self.unknown)[:4])
             more = ", ..." if len(self.unknown) > 4 else ""
@@ -177,6 +174,8 @@ class Gathering:
         for category in among & self.unknown.keys():
             self.unknown[category] += categories.count(category)
         sorts = [self._sorts[category] for category in categories]
+        if any(untimed := [event.dur is None for event in ran]):
+            self.untimed += sum(sort is not Sort.LEFT_OUT for sort in compress(sorts, untimed))
         names = texts_of([event.name for event in ran])
         names = list(map(self._names.setdefault, names, names))
         rows = list(zip(ran, names, *times_of_all(ran, self._path), strict=True))

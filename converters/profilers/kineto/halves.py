@@ -119,14 +119,16 @@ def _second(path: Path, half: Half, process: object, linked: bool) -> bytes:
     """The second half of a file, which begins within the events of a process.
 
     Raises:
-        FlintError: it has events of several, or ends within its list.
+        FlintError: it has events of several, some as two or without a category or a duration, or
+            ends within its list.
     """
     trace = JsonTrace.read(path)
     found = Gathering(path, linked=linked)
     found.begin_in(process)
     for events in trace.runs(_LIST, Event, _EXPECTED, half._replace(second=True)):
         found.take(events)
-    if not found.of_one_process or found.process != process or found.without or trace.cut_off:
+    other = found.without or found.halves or found.untimed or trace.cut_off
+    if not found.of_one_process or found.process != process or other:
         raise FlintError(f"{path}: its halves are not alike")
     mine = found.processes.all[0].mine
     tables = (mine.events.ops, mine.events.kernels, mine.calls, mine.others)

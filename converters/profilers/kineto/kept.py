@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from flint.converters.profilers.kineto.events import Events, GloosWork, LibraryCall
+from flint.converters.profilers.kineto.events import Events, GloosWork, LibraryCall, Table
 from flint.converters.profilers.repeats import UPDATE
 from flint.converters.profilers.torch_ops import dtype_of
 from flint.post_execution.host_device_links import CALLS
@@ -42,6 +42,22 @@ class Call(NamedTuple):
     start: int
     duration: int
     correlation: object
+
+
+class Mine(NamedTuple):
+    """What is kept for a process.
+
+    Attributes:
+        events: ops, kernels and steps; the rest follows from ``calls`` and ``others`` at the end.
+        tracks: the process that each of its kernels names.
+        calls: its calls of runtimes and drivers.
+        others: the rest of its events.
+    """
+
+    events: Events
+    tracks: list[object]
+    calls: Table[Call]
+    others: Table[Other]
 
 
 def add(found: Events, event: Other) -> None:

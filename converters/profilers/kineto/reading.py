@@ -16,9 +16,8 @@ from typing import NamedTuple
 
 from flint.converters.profilers.json_traces import JsonTrace
 from flint.converters.profilers.kineto.events import Events, Kernel
-from flint.converters.profilers.kineto.gathering import Mine
 from flint.converters.profilers.kineto.halves import gathered
-from flint.converters.profilers.kineto.kept import Other, add, hashable
+from flint.converters.profilers.kineto.kept import Mine, Other, add, hashable
 from flint.converters.profilers.kineto.processes import Processes, Track
 from flint.post_execution.host_device_links import CALLS, RESOLVED
 
@@ -30,7 +29,7 @@ class ReadEvents(NamedTuple):
         of: the events of each process, in the order of the file.
         names: the file's names for these processes.
         ranks: their ranks; None if not recorded.
-        left_out: why events are left out -> how many.
+        left_out: why events are left out, or count for less -> how many.
     """
 
     of: list[Events]

@@ -14,7 +14,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from flint.converters.profilers.kineto.events import Events, GloosWork, Op, Table, times_of_rows
+from flint.converters.profilers.kineto.events import (
+    Events,
+    GloosWork,
+    Kernel,
+    Op,
+    Table,
+    times_of_rows,
+)
 from flint.converters.profilers.kineto.facts import Groups
 from flint.converters.profilers.kineto.gloo_work import works_of
 from flint.converters.profilers.kineto.kernel_rows import OF_NCCL, OpsOfThread, add_kernels
@@ -60,6 +67,7 @@ def add_ops(
         FlintError: the events of several processes are mixed up.
     """
     events.ops.order(_order(events.ops))
+    _on_only_device(events.kernels)
     nesting = Nesting(rows, events, groups)
     gloo, left = works_of(events, lambda op: nesting.arguments(op).elements)
     if left and not events.kernels:
@@ -124,6 +132,13 @@ def add_ops(
                     stream=_LIBRARY_STREAM,
                     launches=1,
                 )
+
+
+def _on_only_device(kernels: Table[Kernel]) -> None:
+    """Kernels that name no device ran on the only one that others name."""
+    devices = kernels.columns[2]
+    if len(named := set(devices) - {-1}) == 1:
+        devices[:] = [named.pop()] * len(devices)
 
 
 def _order(ops: Table[Op]) -> list[int]:
