@@ -12,6 +12,7 @@ the decomposition at its first use, so that a tensor that an op only writes is n
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -157,3 +158,15 @@ def axes(dims: Any, rank: int) -> list[int]:
         return list(range(rank))
     listed = dims if isinstance(dims, tuple | list) else [dims]
     return sorted({axis(dim, rank) for dim in listed}) if rank else []
+
+
+@functools.cache
+def outputs_of(name: str) -> frozenset[str]:
+    """The keyword arguments in which "aten.op.overload" is given the tensors that it writes."""
+    namespace, base, *rest = name.split(".")
+    overload = getattr(getattr(torch.ops.aten, base, None), rest[0] if rest else "", None)
+    if namespace != "aten" or overload is None:
+        return frozenset(("out",))
+    return frozenset(
+        item.name for item in overload._schema.arguments if item.kwarg_only and item.is_out
+    )

@@ -22,7 +22,7 @@ from torch._decomp import decomposition_table
 
 from flint.frontends.torch.lowerings import dtypes, own_ops
 from flint.frontends.torch.lowerings import operations as op
-from flint.frontends.torch.lowerings.calls import Call, Operand, Spec, Unsupported, axis
+from flint.frontends.torch.lowerings.calls import Call, Operand, Spec, Unsupported, axis, outputs_of
 from flint.frontends.torch.lowerings.operations import Value
 from flint.frontends.torch.modes import dispatch_mode
 
@@ -50,9 +50,12 @@ def _decomposition(name: str) -> Callable[..., Any] | None:
     if namespace != "aten" or not rest:
         return own_ops.function_of(name)
     plain = base[:-1] if base.endswith("_") and not base.endswith("__") else base
+    kind = rest[0]
+    if outputs_of(name):  # it computes what the variant without them does
+        kind = kind.removesuffix("_out") if kind.endswith("_out") else "default"
     for each in (plain, base):
         packet = getattr(torch.ops.aten, each, None)
-        overload = getattr(packet, rest[0], None)
+        overload = getattr(packet, kind, None)
         if overload is not None and overload in decomposition_table:
             found: Callable[..., Any] = decomposition_table[overload]
             return found
@@ -73,7 +76,8 @@ def lowered_in_torch(
     """
     parts = _Parts(find, widened)
     given = [parts.opened(item) for item in args]
-    named = {name: parts.opened(item) for name, item in kwargs.items() if name != "out"}
+    outputs = outputs_of(call.name)
+    named = {name: parts.opened(item) for name, item in kwargs.items() if name not in outputs}
     with torch.no_grad(), dispatch_mode(parts.see):
         result = on_shapes(call.name, function, given, named)
     results = result if isinstance(result, tuple | list) else (result,)

@@ -27,6 +27,7 @@ from flint.frontends.torch.modes import Handler, dispatch_mode, run
 from flint.frontends.torch.recording import communication, inplace_gradients
 from flint.frontends.torch.recording.collective_checks import check_sizes
 from flint.frontends.torch.recording.effects import only_allocates
+from flint.frontends.torch.recording.filled_first import fill_first
 from flint.frontends.torch.recording.grouped_products import by_groups
 from flint.frontends.torch.recording.hazards import Extent, Hazards
 from flint.frontends.torch.recording.precision import exact, recurrent
@@ -111,7 +112,8 @@ class Recorder:
         if rule.ignored:
             return self._below(func, types, args, kwargs)
         parts = self._instead.get(func) or by_groups(func, args, kwargs)
-        parts = parts or sparse_bags(func, args, kwargs) or parts_of(func, self._backend)
+        parts = parts or sparse_bags(func, args, kwargs) or fill_first(func)
+        parts = parts or parts_of(func, self._backend)
         if parts is not None:
             with dispatch_mode(self.see):
                 return parts(*args, **kwargs)
