@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 from google.protobuf.message import DecodeError
 
+from flint.converters.profilers.xplane.annotated import Marked
 from flint.converters.profilers.xplane.xplane_pb2 import XPlane, XPlaneName, XSpace
 from flint.errors import FlintError, NoProgramError
 from flint.host.packed_files import read_bytes
@@ -66,11 +67,19 @@ class Event(NamedTuple):
 
 
 class Ran(NamedTuple):
-    """A file's content, what ran by it, in order, and the name of its first device ("" unknown)."""
+    """What a file has.
+
+    Attributes:
+        data: its content.
+        events: what ran by it, in order.
+        device: the name of its first device; "" if not recorded.
+        marked: the steps that its host has annotated.
+    """
 
     data: bytes
     events: list[Event]
     device: str
+    marked: Marked = Marked([], [])
 
 
 def events_of(file: Path, rows: ObservedRows) -> Ran:
@@ -80,12 +89,12 @@ def events_of(file: Path, rows: ObservedRows) -> Ran:
         FlintError: it is damaged, or nothing ran.
     """
     data = _data_of(file)
-    events, notes, device = _decode(apart(lambda: _events_in(file, data), file))
+    events, notes, device, marked = _decode(apart(lambda: _events_in(file, data), file))
     for text, count in notes.items():
         rows.note(text, count)
     if not events:
         raise NoProgramError(f"{file}: {NO_OPS}")
-    return Ran(data, events, device)
+    return Ran(data, events, device, marked)
 
 
 def _data_of(file: Path) -> bytes:
@@ -100,7 +109,7 @@ def _data_of(file: Path) -> bytes:
     return data
 
 
-_decode = msgspec.msgpack.Decoder(tuple[list[Event], dict[str, int], str]).decode
+_decode = msgspec.msgpack.Decoder(tuple[list[Event], dict[str, int], str, Marked]).decode
 
 
 def _events_in(file: Path, data: bytes) -> bytes:
@@ -108,10 +117,11 @@ def _events_in(file: Path, data: bytes) -> bytes:
     rows = ObservedRows(str(file))
     planes = _planes(file, data)
     launched: dict[int, int] = {}
-    found = list(_events(file, planes, rows, launched))
+    marked = Marked([], [])
+    found = list(_events(file, planes, rows, launched, marked))
     events = sorted(one._replace(launch=launched.get(one.launch, -1)) for one in found)
     devices = (described(dict(p.stats)) for p in planes if DEVICE_PLANE.search(p.name))
-    return msgspec.msgpack.encode((events, rows.notes, next(filter(None, devices), "")))
+    return msgspec.msgpack.encode((events, rows.notes, next(filter(None, devices), ""), marked))
 
 
 def planes_of(file: Path) -> list[Any]:
@@ -149,13 +159,18 @@ def described(stats: dict[str, Any]) -> str:
 
 
 def _events(
-    file: Path, planes: list[Any], rows: ObservedRows, launched: dict[int, int]
+    file: Path,
+    planes: list[Any],
+    rows: ObservedRows,
+    launched: dict[int, int],
+    marked: Marked,
 ) -> Iterator[Event]:
     """What ran, in the order of the file; for now, an event's launch is the number of its call.
 
     Args:
         file, planes, rows: the file, its planes, and where notes go.
         launched: when the host made each call, by its number; added here.
+        marked: annotated steps; added here.
     """
     for plane in planes:
         device = DEVICE_PLANE.search(plane.name)
@@ -182,7 +197,9 @@ def _events(
                     stats |= _around(modules, int(event.start_ns))
                     name = written[1] if "run_id" in stats else None
                 if not name:
-                    if device is not None:
+                    if device is None:
+                        marked.take(event, stats)
+                    else:
                         rows.note("events of a device that name no HLO op (copies, CUDA graphs)")
                     continue
                 ordinal = int(device[2]) if device else number_of(stats.get("device_ordinal"))

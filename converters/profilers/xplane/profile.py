@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeAlias
 
 from google.protobuf.message import DecodeError
 
+from flint.converters.profilers.xplane.annotated import SEVERAL
 from flint.converters.profilers.xplane.command_buffers import named_ops
 from flint.converters.profilers.xplane.devices import Devices, hosts_of
 from flint.converters.profilers.xplane.events import Event, Ran, events_of, modules_of
@@ -91,6 +92,9 @@ def profile_of(
     ]
     backends = {event.backend for host in hosts for event in host.events}
     first = hosts[0]
+    for ran in read:
+        if several := ran.marked.several(first.program.name):
+            rows.note(SEVERAL, several)
     for file, host in zip(files, hosts, strict=True):
         if (host.program.name, host.program.entry) != (first.program.name, first.program.entry):
             raise FlintError(

@@ -46,7 +46,7 @@ def program_runs(path: Path, program: tuple[str, int]) -> ProgramRuns:
     hosts: list[tuple[list[Event], Devices]] = []
     world = None
     for file in files:
-        data, events, _ = events_of(file, ObservedRows(str(path)))
+        data, events, *_ = events_of(file, ObservedRows(str(path)))
         protos = modules_of(file, data)
         _, asked = chosen_program(file, asked_events(file, events, program), protos)
         module = _module(file, asked)
