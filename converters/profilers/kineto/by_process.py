@@ -4,7 +4,8 @@ The idea: PyTorch's profiler for Ascend's NPUs (``trace_view.json``) writes host
 but puts what ran on the device into a process "Ascend Hardware", a line per stream, and the calls
 of its runtime into "CANN".  Arrows (``ph`` "s" and "f") lead to each device event: "HostToDevice"
 from the call that launched it, on a thread of its own, and "async_npu" from the op.  PyTorch's
-profiler before Kineto has the processes "CPU functions" and "CUDA functions".
+profiler before Kineto has the processes "CPU functions" and "CUDA functions".  AMD's rocprof has
+one for each GPU, with a line per stream, and one for copies; their arguments have nanoseconds.
 
     kept = ByProcess()
     kept.take(events)                                     # in the order of the file
@@ -14,6 +15,7 @@ profiler before Kineto has the processes "CPU functions" and "CUDA functions".
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
@@ -26,13 +28,17 @@ _CATEGORIES: Final = {
     "CPU functions": "cpu_op",
     "Ascend Hardware": "kernel",
     "CANN": "cann_runtime",
+    "COPY": "gpu_memcpy",
 }
+#: One GPU's process in a file of rocprof's.
+_GPU = re.compile(r"GPU(\d{1,4})")
 #: Processes whose events are times of others, or of none: they are counted.
 LEFT_OUT: Final = {
     "CUDA functions": "times on a device that PyTorch's profiler before Kineto took around ops: "
     "only the host's time is known",
     "Communication": "communications of HCCL: what they run on the device stays, as kernels",
     "HCCL": "communications of HCCL: what they run on the device stays, as kernels",
+    "CPU HIP API": "calls of HIP in a trace of rocprof: only the times on the device are used",
 }
 #: Arrows to events on a device: from the call that launched it, and from the op.
 _LAUNCH, _OP = "HostToDevice", "async_npu"
@@ -40,6 +46,8 @@ _LAUNCH, _OP = "HostToDevice", "async_npu"
 CALL_AS_OP: Final = "aclnn"
 #: Tasks on a device in which it only waits, or tells others of an event.
 _NO_WORK = ("EVENT_", "NOTIFY_")
+#: Longer numbers are no times.
+_DIGITS = 20
 
 
 class Place(NamedTuple):
@@ -70,6 +78,9 @@ class _Task(msgspec.Struct, gc=False):
 
     connection: Any = msgspec.field(name="connection_id", default=None)
     kind: Any = msgspec.field(name="Task Type", default="")
+    device: Any = msgspec.field(name="dev-id", default=None)
+    begin: Any = msgspec.field(name="BeginNs", default=None)
+    end: Any = msgspec.field(name="EndNs", default=None)
 
 
 class ByProcess:
@@ -105,15 +116,21 @@ class ByProcess:
                 if name in LEFT_OUT:
                     why = LEFT_OUT[name]
                     found.left_out[why] = found.left_out.get(why, 0) + 1
-                if name not in _CATEGORIES:
+                gpu = _GPU.fullmatch(name)
+                category = "kernel" if gpu else _CATEGORIES.get(name)
+                if category is None:
                     continue
-                category = _CATEGORIES[name]
                 if category != "cpu_op":
                     task = _task(event)
                     if str(task.kind).upper().startswith(_NO_WORK):
                         break
                     connections[_at(event)] = task.connection
-                    event.args = msgspec.Raw(msgspec.json.encode({"correlation": task.connection}))
+                    of = {
+                        "correlation": task.connection,
+                        "device": _number(gpu[1] if gpu else task.device),
+                    }
+                    event.args = msgspec.Raw(msgspec.json.encode(of))
+                    _set_times(event, _number(task.begin), _number(task.end))
                 event.cat = category
                 found.of.setdefault(category, []).append(event)
                 break
@@ -127,6 +144,18 @@ class ByProcess:
 def _at(event: Event) -> tuple[str, str, str]:
     """Where an event begins, as the file writes it."""
     return str(event.pid), str(event.tid), str(event.ts)
+
+
+def _number(value: object) -> int | None:
+    """A whole number, which rocprof writes as text; None for anything else."""
+    text = str(value)
+    return int(text) if text.isdecimal() and len(text) < _DIGITS else None
+
+
+def _set_times(event: Event, begin: int | None, end: int | None) -> None:
+    """Give an event its exact times in nanoseconds, if they are known."""
+    if begin is not None and end is not None and begin <= end:
+        event.ts, event.dur = (f"{ns // 1000}.{ns % 1000:03d}" for ns in (begin, end - begin))
 
 
 def _task(event: Event) -> _Task:

@@ -137,7 +137,7 @@ class Gathering:
         """
         self.take(self.halves.whole())
         found = self.without.sorted(self.processes.labels)
-        for category in ("cpu_op", "cann_runtime", "kernel"):
+        for category in ("cpu_op", "cann_runtime", "kernel", "gpu_memcpy"):
             self._sort(found.of.get(category, []))
         mine = self.at.mine.events
         if found.ops:

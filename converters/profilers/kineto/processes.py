@@ -82,7 +82,7 @@ class Processes(Generic[Kept]):
         """For a file; ``new`` makes what is kept for each process."""
         self._path, self._new = path, new
         self.all: list[Process[Kept]] = [Process(0, None, new())]
-        self.all_labels: dict[object, list[str]] = {}
+        self.all_labels: dict[str, list[str]] = {}
         self._by_name: dict[object, Process[Kept]] = {}
         self._runs = 0
 
@@ -121,13 +121,13 @@ class Processes(Generic[Kept]):
 
     def label(self, name: object, stated: Iterable[object]) -> None:
         """Keep the file's information about the process with this name."""
-        self.all_labels.setdefault(name, []).extend(
+        self.all_labels.setdefault(str(name), []).extend(
             text for text in stated if isinstance(text, str)
         )
 
     def labels(self, name: object) -> list[str]:
         """The file's information about the process with this name."""
-        return self.all_labels.get(name, [])
+        return self.all_labels.get(str(name), [])
 
     def named(self, name: object) -> Process[Kept] | None:
         """The process with this name."""
@@ -222,7 +222,7 @@ class Processes(Generic[Kept]):
 
     def _numbers(self, name: object) -> dict[str, int]:
         """Words followed by numbers in the information about a process."""
-        texts = [*([name] if isinstance(name, str) else []), *self.all_labels.get(name, ())]
+        texts = [*([name] if isinstance(name, str) else []), *self.labels(name)]
         return {
             word.lower(): int(number) for text in texts for word, number in _NUMBERED.findall(text)
         }
