@@ -1,10 +1,10 @@
 """The substitute for an op without a lowering: a custom call that states its FLOPs.
 
-The idea: torch's FLOP counter has formulas for the ops that it knows, shims add theirs,
-``formulas.py`` has those of windows and of linear algebra, and ``flint.cost.attention_work`` those
-of attention over packed sequences; an op whose function is in Python has the products that it
-calls.  Any other op counts one FLOP per element that it writes.  Bytes
-follow from the types.  The values are not computed.
+The idea: torch's FLOP counter has formulas for the ops that it knows, shims add theirs, an op whose
+function is in Python has the products that it calls, ``flint.cost.aten_work`` has the formulas of
+ops in profiles (attention over packed sequences, for one), and ``formulas.py`` those of windows and
+of linear algebra.  Any other op counts one FLOP per element that it writes.  Bytes follow from the
+types.  The values are not computed.
 """
 
 from __future__ import annotations
