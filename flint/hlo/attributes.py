@@ -201,14 +201,20 @@ def frontend_attributes(instruction: Any) -> dict[str, str]:
     return dict(pb.FrontendAttributes.FromString(instruction.frontend_attributes).map)
 
 
+#: Stands beside a trip count that a run had, and no pass of XLA knew.
+OBSERVED = "observed_trip_count"
+
+
 def while_loop(instruction: Any, context: Context) -> dict[str, Any] | None:
-    """The trip count, if a pass has proved and recorded it."""
+    """The trip count, if a pass has proved and recorded it, or a run had it."""
     text = backend_config(instruction, context)
     if "known_trip_count" not in text:
         return None
     try:
-        return {"trip_count": int(json.loads(text)["known_trip_count"]["n"])}
-    except (ValueError, KeyError, TypeError, RecursionError):
+        config = json.loads(text)
+        observed = {OBSERVED: True} if config.get(OBSERVED) is True else {}
+        return {"trip_count": int(config["known_trip_count"]["n"]), **observed}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 

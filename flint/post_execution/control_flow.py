@@ -4,7 +4,8 @@ The idea: where data decide, the program does not say it, but the profile has an
 execution of an instruction.  A loop's body ran as often as most of its instructions did; divided by
 the executions of the computation around it, that is the loop's trip count.  Of a conditional's
 branches, that one was taken whose instructions ran most often.  Both are written into the program,
-where the reader finds them: as XLA writes trip counts that it knows, and as an attribute.
+where the reader finds them: as XLA writes trip counts that it knows, marked as observed (for the
+conditions of such loops run), and as an attribute.
 
     state(proto, [run.names for run in times.runs])
 """
@@ -17,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flint.hlo import hlo_pb2 as pb
+from flint.hlo.attributes import OBSERVED
 from flint.observed.executions import executions
 from flint.stablehlo.read.records import BRANCH
 
@@ -63,7 +65,7 @@ def _state_trips(
         if times
     ]
     if trips:
-        config = {"known_trip_count": {"n": str(max(trips))}}
+        config = {"known_trip_count": {"n": str(max(trips))}, OBSERVED: True}
         instruction.backend_config = json.dumps(config).encode()
         instruction.ClearField("backend_config_payload")
 

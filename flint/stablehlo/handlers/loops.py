@@ -48,8 +48,10 @@ def _while(state: WalkState, scope: Scope, op: Op) -> None:
 
     trips = _proved(state, scope, op, steps, arguments, describe, state.scalar)
     # A condition that only counts costs nothing, nor does that of a loop whose module states how
-    # often it runs (XLA's WhileThunk); others run before each iteration and once more.
-    counts = trips is not None or op.attr("trip_count") is not None
+    # often it runs (XLA's WhileThunk); others run before each iteration and once more, also where a
+    # profile tells how often that was.
+    stated = op.attr("trip_count") is not None and not op.attr("observed_trip_count")
+    counts = trips is not None or stated
     decided = not counts or communicates(state, condition)
     if trips is None:
         trips = _from_outside(state, scope, op, name, describe, arguments)
