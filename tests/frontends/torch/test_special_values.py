@@ -18,10 +18,11 @@ TOLERANCE = {
 #: Of values next to 0 that are differences of larger ones.
 NEAR_ZERO = 3e-6
 
-#: They take one of two values, and which of +0 and -0 is up to the kernel.
+#: They take one of two values, or multiply by what is nearly 0: which of +0 and -0 is up to the
+#: kernel, and to the vectors of the processor (gelu: AVX2 and AVX-512 differ).
 EITHER_ZERO = {
     "relu", "maximum", "minimum", "fmax", "fmin", "max", "min", "amax", "amin", "clamp", "sort",
-    "topk", "log_sigmoid_forward", "addcdiv", "addcmul", "_softmax",
+    "topk", "log_sigmoid_forward", "addcdiv", "addcmul", "_softmax", "gelu",
 }  # fmt: skip
 
 
