@@ -29,9 +29,9 @@ from flint.cli.shared import print_json, results_only_on_stdout, stages_shown
 from flint.cli.tables import Printer, Table
 from flint.errors import UsageError
 from flint.launching.capturing import capture, steps
-from flint.launching.launchers import parse
 from flint.launching.program import ALLOWED, ProgramRequest, SeenStep, cluster_of, step_choice
 from flint.launching.shares import shares_of
+from flint.launching.shell_scripts import Given, program_of
 from flint.workload.programs import Level
 
 
@@ -41,7 +41,8 @@ def run_command(
         list[str],
         typer.Argument(
             metavar="-- PROGRAM...",
-            help="The program's usual command: torchrun train.py --lr=3e-4, python -m pkg.train.",
+            help="The program's usual command: torchrun train.py --lr=3e-4, python -m pkg.train, "
+            "srun -N 4 python train.py, bash train.sh.",
         ),
     ],
     output: Annotated[
@@ -87,6 +88,15 @@ def run_command(
             "NAME:NUMBER, or NAME:loop for an iteration of its loop (JAX); of several with one "
             "name, NAME@FILE:LINE "
             "[default: the second run of the first step that repeats].",
+        ),
+    ] = None,
+    command: Annotated[
+        int | None,
+        typer.Option(
+            "--command",
+            min=1,
+            help="Which of the Python programs that a shell script starts, counted from 1 "
+            "[default: the only one, or the only one that a launcher starts].",
         ),
     ] = None,
     fake_data: Annotated[
@@ -141,9 +151,15 @@ def run_command(
     unknown = sorted(set(allow or ()) - set(ALLOWED))
     if unknown:
         raise UsageError(f"--allow {unknown[0]}: expected one of {', '.join(ALLOWED)}")
-    parsed = parse(program)
+    given = Given(
+        world=world, per_node=gpus_per_node, hosts=hosts, device=_named(device), number=command,
+        has_network="network" in (allow or ()), time_limit=time_limit,
+        memory_limit=int(memory_limit * 2**30),
+    )  # fmt: skip
+    with stages_shown():
+        parsed = program_of(program, given)
     cluster = cluster_of(
-        parsed, world=world, per_node=gpus_per_node, hosts=hosts, device=_named(device),
+        parsed, world=world, per_node=gpus_per_node, hosts=hosts, device=given.device,
         slices=slices,
     )  # fmt: skip
     system = system or (system_of(target) if target else _system_of(cluster.device))

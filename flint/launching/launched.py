@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -24,11 +23,10 @@ from flint.errors import FlintError
 from flint.launching.launchers import launched_by
 from flint.launching.program import Cluster
 from flint.launching.running import run
+from flint.launching.variables import is_of_process
 
 #: Functions that become another command: the place of its variables among the arguments.
 _REPLACING = {"execv": None, "execvp": None, "execve": 2, "execvpe": 2}
-#: Variables that a launcher sets for each process; this one has its own.
-_OF_RANKS = re.compile(r"(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)")
 #: Words of a shell that end a command.
 _SHELL = frozenset(("|", "||", "&", "&&", ";", ">", ">>", "2>", "2>&1", "&>", "<"))
 
@@ -86,7 +84,7 @@ def _run_launched(
     if program.per_node is not None:
         fits(program.per_node, cluster)
     for name, text in {**(variables or {}), **in_front}.items():
-        if not _OF_RANKS.fullmatch(os.fsdecode(name)):
+        if not is_of_process(os.fsdecode(name)):
             os.environ[os.fsdecode(name)] = os.fsdecode(text)
     if folder is not None:
         os.chdir(folder)

@@ -12,17 +12,20 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from flint import registry
 from flint.errors import UsageError
 from flint.launching.program import Program
+from flint.launching.tasks_of_jobs import Task, task_of
 
 #: Options of Python whose value is a separate word.
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 #: Options of Python before ``-m`` that have none.
 _NO_VALUE = ("-u", "-B", "-O", "-s", "-E")
-_PYTHON = re.compile(r"python(\d+(\.\d+)?)?$")
+#: Names of Python's command.
+PYTHON = re.compile(r"python(\d+(\.\d+)?)?$")
 
 
 def parse(words: Sequence[str]) -> Program:
@@ -33,9 +36,12 @@ def parse(words: Sequence[str]) -> Program:
     """
     if not words:
         raise UsageError("no program: give its command line after --")
+    task = task_of(words)
+    if task is not None:
+        return _of_job(task)
     first, *rest = words
     name = Path(first).name
-    if _PYTHON.match(name):
+    if PYTHON.match(name):
         return _python(rest)
     if name in registry.LAUNCHERS:
         return _launched(name, rest)
@@ -53,7 +59,7 @@ def launched_by(words: Sequence[str]) -> Program | None:
     if not words:
         return None
     name, rest = Path(words[0]).name, list(words[1:])
-    if _PYTHON.match(name):
+    if PYTHON.match(name):
         while rest and rest[0] in _NO_VALUE:
             rest.pop(0)
         launcher = (
@@ -63,6 +69,21 @@ def launched_by(words: Sequence[str]) -> Program | None:
     if name not in registry.LAUNCHERS or (name == "accelerate" and rest[:1] != ["launch"]):
         return None
     return _launched(name, rest)
+
+
+def _of_job(task: Task) -> Program:
+    """The program of each task; or, if the task is a launcher, its program on each host."""
+    if not task.words:
+        raise UsageError(f"{task.launcher} starts no program")
+    program, (each, hosts) = parse(task.words), task.numbers()
+    given = {**dict(task.variables), **program.environment}
+    if launched_by(task.words) is not None:
+        manager = task.launcher
+        return replace(program, manager=manager, environment=given, nodes=program.nodes or hosts)
+    return replace(
+        program, launchers=(task.launcher,), environment=given, per_node=each, nodes=hosts,
+        ranks_one=True,
+    )  # fmt: skip
 
 
 def _python(words: Sequence[str]) -> Program:

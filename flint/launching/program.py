@@ -40,6 +40,10 @@ class Program:
         is_module: started as ``python -m target``.
         arguments: the program's own arguments.
         environment: variables that its launcher sets, except those of ranks.
+        folder: where it is started; empty: here.
+        launchers: whose variables tell each process its rank (``variables.py``).
+        manager: what starts a launcher once on each host: its variables tell hosts.
+        remarks: how its command was found, for a warning.
         per_node: processes on each host, if its launcher sets it.
         default_per_node: processes on each host that its launcher starts by default.
         nodes: number of hosts, if its launcher sets it.
@@ -52,6 +56,10 @@ class Program:
     is_module: bool = False
     arguments: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    folder: str = ""
+    launchers: tuple[str, ...] = ("torchrun",)
+    manager: str = ""
+    remarks: tuple[str, ...] = ()
     per_node: int | None = None
     default_per_node: int | None = None
     nodes: int | None = None

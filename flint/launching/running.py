@@ -16,6 +16,7 @@ from typing import SupportsIndex
 
 from flint.errors import UsageError
 from flint.launching.followed import followed_code
+from flint.launching.notes import noted
 from flint.launching.program import Program
 
 
@@ -43,9 +44,15 @@ def run(program: Program) -> None:
     Raises:
         UsageError: it is a module that is not there.
     """
+    if program.folder:
+        os.chdir(program.folder)
     os.environ.update(program.environment)
+    noted.update(program.remarks)
     first = [LocalRankWord(program.local_rank_option)] if program.local_rank_option else []
     sys.argv = [program.target, *first, *program.arguments]
+    # Python has read the variable for this process, but not what a script or a tool has set.
+    more = [item for item in os.environ.get("PYTHONPATH", "").split(os.pathsep) if item]
+    sys.path[:0] = [item for item in map(os.path.abspath, more) if item not in sys.path]
     if program.is_module:
         sys.path.insert(0, os.getcwd())
         package = program.target.partition(".")[0]

@@ -21,7 +21,7 @@ import torch
 from flint.errors import FlintError, UsageError
 from flint.frontends.torch import context, stage_shapes
 from flint.frontends.torch.cluster import cluster, device, device_module
-from flint.frontends.torch.cluster.environment import LOCAL_WORLD_SIZE
+from flint.frontends.torch.cluster.cluster import LOCAL_WORLD_SIZE
 from flint.frontends.torch.context import Capture
 from flint.frontends.torch.failures import users_code
 from flint.frontends.torch.rank_process import Seen, fake_device, prepare

@@ -18,7 +18,10 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from flint.errors import FlintError, UsageError
-from flint.frontends.torch.cluster.environment import LOCAL_WORLD_SIZE, environment
+from flint.launching.variables import variables
+
+#: Ranks per host, from which LOCAL_RANK follows.
+LOCAL_WORLD_SIZE = 8
 
 
 def start(
@@ -50,7 +53,7 @@ def start(
         )
     # A forked child lacks the threads of its parent's computations, but would wait for them.
     torch.set_num_threads(1)
-    os.environ.update(environment(rank, world_size, per_host))
+    os.environ.update(variables("torchrun", rank, world=world_size, per_host=per_host))
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     store: Any = FakeStore()

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flint.errors import FlintError, UsageError
-from flint.frontends.torch.cluster.environment import RANKS, environment
 from flint.frontends.torch.programs.kernel_packages import PACKAGES
 from flint.frontends.torch.stage_shapes import Peers, waiting
 from flint.host.tasks import Forks, Starter
@@ -26,6 +25,7 @@ from flint.host.template import Template
 from flint.launching.hooks import read_found
 from flint.launching.own import Own, watch_variables
 from flint.launching.program import ProgramRequest, SeenStep, StepChoice
+from flint.launching.variables import differing, variables
 from flint.workload.programs import Level
 from flint.workload.workload import Workload
 
@@ -60,11 +60,22 @@ def prepare(request: ProgramRequest, own: Own, template: Template | None) -> Non
     # have.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     own.at_first_question(functools.partial(_become, request, own, template))
-    watch_variables(RANKS, own)
+    watch_variables([name for each in _launchers(request) for name in differing(each)], own)
 
 
 def _set(request: ProgramRequest, own: Own) -> None:
-    os.environ.update(environment(own.rank, request.cluster.world, request.cluster.per_node))
+    cluster, rank = request.cluster, own.rank
+    for launcher in request.program.launchers:
+        found = variables(launcher, rank, world=cluster.world, per_host=cluster.per_node)
+        os.environ.update(found)
+    if request.program.manager:
+        host = rank // cluster.per_node
+        os.environ.update(variables(request.program.manager, host, world=cluster.hosts, per_host=1))
+
+
+def _launchers(request: ProgramRequest) -> tuple[str, ...]:
+    program = request.program
+    return program.launchers + ((program.manager,) if program.manager else ())
 
 
 def _become(request: ProgramRequest, own: Own, template: Template | None) -> None:

@@ -49,7 +49,8 @@ def _apart(read: _Read) -> _Read:
             work = functools.partial(_leave_program, read, words)
             place = run_all(work, [0], folder, _LIMITS)[0] / _PROGRAM
             found = json.loads(place.read_text())
-        return Program(**{**found, "arguments": tuple(found["arguments"])})
+        lists = {name: tuple(item) for name, item in found.items() if isinstance(item, list)}
+        return Program(**{**found, **lists})
 
     return read_apart
 

@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from flint.errors import FlintError
 from flint.frontends.torch.capturing import compiled_for, leave
-from flint.frontends.torch.cluster import device, device_module, device_words, nvidia_smi
+from flint.frontends.torch.cluster import device, device_module, device_words
 from flint.frontends.torch.context import Capture
 from flint.frontends.torch.patching import around
 from flint.frontends.torch.programs import (
@@ -51,7 +51,7 @@ from flint.frontends.torch.recording.watching import watching
 from flint.frontends.torch.shims import attention, own_rank, shards, work
 from flint.frontends.torch.stage_shapes import Peers
 from flint.graph.routing import Routing
-from flint.launching import marks
+from flint.launching import marks, nvidia_smi
 from flint.launching.hooks import found
 from flint.launching.notes import noted
 from flint.launching.own import Own

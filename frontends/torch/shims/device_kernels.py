@@ -38,6 +38,7 @@ from torch._subclasses import fake_impls
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.optim import optimizer
 from torch.utils import _foreach_utils
+from torch.utils._pytree import tree_leaves
 
 from flint.frontends.torch.cluster.device import NAME
 from flint.frontends.torch.context import capture
@@ -57,6 +58,8 @@ def apply() -> None:
     replace(FakeTensorMode, "in_kernel_invocation", property(_is_inside, _set_inside))
     register_kernels("aten", "PrivateUse1", dict.fromkeys(_FUSED, _never_run))
     register_kernels("c10d", "Meta", dict.fromkeys(_coalesced(), _work))
+    replace(FakeTensor, "__torch_dispatch__", staticmethod(_dispatch))
+    replace(torch.UntypedStorage, "__new__", staticmethod(_storage))
     around(torch.Tensor, "__setitem__", _assign)
     around(torch.nn.functional, "one_hot", _one_hot)
     table: Any = fake_impls.op_implementations_dict
@@ -65,6 +68,33 @@ def apply() -> None:
     for module in modules:
         if FakeTensor not in module._foreach_supported_types:
             module._foreach_supported_types.append(FakeTensor)
+
+
+_of_fake_tensors: Any = FakeTensor.__torch_dispatch__
+
+
+def _dispatch(op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    """What a tensor made of others calls for one of them, with its own types, is that one's op.
+
+    Tensors with values take such calls, fake ones take the types for those of the arguments.
+    """
+    others = [
+        kind for kind in types if kind is not torch.Tensor and not issubclass(kind, FakeTensor)
+    ]
+    if others and not any(isinstance(item, tuple(others)) for item in tree_leaves((args, kwargs))):
+        return op(*args, **(kwargs or {}))
+    return _of_fake_tensors(op, types, args, kwargs or {})
+
+
+_of_storages: Any = torch.UntypedStorage.__new__
+
+
+def _storage(kind: Any, *args: Any, device: Any = None, **kwargs: Any) -> Any:
+    """A storage, which PyTorch cannot make on the recording device: there is no allocator."""
+    if device is None or torch.device(device).type != NAME:
+        return _of_storages(kind, *args, **({} if device is None else {"device": device}), **kwargs)
+    size = args[0] if args and isinstance(args[0], int) else 0
+    return torch.empty(size, dtype=torch.uint8, device=NAME).untyped_storage()
 
 
 class _Inside(threading.local):

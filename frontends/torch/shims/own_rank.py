@@ -25,6 +25,7 @@ from flint.frontends.torch.shims.over_ranks import world
 from flint.frontends.torch.shims.own_values import OwnRank, OwnText, everywhere
 from flint.frontends.torch.shims.places import membership
 from flint.frontends.torch.user_lines import inside_torch
+from flint.launching.variables import is_of_process, of_ranks
 
 #: Modules that only pass values on: mappings, and this package's wrapper of a mesh's methods.
 _PASSING = frozenset(
@@ -162,22 +163,15 @@ def _variable(original: Callable[..., str]) -> Callable[..., str]:
     @functools.wraps(original)
     def get(self: Any, key: Any) -> str:
         text = original(self, key)
-        values = _VARIABLES.get(key) if isinstance(key, str) else None
         asks = type(text) is not str  # implicitly, when it is used
-        if values is None or asks or inside_torch(_asker(sys._getframe(1))):
+        if not is_of_process(str(key)) or asks or inside_torch(_asker(sys._getframe(1))):
             return text
-        return OwnText(text, key, values(np.arange(world()), min(capture().per_host, world())))
+        values = of_ranks(key, np.arange(world()), world(), capture().per_host)
+        # The program may have set it, and a job of one task for each host counts hosts.
+        known = values is not None and str(values[capture().rank()]) == text
+        return OwnText(text, key, values) if known else text
 
     return get
-
-
-#: Launcher variables that differ among ranks: their values, from ranks and ranks per host.
-_VARIABLES: dict[str, Callable[[Any, int], Any]] = {
-    "RANK": lambda ranks, _: ranks,
-    "ROLE_RANK": lambda ranks, _: ranks,
-    "LOCAL_RANK": lambda ranks, per_host: ranks % per_host,
-    "GROUP_RANK": lambda ranks, per_host: ranks // per_host,
-}
 
 
 def _asker(frame: Any) -> Any:

@@ -9,20 +9,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from flint.errors import FlintError, UsageError  # noqa: E402
-from flint.frontends.torch.cluster.cluster import environment  # noqa: E402
 from flint.frontends.torch.cluster.device_module import DeviceModule  # noqa: E402
 from tests.frontends.torch.in_child import in_child  # noqa: E402
-
-
-def test_variables_are_those_of_torchrun():
-    found = environment(13, 64)
-    assert (found["RANK"], found["WORLD_SIZE"]) == ("13", "64")
-    assert (found["LOCAL_RANK"], found["LOCAL_WORLD_SIZE"]) == ("5", "8")  # 13 = 1 * 8 + 5
-    assert (found["GROUP_RANK"], found["GROUP_WORLD_SIZE"]) == ("1", "8")
-
-
-def test_a_small_job_has_one_host():
-    assert environment(1, 2)["LOCAL_WORLD_SIZE"] == "2"
 
 
 def groups_of(rank, shape, axes):

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 pytest.importorskip("torch")
-from flint.frontends.torch.cluster.environment import environment
 from flint.frontends.torch.programs import hooks
 from flint.launching.launchers import parse
 from flint.launching.program import Cluster, Program, ProgramRequest
+from flint.launching.variables import variables
 from tests.programs.comparing import captured
 
 #: As programs for DeepSpeed and for ``torch.distributed.launch`` begin: -1 means one process alone.
@@ -49,7 +49,7 @@ def test_a_program_gets_the_option_unless_its_launcher_leaves_it_out(tmp_path, u
 
 
 def test_a_launcher_numbers_a_single_process_too(monkeypatch):
-    for name in environment(0, 1):
+    for name in variables("torchrun", 0, world=1, per_host=1):
         monkeypatch.setenv(name, "")
     for launched, rank in ((False, ""), (True, "0")):
         program = Program(target="train.py", ranks_one=launched)

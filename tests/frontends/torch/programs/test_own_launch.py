@@ -59,6 +59,17 @@ def folder(tmp_path):
     return tmp_path
 
 
+#: A program of a job's tasks, as a batch script starts it.
+BATCH = """
+    #!/bin/bash
+    #SBATCH --nodes=1
+    #SBATCH --ntasks-per-node=2
+    export MORE_ROWS=1 MASTER_PORT=29500
+    export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+    srun python slurm.py 1
+"""
+
+
 @pytest.mark.parametrize("way", quick(TOOLS, "command"))
 def test_the_program_that_a_tool_launches_is_captured(folder, way):
     (folder / "tool.py").write_text(textwrap.dedent(TOOLS[way]))
@@ -67,6 +78,20 @@ def test_the_program_that_a_tool_launches_is_captured(folder, way):
     # bytes each, reduced at once.
     collectives = {"over 0, 1": [["all_reduce", 4 * (16 + 4)]]}
     assert found == [{"collectives": collectives, "flops": 2 * 2 * rows * 16} for rows in (2, 3)]
+
+
+def test_the_ranks_of_a_batch_job_are_its_tasks(folder):
+    (folder / "job.sh").write_text(textwrap.dedent(BATCH).lstrip())
+    text = textwrap.dedent(TRAIN).replace(
+        'dist.init_process_group("nccl")',
+        "rank, tasks = (int(os.environ[f'SLURM_{name}']) for name in ('PROCID', 'NTASKS'))\n"
+        'dist.init_process_group("nccl", rank=rank, world_size=tasks)',
+    )
+    (folder / "slurm.py").write_text(text.replace('"RANK"', '"SLURM_PROCID"'))
+    collectives = {"over 0, 1": [["all_reduce", 4 * (16 + 4)]]}
+    assert captured(folder, 2, "sbatch", "job.sh") == [
+        {"collectives": collectives, "flops": 2 * 2 * rows * 16} for rows in (2, 3)
+    ]
 
 
 def test_another_number_of_processes_than_the_cluster_has_is_an_error(folder):

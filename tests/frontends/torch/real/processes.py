@@ -108,10 +108,12 @@ def _real_rank(case, rank, store, trace):
     from flint.frontends.torch.recording.watching import watching
     from flint.frontends.torch.shims import mesh as meshes
     from flint.frontends.torch.shims import work
+    from flint.launching.variables import variables
 
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
-    os.environ.update(cluster.environment(rank, case.world), GLOO_SOCKET_IFNAME="lo")
+    found = variables("torchrun", rank, world=case.world, per_host=cluster.LOCAL_WORLD_SIZE)
+    os.environ.update(found, GLOO_SOCKET_IFNAME="lo")
     dist.init_process_group(
         "gloo",
         store=dist.FileStore(str(store), case.world),

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from flint.frontends.torch.cluster import nvidia_smi
+from flint.launching import nvidia_smi
 from flint.launching.notes import noted
 
 

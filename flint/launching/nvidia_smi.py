@@ -38,13 +38,18 @@ def provide(folder: Path, name: str, memory: int, capability: tuple[int, int], c
     if shutil.which(NAME) is not None:
         return
     folder.mkdir()
-    known = [name, str(memory >> 20), "{}.{}".format(*capability), str(count)]
+    write(folder, name, memory, "{}.{}".format(*capability), count)
+    os.environ["PATH"] = os.pathsep.join(filter(None, (os.environ.get("PATH"), str(folder))))
+    _note_uses()
+
+
+def write(folder: Path, name: str, memory: int, capability: str, count: int) -> None:
+    """Write such a command into a folder; arguments as for ``provide``."""
+    known = [name, str(memory >> 20), capability, str(count)]
     words = shlex.join([sys.executable, "-I", "-S", __file__, *known])
     script = folder / NAME
     script.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
     script.chmod(0o755)
-    os.environ["PATH"] = os.pathsep.join(filter(None, (os.environ.get("PATH"), str(folder))))
-    _note_uses()
 
 
 def _note_uses() -> None:

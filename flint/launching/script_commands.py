@@ -1,0 +1,209 @@
+"""Running a shell script with other commands in place of those for Python programs.
+
+The idea: a folder at the front of the script's path has a ``python``, a ``torchrun``, an ``srun``
+and so on, which write down with what they were called (``started.py``).  Commands that set up an
+environment or reach other machines do nothing.  Everything else is the script's own.
+
+    ran = run(["bash", "train.sh"], variables, Hosts(per_node=8, number=4), limits, folder)
+    ran.commands[0].words               # ("torchrun", "--nproc-per-node=8", "train.py")
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import select
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from flint import registry
+from flint.cost.accelerators import load_accelerator
+from flint.host.child_processes import Limits
+from flint.host.tasks import run_all
+from flint.launching import nvidia_smi, started
+from flint.launching.tasks_of_jobs import LAUNCHERS
+from flint.launching.variables import hosts
+
+#: Commands that set something up, or reach other machines: they do nothing, successfully.
+_IDLE = (
+    "pip", "pip3", "uv", "conda", "mamba", "micromamba", "module", "ml", "spack", "hf",
+    "huggingface-cli", "wandb", "tensorboard", "ssh", "scp", "rsync", "pdsh", "docker",
+)  # fmt: skip
+#: Where clients of HTTP find no other machine: a port of this one to which nothing listens.
+_NOWHERE = "http://127.0.0.1:9"
+_PROXIES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "all_proxy")
+#: Variables that belong to the shell.
+_OF_SHELL = frozenset(("_", "SHLVL", "PWD", "OLDPWD", "PATH", "BASH_ENV", started.AROUND))
+#: Bytes of a command that tell what runs it.
+_BEGIN = 256
+#: Seconds that commands in the background have to begin when their script has ended.
+_IN_BACKGROUND = 5.0
+_NOTES, _STATUS = "commands", "status"
+_GPU = "h100"
+#: Characters of a line that a message shows.
+_MOST_SHOWN = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """What a script sees of the cluster.
+
+    Attributes:
+        per_node: GPUs of a host.
+        number: hosts.
+        device: accelerator, as named in ``flint.cost.accelerators``.
+        has_network: the script may reach other machines.
+    """
+
+    per_node: int
+    number: int
+    device: str | None = None
+    has_network: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command of a Python program that a script has started.
+
+    Attributes:
+        words: it, with launchers around it.
+        folder: where.
+        variables: those that the script has set or changed.
+    """
+
+    words: tuple[str, ...]
+    folder: str
+    variables: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a script did.
+
+    Attributes:
+        commands: those that it started, in order.
+        status: its own.
+        last: the last line that it printed; "" if it printed nothing.
+    """
+
+    commands: list[Command]
+    status: int
+    last: str
+
+
+def run(
+    words: Sequence[str], variables: Mapping[str, str], seen: Hosts, limits: Limits, folder: Path
+) -> Ran:
+    """Run a script.
+
+    Args:
+        words: its command line.
+        variables: that it has besides this process's.
+        seen: what it sees of the cluster.
+        limits: of the process that runs it.
+        folder: for files.
+
+    Raises:
+        FlintError: it takes more than the limits.
+    """
+    own = folder / "bin"
+    own.mkdir()
+    notes = folder / _NOTES
+    notes.touch()
+    _write_commands(own, notes, seen)
+    begun = {
+        **os.environ,
+        **variables,
+        "PATH": os.pathsep.join(filter(None, (str(own), os.environ.get("PATH")))),
+        "BASH_ENV": str(own / "functions"),
+        **({} if seen.has_network else dict.fromkeys(_PROXIES, _NOWHERE)),
+    }
+    work = functools.partial(_be_script, words, begun)
+    place = run_all(work, [0], folder, limits)[0]
+    commands = [
+        Command(tuple(item["words"]), item["folder"], _changed(item["variables"], begun, own))
+        for item in map(json.loads, notes.read_text(encoding="utf-8").splitlines())
+    ]
+    return Ran(commands, int((place / _STATUS).read_text()), _last_line(place))
+
+
+def _be_script(words: Sequence[str], variables: Mapping[str, str], _: int, folder: Path) -> None:
+    """In a child process: run a script and wait for it, and for what it began in the background."""
+    reads, writes = os.pipe()
+    process = subprocess.Popen(
+        words, env=variables, stdin=subprocess.DEVNULL, stdout=2, pass_fds=(writes,)
+    )
+    os.close(writes)
+    status = process.wait()
+    select.select([reads], [], [], _IN_BACKGROUND)
+    (folder / _STATUS).write_text(str(status))
+
+
+def _write_commands(own: Path, notes: Path, seen: Hosts) -> None:
+    """Write the commands that scripts start instead of Python programs."""
+    minor = f"python3.{sys.version_info.minor}"
+    names = {"python", "python3", minor, *registry.LAUNCHERS, *_installed()} - set(_IDLE)
+    noting = [sys.executable, "-I", "-S", started.__file__, str(notes), sys.executable]
+    noting.append(os.pathsep.join(sorted(names)))
+    texts = {
+        name: f'exec {shlex.join([*noting, name])} "$@"' for name in sorted(names | set(LAUNCHERS))
+    }
+    texts |= dict.fromkeys(_IDLE, "exit 0")
+    # Slurm's list of a job's hosts, which scripts ask for their first one.
+    texts["scontrol"] = f"printf '%s\\n' {shlex.join(hosts(seen.number))}"
+    for name, text in texts.items():
+        (own / name).write_text(f"#!/bin/sh\n{text}\n")
+        (own / name).chmod(0o755)
+    (own / "activate").touch()  # `source activate`
+    # A virtual environment that the script activates comes before all of these, functions do not.
+    (own / "functions").write_text(
+        "".join(f'{name}() {{ command {shlex.quote(str(own / name))} "$@"; }}\n' for name in texts)
+    )
+    if shutil.which(nvidia_smi.NAME) is None:
+        found = load_accelerator(seen.device or _GPU)
+        nvidia_smi.write(own, found.name, found.memory_bytes, "[N/A]", seen.per_node)
+
+
+def _installed() -> Iterator[str]:
+    """Commands of Python packages that are installed beside Flint."""
+    for path in Path(sys.executable).parent.iterdir():
+        if path.is_file() and "python" in interpreter(path) and not path.suffix:
+            yield path.name
+
+
+def _changed(found: Mapping[str, str], begun: Mapping[str, str], own: Path) -> dict[str, str]:
+    """Variables that a script has set; those of ranks too, which the cluster sets for programs."""
+    changed = {
+        name: text
+        for name, text in found.items()
+        if begun.get(name) != text and name not in _OF_SHELL and not name.startswith("BASH_FUNC_")
+    }
+    path = [item for item in found.get("PATH", "").split(os.pathsep) if item != str(own)]
+    if os.pathsep.join(path) != os.environ.get("PATH"):
+        changed["PATH"] = os.pathsep.join(path)
+    return changed
+
+
+def interpreter(path: Path) -> str:
+    """The name of the command that runs a script; "" for any other file."""
+    try:
+        with path.open("rb") as file:
+            line = file.readline(_BEGIN)
+    except OSError:
+        return "bash" if path.suffix == ".sh" else ""
+    if not line.startswith(b"#!"):
+        return "bash" if path.suffix == ".sh" else ""
+    names = [os.path.basename(word) for word in line[2:].decode("utf-8", "replace").split()]
+    return next((name for name in names if name not in ("env", "-S")), "")
+
+
+def _last_line(folder: Path) -> str:
+    lines = (folder / "stderr").read_text(errors="replace").split("\n")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return last[:_MOST_SHOWN]

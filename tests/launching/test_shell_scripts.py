@@ -1,0 +1,135 @@
+"""Shell scripts that start training programs: what bash itself makes of them is the program."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from flint.errors import FlintError, UsageError
+from flint.launching.shell_scripts import Given, program_of
+
+pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "prepare.py").write_text("")
+    return tmp_path
+
+
+def script(folder, text, name="train.sh"):
+    (folder / name).write_text(textwrap.dedent(text))
+    return ["bash", name]
+
+
+def test_the_program_has_the_words_folder_and_variables_of_its_script(folder):
+    (folder / "inner").mkdir()
+    (folder / "inner" / "train.py").write_text("")
+    text = """
+        set -euo pipefail
+        ARGS=(--name "two words" --lr 3e-4)
+        export MODE=fast EMPTY=
+        cd inner
+        ONE=1 {} train.py "${{ARGS[@]}}" --steps $((2 * 5)) 2>&1 | tee log
+    """
+    shown = "python3 -c 'import os,sys; print(sys.argv[1:], os.environ[\"ONE\"], os.getcwd())'"
+    words = script(folder, text.format(shown))
+    bash = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+    found = program_of(script(folder, text.format("python")), Given(world=2))
+    arguments = [found.target, *found.arguments]
+    assert f"{arguments} {found.environment['ONE']} {found.folder}" == bash
+    assert (found.environment["MODE"], found.environment["EMPTY"]) == ("fast", "")
+    assert not {"PATH", "RANK", "BASH_ENV", "http_proxy"} & set(found.environment)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "exec python train.py 1",
+        "nohup python -u train.py 1 > log 2>&1 &",
+        "env A=1 python3 train.py 1",
+        "bash -c 'python train.py 1'",
+        "(cd . && $(which python) train.py 1)",
+        "PATH=/usr/bin:/bin; python train.py 1",
+        "mpirun -np 2 bash -c 'python train.py 1'",
+    ],
+)
+def test_a_program_is_found_however_its_script_starts_it(folder, line):
+    found = program_of(script(folder, line), Given(world=2))
+    assert (found.target, found.arguments) == ("train.py", ("1",))
+
+
+def test_a_script_sees_the_cluster(folder):
+    pytest.importorskip("torch")
+    text = """
+        #!/bin/bash
+        #SBATCH --nodes=4
+        #SBATCH --gpus-per-node=2
+        set -e
+        source activate mine
+        module load cuda; conda activate mine; pip install -r none.txt
+        HEAD=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+        srun torchrun --nnodes $SLURM_NNODES --nproc-per-node $(nvidia-smi -L | wc -l) \\
+            --rdzv-endpoint $HEAD:29500 train.py $(scontrol show hostnames | wc -l)
+    """
+    script(folder, text.strip().replace("\n        ", "\n"))
+    found = program_of(["sbatch", "-p", "gpu", "train.sh"], Given())
+    assert (found.per_node, found.nodes, found.arguments) == (2, 4, ("4",))
+    assert (found.launchers, found.manager) == (("torchrun",), "srun")
+    assert program_of(["sbatch", "train.sh"], Given(world=16, per_node=8)).arguments == ("2",)
+
+
+def test_ranks_that_a_script_names_are_those_of_each_process(folder):
+    text = "export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID; python train.py"
+    found = program_of(["srun", "-n", "4", *script(folder, text)], Given())
+    assert found.launchers == ("srun", "torchrun")
+    assert not {"RANK", "LOCAL_RANK"} & set(found.environment)
+    assert (found.per_node, found.nodes) == (4, 1)
+
+
+def test_python_without_a_program_really_runs(folder):
+    text = f'[ "$(python -c "print(6 * 7)")" = 42 ] && {os.path.basename(sys.executable)} train.py'
+    assert program_of(script(folder, text), Given(world=2)).target == "train.py"
+
+
+def test_the_program_of_a_launcher_is_the_training(folder):
+    text = "python prepare.py\nmpirun -np 2 python train.py\n"
+    found = program_of(script(folder, text), Given())
+    assert found.target == "train.py"
+    assert found.remarks == ("bash train.sh: python prepare.py does not run",)
+
+
+def test_of_several_programs_one_is_chosen(folder):
+    words = script(folder, "python prepare.py\npython train.py\nexit 3")
+    with pytest.raises(UsageError, match=r"starts 2 programs: choose .* 2 python train.py"):
+        program_of(words, Given(world=2))
+    found = program_of(words, Given(world=2, number=2))
+    assert found.target == "train.py"
+    assert found.remarks[1].startswith("bash train.sh ended with status 3 after its programs")
+    with pytest.raises(UsageError, match=r"--command 3: bash train\.sh starts 2 programs"):
+        program_of(words, Given(world=2, number=3))
+    with pytest.raises(UsageError, match="for a shell script that starts several programs"):
+        program_of(["python", "train.py"], Given(world=2, number=1))
+
+
+def test_a_script_without_a_program_says_how_it_ended(folder):
+    words = script(folder, "set -e\nnone-such train.py\n")
+    with pytest.raises(FlintError, match=r"status 127 and started no Python program .*none-such"):
+        program_of(words, Given(world=2))
+    with pytest.raises(UsageError, match=r"none\.sh: No such file"):
+        program_of(["bash", "none.sh"], Given(world=2))
+
+
+def test_a_script_reaches_no_other_machine(folder):
+    text = """
+        [ "$http_proxy" = "$https_proxy" ] && ssh other true && python train.py "$https_proxy"
+    """
+    found = program_of(script(folder, text), Given(world=2))
+    assert found.arguments == ("http://127.0.0.1:9",)
