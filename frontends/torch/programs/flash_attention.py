@@ -37,7 +37,7 @@ def flash_attn_func(
         raise RuntimeError("FlashAttention only support fp16 and bf16 data type")
     left_out(softcap=softcap, alibi_slopes=alibi_slopes)
     causal = causal or tuple(window_size) == (-1, 0)
-    if limits(causal, window_size):
+    if limits(causal, window_size, q.shape[1], k.shape[1]):
         out, level, _seed = windowed_forward(
             q, k, v, dropout_p, softmax_scale, causal, window_size
         )  # fmt: skip

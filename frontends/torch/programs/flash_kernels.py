@@ -34,7 +34,7 @@ def _flash_attn_forward(
     left_out(softcap=softcap, alibi_slopes=alibi_slopes)
     near = window_size_left, window_size_right
     causal = causal or near == (-1, 0)
-    if limits(causal, near):
+    if limits(causal, near, q.shape[1], k.shape[1]):
         out, level, seed = windowed_forward(q, k, v, dropout_p, softmax_scale, causal, near)
         return out, level, None, seed
     kernel: Any = torch.ops.aten._scaled_dot_product_flash_attention
@@ -64,7 +64,7 @@ def gradients(
     near = window_left, window_right
     causal = causal or near == (-1, 0)
     seed = seed if seed is not None else seed_like(q)
-    if limits(causal, near):
+    if limits(causal, near, q.shape[1], k.shape[1]):
         found = windowed_backward(grad, q, k, v, out, level, dropout, scale, causal, near, seed)
         return list(found)
     kernel: Any = torch.ops.aten._scaled_dot_product_flash_attention_backward

@@ -3,8 +3,8 @@
 The idea: flash_attn, deep_ep and grouped_gemm are built for GPUs, so the machine of a capture
 rarely has them.  Most programs that can use them can do without, and they decide by importing them;
 one that cannot ends there.  Only then does the program run again, with modules of the same names,
-whose functions are those of ``flash_attention.py``, ``flash_kernels.py``, ``expert_exchange.py``
-and ``grouped_gemm.py``.
+whose functions are those of ``flash_attention.py``, ``flash_attention3.py``, ``flash_kernels.py``,
+``expert_exchange.py``, ``grouped_gemm.py`` and ``hub_kernels.py``.
 
     provide(["flash_attn"]); from flash_attn import flash_attn_func
 """
@@ -52,6 +52,14 @@ _FLASH_ATTN = {
     ".ops.triton.cross_entropy": ("cross_entropy_loss",),
     ".ops.triton.layer_norm": ("RMSNorm", "layer_norm_fn", "rms_norm_fn"),
 }
+#: What FlashAttention 3 has: one module, whose name is not its distribution's.
+_FLASH_ATTN_3 = {
+    "": (
+        "flash_attn_func", "flash_attn_qkvpacked_func", "flash_attn_varlen_func",
+        "flash_attn_with_kvcache", "flash_attn_combine", "_flash_attn_forward",
+        "_flash_attn_backward",
+    ),
+}  # fmt: skip
 #: Modules of grouped_gemm.
 _GROUPED_GEMM = {"": (), ".ops": ("gmm", "permute", "unpermute"), ".backend": ("gmm",)}
 #: Modules of deep_ep.
@@ -72,6 +80,8 @@ class _Package:
         modules: module -> what it has.
         stands: what the report says of it.
         called: other names of it in messages.
+        distribution: what pip calls it, if not by the module's name.
+        said: whether only Python's own words say that it is missing: its name is a common word.
     """
 
     version: str
@@ -79,10 +89,26 @@ class _Package:
     modules: Mapping[str, tuple[str, ...]]
     stands: str
     called: tuple[str, ...] = ()
+    distribution: str = ""
+    said: bool = False
+
+    def names(self, module: str) -> tuple[str, ...]:
+        """The texts of messages that mean it."""
+        if self.said:
+            return (f"No module named {module!r}",)
+        return module, module.replace("_", "-"), *self.called
 
 
-#: Those with a stand-in.
+#: Those with a stand-in; where a name begins with another, the longer one comes first.
 PACKAGES = {
+    "flash_attn_interface": _Package(
+        "3.0.0",
+        ("flash_attention3",),
+        _FLASH_ATTN_3,
+        "its functions are recorded as PyTorch's own",
+        ("flash_attn_3", "flash-attn-3"),
+        "flash_attn_3",
+    ),
     "flash_attn": _Package(
         "2.8.3",
         ("flash_attention", "flash_kernels"),
@@ -108,6 +134,13 @@ PACKAGES = {
         {"": ("wgrad_gemm_accum_fp32", "wgrad_gemm_accum_fp16")},
         "its products are recorded as PyTorch's with an addition",
     ),
+    "kernels": _Package(
+        "0.1.0",
+        ("hub_kernels",),
+        {"": ("get_kernel",)},
+        "what it loads from the hub are functions recorded as PyTorch's own",
+        said=True,
+    ),
 }
 
 
@@ -124,7 +157,7 @@ def needed(error: BaseException, given: tuple[str, ...]) -> tuple[str, ...]:
         if isinstance(item, ImportError) or "install" in str(item)  # their programs' own words
     ]
     for package, stand_in in PACKAGES.items():
-        names = (package, package.replace("_", "-"), *stand_in.called)
+        names = stand_in.names(package)
         if package not in given and any(name in text for text in said for name in names):
             return (*given, package)
     return ()
@@ -133,10 +166,15 @@ def needed(error: BaseException, given: tuple[str, ...]) -> tuple[str, ...]:
 def provide(packages: Iterable[str]) -> None:
     """Let the program import these packages where they are not installed; DeepSpeed's kernels,
     which it compiles itself, are always here."""
-    from flint.frontends.torch.programs import deepspeed_kernels, xformers  # imports torch
+    from flint.frontends.torch.programs import (  # imports torch
+        deepspeed_kernels,
+        hub_kernels,
+        xformers,
+    )
     from flint.frontends.torch.programs.transformer_engine import loading
 
     deepspeed_kernels.apply()
+    hub_kernels.apply()
     loading.apply()
     xformers.apply()
     for name in packages:
@@ -154,11 +192,10 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 class _Distribution(metadata.Distribution):
     """What pip would have noted: transformers asks it whose package it is."""
 
-    def __init__(self, name: str, version: str) -> None:
-        called = name.replace("_", "-")
+    def __init__(self, module: str, called: str, version: str) -> None:
         self._files = {
             "METADATA": f"Metadata-Version: 2.1\nName: {called}\nVersion: {version}\n",
-            "top_level.txt": f"{name}\n",
+            "top_level.txt": f"{module}\n",
         }
 
     def read_text(self, filename: str) -> str | None:
@@ -174,8 +211,9 @@ class _Finder(MetaPathFinder, Loader):
 
     def find_distributions(self, context: Any) -> Iterator[metadata.Distribution]:
         """As ``importlib.metadata`` asks every finder."""
-        if context.name is None or context.name.replace("-", "_") == self._name:
-            yield _Distribution(self._name, self._package.version)
+        called = self._package.distribution or self._name
+        if context.name is None or context.name.replace("-", "_") == called:
+            yield _Distribution(self._name, called.replace("_", "-"), self._package.version)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -188,16 +226,36 @@ class _Finder(MetaPathFinder, Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         """Fill a module."""
-        from flint.frontends.torch import programs
-
-        of = (f"{programs.__name__}.{name}" for name in self._package.of)
-        sources = [vars(importlib.import_module(name)) for name in of]
         part = module.__name__.removeprefix(self._name)
         if not part:
             noted[f"{self._name} is not installed: {self._package.stands}"] += 1
-        module.__dict__["__version__"] = self._package.version
-        for name in self._package.modules[part]:
-            setattr(module, name, next(found[name] for found in sources if name in found))
+        fill(module, self._package, part)
         if not part:  # ``import grouped_gemm; grouped_gemm.ops``
-            for inner in filter(lambda name: name.count(".") == 1, self._package.modules):
+            for inner in _inner(self._package):
                 importlib.import_module(self._name + inner)
+
+
+def fill(module: ModuleType, package: _Package, part: str) -> None:
+    """Give a module what that part of a package has."""
+    from flint.frontends.torch import programs
+
+    of = (f"{programs.__name__}.{name}" for name in package.of)
+    sources = [vars(importlib.import_module(name)) for name in of]
+    module.__dict__["__version__"] = package.version
+    for name in package.modules[part]:
+        setattr(module, name, next(found[name] for found in sources if name in found))
+
+
+def module_of(name: str, package: str) -> ModuleType:
+    """A module of that name, and all that it contains, which nobody can import."""
+    made, stand_in = ModuleType(name), PACKAGES[package]
+    fill(made, stand_in, "")
+    for inner in _inner(stand_in):
+        part = ModuleType(name + inner)
+        fill(part, stand_in, inner)
+        setattr(made, inner[1:], part)
+    return made
+
+
+def _inner(package: _Package) -> list[str]:
+    return [name for name in package.modules if name.count(".") == 1]

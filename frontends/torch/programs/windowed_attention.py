@@ -1,8 +1,10 @@
 """Attention in which a query sees only keys near its own, by PyTorch's flash-attention kernel.
 
-The idea: of PyTorch's dense kernels this one alone has a window.  Tensors are [batch, length,
-heads, size]; a window (before, behind) counts the positions that a query sees on either side, -1
-all of them.  FLOPs are those of the pairs that see each other (``flint.cost.attention_work``).
+The idea: of PyTorch's dense kernels this one alone has a window, and a causal mask that ends at the
+last key, as FlashAttention's does since 2.1: fewer queries than keys are the last ones.  Tensors
+are [batch, length, heads, size]; a window (before, behind) counts the positions that a query sees
+on either side, -1 all of them.  FLOPs are those of the pairs that see each other
+(``flint.cost.attention_work``).
 
     out, level, seed = windowed_forward(q, k, v, 0.0, None, True, (1023, 0))
 """
@@ -19,10 +21,10 @@ EVERYWHERE = (-1, -1)
 Window = tuple[int, int]
 
 
-def limits(causal: bool, window: Window) -> bool:
-    """Whether a window hides more than a causal mask."""
+def limits(causal: bool, window: Window, queries: int = 0, keys: int = 0) -> bool:
+    """Whether a window hides more than a causal mask, or this ends elsewhere than it begins."""
     before, behind = window
-    return before >= 0 or (behind > 0 and not causal)
+    return before >= 0 or (behind > 0 and not causal) or (causal and queries != keys)
 
 
 def windowed_forward(

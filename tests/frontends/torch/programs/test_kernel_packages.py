@@ -14,7 +14,12 @@ import torch
 
 from flint import load
 from flint.errors import FlintError
-from flint.frontends.torch.programs import flash_attention, grouped_gemm, kernel_packages
+from flint.frontends.torch.programs import (
+    flash_attention,
+    flash_attention3,
+    grouped_gemm,
+    kernel_packages,
+)
 from flint.graph.work import Unit
 from flint.launching.notes import noted
 from tests.support.command_line import flint
@@ -32,6 +37,11 @@ if sys.argv[1] == "package":
     from flash_attn import flash_attn_func
     def attend():
         return flash_attn_func(*parts(), causal=True, softcap=20.0)
+elif sys.argv[1] == "hub":
+    from kernels import get_kernel
+    kernels = get_kernel("kernels-community/flash-attn3", version=1).flash_attn_interface
+    def attend():
+        return kernels.flash_attn_func(*parts(), None, True, softcap=20.0)
 else:
     def attend():
         q, k, v = (item.transpose(1, 2) for item in parts())
@@ -125,6 +135,13 @@ def test_a_program_that_needs_the_package_has_the_kernels_of_pytorchs_own_attent
 
 
 @pytest.mark.thorough
+def test_a_program_that_needs_a_kernel_of_the_hub_has_it(tmp_path):
+    found, words = run(tmp_path, PROGRAM, "hub")
+    assert products(found) == products(run(tmp_path, PROGRAM, "own")[0])
+    assert "the hub's kernel kernels-community/flash-attn3 is recorded" in words
+
+
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", quick(("dense", "varlen"), "dense"))
 def test_a_kernels_passes_alone_have_the_products_of_attention(tmp_path, how):
     """Two sequences of 32 positions, in a batch or packed."""
@@ -146,7 +163,7 @@ def package(monkeypatch):
     kernel_packages.provide(["flash_attn"])
     yield
     for name in set(sys.modules) - before:
-        if name.startswith(("flash_attn", "grouped_gemm")):
+        if name.startswith(("flash_attn", "grouped_gemm", "kernels")):
             del sys.modules[name]
     noted.clear()
     noted.update(said)
@@ -230,6 +247,50 @@ def test_a_package_is_among_those_that_are_installed(package):
     assert "pytest" in metadata.packages_distributions()
     with pytest.raises(metadata.PackageNotFoundError):
         metadata.version("grouped_gemm")
+
+
+@pytest.mark.parametrize(
+    ("message", "kind", "package"),
+    [
+        ("No module named 'flash_attn'", ImportError, "flash_attn"),
+        ("No module named 'flash_attn_interface'", ImportError, "flash_attn_interface"),
+        ("please install flash-attn-3", ValueError, "flash_attn_interface"),
+        ("No module named 'kernels'", ImportError, "kernels"),
+        ("cannot import name 'x' from 'triton_kernels'", ImportError, None),
+        ("`kernels` is either not installed or too old", ImportError, None),
+    ],
+)
+def test_a_message_means_a_package(message, kind, package):
+    found = kernel_packages.needed(kind(message), ("grouped_gemm",))
+    assert found == (("grouped_gemm", package) if package else ())
+
+
+def test_flash_attention_3_is_a_distribution_of_another_name(package):
+    """As transformers asks whether it is there."""
+    kernel_packages.provide(["flash_attn_interface"])
+    import flash_attn_interface as found
+
+    assert metadata.packages_distributions()[found.__name__] == ["flash-attn-3"]
+    assert metadata.version("flash_attn_3") == "3.0.0"
+    q, level = torch.randn(4, 2, 5, 3, 8), torch.randn(4, 2, 5, 3)
+    out, total = found.flash_attn_combine(q, level)
+    weights = torch.softmax(level, 0)[..., None]
+    torch.testing.assert_close(out, (q * weights).sum(0))
+    torch.testing.assert_close(total, level.exp().sum(0).log())
+
+
+def test_the_hubs_flash_attention_is_the_packages(package):
+    kernel_packages.provide(["kernels"])
+    from kernels import get_kernel
+
+    third = get_kernel("varunneal/flash-attention-3")
+    assert third.flash_attn_func is flash_attention3.flash_attn_func
+    assert third.flash_attn_interface.flash_attn_func is third.flash_attn_func
+    second = get_kernel("kernels-community/flash-attn2", version=4)
+    assert second.flash_attn_func is flash_attention.flash_attn_func
+    assert second.bert_padding.pad_input is flash_attention.pad_input
+    with pytest.raises(FlintError, match="no stand-in"):
+        get_kernel("kernels-community/activation")
 
 
 def test_a_package_has_its_modules_as_attributes(package):

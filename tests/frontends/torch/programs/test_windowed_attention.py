@@ -7,7 +7,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import flint  # noqa: E402
-from flint.frontends.torch.programs import flash_attention, flash_kernels  # noqa: E402
+from flint.frontends.torch.programs import (  # noqa: E402
+    flash_attention,
+    flash_attention3,
+    flash_kernels,
+)
 from flint.frontends.torch.programs.transformer_engine import attention as fused  # noqa: E402
 from flint.graph.work import Unit  # noqa: E402
 
@@ -23,6 +27,31 @@ def inputs(mesh):
 def whole(window, causal):
     def step(*parts):
         flash_attention.flash_attn_func(*parts, causal=causal, window_size=window).sum().backward()
+
+    return step
+
+
+def whole3(window, causal):
+    """FlashAttention 3's arguments, after the tensors: the scale, then the mask."""
+
+    def step(*parts):
+        attend = flash_attention3.flash_attn_func
+        out, level = attend(*parts, None, causal, window_size=window, return_attn_probs=True)
+        assert level.shape == (BATCH, HEADS, out.shape[1])
+        out.sum().backward()
+
+    return step
+
+
+def alone3(window, causal):
+    def step(q, k, v):
+        parts = [item.detach() for item in (q, k, v)]
+        options = dict(zip(("window_size_left", "window_size_right"), window, strict=True))
+        out, level, *_ = flash_attention3._flash_attn_forward(*parts, causal=causal, **options)
+        buffers = dict(zip(("dq", "dk", "dv"), map(torch.empty_like, parts), strict=True))
+        flash_attention3._flash_attn_backward(
+            out, *parts, out, level, **buffers, is_causal=causal, **options
+        )
 
     return step
 
@@ -62,7 +91,7 @@ def of_transformer_engine(window, causal):
     return step
 
 
-@pytest.mark.parametrize("form", [whole, alone, of_transformer_engine])
+@pytest.mark.parametrize("form", [whole, whole3, alone, alone3, of_transformer_engine])
 @pytest.mark.parametrize(
     ("window", "causal", "pairs"),
     [
@@ -74,10 +103,25 @@ def of_transformer_engine(window, causal):
 )
 def test_positions_outside_of_a_window_do_not_count(form, window, causal, pairs):
     """Two products forward, five backward, of the pairs that see each other."""
-    step = flint.capture(mesh=(1,), axes=("dp",), setup=inputs)(form(window, causal))
-    workload = step.capture()
+    assert captured(form(window, causal), inputs) == 7 * 2 * BATCH * HEADS * SIZE * pairs
+
+
+@pytest.mark.parametrize("form", [whole, alone, alone3])
+def test_a_causal_mask_ends_at_the_last_key(form):
+    """Of 8 queries and 32 keys the first query sees 25, the last one 32."""
+
+    def fewer(mesh):
+        q, k, v = inputs(mesh)
+        return q.detach()[:, -8:].requires_grad_(), k, v
+
+    pairs = sum(range(25, 33))
+    assert captured(form((-1, -1), True), fewer) == 7 * 2 * BATCH * HEADS * SIZE * pairs
+
+
+def captured(step, setup):
+    """FLOPs of the matrix products of a step."""
+    workload = flint.capture(mesh=(1,), axes=("dp",), setup=setup)(step).capture()
     graph = workload.programs[0].graph
     work = (item for node in graph for item in node.work.items)
-    products = sum(item.flops for item in work if item.unit is Unit.MATMUL)
-    assert products == 7 * 2 * BATCH * HEADS * SIZE * pairs
     assert not any("bound" in text for text in workload.warnings)
+    return sum(item.flops for item in work if item.unit is Unit.MATMUL)
