@@ -48,6 +48,7 @@ LAUNCHERS: Mapping[str, str] = {
     "torch.distributed.launch": "flint.frontends.torch.programs.launchers:torch_launch",
     "accelerate": "flint.frontends.torch.programs.launchers:accelerate",
     "deepspeed": "flint.frontends.torch.programs.launchers:deepspeed",
+    "deepspeed.launcher.launch": "flint.frontends.torch.programs.launchers:deepspeed_launch",
 }
 #: Modules by which ``python -m`` starts a launcher.
 LAUNCHER_MODULES: Mapping[str, str] = {
@@ -55,6 +56,7 @@ LAUNCHER_MODULES: Mapping[str, str] = {
     "torch.distributed.launch": "torch.distributed.launch",
     "accelerate.commands.accelerate_cli": "accelerate",
     "deepspeed.launcher.runner": "deepspeed",
+    "deepspeed.launcher.launch": "deepspeed.launcher.launch",
 }
 
 #: Frameworks without some levels -> the levels that they have.

@@ -18,7 +18,7 @@ from flint.frontends.torch import context, shims
 from flint.frontends.torch.cluster import registration
 from flint.frontends.torch.cluster.cuda import cuda_names
 from flint.frontends.torch.context import Capture
-from flint.frontends.torch.inductor import compiling, launched
+from flint.frontends.torch.inductor import compiling, cuda_sources, launched
 from flint.frontends.torch.modes import Handler, dispatch_mode, run
 from flint.frontends.torch.recording.following import following
 from flint.frontends.torch.shims import fake_cache, missing_shapes, own_sizes
@@ -32,6 +32,7 @@ def prepare(known: Capture) -> None:
     known.fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
     context.begin(known)
     launched.apply()
+    cuda_sources.apply()
     if known.compiles:
         compiling.apply()
 

@@ -20,6 +20,7 @@ from torch.cuda import nvtx, profiler
 
 from flint.frontends.torch.cluster.device import NAME, Event, Stream, current_stream
 from flint.frontends.torch.cluster.device_module import GENERATOR, DeviceModule, Markers
+from flint.frontends.torch.cluster.tensor_types import kind_of, set_default, types
 from flint.frontends.torch.modes import function_mode
 from flint.frontends.torch.patching import around, replace
 
@@ -52,6 +53,10 @@ def _see(func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         return args[0].to(recording_device(), **rest)
     if func is torch.device:
         return mapped(torch.device(*args, **kwargs))
+    if func is torch.Tensor.type:
+        kind = kind_of(args[1] if args[1:] else kwargs.get("dtype"))
+        if kind is not None:
+            return args[0].to(recording_device(), kind.dtype)
     if func is torch.Tensor.to and len(args) > 1 and isinstance(args[1], int):
         args = (args[0], recording_device(), *args[2:])
     for item in args:
@@ -81,6 +86,9 @@ def cuda_names() -> Iterator[None]:
                     stack.callback(replace(owner, name, getattr(module, name)))
         for name, value in values.items():
             stack.callback(replace(torch.cuda, name, value))
+        for name, kind in list(types()):
+            stack.callback(replace(torch.cuda, name, kind))
+        stack.callback(around(torch, "set_default_tensor_type", set_default))
         for owner, name, value in _present():
             stack.callback(replace(owner, name, value))
         stack.callback(replace(nvtx, "_nvtx", Markers()))

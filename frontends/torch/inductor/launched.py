@@ -44,16 +44,23 @@ def _launched(_: Any, kernel: Any, *args: Any, **kwargs: Any) -> None:
     given = dict(zip(names, args, strict=False)) | kwargs
     tensors = {name: given[name] for name in names if isinstance(given.get(name), torch.Tensor)}
     written = stored_to(kernel.fn, names)
-    name = kernel.fn.__name__
+    record(
+        "Triton", kernel.fn.__name__, list(tensors.values()), [name in written for name in tensors]
+    )
+
+
+def record(language: str, name: str, tensors: list[torch.Tensor], written: Sequence[bool]) -> None:
+    """A launch of the program's own kernel, which reads tensors and writes some of them."""
     capture().notice(
-        f"the Triton kernel {name} is launched{at_user_line()}: its bytes are those of its whole "
-        "tensors, and its arithmetic is not counted"
+        f"the {language} kernel {name} is launched{at_user_line()}: its bytes are those of its "
+        "whole tensors, and its arithmetic is not counted"
     )
-    arguments = tuple(
-        Argument(_bytes(item), _bytes(item) if each in written else 0)
-        for each, item in tensors.items()
+    sizes = map(_bytes, tensors)
+    arguments = (
+        Argument(size, size if is_written else 0)
+        for size, is_written in zip(sizes, written, strict=True)
     )
-    Kernel(name, arguments, 0, 0).call(list(tensors.values()))
+    Kernel(name, tuple(arguments), 0, 0).call(tensors)
 
 
 def _bytes(tensor: torch.Tensor) -> int:

@@ -10,12 +10,14 @@ imported in another process.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import functools
 import io
 import json
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from importlib import import_module
@@ -134,6 +136,26 @@ def deepspeed(words: Sequence[str]) -> Program:
         arguments=tuple(found.user_args),
         per_node=found.num_gpus if found.num_gpus > 0 else None,
         nodes=found.num_nodes if found.num_nodes > 0 else None,
+        ranks_one=True,
+        local_rank_option="" if found.no_local_rank else "--local_rank",
+    )
+
+
+@_apart
+def deepspeed_launch(words: Sequence[str]) -> Program:
+    """The command line by which ``deepspeed`` starts the ranks of one host."""
+    launch = _package("deepspeed.launcher.launch", "deepspeed", "deepspeed")
+    sys.argv[1:] = words  # its parser reads nothing else
+    found = _parsed("deepspeed.launcher.launch", launch.parse_args)
+    if found.no_python:
+        raise UsageError("deepspeed --no_python starts no Python program: name its program")
+    hosts = json.loads(base64.urlsafe_b64decode(found.world_info))
+    return Program(
+        target=found.training_script,
+        is_module=found.module,
+        arguments=tuple(found.training_script_args),
+        per_node=len(next(iter(hosts.values()))),
+        nodes=len(hosts),
         ranks_one=True,
         local_rank_option="" if found.no_local_rank else "--local_rank",
     )

@@ -2,7 +2,8 @@
 
 At the optimized level ``torch.compile`` compiles (``inductor``).  Otherwise the ops are those of
 the eager program, which a warning states.  TorchScript runs the same ops; it reads the source of
-the functions that it is given, and those that a capture has replaced have no source.  Forward-mode
+the functions that it is given, and those that a capture has replaced have no source.  A function
+of autograd whose last gradients are missing is an error in eager code only.  Forward-mode
 derivatives (``torch.func.jvp``) need decompositions that PyTorch scripts when it first uses them:
 those are scripted.
 """
@@ -16,6 +17,7 @@ from typing import Any
 
 import torch
 from torch.autograd import forward_ad
+from torch.autograd.function import BackwardCFunction
 
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.inductor.compiling import compiled
@@ -23,12 +25,16 @@ from flint.frontends.torch.patching import around
 from flint.frontends.torch.shims.mesh import with_real_tensors
 from flint.frontends.torch.user_lines import at_user_line
 
+#: How the notice begins.
+_CALLED = "torch.compile"
+
 
 def apply() -> None:
     """Let compiled code be eager code, unless the capture compiles."""
     around(torch, "compile", _compile)
     around(torch.nn.Module, "compile", _compile_method)
     torch.jit._state.disable()  # as PYTORCH_JIT=0: decorated functions stay unchanged
+    around(BackwardCFunction, "apply", _all_gradients)
     around(forward_ad, "_maybe_load_decompositions", _scripting)
 
 
@@ -58,8 +64,16 @@ def _compile_method(original: Any, *args: Any, **kwargs: Any) -> None:
         capture().notice(_text())
 
 
+def _all_gradients(original: Any, node: Any, *gradients: Any) -> Any:
+    found = original(node, *gradients)
+    if not any(text.startswith(_CALLED) for text in capture().assumed):
+        return found
+    given = found if isinstance(found, tuple) else (found,)
+    return given + (None,) * (len(node.needs_input_grad) - len(given))
+
+
 def _text() -> str:
-    return f"torch.compile{at_user_line()}: recorded as eager code"
+    return f"{_CALLED}{at_user_line()}: recorded as eager code"
 
 
 def _scripting(load: Any) -> None:

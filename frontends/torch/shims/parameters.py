@@ -20,12 +20,16 @@ mode.
 ``type(parameter)(tensor, requires_grad=...)``, as packages write that load weights one by one,
 makes a parameter; the type of a fake parameter is FakeTensor, which cannot be made like this.
 
+Megatron calls an attribute of its weights ``stride``: it hides the tensor's function from the
+program only, not from PyTorch's Python, which asks fake tensors for their strides.
+
 ``share_memory_`` does nothing for a GPU's tensors; other processes see those as they are.
 """
 
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -34,8 +38,10 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.patching import around, replace
+from flint.frontends.torch.user_lines import inside_torch
 
 _PLAIN_DATA: Any = torch._C.TensorBase.data
+_PLAIN_STRIDE: Any = torch._C.TensorBase.stride
 
 
 def apply() -> None:
@@ -46,6 +52,18 @@ def apply() -> None:
     around(FakeTensor, "__deepcopy__", _with_one_storage)
     around(FakeTensor, "__new__", _new)
     replace(FakeTensor, "share_memory_", lambda tensor: tensor)
+    replace(FakeTensor, "stride", property(_stride, lambda self, own: _set(self, "stride", own)))
+
+
+def _stride(tensor: Any) -> Any:
+    own = tensor.__dict__.get("stride")
+    if own is None or inside_torch(sys._getframe(1)):
+        return _PLAIN_STRIDE.__get__(tensor)
+    return own
+
+
+def _set(tensor: Any, name: str, value: Any) -> None:
+    tensor.__dict__[name] = value
 
 
 def _new(original: Callable[..., Any], kind: Any, first: Any = None, *args: Any, **of: Any) -> Any:

@@ -107,3 +107,40 @@ def test_a_compiled_function_that_is_never_called_is_no_assumption(called):
 
     words = record_in_child(step, build, (1,), ("dp",)).warnings
     assert any("torch.compile" in text for text in words) == called
+
+
+class _Halved(torch.autograd.Function):
+    """With a gradient for the first of its two arguments only, as compiled code may have it."""
+
+    @staticmethod
+    def forward(context, x, times):
+        return x * times
+
+    @staticmethod
+    def backward(context, gradient):
+        return gradient * 0.5
+
+
+def _halved(mesh):
+    return [torch.ones(4, device=mesh.device_type, requires_grad=True)]
+
+
+def test_a_compiled_function_of_autograd_may_leave_out_its_last_gradients():
+    def step(x):
+        torch.compile(lambda: _Halved.apply(x, 0.5).sum())().backward()
+
+    assert (
+        sum(
+            op.name.startswith("aten.mul")
+            for op in record_in_child(step, _halved, (1,), ("dp",)).ops
+        )
+        == 2
+    )
+
+
+def test_one_that_is_not_compiled_may_not():
+    def step(x):
+        _Halved.apply(x, 0.5).sum().backward()
+
+    with pytest.raises(Exception, match="incorrect number of gradients"):
+        record_in_child(step, _halved, (1,), ("dp",))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import sys
 import textwrap
 
 import pytest
 
 from flint.frontends.torch.programs import launchers
+from flint.launching.launchers import launched_by
 from tests.programs.comparing import captured
 from tests.support.command_line import flint
 from tests.support.shared import quick
@@ -100,6 +102,31 @@ def test_another_number_of_processes_than_the_cluster_has_is_an_error(folder):
     assert done.returncode == 1
     assert "2 processes are started at tool.py:4" in done.stderr
     assert "--gpus-per-node 2" in done.stderr
+
+
+def test_what_deepspeed_starts_on_a_host_is_read_by_its_own_parser(tmp_path, monkeypatch):
+    """A parser that reads the process's own command line, as that of DeepSpeed does."""
+    package = tmp_path / "deepspeed" / "launcher"
+    package.mkdir(parents=True)
+    (package / "launch.py").write_text(
+        textwrap.dedent("""
+            import argparse
+            def parse_args():
+                parser = argparse.ArgumentParser()
+                parser.add_argument("--world_info")
+                for name in ("--module", "--no_python", "--no_local_rank"):
+                    parser.add_argument(name, action="store_true")
+                parser.add_argument("training_script")
+                parser.add_argument("training_script_args", nargs=argparse.REMAINDER)
+                return parser.parse_args()
+        """)
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    hosts = base64.urlsafe_b64encode(b'{"a": [0, 1], "b": [0, 1]}').decode()
+    words = f"-u -m deepspeed.launcher.launch --world_info={hosts} --module train --lr 3".split()
+    found = launched_by([sys.executable, *words])
+    assert (found.target, found.is_module, found.arguments) == ("train", True, ("--lr", "3"))
+    assert (found.per_node, found.nodes, found.local_rank_option) == (2, 2, "--local_rank")
 
 
 @pytest.mark.thorough
