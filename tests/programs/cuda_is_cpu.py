@@ -32,8 +32,12 @@ ANSWERS = {
     **dict.fromkeys(
         ("set_device", "synchronize", "empty_cache", "reset_peak_memory_stats", "init",
          "_lazy_init", "manual_seed", "manual_seed_all", "ipc_collect", "set_rng_state_all",
-         "reset_max_memory_allocated", "_lazy_call", "set_sync_debug_mode")
+         "reset_max_memory_allocated", "_lazy_call", "set_sync_debug_mode",
+         "reset_accumulated_memory_stats", "reset_max_memory_cached")
     ),
+    **dict.fromkeys(("power_draw", "utilization", "temperature", "clock_rate"), 0),
+    **dict.fromkeys(("memory_cached", "max_memory_cached"), 0),
+    "memory_summary": "",
     "get_device_capability": (9, 0),
     "get_sync_debug_mode": 0,
     "get_device_properties": PROPERTIES,
@@ -66,6 +70,8 @@ class _Mapping(TorchFunctionMode):
             return args[0]
         if function is torch.Tensor.type and len(args) == 1 and not kwargs:
             return function(*args).replace("torch.", "torch.cuda.")
+        if function is torch.Tensor.type and isinstance(args[1], str):
+            args = args[0], args[1].replace("torch.cuda.", "torch.")
         if function is torch.Tensor.to and len(args) > 1 and isinstance(args[1], int):
             args = (args[0], CPU, *args[2:])
         if function is torch._C._nn._parse_to:  # what a module is moved to
@@ -116,6 +122,8 @@ def apply():
         owner.get_rng_state_all = lambda: [torch.get_rng_state()]
         owner.set_rng_state = lambda state, *_, **__: torch.set_rng_state(state)
     cuda.default_generators = (torch.default_generator,) * 8
+    for name in filter(lambda name: name.endswith("Tensor"), dir(cuda)):
+        setattr(cuda, name, getattr(torch, name))  # cuda.FloatTensor([1.0])
     cuda.Stream = cuda.Event = cuda.stream = cuda.device = _Stream
     cuda.current_stream = cuda.default_stream = _Stream
     cuda.nvtx.range_push = cuda.nvtx.range_pop = lambda *_: None

@@ -27,8 +27,9 @@ class _Kind(type):
     dtype: torch.dtype
 
     def __instancecheck__(cls, item: object) -> bool:
-        is_tensor = isinstance(item, torch.Tensor) and item.layout == torch.strided
-        return is_tensor and (item.dtype, item.device.type) == (cls.dtype, NAME)
+        if not isinstance(item, torch.Tensor) or item.layout != torch.strided:
+            return False
+        return (item.dtype, item.device.type) == (cls.dtype, NAME)
 
     def __call__(cls, *args: Any, **_: Any) -> Any:
         """A tensor of numbers, or one of that size without values."""
@@ -65,5 +66,6 @@ def set_default(original: Any, given: Any) -> None:
         _default[:] = [NAME]
         return
     if _default:
-        torch.set_default_device(_default.clear())
+        _default.clear()
+        torch.set_default_device(None)
     original(given)

@@ -55,7 +55,7 @@ def flash_attn_qkvpacked_func(
         parts = qkv.unbind(-3)
     else:
         keys = (qkv.shape[2] - num_heads_q) // 2
-        parts = qkv.split((num_heads_q, keys, keys), -2)
+        parts = torch.split(qkv, [num_heads_q, keys, keys], -2)
     attend: Any = flash_attn_func
     return attend(
         *parts, softmax_scale, causal, window_size=window_size, attention_chunk=attention_chunk,

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flint.errors import FlintError, UsageError
-from flint.frontends.torch.programs.kernel_packages import PACKAGES
+from flint.frontends.torch.programs.package_modules import PACKAGES
 from flint.frontends.torch.stage_shapes import Peers, waiting
 from flint.host.tasks import Forks, Starter
 from flint.host.template import Template

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from flint.errors import FlintError
-from flint.frontends.torch.programs import kernel_packages
+from flint.frontends.torch.programs.package_modules import module_of
 from flint.frontends.torch.user_lines import at_user_line
 from flint.host.imports import watch_imports
 from flint.launching.notes import noted
@@ -65,7 +65,7 @@ def _known(repository: str) -> ModuleType | None:
     if matched is None:
         return None
     noted[f"the hub's kernel {repository} is recorded as PyTorch's own attention"] += 1
-    kernel = kernel_packages.module_of(re.sub(r"\W", "_", name), _PACKAGES[matched[1]])
+    kernel = module_of(re.sub(r"\W", "_", name), _PACKAGES[matched[1]])
     # The repository has the package's module beside its functions.
     if not hasattr(kernel, "flash_attn_interface"):
         kernel.__dict__["flash_attn_interface"] = kernel

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import json
+import sys
 import textwrap
+from collections import Counter
 
 import pytest
 
@@ -14,6 +17,7 @@ from flint.errors import FlintError
 from flint.host.child_processes import Limits
 from flint.host.tasks import run_all
 from flint.launching.child import be_program
+from flint.launching.notes import noted
 from flint.launching.program import Cluster, Program, ProgramRequest
 
 LIMITS = Limits(seconds=1200, memory=2**35)
@@ -58,3 +62,18 @@ def request_of(tmp_path, monkeypatch):
         return ProgramRequest(program=Program(target="train.py"), cluster=cluster, **asked)
 
     return make
+
+
+@pytest.fixture
+def package(monkeypatch):
+    """flash_attn's stand-in, in this process, which remembers nothing of it."""
+    kernel_packages = importlib.import_module("flint.frontends.torch.programs.kernel_packages")
+    before, said = set(sys.modules), Counter(noted)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    kernel_packages.provide(["flash_attn"])
+    yield
+    for name in set(sys.modules) - before:
+        if name.startswith(("flash_attn", "grouped_gemm", "kernels")):
+            del sys.modules[name]
+    noted.clear()
+    noted.update(said)

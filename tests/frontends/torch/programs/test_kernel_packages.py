@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
-from collections import Counter
 from importlib import metadata
 
 import pytest
@@ -14,14 +12,8 @@ import torch
 
 from flint import load
 from flint.errors import FlintError
-from flint.frontends.torch.programs import (
-    flash_attention,
-    flash_attention3,
-    grouped_gemm,
-    kernel_packages,
-)
+from flint.frontends.torch.programs import flash_attention, grouped_gemm, kernel_packages
 from flint.graph.work import Unit
-from flint.launching.notes import noted
 from tests.support.command_line import flint
 from tests.support.shared import quick
 
@@ -155,20 +147,6 @@ def test_a_program_that_can_do_without_the_package_does(tmp_path):
     assert "flash_attn" not in run(tmp_path, MAY)[1]
 
 
-@pytest.fixture
-def package(monkeypatch):
-    """Its modules, in this process, which remembers nothing of them."""
-    before, said = set(sys.modules), Counter(noted)
-    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    kernel_packages.provide(["flash_attn"])
-    yield
-    for name in set(sys.modules) - before:
-        if name.startswith(("flash_attn", "grouped_gemm", "kernels")):
-            del sys.modules[name]
-    noted.clear()
-    noted.update(said)
-
-
 def test_modules_have_the_functions_that_programs_import(package):
     from flash_attn.bert_padding import pad_input, unpad_input
     from flash_attn.flash_attn_interface import flash_attn_varlen_func
@@ -247,50 +225,6 @@ def test_a_package_is_among_those_that_are_installed(package):
     assert "pytest" in metadata.packages_distributions()
     with pytest.raises(metadata.PackageNotFoundError):
         metadata.version("grouped_gemm")
-
-
-@pytest.mark.parametrize(
-    ("message", "kind", "package"),
-    [
-        ("No module named 'flash_attn'", ImportError, "flash_attn"),
-        ("No module named 'flash_attn_interface'", ImportError, "flash_attn_interface"),
-        ("please install flash-attn-3", ValueError, "flash_attn_interface"),
-        ("No module named 'kernels'", ImportError, "kernels"),
-        ("cannot import name 'x' from 'triton_kernels'", ImportError, None),
-        ("`kernels` is either not installed or too old", ImportError, None),
-    ],
-)
-def test_a_message_means_a_package(message, kind, package):
-    found = kernel_packages.needed(kind(message), ("grouped_gemm",))
-    assert found == (("grouped_gemm", package) if package else ())
-
-
-def test_flash_attention_3_is_a_distribution_of_another_name(package):
-    """As transformers asks whether it is there."""
-    kernel_packages.provide(["flash_attn_interface"])
-    import flash_attn_interface as found
-
-    assert metadata.packages_distributions()[found.__name__] == ["flash-attn-3"]
-    assert metadata.version("flash_attn_3") == "3.0.0"
-    q, level = torch.randn(4, 2, 5, 3, 8), torch.randn(4, 2, 5, 3)
-    out, total = found.flash_attn_combine(q, level)
-    weights = torch.softmax(level, 0)[..., None]
-    torch.testing.assert_close(out, (q * weights).sum(0))
-    torch.testing.assert_close(total, level.exp().sum(0).log())
-
-
-def test_the_hubs_flash_attention_is_the_packages(package):
-    kernel_packages.provide(["kernels"])
-    from kernels import get_kernel
-
-    third = get_kernel("varunneal/flash-attention-3")
-    assert third.flash_attn_func is flash_attention3.flash_attn_func
-    assert third.flash_attn_interface.flash_attn_func is third.flash_attn_func
-    second = get_kernel("kernels-community/flash-attn2", version=4)
-    assert second.flash_attn_func is flash_attention.flash_attn_func
-    assert second.bert_padding.pad_input is flash_attention.pad_input
-    with pytest.raises(FlintError, match="no stand-in"):
-        get_kernel("kernels-community/activation")
 
 
 def test_a_package_has_its_modules_as_attributes(package):

@@ -56,6 +56,17 @@ def test_what_a_program_noted_at_a_parameter_stays_there_when_its_module_is_move
     """) == ["all", "some", "all"]
 
 
+def test_a_note_that_hides_a_tensors_function_hides_it_from_the_program_only(said):
+    """As Megatron notes the stride of a weight's parts."""
+    assert said("""
+        layer = torch.nn.Linear(4, 2).cuda()
+        layer.bias.stride = 1
+        layer.bias.data.zero_()
+        layer(torch.ones(3, 4, device="cuda")).sum().backward()
+        say(layer.bias.stride, layer.weight.stride(), list(layer.bias.grad.shape))
+    """) == [1, [4, 1], [2]]
+
+
 def test_a_parameters_value_is_that_of_the_data_that_it_has_now(said):
     """As DeepSpeed's ZeRO-3 empties parameters, and gathers them again."""
     assert said("""
