@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from flint.cost.accelerators import load_accelerator
 from flint.errors import UsageError
 from flint.frontends.torch.cluster import device
 from flint.frontends.torch.cluster.device_words import numbered
+from flint.frontends.torch.cluster.memory import account
 from flint.frontends.torch.user_lines import inside_torch
 
 #: Number of the accelerator in CUDA's terms: compute capability, and L2 cache in MiB (NVIDIA's
@@ -121,13 +123,17 @@ class DeviceModule:
         line.host_wait(line.moment_of_all())
 
     def memory_stats(self, *_: Any, **__: Any) -> dict[str, int]:
-        kinds = ("active_bytes", "allocated_bytes", "reserved_bytes", "inactive_split_bytes")
-        sizes = {
-            f"{kind}.all.{what}": 0
-            for kind in kinds
-            for what in ("current", "peak", "allocated", "freed")
-        }
-        return {**sizes, "num_alloc_retries": 0, "num_ooms": 0}
+        return account.statistics()
+
+    def empty_cache(self, *_: Any, **__: Any) -> None:
+        account.empty_cache()
+
+    def mem_get_info(self, *_: Any, **__: Any) -> tuple[int, int]:
+        total = _Described.properties.total_memory
+        return max(total - account.reserved, 0), total
+
+    def memory_summary(self, *_: Any, **__: Any) -> str:
+        return "\n".join(f"{name}: {number}" for name, number in account.statistics().items())
 
     def get_rng_state(self, *_: Any, **__: Any) -> torch.Tensor:
         return GENERATOR.get_state()
@@ -157,12 +163,6 @@ class DeviceModule:
 
     def get_arch_list(self) -> list[str]:
         return ["sm_{}{}".format(*self.get_device_capability())]
-
-    def mem_get_info(self, *_: Any, **__: Any) -> tuple[int, int]:
-        return (_Described.properties.total_memory,) * 2
-
-    def memory_summary(self, *_: Any, **__: Any) -> str:
-        return "nothing is allocated in a capture"
 
     def device_of(self, *_: Any, **__: Any) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
@@ -221,10 +221,7 @@ _ANSWERS: dict[str, Any] = {
     "list_gpu_processes": "",
     "graph_pool_handle": (0, 0),
     **dict.fromkeys(("current_blas_handle", "current_solver_handle"), 0),
-    # memory: nothing is allocated
-    **dict.fromkeys(("memory_allocated", "max_memory_allocated", "device_memory_used"), 0),
-    **dict.fromkeys(("memory_reserved", "max_memory_reserved"), 0),
-    **dict.fromkeys(("memory_cached", "max_memory_cached"), 0),
+    # memory
     "memory_stats_as_nested_dict": {},
     "host_memory_stats": {},
     "host_memory_stats_as_nested_dict": {},
@@ -233,9 +230,8 @@ _ANSWERS: dict[str, Any] = {
     "get_per_process_memory_fraction": 1.0,
     **dict.fromkeys(
         (
-            "empty_cache", "ipc_collect", "reset_peak_memory_stats",
-            "reset_accumulated_memory_stats", "reset_max_memory_allocated",
-            "reset_max_memory_cached", "reset_accumulated_host_memory_stats",
+            "ipc_collect", "reset_accumulated_memory_stats",
+            "reset_accumulated_host_memory_stats",
             "reset_peak_host_memory_stats", "set_per_process_memory_fraction",
             "change_current_allocator", "caching_allocator_enable",
         )
@@ -248,6 +244,27 @@ _ANSWERS: dict[str, Any] = {
     "get_amp_supported_dtype": [torch.bfloat16, torch.float16, torch.float32],
     **dict.fromkeys(("is_bf16_supported", "is_tf32_supported"), True),
 }  # fmt: skip
+
+
+#: Functions that answer with a figure of the memory that the program holds.
+_OF_MEMORY: dict[str, Callable[[], int]] = {
+    "memory_allocated": lambda: account.current,
+    "max_memory_allocated": lambda: account.peak,
+    **dict.fromkeys(("memory_reserved", "memory_cached"), lambda: account.reserved),
+    **dict.fromkeys(("max_memory_reserved", "max_memory_cached"), lambda: account.reserved_peak),
+    "device_memory_used": lambda: account.reserved,
+}
+_RESETS = ("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached")
+
+
+def _asking(ask: Callable[[], Any]) -> Any:
+    return lambda *_, **__: ask()
+
+
+for _name, _ask in _OF_MEMORY.items():
+    setattr(DeviceModule, _name, _asking(_ask))
+for _name in _RESETS:
+    setattr(DeviceModule, _name, _asking(account.restart_peak))
 
 
 def _answering(answer: Any) -> Any:

@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from flint.errors import FlintError
 from flint.frontends.torch.capturing import compiled_for, leave
-from flint.frontends.torch.cluster import device, device_module, device_words
+from flint.frontends.torch.cluster import device, device_module, device_words, memory
 from flint.frontends.torch.context import Capture
 from flint.frontends.torch.patching import around
 from flint.frontends.torch.programs import (
@@ -154,7 +154,7 @@ class ProgramRank:
         around(torch.optim.Optimizer, "__init__", self._makes_optimizer)
         self._tracker.entered = self._called
         self._tracker.ran_backward = self._ran_backward
-        self._seen.noted = self._noted
+        self._seen.noted, self._seen.made = self._noted, memory.watch()
         marks.listen(self._marked)
         if self.request.step.once:
             self._known.notice(_ONCE)
