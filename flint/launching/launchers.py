@@ -1,4 +1,5 @@
-"""Command lines of programs: ``torchrun train.py``, ``python -m pkg``, ``train.py`` alone.
+"""Command lines of programs: ``torchrun train.py``, ``python -m pkg``, ``train.py`` or
+``train.ipynb`` alone.
 
 The idea: a launcher is recognised by its command or, after ``python -m``, by its module.  Options
 that only a framework knows (torchrun's) are parsed by that framework's parser, found by the
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from flint import registry
 from flint.errors import UsageError
+from flint.launching import notebooks
 from flint.launching.program import Program
 from flint.launching.tasks_of_jobs import Task, task_of
 
@@ -45,7 +47,7 @@ def parse(words: Sequence[str]) -> Program:
         return _python(rest)
     if name in registry.LAUNCHERS:
         return _launched(name, rest)
-    if first.endswith(".py"):
+    if first.endswith((".py", notebooks.SUFFIX)):
         return _file(first, rest)
     return _script(first, rest)
 

@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import SupportsIndex
 
 from flint.errors import UsageError
+from flint.launching import notebooks
 from flint.launching.followed import followed_code
 from flint.launching.notes import noted
 from flint.launching.program import Program
@@ -68,8 +69,12 @@ def run(program: Program) -> None:
     if as_module and sys.path[:1] == [os.getcwd()]:
         del sys.path[0]  # which Python has put there for `python -m flint`
     sys.path.insert(0, os.path.dirname(path))
-    code = followed_code(Path(path).read_bytes(), path)
+    text = Path(path).read_bytes()
     module = ModuleType("__main__")
+    if path.endswith(notebooks.SUFFIX):
+        text = notebooks.code_of(text, program.target)
+        vars(module).update(notebooks.names())
+    code = followed_code(text, path)
     vars(module)["__file__"] = program.target
     sys.modules["__main__"] = module
     exec(code, vars(module))
