@@ -31,7 +31,7 @@ from flint.host.child_processes import Limits
 from flint.host.imports import after_import
 from flint.host.readable import counted
 from flint.host.template import Template
-from flint.launching import launched, processes, spawned
+from flint.launching import launched, processes, script_commands, spawned
 from flint.launching.failures import raise_failure
 from flint.launching.followed import followed_imports
 from flint.launching.hooks import Hooks, found, hooks
@@ -96,6 +96,8 @@ def _be_program(request: ProgramRequest, own: Own, template: Template | None) ->
     spawned.watch(request, own)
     processes.watch(own.asked)  # from here on they are the program's
     launched.watch(request.cluster)
+    if "srun" in (*request.program.launchers, request.program.manager):
+        script_commands.provide_hosts(own.folder / "slurm", request.cluster.hosts)
     calls = {name: functools.partial(begin, name, hook) for name, hook in every.items()}
     ended = "ended"
     followed = followed_imports(own.folder.parent / "followed")

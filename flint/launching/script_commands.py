@@ -44,6 +44,8 @@ _OF_SHELL = frozenset(("_", "SHLVL", "PWD", "OLDPWD", "PATH", "BASH_ENV", starte
 _BEGIN = 256
 #: Seconds that commands in the background have to begin when their script has ended.
 _IN_BACKGROUND = 5.0
+#: Slurm's command that lists a job's hosts, of which a program takes the first.
+_HOSTS_OF_JOB = "scontrol"
 _NOTES, _STATUS = "commands", "status"
 _GPU = "h100"
 #: Characters of a line that a message shows.
@@ -155,11 +157,9 @@ def _write_commands(own: Path, notes: Path, seen: Hosts) -> None:
         name: f'exec {shlex.join([*noting, name])} "$@"' for name in sorted(names | set(LAUNCHERS))
     }
     texts |= dict.fromkeys(_IDLE, "exit 0")
-    # Slurm's list of a job's hosts, which scripts ask for their first one.
-    texts["scontrol"] = f"printf '%s\\n' {shlex.join(hosts(seen.number))}"
+    texts[_HOSTS_OF_JOB] = _listing(seen.number)
     for name, text in texts.items():
-        (own / name).write_text(f"#!/bin/sh\n{text}\n")
-        (own / name).chmod(0o755)
+        _write(own / name, text)
     (own / "activate").touch()  # `source activate`
     # A virtual environment that the script activates comes before all of these, functions do not.
     (own / "functions").write_text(
@@ -168,6 +168,23 @@ def _write_commands(own: Path, notes: Path, seen: Hosts) -> None:
     if shutil.which(nvidia_smi.NAME) is None:
         found = load_accelerator(seen.device or _GPU)
         nvidia_smi.write(own, found.name, found.memory_bytes, "[N/A]", seen.per_node)
+
+
+def provide_hosts(folder: Path, number: int) -> None:
+    """Let this process ask Slurm for a job's hosts (``scontrol show hostnames``), if it cannot."""
+    if shutil.which(_HOSTS_OF_JOB) is None:
+        folder.mkdir()
+        _write(folder / _HOSTS_OF_JOB, _listing(number))
+        os.environ["PATH"] = os.pathsep.join(filter(None, (os.environ.get("PATH"), str(folder))))
+
+
+def _listing(number: int) -> str:
+    return f"printf '%s\\n' {shlex.join(hosts(number))}"
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
 
 
 def _installed() -> Iterator[str]:

@@ -66,8 +66,7 @@ BATCH = """
     #!/bin/bash
     #SBATCH --nodes=1
     #SBATCH --ntasks-per-node=2
-    export MORE_ROWS=1 MASTER_PORT=29500
-    export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+    export MORE_ROWS=1
     srun python slurm.py 1
 """
 
@@ -86,6 +85,10 @@ def test_the_ranks_of_a_batch_job_are_its_tasks(folder):
     (folder / "job.sh").write_text(textwrap.dedent(BATCH).lstrip())
     text = textwrap.dedent(TRAIN).replace(
         'dist.init_process_group("nccl")',
+        "import subprocess\n"
+        "words = ['scontrol', 'show', 'hostnames', os.environ['SLURM_NODELIST']]\n"
+        "os.environ['MASTER_ADDR'] = subprocess.check_output(words, text=True).split()[0]\n"
+        "os.environ['MASTER_PORT'] = '29500'\n"
         "rank, tasks = (int(os.environ[f'SLURM_{name}']) for name in ('PROCID', 'NTASKS'))\n"
         'dist.init_process_group("nccl", rank=rank, world_size=tasks)',
     )
