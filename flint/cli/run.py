@@ -29,9 +29,9 @@ from flint.cli.shared import print_json, results_only_on_stdout, stages_shown
 from flint.cli.tables import Printer, Table
 from flint.errors import UsageError
 from flint.launching.capturing import capture, steps
+from flint.launching.commands.shell_scripts import Given, program_of
 from flint.launching.program import ALLOWED, ProgramRequest, SeenStep, cluster_of, step_choice
 from flint.launching.shares import shares_of
-from flint.launching.shell_scripts import Given, program_of
 from flint.workload.programs import Level
 
 

@@ -31,7 +31,8 @@ from flint.host.child_processes import Limits
 from flint.host.imports import after_import
 from flint.host.readable import counted
 from flint.host.template import Template
-from flint.launching import launched, processes, script_commands, spawned
+from flint.launching import launched, processes, spawned
+from flint.launching.commands import script_commands
 from flint.launching.failures import raise_failure
 from flint.launching.followed import followed_imports
 from flint.launching.hooks import Hooks, found, hooks

@@ -20,10 +20,10 @@ from typing import Any
 
 from flint.capturing.user_frames import own_line
 from flint.errors import FlintError
-from flint.launching.launchers import launched_by
+from flint.launching.commands.launchers import launched_by
+from flint.launching.commands.variables import is_of_process
 from flint.launching.program import Cluster
 from flint.launching.running import run
-from flint.launching.variables import is_of_process
 
 #: Functions that become another command: the place of its variables among the arguments.
 _REPLACING = {"execv": None, "execvp": None, "execve": 2, "execvpe": 2}

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from flint.errors import FlintError, UsageError
-from flint.launching.variables import variables
+from flint.launching.commands.variables import variables
 
 #: Ranks per host, from which LOCAL_RANK follows.
 LOCAL_WORLD_SIZE = 8

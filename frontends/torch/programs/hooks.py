@@ -22,10 +22,10 @@ from flint.frontends.torch.programs.package_modules import PACKAGES
 from flint.frontends.torch.stage_shapes import Peers, waiting
 from flint.host.tasks import Forks, Starter
 from flint.host.template import Template
+from flint.launching.commands.variables import differing, variables
 from flint.launching.hooks import read_found
 from flint.launching.own import Own, watch_variables
 from flint.launching.program import ProgramRequest, SeenStep, StepChoice
-from flint.launching.variables import differing, variables
 from flint.workload.programs import Level
 from flint.workload.workload import Workload
 

@@ -25,7 +25,7 @@ from flint.frontends.torch.shims.over_ranks import world
 from flint.frontends.torch.shims.own_values import OwnRank, OwnText, everywhere
 from flint.frontends.torch.shims.places import membership
 from flint.frontends.torch.user_lines import inside_torch
-from flint.launching.variables import is_of_process, of_ranks
+from flint.launching.commands.variables import is_of_process, of_ranks
 
 #: Modules that only pass values on: mappings, and this package's wrapper of a mesh's methods.
 _PASSING = frozenset(

@@ -10,9 +10,9 @@ import pytest
 
 pytest.importorskip("torch")
 from flint.frontends.torch.programs import hooks
-from flint.launching.launchers import parse
+from flint.launching.commands.launchers import parse
+from flint.launching.commands.variables import variables
 from flint.launching.program import Cluster, Program, ProgramRequest
-from flint.launching.variables import variables
 from tests.programs.comparing import captured
 
 #: As programs for DeepSpeed and for ``torch.distributed.launch`` begin: -1 means one process alone.

@@ -9,7 +9,7 @@ import textwrap
 import pytest
 
 from flint.frontends.torch.programs import launchers
-from flint.launching.launchers import launched_by
+from flint.launching.commands.launchers import launched_by
 from tests.programs.comparing import captured
 from tests.support.command_line import flint
 from tests.support.shared import quick

@@ -108,7 +108,7 @@ def _real_rank(case, rank, store, trace):
     from flint.frontends.torch.recording.watching import watching
     from flint.frontends.torch.shims import mesh as meshes
     from flint.frontends.torch.shims import work
-    from flint.launching.variables import variables
+    from flint.launching.commands.variables import variables
 
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)

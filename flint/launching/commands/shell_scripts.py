@@ -25,12 +25,12 @@ from flint.errors import FlintError, UsageError
 from flint.host.child_processes import Limits, none_left
 from flint.host.readable import counted
 from flint.host.temporary import temporary_folder
-from flint.launching import started
-from flint.launching.launchers import PYTHON, parse
+from flint.launching.commands import started
+from flint.launching.commands.launchers import PYTHON, parse
+from flint.launching.commands.script_commands import Command, Hosts, interpreter, run
+from flint.launching.commands.tasks_of_jobs import LAUNCHERS, Task, directives, task_of
+from flint.launching.commands.variables import is_of_process, variables
 from flint.launching.program import PER_NODE, Program
-from flint.launching.script_commands import Command, Hosts, interpreter, run
-from flint.launching.tasks_of_jobs import LAUNCHERS, Task, directives, task_of
-from flint.launching.variables import is_of_process, variables
 
 _SHELLS = frozenset(("bash", "sh", "dash", "zsh", "ksh"))
 _BATCH = "sbatch"

@@ -19,8 +19,8 @@ from pathlib import Path
 from flint import registry
 from flint.errors import UsageError
 from flint.launching import notebooks
+from flint.launching.commands.tasks_of_jobs import Task, task_of
 from flint.launching.program import Program
-from flint.launching.tasks_of_jobs import Task, task_of
 
 #: Options of Python whose value is a separate word.
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")

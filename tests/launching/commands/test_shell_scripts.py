@@ -11,7 +11,7 @@ import textwrap
 import pytest
 
 from flint.errors import FlintError, UsageError
-from flint.launching.shell_scripts import Given, program_of
+from flint.launching.commands.shell_scripts import Given, program_of
 
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flint.launching.tasks_of_jobs import directives, task_of
-from flint.launching.variables import differing, of_ranks, variables
+from flint.launching.commands.tasks_of_jobs import directives, task_of
+from flint.launching.commands.variables import differing, of_ranks, variables
 
 #: Command line -> its command, tasks per host, hosts.
 LINES = {

@@ -26,9 +26,10 @@ from flint import registry
 from flint.cost.accelerators import load_accelerator
 from flint.host.child_processes import Limits
 from flint.host.tasks import run_all
-from flint.launching import nvidia_smi, started
-from flint.launching.tasks_of_jobs import LAUNCHERS
-from flint.launching.variables import hosts
+from flint.launching import nvidia_smi
+from flint.launching.commands import started
+from flint.launching.commands.tasks_of_jobs import LAUNCHERS
+from flint.launching.commands.variables import hosts
 
 #: Commands that set something up, or reach other machines: they do nothing, successfully.
 _IDLE = (

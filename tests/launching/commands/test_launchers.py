@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from flint.errors import UsageError
-from flint.launching.launchers import parse
+from flint.launching.commands.launchers import parse
 from flint.launching.program import cluster_of, step_choice
 
 
