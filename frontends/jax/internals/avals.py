@@ -21,6 +21,11 @@ def is_inexact(aval: Any) -> bool:
     return bool(dtypes.issubdtype(aval.dtype, np.inexact))
 
 
+def is_signed(aval: Any) -> bool:
+    """Whether elements of a type are whole numbers that may be negative: none of a random key's."""
+    return bool(dtypes.issubdtype(aval.dtype, np.signedinteger))
+
+
 def aval_on(aval: Any, shape: Sequence[int], sharding: Any) -> Any:
     """JAX's type of an array of another shape on devices, with the sharding for explicit axes."""
     return _core.update_aval_with_sharding(aval.update(shape=tuple(shape), sharding=None), sharding)

@@ -33,7 +33,7 @@ from jax._src import (
 )
 from jax._src.mesh import empty_abstract_mesh, get_concrete_mesh
 
-from flint.frontends.jax.internals.avals import aval_of, is_inexact, size_of
+from flint.frontends.jax.internals.avals import aval_of, is_inexact, is_signed, size_of
 from flint.frontends.jax.internals.compiled_ahead import (
     lowered_again,
     lowered_ahead,
@@ -203,9 +203,10 @@ def _replacements(host: Host) -> list[tuple[Any, str, Any]]:
 
 
 class _Apart(threading.local):
-    """Whether the current computation of a thread is ignored."""
+    """Whether the current computation of a thread is ignored, or is part of one with values."""
 
     on = False
+    inside = False
 
 
 _apart = _Apart()
@@ -225,11 +226,12 @@ def computing() -> Iterator[None]:
 def _on_all(host: Host, mesh: Any, value: Any) -> Any:
     """A computed array: with a mesh of devices in context, a run computes it on all of them.
 
-    Keys and counters stay values of the host.
+    Keys and counters stay values of the host.  With explicit axes the mesh is part of a type.
     """
     known: Any = jax.sharding  # untyped
-    place = known.NamedSharding(mesh, known.PartitionSpec())
-    found = host.put(value, place) if is_inexact(aval_of(value)) else None
+    place, aval = known.NamedSharding(mesh, known.PartitionSpec()), aval_of(value)
+    typed = mesh.are_all_axes_explicit and aval.shape and is_signed(aval)
+    found = host.put(value, place) if typed or is_inexact(aval) else None
     return value if found is None else found
 
 
@@ -247,18 +249,31 @@ def _is_followed(args: Sequence[Any]) -> bool:
     """
     return any(
         isinstance(item, HostArray)
-        and (is_inexact(item.aval) or (item.origin.program < 0 and item.ndim > 0))
+        and (is_inexact(item.aval) or (_is_on_devices(item) and item.ndim > 0))
         for item in args
     )
 
 
+def _is_on_devices(array: HostArray) -> bool:
+    """Whether the host has put an array on several devices, or its type has their mesh."""
+    return array.origin.program < 0 or not array.aval.sharding.mesh.empty
+
+
 def _evaluated(compute: Callable[[], Any]) -> tuple[Any] | None:
-    """A call with values, computed without a mesh; None if that is not possible (it needs one)."""
+    """A call with values, computed without a mesh; None if that is not possible (it needs one).
+
+    Calls that JAX makes to compute an op are a part of it: if one is not possible, the op is not.
+    """
+    inside, _apart.inside = _apart.inside, True
     try:
         with mesh_context(None):
             return (compute(),)
     except Exception:  # it is recorded, and a user's mistake fails again then
+        if inside:
+            raise
         return None
+    finally:
+        _apart.inside = inside
 
 
 def _is_large(primitive: Any, args: Sequence[Any], params: Mapping[str, Any]) -> bool:

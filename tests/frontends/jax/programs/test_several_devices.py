@@ -85,3 +85,39 @@ def test_an_array_that_is_put_on_one_device_is_whole_there(tmp_path):
     assert "nothing is sharded" in run.stderr
     program = load(tmp_path / "out").programs[0]
     assert program.graph.flops_by_node().sum() == 2 * (2 * 64 * 64 * 512)
+
+
+#: With explicit axes, the tokens that a program makes have a type with their mesh, as its weights.
+TYPED = """
+import jax, jax.numpy as jnp, numpy as np
+mesh = jax.make_mesh((4, 1), ("data", "model"), axis_types=(jax.sharding.AxisType.Explicit,) * 2)
+jax.set_mesh(mesh)
+def embedded(table, tokens):
+    look_up = jax.sharding.auto_axes(lambda table, tokens: jnp.take(table, tokens, axis=0))
+    return look_up(table, tokens, out_sharding=jax.typeof(tokens).sharding)
+def loss(table, tokens):
+    return jnp.sum(embedded(table, tokens) ** 2)
+step = jax.jit(lambda table, tokens: table - 0.1 * jax.grad(loss)(table, tokens))
+prepare = jax.vmap(lambda row: jnp.concatenate((row[1:], jnp.array([0]))))
+table = jnp.ones((64,))
+assert int(jnp.arange(1, 4)[1] + jax.random.randint(jax.random.key(0), (3,), 5, 6)[1]) == 7
+for _ in range(3):
+    tokens = prepare(jnp.stack([np.arange(16)] * 8).T)
+    table = step(table, jax.device_put(tokens, jax.P("data", None)))
+"""
+
+
+@pytest.mark.thorough
+def test_integers_of_explicit_axes_lie_on_their_mesh_and_are_known(tmp_path):
+    (tmp_path / "p.py").write_text(TYPED)
+    out = "-o", tmp_path / "out"
+    run = command(tmp_path / "p.py", devices=4, per_node=4, options=out)
+    assert run.returncode == 0, run.stderr
+    left = {"device_put", "slice"}  # a run slices by positions that are data: see lax.slice
+    found = [one for one in modules(load(tmp_path / "out")) if one[0] not in left]
+    real = partitioned(tmp_path / "p.py", tmp_path, devices=4)
+    named = {name.strip("_<>"): module for name, module in real.items()}
+    names = [name.strip("<>") for name, _ in found]
+    assert names == ["stack", "transpose", "broadcast_in_dim", "concatenate", "lambda"]
+    for name, (_, module) in zip(names, found, strict=True):
+        assert instructions(module) == instructions(named[name]), name
