@@ -45,7 +45,7 @@ from flint.frontends.jax.internals.host_arrays import HostArray, has_host_array,
 from flint.frontends.jax.internals.jaxprs import MOST_OPERATIONS, operations
 from flint.frontends.jax.internals.op_calls import called_op, is_loop, loop_program, moved
 from flint.frontends.jax.internals.references import is_of_references, without_references
-from flint.frontends.jax.internals.traced_calls import is_stated, source_of
+from flint.frontends.jax.internals.traced_calls import is_stated, named_as_mapped, source_of
 from flint.frontends.jax.internals.tracing import is_folding, mesh_context
 
 #: Ops that run on the host: a check reads values, and a debugging aid shardings.
@@ -182,6 +182,9 @@ def _replacements(host: Host) -> list[tuple[Any, str, Any]]:
         host.lowers()
         return lowered_ahead(traced, options, lower, host)
 
+    def mapped_by_name(function: Any, **known: Any) -> Any:
+        return modules["shard_map"].shard_map(named_as_mapped(function), **known)
+
     of_pmap = SimpleNamespace(make_args_info=stages.make_args_info, Lowered=lowered_again)
 
     def live_arrays(platform: str | None = None) -> list[Any]:
@@ -195,6 +198,7 @@ def _replacements(host: Host) -> list[tuple[Any, str, Any]]:
         (modules["pjit"], "convert_to_metaty", meta),
         (modules["stages"].Traced, "lower", lowered),
         (modules["pmap"], "stages", of_pmap),
+        *((owner, "shard_map", mapped_by_name) for owner in [pmap] if hasattr(owner, "shard_map")),
         (modules["shard_map"], "get_mesh_from_args", lambda args, mesh: mesh),
         *((modules["shard_map"], name, within((_CUTS, ""), function)) for name, function in cuts),
         (modules["shard_map"].ShardMapTrace, "process_primitive", process_mapped),

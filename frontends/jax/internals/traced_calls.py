@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-from jax._src import pjit
+from jax._src import linear_util, pjit
 from jax._src.named_sharding import UnspecifiedValue
 
 from flint.frontends.jax.internals.avals import size_of
@@ -44,6 +44,14 @@ def jitted_sources(traced: Any) -> list[str]:
     """The top-level calls of a traced function: "function at file:line" of each jitted one."""
     called = _plain(traced).jaxpr.jaxpr.eqns
     return [source_of(one.params) for one in called if one.primitive is pjit.jit_p]
+
+
+def named_as_mapped(function: Any) -> Any:
+    """The function that ``jax.pmap`` jits, with the name of the user's function that it calls."""
+    for cell in getattr(function, "__closure__", None) or ():
+        if isinstance(cell.cell_contents, linear_util.WrappedFun):
+            function.__name__ = cell.cell_contents.debug_info.func_name
+    return function
 
 
 def source_of(parameters: Mapping[str, Any]) -> str:
