@@ -85,8 +85,8 @@ def run_command(
         typer.Option(
             "--step",
             help="Step to capture: its NAME, its NUMBER (1 for the first time it runs), "
-            "NAME:NUMBER, or NAME:loop for an iteration of its loop (JAX); of several with one "
-            "name, NAME@FILE:LINE "
+            "NAME:NUMBER; NAME:loop for an iteration of its loop, NAME:call for a function's call "
+            "without those around it (JAX); of several with one name, NAME@FILE:LINE "
             "[default: the second run of the first step that repeats].",
         ),
     ] = None,

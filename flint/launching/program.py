@@ -24,9 +24,9 @@ PER_NODE = 8
 _OTHER_HOSTS = {"gb200": 4, "tpu-v4": 4, "tpu-v5e": 4, "tpu-v5p": 4, "tpu-v6e": 4}
 
 #: Instead of a number: the loop inside of a step.
-_LOOP = "loop"
+_LOOP, _CALL = "loop", "call"
 #: A step's name and place, and perhaps a number.
-_AT = re.compile(r"([^@]+)@([^:@]+:[0-9]+)(?::([0-9]+|loop))?")
+_AT = re.compile(r"([^@]+)@([^:@]+:[0-9]+)(?::([0-9]+|loop|call))?")
 #: What ``--allow`` can name.
 ALLOWED = ("network", "checkpoints")
 
@@ -110,6 +110,7 @@ class StepChoice:
             them, the program ended.
         once: optimizer steps in the only round of a program, which does not repeat; 0: it does.
         loop: the step is an iteration of the main loop inside of it.
+        call: the step is its call alone, without those that the program repeats with it.
     """
 
     name: str | None = None
@@ -120,6 +121,12 @@ class StepChoice:
     kernels: tuple[str, ...] = ()
     once: int = 0
     loop: bool = False
+    call: bool = False
+
+    @property
+    def alone(self) -> bool:
+        """Whether the step is in a call of one function, without those around it."""
+        return self.loop or self.call
 
     def names(self, name: str, place: str) -> bool:
         """Whether it names a step, by its name and its place."""
@@ -222,7 +229,7 @@ def _each(per_node: int | None) -> str:
 
 
 def step_choice(text: str | None) -> StepChoice:
-    """``--step``: a name or a number, NAME:NUMBER, or NAME:loop; NAME may be NAME@FILE:LINE.
+    """``--step``: a name or a number; NAME or NAME@FILE:LINE with :NUMBER, :loop or :call after it.
 
     Raises:
         UsageError: a number below 1.
@@ -233,11 +240,13 @@ def step_choice(text: str | None) -> StepChoice:
     name, place, number = found.groups() if found else (text, None, None)
     if found is None:
         head, _, tail = text.rpartition(":")
-        if (head and tail == _LOOP) or (tail.isascii() and tail.isdigit()):
+        if (head and tail in (_LOOP, _CALL)) or (tail.isascii() and tail.isdigit()):
             name, number = head, tail
     choice = StepChoice(name=name or None, place=place or "")
     if number == _LOOP:
         return replace(choice, number=1, loop=True)
+    if number == _CALL:
+        return replace(choice, call=True)
     if number is not None and int(number) < 1:
         raise UsageError(f"--step {text}: steps are counted from 1")
     return choice if number is None else replace(choice, number=int(number))

@@ -131,14 +131,14 @@ def _has_mesh(aval: Any) -> bool:
 
 
 def mesh_of(call: Called, given: Sequence[Any]) -> Mesh | None:
-    """The mesh that a call runs on; None if it runs on one device.
+    """The mesh that a call runs on, its own rather than its operands'; None for one device.
 
     Args:
         call: the call.
         given: shardings of its operands; None for those that may be moved.
     """
     parameters = call.parameters
-    some = (*given, *parameters["in_shardings"], *parameters["out_shardings"])
+    some = (*parameters["in_shardings"], *parameters["out_shardings"], *given)
     named = [item.mesh for item in some if isinstance(item, NamedSharding)]
     for mesh in (*named, *meshes(parameters["jaxpr"]), parameters["ctx_mesh"]):
         if isinstance(mesh, Mesh) and mesh.size > 1:

@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NoReturn
 
-from flint.errors import UsageError
+from flint.errors import FlintError, UsageError
 from flint.frontends.jax.cluster.layout import Layout, layout_of
 from flint.frontends.jax.host.calls import Called
 from flint.frontends.jax.internals.cluster_client import use_cluster
@@ -103,18 +103,15 @@ class Running:
             warnings |= _left_out(self._watcher.periods.of_other_threads(period))
             warnings |= _of_one_name(self._request.step, period, self._steps())
             one_round = self._is_loop(period, numbers)
-            if period.count == 1 and not one_round:
-                text = f"{period.name} is called once: its one-time work is part of the step"
-                warnings[text] = 1
-            elif not one_round:
-                warnings |= _doubts(period)
+            if not one_round and not self._request.step.call:
+                warnings |= _called_once(period) if period.count == 1 else _doubts(period)
             workload = captured(
                 recorder.calls, numbers, self._places, warnings, period.name,
                 self._request.options, self._request.target, one_round=one_round,
             )  # fmt: skip
             workload.save_programs(self._output)
         except BaseException as error:
-            leave(error, self._folder, "the capture")
+            leave(_or_its_main(error, period), self._folder, "the capture")
             os._exit(1)  # the program would see an exception, and continue
         found(self._folder, _FRAMEWORK, self._steps())
 
@@ -165,6 +162,21 @@ def _layout(cluster: Cluster) -> Layout:
         raise UsageError(f"--device {device}: for JAX programs, choose from {', '.join(names)}")
     slices = cluster.slices if cluster.slices > 1 else None
     return layout_of(cluster.world, names[device], cluster.hosts, slices)
+
+
+def _or_its_main(error: BaseException, period: Period) -> BaseException:
+    """The error; of several programs, with the choice that leaves out the others."""
+    if period.length == 1 or type(error) is not FlintError:
+        return error
+    text = (
+        f"{error}. The step is {counted(period.length, 'program')}: --step {period.name}:call "
+        f"captures {period.name} alone"
+    )
+    return FlintError(text).with_traceback(error.__traceback__)
+
+
+def _called_once(period: Period) -> dict[str, int]:
+    return {f"{period.name} is called once: its one-time work is part of the step": 1}
 
 
 def _doubts(period: Period) -> dict[str, int]:

@@ -93,6 +93,7 @@ class Watcher:
         self._kinds: dict[Hashable, int] = {}
         self._lock = threading.RLock()
         self._due: Period | None = None
+        self._seen = 0  # calls of a function that is the step alone
 
     def call(
         self,
@@ -139,7 +140,7 @@ class Watcher:
         some = [
             period
             for period in self.periods.found.values()
-            if (named is None or choice.names(period.name, period.place))
+            if (named is None or (not choice.alone and choice.names(period.name, period.place)))
             and period.count >= choice.number
         ]
         best = self._due or self.periods.best(some)
@@ -147,7 +148,7 @@ class Watcher:
             training = whole_trainings.last_of(self.recorder.calls)
             if training and (not (best and best.whole) or self._taken.gradients(training)):
                 best = self.periods.single(lambda name, _: name == training.name)
-        if best is None and named is not None and choice.number == 1:
+        if best is None and named is not None and (choice.number == 1 or choice.alone):
             best = self.periods.single(choice.names)
         if best is not None:
             self._finish(best)
@@ -254,8 +255,10 @@ class Watcher:
         gradients = self._taken.gradients(call)
         made = Made(key, call.name, call.jitted, given, thread, gradients, call.place)
         period = self.periods.add(made)
-        if self._choice.loop and call.jitted and self._choice.names(call.name, call.place):
-            self._due = self.periods.single(self._choice.names)
+        if self._choice.alone:
+            self._seen += call.jitted and self._choice.names(call.name, call.place)
+            if self._seen == self._choice.number and self._due is None:
+                self._due = self.periods.single(self._choice.names)
         elif period is not None and not self._lists_steps and self._is_wanted(period):
             self._due = period
 

@@ -98,6 +98,11 @@ def test_a_step_is_a_name_or_a_number_or_both():
         ("step", "a.py:3", 2, False), ("step", "/x y/a.py:3", 4, False),
         ("step", "lib/a.py:12", 1, True),
     ]  # fmt: skip
+    alone = [step_choice(text) for text in ("step:call", "step@a.py:3:call", "step:loop", "step:2")]
+    assert [(one.name, one.number, one.call, one.alone) for one in alone] == [
+        ("step", 2, True, True), ("step", 2, True, True), ("step", 1, False, True),
+        ("step", 2, False, False),
+    ]  # fmt: skip
     assert placed[0].names("step", "/x/a.py:3") and not placed[0].names("step", "aa.py:3")
     assert found[1].names("train_step", "a.py:3") and not found[1].names("step", "a.py:3")
     assert [str(found[1]), str(placed[2])] == ["train_step", "step@lib/a.py:12"]

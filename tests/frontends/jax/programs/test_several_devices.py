@@ -6,7 +6,7 @@ import pytest
 
 from flint.workload.loading import load
 from tests.frontends.jax.programs.really_run import instructions, modules, partitioned
-from tests.frontends.jax.programs.test_against_runs import command
+from tests.frontends.jax.programs.test_against_runs import OLD, command
 from tests.support.shared import quick
 
 #: A counter that devices sum up, which the program reads.
@@ -121,3 +121,34 @@ def test_integers_of_explicit_axes_lie_on_their_mesh_and_are_known(tmp_path):
     assert names == ["stack", "transpose", "broadcast_in_dim", "concatenate", "lambda"]
     for name, (_, module) in zip(names, found, strict=True):
         assert instructions(module) == instructions(named[name]), name
+
+
+#: An evaluation between the steps, which ends when its data say so.
+EVALUATED = """
+import jax, jax.numpy as jnp
+def learner(w, x):
+    return w - jax.lax.pmean(jax.grad(lambda w: jnp.sum((x @ w) ** 2))(w), "i")
+def evaluator(w, x):
+    return jax.lax.while_loop(lambda found: found < 9.0, lambda found: found + (x @ w).sum(), 0.0)
+learn, evaluate = jax.pmap(learner, axis_name="i"), jax.pmap(evaluator)
+w, x = jnp.ones((4, 256, 512)), jnp.ones((4, 16, 256))
+for _ in range(4):
+    w = learn(w, x)
+    evaluate(w, x)
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(OLD, reason="pmap hides what it maps")
+def test_a_step_is_captured_without_the_evaluation_after_it(tmp_path):
+    (tmp_path / "p.py").write_text(EVALUATED)
+    told = command(tmp_path / "p.py", devices=4, per_node=4, options=("-o", tmp_path / "out"))
+    assert "The step is 2 programs: --step learner:call captures learner alone" in told.stderr
+    options = "--step", "learner:call", "-o", tmp_path / "out"
+    run = command(tmp_path / "p.py", devices=4, per_node=4, options=options)
+    assert run.returncode == 0, run.stderr
+    assert "warning" not in run.stderr
+    [(_, module)] = modules(load(tmp_path / "out"))
+    assert load(tmp_path / "out").mesh.axes == ("i",)
+    real = [*partitioned(tmp_path / "p.py", tmp_path, devices=4).values()]
+    assert any(instructions(module) == instructions(one) for one in real)
