@@ -8,7 +8,7 @@ move, and each gradient back:
     y = conv(x, w)           w -> transpose;  y = conv(x, turned);  dx = conv(dy, reverse turned)
     dw = conv(x, dy)         turned = conv(x, dy);  turned -> transpose
 
-Activations with channels in front, and filters of several groups, stay as they are.
+Activations with channels in front stay as they are.
 
 Source: ``layout_assignment.cc``, ``conv_rewriter.cc`` of openxla/xla (2026).
 """
@@ -134,7 +134,7 @@ def _turns(graph: WorkloadGraph) -> dict[int, _Turn]:
             if not order:
                 continue
             turn, shape = _Turn(-1, order, -1), result
-        elif form[0] == rank - 1 and shapes[0][-1] == shapes[1][form[1]]:  # in one group
+        elif form[0] == rank - 1:
             maker = int(graph.producer[operands[1]])
             if maker >= 0 and graph.tables.ops[graph.op[maker]] == "reverse" and _far(shapes[1]):
                 [value] = graph.operands_of(maker).tolist()
@@ -151,13 +151,15 @@ def _turns(graph: WorkloadGraph) -> dict[int, _Turn]:
 
 def _of_gradient(shapes: list[tuple[int, ...]], form: Form, result: tuple[int, ...]) -> Form:
     """The order of a gradient's dims: features of the output's gradient first, of the input last;
-    as [places, input, output] where sizes do not tell, () if there are several groups.
+    as [places, input, output] where sizes do not tell, as in several groups; () if it cannot be.
     """
     rank = len(result)
     output, inputs = shapes[1][form[2]], shapes[0][-1]
     pairs = [(o, i) for o in range(rank)[::-1] for i in range(rank)[::-1] if o != i]
-    fits = (pair for pair in pairs if (result[pair[0]], result[pair[1]]) == (output, inputs))
-    return next((_order(rank, *pair) for pair in fits), ())
+    fits = [pair for pair in pairs if (result[pair[0]], result[pair[1]]) == (output, inputs)]
+    if not fits and result[-1] == output and inputs % result[-2] == 0:
+        fits = [(rank - 1, rank - 2)]
+    return _order(rank, *fits[0]) if fits else ()
 
 
 def _far(shape: tuple[int, ...]) -> bool:

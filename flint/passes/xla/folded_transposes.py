@@ -7,8 +7,8 @@ transposed (``AlgebraicSimplifier``):
     transpose (dot a, b)        dot b, a
 
 It does if nothing else reads the product and if the dims of the batch, in front, stay where they
-are.  Matrices that are no part of a batch are turned by their product's kernel anyway
-(``flint.passes.xla.products``).
+are.  So it is for matrices that are no part of a batch: what merges products and splits their sums
+sees them swapped.
 """
 
 from __future__ import annotations
@@ -21,21 +21,52 @@ import numpy as np
 from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.work import Role
 from flint.passes.order_edges import without_nodes
+from flint.passes.xla.transposes import Entry
+
+Gemm = tuple[int, int, int, int]
 
 
-def folded(graph: WorkloadGraph) -> WorkloadGraph:
-    """One block whose batched products write what a transpose of their last two dims wrote."""
+def swaps(graph: WorkloadGraph) -> list[Entry]:
+    """The entries that a table of ops needs for products with swapped operands."""
+    return [_swapped(entry) for entry in graph.tables.entries() if entry[0] == "dot_general"]
+
+
+def _swapped(entry: Entry) -> Entry:
+    name, hero, form = entry
+    half = len(form) // 2
+    return name, hero, (*form[half:], *form[:half])
+
+
+def folded(graph: WorkloadGraph, gemms: dict[Gemm, int]) -> WorkloadGraph:
+    """One block whose products write what a transpose of their last two dims wrote.
+
+    Args:
+        graph: the block; its table of ops has the entries of ``swaps``.
+        gemms: all sizes of products of the program, by number; new ones are added.
+    """
     found = dict(_found(graph))
     if not found:
         return graph
-    operand, outputs = graph.operand.copy(), graph.outputs.copy()
-    result_type = graph.result_type.copy()
+    operand, outputs, op = graph.operand.copy(), graph.outputs.copy(), graph.op.copy()
+    result_type, gemm = graph.result_type.copy(), graph.work_gemm.copy()
+    entries = list(graph.tables.entries())
+    numbers = {entry: number for number, entry in enumerate(entries)}
+    sizes = list(gemms)
     for transpose, product in found.items():
         made, turned = (graph.inputs + int(graph.result_ptr[at]) for at in (product, transpose))
         result_type[graph.result_ptr[product]] = graph.value_type[turned]
         for column in (operand, outputs):
             column[column == turned] = made
-    changed = replace(graph, operand=operand, outputs=outputs, result_type=result_type)
+        sides = slice(*graph.operand_ptr[product : product + 2].tolist())
+        operand[sides] = operand[sides][::-1]
+        op[product] = numbers[_swapped(entries[op[product]])]
+        item = int(graph.work_ptr[product])
+        batch, m, n, k = sizes[gemm[item]]
+        gemm[item] = gemms.setdefault((batch, n, m, k), len(gemms))
+    changed = replace(
+        graph, operand=operand, outputs=outputs, op=op, result_type=result_type, work_gemm=gemm,
+        tables=replace(graph.tables, gemms=tuple(gemms)),
+    )  # fmt: skip
     return without_nodes(changed, set(found))
 
 
@@ -55,7 +86,7 @@ def _found(graph: WorkloadGraph) -> list[tuple[int, int]]:
         for node in np.flatnonzero(
             named["dot_general"] & free & (graph.role == Role.CONTRACTION)
         ).tolist()
-        if (batch := _batch(graph, node)) > 1
+        if (batch := _batch(graph, node))
     }
     found = []
     for node in np.flatnonzero(named["transpose"] & free).tolist():

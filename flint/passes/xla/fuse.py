@@ -14,7 +14,7 @@ from flint.passes.fuse import assigned, fused
 from flint.passes.rematerialize import look_through
 from flint.passes.xla.collective_layouts import turned_collectives, turns
 from flint.passes.xla.filters import transposed_filters, transposes
-from flint.passes.xla.folded_transposes import folded
+from flint.passes.xla.folded_transposes import folded, swaps
 from flint.passes.xla.heads import turned_heads
 from flint.passes.xla.images import turned_images, turnings
 from flint.passes.xla.layouts import with_layouts
@@ -55,7 +55,7 @@ def fuse_as_xla(graph: WorkloadGraph) -> WorkloadGraph:
     new = [
         entry
         for entry in dict.fromkeys(
-            [*plain, *sums(graph), *turns(graph), *gatherings(graph), *turnings(graph)]
+            [*plain, *sums(graph), *turns(graph), *gatherings(graph), *turnings(graph), *swaps(graph)]
         )
         if entry not in known
     ]
@@ -78,7 +78,7 @@ def _as_xla(
 ) -> WorkloadGraph:
     graph = with_bodies(graph, lambda inner, _: _as_xla(inner, True, communicates, types, gemms))
     graph = expanded_windows(graph, types)
-    graph = folded(simplified(graph)) if len(graph) else graph
+    graph = folded(simplified(graph), gemms) if len(graph) else graph
     if not len(graph):
         return graph
     graph = stored_splats(added_scatters(graph))
