@@ -40,6 +40,7 @@ class Emitter(IntEnum):
     COLUMNS = 2
     TRANSPOSE = 3
     WHOLE_ROWS = 4  # Triton's: a row stays in registers
+    CONCATENATE = 5  # a loop over the largest operand, which writes a part of each one
 
 
 def loop_grid(elements: int) -> Grid:

@@ -31,6 +31,8 @@ from flint.passes.xla.reductions import Run, runs_of
 _SIGNIFICANT: Final = 16
 #: Blocks of a kernel of whole rows: enough.
 _BLOCKS: Final = 1 << 16
+#: The most operands of a concatenation with an emitter of its own.
+_JOINED: Final = 4
 #: Threads of a block of a kernel that transposes in tiles, and elements of a tile.
 _TILE: Final = (128, 32 * 32)
 
@@ -115,7 +117,10 @@ class Instructions:
         for node in range(len(graph)):
             if self.free[node] or self.variadic[node]:
                 self._runs(node)
-        self.any_tiled = Emitter.TRANSPOSE in self.emitter
+        #: Emitters that ops behind theirs keep.
+        self.kept_emitters = [
+            each for each in (Emitter.TRANSPOSE, Emitter.CONCATENATE) if each in self.emitter
+        ]
 
     def operands(self, node: int) -> list[int]:
         return self.operand[self.ptr[node] : self.ptr[node + 1]]
@@ -153,12 +158,14 @@ class Instructions:
             return emitter, *grid(self.reduced[hero], bits)
         if emitter == Emitter.TRANSPOSE:
             return emitter, -(-self.made(hero) // _TILE[1]), _TILE[0]
+        if emitter == Emitter.CONCATENATE:
+            return emitter, *loop_grid(max(self.elements[each] for each in self.operands(hero)))
         return emitter, *loop_grid(self.looped[root])
 
     def hero(self, root: int, members: frozenset[int]) -> tuple[Emitter, int]:
         """The op that decides how a kernel runs, behind elementwise ops with one operand.
 
-        A transpose may also be behind others, if it is the only one.
+        A transpose may also be behind others, if it is the only one, and so may a concatenation.
         """
         hero = root
         while self.elementwise[hero] or self.alias[hero]:
@@ -168,12 +175,12 @@ class Instructions:
             hero = makers[0]
         if self.heroes[hero]:
             return self.emitter[hero], hero
-        if self.any_tiled:
+        for emitter in self.kept_emitters:
             found: set[int] = set()
             ahead, seen = [hero], {hero}
             while ahead and len(found) < 2:
                 node = ahead.pop()
-                if self.emitter[node] == Emitter.TRANSPOSE:
+                if self.emitter[node] == emitter:
                     found.add(node)
                 elif self.elementwise[node] or self.alias[node]:
                     makers = [self.maker[value] for value in self.operands(node)]
@@ -181,7 +188,7 @@ class Instructions:
                     seen |= new
                     ahead += new
             if len(found) == 1:
-                return Emitter.TRANSPOSE, found.pop()
+                return emitter, found.pop()
         return Emitter.LOOP, root
 
     def _runs(self, node: int) -> None:
@@ -196,6 +203,9 @@ class Instructions:
             self.heroes[node] = self.emitter[node] != Emitter.LOOP
             width = self.width[self.operand[self.ptr[node]]]
             self.shared[node] = shared_bytes(self.emitter[node], width)
+        elif self.names[node] == "concatenate":
+            if self.ptr[node + 1] - self.ptr[node] <= _JOINED:
+                self.emitter[node] = Emitter.CONCATENATE
         elif self.names[node] == "transpose":
             self.turns[node], tiled = transposed(
                 whole.shape, self._order(node), 8 * self.width[self.first[node]]
@@ -229,6 +239,8 @@ class Instructions:
                 made, whole = self.made(node), max(self.elements[value], 1)
                 if self.always[node] or made < whole:
                     share[entry] = made / whole
+            elif self.names[node] == "gather" and entry == self.ptr[node]:
+                share[entry] = self.made(node) / max(self.elements[value], 1)  # also several times
             elif self.role[node] in (Role.MOVEMENT, Role.UPDATE):
                 share[entry] = accessed[entry] / max(self.sizes[value], 1)
         return share

@@ -12,7 +12,7 @@ registers.
   five in bf16.
 - Outside of loops, copies of a buffer that is filled with a constant are results of that kernel
   (``CopyFusion``); so are buffers of the same type.
-- Kernels of whole rows stay alone, and so does movement alone. Readers of such a kernel, or of a
+- Kernels of whole rows and those that concatenate stay alone, and so does movement alone. Readers of such a kernel, or of a
   product, are not joined with each other.
 
 Source: ``multi_output_fusion.cc``, ``copy_fusion.cc``, ``gpu_fusible.cc`` of openxla/xla (2026).
@@ -86,6 +86,7 @@ class _Joiner(Joiner):
             for root, kernel in queue.kernels.items()
             if not kernel.row
             and times.role[root] != Role.UPDATE
+            and kernel.emitter != Emitter.CONCATENATE
             and (len(kernel.members) > 1 or times.elementwise[root] or kernel.emitter)
         }
         #: Kernels that read each value, each by the first of those that it was joined from.

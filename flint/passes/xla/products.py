@@ -29,17 +29,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.graph.graph import NodeKind, WorkloadGraph
+from flint.graph.graph import Form, NodeKind, WorkloadGraph
 from flint.graph.work import Role
 from flint.mesh.ragged import row_of_entry, total_by_row
 from flint.passes.rematerialize import loads
+from flint.passes.xla.split_dims import are_contracted
 
 #: Ops that may follow a convolution: the bias, a residual and rectified activations.
 _BEHIND: Final = ("add", "convert", "reshape", "bitcast", "broadcast_in_dim", "maximum", "clamp")
 #: Ops that batched products and convolutions do not compute themselves.
 _WRITTEN: Final = ("transpose", "pad")
-#: Dims in the form of a product that contracts one dim of each operand.
-_ONE_EACH: Final = 2
 #: Bytes by which an op's result may be larger than its operands, or smaller.
 _TOLERANCE: Final = 1024
 
@@ -87,22 +86,37 @@ def _apart(graph: WorkloadGraph) -> NDArray[np.bool_]:
     names, forms = graph.tables.ops, [form for *_, form in graph.tables.entries()]
     memory = [name == hero != "" for name, hero, _ in graph.tables.entries()]
     found: NDArray[np.bool_] = np.array(memory or [False])[graph.op]
-    several = [
-        name == "dot_general" and len(form) > _ONE_EACH
-        for name, form in zip(names, forms, strict=True)
-    ]
-    for node in np.flatnonzero(np.array(several or [False])[graph.op]).tolist():
-        form = forms[graph.op[node]]
-        sides = (form[: len(form) // 2], form[len(form) // 2 :])
-        for dims, value in zip(sides, graph.operands_of(node).tolist(), strict=False):
-            maker = int(graph.producer[value])
-            if maker >= 0 and names[graph.op[maker]] == "transpose":
-                order = forms[graph.op[maker]]
-                before = [order[dim] for dim in dims if dim < len(order)]
-                found[maker] |= bool(before) and before != list(
-                    range(before[0], before[0] + len(before))
-                )
+    turns = np.array([name == "transpose" for name in names] or [False])[graph.op]
+    makers = graph.producer[graph.operand]
+    dots = np.array([name == "dot_general" for name in names] or [False])[graph.op]
+    for entry in np.flatnonzero((makers >= 0) & turns[makers] & dots[graph.consumer]).tolist():
+        node, maker = int(graph.consumer[entry]), int(makers[entry])
+        form, order = forms[graph.op[node]], forms[graph.op[maker]]
+        half, side = len(form) // 2, entry - int(graph.operand_ptr[node])
+        shape = graph.type_of(int(graph.operand[entry])).shape
+        sides = (form[:half], form[half:])
+        dims = _contracted(graph, node, sides[min(side, 1)], shape)
+        if dims and len(order) == len(shape):
+            memory_order = [dim for dim in np.argsort(order).tolist() if shape[dim] > 1]
+            places = [memory_order.index(dim) for dim in dims]
+            found[maker] |= places != list(range(places[0], places[0] + len(places)))
     return found
+
+
+def _contracted(
+    graph: WorkloadGraph, product: int, dims: Form, shape: tuple[int, ...]
+) -> list[int]:
+    """The dims larger than 1 of a value that a product contracts, () if that is not known; a
+    reshape between the two leaves no node."""
+    number = int(graph.work_gemm[graph.work_ptr[product]])
+    if not dims or number < 0 or graph.work_ptr[product] == graph.work_ptr[product + 1]:
+        return []
+    k = graph.tables.gemms[number][3]
+    if not are_contracted(shape, dims, k):
+        ranks = range(len(shape))
+        places = (ranks[: n + 1] for n in ranks) if dims[0] == 0 else (ranks[n:] for n in ranks)
+        dims = next((tuple(each) for each in places if are_contracted(shape, tuple(each), k)), ())
+    return [dim for dim in dims if shape[dim] > 1]
 
 
 class Neighbours:
@@ -266,7 +280,9 @@ class Neighbours:
         if self.names[node] == "slice":
             shape = self.graph.tables.types[self.graph.value_type[made]].shape
             alone = 1 in shape or len(self.users[made]) == 1
-            return alone and self.maker[operands[0]] < 0
+            # Of a merged product, one operand is several values side by side.
+            beside = (np.diff(self.graph.operand_ptr)[self.users[made]] > 2).any()
+            return bool(alone and not beside and self.maker[operands[0]] < 0)
         tensors = [each for each in operands if not self.passed[each] or self._whole(each)]
         if len(tensors) != 1 or self.names[node] == "reduce":
             return False

@@ -31,7 +31,7 @@ from flint.passes.xla.instructions import Instructions
 _MEMORY: Final = 3352.32
 _BLOCK: Final = 1.98 * 32
 _L2: Final = (52_428_800, 2.5)
-_L1: Final = (132 * (256 << 10), 8.0)
+_L1: Final = (132 * (2 << 10), 8.0)
 #: Bytes of a transaction between memory and cache.
 _TRANSACTION: Final = 64
 #: Operations per nanosecond of one lane.

@@ -20,13 +20,35 @@ of compiled programs.
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
 
 from flint.graph.graph import Form, WorkloadGraph
 from flint.graph.work import Role
 from flint.passes.xla.orders import BATCH, COLUMNS, PRODUCT, ROWS, writes
 from flint.passes.xla.split_dims import are_contracted
 from flint.passes.xla.travelling import Block, Region
+from flint.passes.xla.transposes import TRANSPOSE
+
+
+class _Again(NamedTuple):
+    """A product's operand that is transposed otherwise than in the program.
+
+    Attributes:
+        entry: the operand entry.
+        source: what the program transposes.
+        order: the permutation of that.
+        back: the permutation of the operand in the program.
+    """
+
+    entry: int
+    source: int
+    order: Form
+    back: Form
 
 
 class Wanted(Block):
@@ -41,7 +63,8 @@ class Wanted(Block):
                 regions.append(region)
                 taken |= {*region.nodes}
         self.wishes = [wish for wish in wishes if self.maker[self._value(wish[0])] not in taken]
-        return self._moved(regions) if wishes else self.graph
+        self.again = [each for each in self._transposed() if self.maker[each.source] not in taken]
+        return self._moved(regions) if wishes or self.again else self.graph
 
     def _value(self, entry: int) -> int:
         return int(self.graph.operand[entry])
@@ -54,9 +77,50 @@ class Wanted(Block):
                 entry = int(self.graph.operand_ptr[node]) + side
                 shape = self.shape(self._value(entry))
                 if kinds and not writes(kinds, tuple(range(len(kinds))), shape):
-                    wanted = (BATCH, ROWS, COLUMNS) if side == 0 else (BATCH, COLUMNS, ROWS)
-                    back = (d for kind in wanted for d, each in enumerate(kinds) if each == kind)
-                    yield entry, tuple(back)
+                    yield entry, tuple(self._wanted(kinds, side))
+
+    def _transposed(self) -> Iterator[_Again]:
+        """Operand entries of products that are transposes, in another order than products want."""
+        for node in range(len(self.graph)):
+            for side in range(0 if self._canonical(node) else 2):
+                entry = int(self.graph.operand_ptr[node]) + side
+                value = self._value(entry)
+                maker = self.maker[value]
+                if maker < 0 or self.names[maker] != TRANSPOSE or not self.free[maker]:
+                    continue
+                order, shape, kinds = self.forms[maker], self.shape(value), self._kinds(node, side)
+                wanted = tuple(self._wanted(kinds, side))
+                if not kinds or len(order) != len(shape) or wanted == tuple(range(len(order))):
+                    continue
+                [source] = self.graph.operands_of(maker).tolist()
+                if writes(kinds, tuple(np.argsort(order).tolist()), shape):
+                    wanted = tuple(np.argsort(order).tolist())
+                yield _Again(entry, source, tuple(order[dim] for dim in wanted), wanted)
+
+    def _canonical(self, node: int) -> bool:
+        """Whether a node is no product whose operands XLA brings into an order of its own: all of
+        the batch is in front, or can be for all that is known."""
+        for side in range(2 if self.names[node] == PRODUCT else 0):
+            kinds = self._kinds(node, side)
+            if kinds and kinds != sorted(kinds, key=lambda kind: kind != BATCH):
+                return False
+            if kinds and len(kinds) > kinds.count(BATCH) + 2:
+                return False
+            if not kinds and not self._leads(node, side):
+                return False
+        return True
+
+    def _leads(self, product: int, side: int) -> bool:
+        """Whether some leading dims of an operand have as many elements as the batch."""
+        number = int(self.graph.work_gemm[self.graph.work_ptr[product]])
+        batch = self.graph.tables.gemms[number][0] if number >= 0 else 1
+        shape = self.shape(int(self.graph.operands_of(product)[side]))
+        return batch in itertools.accumulate(shape, operator.mul, initial=1)
+
+    def _wanted(self, kinds: list[int], side: int) -> Iterator[int]:
+        """Dims of an operand in the order of XLA's products."""
+        wanted = (BATCH, ROWS, COLUMNS) if side == 0 else (BATCH, COLUMNS, ROWS)
+        return (dim for kind in wanted for dim, each in enumerate(kinds) if each == kind)
 
     def _region_of(self, entry: int, back: Form, taken: set[int]) -> Region | None:
         """What makes an operand at its places; None if it is nothing that several kernels read."""
@@ -104,6 +168,15 @@ class Wanted(Block):
             made = self._type(value, tuple(self.shape(value)[dim] for dim in back))
             if self._turned(entry, value, back, made):
                 self._reads(entry, back)
+        for each in self.again:
+            value = self._value(each.entry)
+            if each.order == tuple(range(len(each.order))):
+                self.operand[each.entry] = each.source
+            else:
+                shape = tuple(self.shape(value)[dim] for dim in each.back)
+                if not self._turned(each.entry, each.source, each.order, self._type(value, shape)):
+                    continue
+            self._reads(each.entry, each.back)
 
     def _takes(self, entry: int, region: Region) -> bool:
         product = self.consumer[entry]
