@@ -31,6 +31,7 @@ from flint.passes.xla.priority import Queue, needed
 from flint.passes.xla.products import Neighbours, absorbed, operand_loads
 from flint.passes.xla.reductions import split_reductions
 from flint.passes.xla.scatters import added_scatters
+from flint.passes.xla.shared_loads import with_shared_loads
 from flint.passes.xla.simplify import simplified
 from flint.passes.xla.small_products import summed_products, sums
 from flint.passes.xla.softmax import held
@@ -86,7 +87,7 @@ def _as_xla(
     graph = even_paddings(turned_images(graph), types)
     graph = transposed_filters(graph, types)
     graph = merge_products(graph, types, gemms)
-    graph = turned_heads(split_products(graph, types))
+    graph = with_shared_loads(turned_heads(split_products(graph, types)))
     near = Neighbours(graph)
     graph = near.with_spread(graph)
     graph, step_of, runs = split_reductions(graph, near.loaded | held(graph), types)

@@ -89,8 +89,13 @@ def _apart(graph: WorkloadGraph) -> NDArray[np.bool_]:
     turns = np.array([name == "transpose" for name in names] or [False])[graph.op]
     makers = graph.producer[graph.operand]
     dots = np.array([name == "dot_general" for name in names] or [False])[graph.op]
+    # A library's attention writes its result in the order that is wanted.
+    calls = (graph.role == Role.CONTRACTION) & ~dots | (graph.role == Role.OPAQUE)
     for entry in np.flatnonzero((makers >= 0) & turns[makers] & dots[graph.consumer]).tolist():
         node, maker = int(graph.consumer[entry]), int(makers[entry])
+        source = int(graph.producer[graph.operand[graph.operand_ptr[maker]]])
+        if source >= 0 and calls[source]:
+            continue
         form, order = forms[graph.op[node]], forms[graph.op[maker]]
         half, side = len(form) // 2, entry - int(graph.operand_ptr[node])
         shape = graph.type_of(int(graph.operand[entry])).shape

@@ -1,0 +1,80 @@
+"""Ops that products compute themselves, though others read their results, too.
+
+The idea: a product of XLA's loads what an op on one value makes of it if that value is no larger
+than the result, whoever else reads the result (``IsInputWorthFusing``):
+
+    z = convert x;  p = dot z, w;  y = multiply z, z        p reads x, whether z is written or not
+
+Such an op is there twice here, for products and for the others.
+
+Source: ``gemm_fusion.cc``, ``triton_tiling_propagation.cc`` of openxla/xla (2026).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flint.graph.graph import NodeKind, WorkloadGraph
+from flint.graph.work import Role
+from flint.passes.columns import repeated
+from flint.passes.rematerialize import transparent_nodes
+from flint.passes.xla.orders import PRODUCT
+
+#: Bytes by which an op's operand may be larger than its result.
+_TOLERANCE: Final = 1024
+
+
+def with_shared_loads(graph: WorkloadGraph) -> WorkloadGraph:
+    """One block whose products read copies of what they compute themselves."""
+    products = np.array([name == PRODUCT for name in graph.tables.ops] or [False])[graph.op]
+    products &= graph.role == Role.CONTRACTION
+    found, loads = _shared(graph, products)
+    if not found:
+        return graph
+    copies = np.ones(len(graph), dtype=np.int64)
+    copies[found] = 2
+    copied, rows, last = repeated(graph, copies)
+    operand = copied.operand.copy()
+    loads = loads[rows]
+    loads[last[found]] = False
+    for node in last[found].tolist():
+        mine, other = (copied.inputs + int(copied.result_ptr[each]) for each in (node, node - 1))
+        operand[(operand == mine) & loads[copied.consumer]] = other
+    return replace(copied, operand=operand)
+
+
+def _shared(
+    graph: WorkloadGraph, products: NDArray[np.bool_]
+) -> tuple[list[int], NDArray[np.bool_]]:
+    """Ops on one value that products load and others read, in issue order; and all that products
+    load, with themselves, shape [nodes]."""
+    able = (np.diff(graph.order_ptr) == 0) & (np.diff(graph.result_ptr) == 1)
+    able &= graph.role == Role.ELEMENTWISE
+    able &= graph.kind == NodeKind.COMPUTE
+    able[graph.order_node] = False
+    loads, found = products.copy(), []
+    users: dict[int, list[int]] = {}
+    for value, node in zip(graph.operand.tolist(), graph.consumer.tolist(), strict=True):
+        users.setdefault(value, []).append(node)
+    leaving = set(graph.outputs.tolist())
+    spread = transparent_nodes(graph)
+    for node in np.flatnonzero(able)[::-1].tolist():
+        made = graph.inputs + int(graph.result_ptr[node])
+        values = graph.operands_of(node).tolist()
+        makers = graph.producer[values].tolist()
+        tensors = [v for v, maker in zip(values, makers, strict=True) if maker < 0 or not spread[maker]]
+        mine = [bool(loads[user]) for user in users.get(made, ())]
+        if not any(mine) or len(tensors) != 1:
+            continue
+        if graph.value_bytes[tensors[0]] - graph.value_bytes[made] > _TOLERANCE:
+            continue
+        if made in leaving or not all(mine):
+            if len(values) > 1:
+                continue
+            found.append(node)
+        loads[node] = True
+    return found[::-1], loads
