@@ -39,7 +39,7 @@ from flint.passes.xla.split_dims import gathered_dims, gatherings
 from flint.passes.xla.split_products import SUM, split_products
 from flint.passes.xla.stored import stored_splats
 from flint.passes.xla.times import Times
-from flint.passes.xla.transposes import COPY, PADDED
+from flint.passes.xla.transposes import COPY, PADDED, Entry
 from flint.passes.xla.windows import STEPS, expanded_windows
 
 
@@ -53,21 +53,20 @@ def fuse_as_xla(graph: WorkloadGraph) -> WorkloadGraph:
     known = list(graph.tables.entries())
     names = (SUM, SLICE, TRANSPOSE, CONCATENATE, PAD, COPY, *(name for name, _ in STEPS))
     plain = [PADDED, *((name, "", ()) for name in names)]
-    new = [
-        entry
-        for entry in dict.fromkeys(
-            [*plain, *sums(graph), *turns(graph), *gatherings(graph), *turnings(graph), *swaps(graph)]
-        )
-        if entry not in known
-    ]
-    new += transposes(known)
-    if new:
-        ops, heroes, forms = zip(*known, *new, strict=True)
-        graph = with_tables(graph, replace(graph.tables, ops=ops, heroes=heroes, forms=forms))
+    graph = _with_entries(graph, [*plain, *sums(graph), *turns(graph), *gatherings(graph)])
+    graph = _with_entries(graph, [*turnings(graph), *transposes(known)])
     graph = turned_collectives(graph) if communicates else graph
     graph = with_layouts(graph, types)
+    graph = _with_entries(graph, swaps(graph))
     kernels = _as_xla(graph, False, communicates, types, gemms)
     return with_tables(kernels, replace(graph.tables, types=tuple(types), gemms=tuple(gemms)))
+
+
+def _with_entries(graph: WorkloadGraph, entries: list[Entry]) -> WorkloadGraph:
+    """The graph with more entries in its table of ops."""
+    known = list(graph.tables.entries())
+    ops, heroes, forms = zip(*dict.fromkeys([*known, *entries]), strict=True)
+    return with_tables(graph, replace(graph.tables, ops=ops, heroes=heroes, forms=forms))
 
 
 def _as_xla(

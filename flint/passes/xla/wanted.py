@@ -20,6 +20,7 @@ of compiled programs.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 from collections.abc import Iterator
@@ -75,9 +76,33 @@ class Wanted(Block):
             for side in range(2 if self.names[node] == PRODUCT else 0):
                 kinds = self._kinds(node, side)
                 entry = int(self.graph.operand_ptr[node]) + side
-                shape = self.shape(self._value(entry))
-                if kinds and not writes(kinds, tuple(range(len(kinds))), shape):
+                value = self._value(entry)
+                shape, same = self.shape(value), tuple(range(len(kinds)))
+                inferred = self._inferred().get(value, same)
+                if kinds and inferred != same and writes(kinds, inferred, shape):
+                    yield entry, inferred
+                elif kinds and not writes(kinds, same, shape):
                     yield entry, tuple(self._wanted(kinds, side))
+
+    @functools.cache  # noqa: B019
+    def _inferred(self) -> dict[int, Form]:
+        """Values that XLA takes to be in another order of dims, the slowest first, before it
+        assigns layouts: transposes move nothing, elementwise ops have the order of their first
+        operand."""
+        found: dict[int, Form] = {}
+        for node in range(len(self.graph)):
+            if not self.free[node]:
+                continue
+            values, made = self.graph.operands_of(node).tolist(), self.made(node)
+            order, shape = self.forms[node], self.shape(made)
+            if self.names[node] == TRANSPOSE and len(order) == len(shape):
+                before = found.get(values[0], tuple(range(len(order))))
+                found[made] = tuple(order.index(dim) for dim in before)
+            elif self.role[node] == Role.ELEMENTWISE:
+                first = next((each for each in values if self.shape(each) == shape), -1)
+                if first in found:
+                    found[made] = found[first]
+        return found
 
     def _transposed(self) -> Iterator[_Again]:
         """Operand entries of products that are transposes, in another order than products want."""
