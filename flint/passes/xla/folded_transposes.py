@@ -73,8 +73,9 @@ def folded(graph: WorkloadGraph, gemms: dict[Gemm, int]) -> WorkloadGraph:
 def _found(graph: WorkloadGraph) -> list[tuple[int, int]]:
     """Transposes and the products that take them in."""
     forms = [form for *_, form in graph.tables.entries()]
+    # Transposes that layouts make come later.
     named = {
-        name: np.array([each == name for each in graph.tables.ops], dtype=bool)[graph.op]
+        name: np.array([each == name != hero for each, hero, _ in graph.tables.entries()])[graph.op]
         for name in ("transpose", "dot_general")
     }
     free = (np.diff(graph.order_ptr) == 0) & (np.diff(graph.result_ptr) == 1)
