@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from flint.graph.graph import WorkloadGraph
 from flint.graph.work import Role
-from flint.passes.rematerialize import transparent_nodes
+from flint.passes.rematerialize import accessed_bytes, transparent_nodes
 from flint.passes.xla.emitters import SHARED_BYTES, Emitter
 from flint.passes.xla.softmax import diamonds
 from flint.passes.xla.times import LAUNCH, Kernel, Times
@@ -254,9 +254,12 @@ def drop(readers: list[int], node: int) -> None:
 
 
 def needed(graph: WorkloadGraph, found: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Inlined nodes without those that only one kernel absorbs, which need not be computed twice,
-    shape [nodes].
+    """Inlined nodes without those that only one kernel absorbs as a whole, which need not be
+    computed twice, shape [nodes].
     """
+    part = accessed_bytes(graph) < graph.value_bytes[graph.operand]
+    part &= (graph.role == Role.MOVEMENT)[graph.consumer] & (graph.producer[graph.operand] >= 0)
+    parts = set(graph.producer[graph.operand[part]].tolist())
     users: dict[int, set[int]] = {}
     for maker, user in zip(
         graph.producer[graph.operand].tolist(), graph.consumer.tolist(), strict=True
@@ -266,5 +269,6 @@ def needed(graph: WorkloadGraph, found: NDArray[np.bool_]) -> NDArray[np.bool_]:
     for node in range(len(graph) - 1, -1, -1):
         if chosen[node] and graph.role[node] != Role.REDUCTION:
             mine = users[node]
-            chosen[node] = len(mine) > 1 or any(chosen[user] or passes[user] for user in mine)
+            again = any(chosen[user] or passes[user] for user in mine)
+            chosen[node] = len(mine) > 1 or again or node in parts
     return np.array(chosen, dtype=bool)
