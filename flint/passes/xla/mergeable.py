@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flint.graph.graph import Form, NodeKind, WorkloadGraph
 from flint.graph.work import Role
 from flint.mesh.ragged import row_of_entry
+from flint.passes.rematerialize import transparent_nodes
 
 #: The most bytes of the operands and the result of a small product.
 MAX_BYTES: Final = 64 << 20
@@ -35,9 +37,9 @@ class Product:
         free: dims of the shared operand that the result has.
         contracted: dims of the shared operand, before transposes, that are contracted; () if that
             is not known.
-        turned: dims of both operands of a product of two matrices that are contracted; () for the
-            last of the left one and the first of the right one, as in XLA's form of any other
-            product (``DotDecomposer``).
+        turned: dims of both operands of a product of two matrices, before transposes, that are
+            contracted; () for the last of the left one and the first of the right one, as in XLA's
+            form of any other product (``DotDecomposer``).
         kinds: types of the elements of the shared operand, the other one and the result.
         bytes: of the shared operand, the other one and the result.
     """
@@ -107,6 +109,7 @@ def _readers(graph: WorkloadGraph) -> list[list[Product]]:
     dots &= np.diff(graph.order_ptr) == 0
     dots[graph.order_node] = False
     found: dict[int, list[Product]] = {}
+    spread = transparent_nodes(graph)
     for node in np.flatnonzero(dots).tolist():
         item = int(graph.work_ptr[node])
         if graph.work_gemm[item] < 0:
@@ -119,15 +122,21 @@ def _readers(graph: WorkloadGraph) -> list[list[Product]]:
         form = forms[graph.op[node]]
         sides = form[: len(form) // 2], form[len(form) // 2 :]
         matrices = all(len(types[graph.value_type[value]].shape) == 2 for value in operands)
-        turned = form if matrices and form != (1, 0) else ()
+        bases = [_untransposed(graph, *each, forms) for each in zip(operands, sides, strict=True)]
+        # XLA moves transposes behind arithmetic with constants.
+        folded = tuple(
+            dim
+            for value, dims in bases
+            for dim in _untransposed(graph, _behind(graph, value, spread), dims, forms)[1]
+        )
+        turned = folded if matrices and folded != (1, 0) else ()
         for side in (0, 1):
             mine, other = (types[graph.value_type[operands[at]]] for at in (side, 1 - side))
             rows = (m, n) if side == 0 else (n, m)
             free = _free(result.shape, side, batch, rows[0])
             if rows[1] == 1:
                 continue  # a vector has no dim along which it could stand beside another
-            dims = sides[side]
-            base, dims = _untransposed(graph, operands[side], dims, forms)
+            base, dims = bases[side]
             found.setdefault(base, []).append(
                 Product(
                     node, side, batch, *rows, k, free, dims, turned,
@@ -168,6 +177,19 @@ def _untransposed(
         value = int(graph.operand[graph.operand_ptr[maker]])
         maker = int(graph.producer[value])
     return value, tuple(sorted(dims))
+
+
+def _behind(graph: WorkloadGraph, value: int, spread: NDArray[np.bool_]) -> int:
+    """What a value is computed from, element by element, and from constants."""
+    maker = int(graph.producer[value])
+    while maker >= 0 and graph.role[maker] == Role.ELEMENTWISE:
+        makers = graph.producer[graph.operands_of(maker)]
+        tensors = graph.operands_of(maker)[(makers < 0) | ~spread[makers]].tolist()
+        if len(tensors) != 1:
+            break
+        value = tensors[0]
+        maker = int(graph.producer[value])
+    return value
 
 
 class _Paths:

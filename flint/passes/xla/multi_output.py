@@ -175,7 +175,9 @@ class _Joiner(Joiner):
                 seen.add(value)
                 ahead.append((value, True))
                 maker = times.maker[value]
-                reads = queue.reads.get(maker) or (times.operands(maker) if maker >= 0 else [])
+                reads = queue.reads.get(maker)
+                if reads is None:
+                    reads = times.operands(maker) if maker >= 0 else []
                 ahead += [(each, False) for each in reads[::-1]]
         return order[::-1]
 

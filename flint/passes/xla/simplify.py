@@ -33,6 +33,7 @@ _KEPT: Final = frozenset(
     {"compare", "transpose", "concatenate", "reverse", "slice", "scatter", "constant", "iota"}
 )
 _FLOATS: Final = ("f", "bf")
+_BOOLEAN: Final = "i1"
 #: What ops do that have no effect but their results.
 _PURE: Final = (
     Role.ALIAS, Role.GENERATE, Role.ELEMENTWISE, Role.MOVEMENT, Role.REDUCTION, Role.CONTRACTION,
@@ -67,7 +68,7 @@ def _same(graph: WorkloadGraph) -> WorkloadGraph:
 
 def _rescaled(graph: WorkloadGraph) -> WorkloadGraph:
     """Products by a constant and then by a broadcast value: the constant is multiplied into that;
-    and sums of what is negated.
+    sums of what is negated; and products by a condition, which select.
 
     multiply (multiply x, broadcast c), broadcast s        multiply x, broadcast (c s)
     """
@@ -81,6 +82,12 @@ def _rescaled(graph: WorkloadGraph) -> WorkloadGraph:
         made = graph.inputs + int(graph.result_ptr[node])
         spread[made] = spread[value] if spread[value] >= 0 else value
     operand = graph.operand.copy()
+    for entry in np.flatnonzero(multiplies[graph.consumer]).tolist():
+        maker = producer[int(operand[entry])]
+        if maker >= 0 and graph.tables.ops[graph.op[maker]] == "convert":
+            source = int(operand[graph.operand_ptr[maker]])
+            if graph.type_of(source).dtype == _BOOLEAN:  # it selects the other factor or zero
+                operand[entry] = source
     negates = np.array([name == "negate" for name in graph.tables.ops], dtype=bool)[graph.op]
     for entry in np.flatnonzero((graph.role == Role.REDUCTION)[graph.consumer]).tolist():
         maker = producer[int(operand[entry])]
