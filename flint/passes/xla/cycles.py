@@ -39,6 +39,8 @@ _CYCLES: Final = {
     "ui32": {"divide": 122, "remainder": 122, "power": 71},
     "i64": {"multiply": 11, "divide": 685, "remainder": 685, "power": 253},
 }  # fmt: skip
+#: What a maximum and a minimum begin with: infinities, as the bits of an f64.
+_INFINITE: Final = frozenset({(-(1 << 52),), (0x7FF << 52,)})
 #: Cycles of a product by those of a quotient, in f32.
 MULTIPLIED: Final = 3 / 19
 #: Of a concatenation: a choice between operands; more if threads of a warp choose differently.
@@ -57,7 +59,10 @@ def cycles_of(graph: WorkloadGraph) -> list[float]:
         operands = graph.operands_of(node).tolist()
         if graph.role[node] == Role.REDUCTION or (name == "reduce" and operands):
             more = graph.type_of(operands[0]).elements - made.elements if operands else 0
-            found[node] = _CYCLES.get(made.dtype, {}).get("add", _USUAL) * max(more, 0)
+            first = int(graph.producer[operands[-1]]) if operands else -1
+            chooses = first >= 0 and entries[graph.op[first]][2] in _INFINITE
+            cycles = _CYCLES.get(made.dtype, {}).get("add", _USUAL)
+            found[node] = (_USUAL if chooses else cycles) * max(more, 0)
         elif graph.role[node] == Role.ELEMENTWISE:
             found[node] = _CYCLES.get(made.dtype, {}).get(name, _USUAL) * made.elements
         elif name == "concatenate" and operands:

@@ -26,6 +26,10 @@ _THREADS: Final = PROCESSORS * 2048
 _WARP: Final = 32
 #: Elements that a thread of a loop computes if there are enough.
 _UNROLLED: Final = 4
+#: Warps of a kernel of whole rows by the most elements of its tile; elements of the largest tile.
+_WARPS: Final = ((256, 1), (1024, 2), (4096, 4))
+_MOST_WARPS: Final = 8
+_TILE: Final = 26_214
 #: Bytes of shared memory of a block.
 SHARED_BYTES: Final = 48 << 10
 
@@ -86,6 +90,24 @@ def rows_grid(runs: Sequence[Run], bits: int) -> Grid:
 def _beside(kept: int, threads: int) -> int:
     """Rows that a block of about 256 threads reduces."""
     return kept if kept * threads <= 256 else max(256 // threads, 1)
+
+
+def whole_rows_grid(kept: int, length: int) -> Grid:
+    """Blocks and threads of a kernel that holds whole rows, as many in a block as keep most of the
+    processors' lanes busy.
+
+    Args:
+        kept: number of rows.
+        length: of a row.
+    """
+    row, best = 1 << max(length - 1, 0).bit_length(), (kept, _WARP)
+    beside = 1
+    while beside <= kept and (beside == 1 or beside * row <= _TILE):
+        warps = next((warps for most, warps in _WARPS if beside * row <= most), _MOST_WARPS)
+        grid = -(-kept // beside), warps * _WARP
+        best = max(best, grid, key=lambda each: min(each[0], PROCESSORS) * min(each[1], LANES))
+        beside *= 2
+    return best
 
 
 def columns_grid(runs: Sequence[Run], bits: int) -> Grid:

@@ -16,7 +16,6 @@ from flint.graph.work import Role
 from flint.passes.rematerialize import accessed_bytes, transparent_nodes
 from flint.passes.xla.cycles import MULTIPLIED, cycles_of
 from flint.passes.xla.emitters import (
-    LANES,
     Emitter,
     columns_grid,
     loop_grid,
@@ -24,13 +23,12 @@ from flint.passes.xla.emitters import (
     rows_grid,
     shared_bytes,
     transposed,
+    whole_rows_grid,
 )
 from flint.passes.xla.reductions import Run, runs_of
 
 #: Elements that a reduction sums up, at least, if it counts as one.
 _SIGNIFICANT: Final = 16
-#: Blocks of a kernel of whole rows: enough.
-_BLOCKS: Final = 1 << 16
 #: The most operands of a concatenation with an emitter of its own.
 _JOINED: Final = 4
 #: Threads of a block of a kernel that transposes in tiles, and elements of a tile.
@@ -150,7 +148,8 @@ class Instructions:
     ) -> tuple[Emitter, int, int]:
         """How a kernel runs: emitter, blocks and threads."""
         if row:
-            return Emitter.WHOLE_ROWS, _BLOCKS, LANES
+            sums = (each for each in members if self.role[each] == Role.REDUCTION)
+            return Emitter.WHOLE_ROWS, *whole_rows_grid(self.made(next(sums, root)), row)
         emitter, hero = self.hero(root, members)
         if emitter in (Emitter.ROWS, Emitter.COLUMNS):
             bits = min((8 * self.width[value] for value in sources), default=32)
