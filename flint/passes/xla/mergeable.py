@@ -9,6 +9,7 @@ merged goes on as the first of its pair and takes further ones in.  See
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -37,9 +38,10 @@ class Product:
         free: dims of the shared operand that the result has.
         contracted: dims of the shared operand, before transposes, that are contracted; () if that
             is not known.
-        turned: dims of both operands of a product of two matrices, before transposes, that are
+        turned: dims of both operands of a product of matrices, before transposes, that are
             contracted; () for the last of the left one and the first of the right one, as in XLA's
             form of any other product (``DotDecomposer``).
+        as_written: whether these dims are so with transposes.
         kinds: types of the elements of the shared operand, the other one and the result.
         bytes: of the shared operand, the other one and the result.
     """
@@ -53,6 +55,7 @@ class Product:
     free: tuple[int, ...]
     contracted: tuple[int, ...]
     turned: Form
+    as_written: bool
     kinds: tuple[str, str, str]
     bytes: tuple[int, int, int]
 
@@ -86,8 +89,11 @@ def _alike(one: Product, other: Product) -> bool:
     )  # fmt: skip
     # Of a square matrix no size says which dim is contracted.
     same = same and (one.shared != one.k or bool(one.contracted))
-    same = same and one.turned == other.turned and one.node != other.node
-    return same and (one.side == other.side or (one.batch == 1 and not one.turned))
+    if one.side == other.side:
+        same = same and one.turned == other.turned
+    else:
+        same = same and one.batch == 1 and one.as_written and other.as_written
+    return same and one.node != other.node
 
 
 def _small(*several: list[Product]) -> bool:
@@ -121,7 +127,11 @@ def _readers(graph: WorkloadGraph) -> list[list[Product]]:
             continue
         form = forms[graph.op[node]]
         sides = form[: len(form) // 2], form[len(form) // 2 :]
-        matrices = all(len(types[graph.value_type[value]].shape) == 2 for value in operands)
+        rank = len(result.shape)
+        matrices = len(form) == 2 and all(
+            len(shape) == rank and math.prod(shape[:-2]) == batch
+            for shape in (types[graph.value_type[value]].shape for value in operands)
+        )
         bases = [_untransposed(graph, *each, forms) for each in zip(operands, sides, strict=True)]
         # XLA moves transposes behind arithmetic with constants.
         folded = tuple(
@@ -129,7 +139,8 @@ def _readers(graph: WorkloadGraph) -> list[list[Product]]:
             for value, dims in bases
             for dim in _untransposed(graph, _behind(graph, value, spread), dims, forms)[1]
         )
-        turned = folded if matrices and folded != (1, 0) else ()
+        usual = rank - 1, rank - 2
+        turned = folded if matrices and folded != usual else ()
         for side in (0, 1):
             mine, other = (types[graph.value_type[operands[at]]] for at in (side, 1 - side))
             rows = (m, n) if side == 0 else (n, m)
@@ -140,6 +151,7 @@ def _readers(graph: WorkloadGraph) -> list[list[Product]]:
             found.setdefault(base, []).append(
                 Product(
                     node, side, batch, *rows, k, free, dims, turned,
+                    not matrices or form == usual,
                     (mine.dtype, other.dtype, result.dtype),
                     (mine.bytes, other.bytes, result.bytes),
                 )

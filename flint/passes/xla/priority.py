@@ -220,8 +220,10 @@ class Queue:
         times = self.times
         value = times.first[producer.root]
         role = times.role[consumer.root]
-        if role == Role.UPDATE and value == times.operands(consumer.root)[0]:
-            return None
+        if role == Role.UPDATE:  # what it overwrites is read by nothing that it computes
+            overwritten = times.operands(consumer.root)[0]
+            if value == overwritten or overwritten in producer.sources:
+                return None
         if times.role[producer.root] == Role.UPDATE:
             return None
         if producer.row or consumer.row:
