@@ -41,6 +41,14 @@ def reduced(form: Form) -> tuple[Form, Form]:
     return form[:place], form[place + 1 :]
 
 
+def reads(groups: list[int], order: Form, shape: tuple[int, ...]) -> bool:
+    """Whether a product's kernel can read an operand with its dims in an order in memory: dims that
+    it contracts (``COLUMNS``) may be in any order among each other."""
+    columns = [dim for dim in order if groups[dim] == COLUMNS]
+    order = tuple(sorted(columns)[columns.index(d)] if d in columns else d for d in order)
+    return writes(groups, order, shape)
+
+
 def writes(groups: list[int], order: Form, shape: tuple[int, ...]) -> bool:
     """Whether a product can have its dims in an order in memory, or it is not known; dims of size 1
     do not count.

@@ -30,7 +30,7 @@ import numpy as np
 
 from flint.graph.graph import Form, WorkloadGraph
 from flint.graph.work import Role
-from flint.passes.xla.orders import BATCH, COLUMNS, PRODUCT, ROWS, writes
+from flint.passes.xla.orders import BATCH, COLUMNS, PRODUCT, ROWS, reads, writes
 from flint.passes.xla.split_dims import are_contracted
 from flint.passes.xla.travelling import Block, Region
 from flint.passes.xla.transposes import TRANSPOSE
@@ -114,12 +114,14 @@ class Wanted(Block):
                 if maker < 0 or self.names[maker] != TRANSPOSE or not self.free[maker]:
                     continue
                 order, shape, kinds = self.forms[maker], self.shape(value), self._kinds(node, side)
+                if not kinds or len(order) != len(shape):
+                    continue
                 wanted = tuple(self._wanted(kinds, side))
-                if not kinds or len(order) != len(shape) or wanted == tuple(range(len(order))):
+                memory = tuple(np.argsort(order).tolist())
+                wanted = memory if reads(kinds, memory, shape) else wanted
+                if wanted == tuple(range(len(order))):
                     continue
                 [source] = self.graph.operands_of(maker).tolist()
-                if writes(kinds, tuple(np.argsort(order).tolist()), shape):
-                    wanted = tuple(np.argsort(order).tolist())
                 yield _Again(entry, source, tuple(order[dim] for dim in wanted), wanted)
 
     def _canonical(self, node: int) -> bool:
