@@ -27,9 +27,10 @@ from flint.passes.xla.merged_products import (
     merge_products,
 )
 from flint.passes.xla.multi_output import join_kernels
+from flint.passes.xla.operands import absorbed, operand_loads
 from flint.passes.xla.paddings import PAD, even_paddings
 from flint.passes.xla.priority import Queue, needed
-from flint.passes.xla.products import Neighbours, absorbed, operand_loads
+from flint.passes.xla.products import Neighbours
 from flint.passes.xla.reductions import split_reductions
 from flint.passes.xla.scatters import added_scatters
 from flint.passes.xla.shared_loads import with_shared_loads

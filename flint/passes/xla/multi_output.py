@@ -12,8 +12,8 @@ registers.
   five in bf16.
 - Outside of loops, copies of a buffer that is filled with a constant are results of that kernel
   (``CopyFusion``); so are buffers of the same type.
-- Kernels of whole rows and those that concatenate stay alone, and so does movement alone. Readers of such a kernel, or of a
-  product, are not joined with each other.
+- Kernels of whole rows and those that concatenate stay alone, and so does movement alone. Readers
+  of a kernel of whole rows, or of a product, are not joined with each other.
 
 Source: ``multi_output_fusion.cc``, ``copy_fusion.cc``, ``gpu_fusible.cc`` of openxla/xla (2026).
 """

@@ -66,7 +66,9 @@ def _shared(
         made = graph.inputs + int(graph.result_ptr[node])
         values = graph.operands_of(node).tolist()
         makers = graph.producer[values].tolist()
-        tensors = [v for v, maker in zip(values, makers, strict=True) if maker < 0 or not spread[maker]]
+        tensors = [
+            v for v, maker in zip(values, makers, strict=True) if maker < 0 or not spread[maker]
+        ]
         mine = [bool(loads[user]) for user in users.get(made, ())]
         if not any(mine) or len(tensors) != 1:
             continue

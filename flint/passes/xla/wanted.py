@@ -20,7 +20,6 @@ of compiled programs.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import operator
 from collections.abc import Iterator
@@ -32,8 +31,8 @@ from flint.graph.graph import Form, WorkloadGraph
 from flint.graph.work import Role
 from flint.passes.xla.orders import BATCH, COLUMNS, PRODUCT, ROWS, reads, writes
 from flint.passes.xla.split_dims import are_contracted
-from flint.passes.xla.travelling import Block, Region
 from flint.passes.xla.transposes import TRANSPOSE
+from flint.passes.xla.travelling import Block, Region
 
 
 class _Again(NamedTuple):
@@ -58,6 +57,7 @@ class Wanted(Block):
     def changed(self) -> WorkloadGraph:
         """The block with transposes of what products read, before what makes it."""
         regions, taken = [], set[int]()
+        self.inferred = self._inferred()
         wishes = list(self._wishes())
         for entry, back in wishes:
             if region := self._region_of(entry, back, taken):
@@ -78,13 +78,12 @@ class Wanted(Block):
                 entry = int(self.graph.operand_ptr[node]) + side
                 value = self._value(entry)
                 shape, same = self.shape(value), tuple(range(len(kinds)))
-                inferred = self._inferred().get(value, same)
+                inferred = self.inferred.get(value, same)
                 if kinds and inferred != same and writes(kinds, inferred, shape):
                     yield entry, inferred
                 elif kinds and not writes(kinds, same, shape):
                     yield entry, tuple(self._wanted(kinds, side))
 
-    @functools.cache  # noqa: B019
     def _inferred(self) -> dict[int, Form]:
         """Values that XLA takes to be in another order of dims, the slowest first, before it
         assigns layouts: transposes move nothing, elementwise ops have the order of their first
