@@ -16,6 +16,7 @@ from flint.passes.xla.carried import with_copies
 from flint.passes.xla.collective_layouts import turned_collectives, turns
 from flint.passes.xla.filters import transposed_filters, transposes
 from flint.passes.xla.folded_transposes import folded, swaps
+from flint.passes.xla.free_transposes import without_free_transposes
 from flint.passes.xla.heads import turned_heads
 from flint.passes.xla.images import turned_images, turnings
 from flint.passes.xla.layouts import with_layouts
@@ -84,7 +85,8 @@ def _as_xla(
     if not len(graph):
         return graph
     graph = stored_splats(added_scatters(graph))
-    graph = gathered_dims(summed_products(graph, types))
+    graph = without_free_transposes(summed_products(graph, types), types)
+    graph = gathered_dims(graph)
     graph = even_paddings(turned_images(graph), types)
     graph = transposed_filters(graph, types)
     graph = merge_products(graph, types, gemms)

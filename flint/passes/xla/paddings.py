@@ -137,8 +137,8 @@ def _more(
             _beyond(low, high, (size + low + high - taps), out)
             for (low, high), size, out, taps in each
         ], True
-    if feature != len(image) - 1:
-        return [], True
+    if feature != len(image) - 1 or image[0] != result[0]:
+        return [], True  # or what it reads was reshaped, which leaves no node
     spatial = list(zip(pads, image[1:-1], result[1:-1], kernel, strict=False))
     gaps = [_with_gaps(size, low + high, out, taps) for (low, high), size, out, taps in spatial]
     one = image[-1] == kernel[inputs] and all(
