@@ -40,7 +40,7 @@ def operand_loads(graph: WorkloadGraph) -> NDArray[np.bool_]:
     transposes and paddings. What is cut out of a stack is written first.
     """
     cut = np.array([name == "dynamic_slice" for name in graph.tables.ops], dtype=bool)[graph.op]
-    load = loads(graph) & ~cut
+    load = loads(graph) & ~cut & ~beside(graph)
     written = np.array([name in _WRITTEN for name in graph.tables.ops], dtype=bool)[graph.op]
     convolves = np.array([name == "convolution" for name in graph.tables.ops], dtype=bool)
     feeds = (batched(graph) | convolves[graph.op]).tolist()
@@ -104,6 +104,20 @@ def _contracted(
         places = (ranks[: n + 1] for n in ranks) if dims[0] == 0 else (ranks[n:] for n in ranks)
         dims = next((tuple(each) for each in places if are_contracted(shape, tuple(each), k)), ())
     return [dim for dim in dims if shape[dim] > 1]
+
+
+def beside(graph: WorkloadGraph) -> NDArray[np.bool_]:
+    """Slices that a merged product reads beside other values, which it does not load, [nodes]."""
+    names = graph.tables.ops
+    cuts, dots = (
+        np.array([name == wanted for name in names] or [False])[graph.op]
+        for wanted in ("slice", "dot_general")
+    )
+    makers = graph.producer[graph.operand]
+    merged = dots & (np.diff(graph.operand_ptr) > 2)
+    found: NDArray[np.bool_] = np.zeros(len(graph), dtype=bool)
+    found[makers[(makers >= 0) & cuts[makers] & merged[graph.consumer]]] = True
+    return found
 
 
 def absorbed(graph: WorkloadGraph, loaded: NDArray[np.bool_]) -> NDArray[np.bool_]:

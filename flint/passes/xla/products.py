@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.work import Role
-from flint.passes.xla.operands import batched
+from flint.passes.xla.operands import batched, beside
 
 #: Ops that may follow a convolution: the bias, a residual and rectified activations.
 _BEHIND: Final = ("add", "convert", "reshape", "bitcast", "broadcast_in_dim", "maximum", "clamp")
@@ -181,7 +181,7 @@ class Neighbours:
         found = np.zeros(len(graph), dtype=bool)
         moves = np.array([name in ("transpose", "slice") for name in self.names], dtype=bool)
         able = self.free & ((graph.role == Role.ELEMENTWISE) | moves)
-        able &= ~self.kept
+        able &= ~self.kept & ~beside(graph)
         able &= graph.kind == NodeKind.COMPUTE
         for node in np.flatnonzero(able)[::-1].tolist():
             made = graph.inputs + int(graph.result_ptr[node])
@@ -200,9 +200,7 @@ class Neighbours:
         if self.names[node] == "slice":
             shape = self.graph.tables.types[self.graph.value_type[made]].shape
             alone = 1 in shape or len(self.users[made]) == 1
-            # Of a merged product, one operand is several values side by side.
-            beside = (np.diff(self.graph.operand_ptr)[self.users[made]] > 2).any()
-            return bool(alone and not beside and self.maker[operands[0]] < 0)
+            return alone and self.maker[operands[0]] < 0
         tensors = [each for each in operands if not self.passed[each] or self._whole(each)]
         if len(tensors) != 1 or self.names[node] == "reduce":
             return False
