@@ -26,6 +26,7 @@ from tests.passes.xla.kernels.programs import F32, MODELS, PROGRAMS, of
 from tests.passes.xla.kernels.recent import RECENT
 from tests.passes.xla.kernels.record import GOLDEN, captured, figures
 from tests.passes.xla.kernels.unseen import UNSEEN
+from tests.passes.xla.kernels.untried import UNTRIED
 from tests.support.shared import quick
 
 XLA = json.loads(GOLDEN.read_text())
@@ -33,7 +34,9 @@ XLA = json.loads(GOLDEN.read_text())
 SAME = [
     "attention", "causal attention", "ViT block", "Llama block", "dense", "layer norm", "softmax",
     "Adam", "clipped SGD", "cross entropy", "smoothed cross entropy", "embedding",
-    "U-Net level", "batch norm", "residual block",
+    "U-Net level", "batch norm", "residual block", "squeeze and excite", "contrastive loss", "Lion",
+    "LAMB", "codebook", "AdamW and average", "graph network", "two towers",
+    "separable convolutions", "Adafactor", "teacher", "eight bits",
 ]  # fmt: skip
 
 
@@ -58,15 +61,17 @@ def test_bytes_of_all_programs_are_near_xlas() -> None:
 @pytest.mark.thorough
 def test_bytes_of_programs_that_were_not_looked_at() -> None:
     off = [abs(bytes_ratio(name) - 1) for name in UNSEEN]
-    assert statistics.median(off) < 0.02 and max(off) < 0.12
+    assert statistics.median(off) < 0.01 and max(off) < 0.12
     off = [abs(bytes_ratio(name) - 1) for name in FURTHER]
-    assert statistics.median(off) < 0.02 and max(off) < 0.06
+    assert statistics.median(off) < 0.02 and max(off) < 0.05
     off = [abs(bytes_ratio(name) - 1) for name in LATEST]
-    assert statistics.median(off) < 0.05 and max(off) < 0.19
+    assert statistics.median(off) < 0.02 and max(off) < 0.16
     off = [abs(bytes_ratio(name) - 1) for name in NEWEST]
-    assert statistics.median(off) < 0.03 and max(off) < 0.09
+    assert statistics.median(off) < 0.02 and max(off) < 0.09
     off = [abs(bytes_ratio(name) - 1) for name in RECENT]
-    assert statistics.median(off) < 0.04 and max(off) < 0.11
+    assert statistics.median(off) < 0.03 and max(off) < 0.09
+    off = [abs(bytes_ratio(name) - 1) for name in UNTRIED]
+    assert statistics.median(off) < 0.02 and max(off) < 0.27
 
 
 @pytest.mark.thorough
@@ -76,7 +81,7 @@ def test_kernels_and_bytes_of_models_are_near_xlas() -> None:
         kernels, moved = figures(apply(captured(name).graph, "xla"))
         assert abs(kernels / XLA[name][0] - 1) < 0.1
         off.append(abs(moved / XLA[name][1] - 1))
-    assert statistics.median(off) < 0.04 and max(off) < 0.12
+    assert statistics.median(off) < 0.03 and max(off) < 0.08
 
 
 @pytest.mark.parametrize(
