@@ -122,6 +122,8 @@ class Joiner:
         phase = [source.phase if phases else None for source in graph.tables.sources]
         self.phase = [phase[source] for source in graph.source.tolist()]
         self.into = list(range(len(graph)))
+        #: The last member of the kernels that lie around a place, or the place, shape [nodes].
+        self.far = np.arange(len(graph))
         self.members: dict[int, list[int]] = {node: [node] for node in range(len(graph))}
         self.waits_for = sources_of(graph, communicated).tolist()
         self.size = self._sizes().tolist()
@@ -203,15 +205,23 @@ class Joiner:
             return
         self.into[second] = first
         self.members[first] += self.members.pop(second)
+        self._around(first)
         self.values[first] += self.values[second]
         self.reductions[first] += self.reductions[second]
         self.sums[first] = self.sums[first] or self.sums[second]
+
+    def _around(self, kernel: int) -> None:
+        """Note where the members of a joined kernel lie."""
+        first, last = min(self.members[kernel]), max(self.members[kernel])
+        np.maximum(self.far[first:last], last, out=self.far[first:last])
 
     def _between(self, start: int, end: int, reads: bool) -> bool:
         """Whether a path leads from one kernel to another, except that the other ``reads`` what the
         first computes element by element.
         """
         last = max(self.members[end])
+        while self.far[last] > last:  # a path may lead beyond it and back
+            last = int(self.far[last])
         seen = {start, end}
         ahead = [start]
         while ahead:

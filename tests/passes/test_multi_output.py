@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flint.graph.tensor_types import tensor_type
 from flint.graph.verification import verify
+from flint.passes.multi_output import Joiner
 from flint.passes.xla.fuse import fuse_as_xla
 from tests.passes.building import ACTIVATION, SCALAR, SHARD, WEIGHT, Graph
 
@@ -60,3 +61,19 @@ def test_tensors_of_other_sizes_stay_apart() -> None:
         g.elementwise(scale, of=SHARD, name="small"), g.elementwise(spread, of=wide, name="large")
     )
     assert [op for op, *_ in fused(graph)] == ["small", "large"]
+
+
+def test_a_path_through_a_joined_kernel_may_lead_back() -> None:
+    """first -> between -> later, which is one kernel with earlier -> end."""
+    g = Graph()
+    first = g.elementwise(g.input(), name="first")
+    end = g.elementwise(g.elementwise(g.input(), name="earlier"), name="end")
+    later = g.elementwise(g.elementwise(first, name="between"), name="later")
+    graph = g.finish(end, later)
+    place = {node.op: number for number, node in enumerate(graph)}
+    joiner = Joiner(graph, [False] * graph.inputs, False)
+    assert not joiner._between(place["first"], place["end"], False)
+    joiner.into[place["later"]] = place["earlier"]
+    joiner.members[place["earlier"]] += joiner.members.pop(place["later"])
+    joiner._around(place["earlier"])
+    assert joiner._between(place["first"], place["end"], False)

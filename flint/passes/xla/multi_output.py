@@ -279,6 +279,7 @@ class _Joiner(Joiner):
         self.runs[one] = max(self.runs[node], self.runs[other], key=lambda run: bool(run[1]))
         self.into[two] = one
         self.members[one] += self.members.pop(two)
+        self._around(one)
         for column in (self.values, self.heroes, self.shared):
             column[one] += column[two]
         return one
