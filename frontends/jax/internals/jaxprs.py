@@ -80,6 +80,22 @@ def has_gradients(program: Any) -> bool:
     return any(is_backward(str(one.source_info.name_stack)) for one in stacks.values())
 
 
+def has_training_loop(program: Any) -> bool:
+    """Whether one of a jaxpr's outermost loops computes gradients in each of its rounds.
+
+    The backward half of a loop over layers is a gradient itself.
+    """
+    for equation in program.eqns:
+        if equation.primitive.name not in ("scan", "while"):
+            if any(map(has_training_loop, core.jaxprs_in_params(equation.params))):
+                return True
+        elif not is_backward(str(equation.source_info.name_stack)):
+            body = equation.params.get("body_jaxpr") or equation.params["jaxpr"]
+            if has_gradients(body):
+                return True
+    return False
+
+
 def forwarded(program: Any) -> list[tuple[int, int]]:
     """Results of a closed jaxpr that are unchanged operands: numbers of both."""
     places = {id(variable): number for number, variable in enumerate(program.jaxpr.invars)}

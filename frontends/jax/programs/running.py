@@ -30,7 +30,11 @@ from flint.frontends.jax.programs.found_step import captured, compiled_results
 from flint.frontends.jax.programs.periods import Period
 from flint.frontends.jax.programs.placing import Places, on_one_device
 from flint.frontends.jax.programs.watching import Watcher
-from flint.frontends.jax.programs.whole_trainings import has_loop, is_whole_training
+from flint.frontends.jax.programs.whole_trainings import (
+    has_loop,
+    is_whole_training,
+    trains_in_a_loop,
+)
 from flint.frontends.jax.targets.table import table
 from flint.host.child_errors import leave
 from flint.host.readable import counted, human_bytes
@@ -122,7 +126,9 @@ class Running:
         # One that renews what it is called with is a step, however much its loops carry (a solver's
         # saved values).
         alone = len(numbers) == 1 and not period.whole
-        return choice.loop or (choice.name is None and alone and is_whole_training(call))
+        found = alone and is_whole_training(call)
+        found = found or (period.count == 1 and trains_in_a_loop(call))
+        return choice.loop or (choice.name is None and found)
 
     def _steps(self) -> list[SeenStep]:
         calls = self._watcher.recorder.calls

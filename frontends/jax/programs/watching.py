@@ -137,6 +137,7 @@ class Watcher:
         Otherwise it may have ended because of unknown values: returns what to look for with others.
         """
         named, choice = self._choice.name, self._choice
+        again = self.recorder.unknown.again(choice)
         some = [
             period
             for period in self.periods.found.values()
@@ -146,13 +147,16 @@ class Watcher:
         best = self._due or self.periods.best(some)
         if named is None and not (best is not None and best.whole and best.trains):
             training = whole_trainings.last_of(self.recorder.calls)
+            if best is None and training is None and again is None:
+                training = whole_trainings.last_loop_of(self.recorder.calls)
             if training and (not (best and best.whole) or self._taken.gradients(training)):
-                best = self.periods.single(lambda name, _: name == training.name)
+                own = training.name, training.place
+                best = self.periods.single(lambda name, place: (name, place) == own)
         if best is None and named is not None and (choice.number == 1 or choice.alone):
             best = self.periods.single(choice.names)
         if best is not None:
             self._finish(best)
-        return self.recorder.unknown.again(self._choice)
+        return again
 
     def read(self, array: HostArray, kind: str) -> Any:
         value = self.value(array)

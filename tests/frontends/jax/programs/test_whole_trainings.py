@@ -43,12 +43,12 @@ print(jax.jit(lambda w: w + 1)(w).shape)
 @pytest.mark.thorough
 def test_a_loop_inside_of_a_function_is_chosen_by_name(tmp_path):
     (tmp_path / "p.py").write_text(LOOP)
-    told = command(tmp_path / "p.py", options=("-o", tmp_path / "out")).stderr
-    assert "--step epoch:1, or an iteration of its loop with --step epoch:loop" in told
-    options = ("--step", "epoch:loop", "-o", tmp_path / "out")
-    assert command(tmp_path / "p.py", devices=1, options=options).returncode == 0
-    [rank] = comparing.of_ranks(load(tmp_path / "out"))
-    assert rank["flops"] == 2 * (2 * 16 * 64 * 32)  # forward, and the gradient of w
+    for chosen in ((), ("--step", "epoch:loop")):  # nothing else repeats
+        options = (*chosen, "-o", tmp_path / "out")
+        told = command(tmp_path / "p.py", devices=1, options=options).stderr
+        assert "one of the 5 iterations of the loop at" in told
+        [rank] = comparing.of_ranks(load(tmp_path / "out"))
+        assert rank["flops"] == 2 * (2 * 16 * 64 * 32)  # forward, and the gradient of w
     options = ("--step", "<lambda>:loop", "-o", tmp_path / "out")
     told = command(tmp_path / "p.py", devices=1, options=options).stderr
     assert "<lambda> has no loop: capture it whole, with --step <lambda>:1" in told
@@ -64,11 +64,30 @@ for size in (32, 64):
 
 
 @pytest.mark.thorough
-def test_of_calls_that_do_not_repeat_each_other_one_is_offered_as_the_step(tmp_path):
+def test_of_trainings_that_do_not_repeat_each_other_the_last_is_captured(tmp_path):
     (tmp_path / "p.py").write_text(UNLIKE)
-    told = command(tmp_path / "p.py", options=("-o", tmp_path / "out")).stderr
-    assert "p.py:5 (2 times)" in told and "capture that with" not in told
-    assert "--step scan:1, or an iteration of its loop with --step scan:loop" in told
+    run = command(tmp_path / "p.py", devices=1, options=("-o", tmp_path / "out"))
+    assert run.returncode == 0, run.stderr
+    [rank] = comparing.of_ranks(load(tmp_path / "out"))
+    assert rank["flops"] == 2 * (2 * 16 * 64 * 64)
+
+
+#: One step over three layers, whose backward half is a loop as well; no step repeats.
+LAYERS = """
+import jax, jax.numpy as jnp
+def loss(w, x):
+    return jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, w)[0].sum()
+w, x = jnp.ones((3, 64, 64)), jnp.ones((16, 64))
+CALL
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("call", ["jax.jit(jax.grad(loss))(w, x)", "jax.grad(loss)(w, x)"])
+def test_a_loop_over_layers_is_no_training(call, tmp_path):
+    (tmp_path / "p.py").write_text(LAYERS.replace("CALL", call))
+    told = command(tmp_path / "p.py", devices=1, options=("-o", tmp_path / "out")).stderr
+    assert "ended before its step ran 2 times" in told and "(1 time)" in told
 
 
 #: A solver saves its values: 25 times as many numbers as the step has parameters, or data.
@@ -111,7 +130,7 @@ for epoch in range(EPOCHS):
 
 def test_a_loop_outside_of_every_jit_is_a_program_as_in_a_run(tmp_path):
     product = 2 * 16 * 512 * 1024
-    for epochs, options, rounds in (("4", (), 5), ("1", ("--step", "scan:loop"), 1)):
+    for epochs, options, rounds in (("4", (), 5), ("1", (), 1)):
         (tmp_path / "p.py").write_text(OUTSIDE.replace("EPOCHS", epochs))
         run = command(tmp_path / "p.py", devices=1, options=("-o", tmp_path / epochs, *options))
         assert run.returncode == 0, run.stderr
