@@ -170,10 +170,10 @@ def short_path(path: str) -> str:
     """A path as messages show it.
 
     Of an installed package, it begins with the package's name; inside the working folder it is
-    relative to that; else it is unchanged.
+    relative to that; else it is unchanged, as no path ("") is.
     """
     for folder in _INSTALLED:
         if path.startswith(folder):
             return path.removeprefix(folder)
-    relative = os.path.relpath(path)
-    return path if relative.startswith("..") else relative
+    relative = os.path.relpath(path or os.curdir)
+    return path if not path or relative.startswith("..") else relative

@@ -128,6 +128,12 @@ def is_jitted(source: str) -> bool:
     )
 
 
+def _own_line(source: str) -> tuple[str, int]:
+    """File and line in "function at file:line"; ("", 0) if they are not known."""
+    file, _, line = source.rpartition(" at ")[2].rpartition(":")
+    return (file, int(line)) if file and line.isdigit() else ("", 0)
+
+
 def _is_of_one_device(mesh: Any) -> bool:
     """Whether a mesh in context is a single device, on which a program takes parts of arrays."""
     return not mesh.empty and mesh.size == 1
@@ -165,6 +171,8 @@ class Recorder:
         known: Sequence[Any] | None = None,
     ) -> list[Any]:
         file, line = running_line()
+        if not file:  # a pool's thread that calls nothing but the function
+            file, line = _own_line(source)
         if len(self.calls) == self._most:
             raise FlintError(
                 f"{short_path(file)}:{line}: more than {self._most:,} programs are called: jit "

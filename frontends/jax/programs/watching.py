@@ -127,6 +127,7 @@ class Watcher:
             if computes_on_host():
                 self.recorder.remark(_ON_HOST, f"{short_path(call.file)}:{call.line}")
             self.arrays.made(results, call, operands, known)
+            thread = self._threads[threading.get_ident()] = self._in_turn(call, thread)
             self._note(call, self._taken.of(number, call, operands, thread), thread)
             self.recorder.unknown.trained += call.jitted
             return results
@@ -244,6 +245,18 @@ class Watcher:
     def dropped(self, array: HostArray) -> None:
         self.recorder.dropped(array)
         self.arrays.dropped(array.origin)
+
+    def _in_turn(self, call: Called, thread: int) -> int:
+        """The thread that a call counts for: threads of a pool take turns at one training."""
+        made = {item.origin.program for item in call.operands if item.origin is not None}
+        for number in made if call.jitted else ():
+            if number < 0 or self.periods.calls[number].thread == thread:
+                continue
+            one = self.recorder.calls[number]
+            same = (one.name, one.place) == (call.name, call.place)
+            if same and self._taken.gradients(call):
+                return self.periods.calls[number].thread
+        return thread
 
     def _note(self, call: Called, given: tuple[Given, ...], thread: int) -> None:
         kind = (

@@ -135,3 +135,28 @@ def test_the_steps_of_a_program_are_listed_and_one_is_chosen(tmp_path):
     assert {"eval_step", "train_step"} <= {step["name"] for step in seen}
     workload = captured("nnx_model", tmp_path / "out", options=("--step", "eval_step"))
     assert workload.input["function"] == "eval_step"
+
+
+#: Threads of a pool take turns at the steps, and no line of the program's runs in them.
+POOL = """
+import threading
+from concurrent.futures import ThreadPoolExecutor
+import jax, jax.numpy as jnp
+step = jax.jit(lambda w, x: w - 0.1 * jax.grad(lambda w: jnp.mean((x @ w) ** 2))(w))
+pool, all_have_begun = ThreadPoolExecutor(4), threading.Barrier(4)
+[one.result() for one in [pool.submit(all_have_begun.wait) for _ in range(4)]]
+w = jnp.ones((512, 1024))
+for _ in range(12):
+    pool.submit(threading.get_ident)
+    w = pool.submit(step, w, jnp.ones((16, 512))).result()
+"""
+
+
+@pytest.mark.thorough
+def test_threads_that_take_turns_train_one_model(tmp_path):
+    (tmp_path / "p.py").write_text(POOL)
+    run = command(tmp_path / "p.py", devices=1, options=("-o", tmp_path / "out"))
+    assert run.returncode == 0, run.stderr
+    assert "stay unchanged" not in run.stderr and "other threads" not in run.stderr
+    [rank] = comparing.of_ranks(load(tmp_path / "out"))
+    assert rank["flops"] == 2 * 2 * 16 * 512 * 1024  # forward, and the gradient of w
