@@ -9,6 +9,7 @@ in the process of a capture, which ends with it.  They fit the versions of torch
 from __future__ import annotations
 
 from flint.frontends.torch.shims import (
+    addresses,
     all_ranks_shards,
     asynchronous,
     attention,
@@ -20,7 +21,6 @@ from flint.frontends.torch.shims import (
     device_kernels,
     flex,
     foreach,
-    fsdp1,
     mesh,
     objects,
     own_parameters,
@@ -37,9 +37,9 @@ from flint.frontends.torch.shims import (
 
 _SHIMS = (
     # other ranks
-    mesh, process_group, own_rank, objects, pipeline, data_parallel, all_ranks_shards, fsdp1,
+    mesh, process_group, own_rank, objects, pipeline, data_parallel, all_ranks_shards,
     # values, which fake tensors have none of
-    values, value_exits, checkpoints, ctc, packed, parameters, own_parameters,
+    addresses, values, value_exits, checkpoints, ctc, packed, parameters, own_parameters,
     storage_parts, refused,
     # kernels of a GPU, and what compiles them
     device_kernels, attention, flex, autocast, asynchronous, compiled, foreach,
