@@ -47,16 +47,16 @@ def folded(graph: WorkloadGraph, gemms: dict[Gemm, int]) -> WorkloadGraph:
     found = dict(_found(graph))
     if not found:
         return graph
-    operand, outputs, op = graph.operand.copy(), graph.outputs.copy(), graph.op.copy()
+    operand, op = graph.operand.copy(), graph.op.copy()
     result_type, gemm = graph.result_type.copy(), graph.work_gemm.copy()
+    stand = np.arange(graph.values)
     entries = list(graph.tables.entries())
     numbers = {entry: number for number, entry in enumerate(entries)}
     sizes = list(gemms)
     for transpose, product in found.items():
         made, turned = (graph.inputs + int(graph.result_ptr[at]) for at in (product, transpose))
         result_type[graph.result_ptr[product]] = graph.value_type[turned]
-        for column in (operand, outputs):
-            column[column == turned] = made
+        stand[turned] = made
         sides = slice(*graph.operand_ptr[product : product + 2].tolist())
         operand[sides] = operand[sides][::-1]
         op[product] = numbers[_swapped(entries[op[product]])]
@@ -64,7 +64,8 @@ def folded(graph: WorkloadGraph, gemms: dict[Gemm, int]) -> WorkloadGraph:
         batch, m, n, k = sizes[gemm[item]]
         gemm[item] = gemms.setdefault((batch, n, m, k), len(gemms))
     changed = replace(
-        graph, operand=operand, outputs=outputs, op=op, result_type=result_type, work_gemm=gemm,
+        graph, operand=stand[operand], outputs=stand[graph.outputs], op=op,
+        result_type=result_type, work_gemm=gemm,
         tables=replace(graph.tables, gemms=tuple(gemms)),
     )  # fmt: skip
     return without_nodes(changed, set(found))

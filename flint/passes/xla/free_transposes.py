@@ -39,12 +39,10 @@ def without_free_transposes(graph: WorkloadGraph, types: dict[TensorType, int]) 
     if not found:
         return graph
     forms = [form for *_, form in graph.tables.entries()]
-    operand, outputs, op = graph.operand.copy(), graph.outputs.copy(), graph.op.copy()
-    result_type = graph.result_type.copy()
+    op, result_type = graph.op.copy(), graph.result_type.copy()
+    stand = np.arange(graph.values)
     for node, inside in found.items():
-        [value] = graph.operands_of(node).tolist()
-        for column in (operand, outputs):
-            column[column == graph.inputs + int(graph.result_ptr[node])] = value
+        [stand[graph.inputs + int(graph.result_ptr[node])]] = graph.operands_of(node).tolist()
         for each in inside:
             kind = graph.tables.types[graph.result_type[graph.result_ptr[each]]]
             shape = tuple(kind.shape[dim] for dim in forms[graph.op[node]])
@@ -53,8 +51,8 @@ def without_free_transposes(graph: WorkloadGraph, types: dict[TensorType, int]) 
             if graph.role[each] == Role.MOVEMENT:
                 op[each] = graph.tables.plain(BROADCAST)
     changed = replace(
-        graph, operand=operand, outputs=outputs, op=op, result_type=result_type,
-        tables=replace(graph.tables, types=tuple(types)),
+        graph, operand=stand[graph.operand], outputs=stand[graph.outputs], op=op,
+        result_type=result_type, tables=replace(graph.tables, types=tuple(types)),
     )  # fmt: skip
     return without_nodes(changed, set(found))
 

@@ -38,12 +38,12 @@ def with_shared_loads(graph: WorkloadGraph) -> WorkloadGraph:
     copies = np.ones(len(graph), dtype=np.int64)
     copies[found] = 2
     copied, rows, last = repeated(graph, copies)
-    operand = copied.operand.copy()
     loads = loads[rows]
     loads[last[found]] = False
-    for node in last[found].tolist():
-        mine, other = (copied.inputs + int(copied.result_ptr[each]) for each in (node, node - 1))
-        operand[(operand == mine) & loads[copied.consumer]] = other
+    stand = np.arange(copied.values)
+    made = copied.inputs + copied.result_ptr[last[found]]
+    stand[made] = copied.inputs + copied.result_ptr[last[found] - 1]
+    operand = np.where(loads[copied.consumer], stand[copied.operand], copied.operand)
     return replace(copied, operand=operand)
 
 
