@@ -19,11 +19,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flint import registry
 from flint.cost.accelerators import load_accelerator
+from flint.errors import FlintError
 from flint.host.child_processes import Limits
 from flint.host.tasks import run_all
 from flint.launching import nvidia_smi
@@ -45,6 +46,8 @@ _OF_SHELL = frozenset(("_", "SHLVL", "PWD", "OLDPWD", "PATH", "BASH_ENV", starte
 _BEGIN = 256
 #: Seconds that commands in the background have to begin when their script has ended.
 _IN_BACKGROUND = 5.0
+#: Seconds that its process has besides, to say that it took too long.
+_LONGER = 30.0
 #: Slurm's command that lists a job's hosts, of which a program takes the first.
 _HOSTS_OF_JOB = "scontrol"
 _NOTES, _STATUS = "commands", "status"
@@ -127,8 +130,9 @@ def run(
         "BASH_ENV": str(own / "functions"),
         **({} if seen.has_network else dict.fromkeys(_PROXIES, _NOWHERE)),
     }
-    work = functools.partial(_be_script, words, begun)
-    place = run_all(work, [0], folder, limits)[0]
+    work = functools.partial(_be_script, words, begun, limits.seconds)
+    longer = replace(limits, seconds=limits.seconds + _LONGER)
+    place = run_all(work, [0], folder, longer)[0]
     commands = [
         Command(tuple(item["words"]), item["folder"], _changed(item["variables"], begun, own))
         for item in map(json.loads, notes.read_text(encoding="utf-8").splitlines())
@@ -136,14 +140,22 @@ def run(
     return Ran(commands, int((place / _STATUS).read_text()), _last_line(place))
 
 
-def _be_script(words: Sequence[str], variables: Mapping[str, str], _: int, folder: Path) -> None:
+def _be_script(
+    words: Sequence[str], variables: Mapping[str, str], seconds: float, _: int, folder: Path
+) -> None:
     """In a child process: run a script and wait for it, and for what it began in the background."""
     reads, writes = os.pipe()
     process = subprocess.Popen(
         words, env=variables, stdin=subprocess.DEVNULL, stdout=2, pass_fds=(writes,)
     )
     os.close(writes)
-    status = process.wait()
+    try:
+        status = process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        raise FlintError(
+            f"{shlex.join(words)} took more than {seconds:g} s and was stopped: raise the time "
+            "limit (--time-limit), or give the program that it starts"
+        ) from None
     select.select([reads], [], [], _IN_BACKGROUND)
     (folder / _STATUS).write_text(str(status))
 

@@ -127,6 +127,12 @@ def test_a_script_without_a_program_says_how_it_ended(folder):
         program_of(["bash", "none.sh"], Given(world=2))
 
 
+def test_a_script_that_does_not_end_is_stopped(folder):
+    words = script(folder, "sleep 1000; python train.py")
+    with pytest.raises(FlintError, match=r"bash train\.sh took more than 0\.1 s and was stopped"):
+        program_of(words, Given(world=2, time_limit=0.1))
+
+
 def test_a_script_reaches_no_other_machine(folder):
     text = """
         [ "$http_proxy" = "$https_proxy" ] && ssh other true && python train.py "$https_proxy"
