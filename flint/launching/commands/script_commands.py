@@ -30,12 +30,12 @@ from flint.host.tasks import run_all
 from flint.launching import nvidia_smi
 from flint.launching.commands import started
 from flint.launching.commands.tasks_of_jobs import LAUNCHERS
-from flint.launching.commands.variables import hosts
+from flint.launching.commands.variables import hosts, variables
 
 #: Commands that set something up, or reach other machines: they do nothing, successfully.
 _IDLE = (
-    "pip", "pip3", "uv", "conda", "mamba", "micromamba", "module", "ml", "spack", "hf",
-    "huggingface-cli", "wandb", "tensorboard", "ssh", "scp", "rsync", "pdsh", "docker",
+    "pip", "pip3", "module", "ml", "spack", "hf", "huggingface-cli", "wandb", "tensorboard", "ssh",
+    "scp", "rsync", "pdsh", "dcgmi",
 )  # fmt: skip
 #: Where clients of HTTP find no other machine: a port of this one to which nothing listens.
 _NOWHERE = "http://127.0.0.1:9"
@@ -50,6 +50,20 @@ _IN_BACKGROUND = 5.0
 _LONGER = 30.0
 #: Slurm's command that lists a job's hosts, of which a program takes the first.
 _HOSTS_OF_JOB = "scontrol"
+#: Bash: a file to be read in that is not here, as a cluster's environments are not, is passed over,
+#: by a function for this one time: the command itself would have other arguments in a function.
+_PASSING_OVER = r"""
+set -T
+_flint_look() {
+    [[ $1 =~ ^(source|\.)[[:space:]]+([^[:space:]\`\<\>\(\)\;\&\|]+)$ ]] || return 0
+    local file
+    file=$(trap - DEBUG; eval "printf %s ${BASH_REMATCH[2]}" 2>/dev/null) || return 0
+    [[ $file != */* || -e $file ]] && return 0
+    source() { unset -f source .; echo "$1 is not here: passed over" >&2; }
+    function . { unset -f source .; echo "$1 is not here: passed over" >&2; }
+}
+trap '_flint_look "$BASH_COMMAND"' DEBUG
+"""
 _NOTES, _STATUS = "commands", "status"
 _GPU = "h100"
 #: Characters of a line that a message shows.
@@ -104,13 +118,13 @@ class Ran:
 
 
 def run(
-    words: Sequence[str], variables: Mapping[str, str], seen: Hosts, limits: Limits, folder: Path
+    words: Sequence[str], added: Mapping[str, str], seen: Hosts, limits: Limits, folder: Path
 ) -> Ran:
     """Run a script.
 
     Args:
         words: its command line.
-        variables: that it has besides this process's.
+        added: variables that it has besides this process's.
         seen: what it sees of the cluster.
         limits: of the process that runs it.
         folder: for files.
@@ -124,8 +138,9 @@ def run(
     notes.touch()
     _write_commands(own, notes, seen)
     begun = {
+        "CONDA_PREFIX": sys.prefix,  # where the environment that it activates would be
         **os.environ,
-        **variables,
+        **added,
         "PATH": os.pathsep.join(filter(None, (str(own), os.environ.get("PATH")))),
         "BASH_ENV": str(own / "functions"),
         **({} if seen.has_network else dict.fromkeys(_PROXIES, _NOWHERE)),
@@ -166,18 +181,21 @@ def _write_commands(own: Path, notes: Path, seen: Hosts) -> None:
     names = {"python", "python3", minor, *registry.LAUNCHERS, *_installed()} - set(_IDLE)
     noting = [sys.executable, "-I", "-S", started.__file__, str(notes), sys.executable]
     noting.append(os.pathsep.join(sorted(names)))
-    texts = {
-        name: f'exec {shlex.join([*noting, name])} "$@"' for name in sorted(names | set(LAUNCHERS))
-    }
+    every = names | {*LAUNCHERS, *started.WRAPPERS, started.BATCH} - set(_IDLE)
+    texts = {name: f'exec {shlex.join([*noting, name])} "$@"' for name in sorted(every)}
+    world = seen.number * seen.per_node
+    job = variables("srun", 0, world=world, per_host=seen.per_node)
+    Path(f"{notes}.job").write_text(json.dumps(job))
     texts |= dict.fromkeys(_IDLE, "exit 0")
     texts[_HOSTS_OF_JOB] = _listing(seen.number)
     for name, text in texts.items():
         _write(own / name, text)
     (own / "activate").touch()  # `source activate`
     # A virtual environment that the script activates comes before all of these, functions do not.
-    (own / "functions").write_text(
-        "".join(f'{name}() {{ command {shlex.quote(str(own / name))} "$@"; }}\n' for name in texts)
+    functions = "".join(
+        f'{name}() {{ command {shlex.quote(str(own / name))} "$@"; }}\n' for name in texts
     )
+    (own / "functions").write_text(functions + _PASSING_OVER)
     if shutil.which(nvidia_smi.NAME) is None:
         found = load_accelerator(seen.device or _GPU)
         nvidia_smi.write(own, found.name, found.memory_bytes, "[N/A]", seen.per_node)

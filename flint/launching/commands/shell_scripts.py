@@ -33,7 +33,6 @@ from flint.launching.commands.variables import is_of_process, variables
 from flint.launching.program import PER_NODE, Program
 
 _SHELLS = frozenset(("bash", "sh", "dash", "zsh", "ksh"))
-_BATCH = "sbatch"
 #: Modules that train nothing.
 _IDLE_MODULES = ("pip", "venv", "ensurepip", "tensorboard")
 #: Characters of a command that a message shows.
@@ -79,11 +78,14 @@ def program_of(words: Sequence[str], given: Given) -> Program:
         return parse(words)
     text = _text(inner)
     stated = directives(text) if task is None else task
-    is_job = task is not None or "\n#SBATCH" in text or words[0] == _BATCH
+    is_job = task is not None or "\n#SBATCH" in text or words[0] == started.BATCH
     launcher = task.launcher if task else "srun"
     per_node, world = _sizes(given, stated)
-    cluster = variables(launcher, 0, world=world, per_host=per_node) if is_job else {}
-    seen = Hosts(per_node, -(-world // per_node), given.device, given.has_network)
+    hosts = -(-world // per_node)
+    # A script that no job manager starts is started on each host, as by Kubeflow's PyTorchJob.
+    size = {"world": world, "per_host": per_node} if is_job else {"world": hosts, "per_host": 1}
+    cluster = variables(launcher if is_job else "torchrun", 0, **size)
+    seen = Hosts(per_node, hosts, given.device, given.has_network)
     limits = Limits(given.time_limit, given.memory_limit)
     with none_left(), temporary_folder() as folder:
         ran = run(inner, {**cluster, started.AROUND: json.dumps(front)}, seen, limits, folder)
@@ -116,7 +118,7 @@ def _script_of(words: Sequence[str]) -> list[str] | None:
     if not words:
         return None
     name = os.path.basename(words[0])
-    if name == _BATCH:
+    if name == started.BATCH:
         rest = list(words[1:])
         while rest and not Path(rest[0]).is_file():
             rest.pop(0)  # its options

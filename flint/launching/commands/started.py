@@ -16,10 +16,19 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 #: The variable with the words of launchers around a script that one of them started.
 AROUND = "FLINT_STARTED_BY"
+#: Commands that run another one in an environment or a container, or watch it.
+WRAPPERS = (
+    "uv", "poetry", "pdm", "pipenv", "conda", "mamba", "micromamba", "apptainer", "singularity",
+    "docker", "podman", "enroot", "nsys", "ncu", "rocprof", "rocprofv3", "numactl", "taskset",
+    "debugpy-run", "ray", "flux", "jsrun",
+)  # fmt: skip
+#: Slurm's command that queues a script.
+BATCH = "sbatch"
+_SHELLS = ("bash", "sh")
 #: Options of Python whose value is a separate word.
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 
@@ -28,12 +37,19 @@ def main(notes: str, python: str, words: Sequence[str], names: Sequence[str]) ->
     """Write a command down, or run it.
 
     Args:
-        notes: file for commands, one in a line.
+        notes: file for commands, one in a line; beside it is one with a job's variables.
         python: the interpreter that really runs.
         words: the command.
         names: of the commands that are written down.
     """
+    words = _wrapped(words, names)
+    if not words:
+        return
     name = os.path.basename(words[0])
+    if name == BATCH:
+        _be_batch(words[1:], notes)
+    if name in _SHELLS:
+        os.execvp(words[0], words)
     if name.startswith("python") and runs_text(words[1:]):
         os.execv(python, [python, *words[1:]])
     task = _tasks().task_of(words)
@@ -49,6 +65,27 @@ def main(notes: str, python: str, words: Sequence[str], names: Sequence[str]) ->
     )
     with open(notes, "a", encoding="utf-8") as file:
         file.write(f"{line}\n")
+
+
+def _wrapped(words: Sequence[str], names: Sequence[str]) -> Sequence[str]:
+    """The command itself, or the one that it runs around; nothing for a wrapper of no program."""
+    if os.path.basename(words[0]) not in WRAPPERS:
+        return words
+    begins = (*names, *_SHELLS, BATCH, *_tasks().LAUNCHERS)
+    for at, word in enumerate(words[1:], 1):
+        if os.path.basename(word) in begins:
+            return words[at:]
+        if word.endswith(".py") and os.path.isfile(word):
+            return ["python", *words[at:]]
+    return []
+
+
+def _be_batch(words: Sequence[str], notes: str) -> NoReturn:
+    """Run the script that Slurm would queue, in a file or on stdin."""
+    with open(f"{notes}.job", encoding="utf-8") as file:
+        os.environ.update(json.load(file))
+    at = next((at for at, word in enumerate(words) if os.path.isfile(word)), len(words))
+    os.execvp("bash", ["bash", *(words[at:] or ["-s"])])
 
 
 def runs_text(words: Sequence[str]) -> bool:

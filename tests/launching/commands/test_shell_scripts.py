@@ -59,6 +59,12 @@ def test_the_program_has_the_words_folder_and_variables_of_its_script(folder):
         "(cd . && $(which python) train.py 1)",
         "PATH=/usr/bin:/bin; python train.py 1",
         "mpirun -np 2 bash -c 'python train.py 1'",
+        "uv run --with x python -m torch.distributed.run train.py 1 && uv pip install python",
+        "nsys profile -o report python train.py 1",
+        "docker run -v $PWD:/work image bash -c 'conda activate x; python train.py 1'",
+        "uv run train.py 1",
+        "ray start --head; ray job submit -- python3 train.py 1",
+        "sbatch -N 2 <<EOF\nsrun python train.py \\$SLURM_NNODES\nEOF",
     ],
 )
 def test_a_program_is_found_however_its_script_starts_it(folder, line):
@@ -84,6 +90,27 @@ def test_a_script_sees_the_cluster(folder):
     assert (found.per_node, found.nodes, found.arguments) == (2, 4, ("4",))
     assert (found.launchers, found.manager) == (("torchrun",), "srun")
     assert program_of(["sbatch", "train.sh"], Given(world=16, per_node=8)).arguments == ("2",)
+
+
+def test_files_of_an_environment_that_is_elsewhere_are_passed_over(folder):
+    (folder / "settings.sh").write_text("STEPS=$1\n. /none/here/either\n")
+    text = """
+        set -euo pipefail
+        HERE=/none
+        source $HERE/bin/activate
+        . "${HERE}/two words"/bin/activate || true
+        source settings.sh
+        python train.py $STEPS
+    """
+    assert program_of([*script(folder, text), "7"], Given(world=2)).arguments == ("7",)
+
+
+def test_a_script_without_a_job_is_one_of_each_host(folder):
+    """As Kubeflow's PyTorchJob starts it: RANK and WORLD_SIZE are those of hosts."""
+    text = "python train.py --nodes $WORLD_SIZE --node $RANK --of $MASTER_ADDR:$MASTER_PORT"
+    found = program_of(script(folder, text), Given(world=16, per_node=8))
+    assert found.arguments == ("--nodes", "2", "--node", "0", "--of", "127.0.0.1:29500")
+    assert found.launchers == ("torchrun",)
 
 
 def test_ranks_that_a_script_names_are_those_of_each_process(folder):
