@@ -49,7 +49,7 @@ def main(notes: str, python: str, words: Sequence[str], names: Sequence[str]) ->
     if name == BATCH:
         _be_batch(words[1:], notes)
     if name in _SHELLS:
-        os.execvp(words[0], words)
+        os.execvp(words[0], list(words))
     if name.startswith("python") and runs_text(words[1:]):
         os.execv(python, [python, *words[1:]])
     task = _tasks().task_of(words)
