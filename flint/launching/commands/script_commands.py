@@ -28,7 +28,7 @@ from flint.errors import FlintError
 from flint.host.child_processes import Limits
 from flint.host.tasks import run_all
 from flint.launching import nvidia_smi
-from flint.launching.commands import started
+from flint.launching.commands import seen_gpus, started
 from flint.launching.commands.tasks_of_jobs import LAUNCHERS
 from flint.launching.commands.variables import hosts, variables
 
@@ -186,6 +186,7 @@ def _write_commands(own: Path, notes: Path, seen: Hosts) -> None:
     world = seen.number * seen.per_node
     job = variables("srun", 0, world=world, per_host=seen.per_node)
     Path(f"{notes}.job").write_text(json.dumps(job))
+    seen_gpus.hook(Path(f"{notes}.gpus"), seen.per_node)
     texts |= dict.fromkeys(_IDLE, "exit 0")
     texts[_HOSTS_OF_JOB] = _listing(seen.number)
     for name, text in texts.items():

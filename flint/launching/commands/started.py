@@ -37,7 +37,8 @@ def main(notes: str, python: str, words: Sequence[str], names: Sequence[str]) ->
     """Write a command down, or run it.
 
     Args:
-        notes: file for commands, one in a line; beside it is one with a job's variables.
+        notes: file for commands, one in a line; beside it are one with a job's variables and a
+            folder for the path of Python (``seen_gpus.py``).
         python: the interpreter that really runs.
         words: the command.
         names: of the commands that are written down.
@@ -51,6 +52,8 @@ def main(notes: str, python: str, words: Sequence[str], names: Sequence[str]) ->
     if name in _SHELLS:
         os.execvp(words[0], list(words))
     if name.startswith("python") and runs_text(words[1:]):
+        paths = (f"{notes}.gpus", os.environ.get("PYTHONPATH"))
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         os.execv(python, [python, *words[1:]])
     task = _tasks().task_of(words)
     if task is not None and task.words and os.path.basename(task.words[0]) not in names:

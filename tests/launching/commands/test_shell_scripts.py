@@ -126,6 +126,13 @@ def test_python_without_a_program_really_runs(folder):
     assert program_of(script(folder, text), Given(world=2)).target == "train.py"
 
 
+def test_a_script_may_ask_pytorch_for_the_gpus_of_its_host(folder):
+    pytest.importorskip("torch")
+    asked = "import torch; assert torch.cuda.is_available(); print(torch.cuda.device_count())"
+    text = f"python train.py $(python -c '{asked}')"
+    assert program_of(script(folder, text), Given(world=12, per_node=6)).arguments == ("6",)
+
+
 def test_the_program_of_a_launcher_is_the_training(folder):
     text = "python prepare.py\nmpirun -np 2 python train.py\n"
     found = program_of(script(folder, text), Given())
