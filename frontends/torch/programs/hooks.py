@@ -33,7 +33,10 @@ if TYPE_CHECKING:
     from flint.frontends.torch.programs.rank import ProgramRank
 
 PROVIDED = frozenset(PACKAGES)
-PARTLY = {"transformer_engine": "pip install --no-deps transformer_engine triton"}
+PARTLY = {
+    "transformer_engine": "pip install --no-deps transformer_engine triton",
+    "xformers": "pip install --no-deps xformers",
+}
 STEP = (
     "a step lies between two steps of an optimizer on the device, two rounds of a loop or two "
     "calls of flint.step()"

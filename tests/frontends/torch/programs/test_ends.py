@@ -148,6 +148,7 @@ ENDS = [
     ("from torch.nn import NotThere", "^train.py:9: .*NotThere.*install the version"),
     ("import not_installed_anywhere", "^train.py:9: .*install it beside Flint$"),
     ("import transformer_engine.pytorch", "beside Flint, without what .*: pip install --no-deps"),
+    ("from xformers.ops import fmha", "without what needs a GPU: pip install --no-deps xformers$"),
     (
         "import torch.utils.cpp_extension as extension\nextension.CUDA_HOME = None\n"
         "open('own.cu', 'w').close()\nextension.load(name='own', sources=['own.cu'])",
