@@ -94,7 +94,7 @@ PACKAGES = {
         ("flash_attention3",),
         _FLASH_ATTN_3,
         "its functions are recorded as PyTorch's own",
-        ("flash_attn_3", "flash-attn-3"),
+        ("flash_attn_3", "flash-attn-3", "FlashAttention3"),
         "flash_attn_3",
     ),
     "flash_attn": Package(
@@ -102,6 +102,7 @@ PACKAGES = {
         ("flash_attention", "flash_kernels"),
         _FLASH_ATTN,
         "its functions are recorded as PyTorch's own",
+        ("FlashAttention2",),
     ),
     "deep_ep": Package(
         "1.2.1",

@@ -28,6 +28,13 @@ pytestmark = pytest.mark.skipif(
         ("No module named 'flash_attn'", ImportError, "flash_attn"),
         ("No module named 'flash_attn_interface'", ImportError, "flash_attn_interface"),
         ("please install flash-attn-3", ValueError, "flash_attn_interface"),
+        # As transformers 5.24 says it.
+        (
+            "the package for FlashAttention3 doesn't seem to be installed",
+            ImportError,
+            "flash_attn_interface",
+        ),
+        ("the package for FlashAttention2 doesn't seem to be installed", ImportError, "flash_attn"),
         ("No module named 'kernels'", ImportError, "kernels"),
         ("cannot import name 'x' from 'triton_kernels'", ImportError, None),
         ("`kernels` is either not installed or too old", ImportError, None),
