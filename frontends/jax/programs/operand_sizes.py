@@ -67,7 +67,7 @@ class Sizes:
         renewed: computed by the period before.
         unchanged: older.
         fresh: data that the period before did not have.
-        same: data that it had, of other shapes than anything that is renewed, if gradients are
+        same: arrays that it had, of other shapes than anything that is renewed, if gradients are
             computed: those of parameters would have their shape.
     """
 
@@ -101,8 +101,9 @@ def sizes_of(before: Sequence[Made], own: Sequence[Made], first: int, begin: int
     for one in outside:
         if one.since is None and one.array not in known:
             sizes.fresh += one.size
-        elif one.since is None and gradients and one.shape not in shapes:
-            sizes.same += one.size
         elif one.since is None or one.since <= first:
-            sizes.unchanged += one.size
+            if gradients and one.shape not in shapes:
+                sizes.same += one.size
+            else:
+                sizes.unchanged += one.size
     return sizes

@@ -8,8 +8,7 @@ An "E" is an evaluation, and a "T" a training step, on a large batch that the ho
 "x" takes to train them and "s".  "v" is a step of an environment, whose state is large, by the
 parameters, and "f" a training step on all data, which are the same each time.  "h" evaluates
 them on other data, also the same each time.  "b" trains the parameters for another model, which "c"
-trains.  Without "i" the parameters are the host's until
-they are trained.
+trains.  "l" makes all data.  Without "i" the parameters are the host's until they are trained.
 """
 
 from __future__ import annotations
@@ -23,8 +22,10 @@ from flint.frontends.jax.programs.periods import Periods
 SIZE = 1000
 TAKES = {"g": "ps", "u": "ps", "t": "p", "q": "s", "e": "p", "d": "", "i": "", "E": "p", "T": "p"}
 TAKES |= {"k": "k", "x": "psm", "m": "p", "v": "pn", "f": "po", "b": "pz", "c": "pz", "h": "py"}
+TAKES |= {"l": ""}
 GIVES = {"g": "s", "u": "ps", "t": "p", "q": "s", "e": "", "d": "", "i": "ps", "E": "", "T": "p"}
 GIVES |= {"k": "k", "x": "ps", "m": "m", "v": "n", "f": "p", "b": "p", "c": "z", "h": ""}
+GIVES |= {"l": "o"}
 #: What has other sizes and shapes than the rest.
 SIZES = {"n": 20 * SIZE, "o": 2 * SIZE, "z": 3 * SIZE, "y": 4 * SIZE}
 GRADIENTS = "gtqTxfbc"
@@ -127,6 +128,8 @@ def test_data_that_stay_the_same_are_no_parameters():
     _, (period, completed) = periods_of("f" * 20)
     assert (period.name, completed, period.sizes.same) == ("f", 15, 2 * SIZE)
     assert not period.is_little(period.sizes.same)
+    _, (period, completed) = periods_of("il" + "f" * 20)  # neither are those that a program makes
+    assert (period.name, completed, period.sizes.same) == ("f", 17, 2 * SIZE)
     periods, first = periods_of("i" + "fffh" * 4)
     assert (first, periods.best().name, periods.best().length) == (None, "f", 1)
     _, (period, completed) = periods_of("bbbc" * 3)  # a critic, and what it criticises
