@@ -148,6 +148,6 @@ def _one_round(name: str, walked: Walked) -> tuple[Walked, tuple[ProgramInput, .
     )
     text = (
         f"the step is one of the {rounds:,} iterations of the loop{at} in {name}; "
-        f"--step {name}:1 captures the whole call"
+        f"--step {name}:call captures the whole call"
     )
     return replace(walked, graph=graph, warnings=walked.warnings | {text: 1}), inputs
