@@ -31,6 +31,7 @@ from flint.frontends.torch.shims import (
     process_group,
     refused,
     storage_parts,
+    unseen_kinds,
     value_exits,
     values,
 )
@@ -40,7 +41,7 @@ _SHIMS = (
     mesh, process_group, own_rank, objects, pipeline, data_parallel, all_ranks_shards,
     # values, which fake tensors have none of
     addresses, values, value_exits, checkpoints, ctc, packed, parameters, own_parameters,
-    storage_parts, refused,
+    storage_parts, unseen_kinds, refused,
     # kernels of a GPU, and what compiles them
     device_kernels, attention, flex, autocast, asynchronous, compiled, foreach,
 )  # fmt: skip

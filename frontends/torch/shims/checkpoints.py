@@ -28,6 +28,7 @@ from flint.frontends.torch.user_lines import at_user_line
 from flint.host.imports import watch_imports
 
 _PACKAGE = "torch.distributed.checkpoint"
+_SAFETENSORS = "safetensors.torch"
 #: The file of a distributed checkpoint that is written last.
 _DESCRIPTION = ".metadata"
 
@@ -54,12 +55,35 @@ def apply() -> None:
     ):
         for name in names:
             around(owner, name, function)
-    watch_imports({_PACKAGE: _keep_out})
+    watch_imports({_PACKAGE: _keep_out, _SAFETENSORS: _keep_safetensors_out})
 
 
 def _save(obj: Any, f: Any, *_: Any, **__: Any) -> None:
     keep(obj, f)
     capture().notice(f"torch.save{at_user_line()} writes nothing in a capture")
+
+
+def _keep_safetensors_out() -> None:
+    """Its functions read the memory of tensors, where these have none."""
+    module = sys.modules[_SAFETENSORS]
+
+    def save_file(tensors: Any, filename: Any, metadata: Any = None) -> None:
+        keep(tensors, filename)
+        capture().notice(f"safetensors' save_file{at_user_line()} writes nothing in a capture")
+
+    def save(tensors: Any, metadata: Any = None) -> bytes:
+        capture().notice(f"safetensors' save{at_user_line()} gives a note only in a capture")
+        return note(tensors)
+
+    def load_file(load: Any, filename: Any, *args: Any, **kwargs: Any) -> Any:
+        if _key(filename) not in _saved:
+            return load(filename, *args, **kwargs)
+        capture().assume(f"load_file{at_user_line()} gives what the program has saved")
+        return _copied(_saved[_key(filename)][1])
+
+    replace(module, "save_file", save_file)
+    replace(module, "save", save)
+    around(module, "load_file", load_file)
 
 
 def keep(item: Any, file: Any) -> None:

@@ -104,3 +104,30 @@ def test_a_table_loaded_onto_the_device_has_its_rows(said, tmp_path):
         other.set_(torch.arange(3, device="cuda"))
         say(list(table[torch.tensor([5, 599], device="cuda")].shape), other.tolist())
     """) == [[2], [0, 1, 2]]
+
+
+def test_safetensors_reads_no_memory_that_is_not_there(said, tmp_path):
+    """The package passes addresses on to be read; here is one that fails where it would."""
+    package = tmp_path / "safetensors"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "torch.py").write_text(
+        "def save_file(*_): raise SystemError\ndef save(*_): raise SystemError\n"
+        "def load_file(*_): raise SystemError\n"
+    )
+    assert said(f"""
+        import sys
+        sys.path.insert(0, {str(tmp_path)!r})
+        from safetensors.torch import load_file, save, save_file
+        layer = torch.nn.Linear(2, 3)
+        save_file(layer.state_dict(), "model.safetensors")
+        say(list(load_file("model.safetensors")["weight"].shape), type(save({{}})).__name__)
+    """) == [[3, 2], "bytes"]
+
+
+def test_packages_do_not_take_the_run_for_a_trace(said):
+    assert said("""
+        import torch._subclasses
+        from torch._subclasses import FakeTensorMode
+        say(isinstance(torch.ones(2, device="cuda"), torch._subclasses.FakeTensor))
+    """) == [False]
