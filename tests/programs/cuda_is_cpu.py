@@ -12,14 +12,13 @@ import types
 import torch
 import torch._dynamo  # it looks at the functions that are replaced below
 import torch.distributed as dist
+from cuda_attention import as_on_cuda
 from torch.distributed import distributed_c10d
 from torch.distributed.fsdp import FullyShardedDataParallel, _init_utils
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parallel import DistributedDataParallel
 from torch.overrides import TorchFunctionMode
 
 CPU = torch.device("cpu")
-_ATTENTION = torch.nn.functional.scaled_dot_product_attention
 PROPERTIES = types.SimpleNamespace(
     name="NVIDIA H100 80GB HBM3", total_memory=80 * 2**30, major=9, minor=0,
     multi_processor_count=132, gcnArchName="",
@@ -62,11 +61,6 @@ def mapped(item):
     return item
 
 
-def _is_single(query):
-    """Whether an attention computes in single precision."""
-    return query.dtype is torch.float32 and not torch.is_autocast_enabled("cpu")
-
-
 class _Mapping(TorchFunctionMode):
     def __torch_function__(self, function, kinds, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
@@ -88,12 +82,8 @@ class _Mapping(TorchFunctionMode):
             device = kwargs["device"]
             kwargs["device"] = CPU if isinstance(device, int) else mapped(device)
         kwargs.pop("pin_memory", None)
-        if function is _ATTENTION and kwargs.get("enable_gqa") and _is_single(args[0]):
-            # Which no kernel of CUDA takes (sdp_utils.cpp): flash attention is for half precision,
-            # the memory-efficient one has no groups.
-            with sdpa_kernel(SDPBackend.MATH):
-                return function(*args, **kwargs)
-        return function(*args, **kwargs)
+        with as_on_cuda(function, args, kwargs):
+            return function(*args, **kwargs)
 
 
 class _Stream:
