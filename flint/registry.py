@@ -48,6 +48,7 @@ LAUNCHERS: Mapping[str, str] = {
     "torch.distributed.launch": "flint.frontends.torch.programs.launchers:torch_launch",
     "accelerate": "flint.frontends.torch.programs.launchers:accelerate",
     "deepspeed": "flint.frontends.torch.programs.launchers:deepspeed",
+    "composer": "flint.frontends.torch.programs.launchers:composer",
     "deepspeed.launcher.launch": "flint.frontends.torch.programs.launchers:deepspeed_launch",
 }
 #: Modules by which ``python -m`` starts a launcher.
@@ -56,6 +57,7 @@ LAUNCHER_MODULES: Mapping[str, str] = {
     "torch.distributed.launch": "torch.distributed.launch",
     "accelerate.commands.accelerate_cli": "accelerate",
     "deepspeed.launcher.runner": "deepspeed",
+    "composer.cli.launcher": "composer",
     "deepspeed.launcher.launch": "deepspeed.launcher.launch",
 }
 

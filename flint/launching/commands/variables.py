@@ -64,6 +64,7 @@ _OF: Mapping[str, Mapping[str, _Value | str]] = {
         "ROLE_WORLD_SIZE": _world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500",
         "TORCHELASTIC_RUN_ID": "flint",
     },
+    "composer": {"NODE_RANK": _host},  # besides torchrun's
     "srun": {
         "SLURM_PROCID": _rank, "SLURM_LOCALID": _local, "SLURM_NODEID": _host,
         "SLURM_NTASKS": _world, "SLURM_NPROCS": _world, "SLURM_STEP_NUM_TASKS": _world,
@@ -93,7 +94,8 @@ _FOLLOWED = {
 #: Variables that a job's launcher gives to each process: one that a captured program has takes the
 #: cluster's, not those of a script or a tool around it.
 _OWN = re.compile(
-    r"(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)|SLURM_.*|(OMPI|PMI|MPI)_.*"
+    r"(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|NODE_RANK|MASTER_(ADDR|PORT)|SLURM_.*"
+    r"|(OMPI|PMI|MPI)_.*"
 )
 
 
@@ -101,7 +103,7 @@ def variables(launcher: str, rank: int, *, world: int, per_host: int) -> dict[st
     """The variables that a launcher sets for a process.
 
     Args:
-        launcher: "torchrun", "srun" or "mpirun".
+        launcher: "torchrun", "composer", "srun" or "mpirun".
         rank, world: of the process.
         per_host: processes per host.
     """

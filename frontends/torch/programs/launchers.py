@@ -161,6 +161,25 @@ def deepspeed_launch(words: Sequence[str]) -> Program:
     )
 
 
+@_apart
+def composer(words: Sequence[str]) -> Program:
+    """``composer``'s command line."""
+    launcher = _package("composer.cli.launcher", "composer", "mosaicml")
+    found = _parsed("composer", lambda: launcher._get_parser().parse_args(list(words)))
+    if found.command_mode:
+        raise UsageError("composer --command_mode starts a command: name its program")
+    hosts = found.world_size // found.nproc if found.world_size and found.nproc else None
+    return Program(
+        target=found.training_script,
+        is_module=found.module_mode,
+        arguments=tuple(found.training_script_args),
+        launchers=("torchrun", "composer"),
+        per_node=found.nproc,
+        nodes=hosts,
+        ranks_one=True,
+    )
+
+
 def _package(module: str, launcher: str, package: str) -> Any:
     try:
         return import_module(module)

@@ -10,6 +10,7 @@ import pytest
 
 from flint.frontends.torch.programs import launchers
 from flint.launching.commands.launchers import launched_by
+from flint.launching.commands.variables import differing
 from tests.programs.comparing import captured
 from tests.support.command_line import flint
 from tests.support.shared import quick
@@ -156,3 +157,30 @@ def test_the_program_does_not_inherit_what_its_launchers_package_found(tmp_path,
     words = ("--world", 4, "--gpus-per-node", 4, "-o", "out", "--", "deepspeed", "train.py", "2")
     done = flint("run", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+def test_composers_launcher_starts_its_program(tmp_path, monkeypatch):
+    """By its parser, which here has the options of release 0.32 that matter."""
+    package = tmp_path / "composer" / "cli"
+    package.mkdir(parents=True)
+    for folder in (package, package.parent):
+        (folder / "__init__.py").touch()
+    (package / "launcher.py").write_text(
+        textwrap.dedent("""
+            import argparse
+            def _get_parser():
+                parser = argparse.ArgumentParser()
+                parser.add_argument("-n", "--nproc", type=int)
+                parser.add_argument("-m", "--module_mode", action="store_true")
+                parser.add_argument("-c", "--command_mode", action="store_true")
+                parser.add_argument("--world_size", type=int)
+                parser.add_argument("training_script")
+                parser.add_argument("training_script_args", nargs="...")
+                return parser
+        """)
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    found = launchers.composer(["-n", "4", "--world_size", "8", "train.py", "-n", "3"])
+    assert (found.target, found.arguments) == ("train.py", ("-n", "3"))
+    assert (found.per_node, found.nodes) == (4, 2)
+    assert "NODE_RANK" in {name for each in found.launchers for name in differing(each)}
