@@ -13,6 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from flint.cli.truer_level import EAGER  # noqa: E402
 from flint.errors import FlintError, UsageError  # noqa: E402
 from tests.frontends.torch import small_models as small  # noqa: E402
 from tests.frontends.torch.in_child import record_in_child, recorded  # noqa: E402
@@ -346,7 +347,7 @@ def test_compiled_code_is_recorded_as_eager_code_and_that_is_reported():
     eager = recorded(small.step, small.plain, (1,), ("dp",))
     assert [op.name for op in recording.ops] == [op.name for op in eager.ops]
     ((text, _),) = recording.warnings.items()
-    assert "torch.compile" in text and "test_session.py" in text
+    assert "torch.compile" in text and "test_session.py" in text and EAGER in text
 
 
 def old_fsdp(mesh):
