@@ -59,10 +59,15 @@ def fuse_as_xla(graph: WorkloadGraph) -> WorkloadGraph:
     graph = _with_entries(graph, [*plain, *sums(graph), *turns(graph), *gatherings(graph)])
     graph = _with_entries(graph, [*turnings(graph), *transposes(known)])
     graph = turned_collectives(graph) if communicates else graph
-    graph = with_layouts(graph, types)
+    graph = with_layouts(_summed(graph, types), types)
     graph = _with_entries(graph, swaps(graph))
     kernels = _as_xla(graph, False, communicates, types, gemms)
     return with_tables(kernels, replace(graph.tables, types=tuple(types), gemms=tuple(gemms)))
+
+
+def _summed(graph: WorkloadGraph, types: dict[TensorType, int]) -> WorkloadGraph:
+    graph = with_bodies(graph, lambda inner, _: _summed(inner, types))
+    return summed_products(graph, types)
 
 
 def _with_entries(graph: WorkloadGraph, entries: list[Entry]) -> WorkloadGraph:
@@ -85,7 +90,7 @@ def _as_xla(
     if not len(graph):
         return graph
     graph = stored_splats(added_scatters(graph))
-    graph = without_free_transposes(summed_products(graph, types), types)
+    graph = without_free_transposes(graph, types)
     graph = gathered_dims(graph)
     graph = even_paddings(turned_images(graph), types)
     graph = transposed_filters(graph, types)

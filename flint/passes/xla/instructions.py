@@ -25,6 +25,7 @@ from flint.passes.xla.emitters import (
     transposed,
     whole_rows_grid,
 )
+from flint.passes.xla.orders import reduced
 from flint.passes.xla.reductions import Run, runs_of
 
 #: Elements that a reduction sums up, at least, if it counts as one.
@@ -144,13 +145,26 @@ class Instructions:
         return len(made) > 1 and whole[-1] == made[-1]
 
     def runs(
-        self, root: int, members: frozenset[int], sources: Iterable[int], row: int
+        self,
+        root: int,
+        members: frozenset[int],
+        sources: Iterable[int],
+        row: int,
+        both: frozenset[int] = frozenset(),
     ) -> tuple[Emitter, int, int]:
-        """How a kernel runs: emitter, blocks and threads."""
+        """How a kernel runs: emitter, blocks and threads.
+
+        Args:
+            root: the op whose result is written.
+            members: its ops.
+            sources: the values that it reads.
+            row: elements of a row if it holds whole rows, else 0.
+            both: ops that are in it twice, as both of two kernels that become one have them.
+        """
         if row:
             sums = (each for each in members if self.role[each] == Role.REDUCTION)
             return Emitter.WHOLE_ROWS, *whole_rows_grid(self.made(next(sums, root)), row)
-        emitter, hero = self.hero(root, members)
+        emitter, hero = self.hero(root, members, both)
         if emitter in (Emitter.ROWS, Emitter.COLUMNS):
             bits = min((8 * self.width[value] for value in sources), default=32)
             grid = rows_grid if emitter == Emitter.ROWS else columns_grid
@@ -161,10 +175,13 @@ class Instructions:
             return emitter, *loop_grid(max(self.elements[each] for each in self.operands(hero)))
         return emitter, *loop_grid(self.looped[root])
 
-    def hero(self, root: int, members: frozenset[int]) -> tuple[Emitter, int]:
+    def hero(
+        self, root: int, members: frozenset[int], both: frozenset[int] = frozenset()
+    ) -> tuple[Emitter, int]:
         """The op that decides how a kernel runs, behind elementwise ops with one operand.
 
-        A transpose may also be behind others, if it is the only one, and so may a concatenation.
+        A transpose may also be behind others, if it is the only one and there once, and so may a
+        concatenation.
         """
         hero = root
         while self.elementwise[hero] or self.alias[hero]:
@@ -186,7 +203,7 @@ class Instructions:
                     new = {each for each in makers if each in members} - seen
                     seen |= new
                     ahead += new
-            if len(found) == 1:
+            if len(found) == 1 and found.isdisjoint(both):
                 return emitter, found.pop()
         return Emitter.LOOP, root
 
@@ -206,8 +223,11 @@ class Instructions:
             if self.ptr[node + 1] - self.ptr[node] <= _JOINED:
                 self.emitter[node] = Emitter.CONCATENATE
         elif self.names[node] == "transpose":
+            order, shape = reduced(self.forms[node])
             self.turns[node], tiled = transposed(
-                whole.shape, self._order(node), 8 * self.width[self.first[node]]
+                shape or whole.shape,
+                order or self._order(node),
+                8 * self.width[self.first[node]],
             )
             if tiled:
                 self.emitter[node] = Emitter.TRANSPOSE

@@ -10,8 +10,9 @@ from __future__ import annotations
 from flint.graph.graph import WorkloadGraph, with_tables
 from flint.graph.tensor_types import TensorType
 from flint.passes.columns import with_bodies
+from flint.passes.xla.regions import tables_with
 from flint.passes.xla.transposes import Entry
-from flint.passes.xla.travelling import Block, tables_with
+from flint.passes.xla.travelling import Block
 from flint.passes.xla.wanted import Wanted
 
 
@@ -30,6 +31,7 @@ def _blocks(
     graph: WorkloadGraph, types: dict[TensorType, int], entries: dict[Entry, int]
 ) -> WorkloadGraph:
     graph = with_bodies(graph, lambda body, _: _blocks(body, types, entries))
-    for kind in (Block, Wanted):
-        graph = kind(graph, types, entries).changed() if len(graph) else graph
-    return graph
+    if not len(graph):
+        return graph
+    graph = Block(graph, types, entries).changed(Wanted(graph, types, entries).claims())
+    return Wanted(graph, types, entries).wished()

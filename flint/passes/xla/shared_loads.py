@@ -5,6 +5,8 @@ than the result, whoever else reads the result (``IsInputWorthFusing``):
 
     z = convert x;  p = dot z, w;  y = multiply z, z        p reads x, whether z is written or not
 
+So it is for an op on two values, one of which is a broadcast constant or parameter.
+
 Such an op is there twice here, for products and for the others.
 
 Source: ``gemm_fusion.cc``, ``triton_tiling_propagation.cc`` of openxla/xla (2026).
@@ -23,6 +25,7 @@ from flint.graph.work import Role
 from flint.passes.columns import repeated
 from flint.passes.rematerialize import transparent_nodes
 from flint.passes.xla.orders import PRODUCT
+from flint.passes.xla.products import Neighbours
 
 #: Bytes by which an op's operand may be larger than its result.
 _TOLERANCE: Final = 1024
@@ -56,6 +59,7 @@ def _shared(
     able &= graph.role == Role.ELEMENTWISE
     able &= graph.kind == NodeKind.COMPUTE
     able[graph.order_node] = False
+    able &= ~Neighbours(graph).kept  # the product that is before them has taken them in
     loads, found = products.copy(), []
     users: dict[int, list[int]] = {}
     for value, node in zip(graph.operand.tolist(), graph.consumer.tolist(), strict=True):
@@ -75,8 +79,19 @@ def _shared(
         if graph.value_bytes[tensors[0]] - graph.value_bytes[made] > _TOLERANCE:
             continue
         if made in leaving or not all(mine):
-            if len(values) > 1:
+            if len(values) > 1 and not _scales(graph, values, spread):
                 continue
             found.append(node)
         loads[node] = True
     return found[::-1], loads
+
+
+def _scales(graph: WorkloadGraph, values: list[int], spread: NDArray[np.bool_]) -> bool:
+    """Whether one of two values is a broadcast of a constant or of a parameter."""
+    for maker in graph.producer[values].tolist():
+        if maker < 0 or not spread[maker] or len(values) != 2:
+            continue
+        sources = graph.producer[graph.operands_of(maker)]
+        if all(source < 0 or graph.role[source] == Role.GENERATE for source in sources.tolist()):
+            return True
+    return False

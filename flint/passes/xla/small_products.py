@@ -8,7 +8,8 @@ Dims of size 1 do not count.  A product that contracts nothing is an elementwise
     y = u v^T          y = multiply (broadcast u), (broadcast v)
 
 A matrix and a vector are large enough for a product if (m + n) k is ``SMALL`` or more, of any
-batch; two vectors never are.  Terms are f32 where the operands are shorter.
+batch; two vectors never are.  Terms are f32 where the operands are shorter.  Layouts are assigned
+later, so that one may travel through the sums.
 
 Sources: ``gpu/transforms/algebraic_simplifier.cc``, ``algebraic_simplifier.cc``,
 ``matmul_utils.cc`` of openxla/xla (2026).

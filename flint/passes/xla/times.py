@@ -176,14 +176,14 @@ class Times(Instructions):
             reads[each] = reads.get(each, 0.0) + more
         if row:
             reads = {each: self._tiled(each, times, row) for each, times in reads.items()}
-        emitter, blocks, threads = self.runs(consumer.root, members, reads, row)
+        both = producer.members & consumer.members
+        emitter, blocks, threads = self.runs(consumer.root, members, reads, row, both)
         arithmetic = _arithmetic(self.cycles_of(producer, consumer), blocks, threads)
         wasted = (producer.turns or consumer.turns) and emitter not in _TILED
         memory = self._reading(reads, blocks, wasted) + consumer.write
         if twice:  # an op alone that takes a value twice computes it twice
-            memory += self._reading(
-                {each: reads[each] for each in producer.sources}, blocks, wasted
-            )
+            again = {each: reads[each] for each in producer.sources}
+            memory += self._reading(again, blocks, wasted)
         return _together(arithmetic, memory + side * producer.write)
 
     def cycles_of(self, producer: Kernel, consumer: Kernel) -> float:

@@ -10,12 +10,14 @@ of grouped queries sums up a dim in the middle, which no kernel of whole rows do
     scores [b, h, k, q, g] -> tanh, softmax over the third dim -> transpose -> product
 
 Here the transpose moves behind these ops: to other products, and to all that is not elementwise.  A
-transpose there that undoes it goes, too.  Other values of their shape are transposed where they
+transpose there that undoes it goes, too.  Other values of their size are transposed where they
 come in, behind ops on one value; results of reductions keep their order, for they are small.
 
 A product writes batch, rows and columns in any order in which each of these groups of dims stays
-together, in its order, and the batch is not last (``MatrixLayout::For``): a transpose to such an
-order is the product's own, and stays where it is, as do transposes behind which nothing is reduced.
+together, in its order, and the batch is not last (``MatrixLayout::For``).  A transpose to such an
+order is the product's own if nothing else reads the product and no reshape stands between, as it
+does where several dims are the rows or the columns.  It stays where it is, as do transposes behind
+which nothing is reduced.  What an earlier product reads already has an order.
 
 Sources: ``layout_assignment.cc``, ``gpu/transforms/layout_assignment.cc``, ``matmul_utils.cc``,
 ``move_copy_to_users.cc`` of openxla/xla (2023 to 2026), and layouts of compiled programs.
@@ -23,54 +25,20 @@ Sources: ``layout_assignment.cc``, ``gpu/transforms/layout_assignment.cc``, ``ma
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from flint.graph.graph import SHAPE, Form, NodeKind, Tables, WorkloadGraph
+from flint.graph.graph import SHAPE, Form, NodeKind, WorkloadGraph
 from flint.graph.tensor_types import TensorType, tensor_type
 from flint.graph.work import Role
-from flint.passes.xla.orders import PRODUCT, groups, reduced, writes
+from flint.passes.xla.orders import COLUMNS, PRODUCT, ROWS, groups, reduced, writes
+from flint.passes.xla.regions import Region, tables_with
 from flint.passes.xla.transposes import TRANSPOSE, Entry, Transpose, with_transposes
 
 _REDUCE, _BROADCAST = "reduce", "broadcast_in_dim"
-
-
-def tables_with(
-    graph: WorkloadGraph, types: dict[TensorType, int], entries: dict[Entry, int]
-) -> Tables:
-    """A graph's tables with more types and ops."""
-    ops, heroes, forms = zip(*entries, strict=True)
-    return replace(graph.tables, ops=ops, heroes=heroes, forms=forms, types=tuple(types))
-
-
-@dataclass(slots=True)
-class Region:
-    """What a layout travels through.
-
-    Attributes:
-        shape: of its values in the program.
-        order: the permutation that gives it from that in memory.
-        node: the transpose that it begins with; -1: none.
-        nodes: ops on values of its shape.
-        reduces: whether some are reduced.
-    """
-
-    shape: tuple[int, ...]
-    order: Form
-    node: int = -1
-    nodes: list[int] = field(default_factory=list)
-    reduces: bool = False
-
-    @property
-    def back(self) -> Form:
-        """From the order of the program to that in memory."""
-        return tuple(np.argsort(self.order).tolist())
-
-    @property
-    def memory(self) -> tuple[int, ...]:
-        """The shape in memory."""
-        return tuple(self.shape[dim] for dim in self.back)
 
 
 class Block:
@@ -100,10 +68,16 @@ class Block:
         self.free: list[bool] = single.tolist()
         self.role: list[int] = graph.role.tolist()
 
-    def changed(self) -> WorkloadGraph:
-        """The block with its transposes moved."""
+    def changed(self, claims: Mapping[int, Sequence[int]]) -> WorkloadGraph:
+        """The block with its transposes moved.
+
+        Args:
+            claims: product -> nodes that have the order in which it reads them, unless an earlier
+                product has given them another one.
+        """
         regions, taken = [], set[int]()
         for node in range(len(self.graph)):
+            taken |= {*claims.get(node, ())}
             if node not in taken and (region := self._region(node, taken)):
                 regions.append(region)
                 taken |= {node, *region.nodes}
@@ -124,14 +98,22 @@ class Block:
         product = self.maker[value]
         if product < 0 or self.role[product] != Role.CONTRACTION or len(order) != len(shape):
             return None
-        if self.names[product] != PRODUCT or writes(
-            groups(self.graph, product), order, self.shape(value)
-        ):
+        if self.names[product] != PRODUCT or self._writes(product, order, value):
             return None
         region = Region(shape, order, node)
         self._spread(region, self.made(node), taken)
         region.nodes = self._behind(region)
         return region if region.reduces and self.made(node) not in self.leaving else None
+
+    def _writes(self, product: int, order: Form, value: int) -> bool:
+        """Whether a product writes its result transposed, or it is not known."""
+        kinds = groups(self.graph, product)
+        if not kinds:
+            return True
+        merged = max(kinds.count(ROWS), kinds.count(COLUMNS)) > 1
+        return (
+            not merged and len(self.users[value]) == 1 and writes(kinds, order, self.shape(value))
+        )
 
     def _spread(self, region: Region, value: int, taken: set[int]) -> None:
         """Add the ops that compute from a value, or that it is computed from, at its places."""
@@ -199,7 +181,7 @@ class Block:
                     value = int(graph.operand[entry])
                     if value == made:
                         self.operand[entry] = source
-                    elif value not in kept and self.shape(value) == region.shape:
+                    elif value not in kept and self._comes_in(value, region):
                         self._enters(entry, value, region)
                 if self.role[node] == Role.REDUCTION:
                     dims, _ = reduced(self.forms[node])
@@ -216,17 +198,24 @@ class Block:
         )  # fmt: skip
         return with_transposes(edited, self.found)
 
+    def _comes_in(self, value: int, region: Region) -> bool:
+        """Whether a value is read at its places, behind a reshape or not."""
+        return math.prod(self.shape(value)) == math.prod(region.shape)
+
     def _enters(self, entry: int, value: int, region: Region) -> None:
         """A value that is read in the order in memory: transposed, if it is in memory at all."""
         maker = self.maker[value]
         if maker >= 0 and (self.role[maker] == Role.GENERATE or self.names[maker] == _BROADCAST):
             return
-        if maker >= 0 and self.names[maker] == TRANSPOSE and self.free[maker]:
-            before = self.forms[maker]
-            if tuple(before[dim] for dim in region.back) == tuple(range(len(before))):
-                self.operand[entry] = self.graph.operand[self.graph.operand_ptr[maker]]
-                return
-        self._turned(entry, value, region.back, self._type(value, region.memory))
+        turns = maker >= 0 and self.names[maker] == TRANSPOSE and self.free[maker]
+        before, same = self.forms[maker] if turns else (), tuple(range(len(region.back)))
+        if len(before) == len(same) and tuple(before[dim] for dim in region.back) == same:
+            self.operand[entry] = self.graph.operand[self.graph.operand_ptr[maker]]
+            return
+        order = region.back
+        if self.shape(value) != region.shape:  # the reshape in between leaves no node
+            order = (*order, SHAPE, *region.shape)
+        self._turned(entry, value, order, self._type(value, region.memory))
 
     def _leaves(self, value: int, region: Region) -> None:
         """Readers of a value in memory that are not of its region."""

@@ -30,9 +30,10 @@ import numpy as np
 from flint.graph.graph import Form, WorkloadGraph
 from flint.graph.work import Role
 from flint.passes.xla.orders import BATCH, COLUMNS, PRODUCT, ROWS, reads, writes
+from flint.passes.xla.regions import Region
 from flint.passes.xla.split_dims import are_contracted
 from flint.passes.xla.transposes import TRANSPOSE
-from flint.passes.xla.travelling import Block, Region
+from flint.passes.xla.travelling import Block
 
 
 class _Again(NamedTuple):
@@ -54,7 +55,17 @@ class _Again(NamedTuple):
 class Wanted(Block):
     """One block whose values are in the orders that products want."""
 
-    def changed(self) -> WorkloadGraph:
+    def claims(self) -> dict[int, list[int]]:
+        """Product -> nodes that make what it reads, in the order that it wants."""
+        found, taken = dict[int, list[int]](), set[int]()
+        self.inferred = self._inferred()
+        for entry, back in self._wishes():
+            if region := self._region_of(entry, back, taken):
+                found.setdefault(self.consumer[entry], []).extend(region.nodes)
+                taken |= {*region.nodes}
+        return found
+
+    def wished(self) -> WorkloadGraph:
         """The block with transposes of what products read, before what makes it."""
         regions, taken = [], set[int]()
         self.inferred = self._inferred()

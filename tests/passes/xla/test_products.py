@@ -220,3 +220,27 @@ def test_what_is_cut_out_of_a_parameter_is_read_where_it_is(function, arguments,
     graph = apply(flint.capture(mesh=(1,))(function).capture(*arguments).graph, "xla")
     works = [node.work for node in graph if node.work.read or node.work.written]
     assert [(work.read, work.written) for work in works] == expected
+
+
+@pytest.mark.parametrize("number", [1, of(512)])
+def test_a_product_adds_a_constant_or_a_parameter_per_feature_though_others_read_the_sum(
+    number,
+) -> None:
+    """XLA's ``gemm_fusion_dot_general`` reads what is added to, and ``loop_add_fusion`` writes the
+    sum [4096, 512] (jaxlib 0.10.2, H100)."""
+
+    def step(x, w, b=1):
+        return (x + b) @ w, x + b
+
+    rows, matrix = of(4096, 512), of(512, 512)
+    arguments = (rows, matrix) if number == 1 else (rows, matrix, number)
+    graph = apply(flint.capture(mesh=(1,))(step).capture(*arguments).graph, "xla")
+    more = 0 if number == 1 else 512 * 2
+    whole = 4096 * 512 * 2
+    assert {node.op: (node.work.read - more, node.work.written) for node in graph} == {
+        "add": (whole, whole), "dot_general": (whole + 512 * 512 * 2, whole)
+    }  # fmt: skip
+    computed = flint.capture(mesh=(1,))(lambda x, w, b: step(x, w, jnp.exp(b)))
+    graph = apply(computed.capture(rows, matrix, of(512)).graph, "xla")
+    [product] = [node for node in graph if node.op == "dot_general"]
+    assert product.work.read == whole + 512 * 512 * 2

@@ -50,6 +50,16 @@ def test_a_transpose_that_undoes_it_goes() -> None:
     assert {node.result_types[0].shape for node in graph} <= {(2, 512, 512, 4), (2, 512, 512)}
 
 
+def test_sums_of_products_with_vectors_read_votes_as_their_product_writes_them() -> None:
+    """XLA's ``input_reduce_fusion`` of the capsules, nine that read votes [512, 16, 32, 32] of
+    bf16, which it never transposes."""
+    votes = 512 * 16 * 32 * 32 * 2
+    graph = apply(captured("capsules").graph, "xla")
+    assert (votes, votes) not in moved(graph)
+    sums = [node.work.read for node in graph if node.op == "reduce"]
+    assert sum(read >= votes for read in sums) == 9
+
+
 @pytest.mark.parametrize(
     ("order", "written"),
     [

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import flint
 from flint.passes import apply
 from tests.passes.xla.kernels.programs import F32, of
+from tests.passes.xla.kernels.record import captured
 
 #: Bytes of bf16[4, 768, 8, 64].
 WHOLE = 4 * 768 * 8 * 64 * 2
@@ -72,3 +73,16 @@ def test_heads_of_projections_are_brought_in_front() -> None:
     assert (queries + keys, 4 * 6 * 768 * 256 * 2) in {
         (read, written) for op, read, written, _ in found if op == "dot_general"
     }
+
+
+def test_an_activation_of_transposed_heads_is_three_kernels_that_transpose() -> None:
+    """XLA's ``input_transpose_fusion`` of the linear attention, for queries and for keys
+    [4, 768, 8, 48] of bf16: where they are positive, exponentials, and what both choose.  A kernel
+    that had the transpose twice would not transpose in tiles."""
+    whole = 4 * 768 * 8 * 48 * 2
+    graph = apply(captured("linear attention").graph, "xla")
+    found = [(node.work.read, node.work.written) for node in graph]
+    positive, exponentials, chosen = (
+        (whole, whole // 2), (whole * 3 // 2, whole), (whole * 5 // 2, whole)
+    )  # fmt: skip
+    assert [found.count(each) for each in (positive, exponentials, chosen)] == [2, 2, 2]
