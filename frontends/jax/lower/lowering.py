@@ -39,6 +39,7 @@ from flint.frontends.jax.lower.jitting import is_jitted, is_opaque, jitted, para
 from flint.frontends.jax.lower.mlir_interface import Interface, interface_of
 from flint.frontends.jax.lower.prepared import Check, Prepared
 from flint.frontends.jax.lower.shard_map_names import name_bodies
+from flint.frontends.jax.lower.tokens import without_tokens
 from flint.frontends.jax.platforms import on_first
 from flint.host.readable import human_bytes
 from flint.mesh.mesh import Mesh
@@ -187,6 +188,7 @@ def _whole(
 ) -> Lowered:
     mesh = prepared.mesh
     module = lowered.compiler_ir("stablehlo")
+    without_tokens(module)
     interface = interface_of(module)
     if not interface.sharded and mesh.size > 1:
         warnings[NOT_SHARDED] = 1

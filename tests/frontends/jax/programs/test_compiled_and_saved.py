@@ -99,6 +99,32 @@ for array in (w, b):
 for _ in range(4):
     w = step(w, b, jax.device_put(np.ones((64, 512), np.float32), rows))
 """
+#: A function that is exported and called again, as one that was read from a file.
+EXPORTED = """
+def loss_and_gradient(w, x):
+    return jax.value_and_grad(lambda w: jnp.mean((x @ w) ** 2))(w)
+exported = jax.export.export(jax.jit(loss_and_gradient, in_shardings=(rows, rows)))(
+    w, jax.ShapeDtypeStruct((64, 512), jnp.float32)
+)
+@jax.jit
+def step(w, x):
+    loss, g = exported.call(w, x)
+    return w - 0.1 * g, loss
+for _ in range(4):
+    w, loss = step(w, jax.device_put(np.ones((64, 512), np.float32), rows))
+"""
+#: Tokens come before the operands and the results of the function that XLA compiles.
+ORDERED = """
+from jax.experimental import io_callback
+seen = []
+@jax.jit
+def step(w, x):
+    loss, g = jax.value_and_grad(lambda w: jnp.mean((x @ w) ** 2))(w)
+    io_callback(seen.append, None, loss, ordered=True)
+    return w - 0.1 * g, loss
+for _ in range(4):
+    w, loss = step(w, jax.device_put(np.ones((64, 512), np.float32), rows))
+"""
 
 
 @pytest.mark.parametrize(
@@ -111,6 +137,7 @@ for _ in range(4):
             (MAPPED_AHEAD, MAPPED_STEP),
             (ON_HOST, "step"),
             (SHARDS, "step"),
+            (EXPORTED, "step"),
         ],
         (CHECKED + AHEAD, "checked_fun"),
     ),
@@ -123,6 +150,22 @@ def test_the_step_is_the_module_that_a_run_compiles(text, name, tmp_path):
     real = partitioned(tmp_path / "p.py", tmp_path, devices=4)
     own = MAPPED if text == MAPPED_AHEAD else name
     assert instructions(found[name]) == instructions(real[own])
+
+
+@pytest.mark.thorough
+def test_tokens_of_ordered_effects_are_neither_inputs_nor_outputs(tmp_path):
+    (tmp_path / "p.py").write_text(BEGIN + ORDERED)
+    run = command(tmp_path / "p.py", devices=4, per_node=4, options=("-o", tmp_path / "out"))
+    assert run.returncode == 0, run.stderr
+    program, *others = load(tmp_path / "out").programs  # the first device alone calls the host
+    assert len(others) == 1
+    assert [str(item.type) for item in program.inputs] == ["128x512xf32", "16x512xf32"]
+    real = partitioned(tmp_path / "p.py", tmp_path, devices=4)["step"]
+    ours, theirs = (
+        {line: times for line, times in instructions(module).items() if "token[]" not in line}
+        for module in (program.module[0], real)
+    )
+    assert ours == theirs
 
 
 CHOSEN = """
