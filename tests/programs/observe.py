@@ -66,6 +66,8 @@ KINDS = {
 NAMESPACES = ("c10d", "_c10d_functional", "_dtensor")
 SILENT = ("wait_tensor", "check_for_nan", "_wrap_tensor_autograd", "mesh_get_process_group")
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_grouped_mm")
+#: Ops that become products above the dispatch modes, but for nested tensors.
+LAYERS = ("linear", "matmul")
 #: NCCL's process group does a barrier as an all-reduce of one float.
 NCCL_BARRIER = 4
 
@@ -127,16 +129,17 @@ class Observer(TorchDispatchMode):
 
     def __torch_dispatch__(self, op, types, args=(), kwargs=None):
         from torch.distributed.tensor import DTensor
+        from torch.nested._internal.nested_tensor import NestedTensor
 
-        if any(issubclass(kind, DTensor) for kind in types):
-            return NotImplemented
+        if any(issubclass(kind, (DTensor, NestedTensor)) for kind in types):
+            return NotImplemented  # they become ops on their parts
         if self.on:
             self.see(op, args)
         kwargs = dict(kwargs or {})
         if "device" in kwargs:  # modes of functions do not see what hooks ask for
             kwargs["device"] = self.place(kwargs["device"])
-        if torch.is_inference_mode_enabled() and op._can_decompose():
-            with self:  # a linear layer, of whose product autograd would tell
+        if (torch.is_inference_mode_enabled() or op._opname in LAYERS) and op._can_decompose():
+            with self:  # of their products autograd would tell
                 return op.decompose(*args, **kwargs)
         return op(*args, **kwargs)
 

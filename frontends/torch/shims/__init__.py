@@ -21,6 +21,7 @@ from flint.frontends.torch.shims import (
     device_kernels,
     flex,
     foreach,
+    jagged,
     mesh,
     objects,
     own_parameters,
@@ -40,7 +41,7 @@ _SHIMS = (
     # other ranks
     mesh, process_group, own_rank, objects, pipeline, data_parallel, all_ranks_shards,
     # values, which fake tensors have none of
-    addresses, values, value_exits, checkpoints, ctc, packed, parameters, own_parameters,
+    addresses, values, value_exits, checkpoints, ctc, packed, jagged, parameters, own_parameters,
     storage_parts, unseen_kinds, refused,
     # kernels of a GPU, and what compiles them
     device_kernels, attention, flex, autocast, asynchronous, compiled, foreach,

@@ -1,10 +1,10 @@
 """Calls that a capture refuses, naming the user's line, as the recording would differ from a run.
 
 The size of a sparse tensor (but one made of rows and a size: ``sparse_rows``), the lengths of the
-parts of a nested tensor, and how much of them each rank communicates, depend on values; and PyTorch
-ends the process if fake tensors become sparse.  Which rank sends first to one that receives from
-any rank is decided only in a run; so is which process runs what another one calls (RPC).  NCCL
-adds up no sparse gradients.
+parts of a nested tensor (but one of jagged layout: ``jagged``), and how much of them each rank
+communicates, depend on values; and PyTorch ends the process if fake tensors become sparse.  Which
+rank sends first to one that receives from any rank is decided only in a run; so is which process
+runs what another one calls (RPC).  NCCL adds up no sparse gradients.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _SPARSE = (
     "sparse_bsc_tensor", "sparse_compressed_tensor",
 )  # fmt: skip
 _TO_SPARSE = ("to_sparse", "to_sparse_coo", "to_sparse_csr", "to_sparse_csc", "to_sparse_bsr")
-_NESTED = ("nested_tensor", "as_nested_tensor", "nested_tensor_from_jagged", "narrow")
+_NESTED = ("nested_tensor", "as_nested_tensor", "narrow")  # of strided layout
 _DENSE = "use dense tensors, or indices with index_select and index_add"
-_PACKED = "pack the sequences and call varlen_attn, or flex_attention with a mask of documents"
+_PACKED = "use layout=torch.jagged, or pack the sequences and call varlen_attn"
 
 
 def apply() -> None:
@@ -55,6 +55,8 @@ def apply() -> None:
 def _sized_by_values(kind: str, advice: str, function: Any, *args: Any, **kwargs: Any) -> Any:
     if function.__name__ == "sparse_coo_tensor" and (kwargs.get("size") or len(args) > 2):
         return function(*args, **kwargs)  # of rows, or refused when it is put together
+    if any(item is torch.jagged for item in (*args, *kwargs.values())):
+        return function(*args, **kwargs)
     device = kwargs.get("device")
     on_device = device is not None and torch.device(device).type not in ("cpu", "meta")
     taken = (*tensors_in(args), *tensors_in(tuple(kwargs.values())))
