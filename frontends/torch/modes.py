@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
+from torch._subclasses import FakeTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -23,6 +24,8 @@ _CONSTRUCTORS = {
     for name in ("arange", "empty", "empty_strided", "full", "ones", "rand", "randn", "zeros")
 }
 _DISPATCH = "__torch_dispatch__"
+#: Autograd's engine asks every gradient for it, as an op: two of three ops of a training step.
+_DEVICE = torch.ops.prim.device.default
 _OWN = "is_flints"
 _hidden = 0
 _traced = False
@@ -76,6 +79,8 @@ def _mode(kind: Any, method: str, handler: Handler) -> AbstractContextManager[An
     def see(_: Any, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         if method != _DISPATCH:
             return handler(op, types, args, kwargs or {})
+        if op is _DEVICE and type(args[0]) is FakeTensor:
+            return args[0].device
         if _hidden:
             return op(*args, **(kwargs or {}))
         now = vars(torch)
