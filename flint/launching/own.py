@@ -45,6 +45,7 @@ class Own:
         fail: records an error and ends the process.
         has_own_threads: it has started library threads that a copy would not have.
         rank_texts: variables with the rank that have not been read, while something refers to them.
+        reads: how often a variable with the rank has been read since the first question.
         anew: what processes that the program starts anew call first; it can be pickled.
     """
 
@@ -54,6 +55,7 @@ class Own:
         self.is_copy = self.has_own_threads = self.has_failed = False
         self.fail: Callable[[BaseException], None] = self._leave
         self.rank_texts: list[weakref.ref[str]] = []
+        self.reads = 0
         self.anew: list[Callable[[], None]] = []
         self._files = _files()
         self._waiting: list[Callable[[], None]] = []
@@ -157,6 +159,7 @@ def watch_variables(names: Collection[str], own: Own) -> None:
         nonlocal done
         done = done + 1 if every[done : done + 1] == [key] else 0
         if not (isinstance(key, str) and key in names and own.can_be_asked()):
+            own.reads += isinstance(key, str) and key in names and done <= 1
             text: str = read(self, key)
         elif done > 1:
             text = _AskingText(read(self, key))

@@ -24,6 +24,7 @@ from flint.host.tasks import Forks, Starter
 from flint.host.template import Template
 from flint.launching.commands.variables import differing, variables
 from flint.launching.hooks import read_found
+from flint.launching.next_imports import import_next
 from flint.launching.own import Own, watch_variables
 from flint.launching.program import ProgramRequest, SeenStep, StepChoice
 from flint.workload.programs import Level
@@ -83,8 +84,11 @@ def _launchers(request: ProgramRequest) -> tuple[str, ...]:
 
 def _become(request: ProgramRequest, own: Own, template: Template | None) -> None:
     """The process is its rank from here on; copies made here are other ranks."""
-    if template is not None and _ranks and own.can_be_copied():
-        _ranks[0].import_rest()
+    if template is not None and own.can_be_copied():
+        import_next(sys._getframe())
+        if _ranks:
+            _ranks[0].import_rest()
+    if template is not None and _ranks and not own.reads and own.can_be_copied():
         came = template.leave()
         if came is not None:
             own.become(*came)

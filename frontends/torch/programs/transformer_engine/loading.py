@@ -27,10 +27,11 @@ from flint.frontends.torch.user_lines import at_user_line
 from flint.host.imports import watch_imports
 from flint.launching.notes import noted
 
+_PACKAGE = "transformer_engine"
 _EXTENSION = "transformer_engine_torch"
-_WRAPPERS = "transformer_engine.pytorch.cpp_extensions"
-_ROUTER = "transformer_engine.pytorch.router"
-_CHOICE = "transformer_engine.pytorch.attention.dot_product_attention.utils"
+_WRAPPERS = f"{_PACKAGE}.pytorch.cpp_extensions"
+_ROUTER = f"{_PACKAGE}.pytorch.router"
+_CHOICE = f"{_PACKAGE}.pytorch.attention.dot_product_attention.utils"
 
 #: Modules of Flint with functions of the extension.
 _PARTS = (
@@ -41,9 +42,14 @@ _PARTS = (
 def apply() -> None:
     """Stand in for the extension, from the package's import on."""
     os.environ["NVTE_PROJECT_BUILDING"] = "1"
+    if "jax" not in sys.modules:
+        # The package would import jax, which may only be there because Flint needs it; as jax's
+        # own part it has no stand-in.
+        modules: dict[str, Any] = sys.modules
+        modules.setdefault(f"{_PACKAGE}.jax", None)
     watch_imports(
         {
-            "transformer_engine.common": _place,
+            f"{_PACKAGE}.common": _place,
             f"{_WRAPPERS}.gemm": _replace_gemm,
             f"{_WRAPPERS}.fused_attn": _replace_attention,
             _ROUTER: _replace_router,
@@ -53,7 +59,7 @@ def apply() -> None:
 
 
 def _place() -> None:
-    common: Any = importlib.import_module("transformer_engine.common")
+    common: Any = importlib.import_module(f"{_PACKAGE}.common")
     common.load_framework_extension = _load
 
 

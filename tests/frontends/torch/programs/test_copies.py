@@ -82,6 +82,23 @@ def test_what_comes_before_the_question_runs_once_and_every_rank_is_itself(run, 
     assert noted.count("a") > 2  # ranks are recorded, rank 5 among them
 
 
+def test_imports_behind_an_early_question_run_once_as_well(run, tmp_path):
+    """As Megatron-LM's programs do, which ask before they import anything large."""
+    (tmp_path / "heavy.py").write_text("open('noted', 'a').write('i')\n")
+    _, noted = run(first="rank = int(os.environ.get('RANK', 0))\nimport heavy\n")
+    assert noted.count("i") == 1
+    assert noted.count("b") == noted.count("a") > 2
+
+
+def test_a_module_that_asks_while_it_is_imported_does_so_in_every_rank(run, tmp_path):
+    (tmp_path / "asks.py").write_text(
+        "import os\nopen('noted', 'a').write('<%s>' % os.environ['RANK'])\n"
+    )
+    _, noted = run(first="rank = int(os.environ.get('RANK', 0))\nimport asks\n")
+    assert noted.count("<5>") == noted.count("<0>") == 1
+    assert noted.count("<") == noted.count("a") > 2
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("between", "repeated"),
