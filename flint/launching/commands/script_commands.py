@@ -50,17 +50,29 @@ _IN_BACKGROUND = 5.0
 _LONGER = 30.0
 #: Slurm's command that lists a job's hosts, of which a program takes the first.
 _HOSTS_OF_JOB = "scontrol"
-#: Bash: a file to be read in that is not here, as a cluster's environments are not, is passed over,
-#: by a function for this one time: the command itself would have other arguments in a function.
-_PASSING_OVER = r"""
+#: Bash, before each command: a file to be read in that is not here, as a cluster's environments are
+#: not, is passed over, and a command that is named with its folder is ours: by a function for this
+#: one time, because the command itself would have other arguments in a function.
+_LOOKING = r"""
 set -T
 _flint_look() {
-    [[ $1 =~ ^(source|\.)[[:space:]]+([^[:space:]\`\<\>\(\)\;\&\|]+)$ ]] || return 0
-    local file
-    file=$(trap - DEBUG; eval "printf %s ${BASH_REMATCH[2]}" 2>/dev/null) || return 0
-    [[ $file != */* || -e $file ]] && return 0
-    source() { unset -f source .; echo "$1 is not here: passed over" >&2; }
-    function . { unset -f source .; echo "$1 is not here: passed over" >&2; }
+    local word value="([^[:space:]\"']|\"[^\"]*\"|'[^']*')*" name='[A-Za-z_][A-Za-z0-9_]*'
+    local plain='[^[:space:]`<>();&|]+'
+    [[ $1 =~ ^($name=$value[[:space:]]+)*((source|\.|exec)[[:space:]]+)?($plain) ]] || return 0
+    local verb=${BASH_REMATCH[4]}
+    word=$(trap - DEBUG; eval "printf %s ${BASH_REMATCH[5]}" 2>/dev/null) || return 0
+    [[ $word == */* ]] || return 0
+    case $verb in
+    source | .)
+        [[ -e $word ]] && return 0
+        source() { unset -f source .; echo "$1 is not here: passed over" >&2; }
+        function . { unset -f source .; echo "$1 is not here: passed over" >&2; } ;;
+    *)
+        [[ $word =~ ^[A-Za-z0-9_./+-]+$ && -x $_flint_own/${word##*/} ]] || return 0
+        eval "function $word { command '$_flint_own/${word##*/}' \"\$@\"; }"
+        [[ $verb ]] && exec() { "$@"; builtin exit; } ;;
+    esac
+    return 0
 }
 trap '_flint_look "$BASH_COMMAND"' DEBUG
 """
@@ -196,7 +208,7 @@ def _write_commands(own: Path, notes: Path, seen: Hosts) -> None:
     functions = "".join(
         f'{name}() {{ command {shlex.quote(str(own / name))} "$@"; }}\n' for name in texts
     )
-    (own / "functions").write_text(functions + _PASSING_OVER)
+    (own / "functions").write_text(f"{functions}_flint_own={shlex.quote(str(own))}\n{_LOOKING}")
     if shutil.which(nvidia_smi.NAME) is None:
         found = load_accelerator(seen.device or _GPU)
         nvidia_smi.write(own, found.name, found.memory_bytes, "[N/A]", seen.per_node)

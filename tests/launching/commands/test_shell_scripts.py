@@ -58,6 +58,11 @@ def test_the_program_has_the_words_folder_and_variables_of_its_script(folder):
         "bash -c 'python train.py 1'",
         "(cd . && $(which python) train.py 1)",
         "PATH=/usr/bin:/bin; python train.py 1",
+        "/usr/bin/python3 train.py 1",
+        "A=/usr; C='x y' ONE=$A ${A}/bin/python3 train.py 1 > log &\nwait",
+        "PYTHON=/opt/conda/bin/python; \"$PYTHON\" -u train.py 1 | cat",
+        "(exec /opt/conda/bin/python train.py 1)",
+        "run() { /opt/conda/bin/torchrun \"$@\"; }; run train.py 1",
         "mpirun -np 2 bash -c 'python train.py 1'",
         "uv run --with x python -m torch.distributed.run train.py 1 && uv pip install python",
         "nsys profile -o report python train.py 1",
@@ -103,6 +108,13 @@ def test_files_of_an_environment_that_is_elsewhere_are_passed_over(folder):
         python train.py $STEPS
     """
     assert program_of([*script(folder, text), "7"], Given(world=2)).arguments == ("7",)
+
+
+def test_other_commands_that_are_named_with_their_folder_really_run(folder):
+    (folder / "tool").write_text("#!/bin/sh\necho $1 > made\n")
+    (folder / "tool").chmod(0o755)
+    program_of(script(folder, "exec 2> log\nA=1 ./tool 3\npython train.py 1"), Given(world=2))
+    assert (folder / "made").read_text() == "3\n"
 
 
 def test_a_script_without_a_job_is_one_of_each_host(folder):
