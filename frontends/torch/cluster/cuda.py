@@ -20,6 +20,7 @@ from torch.cuda import nvtx, profiler
 
 from flint.frontends.torch.cluster.device import NAME, Event, Stream, current_stream
 from flint.frontends.torch.cluster.device_module import GENERATOR, DeviceModule, Markers
+from flint.frontends.torch.cluster.nccl import ProcessGroupNCCL
 from flint.frontends.torch.cluster.tensor_types import kind_of, set_default, types
 from flint.frontends.torch.modes import function_mode
 from flint.frontends.torch.patching import around, replace
@@ -28,6 +29,8 @@ from flint.frontends.torch.patching import around, replace
 _CUDA, _NCCL = "13.0", (2, 27, 5)
 #: Private, and used by packages of kernels: the number of a device's current stream.
 _RAW_STREAM = "_cuda_getCurrentRawStream"
+#: What PyTorch without CUDA does not have, but names where NCCL is available.
+_NCCL_GROUP = "ProcessGroupNCCL"
 #: Generators of devices, which programs index by their number.
 _MOST_DEVICES = 64
 
@@ -134,6 +137,7 @@ def _present() -> Iterator[tuple[Any, str, Any]]:
     yield torch._C, _RAW_STREAM, lambda _: current_stream().stream_id
     for owner in (torch.distributed, distributed_c10d):
         yield owner, "is_nccl_available", lambda: True
+        yield owner, _NCCL_GROUP, vars(owner).setdefault(_NCCL_GROUP, ProcessGroupNCCL)
         yield owner, "get_default_backend_for_device", _default_backend
 
 

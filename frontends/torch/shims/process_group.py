@@ -18,7 +18,7 @@ import sys
 from typing import Any
 
 import torch.distributed as dist
-from torch.distributed import distributed_c10d
+from torch.distributed import device_mesh, distributed_c10d
 
 from flint.errors import UsageError
 from flint.frontends.torch.context import capture
@@ -64,6 +64,7 @@ def apply() -> None:
     around(distributed_c10d, "new_group", _new_group)
     for name in ("monitored_barrier", "new_group"):
         replace(dist, name, getattr(distributed_c10d, name))
+    around(device_mesh, "new_group", _of_backend)
     # Meshes, which begin it if the program has not, have it already.
     begin = distributed_c10d.init_process_group
     around(distributed_c10d, "init_process_group", _init_process_group)
@@ -98,14 +99,19 @@ def begin_group(begin: Any = dist.init_process_group) -> None:
 
 
 def _new_group(original: Any, *args: Any, **kwargs: Any) -> Any:
-    backend = kwargs.pop("backend", None)
-    kwargs.pop("pg_options", None)
     kwargs.pop("device_id", None)
     ranks = kwargs.get("ranks", args[0] if args else None)
     listed = () if ranks is None else tuple(ranks)  # an array has no truth
     if listed and not kwargs.get("use_local_synchronization"):
         note_group(listed)
-    made = with_real_tensors(original)(*args, **kwargs)
+    return _of_backend(with_real_tensors(original), *args, **kwargs)
+
+
+def _of_backend(
+    original: Any, *args: Any, backend: Any = None, pg_options: Any = None, **kwargs: Any
+) -> Any:
+    """A fake group, of which the program's backend is noted; its settings are not needed."""
+    made = original(*args, **kwargs)
     if isinstance(made, dist.ProcessGroup):
         _ask(str(made.group_name), backend)
     return made
