@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -114,7 +115,8 @@ def _file(path: str, arguments: Sequence[str]) -> Program:
 
 def _script(word: str, arguments: Sequence[str]) -> Program:
     """A command of an installed package: a Python file without the suffix."""
-    path = shutil.which(word)
+    beside = str(Path(sys.executable).parent)  # an environment that nobody has activated
+    path = shutil.which(word) or shutil.which(word, path=beside)
     if path is None:
         raise UsageError(f"{word}: no such command; give the program's command line after --")
     with open(path, "rb") as file:

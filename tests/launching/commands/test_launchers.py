@@ -109,3 +109,9 @@ def test_a_step_is_a_name_or_a_number_or_both():
     assert [(item.name, item.number) for item in found] == [
         (None, 2), ("train_step", 2), (None, 3), ("generate", 2),
     ]  # fmt: skip
+
+
+def test_a_command_lies_beside_the_python_that_runs(tmp_path, monkeypatch):
+    """Its environment need not be activated."""
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    assert parse(["tool", "a"]).target == str(tmp_path / "tool")
