@@ -26,9 +26,11 @@ from tests.passes.xla.kernels.latest import LATEST
 from tests.passes.xla.kernels.newest import NEWEST
 from tests.passes.xla.kernels.programs import MODELS, PROGRAMS
 from tests.passes.xla.kernels.recent import RECENT
+from tests.passes.xla.kernels.unmet import UNMET
 from tests.passes.xla.kernels.unseen import UNSEEN
 from tests.passes.xla.kernels.untried import UNTRIED
 
+ALL = PROGRAMS | UNSEEN | FURTHER | LATEST | NEWEST | RECENT | UNTRIED | UNMET
 GOLDEN = Path(__file__).with_name("h100.json")
 
 
@@ -37,7 +39,7 @@ def captured(name: str, **level: str) -> Workload:
     if name in MODELS:
         step: Workload = MODELS[name].capture(**level)
         return step
-    function, arguments = (PROGRAMS | UNSEEN | FURTHER | LATEST | NEWEST | RECENT | UNTRIED)[name]
+    function, arguments = ALL[name]
     return flint.capture(mesh=(1,), axes=("device",))(function).capture(*arguments, **level)
 
 
@@ -58,7 +60,7 @@ def main() -> None:
     if "table" in sys.argv:
         print("\n".join(table(found)))
         return
-    for name in (*PROGRAMS, *UNSEEN, *FURTHER, *LATEST, *NEWEST, *RECENT, *UNTRIED, *MODELS):
+    for name in (*ALL, *MODELS):
         if name not in found:
             workload = captured(name, level="optimized", target="h100")
             assert workload.compiled is not None
@@ -76,7 +78,7 @@ def table(found: dict[str, Any]) -> Iterator[str]:
         words = (f"{n / unit:.1f}" if unit > 1 else str(n) for n in (made, rules))
         return " | ".join((*words, f"{rules / made - 1:+.{1 if unit > 1 else 0}%}"))
 
-    for name in (*PROGRAMS, *UNSEEN, *FURTHER, *LATEST, *NEWEST, *RECENT, *UNTRIED, *MODELS):
+    for name in (*ALL, *MODELS):
         kernels, moved, *third = found[name]
         graph = as_dense(captured(name).graph)
         rules = apply(graph, "xla")
