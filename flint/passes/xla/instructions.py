@@ -129,6 +129,24 @@ class Instructions:
         first = self.first[node]
         return self.elements[first] if first < len(self.elements) else 0
 
+    def reshapes(self, node: int) -> bool:
+        """Whether an op reads a value in another shape than it is made in."""
+        shape = self.kinds[self.first[node]].shape
+        if self.names[node] == "transpose":
+            order, whole = reduced(self.forms[node])
+            source = self.kinds[self.operands(node)[0]].shape
+            order = order or self.forms[node]
+            if whole:
+                return source != whole
+            return len(order) != len(source) or tuple(source[d] for d in order) != shape
+        if self.elementwise[node]:
+            return any(
+                self.elements[value] == self.elements[self.first[node]]
+                and self.kinds[value].shape != shape
+                for value in self.operands(node)
+            )
+        return False
+
     def row_of(self, node: int) -> int:
         """Elements of the last dim if that is the one that a reduction sums up, else 0."""
         whole = self.kinds[self.operands(node)[0]].shape

@@ -85,9 +85,13 @@ class Queue:
         self.priority: dict[int, float] = {}
         self.pairs: dict[tuple[int, int], float | None] = {}
         self.heap: list[tuple[float, int, int]] = []
-        #: Of two that save as much, the younger kernel is fused first.
+        #: Of two that save as much, the younger kernel is fused first.  What is read in another
+        #: shape is fused before anything else, so that its readers begin as new kernels.
         self.age = {node: node for node in self.kernels}
         self.youngest = len(graph)
+        for node in sorted(self.kernels, reverse=True):
+            if times.reshapes(node):
+                self.age[node], self.youngest = self.youngest, self.youngest + 1
         for node in self.kernels:
             self._estimate(node)
 

@@ -54,8 +54,8 @@ def test_kernels_are_those_of_xla(name: str) -> None:
 @pytest.mark.thorough
 def test_bytes_of_all_programs_are_near_xlas() -> None:
     off = {name: abs(bytes_ratio(name) - 1) for name in PROGRAMS}
-    assert statistics.median(off.values()) < 0.002 and max(off.values()) < 0.25
-    assert sum(each <= 0.05 for each in off.values()) >= 22
+    assert statistics.median(off.values()) < 0.002 and max(off.values()) < 0.05
+    assert sum(each <= 0.001 for each in off.values()) >= 18
 
 
 @pytest.mark.thorough
@@ -223,6 +223,20 @@ def test_a_product_reads_a_matrix_that_is_both_of_its_operands_twice() -> None:
     step = flint.capture(mesh=(1,))(lambda x: x @ x.T)
     [product, *_] = apply(step.capture(of(1024, 1024)).graph, "xla")
     assert product.work.read == 2 * 1024 * 1024 * 2
+
+
+def test_a_transpose_behind_a_reshape_is_fused_before_others_that_save_as_much() -> None:
+    """The gated activation of the mixture of experts: XLA's ``input_transpose_fusion`` of tanh, and
+    the one of what it scales, transpose the experts' columns of the product [1024, 8200]; the
+    gradient, which could be transposed as well by its reader, is ``wrapped_transpose``."""
+    graph = apply(captured("mixture of experts").graph, "xla")
+    whole = 8 * 1024 * 1024 * 2
+    found = {node.op: (node.work.read, node.work.written) for node in graph}
+    assert found["tanh"] == (whole, whole)
+    scaled = [node for node in graph if (node.work.read, node.work.written) == (2 * whole, whole)]
+    assert [node.op for node in scaled] == ["multiply"]
+    assert figures(graph)[0] == XLA["mixture of experts"][0]
+    assert figures(graph)[1] == pytest.approx(XLA["mixture of experts"][1], rel=0.05)
 
 
 def test_buffers_of_one_type_are_filled_by_one_kernel() -> None:
