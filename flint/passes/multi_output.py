@@ -72,14 +72,14 @@ def joined_kernels(
     Args:
         graph: in issue order.
         joined: the first member of each kernel's new kernel, shape [nodes].
-        apart: kernels that read other parts of values than those they are joined with do, shape
-            [nodes].
+        apart: reads of other parts of values than those that kernels joined with theirs read,
+            shape [operands].
     """
     roots, cluster = np.unique(joined, return_inverse=True)
     if len(roots) == len(graph):
         return graph
     cluster = cluster.reshape(-1).astype(np.int64)
-    apart = np.zeros(len(graph), dtype=bool) if apart is None else apart
+    apart = np.zeros(len(graph.operand), dtype=bool) if apart is None else apart
     return contract(graph, cluster, _columns(graph, cluster, len(roots), apart))
 
 
@@ -87,7 +87,7 @@ def _columns(
     graph: WorkloadGraph, cluster: Ints, clusters: int, apart: NDArray[np.bool_]
 ) -> Columns:
     """Properties of joined kernels: each outside value is read once, as far as any member reads
-    it, unless they all read other parts.
+    it; where all members read other parts of some, these add up.
     """
     size = np.bincount(cluster, minlength=clusters)
     reader = cluster[graph.consumer]
@@ -98,7 +98,10 @@ def _columns(
     np.maximum.at(most, number, accessed_bytes(graph)[outside])
     read = total_by_row(most, reader[outside][first], clusters)
     alone = total_by_row(graph.bytes_read, cluster, clusters)
-    once = (size > 1) & (np.bincount(cluster[apart], minlength=clusters) < size)
+    cut = np.zeros(len(graph), dtype=bool)
+    cut[graph.consumer[apart]] = True
+    parts = np.bincount(cluster[cut], minlength=clusters) == size
+    read = np.where(parts, _in_parts(graph, cluster, clusters, outside, apart), read)
     owner = row_of_entry(graph.result_ptr)
     gone = np.where(surviving(graph, cluster), 0, graph.value_bytes[graph.inputs :])
     written = graph.bytes_written - np.minimum(
@@ -108,10 +111,24 @@ def _columns(
     order = np.lexsort((np.arange(len(graph)), -moved, cluster))
     return Columns(
         order[pointer(size)[:-1]],
-        np.where(once, np.minimum(read, alone), alone),
+        np.where(size > 1, np.minimum(read, alone), alone),
         total_by_row(written, cluster, clusters),
         total_by_row(graph.bytes_aliased, cluster, clusters),
     )
+
+
+def _in_parts(
+    graph: WorkloadGraph, cluster: Ints, clusters: int, outside: Ints, apart: NDArray[np.bool_]
+) -> Ints:
+    """Bytes that joined kernels read: what is not in ``apart`` once, and all the rest."""
+    size = graph.value_bytes[graph.operand]
+    mine, _ = distinct(graph.consumer, graph.operand, apart.astype(np.int64))
+    mine = mine[~apart[mine]]
+    rest = graph.bytes_read - total_by_row(size[mine], graph.consumer[mine], len(graph))
+    whole = outside[~apart[outside]]
+    first, _ = distinct(cluster[graph.consumer[whole]], graph.operand[whole])
+    once = total_by_row(size[whole[first]], cluster[graph.consumer[whole[first]]], clusters)
+    return once + total_by_row(np.maximum(rest, 0), cluster, clusters)
 
 
 class Joiner:

@@ -133,11 +133,11 @@ class Instructions:
         """Whether an op reads a value in another shape than it is made in."""
         shape = self.kinds[self.first[node]].shape
         if self.names[node] == "transpose":
-            order, whole = reduced(self.forms[node])
+            _, whole = reduced(self.forms[node])
             source = self.kinds[self.operands(node)[0]].shape
-            order = order or self.forms[node]
             if whole:
-                return source != whole
+                return bool(source != whole)
+            order = self.forms[node]
             return len(order) != len(source) or tuple(source[d] for d in order) != shape
         if self.elementwise[node]:
             return any(

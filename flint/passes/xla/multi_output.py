@@ -128,10 +128,22 @@ class _Joiner(Joiner):
         return np.array([self._home(node) for node in range(len(self.graph))], dtype=np.int64)
 
     def apart(self) -> NDArray[np.bool_]:
-        """Kernels that cut parts out of values at places that are known, shape [nodes]."""
-        names, found = self.times.names, np.zeros(len(self.graph), dtype=bool)
+        """Reads of parts of values in kernels that cut some out at places that are known, and of
+        all parts one by one, shape [operands]."""
+        graph, times = self.graph, self.times
+        found = np.zeros(len(graph.operand), dtype=bool)
         for node, kernel in self.kernels.items():
-            found[node] = any(names[each] == "slice" for each in kernel.members)
+            if all(times.names[each] != "slice" for each in kernel.members):
+                continue
+            parts = {
+                self.place[times.maker[value]] if times.maker[value] >= 0 else ~value
+                for value, read in kernel.sources.items()
+                if read.times < 1 or self._cuts(kernel, value)
+            }
+            for entry in range(*graph.operand_ptr[node : node + 2].tolist()):
+                value = int(graph.operand[entry])
+                maker = int(graph.producer[value])
+                found[entry] = (maker if maker >= 0 else ~value) in parts
         return found
 
     def _copies(self) -> Iterator[tuple[int, int]]:

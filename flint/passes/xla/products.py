@@ -97,7 +97,7 @@ class Neighbours:
         if convolution and self._goes_back(product):
             return
         value = graph.inputs + int(graph.result_ptr[product])
-        size, added = self.elements[value], False
+        size, added, first = self.elements[value], False, True
         while len(self.users.get(value, ())) == 1 and value not in self.leaving:
             [user] = self.users[value]
             made = graph.inputs + int(graph.result_ptr[user])
@@ -107,7 +107,9 @@ class Neighbours:
             if convolution and widens:
                 return
             others = [each for each in graph.operands_of(user).tolist() if each != value]
-            if convolution:
+            if convolution and first and self._scales(user, others):
+                pass  # by a number, which the library multiplies its result by
+            elif convolution:
                 tensors = [each for each in others if self.elements[each] >= size]
                 tensors = [each for each in tensors if not self._is_bias(each)]
                 if self.names[user] not in _BEHIND or len(tensors) + added > 1:
@@ -122,7 +124,7 @@ class Neighbours:
             elif not self._ends_in(user, others):
                 return
             yield user
-            value = made
+            value, first = made, False
 
     def _goes_back(self, product: int) -> bool:
         """Whether a convolution that nothing pads has a filter of several places, reversed."""
@@ -153,6 +155,17 @@ class Neighbours:
         graph = self.graph
         kind = graph.tables.types[graph.value_type[graph.operands_of(maker)[0]]]
         return sum(size > 1 for size in kind.shape) <= 1 and len(kind.shape) <= 1
+
+    def _scales(self, user: int, others: list[int]) -> bool:
+        """Whether an op multiplies by a constant."""
+        makers = [self.maker[each] for each in others]
+        sources = [self.graph.operands_of(maker).tolist() for maker in makers if maker >= 0]
+        return self.names[user] == "multiply" and any(
+            self.names[maker] == "broadcast_in_dim"
+            and self.role[self.maker[source[0]]] == Role.GENERATE
+            for maker, source in zip(makers, sources, strict=False)
+            if source and self.maker[source[0]] >= 0
+        )
 
     def _whole(self, value: int) -> bool:
         """Whether a value that is passed in is no broadcast."""

@@ -244,3 +244,17 @@ def test_a_product_adds_a_constant_or_a_parameter_per_feature_though_others_read
     graph = apply(computed.capture(rows, matrix, of(512)).graph, "xla")
     [product] = [node for node in graph if node.op == "dot_general"]
     assert product.work.read == whole + 512 * 512 * 2
+
+
+def test_a_convolution_multiplies_its_result_by_a_constant_before_it_adds_a_residual() -> None:
+    """XLA's ``convBiasActivationForward`` of the super-resolution (jaxlib 0.10.2, H100): images
+    [8, 64, 64, 64] that are read twice and written once, beside filters; a bias is 128 bytes of
+    zeros there."""
+
+    def step(x, w):
+        return x + conv(jnp.tanh(x), w) * 0.1
+
+    graph = captured(step, of(8, 64, 64, 64), of(3, 3, 64, 64))
+    image, filters = 8 * 64 * 64 * 64 * 2 / MIB, 3 * 3 * 64 * 64 * 2 / MIB
+    assert ("convolution", 2 * image + filters, image) in graph
+    assert {name for name, *_ in graph} == {"tanh", "transpose", "convolution"}
