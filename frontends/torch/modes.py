@@ -10,9 +10,9 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
-from torch._subclasses import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 #: What sees an op: the op, types of its tensors, arguments.
 Handler = Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], Any]
@@ -46,6 +46,13 @@ def unseen() -> Iterator[None]:
         yield
     finally:
         _hidden -= 1
+
+
+@contextmanager
+def without_modes() -> Iterator[None]:
+    """Within it, code of Flint's runs as if there were no capture."""
+    with unset_fake_temporarily(), _disable_current_modes(), torch._C.DisableTorchFunction():
+        yield
 
 
 @contextmanager

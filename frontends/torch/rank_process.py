@@ -45,13 +45,13 @@ class Seen:
     Attributes:
         follow: the handler of ops while nothing is recorded, and below a recorder.
         by: the current handler.
-        noted: called first with the op, types of its tensors, keyword arguments.
+        noted: called first with the op, types of its tensors, arguments, keyword arguments.
         made: called last with its result.
     """
 
     def __init__(self, follow: Handler) -> None:
         self.follow = self.by = follow
-        self.noted: Callable[[Any, Any, dict[str, Any]], None] | None = None
+        self.noted: Handler | None = None
         self.made: Callable[[Any], None] | None = None
 
     @contextlib.contextmanager
@@ -76,7 +76,7 @@ def fake_device(known: Capture, host: Handler = run) -> Iterator[Seen]:
 
     def see(op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if seen.noted is not None:
-            seen.noted(op, types, kwargs)
+            seen.noted(op, types, args, kwargs)
         result = seen.by(op, types, args, kwargs)
         if seen.made is not None:
             seen.made(result)

@@ -13,19 +13,17 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.optim.optimizer import register_optimizer_step_post_hook
-from torch.utils._python_dispatch import _disable_current_modes
 
 from flint.errors import FlintError
 from flint.frontends.torch.capturing import compiled_for, leave
 from flint.frontends.torch.cluster import device, device_module, device_words, memory
 from flint.frontends.torch.context import Capture
+from flint.frontends.torch.modes import without_modes
 from flint.frontends.torch.patching import around
 from flint.frontends.torch.programs import (
     host_tensors,
@@ -39,6 +37,7 @@ from flint.frontends.torch.programs import (
     spawning,
 )
 from flint.frontends.torch.programs.grid import Grid
+from flint.frontends.torch.programs.own_updates import OwnUpdates
 from flint.frontends.torch.programs.repeated_calls import answering
 from flint.frontends.torch.programs.steps import Kind, OptimizerRounds, Steps
 from flint.frontends.torch.rank_process import fake_device, prepare
@@ -69,12 +68,6 @@ _REPEATED = "no optimizer steps, or not on every rank: the step is one round of 
 _LOOP = "its repeated ops, without an optimizer's step"
 #: Backward passes after which a program without an optimizer has shown what it repeats.
 _MANY = 256
-
-
-@contextlib.contextmanager
-def _without_modes() -> Iterator[None]:
-    with unset_fake_temporarily(), _disable_current_modes(), torch._C.DisableTorchFunction():
-        yield
 
 
 class ProgramRank:
@@ -110,11 +103,12 @@ class ProgramRank:
         self._has_optimizer = self._has_stepped = False
         self.steps = Steps(request.step, self._start, self._end)
         self._rounds = OptimizerRounds(self.steps, patient=request.step.name is None)
+        self._updates = OwnUpdates(lambda: self.steps.ended(OwnUpdates.NAME, Kind.UPDATE))
         self._ops = loops.Ops(request.step, lambda: self.steps.ended(loops.NAME, Kind.LOOP))
 
     def import_rest(self) -> None:
         """Import what writes a recording, once for all copies of the process."""
-        with _without_modes():
+        with without_modes():
             importlib.import_module(_EMISSION)
 
     def become(self, peers: Peers) -> None:
@@ -163,6 +157,7 @@ class ProgramRank:
 
     def _makes_optimizer(self, make: Any, optimizer: Any, *args: Any, **kwargs: Any) -> None:
         self._has_optimizer = True
+        self._updates.over()
         make(optimizer, *args, **kwargs)
         self._rounds.made(optimizer)
 
@@ -177,6 +172,7 @@ class ProgramRank:
     def _ran_backward(self) -> None:
         self._own.has_own_threads = True  # the engine's, which name themselves only later
         self._known.unknown.trained += 1
+        self._updates.ran_backward()
         self._ops.ran_backward()
         passes = self._known.unknown.trained
         many = passes >= _MANY and passes.bit_count() == 1
@@ -188,13 +184,16 @@ class ProgramRank:
         self._ops.over()
         self.steps.ended(name, Kind.MARK)
 
-    def _noted(self, op: Any, types: Any, kwargs: dict[str, Any]) -> None:
+    def _noted(self, op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """An op is about to run; it is the device's if one of its tensors is."""
         if types or getattr(kwargs.get("device"), "type", "cpu") != "cpu":
-            self._ops.op(op, self._tracker.is_inside())
+            is_inside = self._tracker.is_inside()
+            self._ops.op(op, is_inside)
+            self._updates.op(op, args, is_inside)
 
     def _called(self, module: torch.nn.Module) -> None:
         """A model is called, not from within another one."""
+        self._updates.called(module)
         self._ops.called(module)
         if self.request.step.once:
             if torch.is_grad_enabled() and self._recorder is None:
@@ -293,7 +292,7 @@ class ProgramRank:
         shards.note_all(self._names.modules)
         recording = finished(recorder, self._names, rank=self._own.rank, mesh=self._grid.axes())
         warnings = Counter(recording.warnings) + noted.of_all_processes(self._own.folder)
-        with _without_modes():
+        with without_modes():
             strict = self.request.options.walk.strict
             leave(replace(recording, warnings=dict(warnings)), self._own.folder, strict)
             peers.teach(self._own.folder)

@@ -1,8 +1,9 @@
 """Which step of a program is captured, and when it begins and ends.
 
 The idea: a step lies between two ends of the same kind.  Ends are marks of the program
-(``flint.step()``), rounds of optimizer steps and, in programs without an optimizer, rounds of a
-loop (``loops.py``) and calls of a model without gradients.  The first kind found, in this order, is
+(``flint.step()``), rounds of optimizer steps and, in programs without an optimizer, updates of
+parameters (``own_updates.py``), rounds of a loop (``loops.py``) and calls of a model without
+gradients.  The first kind found, in this order, is
 the program's step unless the user names another; the last two are known to be the step only when
 the program has ended without any other.
 
@@ -28,13 +29,15 @@ class Kind(IntEnum):
 
     CALL = 0
     LOOP = 1
-    OPTIMIZER = 2
-    MARK = 3
+    UPDATE = 2
+    OPTIMIZER = 3
+    MARK = 4
 
 
 _WORDS = {
     Kind.CALL: "from one call of a model without gradients to the next",
     Kind.LOOP: "from one round of the repeated ops to the next",
+    Kind.UPDATE: "from one update of a model's parameters to the next, without an optimizer",
     Kind.OPTIMIZER: "from the end of one optimizer step to the end of the next",
     Kind.MARK: "from one flint.step() to the next",
 }
