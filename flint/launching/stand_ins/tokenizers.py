@@ -29,8 +29,9 @@ _SPECIAL = {
     "unk_token": "<unk>", "pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>",
     "cls_token": "<cls>", "sep_token": "<sep>", "mask_token": "<mask>",
 }  # fmt: skip
-#: The library's message that a model's folder has no tokenizer files.
-_NO_FILES = ("Couldn't instantiate the backend tokenizer",)
+#: Messages of the library and of its hub: a model's folder has no tokenizer files; a folder that is
+#: not here is taken for a model's name.
+_NO_FILES = ("Couldn't instantiate the backend tokenizer", "Repo id must ")
 #: Of a trainer that has made-up text: it has fewer words than the vocabulary is to have.
 _TOO_FEW = ("INTERNAL: ", "Internal: ", "INVALID_ARGUMENT: ", "Vocabulary size too high")
 #: Its special pieces and their usual ids; -1: there is none.
