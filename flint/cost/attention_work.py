@@ -3,7 +3,8 @@
 The idea: attention is two products over the pairs of positions that see each other, five in its
 backward pass.  For one sequence, the pairs follow from shapes and mask.  For several in one tensor
 (varlen), a trace records only their number, their total length and a bound for the longest; the
-lengths are values, which traces do not record.  The number of pairs is then
+lengths are values, which traces do not record.  Where they are given (a capture may know them), the
+pairs are those of each sequence.  Elsewhere their number is
 
 - exact for one sequence; if number times bound is the total, so that all have that length; and if
   that is so only for the queries and each sees every key of its sequence;
@@ -18,7 +19,9 @@ lengths are values, which traces do not record.  The number of pairs is then
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from math import prod
 from typing import Any, Final, NamedTuple
 
@@ -167,6 +170,33 @@ def _ragged(
     return _Seen(pairs, None if longer else (sequences, each[0], each[0]), LOWER_BOUND)
 
 
+def _of_offsets(
+    offsets: Sequence[Any], totals: Sequence[int], sequences: int, mask: _Mask
+) -> _Seen | None:
+    """The pairs of sequences of known lengths; None if they are not, or no such lengths.
+
+    Args:
+        offsets: where each sequence of the queries and of the keys begins, and the last one ends.
+        totals: number of queries and of keys.
+        sequences: number of sequences.
+        mask: the mask of each sequence.
+    """
+    # An execution trace has a list in a tensor's place, with its numbers and its device.
+    known = [isinstance(item, list) and all(type(at) is int for at in item) for item in offsets]
+    if known != [True, True]:
+        return None
+    lengths = [[end - start for start, end in pairwise(item)] for item in offsets]
+    if any(length < 0 for item in lengths for length in item):
+        return None
+    if [len(item) for item in lengths] != [sequences, sequences] or any(
+        item[0] or item[-1] > total for item, total in zip(offsets, totals, strict=True)
+    ):
+        return None
+    each = Counter(zip(*lengths, strict=True))
+    pairs = sum(count * mask.pairs(*sizes) for sizes, count in each.items())
+    return _Seen(pairs, (len(lengths[0]), *next(iter(each))) if len(each) == 1 else None)
+
+
 def _mask(layout: _Attention, values: Sequence[Any]) -> _Mask:
     def value(place: int) -> Any:
         return values[place] if 0 <= place < len(values) else None
@@ -195,7 +225,10 @@ def _attention(layout: _Attention) -> Formula:
             if sequences < 1 or any(prod(shape[:-3]) != 1 for shape, _ in tensors):
                 return None
             bounds = [*values[layout.longest : layout.longest + 2], None, None][:2]
-            heads, found = q[1], _ragged(q[0], k[0], sequences, bounds, mask)
+            heads = q[1]
+            offsets = values[layout.starts : layout.starts + 2]
+            found = _of_offsets(offsets, (q[0], k[0]), sequences, mask)
+            found = found or _ragged(q[0], k[0], sequences, bounds, mask)
         else:
             q, k, _ = (shape for shape, _ in tensors)
             if any(len(shape) != 4 for shape, _ in tensors):
@@ -254,6 +287,12 @@ FORMULAS: Final[dict[str, Formula]] = {
 }
 #: FlashInfer's ops have types and sizes in their names: ``batch_decode_with_kv_cache_..._run``.
 FLASHINFER: Final = re.compile(r"batch_(decode|prefill)_.*_run")
+
+
+def offsets_of(name: str) -> tuple[int, ...]:
+    """Positions of an op's arguments with the offsets of packed queries and keys; () without."""
+    layout = _ATTENTIONS.get(name)
+    return () if layout is None or layout.starts < 0 else (layout.starts, layout.starts + 1)
 
 
 def needs_values(name: str) -> bool:

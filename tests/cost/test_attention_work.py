@@ -21,14 +21,14 @@ def tensor(*shape, dtype="bf16"):
     return [(shape, dtype)]
 
 
-def varlen(rows, columns, sequences, longest, causal=False, window=(-1, -1)):
+def varlen(rows, columns, sequences, longest, causal=False, window=(-1, -1), offsets=(None, None)):
     """What FlashAttention's op for several sequences in one tensor is recorded with."""
     starts = tensor(sequences + 1, dtype="i32")
     arguments = [
         tensor(rows, HEADS, SIZE), tensor(columns, 1, SIZE), tensor(columns, 1, SIZE),
         starts, starts, *[[]] * 13,
     ]  # fmt: skip
-    values = [None] * 5 + [*longest, 0.0, 1.0, causal, *window] + [None] * 6
+    values = [None] * 3 + [*offsets, *longest, 0.0, 1.0, causal, *window] + [None] * 6
     return work_of("flash_attn::_flash_attn_varlen_forward", arguments, values)
 
 
@@ -81,6 +81,21 @@ def test_one_new_token_of_each_sequence_sees_all_keys():
     assert (flops(work), work.lacks) == (HEADS * 100 * 2 * 2 * SIZE, "")
 
 
+@pytest.mark.parametrize(("causal", "window"), MASKS)
+def test_sequences_of_known_lengths_have_the_pairs_of_each(causal, window):
+    """Sequences of 3, 0 and 5 positions; the last 2 of the tensor belong to none."""
+    offsets = [[0, 3, 3, 8], [0, 3, 3, 8]]
+    work = varlen(10, 10, 3, (7, 7), causal, window, offsets)
+    pairs = sum(drawn(n, n, causal, window) for n in (3, 5))
+    assert (flops(work), work.lacks) == (HEADS * pairs * 2 * 2 * SIZE, "")
+
+
+@pytest.mark.parametrize("wrong", [[0, 5, 3, 8], [1, 3, 3, 8], [0, 3, 3, 11], [0, 8]])
+def test_offsets_that_cannot_be_are_not_taken_for_lengths(wrong):
+    work = varlen(10, 10, 3, (7, 7), True, offsets=[wrong, [0, 3, 3, 8]])
+    assert work.lacks == LOWER_BOUND
+
+
 def test_new_tokens_of_unknown_numbers_over_caches_of_unknown_lengths_have_no_number():
     work = varlen(20, 100, 4, (9, 90), True)
     assert (work.items, work.moved, work.lacks) == (None, None, UNKNOWN)
@@ -118,6 +133,12 @@ def test_several_sequences_are_those_of_pytorchs_own_counter():
                 assert (flops(work), work.lacks) == (counted, "")
             else:
                 assert flops(work) < counted and work.lacks == LOWER_BOUND
+            known = [
+                given[n].tolist() if n in names else value
+                for n, value in zip(schema, values, strict=True)
+            ]
+            work = work_of(str(op).replace(".", "::"), arguments, known)
+            assert (flops(work), work.lacks) == (counted, "")
 
 
 def test_hoppers_kernels_are_known_by_their_library():

@@ -105,7 +105,7 @@ class Decompositions:
                     place = ir.Location.unknown()
                     return block.add_argument(build.tensor(spec.shape, spec.dtype), place)
 
-                return Operand(spec, ask)
+                return Operand(spec, ask, item.numbers)
             if isinstance(item, tuple | list):
                 return tuple(opened(part) for part in item)
             return item
@@ -168,7 +168,7 @@ class Decompositions:
 def _signature(item: Any) -> Any:
     """An argument as it enters a key: of a view, its type; 1, 1.0 and True are not the same."""
     if isinstance(item, View):
-        return item.shape, item.dtype
+        return item.shape, item.dtype, item.numbers
     if isinstance(item, tuple | list):
         return tuple([_signature(part) for part in item])
     return type(item), item if isinstance(item, str | bool | int | float) else repr(item)

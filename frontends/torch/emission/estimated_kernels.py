@@ -132,13 +132,20 @@ def _of_recorded(
     except AttributeError:  # no op of this process
         return None
     tensors = [[(item.shape, item.dtype) for item in _operands([arg])] for arg in args]
-    work = work_of(call.base, tensors, [None if isinstance(arg, Operand) else arg for arg in args])
+    work = work_of(call.base, tensors, [_told(arg) for arg in args])
     if not work.items:
         return None
     products = sum(item.flops for item in work.items if item.unit is Unit.MATMUL)
     flops = products or sum(item.flops for item in work.items)
     how = _EQUAL if work.lacks else "FLOPs by a formula"
     return flops, "matmul" if products else "vector", how
+
+
+def _told(arg: Any) -> Any:
+    """An argument's values, as far as they are known."""
+    if not isinstance(arg, Operand):
+        return arg
+    return None if arg.numbers is None else list(arg.numbers)
 
 
 def _formula(name: str) -> Any:

@@ -47,12 +47,15 @@ class Operand:
 
     Attributes:
         spec: its type; ``shape`` and ``dtype`` are its parts.
+        numbers: its values, if an op's work depends on them and they are known.
     """
 
-    __slots__ = ("_ask", "_value", "spec")
+    __slots__ = ("_ask", "_value", "numbers", "spec")
 
-    def __init__(self, spec: Spec, ask: Callable[[], Value]) -> None:
-        self.spec = spec
+    def __init__(
+        self, spec: Spec, ask: Callable[[], Value], numbers: tuple[int, ...] | None = None
+    ) -> None:
+        self.spec, self.numbers = spec, numbers
         self._ask = ask
         self._value: Value = None
 

@@ -30,6 +30,7 @@ from flint.frontends.torch.recording.effects import only_allocates
 from flint.frontends.torch.recording.filled_first import fill_first
 from flint.frontends.torch.recording.grouped_products import by_groups
 from flint.frontends.torch.recording.hazards import Extent, Hazards
+from flint.frontends.torch.recording.packed_lengths import with_lengths
 from flint.frontends.torch.recording.precision import exact, recurrent
 from flint.frontends.torch.recording.recording import Argument, Op
 from flint.frontends.torch.recording.schemas import (
@@ -191,7 +192,7 @@ class Recorder:
         self.ops.append(
             Op(
                 name=rule.name,
-                args=tuple(self._argument(item) for item in args),
+                args=with_lengths(func._opname, args, tuple(map(self._argument, args))),
                 kwargs={name: self._argument(item) for name, item in kwargs.items()},
                 results=tuple(self._argument(item) for item in flat(result)),
                 writes=tuple(views),

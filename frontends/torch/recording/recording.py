@@ -28,6 +28,7 @@ class View:
         shape, stride: in elements; a stride of 0 repeats.
         dtype: torch's name without its prefix: "bfloat16", "int64", "bool".
         conjugate: its values are the conjugates of those in memory (torch's conjugate views).
+        numbers: its values, of an argument on whose values an op's work depends, if they are known.
     """
 
     storage: int
@@ -36,6 +37,7 @@ class View:
     stride: tuple[int, ...]
     dtype: str
     conjugate: bool = False
+    numbers: tuple[int, ...] | None = None
 
 
 #: An op's argument: a view, a plain value, or a tuple of arguments.  Dtypes, devices, layouts and

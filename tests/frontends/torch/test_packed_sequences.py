@@ -62,32 +62,51 @@ def test_sizes_of_packed_sequences_are_on_the_host_whatever_the_default_device()
     assert products(workload) == 2 * sum(LENGTHS) * (IN + HIDDEN) * 4 * HIDDEN
 
 
-def documents(count):
+def documents(ends, *, are_known=True):
+    """Documents packed one behind the other, which end there."""
+
     def setup(mesh):
-        ends = torch.arange(0, TOKENS + 1, TOKENS // count, dtype=torch.int32)
+        device = mesh.device_type
+        begins = torch.tensor([0, *ends], dtype=torch.int32).to(device)
+        if not are_known:
+            begins = torch.randn(len(begins), device=device).int()
         tensors = [
-            torch.randn(TOKENS, HEADS, SIZE, device=mesh.device_type, dtype=torch.bfloat16)
-            for _ in range(3)
+            torch.randn(TOKENS, HEADS, SIZE, device=device, dtype=torch.bfloat16) for _ in range(3)
         ]
-        return [item.requires_grad_() for item in tensors], ends.to(mesh.device_type)
+        return [item.requires_grad_() for item in tensors], begins
 
     return setup
 
 
-def attend(tensors, ends, longest=TOKENS):
-    varlen.varlen_attn(*tensors, ends, ends, longest, longest, window_size=(-1, 0)).sum().backward()
+def attend(tensors, begins, longest=TOKENS):
+    out = varlen.varlen_attn(*tensors, begins, begins, longest, longest, window_size=(-1, 0))
+    out.sum().backward()
 
 
-def test_attention_over_documents_is_that_of_documents_of_equal_lengths():
-    """Causal: n (n + 1) / 2 pairs of n positions; two products forward, five backward."""
-    workload = flint.capture(mesh=(1,), axes=("dp",), setup=documents(4))(attend).capture()
-    pairs = 4 * (24 * 25 // 2)
-    assert products(workload) == 7 * 2 * HEADS * SIZE * pairs
+def captured(setup):
+    """Scores of the step, and its warnings: two products forward, five backward."""
+    workload = flint.capture(mesh=(1,), axes=("dp",), setup=setup)(attend).capture()
     told = [text for text in workload.warnings if "varlen" in text]
+    return products(workload) / (7 * 2 * HEADS * SIZE), told
+
+
+def causal(*lengths):
+    return sum(n * (n + 1) // 2 for n in lengths)
+
+
+def test_attention_over_documents_of_known_lengths_is_that_of_each():
+    scores, told = captured(documents([10, 64, 64, TOKENS - 2]))  # the last tokens are of none
+    assert scores == causal(10, 54, 0, 30)
+    assert not any("lower bound" in text for text in told)
+
+
+def test_attention_over_documents_of_unknown_lengths_is_that_of_equal_ones():
+    scores, told = captured(documents([10, 20, 30, TOKENS], are_known=False))
+    assert scores == causal(24, 24, 24, 24)
     assert len(told) == 2 and all("a lower bound" in text for text in told)
 
 
-def test_attention_over_one_document_is_exact():
-    workload = flint.capture(mesh=(1,), axes=("dp",), setup=documents(1))(attend).capture()
-    assert products(workload) == 7 * 2 * HEADS * SIZE * (TOKENS * (TOKENS + 1) // 2)
-    assert not any("lower bound" in text for text in workload.warnings)
+def test_attention_over_one_document_of_unknown_length_is_exact():
+    scores, told = captured(documents([TOKENS], are_known=False))
+    assert scores == causal(TOKENS)
+    assert not any("lower bound" in text for text in told)
