@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import _meta_registrations
+from torch import _decomp, _meta_registrations
 from torch._subclasses import fake_tensor
 from torch.nn.modules import _functions
 
@@ -103,6 +103,16 @@ _SHAPES = {
     "_thnn_fused_gru_cell_backward": _gru_backward,
 }
 
+
+def _sum_of_product(
+    _: torch.Tensor, left: torch.Tensor, right: torch.Tensor, out_dtype: torch.dtype, **__: Any
+) -> Any:
+    return left.new_empty(left.shape[0], right.shape[1], dtype=out_dtype)
+
+
+#: Overloads of ``addmm`` that PyTorch 2.12 decomposes as another, for which a dtype is ``beta``.
+_SHAPES_OF_2_12 = {"addmm.dtype": _sum_of_product, "addmm.dtype_out": _given}
+
 _new_library: Any = torch.library.Library
 
 
@@ -110,8 +120,8 @@ _new_library: Any = torch.library.Library
 def kernels() -> Iterator[None]:
     """Within it, these ops have shapes."""
     library = _new_library("aten", "IMPL")
-    for name, function in _SHAPES.items():
-        library.impl(name, function, "Meta")
+    for name, function in (_SHAPES | _misplaced()).items():
+        library.impl(name, function, "Meta", allow_override=True)
     with contextlib.ExitStack() as stack:
         stack.callback(around(fake_tensor, "run_fallback_kernel", _fallback))
         # Inductor plans with the same layouts as the kernels give.
@@ -121,6 +131,16 @@ def kernels() -> Iterator[None]:
         for name in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
             stack.callback(around(torch._VF, name, functools.partial(_step_by_step, name)))
         yield
+
+
+def _misplaced() -> dict[str, Any]:
+    """Shapes of ops whose decomposition is that of another overload, which is taken away."""
+    found, packet = _decomp.decomposition_table, torch.ops.aten.addmm
+    if found.get(packet.dtype) is not found.get(packet.default):
+        return {}
+    for name in _SHAPES_OF_2_12:
+        found.pop(getattr(packet, name.rpartition(".")[2]))
+    return _SHAPES_OF_2_12
 
 
 def _fallback(original: Any, mode: Any, func: Any, flat_args: Any, *rest: Any) -> Any:
