@@ -120,7 +120,8 @@ def _named_threads() -> set[str]:
 def _files() -> set[tuple[int, str]]:
     """Open files, sockets and ends of pipes to write to, except 0 to 2: (number, name).
 
-    None without /proc.  A pipe that nobody writes to is what a process that has ended left.
+    None of /proc, which Flint's own thread reads now and then (``waiting.py``), and none without
+    /proc.  A pipe that nobody writes to is what a process that has ended left.
     """
     found = set()
     place = Path("/proc/self/fd")
@@ -130,7 +131,9 @@ def _files() -> set[tuple[int, str]]:
         except OSError:
             continue
         number, kind = int(item.name), stat.S_IFMT(mode)
-        if number > 2 and (kind in _SHARED or (kind == stat.S_IFIFO and _is_written(number))):
+        if number <= 2 or name.startswith("/proc/"):
+            continue
+        if kind in _SHARED or (kind == stat.S_IFIFO and _is_written(number)):
             found.add((number, name))
     return found
 
