@@ -114,6 +114,8 @@ CONVERTERS: Mapping[str, str] = {
     "pytorch-et-links": "flint.converters.profilers.pytorch_et.observe:linked",
     "nsys-ops": "flint.converters.profilers.nsys.observe:observe",
     "nsys-links": "flint.converters.profilers.nsys.observe:linked",
+    "rocprof-ops": "flint.converters.profilers.rocprof.observe:observe",
+    "rocprof-links": "flint.converters.profilers.rocprof.observe:linked",
     "xplane-ops": "flint.converters.profilers.xplane.observe:observe",
     "xplane-links": "flint.converters.profilers.xplane.kernels:linked",
     "xplane-runs": "flint.converters.profilers.xplane.program_runs:program_runs",

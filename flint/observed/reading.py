@@ -29,6 +29,9 @@ _NO_TRACES = ("comm_group.json", "comm_groups.json", "workload.json")
 #: A Kineto trace begins with one of these; lists of process groups may be long.
 _KINETO = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"', b'"ph"')
 
+#: The first key of what rocprofv3 writes.
+_ROCPROF = b'"rocprofiler-sdk-tool"'
+
 _IN_SEQUENCE = "the capture is several programs in sequence; give a JAX profile"
 
 
@@ -174,6 +177,8 @@ def form_of(path: Path) -> str:
     if text.startswith((b"{", b"[")):
         if any(word in head for word in _KINETO):
             return "kineto-ops"
+        if _ROCPROF in head:
+            return "rocprof-ops"
         if b'"nodes"' in head or b'"schema"' in head:
             return "pytorch-et-ops"
     if head.startswith(_SQLITE):
@@ -185,13 +190,13 @@ def form_of(path: Path) -> str:
         return "chakra-ops"
     if text.startswith((b"{", b"[")):
         raise NoTraceError(
-            f"{path}: JSON, but neither a Kineto trace (traceEvents) nor a PyTorch execution trace "
-            "(schema, nodes)"
+            f"{path}: JSON, but neither a Kineto trace (traceEvents), a PyTorch execution trace "
+            "(schema, nodes) nor rocprofv3's (rocprofiler-sdk-tool)"
         )
     raise FlintError(
         f"{path}: not a trace of a known format: Kineto or PyTorch execution trace JSON, a JAX "
         "profile folder or .xplane.pb, an SQLite export of Nsight Systems (nsys export --type "
-        "sqlite), or a Chakra .et"
+        "sqlite), JSON of rocprofv3, or a Chakra .et"
     )
 
 

@@ -28,7 +28,7 @@ from flint.post_execution.inferred_groups import InferredGroups
 from flint.post_execution.links import Links
 from flint.post_execution.meetings import CONTRADICTORY, take_back
 from flint.post_execution.storages import Access, Accesses
-from flint.post_execution.trace_files import ANY_RANK, EXECUTION, KINETO, NSYS, XPLANE
+from flint.post_execution.trace_files import ANY_RANK, EXECUTION, KINETO, NSYS, ROCPROF, XPLANE
 from flint.post_execution.units import Units
 
 #: Traces with at least this many bytes are read in separate processes.
@@ -135,7 +135,11 @@ def read_linked(
 
 
 #: What is read together, because one file may have several ranks.
-_OF_SEVERAL: Final = {NSYS: "nsys-links", XPLANE: "xplane-links"}
+_OF_SEVERAL: Final = {
+    NSYS: "nsys-links",
+    ROCPROF: "rocprof-links",
+    XPLANE: "xplane-links",
+}
 _READERS: Final = {KINETO: "kineto-links", EXECUTION: "pytorch-et-links"}
 
 

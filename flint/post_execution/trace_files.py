@@ -18,8 +18,9 @@ from flint.observed.columns import UNKNOWN_RANK, Observed
 from flint.observed.reading import form_of, traces_among
 from flint.post_execution.storages import Accesses
 
-KINETO, EXECUTION, NSYS = "kineto-ops", "pytorch-et-ops", "nsys-ops"
-XPLANE = "xplane-ops"
+KINETO, EXECUTION, XPLANE = "kineto-ops", "pytorch-et-ops", "xplane-ops"
+#: Profilers of devices alone.
+NSYS, ROCPROF = "nsys-ops", "rocprof-ops"
 #: The rank of a single execution trace that does not name its rank.
 ANY_RANK = -1
 #: A warning about a file in a folder of traces.
@@ -73,9 +74,9 @@ def sorted_files(
     for file, form in forms.items():
         if form == "chakra-ops":
             raise UsageError(f"{file}: {_CHAKRA}")
-        if form not in (KINETO, EXECUTION, NSYS):
+        if form not in (KINETO, EXECUTION, NSYS, ROCPROF):
             raise UsageError(f"{file}: neither a Kineto trace nor a PyTorch execution trace")
-    kineto = [file for file, form in forms.items() if form in (KINETO, NSYS)]
+    kineto = [file for file, form in forms.items() if form in (KINETO, NSYS, ROCPROF)]
     execution = [file for file, form in forms.items() if form == EXECUTION]
     wrong = [file for file in given if forms[file] != EXECUTION]
     if wrong:

@@ -12,6 +12,7 @@ from flint.errors import FlintError
 from flint.host.reading_memory import SLACK, allowed
 from flint.observed.reading import read_trace
 from tests.converters.profilers.nsys_exports import Export
+from tests.converters.profilers.rocprof_files import Profile
 from tests.support.command_line import failed, flint
 
 SEEDS = Path(__file__).parents[1] / "fuzz/seeds"
@@ -48,6 +49,13 @@ def nsys(folder):
     return export.write()
 
 
+def rocprof(folder):
+    profile = Profile(folder / "908_results.json")
+    for i in range(20_000):
+        profile.kernel(3 * i, 3 * i + 1, 1, f"kernel{i}")
+    return profile.write()
+
+
 def xplane(folder):
     path = folder / "host.xplane.pb"
     path.write_bytes((SEEDS / "gpu_conditional.xplane.pb").read_bytes() * 400)
@@ -63,7 +71,7 @@ def chakra(folder):
     return path
 
 
-FILES = (kineto, pytorch_et, nsys, xplane, chakra)
+FILES = (kineto, pytorch_et, nsys, rocprof, xplane, chakra)
 
 READ = """
 import sys
@@ -75,7 +83,8 @@ from flint.post_execution.converting import convert_traces
 from flint import registry
 
 path, limit = Path(sys.argv[1]), int(sys.argv[2])
-registry.converter({"nsys-ops": "nsys-links"}.get(form_of(path), form_of(path)))
+linked = {"nsys-ops": "nsys-links", "rocprof-ops": "rocprof-links"}
+registry.converter(linked.get(form_of(path), form_of(path)))
 def peak():
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))

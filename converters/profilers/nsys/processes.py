@@ -10,12 +10,12 @@ their order.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from flint.converters.profilers.activities import ranks_of_names
 from flint.converters.profilers.nsys.database import Database, text
 from flint.converters.profilers.nsys.nccl import Made, Payloads, group_name, made
 from flint.errors import FlintError
@@ -30,7 +30,6 @@ DEVICE_TABLES = (
 )
 NOTHING_RAN = "nothing ran on a device in it (nsys profile -t cuda)"
 NO_PROCESS = "what ran on a device does not name its process (globalPid), as Nsight Systems does"
-_RANK = re.compile(r"rank[-_.]?(\d{1,7})", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,8 @@ def processes_of(paths: Sequence[Path]) -> list[Process]:
         with Database(path) as data:
             if "StringIds" not in data.tables:
                 raise FlintError(
-                    f"{path}: an SQLite file, but not an export of Nsight Systems (nsys export)"
+                    f"{path}: an SQLite file, but not an export of Nsight Systems (nsys export); "
+                    "of rocprofv3, --output-format json is read"
                 )
             used = sorted(_used(data))
             if not used:
@@ -150,9 +150,9 @@ def _ranks(
         for place, items in own.items()
     }
     single = {place: next(iter(ranks)) for place, ranks in by_nccl.items() if len(ranks) == 1}
-    named = {place: _RANK.search(place[0].name) for place in places}
-    by_name = {place: int(match[1]) for place, match in named.items() if match is not None}
-    for ranks in (single, by_name):
-        if len(ranks) == len(set(ranks.values())) == len(places):
-            return ranks, True
+    if len(single) == len(set(single.values())) == len(places):
+        return single, True
+    named = ranks_of_names([path for path, _, _ in places])
+    if named is not None:
+        return dict(zip(places, named, strict=True)), True
     return {place: number for number, place in enumerate(places)}, False

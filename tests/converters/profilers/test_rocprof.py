@@ -1,6 +1,4 @@
-"""JSON of AMD's rocprof (ROCm/rocprofiler, bin/tblextr.py and bin/sqlitedb.py): values are text,
-microseconds are cut to whole ones, a process is 6 + the GPU's number, a line is a stream.
-"""
+"""Profiles of rocprofv3: kernels, copies, ranges of ROCTX and calls of RCCL."""
 
 from __future__ import annotations
 
@@ -8,57 +6,126 @@ import json
 
 import pytest
 
-from flint.converters.profilers.kineto.observe import linked
+from flint.errors import FlintError
+from flint.graph.work import Unit
+from flint.observed.reading import form_of, is_trace, read_trace
 from flint.post_execution.converting import convert_traces
-
-NOW = 170_416_151_142_000
-COPY, HIP, GPU = 1, 2, 6
-
-
-def ran(name, pid, tid, begin, end, **more):
-    """Nanoseconds since ``NOW``."""
-    begin, end = NOW + begin, NOW + end
-    times = {"BeginNs": str(begin), "EndNs": str(end), "DurationNs": str(end - begin)}
-    return {
-        "ph": "X", "name": name, "pid": str(pid), "tid": str(tid), "ts": str(begin // 1000),
-        "dur": str((end - begin) // 1000 or 1), "args": {"Name": name, **times, **more},
-    }  # fmt: skip
+from tests.converters.profilers.rocprof_files import Profile
+from tests.support.profiles import unpacked
 
 
-@pytest.fixture
-def trace(tmp_path):
-    labels = {HIP: "CPU HIP API", COPY: "COPY", GPU + 1: "GPU1", GPU + 513: "GPU Barriers1"}
-    dispatched = {"dev-id": "1", "queue-id": "0", "stream-id": "2"}
-    events = [
-        {},
-        *(
-            {"args": {"name": name}, "ph": "M", "pid": pid, "name": "process_name"}
-            for pid, name in labels.items()
-        ),
-        ran("hipLaunchKernel", HIP, 77, 100, 900),
-        ran("Cijk_Ailk_Bljk", GPU + 1, 2, 1_250, 4_750, **dispatched),
-        ran("CopyDeviceToHost", COPY, 1, 5_000, 5_400, **dispatched),
-        ran("<barrier packet>", GPU + 513, 2, 5_000, 5_100, **dispatched),
-        {"ts": NOW // 1000, "ph": "s", "cat": "DataFlow", "id": 0, "pid": HIP, "tid": 77},
-        {"ts": NOW // 1000 + 1, "ph": "t", "cat": "DataFlow", "id": 0, "pid": GPU + 1, "tid": 2},
+def test_a_published_profile_keeps_the_times_of_its_kernels(tmp_path):
+    """Training on an MI350X; the records are added up by themselves."""
+    path = unpacked("rocprofv3_mi350.json.xz", tmp_path)
+    [recorded] = json.loads(path.read_text())["rocprofiler-sdk-tool"]
+    ran = recorded["buffer_records"]["kernel_dispatch"]
+    times = [(item["start_timestamp"], item["end_timestamp"]) for item in ran]
+    workload = convert_traces([path])
+    [program] = workload.programs
+    measured = program.graph.measured_by_node()
+    assert int(measured.sum()) == sum(end - start for start, end in times)
+    assert len(measured) == len(times)
+    whole = max(end for _, end in times) - min(start for start, _ in times)
+    assert workload.simulate().step_seconds == pytest.approx(whole / 1e9, rel=1e-6)
+    assert workload.options["device"] == "AMD Instinct MI350X"
+
+
+def test_kernels_and_copies_take_their_times_again(tmp_path):
+    """A copy of 7 us from 10, kernels of 5 from 20 and of 30 from 40, another stream's 10 from 50:
+    60 us from the first one's begin to the last one's end.
+    """
+    profile = Profile(tmp_path / "908_results.json")
+    profile.copy(0, 10, 7)
+    profile.kernel(12, 20, 5)
+    profile.kernel(14, 40, 30, "void at::native::f<float>(int)")
+    profile.kernel(16, 50, 10, stream=9)
+    path = profile.write()
+    assert is_trace(path) and form_of(path) == "rocprof-ops"
+    workload = convert_traces([path])
+    [program] = workload.programs
+    assert workload.simulate().step_seconds == pytest.approx(60e-6)
+    assert program.graph.measured_by_node().tolist() == [7_000, 5_000, 30_000, 10_000]
+    assert [node.op for node in program.graph] == ["Memcpy HtoD", "gemm", "f", "gemm"]
+    assert program.graph[0].work.written == 4096
+
+
+def test_before_streams_were_recorded_queues_are_the_streams(tmp_path):
+    """Two kernels of 30 us from 10 and 20 on queues of their own: 40 us."""
+    profile = Profile(tmp_path / "908_results.json", streams=False)
+    profile.kernel(0, 10, 30, stream=1)
+    profile.kernel(2, 20, 30, stream=2)
+    assert convert_traces([profile.write()]).simulate().step_seconds == pytest.approx(40e-6)
+
+
+def test_ranges_of_pytorch_have_the_shapes_of_their_tensors(tmp_path):
+    """2 x 16 x 8 x 32 FLOPs of a product of (16, 32) and (32, 8)."""
+    profile = Profile(tmp_path / "908_results.json")
+    profile.range("forward", 0, 100)
+    profile.range("aten::mm, seq = 3, op_id = 7, sizes = [[16, 32], [32, 8]]", 1, 20)
+    profile.kernel(5, 30, 10)
+    profile.kernel(50, 60, 10, "elementwise")
+    graph = convert_traces([profile.write()]).programs[0].graph
+    assert [node.op for node in graph] == ["aten::mm: gemm", "forward: elementwise"]
+    flops = [
+        sum(item.flops for item in node.work.items if item.unit == Unit.MATMUL) for node in graph
     ]
-    path = tmp_path / "results.json"
-    path.write_text(json.dumps({"traceEvents": events, "otherData": {}}))
-    return path
+    assert flops == [2 * 16 * 8 * 32, 0]
 
 
-def test_what_ran_on_gpus_has_its_nanoseconds_and_streams(trace):
-    [(observed, links)] = linked(trace)
-    assert [links.names[name] for name in links.kernel_name] == [
-        "Cijk_Ailk_Bljk", "CopyDeviceToHost"
-    ]  # fmt: skip
-    assert (links.kernel_start - NOW).tolist() == [1_250, 5_000]
-    assert links.kernel_duration.tolist() == [3_500, 400]
-    assert links.kernel_stream.tolist() == [2, 1]
-    assert not any("devices" in note for note in observed.notes)
+def test_ranges_named_like_steps_are_the_steps(tmp_path):
+    """Steps of 10 us that begin every 100: the last one is converted."""
+    profile = Profile(tmp_path / "908_results.json")
+    for step in range(3):
+        profile.range(f"step {step}", 100 * step, 90, started=True)
+        profile.kernel(100 * step + 1, 100 * step + 5, 10 + step)
+    [program] = convert_traces([profile.write()]).programs
+    assert program.graph.measured_by_node().tolist() == [12_000]
 
 
-def test_its_replay_is_from_the_first_kernel_to_the_last(trace):
-    workload = convert_traces([trace])
-    assert workload.simulate().step_seconds == pytest.approx(4.15e-6)
-    assert "only the times on the device are used" in " ".join(workload.warnings)
+def test_a_call_of_rccl_names_the_collective_of_its_kernel(tmp_path):
+    """Its size is not recorded, so it stays a kernel, and a warning counts it."""
+    profile = Profile(tmp_path / "908_results.json")
+    profile.rccl(0, 8)
+    profile.kernel(2, 10, 30, "ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)")
+    workload = convert_traces([profile.write()])
+    told = [text for text in workload.warnings if "the trace has no bytes of allreduce" in text]
+    assert [workload.warnings[text] for text in told] == [1]
+    assert workload.programs[0].graph.measured_by_node().tolist() == [30_000]
+
+
+def test_processes_have_the_ranks_of_their_files_names(tmp_path):
+    for rank, dur in ((1, 20), (0, 10)):
+        profile = Profile(tmp_path / f"rank{rank}_results.json")
+        profile.kernel(0, 5, dur)
+        profile.write()
+    workload = convert_traces([tmp_path])
+    assert [program.graph.measured_by_node().tolist() for program in workload.programs] == [
+        [10_000],
+        [20_000],
+    ]
+
+
+def test_a_comparison_with_a_capture_is_refused(tmp_path):
+    profile = Profile(tmp_path / "908_results.json")
+    profile.kernel(0, 5, 10)
+    with pytest.raises(FlintError, match="rocprofv3 records kernels, but a comparison needs"):
+        read_trace(profile.write())
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda text: text[: len(text) // 2], "damaged or cut off"),
+        (lambda text: text.replace('"start_timestamp": 5000', '"start_timestamp": "x"'), "damaged"),
+        (lambda text: text.replace('"kernel_dispatch": [', '"else": ['), "nothing ran on a device"),
+        (lambda text: text.replace('tool": [', 'tool": [], "x": ['), "damaged"),
+    ],
+)
+def test_a_damaged_profile_is_refused_in_one_line(tmp_path, damage, said):
+    profile = Profile(tmp_path / "908_results.json")
+    profile.kernel(0, 5, 10)
+    path = profile.write()
+    path.write_text(damage(path.read_text()))
+    with pytest.raises(FlintError, match=said) as refused:
+        convert_traces([path])
+    assert str(path) in str(refused.value) and "\n" not in str(refused.value)

@@ -1,4 +1,4 @@
-"""What an NVTX range says about the op inside of it.
+"""What a range that a program marks (NVTX, ROCTX) says about the op inside of it.
 
 The idea: PyTorch's ``emit_nvtx`` writes an op and its shapes as text.  PyProf (NVIDIA's, for Apex
 and DLProf) writes Python dictionaries: a call of a function with its arguments, the module around

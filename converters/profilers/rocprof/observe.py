@@ -1,0 +1,178 @@
+"""Profiles of rocprofv3 (ROCprofiler-SDK, JSON) -> observed ops: what ran on AMD's devices.
+
+The idea: kernels, copies and HIP's calls are those that Kineto records of the same library, and
+ranges of ROCTX are the ops around them, as in exports of Nsight Systems.  Calls of RCCL are
+recorded by name only, so that collectives have a kind and a time, but no size.
+
+    for observed, links in linked([Path("908_results.json")]):
+        observed.ranks
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from flint.converters.profilers.activities import Ranges, Source, finished, ranks_of_names, span
+from flint.converters.profilers.kineto.events import Events, Kernel
+from flint.converters.profilers.nsys.nccl import called
+from flint.converters.profilers.rocprof.document import Handle, Process, read
+from flint.errors import FlintError
+from flint.observed.columns import Hints, Observed
+from flint.post_execution.host_device_links import LinksBuilder
+from flint.post_execution.links import Links
+
+#: ``Agent.type`` of a GPU.
+_GPU: Final = 2
+#: Copies by their operations.
+_COPIES: Final = {
+    "MEMORY_COPY_HOST_TO_HOST": "Memcpy HtoH",
+    "MEMORY_COPY_HOST_TO_DEVICE": "Memcpy HtoD",
+    "MEMORY_COPY_DEVICE_TO_HOST": "Memcpy DtoH",
+    "MEMORY_COPY_DEVICE_TO_DEVICE": "Memcpy DtoD",
+}
+#: Ranges that enclose what their thread does; those that are started and stopped do not.
+_NESTED: Final = frozenset({"roctxRangePushA", "roctxThreadRangeA"})
+_HINTS: Final = Hints(beside="PyTorch's own profiler records the sizes of RCCL's collectives")
+NO_RANGES: Final = (
+    "no ranges in the profile (rocprofv3 --marker-trace): its kernels are known by their names "
+    "alone"
+)
+NUMBERED: Final = "the file names do not give the ranks: the processes are numbered in order"
+NOTHING_RAN: Final = "nothing ran on a device in it (rocprofv3 --kernel-trace)"
+
+
+def observe(path: Path) -> Observed:
+    """Refuse, because a comparison with a capture needs ops, and such a profile has kernels.
+
+    Raises:
+        FlintError: always.
+    """
+    raise FlintError(
+        f"{path}: rocprofv3 records kernels, but a comparison needs PyTorch's or JAX's own "
+        "profile; flint convert reads it"
+    )
+
+
+def linked(
+    paths: Sequence[Path], stated: Mapping[str, tuple[int, ...]] | None = None
+) -> Iterator[tuple[Observed, Links]]:
+    """The ranks in profiles of one run, ascending, with the links in each.
+
+    Args:
+        paths: the profiles, one for each rank.
+        stated: ranks of communicators, by their names.
+
+    Raises:
+        FlintError: a file is damaged, or nothing ran on a device in it.
+    """
+    ranks = ranks_of_names(paths)
+    for rank, path in sorted(zip(ranks or range(len(paths)), paths, strict=True)):
+        process = read(path)
+        source = Source(
+            path=path,
+            form="rocprof",
+            process=process.metadata.pid,
+            rank=rank,
+            stated=ranks is not None,
+            world=None,
+            base=0,
+            device=_device(process),
+            hints=_HINTS,
+            numbered=NUMBERED,
+            no_ranges=NO_RANGES,
+            nothing=NOTHING_RAN,
+        )
+        yield finished(_events(process), source, stated or {})
+
+
+def _device(process: Process) -> str:
+    """The name of the device that kernels ran on, or of the first one."""
+    ran = process.buffer_records.kernel_dispatch
+    used = {record.dispatch_info.agent_id.handle for record in ran}
+    gpus = [agent for agent in process.agents if agent.type == _GPU]
+    chosen = [agent for agent in gpus if agent.id.handle in used] or gpus
+    return next((agent.product_name or agent.name for agent in chosen), "")
+
+
+def _events(process: Process) -> Events:
+    events = Events.empty([], LinksBuilder())
+    _add_kernels(events, process)
+    _add_copies(events, process)
+    _add_calls(events, process)
+    _add_ranges(events, process)
+    return events
+
+
+def _devices(process: Process) -> dict[int, int]:
+    """Numbers of the GPUs, as HIP counts them, by their handles."""
+    gpus = [agent.id.handle for agent in process.agents if agent.type == _GPU]
+    return {handle: number for number, handle in enumerate(gpus)}
+
+
+def _add_kernels(events: Events, process: Process) -> None:
+    devices = _devices(process)
+    names = {
+        symbol.kernel_id: symbol.formatted_kernel_name
+        or symbol.demangled_kernel_name
+        or symbol.kernel_name
+        for symbol in process.kernel_symbols
+    }
+    for record in process.buffer_records.kernel_dispatch:
+        times, info = span(record.start_timestamp, record.end_timestamp), record.dispatch_info
+        if times is None:
+            continue
+        stream = _stream(record.stream_id, f"queue {info.queue_id.handle}")
+        name = names.get(info.kernel_id, f"kernel {info.kernel_id}")
+        device = devices.get(info.agent_id.handle, -1)
+        number = record.correlation_id.internal
+        events.kernels.append(Kernel(*times, device, stream, name, None, number))
+
+
+def _add_copies(events: Events, process: Process) -> None:
+    devices = _devices(process)
+    for record in process.buffer_records.memory_copy:
+        times = span(record.start_timestamp, record.end_timestamp)
+        ends = devices.get(record.dst_agent_id.handle), devices.get(record.src_agent_id.handle)
+        device = next((number for number in ends if number is not None), -1)
+        if times is None or device < 0:  # the others are within the host
+            continue
+        stream = _stream(record.stream_id, "copies")
+        name = _COPIES.get(process.operation(record), "Memcpy unknown")
+        number = record.correlation_id.internal
+        events.kernels.append(Kernel(*times, device, stream, name, None, number, record.bytes))
+
+
+def _stream(stream: Handle | None, otherwise: str) -> str:
+    return otherwise if stream is None else str(stream.handle)
+
+
+def _add_calls(events: Events, process: Process) -> None:
+    launched = {kernel.correlation for kernel in events.kernels}
+    for record in process.buffer_records.hip_api:
+        times, number = span(record.start_timestamp, record.end_timestamp), record.correlation_id
+        if times is None:
+            continue
+        if number.internal in launched:
+            events.runtime[number.internal] = record.thread_id, times[0]
+        assert events.links is not None
+        events.links.call(process.operation(record), record.thread_id, *times, number.internal)
+
+
+def _add_ranges(events: Events, process: Process) -> None:
+    ranges, records = Ranges(events), process.buffer_records
+    texts = {message.key: message.value for message in process.strings.marker_api}
+    for record in records.marker_api:
+        times = span(record.start_timestamp, record.end_timestamp)
+        name = texts.get(record.correlation_id.internal, "")
+        if times is None or not name:
+            continue
+        if not ranges.step(name, *times) and process.operation(record) in _NESTED:
+            ranges.add(name, record.thread_id, *times)
+    for record in records.rccl_api:
+        times = span(record.start_timestamp, record.end_timestamp)
+        name = process.operation(record)
+        collective = called(name, {}, {}, {})
+        if times is not None and collective is not None:
+            ranges.add(name, record.thread_id, *times, collective)
