@@ -35,14 +35,18 @@ def is_frontends(file: str) -> bool:
     return file.startswith(_OURS)
 
 
+def is_standard(file: str) -> bool:
+    """Whether a file's code is of Python's standard library."""
+    return file.startswith("<frozen ") or (file.startswith(_STDLIB) and "-packages" not in file)
+
+
 @functools.lru_cache(maxsize=4096)
 def _is_users(file: str) -> bool:
     if file.startswith((_OURS, _FOLLOWED, _TORCH, "<")):
         return False
     if file.endswith(_DECORATED) or _LAUNCHING in file:
         return False
-    # A library that the user runs also counts as the user's code.
-    return "-packages" in file or not file.startswith(_STDLIB)
+    return not is_standard(file)  # a library that the user runs also counts as the user's code
 
 
 def users_frame(frame: FrameType | None) -> FrameType | None:

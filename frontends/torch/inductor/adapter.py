@@ -111,6 +111,13 @@ def tracer() -> Any:
     return ConvertFrameAssert
 
 
+def untraced() -> Any:
+    """What leaves a frame as it is; those that it calls are traced on their own."""
+    from torch._dynamo.types import ConvertFrameReturn
+
+    return ConvertFrameReturn()
+
+
 def errors() -> tuple[type[Exception], ...]:
     """The exceptions that tracing and lowering raise when they cannot continue."""
     from torch._dynamo.exc import BackendCompilerFailed, InternalTorchDynamoError, Unsupported

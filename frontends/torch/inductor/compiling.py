@@ -26,7 +26,7 @@ from flint.frontends.torch.context import capture
 from flint.frontends.torch.inductor import adapter, generated
 from flint.frontends.torch.modes import is_own, let_code_be_traced
 from flint.frontends.torch.patching import always_around, plain_functions, replace
-from flint.frontends.torch.user_lines import at_user_line, is_frontends
+from flint.frontends.torch.user_lines import at_user_line, is_frontends, is_standard
 
 #: Inductor's settings: no other processes, no cache from other runs, no decisions by trials on a
 #: GPU.
@@ -142,13 +142,15 @@ def _tensor(item: Any) -> Any:
 
 def _traced(trace: Any, *args: Any, **kwargs: Any) -> Any:
     """Make Dynamo trace a frame of the program without its observers, or leave it eager."""
-    with _assumptions_last(), plain_functions():
+    file = args[1].f_code.co_filename
+    if is_frontends(file):  # the code of the program that it calls is traced when it is called
+        return adapter.untraced()
+    # Dynamo disables modes itself, but not in the frames of a model that DDP runs.
+    with _assumptions_last(), plain_functions(), _disable_current_modes():
         try:
             return trace(*args, **kwargs)
         except adapter.errors() as error:
-            # A wrapper of this frontend around a module that is compiled whole: the code that it
-            # calls is traced when it is called.
-            if is_frontends(args[1].f_code.co_filename):
+            if is_standard(file):  # it computes nothing on tensors
                 raise
             lines = str(error).strip().splitlines() or [type(error).__name__]
             text = " ".join(line.strip() for line in lines[:2])[:_SHOWN]
