@@ -28,9 +28,10 @@ from tests.passes.xla.kernels.programs import MODELS, PROGRAMS
 from tests.passes.xla.kernels.recent import RECENT
 from tests.passes.xla.kernels.unmet import UNMET
 from tests.passes.xla.kernels.unseen import UNSEEN
+from tests.passes.xla.kernels.untouched import UNTOUCHED
 from tests.passes.xla.kernels.untried import UNTRIED
 
-ALL = PROGRAMS | UNSEEN | FURTHER | LATEST | NEWEST | RECENT | UNTRIED | UNMET
+ALL = PROGRAMS | UNSEEN | FURTHER | LATEST | NEWEST | RECENT | UNTRIED | UNMET | UNTOUCHED
 GOLDEN = Path(__file__).with_name("h100.json")
 
 
