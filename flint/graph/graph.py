@@ -49,8 +49,9 @@ WORK_COLUMNS: Final = ("work_unit", "work_dtype", "work_flops", "work_gemm")
 Form = tuple[int, ...]
 #: Stands in a form before a shape.
 SHAPE: Final = -1
-#: The last number of the form of a scatter that adds.
+#: The last number of the form of a scatter that adds, and of one that replaces.
 ADDS: Final = 1
+REPLACES: Final = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from flint.passes.fuse import assigned, fused
 from flint.passes.rematerialize import look_through
 from flint.passes.xla.carried import with_copies
 from flint.passes.xla.collective_layouts import turned_collectives, turns
+from flint.passes.xla.early_conversions import converted_first
 from flint.passes.xla.filters import transposed_filters, transposes
 from flint.passes.xla.folded_transposes import folded, swaps
 from flint.passes.xla.free_transposes import without_free_transposes
@@ -35,14 +36,15 @@ from flint.passes.xla.products import Neighbours
 from flint.passes.xla.reductions import split_reductions
 from flint.passes.xla.scatters import added_scatters
 from flint.passes.xla.shared_loads import with_shared_loads
+from flint.passes.xla.side_by_side import parted
 from flint.passes.xla.simplify import simplified
 from flint.passes.xla.small_products import summed_products, sums
-from flint.passes.xla.softmax import held
 from flint.passes.xla.split_dims import gathered_dims, gatherings
 from flint.passes.xla.split_products import SUM, split_products
 from flint.passes.xla.stored import stored_splats
 from flint.passes.xla.times import Times
 from flint.passes.xla.transposes import COPY, PADDED, Entry
+from flint.passes.xla.updates import UPDATE, updates
 from flint.passes.xla.windows import STEPS, expanded_windows
 
 
@@ -55,7 +57,7 @@ def fuse_as_xla(graph: WorkloadGraph) -> WorkloadGraph:
     gemms = {sizes: number for number, sizes in enumerate(graph.tables.gemms)}
     known = list(graph.tables.entries())
     names = (SUM, SLICE, TRANSPOSE, CONCATENATE, PAD, COPY, *(name for name, _ in STEPS))
-    plain = [PADDED, *((name, "", ()) for name in names)]
+    plain = [PADDED, UPDATE, *((name, "", ()) for name in names)]
     graph = _with_entries(graph, [*plain, *sums(graph), *turns(graph), *gatherings(graph)])
     graph = _with_entries(graph, [*turnings(graph), *transposes(known)])
     graph = turned_collectives(graph) if communicates else graph
@@ -89,17 +91,18 @@ def _as_xla(
     graph = folded(simplified(graph), gemms) if len(graph) else graph
     if not len(graph):
         return graph
-    graph = stored_splats(added_scatters(graph))
+    graph = converted_first(graph, types)
+    graph = updates(stored_splats(added_scatters(graph)))
     graph = without_free_transposes(graph, types)
     graph = gathered_dims(graph)
     graph = even_paddings(turned_images(graph), types)
     graph = transposed_filters(graph, types)
     graph = merge_products(graph, types, gemms)
-    graph = with_shared_loads(turned_heads(split_products(graph, types)))
+    graph = with_shared_loads(parted(turned_heads(split_products(graph, types))))
     graph = with_copies(graph, types) if body else graph
     near = Neighbours(graph)
     graph = near.with_spread(graph)
-    graph, step_of, runs = split_reductions(graph, near.loaded | held(graph), types)
+    graph, step_of, runs = split_reductions(graph, near.loaded, types)
     place = np.full(len(near.ends) + 1, -1, dtype=np.int64)  # -1 for nodes without an epilogue
     place[step_of] = np.arange(len(step_of))
     last = place[near.ends[step_of]]

@@ -156,11 +156,8 @@ class Instructions:
         return whole[-1] if rows else 0
 
     def cuts_rows(self, node: int) -> bool:
-        """Whether an op takes some rows of a value, as they are."""
-        if self.names[node] != "slice":
-            return False
-        whole, made = self.kinds[self.operands(node)[0]].shape, self.kinds[self.first[node]].shape
-        return len(made) > 1 and whole[-1] == made[-1]
+        """Whether an op takes some rows of a value, or a part of each."""
+        return self.names[node] == "slice" and len(self.kinds[self.first[node]].shape) > 1
 
     def runs(
         self,

@@ -12,6 +12,7 @@ registers.
   five in bf16.
 - Outside of loops, copies of a buffer that is filled with a constant are results of that kernel
   (``CopyFusion``); so are buffers of the same type.
+- Readers of a value are joined with one that consists of several ops; two single ops are not.
 - Kernels of whole rows and those that concatenate stay alone, and so does movement alone. Readers
   of a kernel of whole rows, or of a product, are not joined with each other.
 
@@ -84,11 +85,10 @@ class _Joiner(Joiner):
         self.kernels = {
             self.place[root]: kernel
             for root, kernel in queue.kernels.items()
-            if not kernel.row
-            and times.role[root] != Role.UPDATE
+            if not kernel.row and times.role[root] != Role.UPDATE
             and kernel.emitter != Emitter.CONCATENATE
             and (len(kernel.members) > 1 or times.elementwise[root] or kernel.emitter)
-        }
+        }  # fmt: skip
         #: Kernels that read each value, each by the first of those that it was joined from.
         self.readers = {
             value: [self.place[root] for root in roots] for value, roots in queue.readers.items()
@@ -108,11 +108,8 @@ class _Joiner(Joiner):
         if emitter == Emitter.LOOP:
             return times.made(kernel.root), ()
         whole = times.kinds[times.operands(hero)[0]]
-        alike = tuple(times.reduced.get(hero, ())) or (
-            whole.shape,
-            times.kinds[times.first[hero]].shape,
-        )
-        return whole.elements, alike
+        made = times.kinds[times.first[hero]]
+        return whole.elements, tuple(times.reduced.get(hero, ())) or (whole.shape, made.shape)
 
     def joined(self) -> Ints:
         """The first member of each kernel's new kernel, shape [nodes]."""
@@ -195,12 +192,14 @@ class _Joiner(Joiner):
 
     def _siblings(self, readers: list[int]) -> None:
         """Join readers of one value that run alike; those with several results come first, then
-        those that reduce or transpose.
+        those of several ops, then those that reduce or transpose.
         """
         nodes = [node for node in readers if node in self.kernels]
-        nodes.sort(key=lambda node: (len(self.members[node]) == 1, not self.runs[node][1]))
+        nodes.sort(key=lambda node: (*self._single(node), not self.runs[node][1]))
         while nodes:
             node = nodes.pop(0)
+            if all(self._single(node)):
+                return
             for other in nodes[:_SIBLINGS]:
                 if self._alike(node, other) and not (
                     self._parts(node, other)
@@ -210,10 +209,13 @@ class _Joiner(Joiner):
                     nodes.remove(other)
                     node = self._merge(node, other)
 
+    def _single(self, node: int) -> tuple[bool, bool]:
+        """Whether a kernel has one result, and consists of one op."""
+        ops = (op for op in self.kernels[node].members if not self.times.alias[op])
+        return len(self.members[node]) == 1, len([*ops]) == 1
+
     def _parts(self, node: int, other: int) -> bool:
-        """Whether two kernels cut parts out of the same value, at places that are known, and read
-        nothing else of it.
-        """
+        """Whether two kernels only cut known parts out of the same value."""
         one, two = self.kernels[node], self.kernels[other]
         return any(
             self.times.sizes[value] >= _SMALL and self._cuts(one, value) and self._cuts(two, value)

@@ -204,7 +204,7 @@ class Queue:
 
     def _same_rows(self, producer: Kernel, consumer: Kernel) -> bool:
         """Whether all of two kernels' ops work on the same rows, and do nothing but arithmetic or
-        cut whole rows out of a value."""
+        cut rows out of a value."""
         times = self.times
         sizes: set[tuple[int, int]] = set()
         for node in producer.members | consumer.members:

@@ -9,7 +9,7 @@ anything else is fused.
 - **Epilogue**: an elementwise op that alone reads the product, then the only reader of that, and so
   on: what several read is written, and each reads it. The other operands are scalars, parameters of
   the program or of a loop's body, and broadcasts of both (a bias, a residual that is a parameter);
-  no op makes the result larger, like a conversion to f32. A batched product has none.
+  no op makes the result larger, like a conversion to f32.
 - **Loads**: an op on one tensor, with constants or broadcast parameters, is computed by each
   product that loads its result if products are its only readers: a ReLU in front of two products.
 - The epilogue of a convolution is one that cuDNN has: a bias, a residual, a rectified activation,
@@ -31,7 +31,8 @@ from numpy.typing import NDArray
 
 from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.work import Role
-from flint.passes.xla.operands import batched, beside
+from flint.passes.xla.operands import beside
+from flint.passes.xla.side_by_side import loaded_parts
 
 #: Ops that may follow a convolution: the bias, a residual and rectified activations.
 _BEHIND: Final = ("add", "convert", "reshape", "bitcast", "broadcast_in_dim", "maximum", "clamp")
@@ -68,8 +69,7 @@ class Neighbours:
         self.ends = np.full(len(graph), -1, dtype=np.int64)
         self.kept, self.roots = np.zeros((2, len(graph)), dtype=bool)
         self.spread: list[int] = []
-        alone = batched(graph)
-        for node in np.flatnonzero((graph.role == Role.CONTRACTION) & ~alone & self.free).tolist():
+        for node in np.flatnonzero((graph.role == Role.CONTRACTION) & self.free).tolist():
             for after in self._epilogue(node):
                 self.ends[node] = after
                 self.kept[after] = True
@@ -191,8 +191,10 @@ class Neighbours:
     def _loaded(self) -> NDArray[np.bool_]:
         graph = self.graph
         dots = [name == "dot_general" for name in self.names]
-        found = np.zeros(len(graph), dtype=bool)
+        found, inner = np.zeros((2, len(graph)), dtype=bool)
         moves = np.array([name in ("transpose", "slice") for name in self.names], dtype=bool)
+        joins = loaded_parts(graph)
+        moves[list(joins)] = True
         able = self.free & ((graph.role == Role.ELEMENTWISE) | moves)
         able &= ~self.kept & ~beside(graph)
         able &= graph.kind == NodeKind.COMPUTE
@@ -201,8 +203,9 @@ class Neighbours:
             users = self.users.get(made, [])
             if not users or made in self.leaving:
                 continue
-            if all(dots[user] or found[user] for user in users) and self._loads(node, made):
+            if all(dots[user] or inner[user] for user in users) and self._loads(node, made):
                 found[node] = True
+                inner[node] = self.names[node] != "concatenate"  # its parts are in memory
         return found
 
     def _loads(self, node: int, made: int) -> bool:
@@ -210,6 +213,8 @@ class Neighbours:
         operands = self.graph.operands_of(node).tolist()
         if self.names[node] == "transpose":
             return self._is_matrix(made)
+        if self.names[node] == "concatenate":
+            return True
         if self.names[node] == "slice":
             shape = self.graph.tables.types[self.graph.value_type[made]].shape
             alone = 1 in shape or len(self.users[made]) == 1

@@ -1,13 +1,15 @@
-"""Sums with what is scattered into zeros, which XLA's compiler scatters into the other summand.
+"""Sums with what is scattered, which XLA's compiler scatters into the other summand.
 
 The idea: the gradient of a table that is looked up, or of slots that tokens are sent to, begins as
 zeros of the table's size.  Where it is added to another gradient, as in a model whose embedding is
 its head, too, nothing of that size has to be written (``AlgebraicSimplifier``):
 
     add x, scatter (broadcast 0), indices, updates        scatter x, indices, updates
+    add x, scatter y, indices, updates                    scatter (add x, y), indices, updates
 
-It does if the scatter adds and nothing else reads it.  What is scattered into is copied first if it
-is read later or passed in (``CopyInsertion``).
+It does if the scatter adds and nothing else reads it, so that of several summands all others are
+added first.  What is scattered into is copied first if it is read later or passed in
+(``CopyInsertion``).
 
 Source: ``algebraic_simplifier.cc`` of openxla/xla (2026), ``HandleAdd``.
 """
@@ -22,42 +24,58 @@ from flint.graph.graph import ADDS, WORK_COLUMNS, NodeKind, WorkloadGraph
 from flint.graph.work import Role
 from flint.mesh.ragged import pointer, row_of_entry
 from flint.passes.columns import gathered, lists
+from flint.passes.permute import permuted
 from flint.passes.xla.simplify import without_unread
 from flint.passes.xla.transposes import Copy, Transpose, with_transposes
 
 #: Operands of a scatter of one value.
 _OPERANDS = 3
+#: What a node does, which moves to another node.
+_DOES = ("op", "role", "bytes_read", "bytes_written", "bytes_aliased")
 
 
 def added_scatters(graph: WorkloadGraph) -> WorkloadGraph:
     """One block whose sums with scatters are scatters; its table of ops has ``Copy``'s entry."""
-    found = dict(_found(graph))
-    if not found:
-        return graph
+    while found := dict(_found(graph)):
+        graph = _scattered(graph, found)
+    return graph
+
+
+def _scattered(graph: WorkloadGraph, found: dict[int, tuple[int, int]]) -> WorkloadGraph:
+    """The block with these sums, each with its scatter and the other summand, as scatters."""
+    place = np.arange(len(graph), dtype=np.float64)
+    for node, (scatter, _) in found.items():
+        place[scatter] = node - 0.5  # its only reader
+    order = np.argsort(place, kind="stable")
+    now = np.argsort(order)
+    sums = {int(now[node]): int(now[scatter]) for node, (scatter, _) in found.items()}
+    sides = {int(now[node]): graph.operands_of(node).tolist().index(other)
+             for node, (_, other) in found.items()}  # fmt: skip
+    graph = permuted(graph, order)
     operands = lists(graph.operand_ptr, graph.operand)
-    columns = {
-        name: getattr(graph, name).copy()
-        for name in ("op", "role", "bytes_read", "bytes_written", "bytes_aliased")
-    }
+    columns = {name: getattr(graph, name).copy() for name in _DOES}
     owner = row_of_entry(graph.work_ptr)
-    kept = np.ones(len(owner), dtype=bool)
-    for node, (scatter, other) in found.items():
+    alone: dict[int, int] = {}  # what is scattered into is no sum
+    for node, scatter in sums.items():
+        other, [base, *rest] = operands[node][sides[node]], operands[scatter]
         for column in columns.values():
-            column[node] = column[scatter]
-        operands[node] = [other, *operands[scatter][1:]]
-        kept[owner == node] = False
-        owner[owner == scatter] = node
-    items = np.flatnonzero(kept)
-    items = items[np.argsort(owner[items], kind="stable")]
+            column[[node, scatter]] = column[[scatter, node]]
+        mine, its = owner == node, owner == scatter
+        owner[mine], owner[its] = scatter, node
+        made = graph.inputs + int(graph.result_ptr[scatter])
+        operands[scatter], operands[node] = [base, other], [made, *rest]
+        if _is_zero(graph, base):
+            operands[node][0] = alone[node] = other
+    items = np.argsort(owner, kind="stable")
     changed = replace(
         graph, **columns,
         operand=np.array([value for row in operands for value in row], dtype=np.int64),
         operand_ptr=pointer(np.array([len(row) for row in operands], dtype=np.int64)),
-        work_ptr=pointer(np.bincount(owner[items], minlength=len(graph))),
+        work_ptr=pointer(np.bincount(owner, minlength=len(graph))),
         **gathered(graph, WORK_COLUMNS, items),
     )  # fmt: skip
     copies: dict[int, Transpose | Copy] = {}
-    for node, (_, other) in found.items():
+    for node, other in alone.items():
         readers = np.flatnonzero(changed.operand == other)
         later = changed.consumer[readers].max() > node or (changed.outputs == other).any()
         if other < changed.inputs or later:
@@ -86,12 +104,12 @@ def _found(graph: WorkloadGraph) -> list[tuple[int, tuple[int, int]]]:
         one, two = graph.operands_of(node).tolist()
         for scattered, other in ((two, one), (one, two)):
             maker = int(graph.producer[scattered])
-            if maker < 0 or not able[maker] or uses[scattered] > 1 or taken & {maker, other}:
+            met = {maker, node, int(graph.producer[other])}
+            if maker < 0 or not able[maker] or uses[scattered] > 1 or taken & met:
                 continue
-            if _is_zero(graph, int(graph.operand[graph.operand_ptr[maker]])):
-                found.append((node, (maker, other)))
-                taken |= {maker, other}
-                break
+            found.append((node, (maker, other)))
+            taken |= met - {-1}
+            break
     return found
 
 

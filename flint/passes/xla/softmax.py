@@ -7,10 +7,11 @@ value and arithmetic with constants (``SoftmaxRewriterTriton``):
     x -> reduce -> (mean) -> broadcast -> subtract
     x --------------------------------->
 
-Such kernels hold a whole row; what is computed from the same rows joins them later
-(``flint.passes.xla.priority``).
+Such kernels hold a whole row, which must fit in registers; what is computed from the same rows
+joins them later (``flint.passes.xla.priority``).
 
-Source: ``softmax_rewriter_triton.cc`` of openxla/xla (2026).
+Sources: ``softmax_rewriter_triton.cc``, ``gpu_indexing_performance_model.cc`` of openxla/xla
+(2026).
 """
 
 from __future__ import annotations
@@ -18,16 +19,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
-from flint.graph.graph import WorkloadGraph
 from flint.graph.work import Role
 from flint.passes.xla.instructions import Instructions
-from flint.passes.xla.reductions import ROW
 
-#: The most elements of a row.
-_ROW: Final = 1 << 16
+#: The most elements of a row: as many as fit in a block's registers, filled up to a power of two.
+_ROW: Final = 1 << 14
 
 
 def diamonds(block: Instructions) -> dict[int, frozenset[int]]:
@@ -43,21 +39,6 @@ def diamonds(block: Instructions) -> dict[int, frozenset[int]]:
             del found[node]
         else:
             taken |= found[node]
-    return found
-
-
-def held(graph: WorkloadGraph) -> NDArray[np.bool_]:
-    """Ops of one block that such kernels contain, if rows are that long that they would be cut
-    otherwise, shape [nodes].
-    """
-    found = np.zeros(len(graph), dtype=bool)
-    types = graph.tables.types
-    for node in np.flatnonzero(graph.role == Role.REDUCTION).tolist():
-        operands = graph.operands_of(node).tolist()
-        if operands and (types[graph.value_type[operands[0]]].shape or (0,))[-1] > ROW:
-            inside = diamonds(Instructions(graph)).values()
-            found[[node for members in inside for node in members]] = True
-            break
     return found
 
 

@@ -8,6 +8,7 @@ compare every kernel of compiled modules with it.  This analysis goes further th
 
     access behind a bitcast, or of an update     XLA: the whole buffer     here: what is accessed
     operand of what only slices read             the whole operand         its part of it
+    slice that only slices read                  the whole slice           their parts of it
     gather and scatter in a loop fusion          the whole table           rows taken, updates
     places that a scatter replaces               read and written          written
     result of an update that is read on          nothing of the buffer     what is accessed
@@ -34,6 +35,9 @@ IMMEDIATE_ELEMENTS = 8
 
 #: Ops that read as much of their first operand as their result has; a gather at most all of it.
 _TAKE = frozenset({"slice", "dynamic_slice", "gather"})
+
+#: What takes a part of a value: the identities of an op and of those that take parts of its result.
+_Taker = tuple[int, ...]
 
 #: Ops whose regions use values that are not among their operands.
 _CAPTURING = frozenset({"case", "if", "while"})
@@ -115,7 +119,7 @@ class _Accesses:
         self.module = module
         self.body = body
         self.known = known
-        self._found: dict[int, tuple[dict[int, int], bool]] = {}
+        self._found: dict[int, tuple[dict[_Taker, int], bool]] = {}
         self.uses: dict[int, list[Op]] = {}
         self.makers: dict[int, Op] = {}
         for op in body.ops:
@@ -137,7 +141,7 @@ class _Accesses:
         parts = self._bytes(value) if value in self.body.yields else 0
         for op in self.uses.get(value, ()):
             if op.name in _TAKE and value not in op.operands[1:]:
-                parts += self._bytes(op.results[0])
+                parts += self.taken(op.results[0])
             elif op.name == VIEW:
                 parts += self._taken(op.results[0])
             elif (stated := stated_bytes(op)) is not None:
@@ -168,7 +172,7 @@ class _Accesses:
             maker = self._maker(maker.operands[0])
         return total
 
-    def _read(self, value: int) -> tuple[dict[int, int], bool]:
+    def _read(self, value: int) -> tuple[dict[_Taker, int], bool]:
         """(bytes of the parts of a value that are read, by what takes them; whether it is read as a
         whole).
         """
@@ -176,20 +180,25 @@ class _Accesses:
             self._found[value] = self._look(value)
         return self._found[value]
 
-    def _look(self, value: int) -> tuple[dict[int, int], bool]:
-        parts: dict[int, int] = {}
-        shares: dict[int, int] = {}  # of what is computed element by element
+    def _look(self, value: int) -> tuple[dict[_Taker, int], bool]:
+        parts: dict[_Taker, int] = {}
+        shares: dict[_Taker, int] = {}  # of what is computed element by element
         whole = False
         for op in self.uses.get(value, ()):
             first = op.operands[0] == value and op.operands.count(value) == 1
-            more: dict[int, int] = {}
+            more: dict[_Taker, int] = {}
             all_of_it = False
             if first and op.name in _TAKE:
-                more[id(op)] = min(self._bytes(op.results[0]), self._bytes(value))
+                taken, all_of_it = self._read(op.results[0])
+                size = min(self._bytes(op.results[0]), self._bytes(value))
+                if all_of_it or sum(taken.values()) >= size:
+                    more, all_of_it = {(id(op),): size}, False
+                else:
+                    more = {(id(op), *taker): part for taker, part in taken.items()}
             elif first and self._in_place(op):
                 more, all_of_it = self._read(op.results[0])
                 if _combines(op):
-                    more = more | {id(op): self._bytes(_update(op))}
+                    more = more | {(id(op),): self._bytes(_update(op))}
             elif op.name == VIEW:
                 more, all_of_it = self._read(op.results[0])
             elif self._alike(op, value):

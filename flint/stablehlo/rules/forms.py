@@ -29,7 +29,7 @@ from typing import Final
 
 import numpy as np
 
-from flint.graph.graph import ADDS, SHAPE, Form
+from flint.graph.graph import ADDS, REPLACES, SHAPE, Form
 from flint.graph.tensor_types import TensorType
 from flint.stablehlo.read.records import Op
 
@@ -99,8 +99,9 @@ def _scatter(op: Op) -> Form:
         done.append((inner.name, *(places.get(value, -1) for value in inner.operands)))
         places |= {value: len(places) for value in inner.results}
     last = [places.get(value, -1) for value in region.yields]
-    adds = (done, last) == ([("add", 0, 1)], [2])
-    kind = ADDS if adds else zlib.crc32(repr((done, last)).encode())
+    known = {repr(([("add", 0, 1)], [2])): ADDS, repr(([], [1])): REPLACES}
+    text = repr((done, last))
+    kind = known.get(text, zlib.crc32(text.encode()))
     return (*dims, int(op.attr("index_vector_dim", -1)), kind)
 
 

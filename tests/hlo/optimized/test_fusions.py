@@ -52,6 +52,25 @@ def test_what_a_slice_of_a_result_is_made_of_is_read_in_part():
     assert accessed(fused, ["f32[30]"], "f32[20]") == (120, 80, 0)
 
 
+def test_a_slice_of_a_slice_reads_its_part():
+    """Ten of the twenty elements that a slice takes; all twenty where something else reads them, or
+    where what is taken of them adds up to that; of two slices what one slice takes of both.  An
+    associative scan halves its sequence again and again."""
+    half = "  h = f32[20] slice(p0), slice={[10:30]}"
+    fused = f"{half}  ROOT s = f32[10] slice(h), slice={{[0:10]}}"
+    assert accessed(fused, ["f32[30]"], "f32[10]") == (40, 40, 0)
+    part = f"{half}  s = f32[10] slice(h), slice={{[0:10]}}"
+    fused = f"{part}  t = f32[10] slice(h), slice={{[10:20]}}  ROOT a = f32[10] add(s, t)"
+    assert accessed(fused, ["f32[30]"], "f32[10]") == (80, 40, 0)
+    fused = f"{part}  n = f32[20] negate(h)  ROOT c = f32[30] concatenate(s, n), dimensions={{0}}"
+    assert accessed(fused, ["f32[30]"], "f32[30]") == (80, 120, 0)
+    fused = (
+        f"{half}  o = f32[20] slice(p0), slice={{[0:20]}}  a = f32[20] add(h, o)"
+        "  ROOT s = f32[5] slice(a), slice={[0:5]}"
+    )
+    assert accessed(fused, ["f32[30]"], "f32[5]") == (2 * 20, 20, 0)
+
+
 def test_a_dynamic_slice_reads_what_it_takes_and_its_index():
     fused = "  ROOT s = f32[1,50] dynamic-slice(p0, p1, p1), dynamic_slice_sizes={1,50}"
     # The stack has 8 rows of 200 bytes; the index is read once, also where it stands twice.

@@ -27,7 +27,8 @@ def kernels(graph: WorkloadGraph) -> list[tuple[str, int]]:
     return [(node.op, node.ops_merged) for node in fuse_kernels(graph)]
 
 
-def test_a_batched_product_of_xla_leaves_transposes_outside_and_has_no_epilogue():
+def test_a_batched_product_of_xla_leaves_transposes_outside_and_has_an_epilogue():
+    """XLA's ``gemm_fusion_dot_general`` of eight products computes the tanh behind them."""
     g = Graph()
     kind = tensor_type((8, 64, 64), "bf16")
     item = WorkItem(Unit.MATMUL, "bf16", 2 * 8 * 64**3, (8, 64, 64, 64))
@@ -36,7 +37,7 @@ def test_a_batched_product_of_xla_leaves_transposes_outside_and_has_no_epilogue(
     made = g.op("dot_general", Role.CONTRACTION, (turned, g.input(kind)), kind, work)
     graph = g.finish(g.elementwise(made, of=kind, name="tanh"))
     assert kernels(graph) == [("dot_general", 3)]
-    assert as_xla(graph) == [("transpose", 1), ("dot_general", 1), ("tanh", 1)]
+    assert as_xla(graph) == [("transpose", 1), ("dot_general", 2)]
 
 
 def test_the_epilogue_of_a_product_of_xla_reads_parameters_but_nothing_that_was_computed() -> None:
@@ -49,6 +50,18 @@ def test_the_epilogue_of_a_product_of_xla_reads_parameters_but_nothing_that_was_
         other = g.elementwise(g.input(), name="tanh")
         graph = g.finish(g.elementwise(made, other, name=name))
         assert as_xla(graph) == [("dot_general", 1), (name, 2)]
+
+
+def test_a_product_in_f32_is_converted_before_it_is_transposed() -> None:
+    """XLA's ``gemm_fusion_dot_general`` writes bf16, and ``wrapped_transpose`` reads it."""
+
+    def step(a, b):
+        made = jnp.einsum("bhij,bhjk->bhik", a, b, preferred_element_type=F32)
+        return made.transpose(0, 2, 1, 3).astype(BF16)
+
+    whole = 2 * 4 * 256 * 256 * 2 / MIB
+    found = captured(step, of(2, 4, 256, 256), of(2, 4, 256, 256))
+    assert found == [("dot_general", 2 * whole, whole), ("transpose", whole, whole)]
 
 
 def captured(function, *arguments) -> list[tuple[str, float, float]]:

@@ -38,6 +38,15 @@ def test_what_is_passed_in_is_copied_before_it_is_scattered_into() -> None:
     assert found == [(WHOLE, WHOLE), SCATTER]
 
 
+def test_all_other_summands_are_added_before_anything_is_scattered() -> None:
+    """Also what is added after it: XLA's ``loop_add_fusion`` and ``input_scatter_fusion``."""
+    arguments = (TABLE, TABLE, TABLE, ROWS, UPDATES)
+    found = kernels(lambda a, b, c, i, u: (a * b + scattered(i, u)) + c, *arguments)
+    assert found == [(3 * WHOLE, WHOLE), SCATTER]
+    found = kernels(lambda a, b, c, i, u: (a * b).at[i].add(u) + c, *arguments)
+    assert found == [(3 * WHOLE, WHOLE), SCATTER]
+
+
 def test_a_scatter_that_does_not_add_stays_beside_its_sum() -> None:
     """Places that are replaced are no summands: zeros, scatter, sum."""
 

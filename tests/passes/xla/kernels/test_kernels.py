@@ -27,6 +27,7 @@ from tests.passes.xla.kernels.recent import RECENT
 from tests.passes.xla.kernels.record import GOLDEN, captured, figures
 from tests.passes.xla.kernels.unmet import UNMET
 from tests.passes.xla.kernels.unseen import UNSEEN
+from tests.passes.xla.kernels.untouched import UNTOUCHED
 from tests.passes.xla.kernels.untried import UNTRIED
 from tests.support.shared import quick
 
@@ -76,6 +77,8 @@ def test_bytes_of_programs_that_were_not_looked_at() -> None:
     assert statistics.median(off) < 0.02 and max(off) < 0.27
     off = [abs(bytes_ratio(name) - 1) for name in UNMET]
     assert statistics.median(off) < 0.01 and max(off) < 0.08
+    off = [abs(bytes_ratio(name) - 1) for name in UNTOUCHED]
+    assert statistics.median(off) < 0.03 and max(off) < 0.15
 
 
 @pytest.mark.thorough
@@ -239,7 +242,7 @@ def test_a_transpose_behind_a_reshape_is_fused_before_others_that_save_as_much()
     assert found["tanh"] == (whole, whole)
     scaled = [node for node in graph if (node.work.read, node.work.written) == (2 * whole, whole)]
     assert [node.op for node in scaled] == ["multiply"]
-    assert figures(graph)[0] == XLA["mixture of experts"][0]
+    assert figures(graph)[0] == pytest.approx(XLA["mixture of experts"][0], abs=1)
     assert figures(graph)[1] == pytest.approx(XLA["mixture of experts"][1], rel=0.05)
 
 
