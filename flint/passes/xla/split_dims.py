@@ -66,6 +66,20 @@ def are_contracted(shape: tuple[int, ...], dims: Form, k: int) -> bool:
     return known and math.prod(shape[dim] for dim in dims) == k
 
 
+def contracted_dims(shape: tuple[int, ...], dims: Form, k: int) -> Form:
+    """The dims of an operand that a product contracts; () if they are not known.  A reshape that
+    leaves no node may have removed dims of size 1 before the product.
+
+    >>> contracted_dims((4, 32, 1, 64), (2,), 64), contracted_dims((4, 32, 64), (1,), 64)
+    ((3,), ())
+    """
+    if are_contracted(shape, dims, k):
+        return dims
+    large = [dim for dim, size in enumerate(shape) if size > 1]
+    there = tuple(large[dim] for dim in dims if dim < len(large))
+    return there if are_contracted(shape, there, k) else ()
+
+
 def _order(shape: tuple[int, ...], contracted: Form, k: int) -> Form:
     """The order that an operand's dims are brought into; () if they are as they should be, or not
     those of the product: a reshape before it leaves no node.

@@ -11,8 +11,10 @@ something cannot follow, such as the reshape of another product's result):
 
 That matters where several kernels read what is made: each of them transposes.  Other products and
 reductions read it as it is in memory if they can; else it is transposed back.  Products with
-vectors are sums (``flint.passes.xla.small_products``), which read anything.  Where a reshape in
-front of a product leaves no node, its dims are not known, and nothing is transposed here.
+vectors are sums (``flint.passes.xla.small_products``), which read anything.  What is cut out of a
+value has one order for all products that can read it, the first one's.  Where a reshape in front of
+a product leaves no node, its dims are not known, unless it removes dims of size 1, and nothing is
+transposed here.
 
 Sources: ``dot_decomposer.cc``, ``layout_assignment.cc`` of openxla/xla (2023 to 2026), and layouts
 of compiled programs.
@@ -29,10 +31,11 @@ import numpy as np
 
 from flint.graph.graph import Form, WorkloadGraph
 from flint.graph.work import Role
+from flint.passes.xla.merged_products import SLICE
 from flint.passes.xla.orders import BATCH, COLUMNS, PRODUCT, ROWS, reads, writes
 from flint.passes.xla.regions import Region
-from flint.passes.xla.split_dims import are_contracted
-from flint.passes.xla.transposes import TRANSPOSE
+from flint.passes.xla.split_dims import contracted_dims
+from flint.passes.xla.transposes import TRANSPOSE, Transpose
 from flint.passes.xla.travelling import Block
 
 
@@ -184,8 +187,8 @@ class Wanted(Block):
         batch, m, n, k = graph.tables.gemms[numbers[0]] if numbers[0] >= 0 else (1, 1, 1, 1)
         form, shape = self.forms[product], self.shape(operands[side])
         half = len(form) // 2
-        dims = form[half:] if side else form[:half]
-        if batch == 1 or min(m, n) == 1 or not are_contracted(shape, dims, k):
+        dims = contracted_dims(shape, form[half:] if side else form[:half], k)
+        if batch == 1 or min(m, n) == 1 or not dims:
             return []
         found = [COLUMNS if dim in dims else ROWS for dim in range(len(shape))]
         # The result begins with the dims of the batch.
@@ -205,6 +208,9 @@ class Wanted(Block):
             made = self._type(value, tuple(self.shape(value)[dim] for dim in back))
             if self._turned(entry, value, back, made):
                 self._reads(entry, back)
+        for value, turned in self.found.items():
+            if self.maker[value] >= 0 and self.names[self.maker[value]] == SLICE:
+                self._shared(value, turned)
         for each in self.again:
             value = self._value(each.entry)
             if each.order == tuple(range(len(each.order))):
@@ -215,14 +221,24 @@ class Wanted(Block):
                     continue
             self._reads(each.entry, each.back)
 
+    def _shared(self, value: int, turned: Transpose) -> None:
+        """Let all products that can read what is cut out in the first one's order."""
+        for entry in self.users[value]:
+            if entry not in turned.entries and self._accepts(entry, turned.order):
+                turned.entries.append(entry)
+
     def _takes(self, entry: int, region: Region) -> bool:
+        return self._accepts(entry, region.back)
+
+    def _accepts(self, entry: int, back: Form) -> bool:
+        """Whether a product reads an operand in an order; it is noted."""
         product = self.consumer[entry]
         if self.names[product] != PRODUCT:
             return False
         kinds = self._kinds(product, entry - int(self.graph.operand_ptr[product]))
-        if not kinds or not writes(kinds, region.back, region.shape):
+        if not kinds or not writes(kinds, back, self.shape(self._value(entry))):
             return False
-        self._reads(entry, region.back)
+        self._reads(entry, back)
         return True
 
     def _reads(self, entry: int, back: Form) -> None:
@@ -231,5 +247,7 @@ class Wanted(Block):
         form = list(self.entries)[self.op[product]][2]
         half, side = len(form) // 2, entry - int(self.graph.operand_ptr[product])
         sides = [form[:half], form[half:]]
-        sides[side] = tuple(back.index(dim) for dim in sides[side])
+        number = int(self.graph.work_gemm[self.graph.work_ptr[product]])
+        k, shape = self.graph.tables.gemms[number][3], self.shape(self._value(entry))
+        sides[side] = tuple(back.index(dim) for dim in contracted_dims(shape, sides[side], k))
         self.op[product] = self._entry((PRODUCT, "", (*sides[0], *sides[1])))

@@ -49,6 +49,25 @@ def test_operands_whose_heads_are_in_front_stay() -> None:
     assert [op for op, *_ in found] == ["dot_general", "dot_general"]
 
 
+def test_heads_that_are_cut_out_are_transposed_once_for_all_products() -> None:
+    """XLA's two ``input_transpose_fusion`` of a product [4096, 2304], which three products read."""
+
+    def step(x, w):
+        y = (x @ w).reshape(16, 256, 3, 12, 64)
+        q, k = y[:, :, 0], y[:, :, 1]
+        scores = jnp.einsum("bihd,bjhd->bhij", q, k)
+        other = jnp.einsum("bhij,bihd->bhjd", scores, q)
+        return other, jnp.einsum("bhij,bjhd->bhid", scores, k)
+
+    found = kernels(step, of(16, 256, 768), of(768, 2304))
+    part = 16 * 256 * 768 * 2
+    names = ["dot_general", "transpose", "transpose", *["dot_general"] * 3]
+    assert [op for op, *_ in found] == names
+    assert [(read, written) for op, read, written, _ in found if op == "transpose"] == [
+        (part, part)
+    ] * 2
+
+
 def test_a_product_with_a_vector_reads_anything() -> None:
     """One query a head on keys [32, 2048, 8, 128]: sums, as in the decoded token."""
     found = kernels(
