@@ -118,11 +118,12 @@ def untraced() -> Any:
     return ConvertFrameReturn()
 
 
-def errors() -> tuple[type[Exception], ...]:
-    """The exceptions that tracing and lowering raise when they cannot continue."""
-    from torch._dynamo.exc import BackendCompilerFailed, InternalTorchDynamoError, Unsupported
+def is_failure(error: Exception) -> bool:
+    """Whether tracing or lowering could not continue: not what Dynamo says to skip a frame."""
+    from torch._dynamo import exc
 
-    return BackendCompilerFailed, InternalTorchDynamoError, Unsupported
+    known = exc.BackendCompilerFailed, exc.InternalTorchDynamoError, exc.Unsupported
+    return isinstance(error, known) or type(error).__module__ != exc.__name__
 
 
 def function_modes() -> Any:

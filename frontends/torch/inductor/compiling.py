@@ -26,7 +26,7 @@ from flint.frontends.torch.context import capture
 from flint.frontends.torch.inductor import adapter, generated
 from flint.frontends.torch.modes import is_own, let_code_be_traced
 from flint.frontends.torch.patching import always_around, plain_functions, replace
-from flint.frontends.torch.user_lines import at_user_line, is_frontends, is_standard
+from flint.frontends.torch.user_lines import at_line, at_user_line, is_frontends, is_standard
 
 #: Inductor's settings: no other processes, no cache from other runs, no decisions by trials on a
 #: GPU.
@@ -149,12 +149,15 @@ def _traced(trace: Any, *args: Any, **kwargs: Any) -> Any:
     with _assumptions_last(), plain_functions(), _disable_current_modes():
         try:
             return trace(*args, **kwargs)
-        except adapter.errors() as error:
-            if is_standard(file):  # it computes nothing on tensors
+        except Exception as error:
+            # The standard library computes nothing on tensors.
+            if is_standard(file) or not adapter.is_failure(error):
                 raise
             lines = str(error).strip().splitlines() or [type(error).__name__]
             text = " ".join(line.strip() for line in lines[:2])[:_SHOWN]
-            capture().not_compiled[f"torch.compile: recorded as eager code in part ({text})"] += 1
+            where = at_line(file, args[1].f_code.co_firstlineno)
+            what = f"torch.compile{where}: recorded as eager code in part ({text})"
+            capture().not_compiled[what] += 1
             raise
 
 
