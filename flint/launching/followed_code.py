@@ -4,7 +4,8 @@ The idea: ``int(text)`` returns a plain number; ``rank in ranks`` compares with 
 other, which does not show where a list ends; ``sizes[rank]`` and ``range(rank)`` compare with none.
 Each becomes a call of a function that asks the rank itself.  In a program's own modules so does
 every index that is no constant, and every text that is made of values, since they may be ranks
-under another name; in installed packages indices that name a rank.
+under another name; in installed packages indices that name a rank.  ``type(tensor) is type(other)``
+asks the tensors, which may stand for others.
 
     changed(b"x = sizes[rank]", "x.py", own=False)    # x = __flint_at__(sizes, rank)
 """
@@ -20,31 +21,38 @@ from typing import Any, TypeGuard
 
 from flint.launching.followed_texts import parts_of
 
-_USES = ("int", "among", "at", "at_or", "part", "loop", "text", "slice")
+_USES = ("int", "among", "at", "at_or", "part", "loop", "text", "slice", "type")
 #: Methods with which a value converts itself to a number, looks for itself in a container, reads an
-#: item, an item or a default, and a part of a container, ends a loop, is written into a text, and
-#: picks from what can only be gone over.
-METHOD, AMONG, AT, AT_OR, PART, LOOP, TEXT, SLICE = (f"followed_{use}" for use in _USES)
-_INT, _AMONG, _AT, _AT_OR, _PART, _LOOP, _TEXT, _SLICE = (f"__flint_{use}__" for use in _USES)
+#: item, an item or a default, and a part of a container, ends a loop, is written into a text, picks
+#: from what can only be gone over, and says its type where types are compared.
+METHOD, AMONG, AT, AT_OR, PART, LOOP, TEXT, SLICE, TYPE = (f"followed_{use}" for use in _USES)
+_NAMES = [f"__flint_{use}__" for use in _USES]
+_INT, _AMONG, _AT, _AT_OR, _PART, _LOOP, _TEXT, _SLICE, _TYPE = _NAMES
 
 #: Python's function -> the one in its place.
-_INSTEAD = {"int": _INT, "range": _LOOP}
+_INSTEAD = {"int": _INT, "range": _LOOP, "type": _TYPE}
 
 _RANK = re.compile(rb"rank", re.IGNORECASE)
 #: A rank that may be looked for in a container, or may be an index.
 _USED = re.compile(rb"rank[^\n]{0,60}?\sin\s|(\[|\.get\(|range\()[^\n]{0,60}?rank")
 
 #: What names a rank or one of Python's functions.
-_NAMED = re.compile(rb"rank|\bint\b|\brange\b", re.IGNORECASE)
+_NAMED = re.compile(rb"rank|\bint\b|\brange\b|\btype\(", re.IGNORECASE)
+#: A type that is compared.
+_TYPES = re.compile(
+    rb"\btype\([^()\n]*\)\s*(?:is\b|in\b|not\b|[=!]=)|(?:\bis|\bnot|[=!]=)\s*type\("
+)
 
 
 def speaks_of_ranks(source: bytes, own: bool) -> bool:
-    """Whether a module may do such things with a rank.
+    """Whether a module may do such things with a rank, or compares types of tensors.
 
     Args:
         source: the module's.
         own: whether it is the program's own, not an installed package's.
     """
+    if b"torch" in source and _TYPES.search(source):
+        return True
     if own:
         return bool(_RANK.search(source))
     if b"RANK" in source and b"int(" in source:
@@ -135,6 +143,9 @@ class _Following(ast.NodeTransformer):
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         self.generic_visit(node)
+        for side in (node.left, *node.comparators):
+            if isinstance(side, ast.Call) and _is(side.func, "type") and len(side.args) == 1:
+                self.called.append(side.func)
         if not (len(node.ops) == 1 and isinstance(node.ops[0], ast.In | ast.NotIn)):
             return node
         if not self._may(node.left):
@@ -270,14 +281,19 @@ def _slice(function: Any, items: Any, *ends: Any) -> Any:
     return function(items, *ends)
 
 
+def _type(item: Any) -> Any:
+    """As ``type(item)``, to be compared with another type."""
+    kind = type(item)
+    own = getattr(kind, TYPE, None)
+    return kind if own is None else own(item)
+
+
 def _is_plain(index: Any) -> bool:
     """Whether an index is of one of the usual types, which follow from nothing."""
     kind = type(index)
     return kind is int or kind is str or index is None
 
 
+_FUNCTIONS = _number, _among, _at, _at_or, _part, _loop, _text, _slice, _type
 #: Name -> the function that changed code calls.
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    _INT: _number, _AMONG: _among, _AT: _at, _AT_OR: _at_or, _PART: _part, _LOOP: _loop,
-    _TEXT: _text, _SLICE: _slice,
-}  # fmt: skip
+FUNCTIONS: dict[str, Callable[..., Any]] = dict(zip(_NAMES, _FUNCTIONS, strict=True))

@@ -97,7 +97,11 @@ def _mode(kind: Any, method: str, handler: Handler) -> AbstractContextManager[An
         with _plain_constructors(replaced):
             return handler(op, types, args, kwargs or {})
 
-    parts = {method: see, "ignore_compile_internals": classmethod(lambda _: _traced), _OWN: True}
+    parts = {
+        method: see, "ignore_compile_internals": classmethod(lambda _: _traced), _OWN: True,
+        # Keeping Dynamo out of a handler costs as much as an op: only where code is compiled.
+        "_should_skip_dynamo": classmethod(lambda _: _traced),
+    }  # fmt: skip
     made: AbstractContextManager[Any] = type(kind.__name__, (kind,), parts)()
     return made
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
 from flint.frontends.torch import context, shims
 from flint.frontends.torch.cluster import registration
@@ -47,12 +47,16 @@ class Seen:
         by: the current handler.
         noted: called first with the op, types of its tensors, arguments, keyword arguments.
         made: called last with its result.
+        is_of_host: which ops run on the host, seen by no observer but a recorder.
+        prepared: the arguments of an op, as all observers see them.
     """
 
     def __init__(self, follow: Handler) -> None:
         self.follow = self.by = follow
         self.noted: Handler | None = None
         self.made: Callable[[Any], None] | None = None
+        self.is_of_host: Callable[[Any, Any, Any], bool] = lambda *_: False
+        self.prepared: Callable[[Any, Any], tuple[Any, Any]] = lambda *given: given
 
     @contextlib.contextmanager
     def recorded(self, recorder: Handler) -> Iterator[None]:
@@ -75,6 +79,10 @@ def fake_device(known: Capture, host: Handler = run) -> Iterator[Seen]:
     seen = Seen(following(host))
 
     def see(op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not types and seen.by is seen.follow and seen.is_of_host(op, args, kwargs):
+            with unset_fake_temporarily():
+                return op(*args, **kwargs)
+        args, kwargs = seen.prepared(args, kwargs)
         if seen.noted is not None:
             seen.noted(op, types, args, kwargs)
         result = seen.by(op, types, args, kwargs)

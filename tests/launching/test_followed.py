@@ -224,3 +224,22 @@ def test_what_a_rank_picks_of_an_iterator_is_what_the_rank_says():
         "import itertools\nx = itertools.islice('abc', rank, None, 2), [*itertools.islice('ab', 1)]"
     )
     assert run(source, rank=Picking(1))["x"] == (("picked", "abc", (1, None, 2)), ["a"])
+
+
+class Stand:
+    def followed_type(self):
+        return str
+
+
+def test_a_type_that_is_compared_is_what_the_object_says():
+    """In a module that uses PyTorch; a type that is called, or given away, is Python's."""
+    source = """
+import_of = "torch"
+x = type(s) is str, type(s) == type("a"), type(s) in (int, str), type(s) is not type("a")
+y = type(3) is int, type("a") != int, type(s), type("B", (), {}).__name__ == "B"
+def f(type): return type(s) is str
+"""
+    names = run(source, s=Stand())
+    assert names["x"] == (True, True, True, False)
+    assert names["y"] == (True, True, Stand, True)
+    assert run("x = type(s) is str", s=Stand())["x"] is False

@@ -15,10 +15,12 @@ from typing import Any
 import torch
 
 from flint.frontends.torch.cluster.device import NAME
+from flint.frontends.torch.patching import Undo, around
 
 _CUDA = "torch.cuda."
-#: The device of tensors that name none, once it has been set by a type.
-_default: list[str] = []
+#: The type of tensors that name none, once it has been set.
+_default: list[Any] = []
+_taken_back: list[Undo] = []
 
 
 class _Kind(type):
@@ -63,9 +65,19 @@ def set_default(original: Any, given: Any) -> None:
     if kind is not None:
         torch.set_default_dtype(kind.dtype)
         torch.set_default_device(NAME)
-        _default[:] = [NAME]
+        if not _default:
+            _taken_back.append(around(torch.Tensor, "__new__", _of_default))
+        _default[:] = [kind]
         return
     if _default:
         _default.clear()
+        _taken_back.pop()()
         torch.set_default_device(None)
     original(given)
+
+
+def _of_default(make: Any, kind: Any, *args: Any, **kwargs: Any) -> Any:
+    """``torch.Tensor(...)`` makes a tensor of the default type; classes of it do as they say."""
+    if kind is not torch.Tensor or kwargs:
+        return make(kind, *args, **kwargs)
+    return _default[0](*args)

@@ -13,6 +13,7 @@ on that tensor is treated as fake.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -37,6 +38,11 @@ _MOST, _MOST_BYTES = 1 << 24, 1 << 28
 _SIZED = frozenset(
     ("empty", "zeros", "ones", "full", "rand", "randn", "randint", "normal", "empty_strided")
 )
+
+#: Classes of tensors that PyTorch's own code makes.
+_PLAIN = (torch.Tensor, FakeTensor, torch.nn.Parameter, torch.nn.Buffer)
+#: What a class has that sees no ops.
+_NOT_SEEING = torch._C._disabled_torch_dispatch_impl
 
 _COPY: Any = torch.ops.aten.copy_.default
 _COPIES = (_COPY, torch.ops.aten._to_copy.default)
@@ -66,9 +72,55 @@ def is_host(tensor: Any) -> bool:
     return (
         not isinstance(tensor, FakeTensor)
         and tensor.device.type == "cpu"
-        and type(tensor) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+        and type(tensor) in _PLAIN
         and not is_overwritten(tensor)
     )
+
+
+def is_of_host(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether an op of PyTorch's takes tensors, and all of them are real ones of the host.
+
+    It is asked before every op that takes no fake tensor: data loaders run millions of them.
+    """
+    if kwargs.get("pin_memory") or not _is_pytorchs(op):
+        return False
+    device = kwargs.get("device")
+    if device is not None and torch.device(device).type != "cpu":
+        return False
+    found = False
+    for item in (*args, *kwargs.values()):
+        for part in item if isinstance(item, list | tuple) else (item,):
+            if isinstance(part, torch.Tensor):
+                if not part.is_cpu or is_overwritten(part):
+                    return False
+                found = True
+    return found
+
+
+@functools.cache
+def _is_pytorchs(op: Any) -> bool:
+    return bool(op.namespace == "aten")
+
+
+def plain(args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """Arguments of an op, where a host tensor of a program's own class is a plain one.
+
+    Such a class sees functions of PyTorch, and not ops; fake mode does not know it.
+    """
+    if all(map(_is_known, _tensors(args, kwargs))):
+        return args, kwargs
+    return _each(args), {key: _each(item) for key, item in kwargs.items()}
+
+
+def _is_known(tensor: torch.Tensor) -> bool:
+    kind = type(tensor)
+    return kind in _PLAIN or kind.__torch_dispatch__ is not _NOT_SEEING
+
+
+def _each(item: Any) -> Any:
+    if isinstance(item, torch.Tensor):
+        return item if _is_known(item) else item.as_subclass(torch.Tensor)
+    return type(item)(map(_each, item)) if type(item) in (list, tuple) else item
 
 
 def see(op: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

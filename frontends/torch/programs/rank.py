@@ -149,6 +149,7 @@ class ProgramRank:
         self._tracker.entered = self._called
         self._tracker.ran_backward = self._ran_backward
         self._seen.noted, self._seen.made = self._noted, memory.watch()
+        self._seen.is_of_host, self._seen.prepared = host_tensors.is_of_host, host_tensors.plain
         marks.listen(self._marked)
         if self.request.step.once:
             self._known.notice(_ONCE)

@@ -1,12 +1,15 @@
-"""Counts of right choices: numbers that a program shows, and of which no size follows.
+"""Counts of right choices, and words that were chosen: numbers of which no size follows.
 
 The idea: a program compares, item by item, what a model has chosen with what it should have chosen,
 and reads how often they are equal (an accuracy).  Such a count has no known value, and is needed
 for no shape, so it is told apart from other integers, which are (``shims/values.py``).  Choices are
 places of the greatest scores, samples, and scores that were rounded or compared with a number.
 
+A sequence into which choices were put (a generated text) holds words; they, too, are no counts.
+
     right = (logits.argmax(-1)[mask] == labels[mask]).sum()       # is_count(right)
     seen = (scores > 0.5).sum()                                   # a size: it is not
+    text = torch.cat([text, logits.argmax(-1)[:, None]], dim=1)   # is_text(text)
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from flint.frontends.torch.recording.choices import is_chosen
 from flint.frontends.torch.recording.schemas import flat, tensors_in
 
 _aten = torch.ops.aten
-_CHOICE, _COUNT = "choice", "count"
+_CHOICE, _COUNT, _TEXT = "choice", "count", "text"
 
 #: Ops that choose for each item, whose choices ``recording/choices.py`` does not note.
 _DECIDING = frozenset(
@@ -49,6 +52,19 @@ _COUNTING = frozenset(
         _aten.cat.default,
     )
 )  # fmt: skip
+#: Ops that put words into a text, or blanks in their places after its end.
+_WRITING = frozenset(
+    (
+        _aten.cat.default, _aten.stack.default, _aten.mul.Tensor, _aten.where.self,
+        _aten.where.ScalarSelf, _aten.where.ScalarOther, _aten.masked_fill.Scalar,
+        _aten.masked_fill.Tensor,
+    )
+)  # fmt: skip
+
+
+def is_text(tensor: torch.Tensor) -> bool:
+    """Whether an integer is a word that a model has chosen, or one of a text with such words."""
+    return bool(capture().judged.get(tensor) == _TEXT)
 
 
 def is_count(tensor: torch.Tensor) -> bool:
@@ -85,9 +101,19 @@ def _kind(op: Any, args: Any, result: Any) -> str:
         return _COUNT if each and any(map(_is_choice, (one, other))) else ""
     if op is _aten.copy_.default:
         return _COUNT if judged.get(args[1]) == _COUNT else ""
-    if op in _COUNTING:
-        return _COUNT if any(judged.get(item) == _COUNT for item in tensors_in(args)) else ""
-    return ""
+    if op in _COUNTING and any(judged.get(item) == _COUNT for item in tensors_in(args)):
+        return _COUNT
+    return _TEXT if _holds_words(op, args, result) else ""
+
+
+def _holds_words(op: Any, args: Any, result: Any) -> bool:
+    """Whether a result is of integers, and some of them are chosen words."""
+    given = list(tensors_in(args))
+    if op is _aten.add.Tensor:  # words where a text goes on, blanks where it does not
+        return len(given) == 2 and any(map(is_text, given))
+    if op not in _WRITING or result.dtype is not torch.int64:
+        return False
+    return any(is_chosen(item) or is_text(item) for item in given)
 
 
 def _is_choice(tensor: torch.Tensor) -> bool:

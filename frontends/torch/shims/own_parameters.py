@@ -1,8 +1,8 @@
-"""Parameters of a program's own class: they have its methods and its type, and are fake.
+"""Parameters and tensors of a program's own class: they have its methods and type, and are fake.
 
-The idea: a program may subclass ``torch.nn.Parameter`` to say how a weight is shared or loaded.
-PyTorch makes no parameter of such a class from a fake tensor: it gives the fake tensor.  Here its
-class becomes one of both, which equals the program's own.
+The idea: a program may subclass ``torch.nn.Parameter`` or ``torch.Tensor`` to say how a weight is
+shared or loaded, or what an image shows.  PyTorch makes no such object from a fake tensor: it gives
+the fake tensor, or refuses.  Here its class becomes one of both, which equals the program's own.
 
     class Tied(torch.nn.Parameter): ...
     tied = Tied(fake); isinstance(tied, Tied), type(tied) == Tied      # both are true
@@ -11,18 +11,31 @@ class becomes one of both, which equals the program's own.
 from __future__ import annotations
 
 import functools
+import inspect
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from flint.frontends.torch.patching import around
+from flint.launching.followed_code import TYPE
+
+#: What belongs to a class itself, or has made the object already.
+_OF_ITS_CLASS = {"__dict__", "__weakref__", "__slots__", "__new__"}
 
 
 def apply() -> None:
     """Make such parameters."""
     around(torch.nn.Parameter, "__new__", _make)
     around(torch.Tensor, "_make_subclass", _make_subclass)
+    around(torch.Tensor, "as_subclass", _as_subclass)
+    around(torch.Tensor, "__new__", _new)
+    setattr(FakeTensor, TYPE, _type_of)
+
+
+def _type_of(tensor: Any) -> type:
+    """What a program takes for the type of a fake tensor where it compares types."""
+    return torch.nn.Parameter if getattr(tensor, "_is_param", False) else torch.Tensor
 
 
 def _make(make: Any, kind: Any, *args: Any, **kwargs: Any) -> Any:
@@ -41,6 +54,22 @@ def _make_subclass(make: Any, kind: Any, data: Any, *args: Any, **kwargs: Any) -
     return torch.nn.Parameter.__new__(kind, data.detach(), grad)
 
 
+def _new(make: Any, kind: Any, *args: Any, **kwargs: Any) -> Any:
+    """A tensor of numbers, of a size or of another; of a class, it is made as a plain one first."""
+    if kind is torch.Tensor or kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        return make(kind, *args, **kwargs)
+    return torch.Tensor(*args, **kwargs).as_subclass(kind)
+
+
+def _as_subclass(make: Any, tensor: Any, kind: Any) -> Any:
+    """The same memory, as an object of a class of its own."""
+    if not isinstance(tensor, FakeTensor):
+        return make(tensor, kind)
+    made: Any = torch.ops.aten.alias.default(tensor)
+    made.__class__ = FakeTensor if kind is torch.Tensor else _of_both(kind)
+    return made
+
+
 @functools.cache
 def _of_both(kind: type) -> type:
     """A class of fake tensors that has what a program's class has, and equals it."""
@@ -51,5 +80,11 @@ def _of_both(kind: type) -> type:
         return other is kind or other is cls
 
     meta = type(kind.__name__, (type(kind),), {"__eq__": equals, "__hash__": lambda _: hash(kind)})
-    made: type = meta(kind.__name__, (FakeTensor, kind), {"__module__": kind.__module__})
-    return made
+    own = [item for item in kind.__mro__ if item not in torch.nn.Parameter.__mro__]
+    names = {name for item in own for name in vars(item)} - _OF_ITS_CLASS
+    defined = {name: inspect.getattr_static(kind, name) for name in names}
+    defined |= {"__module__": kind.__module__, TYPE: lambda _: kind}
+    made: Any = meta(kind.__name__, (FakeTensor, kind), defined)
+    # A class that sees ops, as fake tensors do, is made without it.
+    made.__torch_function__ = inspect.getattr_static(kind, "__torch_function__")
+    return made  # type: ignore[no-any-return]

@@ -4,11 +4,10 @@ Fake tensors have no values.  A read follows a policy, and each use is reported:
 a flag in uint8 (a loop that waits for something ends, nothing was infinite), 1.0 for a float (a
 loss or norm, an optimizer's first step); a whole program that ends because of these gets others
 (``flint.launching.unknown``).  An integer that picks a row (``x[index]``), or that was chosen by
-scores (a policy's action), is 0; one that counts right choices (an accuracy) is 1, as programs keep
-the best one.  Any other integer
-is a count on which shapes may depend: it must be known, or follow from a router's counts
-(``flint.graph.routing``), or it is an error that names the line; in a whole program it is 1 as long
-as its step is not recorded.
+scores (a policy's action, a word of a generated text), is 0; one that counts right choices (an
+accuracy) is 1, as programs keep the best one.  Any other integer is a count on which shapes may
+depend: it must be known, or follow from a router's counts (``flint.graph.routing``), or it is an
+error that names the line; in a whole program it is 1 as long as its step is not recorded.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from flint.frontends.torch.context import capture
 from flint.frontends.torch.patching import around
 from flint.frontends.torch.recording.choices import is_chosen
 from flint.frontends.torch.recording.known_values import value_of
-from flint.frontends.torch.recording.right_choices import is_count
+from flint.frontends.torch.recording.right_choices import is_count, is_text
 from flint.frontends.torch.user_lines import at_user_line, users_frame
 
 #: Functions of GradScaler that ask whether a gradient was infinite, and for how long none was.
@@ -97,6 +96,9 @@ def _read(_: Any, op: Any, tensor: Any) -> bool | int | float | complex:
         return 0
     if is_chosen(tensor):
         capture().assume(f"{CHOICE} is read{at}: assumed to be the first, 0{ADVICE}")
+        return 0
+    if is_text(tensor):
+        capture().assume(f"a word of a generated text is read{at}: assumed to be the first, 0")
         return 0
     if is_count(tensor):
         capture().assume(f"how many choices were right is read{at}: assumed to be 1{ADVICE}")

@@ -21,3 +21,22 @@ def test_a_norm_of_offloaded_gradients_is_reduced_on_the_host_as_it_runs(tmp_pat
     [reduced] = [node for node in program.graph if "all_reduce" in node.op]
     # The host waits for FSDP's copies, which are on one stream, before it computes norms.
     assert [node.op for node in reduced.inputs] == ["aten._to_copy.to_host"]
+
+
+def test_ops_on_real_tensors_are_not_seen_by_fake_mode_unless_the_device_has_written_one(said):
+    """Many run in a data loader; what the device has written is not known, and read as such."""
+    found = said("""
+        from flint.frontends.torch.programs.host_tensors import is_of_host
+        add, copy = torch.ops.aten.add.Tensor, torch.ops.aten._to_copy.default
+        host, other = torch.ones(2), torch.ones(2)
+        other.copy_(torch.zeros(2, device="cuda"))
+        say([is_of_host(add, (host, host), {}), is_of_host(add, (host, other), {}),
+             is_of_host(add, (host, torch.ones(2, device="cuda")), {}),
+             is_of_host(torch.ops.aten.stack.default, ([host, host],), {}),
+             is_of_host(torch.ops.aten.stack.default, ([host, other],), {}),
+             is_of_host(copy, (host,), {"dtype": torch.int64}),
+             is_of_host(copy, (host,), {"device": torch.device("flint")}),
+             is_of_host(torch.ops.aten.zeros.default, ([2],), {})],
+            torch.stack([host, host]).sum().item(), other.sum().item())
+    """)
+    assert found == [[True, False, False, True, False, True, False, False], 4.0, 1.0]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 
 pytest.importorskip("torch")
+import torch
+
 import flint.frontends.torch.programs.rank  # noqa: F401  # here, not in every child
 
 
@@ -139,6 +143,38 @@ def test_a_parameter_may_be_of_a_class_of_the_program(said):
             type(Packed(torch.ones(2, device="cuda"))) == Packed)
     """)
     assert found == [[True, True], True, 1, "cuda", [3, 4], False, True]
+
+
+def test_a_tensor_may_be_of_a_class_of_the_program(said):
+    """As torchvision's images: on the host and on the device, and what follows from them."""
+    body = """
+        class Own(torch.Tensor):
+            def __new__(cls, data, words=None):
+                return data.as_subclass(cls)
+            def __init__(self, data, words=None):
+                self.words = words
+            @property
+            def told(self):
+                return self.words
+        class Plain(torch.Tensor):
+            pass
+        host, device = Own(torch.ones(2, 3), "a"), Own(torch.ones(2, 3, device="DEVICE"), "b")
+        both = host.to("DEVICE") + device
+        weight = torch.ones(3, 3, device="DEVICE", requires_grad=True)
+        loss = Own(weight[:2]).mm(weight).sum()
+        loss.backward()
+        made = host, device, host + 1, device * 2, both, Plain([1.0, 2.0]), Plain(torch.ones(3))
+        say([type(item) == Own for item in made], [list(item.shape) for item in made],
+            host.told, device.told, type(loss) == Own, list(weight.grad.shape),
+            type(device.as_subclass(torch.Tensor)) == Own, (host + 1).sum().item(),
+            isinstance(torch.nn.Parameter(device), torch.nn.Parameter))
+    """
+    here: list[object] = []
+    exec(
+        textwrap.dedent(body.replace("DEVICE", "cpu")),
+        {"torch": torch, "say": lambda *x: here.extend(x)},
+    )
+    assert said(body.replace("DEVICE", "cuda")) == here
 
 
 def test_a_part_of_a_storage_is_memory_that_tensors_share(said):

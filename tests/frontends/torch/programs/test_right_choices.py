@@ -51,3 +51,24 @@ def test_other_integers_of_a_step_are_errors(said, read):
         say(str(error))
     """)
     assert text.startswith("an integer tensor's value is read at ") and "train.py:12" in text
+
+
+def test_words_of_a_generated_text_are_read_as_0(said):
+    """As transformers' generate() makes it and trl's GRPO reads it; a size is no word."""
+    words, size, warnings = said(f"""{BEGIN}
+    text = torch.ones(8, 3, dtype=torch.long, device="cuda")
+    alive = torch.ones(8, dtype=torch.long, device="cuda")
+    for _ in range(2):
+        word = torch.multinomial(scores.softmax(-1), 1).squeeze(1)
+        word = word * alive + 5 * (1 - alive)
+        text = torch.cat([text, word[:, None]], dim=-1)
+    said = [row[keep].tolist() for row, keep in zip(text[:, 3:].cpu(), (text[:, 3:] > 2).cpu())]
+    try:
+        size = (text == 5).sum().item()
+    except Exception as error:
+        size = str(error)
+    say(said, size, list(capture().assumed))
+    """)
+    assert words == [[0, 0]] * 8
+    assert str(size).startswith("an integer tensor's value is read")
+    assert any("a word of a generated text is read at" in text for text in warnings)

@@ -31,3 +31,19 @@ def test_a_tensor_has_the_type_that_programs_call_by_name(said):
         [[True, "torch.float64"], [True, "torch.float16"], [True, "torch.float16"],
          [False, "torch.float32"]],
     ]  # fmt: skip
+
+
+def test_the_class_of_tensors_makes_those_of_the_default_type(said):
+    """As NeRF's: ``torch.Tensor([1e10])`` is put beside tensors of the GPU."""
+    found = said("""
+        class Own(torch.Tensor):
+            pass
+        torch.set_default_tensor_type("torch.cuda.FloatTensor")
+        made = [torch.Tensor([1e10]), torch.Tensor(4, 5), torch.Tensor(torch.ones(3)), Own(2, 3),
+                torch.FloatTensor([1.0])]
+        torch.set_default_tensor_type("torch.FloatTensor")
+        made += [torch.Tensor([1.0, 2.0]), torch.Tensor()]
+        say([[item.device.type, *item.shape] for item in made], type(made[3]) == Own)
+    """)
+    on_device = [["cuda", 1], ["cuda", 4, 5], ["cuda", 3], ["cuda", 2, 3]]
+    assert found == [[*on_device, ["cpu", 1], ["cpu", 2], ["cpu", 0]], True]
