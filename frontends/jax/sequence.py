@@ -152,10 +152,10 @@ def capture_sequence(prepared: Prepared, recording: Recording, compilers: Compil
     return replace(workload, compiled=_report(reports))
 
 
-def result_shardings(
+def partitioned_call(
     prepared: Prepared, call: Called, given: Sequence[Any], compilers: Compilers
-) -> Sequence[Any]:
-    """The placement of a call's results by XLA; None if it is not stated.
+) -> tuple[Sequence[Any], bytes]:
+    """The placement of a call's results by XLA, None if it is not stated; and the module.
 
     Args:
         prepared: the step.
@@ -164,7 +164,8 @@ def result_shardings(
         compilers: compile it.
     """
     lowered = lower_call(prepared, call, given, [""] * len(call.operands))
-    return _placed(prepared, compilers.compiled(lowered), call)
+    program = compilers.compiled(lowered)
+    return _placed(prepared, program, call), program.saved[0]
 
 
 class _StepInputs:

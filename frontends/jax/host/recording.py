@@ -253,6 +253,13 @@ class Recorder:
     ) -> Sequence[Any]:
         raise NotImplementedError(not_stated("output_shardings"))
 
+    def module(
+        self, name: str, parameters: Mapping[str, Any], compiled_for: Sequence[Any]
+    ) -> bytes:
+        raise NotImplementedError(
+            "the step inspects an executable, but a capture compiles only after the step has run"
+        )
+
     def value(self, array: HostArray) -> Any:
         return None
 

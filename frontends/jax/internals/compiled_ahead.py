@@ -1,8 +1,9 @@
 """Programs that a step lowers and compiles ahead of their calls: ``jit(f).lower(...).compile()``.
 
 The idea: while the step's host code runs, nothing needs to be lowered or compiled.  Substitutes for
-JAX's own objects keep the traced program and pass it on when it is called; other properties (its
-text, its costs) come from JAX's lowering, or are unavailable, as in JAX for some backends.
+JAX's own objects keep the traced program and pass it on when it is called; other properties come
+from JAX's lowering, and those of the executable (its text, its costs) from the module after
+partitioning (``executables.py``), or are unavailable, as in JAX for some backends.
 
     lowered_ahead(traced, {}, lower, called).compile()(w, x)
 """
@@ -18,6 +19,7 @@ import jax
 from jax._src import pjit, stages
 
 from flint.frontends.jax.internals.avals import aval_of
+from flint.frontends.jax.internals.executables import PartitionedExecutable
 from flint.frontends.jax.internals.formats import format_of
 from flint.frontends.jax.internals.host import Host
 from flint.frontends.jax.internals.host_arrays import HostArray
@@ -132,10 +134,14 @@ class _Compiled(stages.Compiled):
         return jax.tree_util.tree_unflatten(self.in_tree, own)
 
     @property
+    def out_info(self) -> Any:
+        """The types of the results."""
+        return self._traced.out_info
+
+    @functools.cached_property
     def _executable(self) -> Any:  # type: ignore[override]  # an attribute of JAX's own
-        raise NotImplementedError(
-            "the step inspects an executable, but a capture compiles only after the step has run"
-        )
+        name = str(self._traced.fun_name)
+        return PartitionedExecutable(self._host.module(name, self._parameters, self._compiled_for))
 
     @property
     def input_shardings(self) -> Any:

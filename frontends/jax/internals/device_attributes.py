@@ -21,6 +21,8 @@ from flint.frontends.jax.cluster.layout import Layout
 _NAMES = {"cpu": "Cpu", "gpu": "Cuda", "tpu": "Tpu"}
 #: The clusters that devices have been shown as.
 _SHOWN: list[Shown] = []
+#: Assumptions made before that, text -> count.
+_ASSUMED: dict[str, int] = {}
 #: The attributes that devices had before, None if they had none.
 _OWN: dict[str, Any] = {}
 
@@ -97,7 +99,12 @@ def show(layout: Layout) -> Shown:
 
 def assumed() -> dict[str, int]:
     """The assumptions about the cluster for the program, text -> count."""
-    return {text: count for shown in _SHOWN for text, count in shown.assumed.items()}
+    return _ASSUMED | {text: count for shown in _SHOWN for text, count in shown.assumed.items()}
+
+
+def assume(*texts: str) -> None:
+    """Tell of assumptions that were made before there is a cluster."""
+    _ASSUMED.update(dict.fromkeys(texts, 1))
 
 
 def shown_layout() -> Layout:

@@ -67,6 +67,18 @@ class Host(Protocol):
             NotImplementedError: they are not known before the step has run.
         """
 
+    def module(
+        self, name: str, parameters: Mapping[str, Any], compiled_for: Sequence[Any]
+    ) -> bytes:
+        """A program that is compiled, and not called yet, after partitioning: an ``HloProto``.
+
+        Args:
+            name, parameters, compiled_for: as for ``call``.
+
+        Raises:
+            NotImplementedError: it is not known before the step has run.
+        """
+
     def value(self, array: Any) -> Any:
         """The real array that an array represents; None if its value is not known."""
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 from jax._src import array, core, dtypes, source_info_util
+from jax._src.lax import lax
 from jax._src.numpy import array_methods, indexing
 
 from flint.frontends.jax.internals.array_values import ArrayValues
@@ -146,14 +147,14 @@ class HostArray(ArrayValues):
     @property
     def addressable_shards(self) -> list[Any]:
         """The parts that this process has, none of which has a value."""
-        places = self.sharding.addressable_devices_indices_map(self.shape)
+        places = _reduced(self.sharding).addressable_devices_indices_map(self.shape)
         return [self._shard(device, index) for device, index in places.items()]
 
     @property
     def global_shards(self) -> list[Any]:
         """The parts on all devices; those of other processes have no data."""
         here = self.sharding.addressable_devices
-        places = self.sharding.devices_indices_map(self.shape)
+        places = _reduced(self.sharding).devices_indices_map(self.shape)
         return [self._shard(device, index, device in here) for device, index in places.items()]
 
     def _shard(self, device: Any, index: Any, here: bool = True) -> Any:
@@ -180,7 +181,12 @@ class HostArray(ArrayValues):
     def __iter__(self) -> Iterator[Any]:
         if not self.shape:
             raise TypeError("iteration over a 0-d array")
-        return (self[index] for index in range(len(self)))
+        sharding = self.known_sharding
+        if sharding is None or sharding.is_fully_replicated:
+            return (self[index] for index in range(len(self)))
+        # JAX reads the value, and puts its rows on one device.
+        first = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+        return (self.part(self.shape[1:], index, first) for index in range(len(self)))
 
     def block_until_ready(self) -> HostArray:
         """Wait for the program that makes the array."""
@@ -204,6 +210,13 @@ class HostArray(ArrayValues):
             self.host.deleted(self)
 
 
+def _reduced(sharding: Any) -> Any:
+    """The placement of parts, which for axes that are not reduced yet JAX does not compute."""
+    spec: Any = getattr(sharding, "spec", None)
+    left = getattr(spec, "unreduced", None)
+    return sharding.update(spec=spec.update(unreduced=frozenset())) if left else sharding
+
+
 class _IsPlaced(type):
     def __instancecheck__(cls, item: Any) -> bool:
         return isinstance(item, array.ArrayImpl) or (
@@ -215,15 +228,23 @@ class _Placed(metaclass=_IsPlaced):
     """JAX's own arrays, and ours with a known sharding."""
 
 
+def _made_from_callback(*args: Any, **known: Any) -> Any:
+    return array.make_array_from_callback(*args, **known)
+
+
 def _as_jax_has_them() -> None:
     """Make JAX accept these arrays as its own: types, operators, methods."""
     _core.pytype_aval_mappings[HostArray] = lambda array: array.aval
     dtypes.canonicalize_value_handlers[HostArray] = lambda array: array
     methods: Any = array_methods  # untyped
     methods._set_array_base_attributes(HostArray, exclude={"item"})
-    # How JAX indexes an array depends on whether its own arrays lie on several devices.
-    places: Any = indexing
-    places.array = types.SimpleNamespace(ArrayImpl=_Placed)
+    # How JAX indexes an array, and where it makes one like it, depends on whether its own arrays
+    # lie on several devices.
+    for module in (indexing, lax):
+        places: Any = module
+        places.array = types.SimpleNamespace(
+            ArrayImpl=_Placed, make_array_from_callback=_made_from_callback
+        )
 
 
 _as_jax_has_them()

@@ -58,9 +58,10 @@ def no_accelerators() -> None:
 
 
 def _without_plugins() -> None:
-    from flint.frontends.jax.internals.plugins import discover_none
+    from flint.frontends.jax.internals import device_attributes, plugins, xla_flags
 
-    discover_none()
+    plugins.discover_none()
+    device_attributes.assume(*xla_flags.drop_unknown())
 
 
 def _show(devices: int) -> None:

@@ -25,8 +25,8 @@ from flint.frontends.jax.host.calls import Called, Recording
 from flint.frontends.jax.internals.device_attributes import shown_layout
 from flint.frontends.jax.lower.prepared import ANY_GPU, Prepared
 from flint.frontends.jax.platforms import PLATFORMS
-from flint.frontends.jax.programs.placing import Places, mesh_of
-from flint.frontends.jax.sequence import result_shardings
+from flint.frontends.jax.programs.placing import Compiled, Places, mesh_of
+from flint.frontends.jax.sequence import partitioned_call
 from flint.frontends.jax.targets.table import table
 from flint.host.readable import counted
 from flint.passes.in_sequence import Origin
@@ -74,11 +74,11 @@ def captured(
         return capture_recording(prepared, recording, compilers, one_round=one_round)
 
 
-def compiled_results(call: Called, mesh: Mesh, given: Sequence[Any]) -> Sequence[Any]:
-    """Where XLA leaves the results of a call; see ``placing.Compile``."""
+def compiled_alone(call: Called, mesh: Mesh, given: Sequence[Any]) -> Compiled:
+    """What XLA's partitioner makes of a call; see ``placing.Compile``."""
     prepared = prepared_on(mesh, call.name, CaptureOptions())
     with Compilers(prepared.request) as compilers:
-        return result_shardings(prepared, call, given, compilers)
+        return Compiled(*partitioned_call(prepared, call, given, compilers))
 
 
 def prepared_on(

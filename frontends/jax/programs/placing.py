@@ -13,9 +13,10 @@ moved.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import jax
+import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
 from flint.frontends.jax.host.calls import Called
@@ -23,8 +24,29 @@ from flint.frontends.jax.internals.jaxprs import is_over_devices, meshes, used
 from flint.frontends.jax.internals.traced_calls import is_stated
 from flint.passes.in_sequence import Origin
 
-#: Shardings of the results of a call, by the mesh and the shardings of its operands.
-Compile = Callable[[Called, Mesh, Sequence[Any]], Sequence[Any]]
+
+class Compiled(NamedTuple):
+    """What XLA's partitioner makes of a call: its results' shardings, and an ``HloProto``."""
+
+    results: Sequence[Any]
+    module: bytes
+
+
+#: What becomes of a call, by the mesh and the shardings of its operands.
+Compile = Callable[[Called, Mesh, Sequence[Any]], Compiled]
+
+
+class Placements(Protocol):
+    """What XLA's partitioner makes of calls, and where it places arrays."""
+
+    def of(self, origin: Origin) -> Any:
+        """The sharding of an array."""
+
+    def of_results(self, call: Called, given: Sequence[Any]) -> Sequence[Any]:
+        """The shardings of a call's results, by those of its operands, None if they may move."""
+
+    def module_of(self, call: Called, given: Sequence[Any]) -> bytes:
+        """The module of a call after partitioning; as for its results."""
 
 
 class Places:
@@ -41,7 +63,7 @@ class Places:
     ) -> None:
         self._calls, self._stated, self._compiled = calls, stated, compiled
         self._found: dict[int, Sequence[Any]] = {}
-        self._known: dict[Any, Sequence[Any]] = {}
+        self._known: dict[Any, Compiled] = {}
 
     def of(self, origin: Origin) -> Any:
         """The sharding of an array; on one device by default."""
@@ -96,6 +118,15 @@ class Places:
         typed = _typed(call, mesh, given)
         if typed is not None:
             return typed
+        return self._compiled_for(call, mesh, given).results
+
+    def module_of(self, call: Called, given: Sequence[Any]) -> bytes:
+        """The module of a call after partitioning, an ``HloProto``; as for its results."""
+        mesh = mesh_of(call, given) or Mesh(np.array(jax.devices()[:1]), ("device",))
+        return self._compiled_for(call, mesh, given).module
+
+    def _compiled_for(self, call: Called, mesh: Mesh, given: Sequence[Any]) -> Compiled:
+        stated = call.parameters["out_shardings"]
         key = id(call.parameters["jaxpr"]), mesh, tuple(given), tuple(stated)
         if key not in self._known:
             self._known[key] = self._compiled(call, mesh, given)

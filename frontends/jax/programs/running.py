@@ -26,7 +26,7 @@ from flint.frontends.jax.internals.device_attributes import assumed
 from flint.frontends.jax.internals.host_evaluation import computing, recorded
 from flint.frontends.jax.internals.partitioning_rules import answer_for
 from flint.frontends.jax.programs import stand_ins
-from flint.frontends.jax.programs.found_step import captured, compiled_results
+from flint.frontends.jax.programs.found_step import captured, compiled_alone
 from flint.frontends.jax.programs.periods import Period
 from flint.frontends.jax.programs.placing import Places, on_one_device
 from flint.frontends.jax.programs.watching import Watcher
@@ -62,7 +62,7 @@ class Running:
         self._request, self._folder, self._output = request, folder, output
         self._watcher = Watcher(request.step, request.lists_steps, self._finish, self)
         recorder = self._watcher.recorder
-        self._places = Places(recorder.calls, self._watcher.places, compiled_results)
+        self._places = Places(recorder.calls, self._watcher.places, compiled_alone)
         shown = use_cluster(_layout(request.cluster))
         shown.held = functools.partial(self._watcher.arrays.bytes_of_a_device, self.of)
         if shown.layout.capability is not None:
@@ -93,6 +93,11 @@ class Running:
         """The shardings of a call's results, by those of its operands, None if they may move."""
         with computing():
             return [place or on_one_device() for place in self._places.of_results(call, given)]
+
+    def module_of(self, call: Called, given: Sequence[Any]) -> bytes:
+        """The module of a call after partitioning; as for its results."""
+        with computing():
+            return self._places.module_of(call, given)
 
     def _finish(self, period: Period) -> NoReturn:
         """Capture the step and end the process."""

@@ -7,15 +7,23 @@ device.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from flint.capturing.user_frames import own_line
 from flint.frontends.jax.internals import multihost
+from flint.frontends.jax.internals.executables import SavedExecutables
 from flint.frontends.jax.programs.checkpoints import keep_out
 from flint.frontends.jax.programs.watching import Watcher
+from flint.host.imports import watch_imports
+from flint.launching.notes import noted
 from flint.launching.program import ProgramRequest
+
+_ONLY_HERE = "is serialized to bytes of use in this run only: delete files that the program makes"
+_EXECUTABLES = "jax.experimental.serialize_executable"
 
 
 def put(watcher: Watcher, request: ProgramRequest) -> None:
@@ -37,7 +45,19 @@ def put(watcher: Watcher, request: ProgramRequest) -> None:
 
     multihost.replace_array_makers(from_callback, from_single)
     multihost.replace_processes(request.cluster.hosts, from_process)
+    watch_imports({_EXECUTABLES: _save_executables})
     keep_out(watcher, "checkpoints" in request.allow, request.fake_data)
+
+
+def _save_executables() -> None:
+    """Executables that the program serializes are of use in this run only."""
+    module, held = sys.modules[_EXECUTABLES], SavedExecutables()
+
+    def serialize(compiled: Any) -> tuple[bytes, Any, Any]:
+        noted[f"an executable at {own_line()} {_ONLY_HERE}"] += 1
+        return held.serialize(compiled)
+
+    vars(module).update(serialize=serialize, deserialize_and_load=held.load)
 
 
 def _typed(part: Any, dtype: Any) -> Any:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import numpy as np
@@ -33,6 +33,7 @@ from flint.frontends.jax.programs import whole_trainings
 from flint.frontends.jax.programs.held_arrays import HeldArrays
 from flint.frontends.jax.programs.operand_sizes import Given, Made
 from flint.frontends.jax.programs.periods import Period, Periods
+from flint.frontends.jax.programs.placing import Placements
 from flint.frontends.jax.programs.taken_arrays import TakenArrays
 from flint.launching.notes import noted
 from flint.launching.program import StepChoice
@@ -45,17 +46,11 @@ _MOST_CALLS = 1_000_000
 #: seen this often; one that renews nothing may be an evaluation of a whole data set before the
 #: training.
 _OFTEN, _EVALUATION = 1_000, 10_000
+_INSPECTED = (
+    "an executable is inspected at {}: it is the module after partitioning, before fusion; its "
+    "temporary memory is assumed to be 0"
+)
 _ON_HOST = "computed on the host's processor at {}: if it is in the step, as on the device"
-
-
-class Placements(Protocol):
-    """The placements that XLA's partitioner chooses."""
-
-    def of(self, origin: Origin) -> Any:
-        """The sharding of an array."""
-
-    def of_results(self, call: Called, given: Sequence[Any]) -> Sequence[Any]:
-        """The shardings of a call's results, by those of its operands, None if they may move."""
 
 
 class Watcher:
@@ -188,13 +183,25 @@ class Watcher:
     def results(
         self, name: str, parameters: Mapping[str, Any], compiled_for: Sequence[Any]
     ) -> Sequence[Any]:
+        return self._placements.of_results(*self._ahead(name, parameters, compiled_for))
+
+    def module(
+        self, name: str, parameters: Mapping[str, Any], compiled_for: Sequence[Any]
+    ) -> bytes:
+        file, line = running_line()
+        noted[_INSPECTED.format(f"{short_path(file)}:{line}")] += 1
+        return self._placements.module_of(*self._ahead(name, parameters, compiled_for))
+
+    def _ahead(
+        self, name: str, parameters: Mapping[str, Any], compiled_for: Sequence[Any]
+    ) -> tuple[Called, Sequence[Any]]:
+        """A call that has not been made, and the shardings of its operands."""
         given = [
             self._placements.of(item) if isinstance(item, Origin) else item for item in compiled_for
         ]
         operands = tuple(Operand(aval, None) for aval in parameters["jaxpr"].in_avals)
         over = [item if is_over_devices(item) else None for item in given]
-        call = Called(name, parameters, operands, True, "", *running_line())
-        return self._placements.of_results(call, over)
+        return Called(name, parameters, operands, True, "", *running_line()), over
 
     def value(self, array: HostArray) -> Any:
         return self.arrays.value(array)

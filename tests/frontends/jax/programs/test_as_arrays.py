@@ -67,6 +67,36 @@ for number in range(4):
 """
 
 
+#: Where arrays lie that are made like others, with a mesh in context and without one.
+LIKE = """
+import sys, jax, jax.numpy as jnp
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+made = {
+    "zeros": jnp.zeros_like, "ones": jnp.ones_like, "full": lambda x: jnp.full_like(x, 3),
+    "of a number": lambda x: jnp.full_like(x, jnp.float32(3)), "times": lambda x: 0 * x,
+    "of a dtype": lambda x: jnp.zeros_like(x, dtype=jnp.bfloat16), "tree": jnp.empty_like,
+    "another shape": lambda x: jnp.zeros_like(x, shape=(4,)), "new": lambda x: jnp.ones(x.shape),
+    "row of": lambda x: list(x)[1], "piece": lambda x: x[:, 2:4], "copy": jnp.array,
+}
+answers = []
+for kind in (AxisType.Auto, AxisType.Explicit):
+    mesh = jax.make_mesh((8,), ("x",), axis_types=(kind,))
+    w = jax.device_put(jnp.ones((16, 512)), NamedSharding(mesh, P("x")))
+    def ask(context):
+        for name, make in made.items():
+            found = make(w)
+            where = getattr(found.sharding, "spec", None), len(found.sharding.device_set)
+            answers.append(f"{kind} {context} {name}: {found.shape} {found.dtype} {where}")
+    ask("alone")
+    with jax.set_mesh(mesh):
+        ask("in a mesh")
+with open(sys.argv[1], "w") as file:
+    file.write(chr(10).join(answers))
+step = jax.jit(lambda w: w * 2)
+for _ in range(4):
+    w = step(w)
+"""
+
 #: In a real run all of it holds: an array that was donated or deleted says so.
 DELETES = """
 import jax, jax.numpy as jnp
@@ -95,9 +125,10 @@ def test_an_array_knows_that_it_was_donated_or_deleted(tmp_path):
 
 
 @pytest.mark.thorough
-def test_an_array_answers_as_one_with_values(tmp_path):
+@pytest.mark.parametrize("text", [PROGRAM, LIKE], ids=["program", "like"])
+def test_an_array_answers_as_one_with_values(text, tmp_path):
     program, mine, real = (tmp_path / name for name in ("p.py", "mine", "real"))
-    program.write_text(PROGRAM)
+    program.write_text(text)
     run = command(program, mine, options=("-o", tmp_path / "out"))
     assert run.returncode == 0, run.stderr
     subprocess.run(

@@ -125,6 +125,31 @@ def step(w, x):
 for _ in range(4):
     w, loss = step(w, jax.device_put(np.ones((64, 512), np.float32), rows))
 """
+#: The text, the costs and the sizes of an executable, which is saved and loaded again.  On a device
+#: 16 of 64 rows meet all of w in two products; w's quarter and these rows are arguments.
+INSPECTED = """
+import functools
+from jax.experimental.serialize_executable import deserialize_and_load, serialize
+@functools.partial(jax.jit, donate_argnums=0)
+def step(w, x):
+    y = x @ w
+    return w - x.T @ y, y.sum()
+x = jax.ShapeDtypeStruct((64, 512), jnp.float32, sharding=rows)
+compiled = step.lower(w, x).compile()
+text = compiled.as_text()
+assert text.count(" all-gather(") == 1 and " all-reduce(" in text
+assert 2 * 2 * 16 * 512 * 512 <= compiled.cost_analysis()["flops"] < 1.03 * 2 * 2 * 16 * 512 * 512
+sizes = compiled.memory_analysis()
+assert sizes.argument_size_in_bytes == (512 + 64) * 512 // 4 * 4
+assert sizes.alias_size_in_bytes == 512 * 512 // 4 * 4
+[module] = compiled.runtime_executable().hlo_modules()
+assert module.name == "jit_step" and compiled.out_info[0].shape == (512, 512)
+alone = jax.jit(lambda x: x @ x).lower(jnp.ones((64, 64))).compile()
+assert alone.cost_analysis()["flops"] == 2 * 64**3
+compiled = deserialize_and_load(*serialize(compiled))
+for _ in range(4):
+    w, loss = compiled(w, jax.device_put(np.ones((64, 512), np.float32), rows))
+"""
 
 
 @pytest.mark.parametrize(
@@ -138,6 +163,7 @@ for _ in range(4):
             (ON_HOST, "step"),
             (SHARDS, "step"),
             (EXPORTED, "step"),
+            (INSPECTED, "step"),
         ],
         (CHECKED + AHEAD, "checked_fun"),
     ),
@@ -181,6 +207,21 @@ def test_a_placement_that_the_compiler_would_choose_is_asked_for_by_its_line(tmp
     assert run.returncode == 1
     last = run.stderr.splitlines()[-1]
     assert "p.py:10: " in last and "input_shardings" in last and "state them" in last
+
+
+LOADED = """
+from jax.experimental import serialize_executable
+serialize_executable.deserialize_and_load(b"of a run", None, None)
+"""
+
+
+@pytest.mark.thorough
+def test_an_executable_of_another_run_is_refused_by_its_line(tmp_path):
+    (tmp_path / "p.py").write_text(BEGIN + LOADED)
+    run = command(tmp_path / "p.py", devices=4, per_node=4, options=("-o", tmp_path / "out"))
+    assert run.returncode == 1
+    last = run.stderr.splitlines()[-1]
+    assert "p.py:10: " in last and "an executable of another run" in last
 
 
 SAVED = """
