@@ -37,6 +37,26 @@ _IDLE = (
     "pip", "pip3", "module", "ml", "spack", "hf", "huggingface-cli", "wandb", "tensorboard", "ssh",
     "scp", "rsync", "pdsh", "dcgmi",
 )  # fmt: skip
+#: Commands that run another one, which comes after their options.
+_PASSING = ("chrt", "env", "ionice", "nice", "nohup", "setsid", "stdbuf", "timeout")
+#: What these do first: a command that is named with its folder becomes ours, and they themselves
+#: are those that come later in the path.
+_PASS = """
+own={own} found=
+for word do
+    shift
+    if [ -z "$found" ] && [ "${{word#*/}}" != "$word" ] && [ -x "$own/${{word##*/}}" ]; then
+        word=$own/${{word##*/}} found=1
+    fi
+    set -- "$@" "$word"
+done
+IFS=:
+for folder in $PATH; do
+    [ "$folder" = "$own" ] || [ ! -x "$folder/{name}" ] || exec "$folder/{name}" "$@"
+done
+echo "{name}: not found" >&2
+exit 127
+"""
 #: Where clients of HTTP find no other machine: a port of this one to which nothing listens.
 _NOWHERE = "http://127.0.0.1:9"
 _PROXIES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "all_proxy")
@@ -200,6 +220,7 @@ def _write_commands(own: Path, notes: Path, seen: Hosts) -> None:
     Path(f"{notes}.job").write_text(json.dumps(job))
     seen_gpus.hook(Path(f"{notes}.gpus"), seen.per_node)
     texts |= dict.fromkeys(_IDLE, "exit 0")
+    texts |= {name: _PASS.format(own=shlex.quote(str(own)), name=name) for name in _PASSING}
     texts[_HOSTS_OF_JOB] = _listing(seen.number)
     for name, text in texts.items():
         _write(own / name, text)

@@ -78,7 +78,7 @@ def is_host(tensor: Any) -> bool:
 
 
 def is_of_host(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether an op of PyTorch's takes tensors, and all of them are real ones of the host.
+    """Whether an op of PyTorch's takes or makes tensors, and all are real ones of the host.
 
     It is asked before every op that takes no fake tensor: data loaders run millions of them.
     """
@@ -94,7 +94,7 @@ def is_of_host(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
                 if not part.is_cpu or is_overwritten(part):
                     return False
                 found = True
-    return found
+    return found or _made_on_host(op, args, kwargs)
 
 
 @functools.cache

@@ -36,7 +36,8 @@ def test_ops_on_real_tensors_are_not_seen_by_fake_mode_unless_the_device_has_wri
              is_of_host(torch.ops.aten.stack.default, ([host, other],), {}),
              is_of_host(copy, (host,), {"dtype": torch.int64}),
              is_of_host(copy, (host,), {"device": torch.device("flint")}),
-             is_of_host(torch.ops.aten.zeros.default, ([2],), {})],
+             is_of_host(torch.ops.aten.zeros.default, ([2],), {}),
+             is_of_host(torch.ops.aten.zeros.default, ([2**25],), {})],
             torch.stack([host, host]).sum().item(), other.sum().item())
     """)
-    assert found == [[True, False, False, True, False, True, False, False], 4.0, 1.0]
+    assert found == [[True, False, False, True, False, True, False, True, False], 4.0, 1.0]
