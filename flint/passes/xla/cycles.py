@@ -7,11 +7,12 @@ where a product would be computed again.  What was not measured takes three cycl
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
 
-from flint.graph.graph import NodeKind, WorkloadGraph
+from flint.graph.graph import Form, NodeKind, WorkloadGraph
 from flint.graph.work import Role
 
 _USUAL: Final = 3
@@ -47,6 +48,14 @@ MULTIPLIED: Final = 3 / 19
 _CHOICE, _CHOICES, _WARP = 6, 400, 32
 
 
+WINDOW: Final = "reduce_window"
+
+
+def window_of(form: Form) -> int:
+    """Elements of a window: the first third of its op's form."""
+    return math.prod(form[: len(form) // 3])
+
+
 def cycles_of(graph: WorkloadGraph) -> list[float]:
     """Cycles of each node's arithmetic on its whole result, or operand if it reduces [nodes]."""
     types = graph.tables.types
@@ -57,7 +66,10 @@ def cycles_of(graph: WorkloadGraph) -> list[float]:
         name, _, form = entries[graph.op[node]]
         made = types[graph.result_type[graph.result_ptr[node]]]
         operands = graph.operands_of(node).tolist()
-        if graph.role[node] == Role.REDUCTION or (name == "reduce" and operands):
+        if name == WINDOW:
+            each = _CYCLES.get(made.dtype, {}).get("add", _USUAL)
+            found[node] = each * max(window_of(form) - 1, 0) * made.elements
+        elif graph.role[node] == Role.REDUCTION or (name == "reduce" and operands):
             more = graph.type_of(operands[0]).elements - made.elements if operands else 0
             first = int(graph.producer[operands[-1]]) if operands else -1
             chooses = first >= 0 and entries[graph.op[first]][2] in _INFINITE

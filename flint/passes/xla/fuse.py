@@ -34,6 +34,7 @@ from flint.passes.xla.paddings import PAD, even_paddings
 from flint.passes.xla.priority import Queue, needed
 from flint.passes.xla.products import Neighbours
 from flint.passes.xla.reductions import split_reductions
+from flint.passes.xla.running_sums import running, tiled_sums
 from flint.passes.xla.scatters import added_scatters
 from flint.passes.xla.shared_loads import with_shared_loads
 from flint.passes.xla.side_by_side import parted
@@ -59,6 +60,7 @@ def fuse_as_xla(graph: WorkloadGraph) -> WorkloadGraph:
     names = (SUM, SLICE, TRANSPOSE, CONCATENATE, PAD, COPY, *(name for name, _ in STEPS))
     plain = [PADDED, UPDATE, *((name, "", ()) for name in names)]
     graph = _with_entries(graph, [*plain, *sums(graph), *turns(graph), *gatherings(graph)])
+    graph = _with_entries(graph, running(graph))
     graph = _with_entries(graph, [*turnings(graph), *transposes(known)])
     graph = turned_collectives(graph) if communicates else graph
     graph = with_layouts(_summed(graph, types), types)
@@ -87,7 +89,7 @@ def _as_xla(
     gemms: dict[Gemm, int],
 ) -> WorkloadGraph:
     graph = with_bodies(graph, lambda inner, _: _as_xla(inner, True, communicates, types, gemms))
-    graph = expanded_windows(graph, types)
+    graph = tiled_sums(expanded_windows(graph, types), types)
     graph = folded(simplified(graph), gemms) if len(graph) else graph
     if not len(graph):
         return graph

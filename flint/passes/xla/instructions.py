@@ -14,7 +14,7 @@ import numpy as np
 from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.work import Role
 from flint.passes.rematerialize import accessed_bytes, transparent_nodes
-from flint.passes.xla.cycles import MULTIPLIED, cycles_of
+from flint.passes.xla.cycles import MULTIPLIED, WINDOW, cycles_of, window_of
 from flint.passes.xla.emitters import (
     Emitter,
     columns_grid,
@@ -227,6 +227,8 @@ class Instructions:
         if self.ptr[node] == self.ptr[node + 1]:
             return
         whole, made = self.kinds[self.operand[self.ptr[node]]], self.kinds[self.first[node]]
+        if self.names[node] == WINDOW:
+            return  # a loop over its result
         if self.role[node] == Role.REDUCTION or self.names[node] == "reduce":
             runs = self.reduced.setdefault(node, runs_of(whole.shape, made.shape, self.forms[node]))
             self.emitter[node] = reduces(runs)
@@ -267,12 +269,19 @@ class Instructions:
         accessed = accessed_bytes(graph).tolist()
         consumers = graph.consumer.tolist()
         share = [1.0] * len(accessed)
+        windows = {self.operand[self.ptr[n]] for n, name in enumerate(self.names) if name == WINDOW}
         for entry, node in enumerate(consumers):
             value = self.operand[entry]
-            if self.role[node] == Role.MOVEMENT and self.ptr[node + 1] - self.ptr[node] == 1:
+            if self.names[node] == "pad" and self.first[node] in windows:  # it is part of these
+                share[entry] = self.made(node) / max(self.elements[value], 1)
+            elif self.role[node] == Role.MOVEMENT and self.ptr[node + 1] - self.ptr[node] == 1:
                 made, whole = self.made(node), max(self.elements[value], 1)
                 if self.always[node] or made < whole:
                     share[entry] = made / whole
+            elif self.names[node] == WINDOW and entry == self.ptr[node]:
+                share[entry] = (
+                    window_of(self.forms[node]) * self.made(node) / max(self.elements[value], 1)
+                )
             elif self.names[node] == "gather" and entry == self.ptr[node]:
                 share[entry] = self.made(node) / max(self.elements[value], 1)  # also several times
             elif self.role[node] in (Role.MOVEMENT, Role.UPDATE):

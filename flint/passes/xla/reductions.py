@@ -39,6 +39,7 @@ from flint.graph.graph import SHAPE, Ints, WorkloadGraph
 from flint.graph.tensor_types import TensorType, tensor_type
 from flint.graph.work import Role
 from flint.passes.columns import repeated
+from flint.passes.xla.cycles import WINDOW
 
 #: The most elements of a row, and rows of a column, that one kernel sums up.
 ROW, COLUMN = 1024 * 16, 32 * 128
@@ -54,11 +55,18 @@ Run = tuple[int, bool]
 Step = tuple[tuple[int, ...], list[Run]]
 
 
+def _reduces(graph: WorkloadGraph) -> NDArray[np.bool_]:
+    """Reductions of one block that are no windows, shape [nodes]."""
+    windows = np.array([name == WINDOW for name in graph.tables.ops] or [False])[graph.op]
+    found: NDArray[np.bool_] = (graph.role == Role.REDUCTION) & ~windows
+    return found
+
+
 def of_nothing(graph: WorkloadGraph) -> NDArray[np.bool_]:
     """Reductions of one block whose reduced dims have size 1, shape [nodes]."""
     known = graph.tables.types
     found = np.zeros(len(graph), dtype=bool)
-    for node in np.flatnonzero(graph.role == Role.REDUCTION).tolist():
+    for node in np.flatnonzero(_reduces(graph)).tolist():
         if graph.operand_ptr[node] < graph.operand_ptr[node + 1]:
             whole = known[graph.value_type[graph.operand[graph.operand_ptr[node]]]]
             result = known[graph.result_type[graph.result_ptr[node]]]
@@ -83,7 +91,7 @@ def split_reductions(
     known = graph.tables.types
     forms = [form for *_, form in graph.tables.entries()]
     found: dict[int, list[Step]] = {}
-    for node in np.flatnonzero((graph.role == Role.REDUCTION) & ~whole).tolist():
+    for node in np.flatnonzero(_reduces(graph) & ~whole).tolist():
         if graph.operand_ptr[node] < graph.operand_ptr[node + 1]:
             operand = known[graph.value_type[graph.operand[graph.operand_ptr[node]]]]
             result = known[graph.result_type[graph.result_ptr[node]]]

@@ -12,6 +12,8 @@ numbers:
     dot_general          contracted dims of the left operand, then as many of the right one
     convolution          feature dim of the input, input and output feature dims of the kernel, then
                          low and high padding of each spatial dim
+    reduce_window        sizes of the window, low and high padding of each dim, and the product of
+                         all strides and dilations
     compare              number of the direction (``DIRECTIONS``)
     scatter              dims of updates, of the operand and of indices, and what is done with both
     constant             the bits of its value as an f64, if all its elements have one value
@@ -22,6 +24,7 @@ numbers:
 
 from __future__ import annotations
 
+import math
 import struct
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -63,6 +66,14 @@ def _convolution(op: Op) -> Form:
     rank = len(op.attr("input_spatial", ()))
     padding = op.attr("padding") or ((0, 0),) * rank
     return (*dims, *(int(n) for pair in padding for n in pair))
+
+
+def _window(op: Op) -> Form:
+    sizes = tuple(int(size) for size in op.attr("window_dimensions", ()))
+    padding = op.attr("padding") or ((0, 0),) * len(sizes)
+    moves = ("window_strides", "strides", "base_dilations", "window_dilations")
+    steps = [int(step) for name in moves for step in op.attr(name) or ()]
+    return (*sizes, *(int(n) for pair in padding for n in pair), math.prod(steps))
 
 
 def splat(op: Op) -> int | None:
@@ -116,6 +127,7 @@ _KEPT: Final[Mapping[str, Callable[[Op], Form]]] = {
     "slice": _slice,
     "dot_general": _dot,
     "convolution": _convolution,
+    "reduce_window": _window,
     "compare": _compare,
     "scatter": _scatter,
     "constant": _constant,

@@ -26,12 +26,13 @@ from tests.passes.xla.kernels.latest import LATEST
 from tests.passes.xla.kernels.newest import NEWEST
 from tests.passes.xla.kernels.programs import MODELS, PROGRAMS
 from tests.passes.xla.kernels.recent import RECENT
+from tests.passes.xla.kernels.small_losses import SMALL
 from tests.passes.xla.kernels.unmet import UNMET
 from tests.passes.xla.kernels.unseen import UNSEEN
 from tests.passes.xla.kernels.untouched import UNTOUCHED
 from tests.passes.xla.kernels.untried import UNTRIED
 
-ALL = PROGRAMS | UNSEEN | FURTHER | LATEST | NEWEST | RECENT | UNTRIED | UNMET | UNTOUCHED
+ALL = PROGRAMS | UNSEEN | FURTHER | LATEST | NEWEST | RECENT | UNTRIED | UNMET | UNTOUCHED | SMALL
 GOLDEN = Path(__file__).with_name("h100.json")
 
 
