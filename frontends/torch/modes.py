@@ -5,6 +5,7 @@ with dispatch_mode(lambda op, types, args, kwargs: op(*args, **kwargs)): ...
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -27,6 +28,7 @@ _DISPATCH = "__torch_dispatch__"
 #: Autograd's engine asks every gradient for it, as an op: two of three ops of a training step.
 _DEVICE = torch.ops.prim.device.default
 _OWN = "is_flints"
+_DYNAMO = "torch._dynamo"
 _hidden = 0
 _traced = False
 
@@ -99,8 +101,9 @@ def _mode(kind: Any, method: str, handler: Handler) -> AbstractContextManager[An
 
     parts = {
         method: see, "ignore_compile_internals": classmethod(lambda _: _traced), _OWN: True,
-        # Keeping Dynamo out of a handler costs as much as an op: only where code is compiled.
-        "_should_skip_dynamo": classmethod(lambda _: _traced),
+        # Keeping Dynamo out of a handler costs as much as an op: only where it may be at work, also
+        # for what was compiled before the capture.
+        "_should_skip_dynamo": classmethod(lambda _: _traced or _DYNAMO in sys.modules),
     }  # fmt: skip
     made: AbstractContextManager[Any] = type(kind.__name__, (kind,), parts)()
     return made

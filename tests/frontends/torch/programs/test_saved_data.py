@@ -68,7 +68,8 @@ def test_the_hosts_tensors_of_a_file_have_values(said, tmp_path):
         except Exception as error:
             words = str(error)
         from torch._subclasses.fake_tensor import FakeTensor
-        say([not isinstance(part, FakeTensor) and part.tolist() for part in parts], list(rows.shape),
+        say([not isinstance(part, FakeTensor) and part.tolist() for part in parts],
+            list(rows.shape),
             [isinstance(item["layer"].weight, FakeTensor) for item in kinds],
             parts[2].device.type, words[:28])
     """)
