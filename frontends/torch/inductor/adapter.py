@@ -133,6 +133,21 @@ def function_modes() -> Any:
     return SymbolicTorchFunctionState
 
 
+def random_ops() -> tuple[Any, Any]:
+    """The classes of the ops around random numbers that are drawn again: the one that keeps the
+    generator's state, and the one that uses it."""
+    from torch._prims import rng_prims
+
+    return type(rng_prims.run_and_save_rng_state), type(rng_prims.run_with_rng_state)
+
+
+def is_tracing() -> bool:
+    """Whether ops become a graph now."""
+    kinds = torch._C._TorchDispatchModeKey
+    now = getattr(torch._C, "_get_dispatch_mode")  # noqa: B009
+    return any(now(kind) is not None for kind in (kinds.PROXY, kinds.FUNCTIONAL))
+
+
 def graphs() -> Any:
     """The class of graphs that are lowered."""
     from torch._inductor.graph import GraphLowering

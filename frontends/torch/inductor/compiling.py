@@ -64,6 +64,9 @@ def apply() -> None:
     always_around(adapter.tracer(), "__call__", _traced)
     always_around(adapter.function_modes(), "__init__", _without_own_modes)
     replace(adapter.graphs(), "_compile_to_module", generated.runnable)
+    keeping, using = adapter.random_ops()
+    always_around(keeping, "__call__", _with_kept_state)
+    always_around(using, "__call__", _with_given_state)
     always_around(adapter.uniform_values(), "_deduce_value", _on_host)
     # Products with an integer 0, from which it would make tensors without a value here.
     replace(adapter.uniform_values(), "_add_peephole_patterns", lambda _: None)
@@ -171,6 +174,20 @@ def _assumptions_last() -> Iterator[None]:
     finally:
         known.not_compiled += known.assumed
         known.assumed = before
+
+
+def _with_kept_state(call: Any, kept: Any, op: Any, *args: Any, **kwargs: Any) -> Any:
+    """Random numbers of a checkpointed part, and the state of a generator that draws none here."""
+    if adapter.is_tracing():
+        return call(kept, op, *args, **kwargs)
+    return torch.get_rng_state(), op(*args, **kwargs)
+
+
+def _with_given_state(call: Any, given: Any, state: Any, op: Any, *args: Any, **kwargs: Any) -> Any:
+    """The same numbers when the part runs again."""
+    if adapter.is_tracing():
+        return call(given, state, op, *args, **kwargs)
+    return op(*args, **kwargs)
 
 
 def _on_host(deduce: Any, folder: Any, node: Any) -> Any:
