@@ -52,9 +52,14 @@ def unseen() -> Iterator[None]:
 
 @contextmanager
 def without_modes() -> Iterator[None]:
-    """Within it, code of Flint's runs as if there were no capture."""
-    with unset_fake_temporarily(), _disable_current_modes(), torch._C.DisableTorchFunction():
-        yield
+    """Within it, code of Flint's runs as if there were no capture, and Dynamo traces none of it."""
+    set_tracing = torch._C._dynamo.eval_frame.set_eval_frame
+    before = set_tracing(None)
+    try:
+        with unset_fake_temporarily(), _disable_current_modes(), torch._C.DisableTorchFunction():
+            yield
+    finally:
+        set_tracing(before)
 
 
 @contextmanager

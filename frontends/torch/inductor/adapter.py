@@ -11,6 +11,7 @@ import ctypes
 import importlib
 import os
 from collections.abc import Callable
+from types import CodeType
 from typing import Any
 
 import torch
@@ -43,6 +44,7 @@ _CUDA, _META = 1, 14
 def no_compiler() -> None:
     """Make Inductor find the GPU and Triton, and compile nothing for them."""
     from torch._dynamo import device_interface
+    from torch._dynamo.variables import optimizer
     from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
     from torch.utils import _triton
 
@@ -59,9 +61,18 @@ def no_compiler() -> None:
     replace(_triton, "triton_hash_with_backend", lambda: "")
     for name in _ASKING:
         replace(importlib.import_module(f"torch._inductor.{name}"), "has_triton", lambda: True)
+    # It would import what only builds with CUDA have; no CUDA graph is recorded here.
+    replace(optimizer, "_is_static_for_cudagraphs", _has_static_address)
     # Found by functions of torch.cuda, several of which become one function of the capture.
     TorchInGraphFunctionVariable._get_handlers()
     _lend_guard()
+
+
+def _has_static_address(tensor: torch.Tensor) -> bool:
+    """As a GPU answers where no CUDA graph is recorded."""
+    from torch._dynamo.utils import get_static_address_type
+
+    return get_static_address_type(tensor) is not None
 
 
 def _of_cuda(name: str) -> Callable[..., Any]:
@@ -109,6 +120,13 @@ def tracer() -> Any:
     from torch._dynamo.convert_frame import ConvertFrameAssert
 
     return ConvertFrameAssert
+
+
+def calls_hooks(code: CodeType) -> bool:
+    """Whether code is what PyTorch puts around an optimizer's step to call hooks, as captures
+    have."""
+    maker = torch.optim.Optimizer.profile_hook_step.__code__
+    return code in maker.co_consts
 
 
 def untraced() -> Any:

@@ -145,9 +145,10 @@ def _tensor(item: Any) -> Any:
 
 def _traced(trace: Any, *args: Any, **kwargs: Any) -> Any:
     """Make Dynamo trace a frame of the program without its observers, or leave it eager."""
-    file = args[1].f_code.co_filename
-    if is_frontends(file):  # the code of the program that it calls is traced when it is called
-        return adapter.untraced()
+    code = args[1].f_code
+    file = code.co_filename
+    if is_frontends(file) or adapter.calls_hooks(code):
+        return adapter.untraced()  # the program's code that it calls is traced when it is called
     # Dynamo disables modes itself, but not in the frames of a model that DDP runs.
     with _assumptions_last(), plain_functions(), _disable_current_modes():
         try:
@@ -158,7 +159,7 @@ def _traced(trace: Any, *args: Any, **kwargs: Any) -> Any:
                 raise
             lines = str(error).strip().splitlines() or [type(error).__name__]
             text = " ".join(line.strip() for line in lines[:2])[:_SHOWN]
-            where = at_line(file, args[1].f_code.co_firstlineno)
+            where = at_line(file, code.co_firstlineno)
             what = f"torch.compile{where}: recorded as eager code in part ({text})"
             capture().not_compiled[what] += 1
             raise

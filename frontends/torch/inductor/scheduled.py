@@ -157,6 +157,7 @@ class _Touched:
                    if hasattr(item, "inner_name")}  # fmt: skip
         parts = getattr(kernel, "sub_kernels", [kernel])
         changed = {self._real(name) for part in parts for name in part.mutations}
+        given = {self._real(buffer) for buffer in args.input_buffers}
         scratch = {item.inner_name: item for item in args.workspace_args}
         for definition, buffer, *_ in zip(*args.python_argdefs(), strict=False):
             name = definition.name
@@ -167,7 +168,8 @@ class _Touched:
                 yield Argument(self._bytes(self._reads, old), self._bytes(self._writes, names))
             elif buffer in args.output_buffers and name == args.output_buffers[buffer]:
                 written = self._bytes(self._writes, [buffer])
-                again = self._real(buffer) in changed
+                # What it modifies is read here, unless it is also a tensor that is only read.
+                again = self._real(buffer) in changed - given
                 yield Argument(max(self._bytes(self._reads, [buffer]), 1) if again else 0, written)
             elif name in scratch:
                 size = _count(self._graph, [scratch[name].count]) * scratch[name].dtype.itemsize
