@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -150,7 +152,7 @@ def _traced(trace: Any, *args: Any, **kwargs: Any) -> Any:
     if is_frontends(file) or adapter.calls_hooks(code):
         return adapter.untraced()  # the program's code that it calls is traced when it is called
     # Dynamo disables modes itself, but not in the frames of a model that DDP runs.
-    with _assumptions_last(), plain_functions(), _disable_current_modes():
+    with _assumptions_last(), plain_functions(), _plain_variables(), _disable_current_modes():
         try:
             return trace(*args, **kwargs)
         except Exception as error:
@@ -163,6 +165,20 @@ def _traced(trace: Any, *args: Any, **kwargs: Any) -> Any:
             what = f"torch.compile{where}: recorded as eager code in part ({text})"
             capture().not_compiled[what] += 1
             raise
+
+
+@contextlib.contextmanager
+def _plain_variables() -> Iterator[None]:
+    """Within it, variables of the environment are read as if nobody watched who asks for them."""
+    kind: Any = type(os.environ)
+    watched = {name: vars(kind)[name] for name in ("__getitem__", "__iter__")}
+    for name, function in watched.items():
+        setattr(kind, name, inspect.unwrap(function))
+    try:
+        yield
+    finally:
+        for name, function in watched.items():
+            setattr(kind, name, function)
 
 
 @contextlib.contextmanager
