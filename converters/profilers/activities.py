@@ -55,6 +55,7 @@ class Source:
         numbered: what to say if ranks are only numbered.
         no_ranges: what to say if there are no ranges.
         nothing: what to say if nothing ran on a device.
+        notes: what else to say.
     """
 
     path: Path
@@ -69,6 +70,7 @@ class Source:
     numbered: str
     no_ranges: str
     nothing: str
+    notes: tuple[str, ...] = ()
 
 
 class Ranges:
@@ -132,6 +134,8 @@ def finished(
     """
     assert events.links is not None
     rows = ObservedRows(f"{source.path} (process {source.process})")
+    for note in source.notes:
+        rows.note(note)
     if not source.stated:
         rows.note(source.numbered if source.rank else UNKNOWN_RANK)
     if not events.ops:

@@ -18,8 +18,9 @@ from flint.observed.columns import Observed
 from flint.observed.program_runs import ProgramRuns
 
 _HEAD = 1 << 16
-#: Files of a folder that count as traces of ranks.
-_ENDINGS = (".json", ".json.gz", ".et", ".et.gz", ".sqlite")
+#: Files of a folder that count as profiles, and as traces of ranks.
+PROFILES = (".json", ".json.gz", ".sqlite", ".db", ".rpd")
+_ENDINGS = (*PROFILES, ".et", ".et.gz")
 _SQLITE = b"SQLite format 3\0"
 ZIP = b"PK\x03\x04"
 _TAR, _TAR_AT = b"ustar", 257
@@ -29,8 +30,8 @@ _NO_TRACES = ("comm_group.json", "comm_groups.json", "workload.json")
 #: A Kineto trace begins with one of these; lists of process groups may be long.
 _KINETO = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"', b'"ph"')
 
-#: The first key of what rocprofv3 writes.
-_ROCPROF = b'"rocprofiler-sdk-tool"'
+#: The first key of the JSON that rocprofv3 writes, and how tables of databases begin.
+_ROCPROF, _ROCPD = b'"rocprofiler-sdk-tool"', b"rocpd_"
 
 _IN_SEQUENCE = "the capture is several programs in sequence; give a JAX profile"
 
@@ -182,7 +183,7 @@ def form_of(path: Path) -> str:
         if b'"nodes"' in head or b'"schema"' in head:
             return "pytorch-et-ops"
     if head.startswith(_SQLITE):
-        return "nsys-ops"
+        return "rocprof-ops" if _ROCPD in head else "nsys-ops"
     # The length of a record, with which a Chakra trace begins, may be a brace's or bracket's code.
     if is_jax_profile(path):
         return "xplane-ops"
@@ -196,7 +197,7 @@ def form_of(path: Path) -> str:
     raise FlintError(
         f"{path}: not a trace of a known format: Kineto or PyTorch execution trace JSON, a JAX "
         "profile folder or .xplane.pb, an SQLite export of Nsight Systems (nsys export --type "
-        "sqlite), JSON of rocprofv3, or a Chakra .et"
+        "sqlite), JSON or a database of rocprofv3, an .rpd of rocmProfileData, or a Chakra .et"
     )
 
 

@@ -15,7 +15,7 @@ from flint.errors import UsageError
 from flint.host.packed_files import check_all_plain
 from flint.host.reading_memory import bounded
 from flint.observed.columns import UNKNOWN_RANK, Observed
-from flint.observed.reading import form_of, traces_among
+from flint.observed.reading import PROFILES, form_of, traces_among
 from flint.post_execution.storages import Accesses
 
 KINETO, EXECUTION, XPLANE = "kineto-ops", "pytorch-et-ops", "xplane-ops"
@@ -25,7 +25,6 @@ NSYS, ROCPROF = "nsys-ops", "rocprof-ops"
 ANY_RANK = -1
 #: A warning about a file in a folder of traces.
 NO_TRACES = "{} in the folder is JSON, but no trace: left out"
-_ENDINGS = (".json", ".json.gz", ".sqlite")
 _CHAKRA = "a Chakra execution trace is the result of a conversion; flint check reads it"
 
 
@@ -40,10 +39,10 @@ def trace_files(paths: Sequence[str | Path]) -> tuple[list[Path], list[Path]]:
     others: list[Path] = []
     for path in map(Path, paths):
         if path.is_dir():
-            inside = sorted(p for p in path.iterdir() if p.name.endswith(_ENDINGS))
+            inside = sorted(p for p in path.iterdir() if p.name.endswith(PROFILES))
             if not inside:
                 raise UsageError(
-                    f"{path}: no profile in the folder: neither {', '.join(_ENDINGS)} files nor, "
+                    f"{path}: no profile in the folder: neither {', '.join(PROFILES)} files nor, "
                     "as JAX writes, .xplane.pb files"
                 )
             check_all_plain(inside)

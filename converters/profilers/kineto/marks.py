@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from flint.converters.profilers.kineto.events import Events
-from flint.converters.profilers.kineto.graph_loops import graph_loop
+from flint.converters.profilers.kineto.launch_loops import launch_loop
 from flint.converters.profilers.kineto.unmarked_steps import steps_of, uncut, updates_of
 from flint.converters.profilers.repeats import UPDATE, Ran, loop_of, named
 from flint.observed.columns import REPEATED, UNMARKED
@@ -29,7 +29,7 @@ def mark(events: Events, rows: ObservedRows, lack: str) -> None:
             rows.note(several)
         return
     found = steps_of(events.ops, events.updates, events.arguments)
-    loop = [] if found.updates else loop_of(_ran(events)) or graph_loop(events)
+    loop = [] if found.updates else loop_of(_ran(events)) or launch_loop(events)
     events.steps.extend(found.steps or named(loop))
     if events.steps:
         rows.note(REPEATED if loop else UNMARKED)

@@ -15,7 +15,7 @@ import re
 from collections import defaultdict
 from typing import Any, NamedTuple
 
-from flint.converters.profilers.nsys.database import Database, text
+from flint.converters.profilers.database import Database, text
 
 #: Bytes before the fields: domain, schema, size of the fields, size of all.
 _HEADER = 32

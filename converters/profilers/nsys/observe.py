@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from flint.converters.profilers.activities import Ranges, Source, finished, span
+from flint.converters.profilers.database import Database, text
 from flint.converters.profilers.kineto.events import LATEST, Events, Kernel
 from flint.converters.profilers.kineto.kept import moved_bytes
-from flint.converters.profilers.nsys.database import Database, text
 from flint.converters.profilers.nsys.nccl import Payloads, called
 from flint.converters.profilers.nsys.processes import (
     DEVICE_TABLES,

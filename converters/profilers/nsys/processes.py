@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flint.converters.profilers.activities import ranks_of_names
-from flint.converters.profilers.nsys.database import Database, text
+from flint.converters.profilers.database import Database, text
 from flint.converters.profilers.nsys.nccl import Made, Payloads, group_name, made
 from flint.errors import FlintError
 
@@ -75,8 +75,8 @@ def processes_of(paths: Sequence[Path]) -> list[Process]:
         with Database(path) as data:
             if "StringIds" not in data.tables:
                 raise FlintError(
-                    f"{path}: an SQLite file, but not an export of Nsight Systems (nsys export); "
-                    "of rocprofv3, --output-format json is read"
+                    f"{path}: an SQLite file, but neither an export of Nsight Systems (nsys "
+                    "export) nor a database of rocprofv3 or rocmProfileData"
                 )
             used = sorted(_used(data))
             if not used:

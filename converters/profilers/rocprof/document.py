@@ -21,6 +21,8 @@ from flint.host.reading_memory import check_room
 
 #: What such a file begins with.
 MARK = b'"rocprofiler-sdk-tool"'
+#: ``Agent.type`` of a GPU.
+GPU = 2
 #: The most bytes of an unpacked file.
 _MAX_BYTES = 4 << 30
 #: The most bytes of memory per character: a name of one letter is an object of 50 bytes in a list.

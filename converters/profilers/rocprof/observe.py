@@ -1,10 +1,10 @@
-"""Profiles of rocprofv3 (ROCprofiler-SDK, JSON) -> observed ops: what ran on AMD's devices.
+"""Profiles of rocprofv3 and rocmProfileData -> observed ops: what ran on AMD's devices.
 
 The idea: kernels, copies and HIP's calls are those that Kineto records of the same library, and
 ranges of ROCTX are the ops around them, as in exports of Nsight Systems.  Calls of RCCL are
 recorded by name only, so that collectives have a kind and a time, but no size.
 
-    for observed, links in linked([Path("908_results.json")]):
+    for observed, links in linked([Path("908_results.json")]):     # or 908_results.db
         observed.ranks
 """
 
@@ -15,31 +15,36 @@ from pathlib import Path
 from typing import Final
 
 from flint.converters.profilers.activities import Ranges, Source, finished, ranks_of_names, span
+from flint.converters.profilers.database import is_database
 from flint.converters.profilers.kineto.events import Events, Kernel
 from flint.converters.profilers.nsys.nccl import called
-from flint.converters.profilers.rocprof.document import Handle, Process, read
+from flint.converters.profilers.rocprof.document import GPU, Handle, Process, read
+from flint.converters.profilers.rocprof.rocpd import processes_in
 from flint.errors import FlintError
 from flint.observed.columns import Hints, Observed
 from flint.post_execution.host_device_links import LinksBuilder
 from flint.post_execution.links import Links
 
-#: ``Agent.type`` of a GPU.
-_GPU: Final = 2
 #: Copies by their operations.
 _COPIES: Final = {
     "MEMORY_COPY_HOST_TO_HOST": "Memcpy HtoH",
     "MEMORY_COPY_HOST_TO_DEVICE": "Memcpy HtoD",
     "MEMORY_COPY_DEVICE_TO_HOST": "Memcpy DtoH",
     "MEMORY_COPY_DEVICE_TO_DEVICE": "Memcpy DtoD",
+    "CopyHostToHost": "Memcpy HtoH",
+    "CopyHostToDevice": "Memcpy HtoD",
+    "CopyDeviceToHost": "Memcpy DtoH",
+    "CopyDeviceToDevice": "Memcpy DtoD",
 }
 #: Ranges that enclose what their thread does; those that are started and stopped do not.
-_NESTED: Final = frozenset({"roctxRangePushA", "roctxThreadRangeA"})
+_NESTED: Final = frozenset({"roctxRangePushA", "roctxThreadRangeA", "UserMarker"})
 _HINTS: Final = Hints(beside="PyTorch's own profiler records the sizes of RCCL's collectives")
 NO_RANGES: Final = (
     "no ranges in the profile (rocprofv3 --marker-trace): its kernels are known by their names "
     "alone"
 )
 NUMBERED: Final = "the file names do not give the ranks: the processes are numbered in order"
+IDLE: Final = "processes in which nothing ran on a device, left out: {}"
 NOTHING_RAN: Final = "nothing ran on a device in it (rocprofv3 --kernel-trace)"
 
 
@@ -50,7 +55,7 @@ def observe(path: Path) -> Observed:
         FlintError: always.
     """
     raise FlintError(
-        f"{path}: rocprofv3 records kernels, but a comparison needs PyTorch's or JAX's own "
+        f"{path}: AMD's tracers record kernels, but a comparison needs PyTorch's or JAX's own "
         "profile; flint convert reads it"
     )
 
@@ -61,21 +66,25 @@ def linked(
     """The ranks in profiles of one run, ascending, with the links in each.
 
     Args:
-        paths: the profiles, one for each rank.
+        paths: the profiles; one has a process, or several if it was merged.
         stated: ranks of communicators, by their names.
 
     Raises:
         FlintError: a file is damaged, or nothing ran on a device in it.
     """
-    ranks = ranks_of_names(paths)
-    for rank, path in sorted(zip(ranks or range(len(paths)), paths, strict=True)):
-        process = read(path)
+    found = [(path, process) for path in paths for process in _processes(path)]
+    used = [(path, process) for path, process in found if _is_used(process)] or found
+    numbers = ranks_of_names([path for path, _ in used])
+    idle = len(found) - len(used)
+    for rank, (path, process) in sorted(
+        zip(numbers or range(len(used)), used, strict=True), key=lambda item: item[0]
+    ):
         source = Source(
             path=path,
             form="rocprof",
             process=process.metadata.pid,
             rank=rank,
-            stated=ranks is not None,
+            stated=numbers is not None,
             world=None,
             base=0,
             device=_device(process),
@@ -83,15 +92,25 @@ def linked(
             numbered=NUMBERED,
             no_ranges=NO_RANGES,
             nothing=NOTHING_RAN,
+            notes=(IDLE.format(idle),) if idle else (),
         )
         yield finished(_events(process), source, stated or {})
+
+
+def _processes(path: Path) -> list[Process]:
+    return processes_in(path) if is_database(path) else [read(path)]
+
+
+def _is_used(process: Process) -> bool:
+    """Whether anything ran on a device; a launcher's process has nothing."""
+    return bool(process.buffer_records.kernel_dispatch or process.buffer_records.memory_copy)
 
 
 def _device(process: Process) -> str:
     """The name of the device that kernels ran on, or of the first one."""
     ran = process.buffer_records.kernel_dispatch
     used = {record.dispatch_info.agent_id.handle for record in ran}
-    gpus = [agent for agent in process.agents if agent.type == _GPU]
+    gpus = [agent for agent in process.agents if agent.type == GPU]
     chosen = [agent for agent in gpus if agent.id.handle in used] or gpus
     return next((agent.product_name or agent.name for agent in chosen), "")
 
@@ -107,7 +126,7 @@ def _events(process: Process) -> Events:
 
 def _devices(process: Process) -> dict[int, int]:
     """Numbers of the GPUs, as HIP counts them, by their handles."""
-    gpus = [agent.id.handle for agent in process.agents if agent.type == _GPU]
+    gpus = [agent.id.handle for agent in process.agents if agent.type == GPU]
     return {handle: number for number, handle in enumerate(gpus)}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 
-_KINDS = [
+KINDS = [
     {"kind": "NONE", "operations": []},
     {"kind": "HIP_RUNTIME_API", "operations": ["hipLaunchKernel", "hipMemcpyAsync"]},
     {
@@ -83,7 +83,7 @@ class Profile:
             "metadata": {"pid": 908, "init_time": 0, "fini_time": 1},
             "agents": agents,
             "counters": [],
-            "strings": {"buffer_records": _KINDS, "marker_api": self.messages},
+            "strings": {"buffer_records": KINDS, "marker_api": self.messages},
             "kernel_symbols": symbols,
             "callback_records": {"counter_collection": []},
             "buffer_records": self.records,

@@ -206,7 +206,7 @@ def test_sizes_that_an_export_left_out_are_asked_for_in_words_of_nsight(tmp_path
 def test_other_databases_are_named_as_such(tmp_path):
     path = tmp_path / "other.sqlite"
     sqlite3.connect(path).execute("CREATE TABLE a (b)").connection.commit()
-    with pytest.raises(FlintError, match="not an export of Nsight Systems"):
+    with pytest.raises(FlintError, match="neither an export of Nsight Systems"):
         convert_traces([path])
     with pytest.raises(FlintError, match="nothing ran on a device"):
         convert_traces([Export(tmp_path / "empty.sqlite").write()])

@@ -28,6 +28,13 @@ _LEAST_ROW = 4
 _MOST_BYTES = 2
 _ALLOWED = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_PRAGMA})
 _INTEGERS = (int, type(None))
+_MAGIC = b"SQLite format 3\0"
+
+
+def is_database(path: Path) -> bool:
+    """Whether a file is SQLite, by how it begins."""
+    with path.open("rb") as file:
+        return file.read(len(_MAGIC)) == _MAGIC
 
 
 def _may(action: int, *_: Any) -> int:

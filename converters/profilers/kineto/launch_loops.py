@@ -1,10 +1,11 @@
-"""Steps of a loop that replays CUDA graphs, in a profile without host ops that tell them apart.
+"""Steps of a loop in a profile without host ops that tell them apart, by what was launched.
 
-The idea: one call launches all kernels of a graph.  Replays of equal graphs are a loop like one of
-host ops (``repeats``), and the same rules tell it from the layers of one step: all products are in
-the repetitions, and a graph in each of them holds layers which repeat themselves.
+The idea: one call launches a kernel, or all kernels of a CUDA graph.  Equal launches again and
+again are a loop like one of host ops (``repeats``), and the same rules tell it from the layers of
+one step: all products are in the repetitions, and each of them, or a graph in it, holds layers
+which repeat themselves.
 
-    graph_loop(events)        # [(0, 70), (70, 140), (140, 210)]
+    launch_loop(events)        # [(0, 70), (70, 140), (140, 210)]
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _PRODUCT: Final = re.compile(
 )
 
 
-def graph_loop(events: Events) -> list[tuple[int, int]]:
+def launch_loop(events: Events) -> list[tuple[int, int]]:
     """Start and end of each step, in order; none unless the loop is clear."""
     if any(is_heavy(op.name) for op in events.ops):
         return []
@@ -38,13 +39,15 @@ def graph_loop(events: Events) -> list[tuple[int, int]]:
         (events.runtime[call][1], tuple(kernel.name for kernel in sorted(kernels)))
         for call, kernels in of_call.items()
     )
-    if all(len(names) == 1 for _, names in launches):
-        return []
+    if not events.runtime:  # no calls were recorded
+        launches = sorted((kernel.start, (kernel.name,)) for kernel in events.kernels)
     numbers: dict[tuple[str, ...], int] = {}
     tokens = [numbers.setdefault(names, len(numbers)) for _, names in launches]
     heavy = [len(names) > 1 or _PRODUCT.search(names[0]) is not None for names in numbers]
     layered = [len(names) > 1 and _has_layers(names) for names in numbers]
     bounds = steps_of(tokens, [heavy[t] for t in tokens], [layered[t] for t in tokens])
+    if not bounds:
+        return []
     begins = [when for when, _ in launches]
     ends = [*begins, begins[-1] + 1]
     return list(pairwise(ends[place] for place in bounds))
