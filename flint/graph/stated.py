@@ -51,9 +51,20 @@ def unstated_work(graph: WorkloadGraph) -> NDArray[np.bool_]:
     return unstated
 
 
-def unstated_traffic(graph: WorkloadGraph) -> NDArray[np.bool_]:
-    """Measured kernels without known bytes, shape [nodes]."""
+def unstated_reads(graph: WorkloadGraph) -> NDArray[np.bool_]:
+    """Measured kernels without known operands, shape [nodes]."""
     unstated: NDArray[np.bool_] = _measured(graph) & (graph.bytes_read + graph.bytes_written == 0)
+    return unstated
+
+
+def unstated_traffic(graph: WorkloadGraph) -> NDArray[np.bool_]:
+    """Measured kernels without known operands, or without known results, shape [nodes].
+
+    Where a trace records no values, as Kineto's, it records at most the operands of an op.
+    """
+    if not unstated_values(graph):
+        return unstated_reads(graph)
+    unstated: NDArray[np.bool_] = _measured(graph) & (graph.bytes_written == 0)
     return unstated
 
 

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from flint.graph import exact_sums
 from flint.graph.graph import Ints, NodeKind, Phase, WorkloadGraph
 from flint.graph.nesting import ProgramBlock
-from flint.graph.stated import UNKNOWN, unstated_traffic, unstated_work
+from flint.graph.stated import UNKNOWN, unstated_reads, unstated_traffic, unstated_work
 from flint.graph.tensor_types import DTYPES
 from flint.graph.work import Role, Unit
 from flint.workload.summary_rows import GemmRow, LayerRow, OpRow, PhaseRow, WorkRow
 
 COLUMNS = (
     "nodes", "ops", "flops", "transcendentals", "bytes_read", "bytes_written", "without_work",
-    "without_traffic",
+    "without_reads", "without_traffic",
 )  # fmt: skip
 
 
@@ -69,7 +69,7 @@ def op_rows(every: list[ProgramBlock], names: list[tuple[str, str]]) -> tuple[Op
             count=row["nodes"],
             stablehlo_ops=row["ops"],
             work=_work_rows(work[op]),
-            bytes_read=_stated(row, "bytes_read", unless="without_traffic"),
+            bytes_read=_stated(row, "bytes_read", unless="without_reads"),
             bytes_written=_stated(row, "bytes_written", unless="without_traffic"),
             measured=_measured(work[op]),
             work_stated=not row["without_work"],
@@ -204,6 +204,7 @@ def _add_columns(
         graph.bytes_read,
         graph.bytes_written,
         unstated_work(graph).astype(np.int64),
+        unstated_reads(graph).astype(np.int64),
         unstated_traffic(graph).astype(np.int64),
     )
     for name, column in zip(COLUMNS, columns, strict=True):

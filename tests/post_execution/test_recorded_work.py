@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from math import isnan
 
 import pytest
 
 from flint.cost.attention_work import LOWER_BOUND, UNKNOWN
 from flint.cost.classes import KERNELS, kernel_classes
-from flint.graph.stated import unstated_traffic, unstated_work
+from flint.graph.stated import unstated_reads, unstated_traffic, unstated_work
 from flint.post_execution.converting import convert_traces
+from flint.workload.inspection import summarise
 from tests.post_execution.traces import Profile
 
 #: Two layers of a server's step: new keys go into a cache of 9,000 pages, which attention reads;
@@ -77,7 +79,7 @@ def test_a_servers_attention_is_unknown_and_its_cache_moves_what_is_new(form, tm
     assert sum(i.flops for i in ragged.work.items if i.unit.name == "MATMUL") == 5 * 8 * 4 * 128
     if form is of_kineto:
         assert unstated_work(graph).tolist() == [False, True, False, True, False]
-        assert unstated_traffic(graph).tolist() == [False, True, False, True, False]
+        assert unstated_reads(graph).tolist() == [False, True, False, True, False]
 
 
 def test_convolutions_without_values_have_the_work_of_their_gradients_shapes(tmp_path):
@@ -114,9 +116,13 @@ def test_copies_of_no_op_move_the_bytes_of_the_profile(tmp_path):
     args = {"Input Dims": [[8], [8]], "Input type": ["float", "float"]}
     op = profile.op("aten::copy_", 4, 2, **args)
     profile.kernel(op, 5, 40, 5, "Memcpy DtoD (Device -> Device)", bytes=32)
-    [program] = convert_traces([profile.write(tmp_path / "rank0.json")]).programs
+    workload = convert_traces([profile.write(tmp_path / "rank0.json")])
+    [program] = workload.programs
     moved = [(node.work.read, node.work.written) for node in program.graph]
     assert moved[:3] == [(4096, 4096), (100, 100), (0, 64)]
     assert moved[3] == (64, 0)  # the op's operands: no result is recorded
-    assert not unstated_traffic(program.graph).any()
+    assert not unstated_reads(program.graph).any()
+    assert unstated_traffic(program.graph).tolist() == [False, False, False, True]
+    [told] = summarise(workload).programs
+    assert told.bytes_read == 4096 + 100 + 64 and isnan(told.bytes_written)
     assert {KERNELS[place] for place in kernel_classes(program.graph)} == {"movement"}
