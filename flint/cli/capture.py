@@ -115,9 +115,9 @@ def _compiled_for(workload: Workload) -> str | None:
 
 def _step(step: str, mesh: str | None, axes: str | None, setup: str | None) -> Capture:
     """The step of the user's file; the command line overrides the decorator."""
-    grid = parse_sizes(mesh) if mesh is not None else None
     listed = axis_names(axes)
     names = None if listed is None else tuple(listed)
+    grid = parse_sizes(mesh, names) if mesh is not None else None
     registry.prepare(as_mesh(grid).size if grid is not None else None)
     function, module = load_step(step)
     if isinstance(function, Capture):

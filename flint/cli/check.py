@@ -11,6 +11,7 @@ import typer
 
 from flint import registry
 from flint.cli.options import JsonOption, ReaderMemoryOption
+from flint.cli.parsing import existing
 from flint.cli.pipes import reader_bytes
 from flint.cli.shared import print_json
 from flint.errors import UsageError
@@ -41,6 +42,8 @@ def check_command(
 ) -> int:
     """Check traces over all ranks together; exit status 1 if consumers cannot run them."""
     check = registry.converter("chakra-check")
+    if groups is not None:
+        existing(groups)
     dims = _dims(npus) if npus is not None else None
     with allowed(reader_bytes(memory_limit)):
         report = check(folder, comm_groups=groups, npus_count=dims)

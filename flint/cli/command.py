@@ -6,10 +6,14 @@ app.command("capture", cls=Command)(capture_command)
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from typer.core import TyperCommand, TyperOption
 
+from flint.cli.parsing import WRITTEN
+from flint.cli.refusals import refuse_losses
 from flint.errors import UsageError
 
 #: What the parser calls types -> what help and messages call them.
@@ -42,4 +46,16 @@ class Command(TyperCommand):
             value = ctx.params.get(option.name)
             if isinstance(value, float) and math.isnan(value):
                 raise UsageError(f"{option.opts[-1]} nan: expected a number")
+        written = ctx.meta.get(WRITTEN, {})
+        names = {option.name: option.opts[-1] for option in self.params}
+        read = [value for name, value in ctx.params.items() if name not in written]
+        refuse_losses({names[name]: path for name, path in written.items()}, _paths(read))
         return rest
+
+
+def _paths(values: Iterable[Any]) -> Iterator[Path]:
+    """Those of the values of options and arguments that may be paths."""
+    for value in values:
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            if item and isinstance(item, (str, Path)):
+                yield Path(item)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: The system that times are computed for by default.
 DEFAULT_SYSTEM: Final = "dgx-h100"
+#: Where ``a_file`` notes, in the context, the files to be written: parameter -> path.
+WRITTEN: Final = "flint.written"
 
 
 def existing(path: Path) -> Path:
@@ -27,13 +29,14 @@ def existing(path: Path) -> Path:
         UsageError: nothing is there.
     """
     if not path.exists():
-        raise UsageError(f"{path}: no such file or folder")
+        hint = " (/dev/stdin is standard input)" if str(path) == "-" else ""
+        raise UsageError(f"{path}: no such file or folder{hint}")
     return path
 
 
 def a_folder(path: Path) -> Path:
     """Check that a path from the command line is a folder."""
-    if existing(path).is_file():
+    if not existing(path).is_dir():
         raise UsageError(
             f"{path} is a file, not a workload folder; flint convert makes a folder from a saved "
             "program"
@@ -50,10 +53,11 @@ def replaceable(path: Path | None) -> Path | None:
     return path
 
 
-def a_file(path: Path | None) -> Path | None:
-    """Check that a file can be written to a path, before the work for it."""
+def a_file(context: typer.Context, option: typer.CallbackParam, path: Path | None) -> Path | None:
+    """Check that a file can be written to a path, before the work for it, and note the path."""
     if path is not None:
         check_file(path)
+        context.meta.setdefault(WRITTEN, {})[option.name] = path
     return path
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -163,8 +161,6 @@ def simulate_command(
     if engine != BOTH:
         of_its_own = {"--astra-sim": astra_sim, "--time-limit": time_limit}
         refuse_of_others(engine, "astra-sim", of_its_own)
-    pictures = {"--timeline": timeline, "--html": html, "--network": network}
-    _refuse_one_for_two(pictures)
     workload = loaded(folder)
     refuse_of_profiles(workload, communication, host)
     check_attention(attention)
@@ -198,6 +194,7 @@ def simulate_command(
         "communication": communication, "host": host,
     }  # fmt: skip
     if microbatches is not None:
+        pictures = {"--timeline": timeline, "--html": html, "--network": network}
         drawn = next((name for name, path in pictures.items() if path is not None), None)
         if drawn is not None:
             raise UsageError(f"{drawn} draws the step that was captured: leave out --microbatches")
@@ -216,20 +213,6 @@ def simulate_command(
         if network is not None:
             registry.converter("network")(recording, network)
     _say(workload, result, json_output, (timeline, html, network))
-
-
-def _refuse_one_for_two(files: Mapping[str, Path | None]) -> None:
-    """Refuse to write two pictures to one file, also through different paths or links.
-
-    Raises:
-        UsageError: two options name the same file.
-    """
-    taken: dict[str, str] = {}
-    for option, path in files.items():
-        if path is not None:
-            first = taken.setdefault(os.path.realpath(path), option)
-            if first != option:
-                raise UsageError(f"{first} and {option} name the same file, {path}")
 
 
 def _refuse_fused(workload: Workload, granularity: str | None) -> None:

@@ -130,11 +130,16 @@ def _with_names(mesh: MeshLike) -> Mapping[str, int] | None:
     return shape if isinstance(shape, Mapping) else None
 
 
-def parse_sizes(text: str) -> tuple[int, ...] | dict[str, int]:
+def parse_sizes(text: str, axes: Sequence[str] | None = None) -> tuple[int, ...] | dict[str, int]:
     """Sizes, or names with sizes, from the command line's ``64,8`` or ``data=64,model=8``.
 
+    Args:
+        text: the value of ``--mesh``.
+        axes: names of the axes that ``--axes`` gives.
+
     Raises:
-        UsageError: not a list of integers, names for some sizes only, or a name used twice.
+        UsageError: not a list of integers, names for some sizes only, a name used twice, or other
+            names in ``axes``.
     """
     # A comma after the last size is allowed, as in Python; any other gap is a missing size.
     parts = [part.strip() for part in text.strip().removesuffix(",").split(",")]
@@ -147,6 +152,8 @@ def parse_sizes(text: str) -> tuple[int, ...] | dict[str, int]:
         raise UsageError(message) from None
     if len(named) != len(parts):
         raise UsageError(f"--mesh {text!r} names an axis twice")
+    if axes and tuple(axes) != tuple(named):
+        raise UsageError(f"--mesh {text!r} names the axes, and --axes {','.join(axes)} differs")
     return named
 
 
@@ -157,4 +164,4 @@ def parse_mesh(text: str, axes: str | None = None) -> Mesh:
         UsageError: not a list of positive integers, or names that do not match.
     """
     names = tuple(part.strip() for part in axes.split(",")) if axes else ()
-    return as_mesh(parse_sizes(text), names)
+    return as_mesh(parse_sizes(text, names), names)

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from flint.graph.routing import Routing
+
+#: The names in reports of a choice for all loops whose count is unknown, and all conditionals.
+ALL_LOOPS: Final = "--trip-count"
+ALL_CONDITIONALS: Final = "--branch"
+#: Why such a choice was not needed.
+_UNUSED = {
+    ALL_LOOPS: "every loop's trip count is known without it",
+    ALL_CONDITIONALS: "no conditional needs a branch",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +52,11 @@ class WalkOptions:
 
     @property
     def names(self) -> frozenset[str]:
-        """Loops and conditionals with their own choices."""
-        return frozenset({*self.trip_counts, *self.branches} - {""})
+        """Loops and conditionals with their own choices, and the options of those for all."""
+        return frozenset(
+            [name or ALL_LOOPS for name in self.trip_counts]
+            + [name or ALL_CONDITIONALS for name in self.branches]
+        )
 
     def with_choices(self, found: Mapping[str, int]) -> WalkOptions:
         """With trip counts and branches that were found, by name: for another walk."""
@@ -74,7 +87,7 @@ def choices_for(given: Mapping[str, int], program: str) -> dict[str, int]:
 def unused_choices(
     options: WalkOptions, programs: Sequence[str], unused: Sequence[frozenset[str]]
 ) -> dict[str, int]:
-    """A warning for each choice by name that no program needed.
+    """A warning for each choice that no program needed.
 
     Args:
         options: the choices.
@@ -86,5 +99,6 @@ def unused_choices(
         program, _, plain = name.rpartition("/")
         asked = [at for at, other in enumerate(programs) if not program or other == program]
         if not asked or (plain and all(plain in unused[at] for at in asked)):
-            found[f"{name}: no loop or conditional of this name needs a value"] = 1
+            why = _UNUSED.get(name, "no loop or conditional of this name needs a value")
+            found[f"{name}: {why}"] = 1
     return found

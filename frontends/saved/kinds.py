@@ -53,10 +53,14 @@ _PROGRAMS = frozenset({
     Kind.HLO_TEXT,
 })  # fmt: skip
 
+_OF_A_RUN = (
+    "it records a run and holds no program; `flint convert` makes a workload of it, and "
+    "`flint validate` compares with it"
+)
 #: Advice about files that contain no program.
 _ADVICE: dict[Kind, str] = {
-    Kind.CHROME_TRACE: "it records a run and holds no program; `flint validate` compares with it",
-    Kind.PYTORCH_ET: "it records a run and holds no program; `flint validate` compares with it",
+    Kind.CHROME_TRACE: _OF_A_RUN,
+    Kind.PYTORCH_ET: _OF_A_RUN,
     Kind.NSYS: "export it for `flint convert`: nsys export --type sqlite REPORT.nsys-rep",
     Kind.JAX_EXPORT: "save exported.mlir_module_serialized instead",
     Kind.COMPRESSED: "decompress it first; only gzip is read as it is",

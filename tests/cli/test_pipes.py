@@ -65,6 +65,11 @@ def test_standard_input_is_a_file(tmp_path: Path) -> None:
     )
 
 
+def test_a_dash_is_no_file(tmp_path: Path) -> None:
+    text = failed(flint_here("inspect", "-", cwd=tmp_path), 2)
+    assert text == "flint: -: no such file or folder (/dev/stdin is standard input)"
+
+
 def test_a_pipe_is_inspected(fifo, tmp_path: Path) -> None:
     run = flint_here("inspect", fifo(gzip.compress(PROGRAM.read_bytes())), cwd=tmp_path)
     assert run.returncode == 0, run.stderr

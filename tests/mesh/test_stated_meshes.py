@@ -48,3 +48,9 @@ def test_other_text_is_refused_with_an_example(text):
 def test_another_object_is_refused_with_an_example(stated):
     with pytest.raises(UsageError, match=r"expected sizes such as \(64, 8\)"):
         as_mesh(stated)
+
+
+def test_names_in_two_options_must_agree():
+    assert parse_mesh("data=4,model=2", "data, model") == NAMED
+    with pytest.raises(UsageError, match=r"names the axes, and --axes model,data differs"):
+        parse_mesh("data=4,model=2", "model,data")

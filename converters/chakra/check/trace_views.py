@@ -147,7 +147,8 @@ class View:
             if mask and all(mask):
                 return EVERYBODY
             return Communicator(
-                problem=f"involved_dim {_show(mask)} needs the network's extents: give npus_count"
+                problem=f"involved_dim {_show(mask)} needs the network's extents: give npus_count "
+                "(--npus-count)"
             )
         if len(mask) != len(network.npus_count):
             return Communicator(

@@ -17,6 +17,7 @@ from flint.graph.building import GraphBuilder
 from flint.graph.communication import Communication
 from flint.graph.graph import Conditional, NodeKind, WorkloadGraph, with_tables
 from flint.graph.scalars import Scalar, combine, constant
+from flint.stablehlo.options import ALL_CONDITIONALS
 from flint.stablehlo.read.records import BRANCH, Block, Op
 from flint.stablehlo.walk.blocks import open_instead, wait_for
 from flint.stablehlo.walk.scope import Scope
@@ -116,7 +117,7 @@ def _chosen(state: WalkState, scope: Scope, op: Op, name: str) -> int:
     given = state.options.branches
     key = name if name in given else ""
     if key in given:
-        state.used_options.add(key)
+        state.used_options.add(key or ALL_CONDITIONALS)
         if not 0 <= given[key] < len(op.regions):
             raise UsageError(
                 f"--branch {given[key]}: {name} ({state.where(op)}) has branches "

@@ -25,6 +25,7 @@ from flint.stablehlo.loops.trip_counts import (
     stepped_trips,
     trip_count,
 )
+from flint.stablehlo.options import ALL_LOOPS
 from flint.stablehlo.read.records import Block, Op
 from flint.stablehlo.values.arrays import Lookup
 from flint.stablehlo.walk.blocks import communicates, open_block, wait_for
@@ -190,7 +191,7 @@ def _from_outside(
     given = state.options.trip_counts
     key = name if name in given else ""
     if key in given:
-        state.used_options.add(key)
+        state.used_options.add(key or ALL_LOOPS)
         if given[key] < 0:
             raise UsageError(f"--trip-count {given[key]}: expected 0 or more")
         if given[key] >= _LONGEST:

@@ -280,10 +280,18 @@ def test_a_given_trip_count_is_taken_and_marked(given_as: str) -> None:
     assert [(loop.trip_count, loop.known_by) for loop in loops] == [(5, "given"), (4, "proved")]
 
 
-def test_a_name_that_no_loop_has_is_a_warning() -> None:
+@pytest.mark.parametrize(
+    ("options", "warning"),
+    [
+        ({"trip_counts": {"while_7": 5}},
+         "while_7: no loop or conditional of this name needs a value"),
+        ({"trip_counts": {"": 5}}, "--trip-count: every loop's trip count is known without it"),
+        ({"branches": {"": 1}}, "--branch: no conditional needs a branch"),
+    ],
+)  # fmt: skip
+def test_a_choice_that_changes_nothing_is_a_warning(options, warning: str) -> None:
     text = TWICE.replace("SECOND", "%three, %two")
-    warnings = walked(text, trip_counts={"while_7": 5}).warnings
-    assert warnings == {"while_7: no loop or conditional of this name needs a value": 1}
+    assert walked(text, **options).warnings == {warning: 1}
 
 
 def test_an_exponential_chain_of_sums_takes_no_time() -> None:
