@@ -96,11 +96,20 @@ _BY_KERNEL: Final = (
     (rf"{COLLECTIVE_KERNEL.pattern}|{EXCHANGING_KERNEL.pattern}", EXCHANGE),
     (r"internode|intranode|all_?(reduce|gather|to_?all)", EXCHANGE),
     (r"attn|attention|flash|fmha", "attention"),
-    (r"^triton_(poi|for)_|elementwise", "elementwise"),
-    (r"^triton_(red|per|spl)_|reduce_|softmax|norm(?!al)|^bn_", "reduction"),
-    (r"gemm|gemv|matmul|conv(?!ert)|cutlass|xmma|nvjet|cijk_|splitk", "matmul"),
+    (r"^triton_(poi|for)_|elementwise|multi_tensor_apply", "elementwise"),
+    (
+        r"^triton_(red|per|spl)_|reduce_|softmax|norm(?!al)|^bn_|^ln_[fb]wd|gammabeta|moments",
+        "reduction",
+    ),
+    (r"gemm|gemv|matmul|conv(?!ert)|cutlass|xmma|nvjet|cijk_|splitk|^bmm_", "matmul"),
     (r"scudnn|winograd|[dw]grad|fprop", "matmul"),
-    (r"^mem(cpy|set) |transpose|nchwto|nhwcto|copy|gather|scatter", "movement"),
+    (r"^mem(cpy|set)\b|transpose|permute|nchwto|nhwcto|copy|gather|scatter|cache", "movement"),
+    (r"act_and_mul|silu|swiglu|gelu|rotary|tensorop|dropout", "elementwise"),
+    (r"_pool|scan(init)?kernel|reducebykey|histogram|embedding_\w*(for|back)ward", "reduction"),
+    (
+        r"cast_(to|back)|quanti[sz]e|fp8_quant|_to_fp8|fp8\w*_to_|index(select|_)|bucketize",
+        "movement",
+    ),
 )
 
 

@@ -10,7 +10,6 @@ need values: they exist only if an execution trace records tensors.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -26,9 +25,9 @@ from flint.graph.tensor_types import DTYPE_BITS, TensorType
 from flint.graph.work import Role, Unit, Work, WorkItem
 from flint.mesh.ragged import Ints
 from flint.observed.columns import Observed, OpFacts
-from flint.observed.exchanging_kernels import EXCHANGING_KERNEL
 from flint.passes.columns import distinct as distinct_rows
 from flint.post_execution.edges import Edges
+from flint.post_execution.kernel_names import short_name
 from flint.post_execution.links import Links
 from flint.post_execution.node_work import with_nanoseconds
 from flint.post_execution.source_lines import Line
@@ -37,10 +36,6 @@ from flint.post_execution.waits import OPTIMIZER
 
 _BACKWARD = "autograd::engine::evaluate_function"
 #: Meaningless prefixes of a kernel's name, and where its parameters begin.
-_RETURNS = re.compile(r"^(void|int|bool) ")
-_PARAMETERS = re.compile(r"[<(]")
-_NAMELESS = re.compile(r"(?:\w+::)*((?:device_)?kernel\d?)<([a-z_][\w:]*)", re.IGNORECASE)
-_LONGEST = 60
 #: Instead of a fact: a kernel other than the longest one of its op.
 _COUNTED = -2
 #: Larger sizes are not believed, so that sums stay within 64 bits.
@@ -232,20 +227,6 @@ def _labels(units: Units) -> tuple[list[str], Ints]:
         short, op = short_name(units.names[units.name[at]]), units.facts[units.fact[at]].name
         labels.append(f"{op}: {short}" if op else short)
     return labels, number
-
-
-def short_name(name: str) -> str:
-    """``void at::native::f<float>(int)`` as ``f``, and ``cutlass::Kernel<g>(g::Params)`` as
-    ``Kernel g``: a name that says no more than that it is a kernel is followed by its argument.
-    ``deep_ep::intranode::combine<8>(..)`` keeps the part that shows that it exchanges data.
-    """
-    plain = _RETURNS.sub("", name).replace("(anonymous namespace)::", "")
-    head = _PARAMETERS.split(plain, maxsplit=1)[0].strip()
-    exchanging = EXCHANGING_KERNEL.search(head)
-    last = head[exchanging.start() :] if exchanging else head.rsplit("::", 1)[-1]
-    if nameless := _NAMELESS.match(plain):
-        last = " ".join(nameless.groups())
-    return (last or plain or "kernel")[:_LONGEST]
 
 
 def _principal(units: Units) -> NDArray[np.bool_]:

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flint.cost.classes import SHOWN, class_of_kernel
 from flint.explaining.causes import LAUNCHES, WAITING
 from flint.explaining.critical_path import critical_path
 from flint.explaining.explaining import explain
@@ -23,7 +22,6 @@ from flint.graph.graph import with_tables
 from flint.mesh.groups import along_axes
 from flint.mesh.mesh import Mesh
 from flint.post_execution.converting import convert_traces
-from flint.post_execution.graphs import short_name
 from flint.simulation.durations import TICKS_PER_SECOND
 from flint.simulation.launches import OP
 from flint.simulation.playing import play
@@ -255,26 +253,3 @@ def test_kernels_of_a_cuda_graph_are_of_the_classes_that_their_names_show():
     products = sum(event["dur"] for event in ran if event["name"].startswith("Cijk_"))
     [cause] = [i for i in explain(convert_traces([path])).causes if i.name == "matmul kernels"]
     assert cause.seconds * 1e6 == pytest.approx(products)
-
-
-@pytest.mark.parametrize(
-    ("name", "label", "kind"),
-    [
-        ("void at::native::reduce_kernel<512, 1, ReduceOp<float> >(float)", "reduce_kernel", 2),
-        (
-            "void cutlass::Kernel2<cutlass_80_gemm_bf16>(x::Params)",
-            "Kernel2 cutlass_80_gemm_bf16",
-            0,
-        ),
-        ("void cutlass::device_kernel<flash::FlashBwd<1> >(x)", "device_kernel flash::FlashBwd", 1),
-        ("void f::kernel<3>(int)", "kernel", 5),
-        ("ncclDevKernel_AllReduce_Sum_f32(x)", "ncclDevKernel_AllReduce_Sum_f32", 6),
-        ("void dpsk::ep::internode::combine<false, 8>(int4*)", "dpsk::ep::internode::combine", 6),
-        ("void vllm::cross_device_reduce_1stage<half, 2>(x)", "cross_device_reduce_1stage", 6),
-        ("triton_poi_fused_add_0", "triton_poi_fused_add_0", 3),
-        ("Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD", 4),
-    ],
-)
-def test_a_kernel_is_called_and_classed_by_what_its_name_says(name, label, kind):
-    assert short_name(name) == label
-    assert class_of_kernel(f"op: {label}") == SHOWN[kind]
