@@ -16,6 +16,7 @@ from flint.cli.options import (
     JsonOption,
     MeshOption,
     OutputOption,
+    ProfileStepOption,
     ReaderMemoryOption,
     ReplicasOption,
     TargetOption,
@@ -79,14 +80,7 @@ def convert_command(
             "a folder: adds data dependencies (repeatable).",
         ),
     ] = None,
-    step: Annotated[
-        str | None,
-        typer.Option(
-            "--step",
-            help="Step of a profile, ProfilerStep#4 or 4; of PyTorch's, all takes the whole trace "
-            "[default: the last in which anything ran].",
-        ),
-    ] = None,
+    step: ProfileStepOption = None,
     group: Annotated[
         list[str] | None,
         typer.Option(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flint import registry
-from flint.cli.options import JsonOption, ReaderMemoryOption
+from flint.cli.options import GranularityOption, JsonOption, ProfileStepOption, ReaderMemoryOption
 from flint.cli.parsing import a_file, existing
 from flint.cli.pipes import reader_bytes
 from flint.cli.refusals import refuse_of_profiles
@@ -43,9 +43,7 @@ def explain_command(
             "folder's traces or of the profile's devices, else dgx-h100].",
         ),
     ] = None,
-    granularity: Annotated[
-        str, typer.Option("--granularity", help="op, kernel, xla, inductor or region.")
-    ] = "kernel",
+    granularity: GranularityOption = "kernel",
     communication: Annotated[
         str | None,
         typer.Option(
@@ -59,14 +57,7 @@ def explain_command(
             "--host", help="For a profile: measured, modelled or none [default: measured]."
         ),
     ] = None,
-    step: Annotated[
-        str | None,
-        typer.Option(
-            "--step",
-            help="Step of a profile, ProfilerStep#4 or 4; of PyTorch's, all takes the whole trace "
-            "[default: the last in which anything ran].",
-        ),
-    ] = None,
+    step: ProfileStepOption = None,
     other: Annotated[
         list[Path] | None,
         typer.Option(

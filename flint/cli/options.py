@@ -66,6 +66,14 @@ EntryOption = Annotated[
     str | None,
     typer.Option("--entry", help="Function to start from, if there is no @main."),
 ]
+ProfileStepOption = Annotated[
+    str | None,
+    typer.Option(
+        "--step",
+        help="Step of a profile, ProfilerStep#4 or 4; of PyTorch's, all takes the whole trace "
+        "[default: the last in which anything ran].",
+    ),
+]
 ReaderMemoryOption = Annotated[
     float | None,
     typer.Option(

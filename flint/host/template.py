@@ -19,7 +19,6 @@ import select
 import signal
 import sys
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NoReturn
 
 from flint.errors import FlintError
@@ -45,10 +44,7 @@ class Template:
         adopt_orphans(True)  # so that the template's time is counted as this process's
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    def __exit__(self, *_: object) -> None:
         """End the template and all of its copies."""
         there = self.is_there()
         self.discard()

@@ -118,11 +118,6 @@ class Rule(Generic[Arguments]):
     blocks: bool
     hits: Callable[Arguments, Iterator[Hits]]
 
-    @property
-    def demand(self) -> str:
-        """The rule's requirement, in one line."""
-        return (self.hits.__doc__ or "").partition("\n")[0]
-
 
 class Round(Generic[Arguments]):
     """Rules that are functions of the same arguments, in the order in which they are applied."""
