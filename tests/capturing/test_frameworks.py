@@ -1,4 +1,4 @@
-"""The framework of a step, by what its code uses."""
+"""The framework of a step, by what its code uses; a setup may make nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import functools
 import jax
 import pytest
 
+import flint
 from flint.capturing.frameworks import uses
+from flint.errors import UsageError
 from flint.registry import FRAMEWORKS
 
 torch = pytest.importorskip("torch")
@@ -66,3 +68,10 @@ def annotated(mesh: torch.nn.Module):
 )
 def test_what_the_code_names_tells(function, found):
     assert uses(function, FRAMEWORKS) == found
+
+
+def test_a_setup_that_returns_nothing_makes_no_arguments():
+    at = flint.capture(mesh=(2,), axes=("x",), setup=lambda mesh: None)
+    assert at(lambda: jax.numpy.ones((8,)).sum()).capture().programs[0].inputs == ()
+    with pytest.raises(UsageError, match=r"takes arguments \(missing a required argument: 'x'"):
+        at(lambda x: x).capture()

@@ -68,6 +68,13 @@ def test_text_bytecode_gzip_and_portable_artifacts_give_the_same_graph() -> None
     assert columns(bytes(artifact)) == expected
 
 
+def test_an_op_of_a_text_without_locations_is_named_by_its_line_in_the_file() -> None:
+    text = main(f"%a = stablehlo.sine %x : {F}\nreturn %a : {F}")
+    line = text[: text.index("stablehlo.sine")].count("\n") + 1
+    sources = walk(read_mlir(text.encode(), "step.mlir")).graph.tables.sources
+    assert {(at.file, at.line) for at in sources if at.file} == {("step.mlir", line)}
+
+
 def test_arrays_of_complex_numbers_are_read() -> None:
     kind = "tensor<2xcomplex<f32>>"
     constant = f"%c = stablehlo.constant dense<[(1.0,2.0),(3.0,4.0)]> : {kind}"

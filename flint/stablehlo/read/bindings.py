@@ -41,7 +41,7 @@ __all__ = [
 
 #: VHLO portable artifacts are MLIR bytecode whose producer string starts with this.
 _VHLO_PRODUCER = "StableHLO_v"
-_BYTECODE_MAGIC = b"ML\xefR"
+BYTECODE_MAGIC = b"ML\xefR"
 #: A pass that needs the dialect of quantised types; running one is the only way to load it.
 _LOADS_QUANT = "builtin.module(vhlo-legalize-to-stablehlo)"
 
@@ -109,7 +109,7 @@ def parse(data: bytes, name: str = "<module>") -> Any:
             _load_quantised_types(context)
         if _producer(data).startswith(_VHLO_PRODUCER):
             return stablehlo.deserialize_portable_artifact(context, data)
-        source = data if data[:4] == _BYTECODE_MAGIC else data.decode("utf-8")
+        source = data if data[:4] == BYTECODE_MAGIC else data.decode("utf-8")
         return ir.Module.parse(source, context)
     except UnicodeDecodeError as error:
         raise FlintError(f"{name}: neither MLIR bytecode nor UTF-8 MLIR text ({error})") from error
@@ -141,7 +141,7 @@ def _refusal(data: bytes, why: str) -> str:
 
 def _producer(data: bytes) -> str:
     """The version that has written some bytecode, after the magic and a byte; "" for other data."""
-    if data[:4] != _BYTECODE_MAGIC:
+    if data[:4] != BYTECODE_MAGIC:
         return ""
     return data[5:69].partition(b"\0")[0].decode("ascii", "replace")
 

@@ -11,7 +11,9 @@ until they are needed.  Only functions that are reachable from ``@main`` are rea
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from numpy.typing import NDArray
 from flint.errors import FlintError, UsageError
 from flint.host.collection import uncollected
 from flint.stablehlo.read.attributes import DECODERS, entries
-from flint.stablehlo.read.bindings import attribute_text, ir, parse, sdy
+from flint.stablehlo.read.bindings import BYTECODE_MAGIC, attribute_text, ir, parse, sdy
 from flint.stablehlo.read.issue_attributes import (
     NAME,
     RECORDED,
@@ -33,7 +35,15 @@ from flint.stablehlo.read.issue_attributes import (
 )
 from flint.stablehlo.read.locations import source_info, source_of_attribute
 from flint.stablehlo.read.mlir_types import TypeTable
-from flint.stablehlo.read.records import Block, Issue, Module, Op, ReplicaGroups, is_sharded
+from flint.stablehlo.read.records import (
+    Block,
+    Issue,
+    Module,
+    Op,
+    ReplicaGroups,
+    SourceInfo,
+    is_sharded,
+)
 
 #: Ops that declare something and compute nothing.
 _DECLARATIONS = frozenset({"sdy.mesh", "mhlo.mesh", "stablehlo.mesh"})
@@ -41,6 +51,7 @@ _DECLARATIONS = frozenset({"sdy.mesh", "mhlo.mesh", "stablehlo.mesh"})
 _RENAMED = {"func.call": "call", "arith.constant": "constant"}
 
 
+@uncollected
 def read_mlir(data: bytes, name: str = "<module>", entry: str | None = None) -> Module:
     """Read a StableHLO module (text, bytecode or VHLO) into records.
 
@@ -52,23 +63,22 @@ def read_mlir(data: bytes, name: str = "<module>", entry: str | None = None) -> 
     Raises:
         FlintError: not a module, no entry function, a missing callee, or an unknown type.
     """
-    return from_ir(parse(data, name), name, entry)
+    # The parser calls its text "-".
+    lines_of = "-" if data.startswith(BYTECODE_MAGIC) else name
+    return _Reader(parse(data, name), name, lines_of).read(entry)
 
 
-@uncollected
-def from_ir(module: Any, name: str = "<module>", entry: str | None = None) -> Module:
-    """Records of an already parsed module (an ``ir.Module``).
-
-    Raises:
-        FlintError: no entry function, a missing callee, or an unknown element type.
-    """
-    return _Reader(module, name).read(entry)
+def _source(lines_of: str, of: Callable[[Any], SourceInfo], location: Any) -> SourceInfo:
+    """Where an op comes from: by its location, or its own line in a text without locations."""
+    found = of(location)
+    return replace(found, file=lines_of) if found.file == "-" else found
 
 
 class _Reader:
-    def __init__(self, module: Any, name: str) -> None:
+    def __init__(self, module: Any, name: str, lines_of: str) -> None:
         self.module = module
         self.name = name
+        self.lines_of = lines_of
         self.types = TypeTable(name)
         self.ids: dict[Any, int] = {}
         self.value_type: list[int] = []
@@ -185,7 +195,9 @@ class _Reader:
             input_roles=tuple(roles),
             issues=self.issues,
             allocations=allocations_of(attributes) if self.recorded else None,
-            location=recorded_source if self.recorded else source_of_attribute,
+            location=partial(
+                _source, self.lines_of, recorded_source if self.recorded else source_of_attribute
+            ),
             warnings=dict(self.types.warnings),
         )
 

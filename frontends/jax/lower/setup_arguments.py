@@ -64,6 +64,9 @@ def _from_setup(request: Request, axis_types: Any) -> Arguments:
     other = registry.framework_of(made)
     if other not in (None, "jax"):
         raise OtherFrameworkError(other)
+    if made is None:  # a setup that only prepares something, or lacks its return
+        _refuse_missing(request)
+        return (), {}
     if isinstance(made, tuple) and len(made) == 2 and _is_pair(made):
         return tuple(made[0]), dict(made[1])
     if isinstance(made, tuple | list) and not hasattr(made, "_fields"):
