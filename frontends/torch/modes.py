@@ -28,7 +28,8 @@ _DISPATCH = "__torch_dispatch__"
 #: Autograd's engine asks every gradient for it, as an op: two of three ops of a training step.
 _DEVICE = torch.ops.prim.device.default
 _OWN = "is_flints"
-_DYNAMO = "torch._dynamo"
+#: Imported with Dynamo itself, not with what stands for it (``shims.dynamo``).
+_DYNAMO = "torch._dynamo.eval_frame"
 _hidden = 0
 _traced = False
 

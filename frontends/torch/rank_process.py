@@ -21,13 +21,15 @@ from flint.frontends.torch.context import Capture
 from flint.frontends.torch.inductor import compiling, cuda_sources, launched
 from flint.frontends.torch.modes import Handler, dispatch_mode, run
 from flint.frontends.torch.recording.following import following
-from flint.frontends.torch.shims import fake_cache, missing_shapes, own_sizes
+from flint.frontends.torch.shims import dynamo, fake_cache, missing_shapes, own_sizes
 
 
 def prepare(known: Capture) -> None:
     """Register the device, apply the shims, begin the capture.  Changes the process permanently."""
     warnings.filterwarnings("ignore")
     registration.register()
+    if not known.compiles:
+        dynamo.apply()
     shims.apply_all()
     known.fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
     context.begin(known)

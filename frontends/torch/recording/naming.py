@@ -9,14 +9,17 @@ before the step get the user's names, by storage, and modules get the paths that
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from flint.frontends.torch.recording.tracking import clean
 
+#: Pipeline stages; their import imports Dynamo, a second of processor time.
+PIPELINING: Final = "torch.distributed.pipelining"
 #: Depth to which containers and objects among the arguments are searched.
 _DEPTH = 6
 
@@ -53,8 +56,7 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
 
 def roots(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Modules, optimizers and tensors among arguments, with names such as "batch[0]"."""
-    from torch.distributed.pipelining.stage import _PipelineStageBase
-
+    stages: Any = getattr(sys.modules.get(f"{PIPELINING}.stage"), "_PipelineStageBase", ())
     seen: set[int] = set()
 
     def walk(name: str, item: Any, depth: int) -> Iterator[tuple[str, Any]]:
@@ -71,7 +73,7 @@ def roots(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             seen.add(id(item))
             for index, value in enumerate(item):
                 yield from walk(f"{name}[{index}]", value, depth + 1)
-        elif isinstance(item, _PipelineStageBase):
+        elif isinstance(item, stages):
             seen.add(id(item))
             yield from walk(f"stage[{item.stage_index}]", item.submod, depth + 1)
         elif hasattr(item, "__dict__") and not isinstance(item, type) and not callable(item):

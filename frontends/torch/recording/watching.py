@@ -6,6 +6,7 @@ with watching(tracker): step()
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,7 +17,9 @@ from torch.optim.optimizer import (
 )
 
 from flint.frontends.torch.patching import around
+from flint.frontends.torch.recording.naming import PIPELINING
 from flint.frontends.torch.recording.tracking import Tracker
+from flint.host.imports import after_import
 
 
 @contextlib.contextmanager
@@ -36,6 +39,8 @@ def watching(tracker: Tracker) -> Iterator[Tracker]:
     with contextlib.ExitStack() as stack:
         for owner, name, watched in _watched(tracker):
             stack.callback(around(owner, name, watched))
+        watch_stages = functools.partial(_watch_stages, tracker, stack)
+        stack.enter_context(after_import({PIPELINING: watch_stages}))
         stack.callback(register_optimizer_step_pre_hook(starts).remove)
         stack.callback(register_optimizer_step_post_hook(ends).remove)
         yield tracker
@@ -48,7 +53,6 @@ _Watched = Callable[..., Any]
 def _watched(tracker: Tracker) -> Iterator[tuple[Any, str, _Watched]]:
     """Functions of PyTorch that are watched: owner, name, what is called instead (torch 2.13)."""
     from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
-    from torch.distributed.pipelining.stage import _PipelineStageBase
     from torch.utils import checkpoint
 
     def called(original: Any, module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -58,11 +62,6 @@ def _watched(tracker: Tracker) -> Iterator[tuple[Any, str, _Watched]]:
     def backward(original: Any, *args: Any, **kwargs: Any) -> Any:
         with tracker.during("backward"):
             return original(*args, **kwargs)
-
-    def exchanged(original: Any, stage: Any, *args: Any, **kwargs: Any) -> Any:
-        messages = original(stage, *args, **kwargs)
-        tracker.exchanges(item.tensor for item in messages)
-        return messages
 
     def recompute_begins(original: Any, hook: Any) -> Any:
         hook.flint_recompute = tracker.during("recompute")
@@ -83,8 +82,6 @@ def _watched(tracker: Tracker) -> Iterator[tuple[Any, str, _Watched]]:
         with tracker.during("backward"):
             return for_group(original, group, *args, **kwargs)
 
-    for name in ("get_bwd_send_ops", "get_bwd_recv_ops"):
-        yield _PipelineStageBase, name, exchanged
     yield torch.nn.Module, "__call__", called
     yield torch.autograd, "_engine_run_backward", backward
     yield torch.autograd.graph, "_engine_run_backward", backward
@@ -93,3 +90,16 @@ def _watched(tracker: Tracker) -> Iterator[tuple[Any, str, _Watched]]:
     for name in ("unshard", "wait_for_unshard", "reshard"):
         yield FSDPParamGroup, name, for_group
     yield FSDPParamGroup, "post_backward", group_ends_backward
+
+
+def _watch_stages(tracker: Tracker, stack: contextlib.ExitStack) -> None:
+    """Watch the messages of pipeline stages; their import takes as long as half of PyTorch's."""
+    from torch.distributed.pipelining.stage import _PipelineStageBase
+
+    def exchanged(original: Any, stage: Any, *args: Any, **kwargs: Any) -> Any:
+        messages = original(stage, *args, **kwargs)
+        tracker.exchanges(item.tensor for item in messages)
+        return messages
+
+    for name in ("get_bwd_send_ops", "get_bwd_recv_ops"):
+        stack.callback(around(_PipelineStageBase, name, exchanged))

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.attention import flex_attention as flex
 from torch.utils._pytree import tree_map
@@ -126,6 +125,8 @@ def _stated(block_mask: tuple[Any, ...], columns: int) -> float | None:
 
 def _evaluated(mask_mod: Callable[..., Any], *sizes: Any) -> tuple[float | None, bool]:
     """The part of a mask's blocks that is not empty, and whether that needs values of tensors."""
+    from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
+
     read: list[torch.Tensor] = []
 
     def known(func: Any, types: Any, args: Any, kwargs: Any) -> Any:

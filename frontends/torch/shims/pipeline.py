@@ -22,13 +22,22 @@ from torch.utils._ordered_set import OrderedSet
 from flint.errors import FlintError
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.patching import around, replace
+from flint.frontends.torch.recording.naming import PIPELINING
+from flint.host.imports import watch_imports
 
 #: Actions of which one microbatch does not create all: FSDP reduces no gradients of weights apart.
 _APART = ("BACKWARD_INPUT", "BACKWARD_WEIGHT", "OVERLAP_F_B")
 
 
 def apply() -> None:
-    """Make stages find out without messages what their neighbours would send."""
+    """Make stages find out without messages what their neighbours would send.
+
+    Few programs have stages, and importing them imports Dynamo: a second of processor time.
+    """
+    watch_imports({PIPELINING: _apply})
+
+
+def _apply() -> None:
     import torch.distributed.pipelining as pipelining
     from torch.distributed.pipelining import _backward
 
