@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,7 +121,10 @@ def gemm_rows(every: list[ProgramBlock]) -> tuple[GemmRow, ...]:
         chosen = graph.work_gemm >= 0
         key = graph.work_gemm[chosen] * len(DTYPES) + graph.work_dtype[chosen]
         flops_of = exact_sums.sums(key, graph.work_flops[chosen])
-        for code, number in exact_sums.counts(key).items():
+        # A kernel may have several products of one size (attention), or parts of one (a mask).
+        one = np.array([min(2 * prod(dims), 2**62) or 1 for dims in graph.tables.gemms] or [1])
+        products = np.maximum(graph.work_flops[chosen] // one[graph.work_gemm[chosen]], 1)
+        for code, number in exact_sums.sums(key, products).items():
             gemm, dtype = divmod(code, len(DTYPES))
             size = (graph.tables.gemms[gemm], DTYPES[dtype])
             count[size] += block.times * number

@@ -11,6 +11,7 @@ from hypothesis import given
 
 from flint.graph.building import GraphBuilder, TableBuilder
 from flint.graph.graph import Loop, NodeKind, WorkloadGraph, with_tables
+from flint.graph.nesting import blocks
 from flint.graph.tensor_types import tensor_type
 from flint.graph.work import Role, Unit, Work, WorkItem
 from flint.mesh.mesh import Mesh
@@ -18,6 +19,7 @@ from flint.mesh.ranks import all_ranks
 from flint.workload.inspection import at_granularity, summarise
 from flint.workload.programs import Program, ProgramInput
 from flint.workload.summary import ProgramSummary
+from flint.workload.work_tables import gemm_rows
 from flint.workload.workload import Workload
 from tests.strategies import workload_graphs
 
@@ -104,6 +106,18 @@ def test_gemm_sizes_are_counted(loop: Workload) -> None:
     [row] = summarise(loop).programs[0].gemms
     assert (row.batch, row.m, row.n, row.k, row.dtype, row.count) == (1, 4, 8, 8, "f32", 5)
     assert row.flops == 5 * 512
+
+
+def test_a_kernels_products_of_one_size_are_counted_one_by_one() -> None:
+    """A product of 4 x 8 by 8 x 16 has 2 x 4 x 8 x 16 = 1,024 FLOPs.  One kernel has one, one has
+    three, and one has a part of one, as under a mask.
+    """
+    builder = GraphBuilder(TableBuilder())
+    for flops in (1024, 3 * 1024, 520):
+        work = Work((WorkItem(Unit.MATMUL, "f32", flops, (1, 4, 16, 8)),), 0, 0)
+        builder.compute("product", Role.OPAQUE, [], (), work)
+    [row] = gemm_rows(list(blocks(builder.finish(()))))
+    assert (row.count, row.flops) == (1 + 3 + 1, 4 * 1024 + 520)
 
 
 def test_inputs_and_outputs_are_counted_in_bytes(loop: Workload) -> None:
