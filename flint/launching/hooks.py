@@ -17,7 +17,7 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NoReturn, Protocol
 
@@ -96,6 +96,19 @@ def found(
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
+
+
+def without_launcher(request: ProgramRequest, own: Own) -> StepChoice | None:
+    """The same step in a run without a launcher's variables, for frameworks of one process.
+
+    ``python train.py`` sets none.  They are there because PyTorch's programs are often named so;
+    a program that looks whether they are set would take itself for one of many.  None if it does
+    not look, or runs so already.
+    """
+    step = request.step
+    if not own.looked or step.unlaunched or request.program.is_launched:
+        return None
+    return replace(step, unlaunched=own.looked)
 
 
 def read_found(folder: Path) -> tuple[str, list[SeenStep], StepChoice | None]:

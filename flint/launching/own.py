@@ -16,19 +16,25 @@ import fcntl
 import functools
 import os
 import stat
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
+from flint.capturing.user_frames import is_ours, is_programs, own_line
 from flint.host.child_errors import leave
+from flint.launching.commands.variables import is_of_process
 from flint.launching.followed_code import METHOD
 
 #: Threads that a copy does without: jemalloc's return freed memory to the system, and its handlers
 #: of ``fork`` (``background_thread_postfork_child``) leave that to those that free.
 _SPARED = {"jemalloc_bg_thd\n"}
 
+#: Python's modules between a variable and a line that can do without it: ``get``, ``in``.
+_LOOKING = frozenset(("os", "_collections_abc", "collections.abc"))
 #: What a copy would read and write together with its original.
 _SHARED = (stat.S_IFREG, stat.S_IFSOCK)
 
@@ -46,6 +52,8 @@ class Own:
         has_own_threads: it has started library threads that a copy would not have.
         rank_texts: variables with the rank that have not been read, while something refers to them.
         reads: how often a variable with the rank has been read since the first question.
+        looked: the program's line that looked first whether a launcher's variable is set; "" if it
+            took the first one as given, None before.
         anew: what processes that the program starts anew call first; it can be pickled.
     """
 
@@ -56,6 +64,7 @@ class Own:
         self.fail: Callable[[BaseException], None] = self._leave
         self.rank_texts: list[weakref.ref[str]] = []
         self.reads = 0
+        self.looked: str | None = None
         self.anew: list[Callable[[], None]] = []
         self._files = _files()
         self._waiting: list[Callable[[], None]] = []
@@ -161,6 +170,8 @@ def watch_variables(names: Collection[str], own: Own) -> None:
     def get(self: Any, key: Any) -> str:
         nonlocal done
         done = done + 1 if every[done : done + 1] == [key] else 0
+        if own.looked is None and isinstance(key, str) and is_of_process(key):
+            own.looked = _looking_line(sys._getframe(1))
         if not (isinstance(key, str) and key in names and own.can_be_asked()):
             own.reads += isinstance(key, str) and key in names and done <= 1
             text: str = read(self, key)
@@ -180,6 +191,24 @@ def watch_variables(names: Collection[str], own: Own) -> None:
         yield from tuple(every)
 
     kind.__getitem__, kind.__iter__ = get, over_all
+
+
+def _looking_line(frame: FrameType | None) -> str | None:
+    """The program's line that looks whether a variable is set, from what reads it outwards.
+
+    "" if it must be set for the program to go on; None if a library reads it.
+    """
+    looks = False
+    while frame is not None and (_is_pythons(frame) or is_ours(frame.f_code.co_filename)):
+        looks = looks or _is_pythons(frame)
+        frame = frame.f_back
+    if frame is None or not is_programs(frame.f_code.co_filename):
+        return None
+    return own_line(frame) if looks else ""
+
+
+def _is_pythons(frame: FrameType) -> bool:
+    return frame.f_globals.get("__name__") in _LOOKING
 
 
 class _AskingText(str):

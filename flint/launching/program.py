@@ -67,6 +67,12 @@ class Program:
     local_rank_option: str = ""
 
     @property
+    def is_launched(self) -> bool:
+        """Whether it is known that something starts a process for each rank."""
+        sure = self.ranks_one or self.manager or self.per_node
+        return bool(sure) or self.launchers != ("torchrun",)
+
+    @property
     def name(self) -> str:
         """The program's name in messages."""
         return f"-m {self.target}" if self.is_module else self.target
@@ -111,6 +117,8 @@ class StepChoice:
         once: optimizer steps in the only round of a program, which does not repeat; 0: it does.
         loop: the step is an iteration of the main loop inside of it.
         call: the step is its call alone, without those that the program repeats with it.
+        unlaunched: the program's line that looks for a launcher's variables, if it runs without
+            any; empty: it has them.
     """
 
     name: str | None = None
@@ -122,6 +130,7 @@ class StepChoice:
     once: int = 0
     loop: bool = False
     call: bool = False
+    unlaunched: str = ""
 
     @property
     def alone(self) -> bool:

@@ -48,7 +48,7 @@ def begin(request: ProgramRequest, own: Own) -> None:
         target(request.target)
     from flint.frontends.jax.programs.running import Running
 
-    _RUNNING[:] = [Running(request, own.folder, own.folder / _WORKLOAD)]
+    _RUNNING[:] = [Running(request, own, own.folder / _WORKLOAD)]
 
 
 def seen() -> Sequence[SeenStep]:
@@ -64,7 +64,9 @@ def assumed() -> Mapping[str, int]:
 
 
 def cause(error: BaseException) -> BaseException:
-    """The error itself."""
+    """The error itself; a program that looked for a launcher's variables runs again without."""
+    [running] = _RUNNING
+    running.run_unlaunched()
     return error
 
 

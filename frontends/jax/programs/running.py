@@ -39,8 +39,9 @@ from flint.frontends.jax.targets.table import table
 from flint.host.child_errors import leave
 from flint.host.readable import counted, human_bytes
 from flint.host.stages import stage
-from flint.launching.hooks import found
+from flint.launching.hooks import found, without_launcher
 from flint.launching.notes import noted
+from flint.launching.own import Own
 from flint.launching.program import Cluster, ProgramRequest, SeenStep, StepChoice
 from flint.passes.in_sequence import Origin
 
@@ -54,12 +55,13 @@ class Running:
 
     Args:
         request: the request.
-        folder: the folder of this process.
+        own: this process.
         output: the folder for the step's workload.
     """
 
-    def __init__(self, request: ProgramRequest, folder: Path, output: Path) -> None:
-        self._request, self._folder, self._output = request, folder, output
+    def __init__(self, request: ProgramRequest, own: Own, output: Path) -> None:
+        self._request, self._own, self._output = request, own, output
+        self._folder = own.folder
         self._watcher = Watcher(request.step, request.lists_steps, self._finish, self)
         recorder = self._watcher.recorder
         self._places = Places(recorder.calls, self._watcher.places, compiled_alone)
@@ -78,6 +80,12 @@ class Running:
         if again is not None:
             found(self._folder, _FRAMEWORK, again=again)
         return self._steps()
+
+    def run_unlaunched(self) -> None:
+        """Run the program again without a launcher's variables, if it has looked for them."""
+        again = without_launcher(self._request, self._own)
+        if again is not None:
+            found(self._folder, _FRAMEWORK, again=again)
 
     @property
     def assumptions(self) -> dict[str, int]:
@@ -105,10 +113,12 @@ class Running:
         threading.excepthook = lambda _: None  # threads of the program that still make calls
         self._stack.close()
         recorder = self._watcher.recorder
+        self.run_unlaunched()
         try:
             stage(f"capturing {period.name}, {counted(period.length, 'program')}")
             warnings = recorder.warnings | assumed() | noted.of_all_processes(self._folder)
             numbers = period.calls_of(min(self._request.step.number, period.count))
+            warnings |= self._without_launcher()
             warnings |= _left_out(self._watcher.periods.of_other_threads(period))
             warnings |= _of_one_name(self._request.step, period, self._steps())
             one_round = self._is_loop(period, numbers)
@@ -123,6 +133,15 @@ class Running:
             leave(_or_its_main(error, period), self._folder, "the capture")
             os._exit(1)  # the program would see an exception, and continue
         found(self._folder, _FRAMEWORK, self._steps())
+
+    def _without_launcher(self) -> dict[str, int]:
+        line = self._request.step.unlaunched
+        if not line:
+            return {}
+        return {
+            f"{line} looks for a launcher's variables, and none are set: python sets "
+            "none; if torchrun, srun or mpirun starts the program, name it": 1
+        }
 
     def _is_loop(self, period: Period, numbers: Sequence[int]) -> bool:
         """Whether the step is an iteration of the loop inside of its only program."""

@@ -53,7 +53,7 @@ _always = contextlib.ExitStack()
 
 def prepare(request: ProgramRequest, own: Own, template: Template | None) -> None:
     """Set the variables that a launcher sets; reading the process's identity makes it a rank."""
-    if request.cluster.world == 1:
+    if request.cluster.world == 1 or request.step.unlaunched:
         if request.program.ranks_one:
             _set(request, own)
         if template is not None:

@@ -1,0 +1,51 @@
+"""Variables of launchers in programs of one process, which ``python`` starts without any."""
+
+from __future__ import annotations
+
+import pytest
+
+from flint.workload.loading import load
+from tests.frontends.jax.programs.really_run import instructions, modules, partitioned
+from tests.frontends.jax.programs.test_against_runs import command
+from tests.support.shared import quick
+
+#: What a program does with such a variable.
+READS = {
+    "with a default": 'rows = 512 // int(os.environ.get("WORLD_SIZE", "1"))',
+    "for another framework": 'import torch; assert "LOCAL_RANK" not in os.environ; rows = 512',
+}
+PROGRAM = """
+import os
+import jax, jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+{reads}
+mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+step = jax.jit(lambda w, x: w - 0.1 * jax.grad(lambda w: jnp.mean((x @ w) ** 2))(w))
+w = jax.device_put(jnp.ones((64, 1024)), NamedSharding(mesh, P()))
+x = jax.device_put(jnp.ones((rows, 64)), NamedSharding(mesh, P("data")))
+for _ in range(4):
+    w = step(w, x)
+"""
+
+
+@pytest.mark.parametrize("reads", quick(READS, "with a default"))
+def test_a_program_that_looks_for_a_launcher_finds_none(reads, tmp_path, monkeypatch):
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    (tmp_path / "p.py").write_text(PROGRAM.format(reads=READS[reads]))
+    run = command(tmp_path / "p.py", devices=4, per_node=4, options=("-o", tmp_path / "out"))
+    assert run.returncode == 0, run.stderr
+    assert "p.py:5 looks for a launcher's variables" in " ".join(run.stderr.split())
+    [(name, module)] = modules(load(tmp_path / "out"))
+    real = {
+        key.strip("_<>"): one
+        for key, one in partitioned(tmp_path / "p.py", tmp_path, devices=4).items()
+    }
+    assert instructions(module) == instructions(real[name.strip("<>")])
+
+
+def test_a_program_that_needs_a_launcher_has_its_variables(tmp_path):
+    needs = 'rows = 512 // int(os.environ["WORLD_SIZE"]); assert rows == 128'
+    (tmp_path / "p.py").write_text(PROGRAM.format(reads=needs))
+    run = command(tmp_path / "p.py", devices=4, per_node=4, options=("-o", tmp_path / "out"))
+    assert run.returncode == 0, run.stderr
