@@ -18,6 +18,7 @@ from flint.frontends.torch import context, shims
 from flint.frontends.torch.cluster import registration
 from flint.frontends.torch.cluster.cuda import cuda_names
 from flint.frontends.torch.context import Capture
+from flint.frontends.torch.cuda_extensions import loading
 from flint.frontends.torch.inductor import compiling, cuda_sources, launched
 from flint.frontends.torch.modes import Handler, dispatch_mode, run
 from flint.frontends.torch.recording.following import following
@@ -35,6 +36,7 @@ def prepare(known: Capture) -> None:
     context.begin(known)
     launched.apply()
     cuda_sources.apply()
+    loading.apply()
     if known.compiles:
         compiling.apply()
 

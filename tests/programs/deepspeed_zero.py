@@ -11,6 +11,7 @@ parser.add_argument("--stage", type=int, default=1)
 parser.add_argument("--bf16", action="store_true")
 parser.add_argument("--accumulate", type=int, default=1)
 parser.add_argument("--steps", type=int, default=5)
+parser.add_argument("--groups", type=int, default=1)  # of parameters, each stepped by itself
 parser.add_argument("--local_rank", type=int, default=-1)
 args = parser.parse_args()
 
@@ -27,7 +28,11 @@ deepspeed.init_distributed()
 with deepspeed.zero.Init(config_dict_or_path=config, enabled=args.stage == 3):
     model = Transformer()
 tokens = torch.utils.data.TensorDataset(torch.randint(0, 96, (256, 17)))
-engine, _, loader, _ = deepspeed.initialize(model=model, config=config, training_data=tokens)
+parameters = list(model.parameters())
+groups = [{"params": parameters[at :: args.groups]} for at in range(args.groups)]
+engine, _, loader, _ = deepspeed.initialize(
+    model=model, model_parameters=groups, config=config, training_data=tokens
+)
 done = 0
 for (batch,) in loader:
     batch = batch.to(engine.device)

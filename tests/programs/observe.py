@@ -6,8 +6,8 @@
     python observe.py OUT.json --rounds-of batch train.py          # which has none or several
 
 The step is the third one: from the end of the second optimizer step (of each optimizer, if there
-are several) to the end of the third, or from the third call of a function of the program to the
-fourth.
+are several, and of each set of parameters that it is given) to the end of the third, or from the
+third call of a function of the program to the fourth.
 Listed by a dispatch mode of its own, below autograd: the collectives of each group of ranks, and the
 messages to and from each rank, in order, with bytes; and the FLOPs of matrix products.
 An op that communicates and is not in the table here is an error.
@@ -216,7 +216,12 @@ def main():
             )
         )
     else:
-        register_optimizer_step_post_hook(lambda optimizer, *_: passed(id(optimizer), 2))
+
+        def stepped(optimizer, *_):
+            own = (id(item) for group in optimizer.param_groups for item in group["params"])
+            passed((id(optimizer), *own), 2)
+
+        register_optimizer_step_post_hook(stepped)
     with observer, kernels:
         try:
             run(*arguments)

@@ -170,6 +170,7 @@ _DEEPSPEED = _rows(
     "deepspeed", "deepspeed", "deepspeed_zero.py",
     ("engine, ZeRO-1", "--stage 1"),
     ("engine, ZeRO-2, bf16", "--stage 2 --bf16"),
+    ("engine, ZeRO-2, bf16, 3 groups of parameters", "--stage 2 --bf16 --groups 3"),
     ("engine, ZeRO-3", "--stage 3"),
     ("engine, ZeRO-3, bf16, accumulation", "--stage 3 --bf16 --accumulate 2"),
 )  # fmt: skip

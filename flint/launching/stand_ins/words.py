@@ -49,6 +49,15 @@ def _messages() -> list[dict[str, str]]:
     return [{"role": "user", "content": half}, {"role": "assistant", "content": half}]
 
 
+def _images() -> list[Any]:
+    return [image()]
+
+
+def _turns() -> list[dict[str, str]]:
+    half = text(LENGTH // 2)
+    return [{"user": half, "assistant": half}]
+
+
 def _sound() -> dict[str, Any]:
     return {"array": [0.0] * SAMPLES, "sampling_rate": RATE}
 
@@ -59,6 +68,8 @@ _BY_NAME: Mapping[str, tuple[str, Callable[[], Any]]] = {
     r"(\w+_)?mask": (f"{LENGTH:,} ones", _mask),
     r"labels?|targets?|class|y|idx|index|id|\w+_(label|id|idx)|length": ("0", int),
     r"image|img|picture|jpg|png|pixel_values": (f"an image of {PIXELS} x {PIXELS} pixels", image),
+    r"images": (f"one image of {PIXELS} x {PIXELS} pixels", _images),  # beside texts, as published
+    r"texts": ("a user's question and an assistant's answer", _turns),
     r"audio|speech|wav": ("a sound of 10 s", _sound),
     r"messages|conversations?|dialog(ue)?": ("a question and an answer", _messages),
     r"score|rating|weight|value": ("0.0", float),

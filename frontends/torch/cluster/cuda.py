@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -27,8 +27,14 @@ from flint.frontends.torch.patching import around, replace
 
 #: Versions that programs compare with their requirements, for PyTorch built without CUDA.
 _CUDA, _NCCL = "13.0", (2, 27, 5)
-#: Private, and used by packages of kernels: the number of a device's current stream.
-_RAW_STREAM = "_cuda_getCurrentRawStream"
+#: Private functions that packages use, which PyTorch without CUDA does not have: the number of a
+#: device's current stream; what clears memory of libraries (Lightning); a question about forks.
+_PRIVATE: Mapping[str, Callable[..., Any]] = {
+    "_cuda_getCurrentRawStream": lambda *_: current_stream().stream_id,
+    "_cuda_clearCublasWorkspaces": lambda: None,
+    "_cuda_emptyCache": lambda: None,
+    "_cuda_isInBadFork": lambda: False,
+}
 #: What PyTorch without CUDA does not have, but names where NCCL is available.
 _NCCL_GROUP = "ProcessGroupNCCL"
 #: Generators of devices, which programs index by their number.
@@ -132,9 +138,9 @@ def _present() -> Iterator[tuple[Any, str, Any]]:
     yield torch.cuda.nccl, "version", lambda: _NCCL
     yield torch.cuda, "default_generators", (GENERATOR,) * _MOST_DEVICES
     yield torch, "Generator", _Generator
-    # Packages of kernels look it up when they are imported; PyTorch without CUDA does not have it.
-    vars(torch._C).setdefault(_RAW_STREAM, None)
-    yield torch._C, _RAW_STREAM, lambda _: current_stream().stream_id
+    for name, function in _PRIVATE.items():
+        vars(torch._C).setdefault(name, None)
+        yield torch._C, name, function
     for owner in (torch.distributed, distributed_c10d):
         yield owner, "is_nccl_available", lambda: True
         yield owner, _NCCL_GROUP, vars(owner).setdefault(_NCCL_GROUP, ProcessGroupNCCL)

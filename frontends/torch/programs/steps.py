@@ -121,12 +121,30 @@ def _place() -> str:
     return at_user_line().removeprefix(" at ")
 
 
-def _parameters(optimizer: Any) -> list[Any]:
-    return [item for group in optimizer.param_groups for item in group["params"]]
+@dataclass(frozen=True, slots=True, eq=False)
+class _Member:
+    """What steps in a round: an optimizer with the parameters, by their ids, that it then has.
+
+    DeepSpeed's ZeRO gives one optimizer one of its groups after the other.
+    """
+
+    optimizer: Any
+    parameters: frozenset[int]
+
+    def is_met_by(self, other: _Member) -> bool:
+        """Whether a step of the other is one of this again."""
+        apart = self.parameters.isdisjoint(other.parameters)
+        none = not self.parameters or not other.parameters
+        return self.optimizer is other.optimizer and (none or not apart)
+
+
+def _parameters(optimizer: Any) -> frozenset[int]:
+    return frozenset(id(item) for group in optimizer.param_groups for item in group["params"])
 
 
 class OptimizerRounds:
-    """Rounds of optimizer steps: one optimizer, several in turn, a container and what is in it.
+    """Rounds of optimizer steps: one optimizer, several in turn, a container and what is in it, one
+    that gets its groups of parameters in turn.
 
     How long a round is becomes clear when the first one comes again.  One that comes only then ends
     longer rounds: a generator's after several of its critic's, the outer one of local SGD.  If it
@@ -153,9 +171,9 @@ class OptimizerRounds:
         self._patient = patient
         self.waits = False
         self._calls = 0
-        self._first: list[Any] = []  # the optimizers of the first round, in their order
+        self._first: list[_Member] = []  # what steps in the first round, in its order
         self._known = False
-        self._last: Any = None  # the optimizer that ends each round, where one does
+        self._last: _Member | None = None  # what ends each round, where one does
         self._others = False  # whether another one has stepped since the last round ended
         self._made: WeakSet[Any] = WeakSet()
 
@@ -171,22 +189,24 @@ class OptimizerRounds:
     def stepped(self, optimizer: Any, *_: Any) -> None:
         """An optimizer has stepped; a hook of PyTorch's."""
         self._calls += 1
+        member = _Member(optimizer, _parameters(optimizer))
         if not self._known:
-            if not self._first or optimizer is not self._first[0]:
-                self._first.append(optimizer)
+            if not self._first or not self._first[0].is_met_by(member):
+                self._first.append(member)
                 self._steps.may_begin(self.NAME, Kind.OPTIMIZER)
                 return
             self._known = True
             self._end(began=True)
-        elif not any(optimizer is item for item in self._first):
-            self._first.append(optimizer)
-            self._last, self._others = optimizer, True
+        elif not any(item.is_met_by(member) for item in self._first):
+            self._first.append(member)
+            self._last, self._others = member, True
             self._steps.forget(self.NAME)
         if self._last is None:
             ends = self._calls % len(self._first) == 0
         else:
-            ends = optimizer is self._last and self._others
-            self._others = optimizer is not self._last
+            is_last = self._last.is_met_by(member)
+            ends = is_last and self._others
+            self._others = not is_last
         if ends:
             self._end()
 
@@ -195,8 +215,8 @@ class OptimizerRounds:
 
         Ranks that share them out (ZeRO) may have an optimizer without any.
         """
-        seen = {id(item) for one in self._first for item in _parameters(one)}
-        to_come = [(one, {id(item) for item in _parameters(one)}) for one in self._made]
+        seen = {item for one in self._first for item in one.parameters | _parameters(one.optimizer)}
+        to_come = [(one, _parameters(one)) for one in self._made]
         late = [one for one, own in to_come if own and seen.isdisjoint(own)]
         self.waits = bool(late) and self._patient and self._calls <= self.PATIENCE
         if late and not self.waits:
@@ -210,5 +230,6 @@ class OptimizerRounds:
     def _end(self, *, began: bool = False) -> None:
         if self._last is None and self._waits():
             return
-        kinds = ", ".join(type(item).__name__ for item in self._first)
+        several = {id(item.optimizer): item.optimizer for item in self._first}
+        kinds = ", ".join(type(item).__name__ for item in several.values())
         self._steps.ended(self.NAME, Kind.OPTIMIZER, kinds, began=began)

@@ -40,9 +40,10 @@ from flint.frontends.torch.recording.known_values import (
     known_of,
     undefer,
 )
+from flint.frontends.torch.recording.picked_rows import picked
 from flint.frontends.torch.recording.random_integers import DRAWN
 from flint.frontends.torch.recording.right_choices import judge
-from flint.frontends.torch.recording.schemas import is_plain, parts_of, tensors_in
+from flint.frontends.torch.recording.schemas import OWN_PARTS, is_plain, parts_of, tensors_in
 from flint.frontends.torch.recording.sparse_rows import MADE, rows_of, sparse_bags
 from flint.frontends.torch.recording.unknown_masks import most_set
 from flint.frontends.torch.recording.unwritten import unwritten
@@ -73,7 +74,7 @@ def _see(
                 for tensor in tensors_in((*args, *kwargs.values())):
                     watch(tensor)
             return NotImplemented
-    parts = by_groups(op, args, kwargs) or sparse_bags(op, args, kwargs)
+    parts = by_groups(op, args, kwargs) or sparse_bags(op, args, kwargs) or OWN_PARTS.get(op)
     if parts is None and torch.is_inference_mode_enabled():
         parts = parts_of(op, "PrivateUse1")
     if parts is not None:
@@ -203,10 +204,14 @@ def _bincount(values: Any, op: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _scatter_add(values: Any, op: Any, args: Any, kwargs: Any) -> Any:
-    """Ones added to zeros, each at an unknown place."""
+    """Ones added to zeros, each at an unknown place; numbers at known places are added."""
     target, _, index, source = (*args, *kwargs.values())[:4]
     before, added = values.get(target), values.get(source)
+    known = all_known(values, op, args, kwargs)
     result = op(*args, **kwargs)
+    if known:
+        follow(values, op, args, kwargs, result, known)
+        return result
     counts = False
     if target.dim() == 1 and index not in values and before is not None and added is not None:
         with unset_fake_temporarily():
@@ -268,6 +273,7 @@ _RULES: Mapping[Any, Callable[[Any, Any, Any, Any, Any], None]] = {
         _placed,
     ),
     **dict.fromkeys(_DECIDING, _decided),
+    **dict.fromkeys((_aten.index.Tensor, _aten.index_select.default), picked),
     **DRAWN,
     **EXCHANGES,
 }  # fmt: skip

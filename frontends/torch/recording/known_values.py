@@ -141,6 +141,10 @@ def follow(values: Any, op: Any, args: Any, kwargs: Any, result: Any, known: lis
             values[result] = Known(computed, marks=unwritten(computed))
             return
         marked = () if known[0].marks is None else marks_of(op, known[0].marks, *real)
+        for item in _outs(op, kwargs):
+            marks = values[item].marks if item in values else None
+            if marks is not None:
+                marks.zero_()
     parts = zip_longest(tensors_in(result), tensors_in(computed), tensors_in(marked))
     for tensor, value, marks in parts:
         if value.numel() <= most:
@@ -162,14 +166,23 @@ def following_from(known: list[Known], value: torch.Tensor) -> Known:
 def all_known(values: Any, op: Any, args: Any, kwargs: Any) -> list[Known]:
     """The knowledge about all tensors that an op takes; empty if one of them is not known."""
     found: list[Known] = []
-    unread = args[0] if args and keeps_marks(op, args) else None
+    unread = list(_outs(op, kwargs))
+    if args and keeps_marks(op, args):
+        unread.append(args[0])
     for tensor in tensors_in((*args, *kwargs.values())):
-        known = values.get(tensor) if tensor is unread else None
+        is_unread = any(tensor is item for item in unread)
+        known = values.get(tensor) if is_unread else None
         known = known or known_of(values, tensor)
         if known is None:
             return []
         found.append(known)
     return found
+
+
+def _outs(op: Any, kwargs: Any) -> Iterator[torch.Tensor]:
+    """The tensors that an op writes as a whole: ``torch.cumsum(counts, 0, out=ends)``."""
+    for name in rule_of(op).written_kwargs:
+        yield from tensors_in(kwargs.get(name))
 
 
 def _own_elements(values: Any, tensor: torch.Tensor) -> bool:

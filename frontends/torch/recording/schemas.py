@@ -70,6 +70,10 @@ def rule_of(op: Any) -> Rule:
     return Rule(name, tuple(written), kwargs, overwrites, ignored)
 
 
+#: Ops of a program's extensions -> the function whose ops are recorded in their place.
+OWN_PARTS: dict[Any, Callable[..., Any]] = {}
+
+
 @cache
 def parts_of(op: Any, backend: str) -> Callable[..., Any] | None:
     """The decomposition of an op that only combines others; None for an op with a kernel.
@@ -81,6 +85,8 @@ def parts_of(op: Any, backend: str) -> Callable[..., Any] | None:
         op: of the dispatcher.
         backend: the dispatcher's key of the device that runs it.
     """
+    if op in OWN_PARTS:
+        return OWN_PARTS[op]
     has_kernel: Any = torch._C._dispatch_has_kernel_for_dispatch_key
     composite = op.namespace == "aten" and has_kernel(op.name(), "CompositeImplicitAutograd")
     return op.decompose if composite and not has_kernel(op.name(), backend) else None

@@ -94,11 +94,14 @@ def swap(first: torch.Tensor, second: torch.Tensor) -> None:
 
 def _move(original: Callable[..., Any], module: Any, *args: Any, **kwargs: Any) -> Any:
     """A module with its parameters moved or converted, which keep their attributes."""
-    fake = [item for item in module._parameters.values() if isinstance(item, FakeTensor)]
-    before = [(type(item), dict(item.__dict__)) for item in fake]
+    fake = [pair for pair in module._parameters.items() if isinstance(pair[1], FakeTensor)]
+    before = [(type(item), dict(item.__dict__)) for _, item in fake]
     result = original(module, *args, **kwargs)
-    for parameter, (kind, attributes) in zip(fake, before, strict=True):
+    scripted = getattr(module, "_c", None)  # TorchScript's module, which holds what was swapped out
+    for (name, parameter), (kind, attributes) in zip(fake, before, strict=True):
         _keep(parameter, kind, attributes)
+        if scripted is not None and module._parameters[name] is not parameter:
+            scripted.setattr(name, parameter)
     return result
 
 

@@ -90,6 +90,30 @@ def test_a_round_waits_for_an_optimizer_of_other_parameters(events, options, ste
     assert recorded(events, **options)[0] == step
 
 
+def test_groups_that_one_optimizer_steps_in_turn_are_one_round():
+    """As DeepSpeed's ZeRO steps: each group alone, of the same optimizer, in every iteration."""
+    ends = []
+    rounds = OptimizerRounds(Steps(StepChoice(number=1), lambda _: None, ends.append))
+    groups = [{"params": [name, f"{name} of a layer"]} for name in ("bias", "norm", "weight")]
+    optimizer = Optimizer(param_groups=groups)
+    rounds.made(optimizer)
+    for at in range(9):
+        optimizer.param_groups = groups[at % 3 : at % 3 + 1]
+        rounds.stepped(optimizer)
+        optimizer.param_groups = groups
+        assert len(ends) == (at >= 5)  # the second round ends the first step; others do not count
+
+
+def test_an_optimizer_with_more_parameters_than_before_is_the_same():
+    ends = []
+    rounds = OptimizerRounds(Steps(StepChoice(), lambda _: None, ends.append))
+    optimizer = Optimizer(param_groups=[{"params": ["head"]}])
+    for _ in range(3):
+        rounds.stepped(optimizer)
+        optimizer.param_groups = [*optimizer.param_groups, {"params": [len(ends)]}]
+    assert len(ends) == 1
+
+
 def test_a_program_that_ends_before_a_late_optimizer_steps_has_no_step_yet():
     assert recorded("A1A2A3A4", made="AB") is None
 
