@@ -90,6 +90,7 @@ def test_imports_behind_an_early_question_run_once_as_well(run, tmp_path):
     assert noted.count("b") == noted.count("a") > 2
 
 
+@pytest.mark.thorough
 def test_a_module_that_asks_while_it_is_imported_does_so_in_every_rank(run, tmp_path):
     (tmp_path / "asks.py").write_text(
         "import os\nopen('noted', 'a').write('<%s>' % os.environ['RANK'])\n"

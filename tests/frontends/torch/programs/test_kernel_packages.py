@@ -119,6 +119,7 @@ def products(workload):
     )
 
 
+@pytest.mark.thorough
 def test_a_program_that_needs_the_package_has_the_kernels_of_pytorchs_own_attention(tmp_path):
     found, words = run(tmp_path, PROGRAM, "package")
     assert products(found) == products(run(tmp_path, PROGRAM, "own")[0])

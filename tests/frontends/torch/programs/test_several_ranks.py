@@ -169,6 +169,7 @@ def run(text, folder, world, *options):
     return flint("run", "--world", world, *options, "-o", folder / "out", *program, cwd=folder)
 
 
+@pytest.mark.thorough
 def test_gradients_of_weights_apart_have_one_order_in_all_processes(tmp_path):
     done = run(ZERO_BUBBLE, tmp_path, 16)
     assert done.returncode == 0, done.stderr
