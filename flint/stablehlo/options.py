@@ -11,8 +11,11 @@ from flint.graph.routing import Routing
 #: The names in reports of a choice for all loops whose count is unknown, and all conditionals.
 ALL_LOOPS: Final = "--trip-count"
 ALL_CONDITIONALS: Final = "--branch"
+#: That of opening PyTorch's kernels.
+FUSE: Final = "--fuse"
 #: Why such a choice was not needed.
 _UNUSED = {
+    FUSE: "no kernel of PyTorch's to open, only captures of it have them",
     ALL_LOOPS: "every loop's trip count is known without it",
     ALL_CONDITIONALS: "no conditional needs a branch",
 }
@@ -52,10 +55,11 @@ class WalkOptions:
 
     @property
     def names(self) -> frozenset[str]:
-        """Loops and conditionals with their own choices, and the options of those for all."""
+        """Loops and conditionals with their own choices, and options that nothing may need."""
         return frozenset(
             [name or ALL_LOOPS for name in self.trip_counts]
             + [name or ALL_CONDITIONALS for name in self.branches]
+            + [FUSE] * self.fuse
         )
 
     def with_choices(self, found: Mapping[str, int]) -> WalkOptions:

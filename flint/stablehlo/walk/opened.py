@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from flint.errors import FlintError
 from flint.graph.transfers import is_transfer
+from flint.stablehlo.options import FUSE
 from flint.stablehlo.read.records import Block, Op
 from flint.stablehlo.walk import state as walk_state
 from flint.stablehlo.walk.blocks import communicates
@@ -36,7 +37,10 @@ _OUTSIDE = (
 
 def opens(state: WalkState, name: str) -> bool:
     """Whether a composite of this name is opened for a compiler to fuse."""
-    return state.options.fuse and not is_transfer(name) and not name.startswith(_OUTSIDE)
+    if not state.options.fuse or is_transfer(name) or name.startswith(_OUTSIDE):
+        return False
+    state.used_options.add(FUSE)
+    return True
 
 
 def check_opened(state: WalkState, entry: Block) -> None:

@@ -287,6 +287,7 @@ def test_a_given_trip_count_is_taken_and_marked(given_as: str) -> None:
          "while_7: no loop or conditional of this name needs a value"),
         ({"trip_counts": {"": 5}}, "--trip-count: every loop's trip count is known without it"),
         ({"branches": {"": 1}}, "--branch: no conditional needs a branch"),
+        ({"fuse": True}, "--fuse: no kernel of PyTorch's to open, only captures of it have them"),
     ],
 )  # fmt: skip
 def test_a_choice_that_changes_nothing_is_a_warning(options, warning: str) -> None:
