@@ -24,7 +24,8 @@ def run(tmp_path, monkeypatch):
             capture_output=True, text=True, check=True, **options,
         ).stdout.splitlines()  # fmt: skip
 
-    return printed
+    yield printed
+    noted.clear()
 
 
 @pytest.mark.parametrize(
