@@ -76,7 +76,10 @@ class Running:
 
     def ended(self) -> Sequence[SeenStep]:
         """The program has ended; returns the steps that were seen, if none of them is wanted."""
-        again = None if self._request.lists_steps else self._watcher.end()
+        if self._request.lists_steps:
+            self.run_unlaunched()
+            return self._steps()
+        again = self._watcher.end()
         if again is not None:
             found(self._folder, _FRAMEWORK, again=again)
         return self._steps()

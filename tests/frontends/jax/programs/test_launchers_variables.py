@@ -49,3 +49,12 @@ def test_a_program_that_needs_a_launcher_has_its_variables(tmp_path):
     (tmp_path / "p.py").write_text(PROGRAM.format(reads=needs))
     run = command(tmp_path / "p.py", devices=4, per_node=4, options=("-o", tmp_path / "out"))
     assert run.returncode == 0, run.stderr
+
+
+def test_steps_are_listed_of_the_run_without_them(tmp_path, monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    reads = f"{READS['with a default']}; open({str(tmp_path / 'rows')!r}, 'w').write(str(rows))"
+    (tmp_path / "p.py").write_text(PROGRAM.format(reads=reads))
+    run = command(tmp_path / "p.py", devices=4, per_node=4, options=("--list-steps",))
+    assert run.returncode == 0, run.stderr
+    assert (tmp_path / "rows").read_text() == "512"
