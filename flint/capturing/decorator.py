@@ -24,7 +24,13 @@ from typing import Any
 from flint import registry
 from flint.capturing import targets
 from flint.capturing.frameworks import uses
-from flint.capturing.request import Arguments, CaptureOptions, Request, capture_options
+from flint.capturing.request import (
+    Arguments,
+    CaptureOptions,
+    Request,
+    capture_options,
+    check_takes_mesh,
+)
 from flint.errors import FlintError, UsageError
 from flint.host.readable import counted
 from flint.host.stages import stage
@@ -147,6 +153,7 @@ class Capture:
         shape, axes, setup, framework, settings = self._flint
         arguments: Arguments | None = (args, {}) if args else None
         setup = None if args else setup
+        check_takes_mesh(setup)
         name = framework or registry.framework_of(arguments) or _by_code(setup, self.__wrapped__)
         if level == targets.AUTO:
             return self._automatic(args, name, target or targets.USUAL, options)

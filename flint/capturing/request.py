@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from flint.capturing.converting import walk_options
+from flint.capturing.user_frames import short_path
 from flint.errors import UsageError
 from flint.stablehlo.options import WalkOptions
 from flint.workload.programs import Level
@@ -114,3 +116,22 @@ def capture_options(options: CaptureOptions | Mapping[str, Any] | None) -> Captu
         words = [*_WALK_WORDS, *others]
         unknown = ", ".join(sorted(set(given) - set(words)))
         raise UsageError(f"unknown option {unknown}; choose from: {', '.join(words)}") from None
+
+
+def check_takes_mesh(setup: Callable[..., Any] | None) -> None:
+    """Refuse a setup that cannot be called with a mesh alone.
+
+    Raises:
+        UsageError: it needs more, or less.
+    """
+    if setup is None:
+        return
+    try:
+        inspect.signature(setup).bind(None)
+    except ValueError:  # some of C's have no signature
+        return
+    except TypeError as error:
+        code = getattr(inspect.unwrap(setup), "__code__", None)
+        where = f"{short_path(code.co_filename)}:{code.co_firstlineno}: " if code else ""
+        name = getattr(setup, "__name__", "setup")
+        raise UsageError(f"{where}{name} is called with the mesh alone: {error}") from error
