@@ -47,6 +47,19 @@ def given(options: Any) -> dict[str, bool]:
     }
 
 
+def words_of(options: Any) -> tuple[str, ...]:
+    """The words of a command line that give these options: only those that are not the default."""
+    words: list[str] = []
+    for item in fields(options):
+        value, name = getattr(options, item.name), f"--{item.name.replace('_', '-')}"
+        if value is True:
+            words.append(name)
+        elif value not in (item.default, []):
+            for one in value if isinstance(value, list) else [value]:
+                words += [name, str(one)]
+    return tuple(words)
+
+
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """The command with each parameter that is a group replaced by one option per field."""
     hints = get_type_hints(command, include_extras=True)

@@ -12,6 +12,7 @@ import typer
 
 from flint.capturing import targets
 from flint.capturing.request import MEMORY_LIMIT, TIME_LIMIT, capture_options
+from flint.cli.launch_options import LaunchOptions
 from flint.cli.option_groups import TraceOptions, with_options
 from flint.cli.options import (
     AuditOption,
@@ -54,76 +55,9 @@ def run_command(
         int | None,
         typer.Option("--world", min=1, help="Devices, one per rank [default: the launcher's]."),
     ] = None,
-    gpus_per_node: Annotated[
-        int | None,
-        typer.Option(
-            "--gpus-per-node",
-            min=1,
-            help="Devices per host [default: the launcher's, else as in machines with that "
-            "device: 8 or 4].",
-        ),
-    ] = None,
-    hosts: Annotated[
-        int | None,
-        typer.Option("--hosts", min=1, help="Number of hosts, instead of --gpus-per-node."),
-    ] = None,
-    slices: Annotated[
-        int, typer.Option("--slices", min=1, help="Number of slices of the devices (TPUs).")
-    ] = 1,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            "--device",
-            help="Device that the program sees, for example h100 or tpu-v5p [default: h100].",
-        ),
-    ] = None,
     list_steps: Annotated[
         bool, typer.Option("--list-steps", help="List the steps that the program repeats.")
     ] = False,
-    step: Annotated[
-        str | None,
-        typer.Option(
-            "--step",
-            help="Step to capture: its NAME, its NUMBER (1 for the first time it runs), "
-            "NAME:NUMBER; NAME:loop for an iteration of its loop, NAME:call for a function's call "
-            "without those around it (JAX); of several with one name, NAME@FILE:LINE "
-            "[default: the second run of the first step that repeats].",
-        ),
-    ] = None,
-    command: Annotated[
-        int | None,
-        typer.Option(
-            "--command",
-            min=1,
-            help="Which of the Python programs that a shell script starts, counted from 1 "
-            "[default: the only one, or the only one that a launcher starts].",
-        ),
-    ] = None,
-    fake_data: Annotated[
-        bool,
-        typer.Option(
-            "--fake-data",
-            help="Make up missing data: data sets, token files, tokenizers, checkpoints; a "
-            "warning names what was made up, with the program's line.",
-        ),
-    ] = False,
-    mask_share: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--mask-share",
-            help="Share of the elements that a mask chooses if its values are not known, from 0 "
-            "to 1 (PyTorch): SHARE, or FILE:LINE=SHARE as the warning names it (repeatable) "
-            "[default: 1, an upper bound].",
-        ),
-    ] = None,
-    allow: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--allow",
-            help="Real actions that the program may take: network, or checkpoints (PyTorch "
-            "programs write only the parts without device tensors); repeatable.",
-        ),
-    ] = None,
     level: Annotated[
         str,
         typer.Option(
@@ -135,6 +69,7 @@ def run_command(
     ] = Level.PARTITIONED,
     target: TargetOption = None,
     system: DeviceSystemOption = None,
+    launch: LaunchOptions,
     traces: TraceOptions,
     options: ProgramOptions,
     time_limit: TimeLimitOption = TIME_LIMIT,
@@ -147,20 +82,24 @@ def run_command(
     if output is None and not list_steps:
         raise UsageError("no output: give -o FOLDER, or --list-steps to list the steps")
     if list_steps:
-        refuse({"-o": output, "--step": step}, "for a capture; --list-steps only lists the steps")
-    unknown = sorted(set(allow or ()) - set(ALLOWED))
+        refuse(
+            {"-o": output, "--step": launch.step},
+            "for a capture; --list-steps only lists the steps",
+        )
+    unknown = sorted(set(launch.allow or ()) - set(ALLOWED))
     if unknown:
         raise UsageError(f"--allow {unknown[0]}: expected one of {', '.join(ALLOWED)}")
     given = Given(
-        world=world, per_node=gpus_per_node, hosts=hosts, device=_named(device), number=command,
-        has_network="network" in (allow or ()), time_limit=time_limit,
+        world=world, per_node=launch.gpus_per_node, hosts=launch.hosts,
+        device=_named(launch.device), number=launch.command,
+        has_network="network" in (launch.allow or ()), time_limit=time_limit,
         memory_limit=int(memory_limit * 2**30),
     )  # fmt: skip
     with stages_shown():
         parsed = program_of(program, given)
     cluster = cluster_of(
-        parsed, world=world, per_node=gpus_per_node, hosts=hosts, device=given.device,
-        slices=slices,
+        parsed, world=world, per_node=launch.gpus_per_node, hosts=launch.hosts, device=given.device,
+        slices=launch.slices,
     )  # fmt: skip
     system = system or (system_of(target) if target else _system_of(cluster.device))
     request = ProgramRequest(
@@ -168,11 +107,11 @@ def run_command(
         cluster=cluster,
         target=_target(level, target, system),
         automatic=level == targets.AUTO,
-        step=step_choice(step),
+        step=step_choice(launch.step),
         lists_steps=list_steps,
-        allow=frozenset(allow or ()),
-        fake_data=fake_data,
-        mask_shares=shares_of(mask_share or ()),
+        allow=frozenset(launch.allow or ()),
+        fake_data=launch.fake_data,
+        mask_shares=shares_of(launch.mask_share or ()),
         options=capture_options(
             options.decisions()
             | {

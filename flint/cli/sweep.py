@@ -1,4 +1,4 @@
-"""``flint sweep``: steps on many meshes and systems, and which of them are best.
+"""``flint sweep``: steps or a program on many meshes and systems, and which of them are best.
 
 The idea: this module imports little.  The process that forks for every point needs more time for
 its imports than anything else before the first point, so it starts before ``sweeping.py``.
@@ -21,6 +21,8 @@ from flint.cli.engines import (
     TimeLimitOption,
     refuse_of_others,
 )
+from flint.cli.launch_options import LaunchOptions
+from flint.cli.option_groups import given, with_options, words_of
 from flint.cli.options import (
     AlgorithmOption,
     AxesOption,
@@ -32,10 +34,12 @@ from flint.cli.options import (
     TripCountOption,
 )
 from flint.cli.parsing import by_name, system_of
+from flint.cli.refusals import refuse
 from flint.errors import UsageError
 from flint.host.environment import import_numpy
 from flint.sweeps.description import NO_PASS, Sweep
 from flint.sweeps.processes import Processes
+from flint.sweeps.varied import values_of
 
 #: Suffix of the output file -> the file of the folder that it copies.
 _FILES = {
@@ -46,12 +50,15 @@ _FILES = {
 }
 
 
+@with_options
 def sweep_command(
-    step: Annotated[
-        list[str], typer.Argument(help="FILE.py:FUNCTION, decorated or not; one or more.")
-    ],
-    mesh: Annotated[
-        list[str], typer.Option("--mesh", help="Device grid: 64,8 or data=64,model=8 (repeatable).")
+    swept: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="STEP... | -- PROGRAM...",
+            help="FILE.py:FUNCTION, decorated or not, one or more; or, with --world, a program's "
+            "usual command, as for flint run.",
+        ),
     ],
     output: Annotated[
         Path,
@@ -62,6 +69,25 @@ def sweep_command(
             ".json or .png file next to this folder.",
         ),
     ],
+    *,
+    mesh: Annotated[
+        list[str] | None,
+        typer.Option("--mesh", help="Device grid: 64,8 or data=64,model=8 (repeatable)."),
+    ] = None,
+    world: Annotated[
+        list[int] | None,
+        typer.Option("--world", min=1, help="Devices that a program runs on (repeatable)."),
+    ] = None,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--vary",
+            metavar="NAME=VALUE,...",
+            help="Values that take the place of {NAME} in the program's command, one after "
+            "another; of several names, all combinations (repeatable).",
+        ),
+    ] = None,
+    launch: LaunchOptions,
     system: Annotated[
         list[str] | None,
         typer.Option(
@@ -117,15 +143,24 @@ def sweep_command(
     ] = False,
     json_output: JsonOption = False,
 ) -> None:
-    """Capture and simulate steps on every mesh and system; a second run resumes."""
+    """Capture and simulate steps, or a program, on every mesh and system; a second run resumes."""
+    if world is None:
+        refuse(given(launch) | {"--vary": vary}, "for a program, which needs --world")
+        if mesh is None:
+            raise UsageError("no size: give --mesh for steps, or --world for a program")
+    else:
+        of_steps = {"--mesh": mesh, "--axes": axes, "--setup": setup, "--ray": ray is not None}
+        refuse(of_steps, "for steps; --world sweeps over a whole program")
     # A file is written next to the folder of the same name, which keeps what a second run needs.
     kept = None if output.is_dir() else _FILES.get(output.suffix)
     folder = output.with_suffix("") if kept is not None else output
     systems = tuple(system or (system_of(target),))
     sweep = Sweep(
-        tuple(step), tuple(mesh), systems, folder, axes, setup, granularity, algorithm,
-        _capture_options(level, target, trip_count, branch), tuple(passes or (NO_PASS,)),
-        _engine_options(engine, algorithm, astra_sim, time_limit),
+        () if world else tuple(swept), tuple(mesh or map(str, world or ())), systems, folder, axes,
+        setup, granularity, algorithm,
+        _capture_options(level, target, trip_count, branch) + words_of(launch),
+        tuple(passes or (NO_PASS,)), _engine_options(engine, algorithm, astra_sim, time_limit),
+        tuple(swept) if world else (), tuple(values_of(vary or ()).items()),
     )  # fmt: skip
     processes = Processes(forks.__name__) if ray is None else None
     try:

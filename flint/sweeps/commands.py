@@ -18,6 +18,9 @@ def capture(sweep: Sweep, point: Point, step: str, folder: Path) -> list[str]:
     """The command that writes the workload folder of the point's mesh; with one trace, because
     simulations need none.
     """
+    if point.program:
+        given = ["run", "--world", point.mesh_text, "--ranks", "0", *sweep.capture]
+        return [*given, "--json", "-o", str(folder), "--", *point.program]
     command = ["capture", step, "--mesh", point.mesh_text, "--ranks", "0", *sweep.capture]
     if point.axes is not None:
         command += ["--axes", point.axes]

@@ -1,13 +1,16 @@
 """The description of a sweep, with the values of the command line.
 
-The idea: this module imports nothing, because the forking process (``flint.sweeps.processes``)
-starts before the rest of a sweep is imported.
+The idea: this module imports next to nothing, because the forking process
+(``flint.sweeps.processes``) starts before the rest of a sweep is imported.
 
     Sweep(("train.py:step",), ("64,8", "32,16"), ("dgx-h100",), Path("out"))
+    Sweep((), ("64",), ("dgx-h100",), Path("out"), program=("python", "train.py", "--tp={tp}"),
+          varied=(("tp", ("1", "8")),))
 """
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,8 +23,8 @@ class Sweep:
     """What to sweep over.
 
     Attributes:
-        steps: FILE.py:FUNCTION each.
-        meshes: device grids as on the command line.
+        steps: FILE.py:FUNCTION each; none if a whole program is swept over.
+        meshes: device grids as on the command line; for a program, numbers of devices.
         systems: names or TOML files.
         folder: where everything goes.
         axes: names of the mesh axes; None: the step's.
@@ -32,6 +35,8 @@ class Sweep:
         passes: what-if passes, each entry those of one point, joined by ``+``; ``none`` for a point
             without any.
         simulation: further options of ``flint simulate``, as on the command line.
+        program: the command of a whole program, with ``{NAME}`` where a value varies.
+        varied: for each such name, its values.
     """
 
     steps: tuple[str, ...]
@@ -45,8 +50,10 @@ class Sweep:
     capture: tuple[str, ...] = ()
     passes: tuple[str, ...] = ("none",)
     simulation: tuple[str, ...] = ()
+    program: tuple[str, ...] = ()
+    varied: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @property
     def step(self) -> str:
-        """The steps as text."""
-        return ", ".join(self.steps)
+        """The steps, or the program, as text."""
+        return shlex.join(self.program) if self.program else ", ".join(self.steps)

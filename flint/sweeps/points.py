@@ -14,6 +14,7 @@ import hashlib
 import json
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -27,6 +28,7 @@ from flint.passes import check_granularity
 from flint.passes.what_if import parse_passes
 from flint.sweeps import sources
 from flint.sweeps.description import NO_PASS, Sweep
+from flint.sweeps.varied import commands_of
 
 #: Digits of a key that name a file: 96 bits.
 _DIGITS = 24
@@ -39,7 +41,7 @@ class Point:
     """One step on one mesh and one system, after some passes.
 
     Attributes:
-        step: FILE.py:FUNCTION.
+        step: FILE.py:FUNCTION, or the values that make a program's command, ``tp=8 pp=2``.
         mesh: device grid.
         axes: names of its axes as given; None: the step's.
         system: as given.
@@ -47,6 +49,7 @@ class Point:
         passes: what-if passes.
         workload: its capture's folder, which points of the same step and mesh share.
         result: file of the simulation's result.
+        program: the command of a whole program; empty for a step.
     """
 
     step: str
@@ -57,6 +60,7 @@ class Point:
     passes: tuple[str, ...]
     workload: Path
     result: Path
+    program: tuple[str, ...] = ()
 
     @property
     def mesh_text(self) -> str:
@@ -68,11 +72,13 @@ def points(sweep: Sweep) -> list[Point]:
     """All points, step by step, then mesh by mesh, without duplicates.
 
     Raises:
-        UsageError: no such file, mesh, system, granularity, algorithm or pass.
+        UsageError: no such file, mesh, system, granularity, algorithm or pass, or a value that
+            varies and has no place in the program's command.
     """
     check_granularity(sweep.granularity)
     check_algorithm(sweep.algorithm)
-    if not sweep.steps or not sweep.meshes or not sweep.systems or not sweep.passes:
+    some = sweep.steps or sweep.program
+    if not some or not sweep.meshes or not sweep.systems or not sweep.passes:
         raise UsageError("a sweep needs at least one step, one --mesh and one --system")
     meshes = list(dict.fromkeys(_mesh(text, sweep.axes) for text in sweep.meshes))
     systems: dict[str, tuple[System, str]] = {}
@@ -82,8 +88,7 @@ def points(sweep: Sweep) -> list[Point]:
     names = Counter(system.name for system, _ in systems.values())
     variants = list(dict.fromkeys(map(_variant, sweep.passes)))
     found = []
-    for step in dict.fromkeys(sweep.steps):
-        content, name = _content(step)
+    for step, program, content, name in _captured(sweep):
         for mesh, axes in meshes:
             capture = _key(content, *name, mesh.shape, axes, sweep.setup, sweep.capture)
             for system, text in systems.values():
@@ -98,6 +103,7 @@ def points(sweep: Sweep) -> list[Point]:
                             system.name if names[system.name] == 1 else text, passes,
                             sweep.folder / "workloads" / capture,
                             sweep.folder / "points" / f"{result}.json",
+                            program,
                         )
                     )  # fmt: skip
     return found
@@ -111,6 +117,19 @@ def _mesh(text: str, axes: str | None) -> tuple[Mesh, str | None]:
     return parse_mesh(text, axes), axes
 
 
+def _captured(
+    sweep: Sweep,
+) -> Iterator[tuple[str, tuple[str, ...], str, tuple[str, ...]]]:
+    """All that is captured: its name, a program's command, a hash of the files, and what of the
+    command line its capture depends on.
+    """
+    if sweep.program:
+        for name, words in commands_of(sweep.program, dict(sweep.varied)).items():
+            yield name, words, sources.key_of(sources.files_of_program(words)), words
+    for step in dict.fromkeys(sweep.steps):
+        yield step, (), *_content(step)
+
+
 def _content(step: str) -> tuple[str, tuple[str, str]]:
     """A hash of all that a capture of the step depends on, and its file's and function's names."""
     file, colon, function = step.rpartition(":")
@@ -118,7 +137,7 @@ def _content(step: str) -> tuple[str, tuple[str, str]]:
         raise UsageError(f"{step}: expected FILE.py:FUNCTION")
     if not Path(file).is_file():
         raise UsageError(f"{file}: no such file (expected FILE.py:FUNCTION)")
-    return sources.key(file), (Path(file).name, function)
+    return sources.key_of(sources.imported_files(Path(file))), (Path(file).name, function)
 
 
 def _variant(text: str) -> tuple[str, ...]:

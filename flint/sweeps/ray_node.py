@@ -39,7 +39,7 @@ def work(
         Why it failed ("" if it did not), its standard output, and the packed folder that it has
         written.
     """
-    if _own_key() != flint:
+    if sources.own_key() != flint:
         return (
             f"node {platform.node()} has a different Flint: install the same version on all nodes",
             "",
@@ -57,11 +57,6 @@ def work(
             return "", printed, packing.pack(output, ("et",))
         except FlintError as error:
             return str(error), "", b""
-
-
-@cache
-def _own_key() -> str:
-    return sources.own_key()
 
 
 @cache

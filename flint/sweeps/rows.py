@@ -12,9 +12,10 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from flint.cost.uncertainty import apart
 from flint.host.writing import replacing_in
@@ -22,6 +23,9 @@ from flint.sweeps.description import NO_PASS, Sweep
 from flint.sweeps.running import FIGURES, Outcome
 
 Row = dict[str, Any]
+
+#: Not the digits of a name, as in H100.
+_NUMBER: Final = re.compile(r"(?<![\w.])\d[\d.,]*")
 
 #: Columns of which less is better.
 OBJECTIVES = ("step_seconds", "peak_memory_bytes", "device_seconds")
@@ -98,17 +102,27 @@ def front(rows: Sequence[Row], across: str, up: str) -> list[Row]:
 
 
 def remarks(rows: Sequence[Row]) -> list[str]:
-    """The notes of points, once each, with what distinguishes their points from others.
+    """The notes of points, with what distinguishes their points from others.  Of notes that differ
+    in numbers only there is the first, which says so.
 
     The point's name already shows which passes were applied.
     """
     good = [row for row in rows if row["error"] is None]
-    noted: dict[str, list[Row]] = {}
+    noted: dict[str, dict[str, list[Row]]] = {}
     for row in good:
         for note in row["notes"] or ():
             if not note.startswith("after pass "):
-                noted.setdefault(note, []).append(row)
-    return [note + _whose(some, good) for note, some in noted.items()]
+                alike = noted.setdefault(_NUMBER.sub("0", note), {})
+                alike.setdefault(note, []).append(row)
+    return [_remark(alike, good) for alike in noted.values()]
+
+
+def _remark(alike: dict[str, list[Row]], good: Sequence[Row]) -> str:
+    """Notes that differ in numbers only, as one, and their points."""
+    note, *others = alike
+    some = [row for row in good if any(row in rows for rows in alike.values())]
+    more = f"; so at {len(some)} points, with other numbers" if others else ""
+    return note + more + _whose(some, good)
 
 
 def alike(rows: Sequence[Row]) -> list[Row]:
@@ -166,6 +180,7 @@ def document(sweep: Sweep, rows: Sequence[Row]) -> dict[str, Any]:
     """The sweep and its rows as a JSON document."""
     return {
         "steps": list(sweep.steps),
+        "program": list(sweep.program),
         "setup": sweep.setup,
         "capture": list(sweep.capture),
         "granularity": sweep.granularity,

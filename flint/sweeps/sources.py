@@ -1,11 +1,12 @@
 """What a capture's result depends on, as one hash.
 
-The idea: the hash covers the step's file and every Python file that it imports from folders on the
-path without distributions, the installed distributions, Flint's own code, and the environment
-variables that jax and XLA read.  Data files that the step opens are not covered; ``--fresh`` starts
-a sweep over.
+The idea: the hash covers the step's file, or the files that a program's command names, and every
+Python file that they import from folders on the path without distributions, the installed
+distributions, Flint's own code, and the environment variables that jax and XLA read.  Data files
+that the step opens are not covered; ``--fresh`` starts a sweep over.
 
-    key("train.py")     # 64 hexadecimal digits
+    key_of(imported_files(Path("train.py")))                                # 64 hexadecimal digits
+    key_of(files_of_program(["python", "train.py", "--config=small.toml"]))
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ import pkgutil
 import platform
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 
 import flint
@@ -29,6 +31,8 @@ from flint import registry
 _ENVIRONMENT = ("FLINT_", "JAX_", "XLA_", "TF_", "LIBTPU_", "TORCH")
 #: The most imported files of a step that are followed.
 _MOST_FILES = 10_000
+#: Bytes of the largest file that is hashed because a program's command names it.
+_LARGEST_NAMED = 1 << 24
 
 
 def modules(step_files: Iterable[str | Path]) -> list[str]:
@@ -48,22 +52,25 @@ def modules(step_files: Iterable[str | Path]) -> list[str]:
     return found
 
 
-def key(step_file: str | Path) -> str:
-    """SHA-256 of everything that a capture of a step of that file depends on."""
+def key_of(files: Iterable[Path]) -> str:
+    """SHA-256 of everything that a capture depends on whose code is in those files."""
     digest = hashlib.sha256()
-    for file in imported_files(Path(step_file)):
+    for file in files:
         _add(digest, f"{file}".encode(), file.read_bytes())
     _add(digest, own_key().encode())
-    installed = sorted(
-        {f"{item.metadata['Name']}=={item.version}" for item in metadata.distributions()}
-    )
     path = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
     stated = [f"{name}={value}" for name, value in sorted((variables() | path).items())]
-    for text in (platform.python_version(), *installed, *stated):
+    for text in (platform.python_version(), *_installed_versions(), *stated):
         _add(digest, text.encode())
     return digest.hexdigest()
 
 
+@cache
+def _installed_versions() -> list[str]:
+    return sorted({f"{item.metadata['Name']}=={item.version}" for item in metadata.distributions()})
+
+
+@cache
 def own_key() -> str:
     """SHA-256 of Flint's own code and data."""
     digest = hashlib.sha256()
@@ -82,14 +89,18 @@ def _add(digest: hashlib._Hash, *parts: bytes) -> None:
         digest.update(len(part).to_bytes(8, "big") + part)
 
 
-def imported_files(step_file: Path) -> list[Path]:
+def imported_files(step_file: Path, folder: Path | None = None) -> list[Path]:
     """The file and what it imports, directly or not, outside installed packages; sorted.
 
     Flint's own files are included only if they are imported directly, because Flint is hashed as a
     whole.
+
+    Args:
+        step_file: where to begin.
+        folder: the first folder on the path; the file's own if it runs as a script.
     """
     start = step_file.absolute()
-    roots = [start.parent]
+    roots = [folder or start.parent]
     roots += [Path(part) for part in sys.path if part and not _installed(Path(part))]
     own = set(own_files())
     found, pending = {start}, [start]
@@ -103,6 +114,30 @@ def imported_files(step_file: Path) -> list[Path]:
                     if file.resolve() not in own:
                         pending.append(file)
     return sorted(found)
+
+
+def files_of_program(words: Sequence[str]) -> list[Path]:
+    """The files that a command names, after a ``=``, too, or as ``-m``'s module, with what those in
+    Python import; sorted.  Files too large for a program or its configuration are data.
+    """
+    named = [Path(part) for word in words for part in (word, word.rpartition("=")[2]) if part]
+    small = {file for file in named if _is_small(file)}
+    found = {file.absolute() for file in small}
+    for file in small:
+        if file.suffix == ".py":
+            found |= set(imported_files(file))
+    for option, module in pairwise(words):
+        if option == "-m":
+            for file in _module_files([Path.cwd()], module):
+                found |= set(imported_files(file, Path.cwd()))
+    return sorted(found)
+
+
+def _is_small(file: Path) -> bool:
+    try:
+        return file.is_file() and file.stat().st_size <= _LARGEST_NAMED
+    except OSError:  # a word that is too long for a name, for example
+        return False
 
 
 def _installed(folder: Path) -> bool:

@@ -101,6 +101,18 @@ def test_what_simulations_note_is_said_of_whose_points(tmp_path):
     assert "Note: 64 of 72 are used (mesh 64; system b)." in page.page(sweep, rows, None)
 
 
+def test_notes_that_differ_in_numbers_only_are_one():
+    outcomes = [outcome(2, 4.0, 40), outcome(4, 3.0, 30), outcome(8, 1.0, 90)]
+    for item, note in zip(
+        outcomes, ("H100: 9.5% are f32", "H100: 8% are f32", "H200: 8% are f32"), strict=True
+    ):
+        item.result["notes"] = [note]
+    assert remarks(to_rows(outcomes)) == [
+        "H100: 9.5% are f32; so at 2 points, with other numbers (mesh 2, 4)",
+        "H200: 8% are f32 (mesh 8)",
+    ]
+
+
 def test_the_picture_is_a_png(tmp_path):
     pytest.importorskip("matplotlib")
     rows = to_rows([outcome(2, 4.0, 40), outcome(4, 3.0, 50, fits=False)])
