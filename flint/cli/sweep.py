@@ -56,8 +56,8 @@ def sweep_command(
         list[str],
         typer.Argument(
             metavar="STEP... | -- PROGRAM...",
-            help="FILE.py:FUNCTION, decorated or not, one or more; or, with --world, a program's "
-            "usual command, as for flint run.",
+            help="FILE.py:FUNCTION, decorated or not, or a workload folder, one or more; or, with "
+            "--world, a program's usual command, as for flint run.",
         ),
     ],
     output: Annotated[
@@ -146,8 +146,6 @@ def sweep_command(
     """Capture and simulate steps, or a program, on every mesh and system; a second run resumes."""
     if world is None:
         refuse(given(launch) | {"--vary": vary}, "for a program, which needs --world")
-        if mesh is None:
-            raise UsageError("no size: give --mesh for steps, or --world for a program")
     else:
         of_steps = {"--mesh": mesh, "--axes": axes, "--setup": setup, "--ray": ray is not None}
         refuse(of_steps, "for steps; --world sweeps over a whole program")

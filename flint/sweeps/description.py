@@ -23,7 +23,7 @@ class Sweep:
     """What to sweep over.
 
     Attributes:
-        steps: FILE.py:FUNCTION each; none if a whole program is swept over.
+        steps: FILE.py:FUNCTION or a workload folder each; none if a whole program is swept over.
         meshes: device grids as on the command line; for a program, numbers of devices.
         systems: names or TOML files.
         folder: where everything goes.

@@ -29,6 +29,7 @@ from flint.passes.what_if import parse_passes
 from flint.sweeps import sources
 from flint.sweeps.description import NO_PASS, Sweep
 from flint.sweeps.varied import commands_of
+from flint.workload.folder import DOCUMENT, is_workload_folder, read_document
 
 #: Digits of a key that name a file: 96 bits.
 _DIGITS = 24
@@ -41,7 +42,8 @@ class Point:
     """One step on one mesh and one system, after some passes.
 
     Attributes:
-        step: FILE.py:FUNCTION, or the values that make a program's command, ``tp=8 pp=2``.
+        step: FILE.py:FUNCTION, or a workload folder, or the values that make a program's command,
+            ``tp=8 pp=2``.
         mesh: device grid.
         axes: names of its axes as given; None: the step's.
         system: as given.
@@ -72,15 +74,14 @@ def points(sweep: Sweep) -> list[Point]:
     """All points, step by step, then mesh by mesh, without duplicates.
 
     Raises:
-        UsageError: no such file, mesh, system, granularity, algorithm or pass, or a value that
-            varies and has no place in the program's command.
+        UsageError: no mesh, no such file, mesh, system, granularity, algorithm or pass, or a value
+            that varies and has no place in the program's command.
+        FlintError: a workload folder is damaged.
     """
     check_granularity(sweep.granularity)
     check_algorithm(sweep.algorithm)
-    some = sweep.steps or sweep.program
-    if not some or not sweep.meshes or not sweep.systems or not sweep.passes:
-        raise UsageError("a sweep needs at least one step, one --mesh and one --system")
-    meshes = list(dict.fromkeys(_mesh(text, sweep.axes) for text in sweep.meshes))
+    if not (sweep.steps or sweep.program) or not sweep.systems or not sweep.passes:
+        raise UsageError("a sweep needs at least one step and one --system")
     systems: dict[str, tuple[System, str]] = {}
     for text in sweep.systems:
         system = load_system(text)
@@ -88,25 +89,71 @@ def points(sweep: Sweep) -> list[Point]:
     names = Counter(system.name for system, _ in systems.values())
     variants = list(dict.fromkeys(map(_variant, sweep.passes)))
     found = []
-    for step, program, content, name in _captured(sweep):
-        for mesh, axes in meshes:
-            capture = _key(content, *name, mesh.shape, axes, sweep.setup, sweep.capture)
-            for system, text in systems.values():
-                for passes in variants:
-                    result = _key(
-                        capture, repr(system), sweep.granularity, sweep.algorithm, passes,
-                        [(part, _binary(part)) for part in sweep.simulation],
-                    )  # fmt: skip
-                    found.append(
-                        Point(
-                            step, mesh, axes, text,
-                            system.name if names[system.name] == 1 else text, passes,
-                            sweep.folder / "workloads" / capture,
-                            sweep.folder / "points" / f"{result}.json",
-                            program,
-                        )
-                    )  # fmt: skip
+    for capture in _captures(sweep):
+        for system, text in systems.values():
+            for passes in variants:
+                result = _key(
+                    capture.key, repr(system), sweep.granularity, sweep.algorithm, passes,
+                    [(part, _binary(part)) for part in sweep.simulation],
+                )  # fmt: skip
+                found.append(
+                    Point(
+                        capture.step, capture.mesh, capture.axes, text,
+                        system.name if names[system.name] == 1 else text, passes,
+                        capture.workload or sweep.folder / "workloads" / capture.key,
+                        sweep.folder / "points" / f"{result}.json",
+                        capture.program,
+                    )
+                )  # fmt: skip
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Capture:
+    """What points on several systems share.
+
+    Attributes:
+        key: names it on disk: a hash of what decides its result.
+        workload: the user's own folder; None for a capture of the sweep.
+        others: as in ``Point``.
+    """
+
+    step: str
+    mesh: Mesh
+    axes: str | None
+    key: str
+    program: tuple[str, ...] = ()
+    workload: Path | None = None
+
+
+def _captures(sweep: Sweep) -> Iterator[_Capture]:
+    """All captures, and the folders of those that there are already."""
+    meshes = list(dict.fromkeys(_mesh(text, sweep.axes) for text in sweep.meshes))
+
+    def on_meshes(step: str, program: tuple[str, ...], *parts: str) -> Iterator[_Capture]:
+        if not meshes:
+            raise UsageError(f"{step}: no size: give --mesh, or --world for a program")
+        for mesh, axes in meshes:
+            key = _key(*parts, mesh.shape, axes, sweep.setup, sweep.capture)
+            yield _Capture(step, mesh, axes, key, program)
+
+    if sweep.program:
+        for name, words in commands_of(sweep.program, dict(sweep.varied)).items():
+            files = sources.key_of(sources.files_of_program(words))
+            yield from on_meshes(name, words, files, *words)
+    for step in dict.fromkeys(sweep.steps):
+        if is_workload_folder(Path(step)):
+            yield _captured_already(Path(step))
+        else:
+            yield from on_meshes(step, (), *_content(step))
+
+
+def _captured_already(folder: Path) -> _Capture:
+    """A workload folder, whose document has the checksums of its files."""
+    stated = read_document(folder).mesh
+    mesh = Mesh(tuple(stated.shape), tuple(stated.axes))
+    key = _key(sources.key_of([folder / DOCUMENT]))
+    return _Capture(str(folder), mesh, ",".join(mesh.axes), key, workload=folder.absolute())
 
 
 def _mesh(text: str, axes: str | None) -> tuple[Mesh, str | None]:
@@ -117,27 +164,14 @@ def _mesh(text: str, axes: str | None) -> tuple[Mesh, str | None]:
     return parse_mesh(text, axes), axes
 
 
-def _captured(
-    sweep: Sweep,
-) -> Iterator[tuple[str, tuple[str, ...], str, tuple[str, ...]]]:
-    """All that is captured: its name, a program's command, a hash of the files, and what of the
-    command line its capture depends on.
-    """
-    if sweep.program:
-        for name, words in commands_of(sweep.program, dict(sweep.varied)).items():
-            yield name, words, sources.key_of(sources.files_of_program(words)), words
-    for step in dict.fromkeys(sweep.steps):
-        yield step, (), *_content(step)
-
-
-def _content(step: str) -> tuple[str, tuple[str, str]]:
+def _content(step: str) -> tuple[str, str, str]:
     """A hash of all that a capture of the step depends on, and its file's and function's names."""
     file, colon, function = step.rpartition(":")
     if not colon or not function:
-        raise UsageError(f"{step}: expected FILE.py:FUNCTION")
+        raise UsageError(f"{step}: expected FILE.py:FUNCTION, or a workload folder")
     if not Path(file).is_file():
         raise UsageError(f"{file}: no such file (expected FILE.py:FUNCTION)")
-    return sources.key_of(sources.imported_files(Path(file))), (Path(file).name, function)
+    return sources.key_of(sources.imported_files(Path(file))), Path(file).name, function
 
 
 def _variant(text: str) -> tuple[str, ...]:

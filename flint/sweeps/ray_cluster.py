@@ -29,6 +29,7 @@ from flint.sweeps import commands, packing, ray_node, sources
 from flint.sweeps.description import Sweep
 from flint.sweeps.points import Point
 from flint.sweeps.processes import environment
+from flint.workload.folder import is_workload_folder
 
 #: Starts Ray on this machine for the duration of the sweep.
 LOCAL: Final = "local"
@@ -76,7 +77,11 @@ class OnRay:
         self.workers = jobs or max(1, int(ray.cluster_resources().get("CPU", 1)))
         self._task = ray.remote(num_cpus=1, max_retries=1)(ray_node.work)
         self._forks = forks
-        self._steps = {step: _shipped(ray, step) for step in dict.fromkeys(sweep.steps)}
+        self._steps = {
+            step: _shipped(ray, step)
+            for step in dict.fromkeys(sweep.steps)
+            if not is_workload_folder(Path(step))
+        }
         self._flint = sources.own_key()
         self._ended = False
         self._lock = threading.Lock()

@@ -137,7 +137,7 @@ def run(
             report(len(outcomes), len(wanted))
         if missing and ray is not None:
             place = _on_ray(sweep, forks, ray, jobs)
-        _claim(sweep.folder, missing)
+        _claim(sweep.folder, [folder for folder in missing if _is_ours(sweep, folder)])
         if missing and place is not None:
             _work(sweep, place, missing, outcomes, fresh, len(wanted), report)
     except KeyboardInterrupt:
@@ -167,6 +167,11 @@ def _sorted(
     return outcomes, missing
 
 
+def _is_ours(sweep: Sweep, workload: Path) -> bool:
+    """Whether a capture is the sweep's own, not a folder that the user has given."""
+    return workload.parent == sweep.folder / "workloads"
+
+
 def _on_ray(sweep: Sweep, forks: str, address: str, jobs: int | None) -> Place:
     from flint.sweeps.ray_cluster import OnRay
 
@@ -193,7 +198,8 @@ def _work(
         try:
             # The largest meshes take longest, so they come first.
             for folder, of_mesh in sorted(missing.items(), key=lambda item: -item[1][0].mesh.size):
-                if not fresh and (folder / DOCUMENT).is_file():
+                again = fresh and _is_ours(sweep, folder)
+                if not again and (folder / DOCUMENT).is_file():
                     simulate_on(folder)
                 else:
                     task = pool.submit(place.capture, sweep, of_mesh[0])

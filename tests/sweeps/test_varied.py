@@ -145,6 +145,7 @@ def test_options_for_programs_and_for_steps_are_not_mixed(tmp_path: Path) -> Non
     assert refusal("--mesh", "2", *program, cwd=tmp_path) == (
         "flint: --mesh is for steps; --world sweeps over a whole program"
     )
+    (tmp_path / "step.py").touch()
     assert refusal("step.py:f", cwd=tmp_path) == (
-        "flint: no size: give --mesh for steps, or --world for a program"
+        "flint: step.py:f: no size: give --mesh, or --world for a program"
     )

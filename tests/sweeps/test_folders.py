@@ -1,0 +1,26 @@
+"""``flint sweep`` of workload folders that exist already."""
+
+from __future__ import annotations
+
+import json
+
+from tests.support.command_line import flint_here
+
+
+def test_a_workload_folder_is_simulated_and_left_as_it_is(two_programs, tmp_path):
+    two_programs.save(tmp_path / "given")
+    before = {file: file.stat().st_mtime_ns for file in (tmp_path / "given").rglob("*")}
+    systems = ("--system", "dgx-h100", "--system", "gb200-nvl72")
+    for options in ((), ("--fresh",)):
+        done = flint_here("sweep", "given", *systems, *options, "-o", "out", "--json", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        rows = json.loads(done.stdout)["rows"]
+        assert [(row["step"], row["system"]) for row in rows] == [
+            ("given", "dgx-h100"), ("given", "gb200-nvl72"),
+        ]  # fmt: skip
+        for row in rows:
+            alone = flint_here(
+                "simulate", "given", "--system", row["system"], "--json", cwd=tmp_path
+            )
+            assert row["step_seconds"] == json.loads(alone.stdout)["step_seconds"]
+    assert {file: file.stat().st_mtime_ns for file in (tmp_path / "given").rglob("*")} == before
