@@ -139,8 +139,7 @@ def _captures(sweep: Sweep) -> Iterator[_Capture]:
 
     if sweep.program:
         for name, words in commands_of(sweep.program, dict(sweep.varied)).items():
-            files = sources.key_of(sources.files_of_program(words))
-            yield from on_meshes(name, words, files, *words)
+            yield from on_meshes(name, words, sources.key_of_program(words), *words)
     for step in dict.fromkeys(sweep.steps):
         if is_workload_folder(Path(step)):
             yield _captured_already(Path(step))

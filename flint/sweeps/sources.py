@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import json
 import os
 import pkgutil
 import platform
@@ -29,6 +30,12 @@ import flint
 from flint import registry
 
 _ENVIRONMENT = ("FLINT_", "JAX_", "XLA_", "TF_", "LIBTPU_", "TORCH")
+#: Variables of terminals and sessions, which no training program is configured with.
+_SESSION = (
+    "COLORTERM", "COLUMNS", "DBUS_", "DISPLAY", "GPG_", "HIST", "LINES", "LS_COLORS", "OLDPWD",
+    "PS1", "PWD", "SHLVL", "SSH_", "STY", "TERM", "TMPDIR", "TMUX", "VSCODE_", "WAYLAND_", "WINDOW",
+    "XDG_",
+)  # fmt: skip
 #: The most imported files of a step that are followed.
 _MOST_FILES = 10_000
 #: Bytes of the largest file that is hashed because a program's command names it.
@@ -50,6 +57,17 @@ def modules(step_files: Iterable[str | Path]) -> list[str]:
             found += [module for module, frontend in registry.SPARES.items() if frontend == name]
             found += sorted(packages & named)
     return found
+
+
+def key_of_program(words: Sequence[str]) -> str:
+    """SHA-256 of what a capture of a whole program depends on, as far as its command tells.
+
+    Programs read variables and files of any name, so that all variables count that are not a
+    terminal's or a session's, and the current folder.
+    """
+    stated = {key: value for key, value in os.environ.items() if not key.startswith(_SESSION)}
+    content = [key_of(files_of_program(words)), str(Path.cwd()), sorted(stated.items())]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def key_of(files: Iterable[Path]) -> str:

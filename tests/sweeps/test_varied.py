@@ -60,7 +60,7 @@ def captured(folder: Path, *words: str, **values: tuple[str, ...]) -> dict[str, 
     return {f"{point.step} on {point.mesh_text}": point for point in found}
 
 
-def test_a_capture_of_a_program_depends_on_its_command_its_size_and_the_files_it_names(
+def test_a_capture_of_a_program_depends_on_command_size_files_and_variables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -86,6 +86,11 @@ def test_a_capture_of_a_program_depends_on_its_command_its_size_and_the_files_it
         after = keys()
         assert before[changed].isdisjoint(after[changed])
         assert before[1 - changed] == after[1 - changed]
+    before = keys()
+    monkeypatch.setenv("SHLVL", "7")
+    assert keys() == before
+    monkeypatch.setenv("MODEL_SIZE", "8b")
+    assert keys()[0].isdisjoint(before[0])
 
 
 #: One product of [16, width] and [width, width] for each of two data-parallel devices; forward, and
