@@ -18,7 +18,7 @@ from flint.hlo.context import Context, Decoder
 from flint.hlo.literals import constant_value
 from flint.hlo.locations import resolve_payload
 from flint.hlo.mlir_text import flat_dictionary
-from flint.stablehlo.read.records import BRANCH, COST_ESTIMATE
+from flint.stablehlo.read.records import BRANCH, COST_ESTIMATE, REMOTE_COPIES
 
 
 def _once(field: str, decode: Callable[[bytes], dict[str, Any] | None]) -> Decoder:
@@ -241,9 +241,8 @@ def custom_call(instruction: Any, context: Context) -> dict[str, Any]:
     if config:
         decoded["backend_config"] = flat_dictionary(config) or config
     if instruction.frontend_attributes:
-        stated = frontend_attributes(instruction).get(COST_ESTIMATE)
-        if stated is not None:
-            decoded[COST_ESTIMATE] = stated
+        stated = frontend_attributes(instruction)
+        decoded |= {name: stated[name] for name in (COST_ESTIMATE, REMOTE_COPIES) if name in stated}
     if instruction.convolution_dimension_numbers:
         decoded |= convolution(instruction, context)
     return decoded

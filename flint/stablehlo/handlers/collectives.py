@@ -18,13 +18,14 @@ from flint.graph.scalars import Scalar
 from flint.graph.tensor_types import TensorType, tensor_type
 from flint.stablehlo.collectives.communications import KINDS, kind_of
 from flint.stablehlo.collectives.reduce_scatter import Finder
+from flint.stablehlo.collectives.remote_copies import messages_of
 from flint.stablehlo.handlers.simple import simple
-from flint.stablehlo.read.records import Op
+from flint.stablehlo.read.records import REMOTE_COPIES, Op
 from flint.stablehlo.rules import rule_for
 from flint.stablehlo.values.arrays import array_of
 from flint.stablehlo.values.elementwise import is_scalar_integer
 from flint.stablehlo.values.scalars import scalar_of
-from flint.stablehlo.walk.blocks import is_or_holds_communication
+from flint.stablehlo.walk.blocks import is_or_holds_communication, wait_for
 from flint.stablehlo.walk.known import Known
 from flint.stablehlo.walk.scope import Scope
 from flint.stablehlo.walk.state import Handler, WalkState
@@ -41,12 +42,37 @@ def _custom_call(state: WalkState, scope: Scope, op: Op) -> None:
     if kind_of(op) is not None:
         _collective(state, scope, op)
         return
+    sends = op.attr(REMOTE_COPIES)
+    if sends is not None:
+        _sending_kernel(state, scope, op, str(sends))
+        return
     if is_or_holds_communication(state, op):
         raise FlintError(
             f"{state.where(op)}: custom_call @{op.attr('target', '')} calls a computation with a "
             "communication, and how often it runs is unknown"
         )
     simple(state, scope, op)
+
+
+def _sending_kernel(state: WalkState, scope: Scope, op: Op, stated: str) -> None:
+    """A kernel that copies to other devices: it runs beside its messages, and its results wait for
+    them.
+
+    Raises:
+        FlintError: the messages do not fit the devices.
+    """
+    operands = [scope.use(value) for value in op.operands]
+    simple(state, scope, op)
+    try:
+        sent = messages_of(stated, state.world)
+    except FlintError as error:
+        raise FlintError(f"{state.where(op)}: {error}") from error
+    for item in sent:
+        received = tensor_type((item.bytes_out,), "ui8")
+        (arrived,) = scope.builder.communication(
+            item, operands, [received], source=state.source(op.loc), order=scope.order(operands)
+        )
+        wait_for(state, scope, op, arrived, list(op.results))
 
 
 def _collective(state: WalkState, scope: Scope, op: Op) -> None:

@@ -15,7 +15,12 @@ from flint.stablehlo.read import collectives
 from flint.stablehlo.read.bindings import attribute_text, chlo, ir, stablehlo
 from flint.stablehlo.read.elements import as_int64, integer_array
 from flint.stablehlo.read.issue_attributes import DOES
-from flint.stablehlo.read.records import COST_ESTIMATE, FRONTEND_ATTRIBUTES, ReplicaGroups
+from flint.stablehlo.read.records import (
+    COST_ESTIMATE,
+    FRONTEND_ATTRIBUTES,
+    REMOTE_COPIES,
+    ReplicaGroups,
+)
 
 #: Constants larger than this keep no value: only shapes, counters and rank tables matter here.
 MAX_CONSTANT_ELEMENTS = 2**20
@@ -160,8 +165,7 @@ def _custom_call(op: Any, reader: Any) -> dict[str, Any]:
         decoded["backend_config"] = plain(attributes["backend_config"])
     if FRONTEND_ATTRIBUTES in attributes:
         stated = plain(attributes[FRONTEND_ATTRIBUTES])
-        if COST_ESTIMATE in stated:
-            decoded[COST_ESTIMATE] = stated[COST_ESTIMATE]
+        decoded |= {name: stated[name] for name in (COST_ESTIMATE, REMOTE_COPIES) if name in stated}
     called = [str(ir.FlatSymbolRefAttr(item).value) for item in _listed(op, "called_computations")]
     if called:
         reader.pending += called

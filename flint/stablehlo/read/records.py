@@ -72,9 +72,10 @@ if TYPE_CHECKING:
     from flint.graph.allocations import Allocations
 
 #: Where frontends attach what they know about a custom call (StableHLO's name for HLO's field), and
-#: the entry with a kernel's work, which is also the record's attribute.
+#: the entries with a kernel's work and with what it sends, which are also the record's attributes.
 FRONTEND_ATTRIBUTES = "mhlo.frontend_attributes"
 COST_ESTIMATE = "flint.cost_estimate"
+REMOTE_COPIES = "flint.remote_copies"
 #: The attribute with the branch that a run of the program took.
 BRANCH = "flint.branch"
 

@@ -10,7 +10,7 @@ from flint.errors import FlintError
 from flint.graph.graph import EdgeKind, NodeKind
 from flint.graph.work import Role
 from flint.stablehlo.collectives.communications import kind_of
-from flint.stablehlo.read.records import Block, Op, blocks_within
+from flint.stablehlo.read.records import REMOTE_COPIES, Block, Op, blocks_within
 from flint.stablehlo.walk.scope import Scope
 from flint.stablehlo.walk.state import WalkState
 
@@ -45,7 +45,7 @@ def communicates(state: WalkState, block: Block, depth: int = 0) -> bool:
 
 def is_or_holds_communication(state: WalkState, op: Op, depth: int = 0) -> bool:
     """Whether an op is a communication, or runs one in a region or a function."""
-    if kind_of(op) is not None:
+    if kind_of(op) is not None or op.attr(REMOTE_COPIES) is not None:
         return True
     function = op.attr("callee") or op.attr("decomposition")
     names = [function] if function is not None else op.attr("called", ())

@@ -36,6 +36,7 @@ class Layout:
         cores: devices of a chip.
         target: the kind of device, a name of ``flint targets``.
         capability: compute capability of an NVIDIA GPU, major and minor.
+        multiprocessors: of such a GPU.
     """
 
     devices: int
@@ -48,6 +49,7 @@ class Layout:
     cores: int = 1
     target: str | None = None
     capability: tuple[int, int] | None = None
+    multiprocessors: int | None = None
 
     def __post_init__(self) -> None:
         for count, what in ((self.hosts, "host"), (self.slices or 1, "slice")):
@@ -127,6 +129,7 @@ def layout_of(
             memory=found.memory,
             target=target,
             capability=found.capability,
+            multiprocessors=found.cores,
         )
     cores = int(row["jax_devices_per_chip"])
     parts = slices or 1

@@ -131,7 +131,11 @@ def _answers(shown: Shown) -> dict[str, Callable[[Any], Any]]:
         }
     if layout.capability is not None:
         capability = ".".join(map(str, layout.capability))
-        found["compute_capability"] = lambda self: capability
+        found |= {
+            "compute_capability": lambda self: capability,
+            "core_count": lambda self: layout.multiprocessors,
+            "device_vendor": lambda self: "NVIDIA Corporation",
+        }
     return found
 
 

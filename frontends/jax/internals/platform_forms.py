@@ -73,9 +73,9 @@ def lower_for(traced: Any, platform: str, *, compiled: bool) -> tuple[Any, dict[
         rules = (*(rules or ()), host_memory.rule())
     if any(one.primitive is debugging.inspect_sharding_p for one in traced_ops):
         rules = (*(rules or ()), (debugging.inspect_sharding_p, lambda *_, **__: []))
-    kernels = pallas_calls.rule(warnings, traced.jaxpr)
-    if kernels is not None:
-        rules = (*(rules or ()), kernels)
+    kernels = pallas_calls.rules(warnings, traced.jaxpr)
+    if kernels:
+        rules = (*(rules or ()), *kernels)
     parameters = mlir.LoweringParameters(override_lowering_rules=rules)
     with contextlib.nullcontext() if compiled else host_memory.results_moved():
         lowered = traced.lower(lowering_platforms=(platform,), _private_parameters=parameters)

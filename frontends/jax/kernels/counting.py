@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from flint.frontends.jax.kernels.arithmetic import arithmetic_of
 from flint.frontends.jax.kernels.integers import is_integer, value_of
 from flint.frontends.jax.kernels.loops import induction, of_scan, trips_of
 from flint.frontends.jax.kernels.points import Points, Values, whole
+from flint.frontends.jax.kernels.remote_copies import Axes, Copy, copies_to_others, copy_of
 from flint.graph.work import Unit
 
 BRANCHES = "a branch that depends on data: its most expensive case counts"
@@ -54,10 +55,18 @@ class Count:
     Attributes:
         flops: by unit and element type, over the whole grid.
         notes: why they are an upper bound; empty if they are exact.
+        copies: to other devices, if asked for.
     """
 
     flops: Counter[tuple[Unit, str]] = field(default_factory=Counter)
     notes: set[str] = field(default_factory=set)
+    copies: list[Copy] = field(default_factory=list)
+
+    def add(self, other: Count) -> None:
+        """Add what another part of the kernel does."""
+        self.flops.update(other.flops)
+        self.notes |= other.notes
+        self.copies += other.copies
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +89,8 @@ def counted(
     grid: tuple[int, ...],
     mapped: Collection[int] = (),
     constants: Sequence[Values | None] = (),
+    devices: Axes = (),
+    named: Sequence[Any] = (),
 ) -> Count:
     """Count a kernel's FLOPs.
 
@@ -88,15 +99,21 @@ def counted(
         grid: its extents.
         mapped: axes of the grid that are not in the kernel (``jax.vmap``'s).
         constants: the contents of its first references, if known.
+        devices: axes of the mesh that it runs on; the FLOPs are then those of all devices, and
+            copies to others are listed.
+        named: names of the grid's axes, if they have some.
 
     Raises:
         UnknownCountError: a loop whose trip count depends on data, a primitive of unknown
             arithmetic.
+        UnknownTargetError: a copy to a device that depends on data.
     """
     count = Count()
     axes = tuple(axis for axis in range(len(grid)) if axis not in mapped)
     held = [None if one is None else Held(one) for one in constants]
-    _Walk(grid, axes, count).body(kernel, held, whole(grid))
+    names = (*(name for name, _ in devices), *(named or [None] * len(grid)))
+    found = _Walk(grid, axes, count, devices, names)
+    found.body(kernel, held, whole(found.sizes))
     return count
 
 
@@ -111,6 +128,13 @@ class _Walk:
     grid: tuple[int, ...]
     axes: tuple[int, ...]
     count: Count
+    devices: Axes = ()
+    names: Sequence[Any] = ()
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Extents of the mesh of devices, if they count, and of the grid."""
+        return (*(size for _, size in self.devices), *self.grid)
 
     def body(self, jaxpr: Any, given: Iterable[Known], at: Points) -> list[Known]:
         """Count a body at some points; returns its results there."""
@@ -142,11 +166,14 @@ class _Walk:
             return self._scan(parameters, values, at)
         operands, results = ([item.aval for item in items] for items in (one.invars, one.outvars))
         found = arithmetic_of(name, parameters, operands, results)
-        if found is None:
+        if found is None and not self.devices:
             raise UnknownCountError(f"{name} is not known")
-        for key, flops in found.items():
+        for key, flops in (found or {}).items():
             if flops:
                 self.count.flops[key] += flops * at.total()
+        if name == "dma_start" and self.devices:
+            copy = copy_of(one, values, self.devices, at, len(self.grid))
+            self.count.copies += [] if copy is None else [copy]
         return self._integers(name, parameters, values, results, at)
 
     def _integers(
@@ -158,6 +185,8 @@ class _Walk:
             return [at.along(self.axes[parameters["axis"]] - len(self.grid))]
         if name == "num_programs":
             return [np.asarray(self.grid[self.axes[parameters["axis"]]])]
+        if name == "axis_index" and self.names:
+            return [self._place(parameters["axis_name"], at)]
         if any(value is None for value in values):
             return []
         memory = values[0] if values else None
@@ -165,6 +194,16 @@ class _Walk:
             whole_index = name == "get" and len(values) == 1 + memory.content.ndim
             return [memory.at(values[1:])] if whole_index else []
         return [value_of(name, parameters, values)]
+
+    def _place(self, names: Any, at: Points) -> Values | None:
+        """The place along named axes: of the mesh of devices, or of the grid."""
+        place = np.zeros((), np.int64)
+        for name in names if isinstance(names, list | tuple) else (names,):
+            if name not in self.names:
+                return None
+            number = list(self.names).index(name)
+            place = place * self.sizes[number] + at.along(number - len(self.sizes))
+        return place
 
     def _branch(self, branches: Any, values: Sequence[Known], at: Points) -> list[None]:
         index, *given = values
@@ -176,16 +215,12 @@ class _Walk:
             return []
         cases = [Count() for _ in branches]
         for case, branch in zip(cases, branches, strict=True):
-            _Walk(self.grid, self.axes, case).body(branch, given, at)
+            replace(self, count=case).body(branch, given, at)
         dearest = max(cases, key=_size)
-        if any(case.flops != dearest.flops for case in cases):
+        if any(_size(case) != _size(dearest) or case.flops != dearest.flops for case in cases):
             self.count.notes.add(BRANCHES)
-        self._add(dearest)
+        self.count.add(dearest)
         return []
-
-    def _add(self, other: Count) -> None:
-        self.count.flops.update(other.flops)
-        self.count.notes |= other.notes
 
     def _while(
         self, parameters: Mapping[str, Any], values: Sequence[Known], at: Points
@@ -207,8 +242,8 @@ class _Walk:
     def _idle(self, body: Any) -> None:
         """A loop of unknown length, which must have no arithmetic (a waiting loop)."""
         once = Count()
-        _Walk(self.grid, self.axes, once).body(body, (), whole(self.grid))
-        if once.flops:
+        replace(self, count=once).body(body, (), whole(self.sizes))
+        if once.flops or any(copies_to_others(body)):
             raise UnknownCountError("a loop whose trip count depends on data")
 
     def _scan(
@@ -249,5 +284,5 @@ def _carried(start: Values, step: int | None, index: Values | None) -> Values | 
     return start + step * index if step and index is not None else start
 
 
-def _size(count: Count) -> int:
-    return sum(count.flops.values())
+def _size(count: Count) -> tuple[int, int]:
+    return sum(copy.total for copy in count.copies), sum(count.flops.values())

@@ -24,6 +24,7 @@ from flint.host.environment import DISTRIBUTION, installed_version, satisfies
 
 _FOLDER = Path(__file__).parent
 _MEMORY = re.compile(r"\bdevice_memory_size: (\d+)")
+_CORES = re.compile(r"\bcore_count: (\d+)")
 _CAPABILITY = re.compile(r"cuda_compute_capability \{\s*major: (\d+)(?:\s+minor: (\d+))?")
 
 #: Distributions of the GPU extra that must have jaxlib's own version, and one that need not.
@@ -77,6 +78,12 @@ class CompileTarget:
             return None
         found = _CAPABILITY.search(self.config)
         return (int(found[1]), int(found[2] or 0)) if found else None
+
+    @property
+    def cores(self) -> int | None:
+        """Multiprocessors of a GPU; None of a TPU."""
+        found = None if self.platform == "tpu" else _CORES.search(self.config)
+        return int(found[1]) if found else None
 
     @property
     def largest(self) -> int | None:

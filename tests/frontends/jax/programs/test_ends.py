@@ -95,7 +95,8 @@ jax.set_mesh(mesh)
 def doubled(x_ref, o_ref):
     o_ref[...] = 2 * x_ref[...]
 def part(x):
-    assert jax.devices()[0].compute_capability == "10.0"
+    device = jax.devices()[0]
+    assert (device.compute_capability, device.core_count) == ("10.0", 148)
     return pl.pallas_call(doubled, jax.typeof(x), compiler_params=triton.CompilerParams())(x)
 step = jax.jit(jax.shard_map(part, in_specs=P("x"), out_specs=P("x"), check_vma=False))
 x = jax.device_put(jnp.ones((128, 128)), P("x"))
