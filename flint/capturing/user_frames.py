@@ -27,6 +27,8 @@ _PACKAGES = (
     *(path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages")),
 )
 _INSTALLED = tuple(f"{folder}{os.sep}" for folder in dict.fromkeys(_PACKAGES))
+#: Where packages' commands are: scripts that call them.
+_COMMANDS = f"{sysconfig.get_path('scripts')}{os.sep}"
 #: Packages whose lines are never shown: their arguments were wrong, not they.
 _FRAMEWORKS = ("jax", "jaxlib", "numpy", "scipy", "torch")
 _HERE = Path(__file__).parents[1]
@@ -108,6 +110,27 @@ def is_ours(file: str) -> bool:
 def is_programs(file: str) -> bool:
     """Whether a file belongs to the program: not installed, not Python's, not Flint's."""
     return not (file.startswith(_INSTALLED) or is_silent(file))
+
+
+def main_package(frame: FrameType | None) -> str:
+    """The installed package that is the program: of ``python -m package``, or of a command.
+
+    Args:
+        frame: one of the program's, from which the outermost is looked for.
+
+    Returns:
+        Its folder, with a separator; "" if the program is a file of its own.
+    """
+    files: list[str] = []
+    while frame is not None and frame.f_code.co_filename != _STARTS:
+        if not is_silent(frame.f_code.co_filename):
+            files.append(frame.f_code.co_filename)
+        frame = frame.f_back
+    first = next((file for file in reversed(files) if not file.startswith(_COMMANDS)), "")
+    for folder in _INSTALLED:
+        if first.startswith(folder):
+            return f"{folder}{first.removeprefix(folder).partition(os.sep)[0]}{os.sep}"
+    return ""
 
 
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from flint.capturing.user_frames import is_ours, is_programs, own_line
+from flint.capturing.user_frames import is_ours, is_programs, main_package, own_line
 from flint.host.child_errors import leave
 from flint.launching.commands.variables import is_of_process
 from flint.launching.followed_code import METHOD
@@ -170,7 +170,7 @@ def watch_variables(names: Collection[str], own: Own) -> None:
     def get(self: Any, key: Any) -> str:
         nonlocal done
         done = done + 1 if every[done : done + 1] == [key] else 0
-        if own.looked is None and isinstance(key, str) and is_of_process(key):
+        if own.looked is None and not done and isinstance(key, str) and is_of_process(key):
             own.looked = _looking_line(sys._getframe(1))
         if not (isinstance(key, str) and key in names and own.can_be_asked()):
             own.reads += isinstance(key, str) and key in names and done <= 1
@@ -202,7 +202,10 @@ def _looking_line(frame: FrameType | None) -> str | None:
     while frame is not None and (_is_pythons(frame) or is_ours(frame.f_code.co_filename)):
         looks = looks or _is_pythons(frame)
         frame = frame.f_back
-    if frame is None or not is_programs(frame.f_code.co_filename):
+    if frame is None:
+        return None
+    file, package = frame.f_code.co_filename, main_package(frame)
+    if not (is_programs(file) or (package and file.startswith(package))):
         return None
     return own_line(frame) if looks else ""
 
