@@ -24,14 +24,15 @@ def with_layouts(graph: WorkloadGraph, types: dict[TensorType, int]) -> Workload
         types: all of its types, by number; new ones are added.
     """
     entries = {entry: number for number, entry in enumerate(graph.tables.entries())}
-    return with_tables(_blocks(graph, types, entries), tables_with(graph, types, entries))
+    return with_tables(_blocks(graph, types, entries, True), tables_with(graph, types, entries))
 
 
 def _blocks(
-    graph: WorkloadGraph, types: dict[TensorType, int], entries: dict[Entry, int]
+    graph: WorkloadGraph, types: dict[TensorType, int], entries: dict[Entry, int], whole: bool
 ) -> WorkloadGraph:
-    graph = with_bodies(graph, lambda body, _: _blocks(body, types, entries))
+    graph = with_bodies(graph, lambda body, _: _blocks(body, types, entries, False))
     if not len(graph):
         return graph
-    graph = Block(graph, types, entries).changed(Wanted(graph, types, entries).claims())
-    return Wanted(graph, types, entries).wished()
+    claims = Wanted(graph, types, entries, whole).claims()
+    graph = Block(graph, types, entries).changed(claims)
+    return Wanted(graph, types, entries, whole).wished()

@@ -38,11 +38,13 @@ class Transpose(NamedTuple):
         entries: the operand entries that read the result.
         order: its permutation of dims in memory.
         made: the number of its type; -1: the type stays that of the value.
+        leaves: whether the result leaves the block in place of the value.
     """
 
     entries: list[int]
     order: Form
     made: int = -1
+    leaves: bool = False
 
     @property
     def entry(self) -> Entry:
@@ -113,10 +115,14 @@ def with_transposes(
     numbers = {entry: number for number, entry in enumerate(graph.tables.entries())}
     plain = numbers[TRANSPOSE, "", ()]
     values = np.array(list(found), dtype=np.int64)
-    operand = graph.operand.copy()
-    for number, each in enumerate(found.values()):
+    operand, outputs = graph.operand.copy(), graph.outputs.copy()
+    users = np.zeros(len(found), dtype=np.int64)
+    for number, (value, each) in enumerate(found.items()):
         operand[each.entries] = graph.values + number
-    users = graph.consumer[[min(each.entries) for each in found.values()]]
+        if isinstance(each, Transpose) and each.leaves:
+            outputs[graph.outputs == value] = graph.values + number
+        behind = graph.producer[value] + 1
+        users[number] = graph.consumer[min(each.entries)] if each.entries else behind
     size, count = graph.value_bytes[values], len(values)
     made = np.array([each.made for each in found.values()], dtype=np.int64)
 
@@ -134,7 +140,7 @@ def with_transposes(
         role=more("role", np.array([each.role for each in found.values()])),
         op=more("op", np.array([numbers.get(each.entry, plain) for each in found.values()])),
         detail=more("detail", -1),
-        source=more("source", graph.source[users]),
+        source=more("source", graph.source[np.minimum(users, len(graph) - 1)]),
         ops_merged=more("ops_merged", 0),
         bytes_read=more("bytes_read", size),
         bytes_written=more("bytes_written", size),
@@ -143,6 +149,7 @@ def with_transposes(
         result_type=more("result_type", np.where(made < 0, graph.value_type[values], made)),
         operand_ptr=longer("operand_ptr", 1),
         operand=np.concatenate([operand, values]),
+        outputs=outputs,
         order_ptr=longer("order_ptr", 0),
         work_ptr=longer("work_ptr", 0),
     )

@@ -194,7 +194,8 @@ class Block:
         self._more()
         edited = replace(
             graph, operand=self.operand, op=self.op, result_type=self.result_type,
-            outputs=self.outputs, tables=tables_with(graph, self.types, self.entries),
+            outputs=self.outputs, role=np.array(self.role, dtype=graph.role.dtype),
+            tables=tables_with(graph, self.types, self.entries),
         )  # fmt: skip
         return with_transposes(edited, self.found)
 
@@ -238,6 +239,10 @@ class Block:
                     self.op[user] = self._entry((TRANSPOSE, "", both))
                 continue
             self._turned(entry, value, region.order, self._type(value, region.shape))
+        if value in self.leaving:
+            made = self._type(value, region.shape)
+            turned = self.found.get(value, Transpose([], region.order, made))
+            self.found[value] = turned._replace(leaves=True)
 
     def _more(self) -> None:
         """Changes beside the regions."""

@@ -10,7 +10,9 @@ something cannot follow, such as the reshape of another product's result):
                          |-> sum over t                                     |-> sum
 
 That matters where several kernels read what is made: each of them transposes.  Other products and
-reductions read it as it is in memory if they can; else it is transposed back.  Products with
+reductions read it as it is in memory if they can; else it is transposed back.  An update of a slice
+has the order of what it updates, so that a cache is transposed, copied and updated, and transposed
+back where it leaves the program; in a loop's body its order stays.  Products with
 vectors are sums (``flint.passes.xla.small_products``), which read anything.  What is cut out of a
 value has one order for all products that can read it, the first one's.  Where a reshape in front of
 a product leaves no node, its dims are not known, unless it removes dims of size 1, and nothing is
@@ -30,13 +32,15 @@ from typing import NamedTuple
 import numpy as np
 
 from flint.graph.graph import Form, WorkloadGraph
+from flint.graph.tensor_types import TensorType
 from flint.graph.work import Role
 from flint.passes.xla.merged_products import SLICE
 from flint.passes.xla.orders import BATCH, COLUMNS, PRODUCT, ROWS, reads, writes
 from flint.passes.xla.regions import Region
 from flint.passes.xla.split_dims import contracted_dims
-from flint.passes.xla.transposes import TRANSPOSE, Transpose
+from flint.passes.xla.transposes import COPY, TRANSPOSE, Entry, Transpose
 from flint.passes.xla.travelling import Block
+from flint.passes.xla.updates import UPDATE
 
 
 class _Again(NamedTuple):
@@ -56,7 +60,22 @@ class _Again(NamedTuple):
 
 
 class Wanted(Block):
-    """One block whose values are in the orders that products want."""
+    """One block whose values are in the orders that products want.
+
+    Args:
+        graph, types, entries: as of ``Block``.
+        whole: whether the block is no loop's body, whose carried values keep their order.
+    """
+
+    def __init__(
+        self,
+        graph: WorkloadGraph,
+        types: dict[TensorType, int],
+        entries: dict[Entry, int],
+        whole: bool,
+    ) -> None:
+        super().__init__(graph, types, entries)
+        self.whole = whole
 
     def claims(self) -> dict[int, list[int]]:
         """Product -> nodes that make what it reads, in the order that it wants."""
@@ -77,6 +96,9 @@ class Wanted(Block):
             if region := self._region_of(entry, back, taken):
                 regions.append(region)
                 taken |= {*region.nodes}
+        for node in taken:
+            if self.names[node] == COPY:  # copies are made after everything is fused
+                self.role[node] = Role.OPAQUE
         self.wishes = [wish for wish in wishes if self.maker[self._value(wish[0])] not in taken]
         self.again = [each for each in self._transposed() if self.maker[each.source] not in taken]
         return self._moved(regions) if wishes or self.again else self.graph
@@ -172,8 +194,21 @@ class Wanted(Block):
             return None
         self._spread(region, value, taken)
         region.nodes.sort()
-        several = (len(self.users.get(self.made(node), ())) > 1 for node in region.nodes)
+        several = (self._readers(self.made(node)) > 1 for node in region.nodes)
         return region if any(several) else None
+
+    def _readers(self, value: int) -> int:
+        """Readers of a value; leaving the block counts as one."""
+        return len(self.users.get(value, ())) + (value in self.leaving)
+
+    def _along(self, node: int, shape: tuple[int, ...]) -> bool:
+        """Also an update of a slice, which has the order of what it updates, in a whole program."""
+        updates = self.whole and self.names[node] in (UPDATE[0], COPY)
+        return (updates and self.shape(self.made(node)) == shape) or super()._along(node, shape)
+
+    def _computed(self, value: int) -> bool:
+        maker = self.maker[value]
+        return super()._computed(value) or (maker >= 0 and self.names[maker] in (UPDATE[0], COPY))
 
     def _kinds(self, product: int, side: int) -> list[int]:
         """Of each dim of a batched product's operand: whether it is of the batch, kept (rows) or

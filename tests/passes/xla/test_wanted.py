@@ -105,3 +105,22 @@ def test_an_activation_of_transposed_heads_is_three_kernels_that_transpose() -> 
         (whole, whole // 2), (whole * 3 // 2, whole), (whole * 5 // 2, whole)
     )  # fmt: skip
     assert [found.count(each) for each in (positive, exponentials, chosen)] == [2, 2, 2]
+
+
+def test_a_cache_is_updated_in_the_order_in_which_a_product_reads_it() -> None:
+    """XLA's wrapped_transpose of the keys bf16[4,1024,8,64], a copy of it that is updated, and
+    input_transpose_fusion of the updated keys, which leave the program: 4,194,304 bytes each."""
+
+    def step(keys, x, w):
+        y = (x @ w).reshape(4, 8, 16, 64)
+        keys = jax.lax.dynamic_update_slice_in_dim(keys, y[:, :, 8:], 1016, 1)
+        return jnp.einsum("bigd,bjgd->bgij", y[:, :, :8], keys), keys
+
+    found = kernels(step, of(4, 1024, 8, 64), of(32, 512), of(512, 1024))
+    whole = 4 * 1024 * 8 * 64 * 2
+    moved = [(op, shape) for op, read, written, shape in found if read == written == whole]
+    turned = (4, 8, 64, 1024)
+    back = (4, 1024, 8, 64)
+    assert moved == [("transpose", turned), ("copy", turned), ("transpose", back)]
+    read = [read for op, read, _, shape in found if op == "dot_general" and len(shape) == 4]
+    assert read == [whole + 4 * 8 * 8 * 64 * 2]
