@@ -18,6 +18,10 @@ matrix fetches a sector of 32 bytes for every element.  In a step of many device
 efficiency of products, which is fitted to whole steps, stand for each other: they count only in a
 program of one device (``KernelModel.alone``).
 
+XLA's softmaxes hold a row in the registers of one block, which waits for it twice before it writes:
+they move less than other kernels, also in a program of one device only.  Norms, whose rows have no
+exponentials, do not (``tests/data/single_gpu/moe_dropless.xplane.pb.xz``).
+
 Rows that are added at indices (``index_add``) are added element by element by atomic operations.
 
 Around convolutions with channels first cuDNN's kernels turn every operand and result to channels
@@ -61,6 +65,8 @@ COLUMNS: Final = "sum of columns"
 ADDED: Final = "added at indices"
 CHANNELS_FIRST: Final = "convolution between layouts"
 WITH_BIAS: Final = "convolution and bias"
+#: As ``flint.stablehlo.rules.heroes`` has it: whole rows that are held, with exponentials.
+SOFTMAX: Final = "softmax"
 #: A step of a layer that cuDNN runs as a whole: the host launches none of its kernels.
 RECURRENT: Final = "recurrent layer"
 
@@ -87,6 +93,9 @@ _SECTORS: Final = 1.0e9
 #: Elements per second that a multiprocessor adds at indices: an H200 takes 7.25 ps for one of f32
 #: and 8.28 ps for one of bf16 (benchmarks/accuracy/single_gpu/h200, gnn and grouped-moe).
 _ADDS: Final = 0.98e9
+#: Bytes per second that a multiprocessor moves in a kernel of whole rows with exponentials: XLA's,
+#: which are Triton's, move 1.9 TB/s on an H100 (benchmarks/accuracy/single_gpu/jax).
+_ROWS: Final = 1.44e10
 
 
 def at_least(graph: WorkloadGraph, accelerator: Accelerator) -> Seconds:
@@ -164,6 +173,11 @@ def _added(node: Node, accelerator: Accelerator) -> float:
     return rows / (_ADDS * accelerator.kernel.units)
 
 
+def _softmax(node: Node, accelerator: Accelerator) -> float:
+    moved = node.work.read + node.work.written
+    return moved / (_ROWS * accelerator.kernel.units) if accelerator.kernel.alone else 0.0
+
+
 def _summed(operations: int) -> Callable[[Node, Accelerator], float]:
     def seconds(node: Node, accelerator: Accelerator) -> float:
         most = max((item.elements for item in node.operand_types), default=0)
@@ -175,6 +189,7 @@ def _summed(operations: int) -> Callable[[Node, Accelerator], float]:
 _OF: Final = {
     PER_CHANNEL: _per_channel, DIRECT: _direct, TWICE: _twice, LOOPED: _looped,
     TRANSPOSING: _transposing, ROWS: _summed(_ALONG), COLUMNS: _summed(_ACROSS), ADDED: _added,
+    SOFTMAX: _softmax,
 }  # fmt: skip
 
 

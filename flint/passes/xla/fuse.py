@@ -40,6 +40,7 @@ from flint.passes.xla.shared_loads import with_shared_loads
 from flint.passes.xla.side_by_side import parted
 from flint.passes.xla.simplify import simplified
 from flint.passes.xla.small_products import summed_products, sums
+from flint.passes.xla.softmax import SOFTMAX, with_softmaxes
 from flint.passes.xla.split_dims import gathered_dims, gatherings
 from flint.passes.xla.split_products import SUM, split_products
 from flint.passes.xla.stored import stored_splats
@@ -58,7 +59,7 @@ def fuse_as_xla(graph: WorkloadGraph) -> WorkloadGraph:
     gemms = {sizes: number for number, sizes in enumerate(graph.tables.gemms)}
     known = list(graph.tables.entries())
     names = (SUM, SLICE, TRANSPOSE, CONCATENATE, PAD, COPY, *(name for name, _ in STEPS))
-    plain = [PADDED, UPDATE, *((name, "", ()) for name in names)]
+    plain = [PADDED, UPDATE, SOFTMAX, *((name, "", ()) for name in names)]
     graph = _with_entries(graph, [*plain, *sums(graph), *turns(graph), *gatherings(graph)])
     graph = _with_entries(graph, running(graph))
     graph = _with_entries(graph, [*turnings(graph), *transposes(known)])
@@ -120,6 +121,7 @@ def _as_xla(
     roots = near.roots[step_of] | ~(gone | kept | product | takes)
     joined = assigned(seen, load, lambda product, members: last[product] == members[0], roots)
     kernels, place = fused(seen, joined)
+    kernels = with_softmaxes(kernels, place, queue.kernels, queue.times)
     # A loop's carried values may have been communicated: all of its inputs count.
     communicated = [body and communicates] * kernels.inputs
     dots = np.array([name == "dot_general" for name in graph.tables.ops], dtype=bool)[graph.op]

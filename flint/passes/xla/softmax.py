@@ -16,14 +16,43 @@ Sources: ``softmax_rewriter_triton.cc``, ``gpu_indexing_performance_model.cc`` o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
+from flint.cost.library_kernels import SOFTMAX as DOES
+from flint.graph.graph import Ints, WorkloadGraph
 from flint.graph.work import Role
 from flint.passes.xla.instructions import Instructions
+from flint.passes.xla.times import Kernel
+from flint.passes.xla.transposes import Entry
 
 #: The most elements of a row: as many as fit in a block's registers, filled up to a power of two.
 _ROW: Final = 1 << 14
+#: What a table of ops has of such a kernel that computes exponentials.
+SOFTMAX: Final[Entry] = ("softmax", DOES, ())
+_EXPONENTIALS: Final = ("exponential", "exponential_minus_one")
+
+
+def with_softmaxes(
+    graph: WorkloadGraph, place: Ints, kernels: Mapping[int, Kernel], block: Instructions
+) -> WorkloadGraph:
+    """A graph of kernels in which those of whole rows with exponentials are told as softmaxes.
+
+    Args:
+        graph: the kernels; its table of ops has ``SOFTMAX``.
+        place: the kernel of each op of ``block``, shape [ops].
+        kernels: root -> kernel.
+        block: the ops.
+    """
+    found = [
+        int(place[root])
+        for root, kernel in kernels.items()
+        if kernel.row and any(block.names[node] in _EXPONENTIALS for node in kernel.members)
+    ]
+    op = graph.op.copy()
+    op[found] = list(graph.tables.entries()).index(SOFTMAX)
+    return replace(graph, op=op)
 
 
 def diamonds(block: Instructions) -> dict[int, frozenset[int]]:
