@@ -22,7 +22,8 @@ XLA's softmaxes hold a row in the registers of one block, which waits for it twi
 they move less than other kernels, also in a program of one device only.  Norms, whose rows have no
 exponentials, do not (``tests/data/single_gpu/moe_dropless.xplane.pb.xz``).
 
-Rows that are added at indices (``index_add``) are added element by element by atomic operations.
+Rows that are added at indices (``index_add``) are added one by one, by atomic operations, as are
+elements of half precision that XLA scatters; in f32 it adds several at once.
 
 Around convolutions with channels first cuDNN's kernels turn every operand and result to channels
 last and back; PyTorch adds the bias in a kernel of its own and sums its gradient in another.
@@ -49,7 +50,7 @@ import numpy as np
 
 from flint.cost.hardware import Accelerator
 from flint.cost.roofline import Seconds, rate_table
-from flint.graph.graph import WorkloadGraph
+from flint.graph.graph import REPLACES, WorkloadGraph
 from flint.graph.nodes import Node
 from flint.graph.tensor_types import DTYPES, TensorType
 from flint.graph.work import Unit
@@ -65,7 +66,9 @@ COLUMNS: Final = "sum of columns"
 ADDED: Final = "added at indices"
 CHANNELS_FIRST: Final = "convolution between layouts"
 WITH_BIAS: Final = "convolution and bias"
-#: As ``flint.stablehlo.rules.heroes`` has it: whole rows that are held, with exponentials.
+#: An op, and a compiled fusion as ``flint.stablehlo.rules.heroes`` tells it.
+SCATTER: Final = "scatter"
+#: As that tells one, too: whole rows that are held, with exponentials.
 SOFTMAX: Final = "softmax"
 #: A step of a layer that cuDNN runs as a whole: the host launches none of its kernels.
 RECURRENT: Final = "recurrent layer"
@@ -93,6 +96,9 @@ _SECTORS: Final = 1.0e9
 #: Elements per second that a multiprocessor adds at indices: an H200 takes 7.25 ps for one of f32
 #: and 8.28 ps for one of bf16 (benchmarks/accuracy/single_gpu/h200, gnn and grouped-moe).
 _ADDS: Final = 0.98e9
+#: The same of XLA's scatters: 7.5 to 8.2 ps for one of bf16 (tests/data/single_gpu, moe_dropless),
+#: 2.6 ps for one of f32 in rows of 128 (gnn in docs/accuracy.md).
+_SCATTERS: Final = {"bf16": _ADDS, "f16": _ADDS, "f32": 2.9e9}
 #: Bytes per second that a multiprocessor moves in a kernel of whole rows with exponentials: XLA's,
 #: which are Triton's, move 1.9 TB/s on an H100 (benchmarks/accuracy/single_gpu/jax).
 _ROWS: Final = 1.44e10
@@ -103,12 +109,10 @@ def at_least(graph: WorkloadGraph, accelerator: Accelerator) -> Seconds:
     found = np.zeros(len(graph))
     if accelerator.systolic is not None:  # has none of these libraries
         return found
-    known = [
-        (index, hero) for index, (_, hero) in enumerate(graph.tables.named_heroes()) if hero in _OF
-    ]
-    for op, hero in known:
-        for index in np.flatnonzero(graph.op == op).tolist():
-            found[index] = _OF[hero](graph[index], accelerator)
+    for op, (name, hero) in enumerate(graph.tables.named_heroes()):
+        if rule := _OF.get(hero or name):
+            for index in np.flatnonzero(graph.op == op).tolist():
+                found[index] = rule(graph[index], accelerator)
     return found
 
 
@@ -173,6 +177,17 @@ def _added(node: Node, accelerator: Accelerator) -> float:
     return rows / (_ADDS * accelerator.kernel.units)
 
 
+def _scattered(node: Node, accelerator: Accelerator) -> float:
+    """Elements that a scatter adds: as many as it computes, and one of its operands has."""
+    kind = node.result_types[0].dtype if node.result_types else ""
+    if node.form[-1:] == (REPLACES,):
+        return 0.0
+    items = (item for item in node.work.items if item.unit == Unit.VECTOR)
+    added = sum(item.flops for item in items if item.dtype == kind)
+    most = max((item.elements for item in node.operand_types), default=0)
+    return min(added, most) / (_SCATTERS.get(kind, np.inf) * accelerator.kernel.units)
+
+
 def _softmax(node: Node, accelerator: Accelerator) -> float:
     moved = node.work.read + node.work.written
     return moved / (_ROWS * accelerator.kernel.units) if accelerator.kernel.alone else 0.0
@@ -189,7 +204,7 @@ def _summed(operations: int) -> Callable[[Node, Accelerator], float]:
 _OF: Final = {
     PER_CHANNEL: _per_channel, DIRECT: _direct, TWICE: _twice, LOOPED: _looped,
     TRANSPOSING: _transposing, ROWS: _summed(_ALONG), COLUMNS: _summed(_ACROSS), ADDED: _added,
-    SOFTMAX: _softmax,
+    SOFTMAX: _softmax, SCATTER: _scattered,
 }  # fmt: skip
 
 

@@ -61,6 +61,12 @@ class Node:
         return self.graph.tables.ops[int(self.graph.op[self.index])]
 
     @property
+    def form(self) -> tuple[int, ...]:
+        """The op's parameters (``Tables.forms``); () where they are not known."""
+        op, forms = int(self.graph.op[self.index]), self.graph.tables.forms
+        return forms[op] if op < len(forms) else ()
+
+    @property
     def role(self) -> Role:
         """What the op is to a fusing compiler."""
         return Role(int(self.graph.role[self.index]))

@@ -23,6 +23,7 @@ from flint.cost.library_kernels import (
     LOOPED,
     PER_CHANNEL,
     ROWS,
+    SOFTMAX,
     TRANSPOSING,
     TWICE,
     WITH_BIAS,
@@ -261,7 +262,7 @@ def test_such_kernels_are_told_by_what_they_do(graph, plain, fine):
     assert FINE[fine_classes(graph)[0]] == fine
 
 
-@pytest.mark.parametrize("hero", [PER_CHANNEL, ADDED, CHANNELS_FIRST])
+@pytest.mark.parametrize("hero", [PER_CHANNEL, ADDED, CHANNELS_FIRST, SOFTMAX])
 def test_a_tpu_has_no_such_kernels(hero):
     data = tensor_type((2, 8, 16, 16), "f32")
     times = [
