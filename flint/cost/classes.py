@@ -27,6 +27,7 @@ from flint.cost.library_kernels import (
     TWICE,
     WITH_BIAS,
 )
+from flint.cost.row_kernels import ROW_KERNELS
 from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.stated import is_copy
 from flint.graph.work import Role, Unit
@@ -61,6 +62,7 @@ _BY_HERO: Final = {
     ROWS: "reduction",
     LOOPED: "elementwise",
     TRANSPOSING: "movement",
+    **dict.fromkeys(ROW_KERNELS, "reduction"),
     DIRECT: "matmul",
     CHANNELS_FIRST: "matmul",
     WITH_BIAS: "matmul",

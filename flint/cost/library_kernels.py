@@ -48,6 +48,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from flint.cost import row_kernels as rows
 from flint.cost.hardware import Accelerator
 from flint.cost.roofline import Seconds, rate_table
 from flint.graph.graph import REPLACES, WorkloadGraph
@@ -72,6 +73,10 @@ SCATTER: Final = "scatter"
 SOFTMAX: Final = "softmax"
 #: A step of a layer that cuDNN runs as a whole: the host launches none of its kernels.
 RECURRENT: Final = "recurrent layer"
+
+
+#: From a kernel and the device: seconds without what every kernel takes.
+Rule = Callable[[Node, Accelerator], float]
 
 
 class _Pace(NamedTuple):
@@ -193,7 +198,7 @@ def _softmax(node: Node, accelerator: Accelerator) -> float:
     return moved / (_ROWS * accelerator.kernel.units) if accelerator.kernel.alone else 0.0
 
 
-def _summed(operations: int) -> Callable[[Node, Accelerator], float]:
+def _summed(operations: int) -> Rule:
     def seconds(node: Node, accelerator: Accelerator) -> float:
         most = max((item.elements for item in node.operand_types), default=0)
         return most * operations / _operations(accelerator) if accelerator.kernel.alone else 0.0
@@ -201,10 +206,25 @@ def _summed(operations: int) -> Callable[[Node, Accelerator], float]:
     return seconds
 
 
-_OF: Final = {
+def _row_gradient(node: Node, accelerator: Accelerator) -> float:
+    if not accelerator.kernel.alone:
+        return _twice(node, accelerator)
+    most = max((item.elements for item in node.operand_types), default=0)
+    return rows.row_gradient(node, accelerator, most * _ACROSS / _operations(accelerator))
+
+
+def _alone(rule: Rule) -> Rule:
+    """The rule where it counts: in a program of one device."""
+    return lambda node, accelerator: rule(node, accelerator) if accelerator.kernel.alone else 0.0
+
+
+_OF: Final[dict[str, Rule]] = {
     PER_CHANNEL: _per_channel, DIRECT: _direct, TWICE: _twice, LOOPED: _looped,
     TRANSPOSING: _transposing, ROWS: _summed(_ALONG), COLUMNS: _summed(_ACROSS), ADDED: _added,
-    SOFTMAX: _softmax, SCATTER: _scattered,
+    SOFTMAX: _softmax, SCATTER: _scattered, rows.ROW_GRADIENT: _row_gradient,
+    rows.REGISTERS: _alone(rows.in_registers), rows.SHARED: _alone(rows.in_shared),
+    rows.AGAIN: _alone(rows.again), rows.PRODUCT_FIRST: _alone(rows.product_first),
+    rows.TABLE_GRADIENT: _alone(rows.table_gradient),
 }  # fmt: skip
 
 

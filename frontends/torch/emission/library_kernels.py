@@ -13,6 +13,8 @@ aten/src/ATen/native/Convolution.cpp and of ``_batch_norm_impl_index`` in Normal
 - other convolutions are cuDNN's, for channels last; their bias is added by itself;
 - elementwise kernels take several elements at a time only from dense tensors of one type that lie
   alike (cuda/CUDALoops.cuh), and sums are along or across what is next to each other;
+- softmaxes of short rows are in registers, longer ones in shared memory if they fit and are
+  aligned, others are read twice, as layer norms are (cuda/SoftMax.cu, cuda/layer_norm_kernel.cu);
 - ``index_add`` adds every element by itself (cuda/Indexing.cu).
 
     does(op)        # "direct convolution"; "" if nothing is known
@@ -36,6 +38,15 @@ from flint.cost.library_kernels import (
     TRANSPOSING,
     TWICE,
     WITH_BIAS,
+)
+from flint.cost.row_kernels import (
+    AGAIN,
+    LONGEST,
+    PRODUCT_FIRST,
+    REGISTERS,
+    ROW_GRADIENT,
+    SHARED,
+    TABLE_GRADIENT,
 )
 from flint.frontends.torch.recording.recording import Op, View
 from flint.observed.classes import OpClass, aten_class
@@ -69,9 +80,44 @@ def _weighted(mask: int) -> Callable[[Any], str]:
 
     def rule(args: Any) -> str:
         wanted = args[mask]
-        return TWICE if wanted[0] and wanted[1] else ""
+        return ROW_GRADIENT if wanted[0] and wanted[1] else ""
 
     return rule
+
+
+def _softmax(args: Any) -> str:
+    """Of a softmax, by the length of its rows."""
+    view = args[0]
+    length, size = _row(view, args[1]), _size(view)
+    if not length:
+        return ""
+    if _short(length, size):
+        return REGISTERS
+    vector = _VECTOR // size
+    return SHARED if length < _SHARED_BYTES // size and length % vector == 0 else AGAIN
+
+
+def _softmax_gradient(long: str, short: str) -> Callable[[Any], str]:
+    def rule(args: Any) -> str:
+        view = args[1]
+        length = _row(view, args[2])
+        return "" if not length else short if _short(length, _size(view)) else long
+
+    return rule
+
+
+def _row(view: View, dim: int) -> int:
+    """Elements of the rows of a softmax; 0 if its dim is not the last one."""
+    last = bool(view.shape) and dim % len(view.shape) == len(view.shape) - 1
+    return int(view.shape[-1]) if last else 0
+
+
+def _size(view: View) -> int:
+    return {"float64": 8, "float32": 4}.get(view.dtype, 2)
+
+
+def _short(length: int, size: int) -> bool:
+    return length <= LONGEST and length * size <= 4 * LONGEST
 
 
 def _convolution(data: int, transposed: int) -> Callable[[Any], str]:
@@ -145,6 +191,8 @@ _HALVES: Final = ("float16", "bfloat16")
 _TENSOR_CORES: Final = (*_HALVES, "float32")
 _COPIES: Final = frozenset(("_to_copy", "clone", "contiguous", "copy_"))
 _SUMS: Final = frozenset(("amax", "amin", "mean", "sum"))
+#: Bytes of a vector that a softmax loads, and of the shared memory that its rows may fill.
+_VECTOR, _SHARED_BYTES = 16, 49_000
 #: Bytes that memory is read by.
 _SECTOR: Final = 32
 #: Per op, from its arguments.
@@ -153,7 +201,13 @@ _RULES: Final[dict[str, Callable[[Any], str]]] = {
     "aten.convolution_backward.default": _convolution(1, 7),
     "aten.native_group_norm.default": lambda args: TWICE,
     "aten.native_group_norm_backward.default": lambda args: TWICE,
+    "aten.native_layer_norm.default": lambda args: AGAIN,
     "aten.native_layer_norm_backward.default": _weighted(7),
+    "aten._softmax.default": _softmax,
+    "aten._log_softmax.default": _softmax,
+    "aten._softmax_backward_data.default": _softmax_gradient(PRODUCT_FIRST, PRODUCT_FIRST),
+    "aten._log_softmax_backward_data.default": _softmax_gradient(AGAIN, ""),
+    "aten.embedding_dense_backward.default": lambda args: TABLE_GRADIENT,
     "aten._fused_rms_norm_backward.default": _weighted(5),
     "aten.native_batch_norm.default": _norm(0, 5),
     "aten._native_batch_norm_legit.default": _norm(0, 5),

@@ -24,6 +24,14 @@ from flint.cost.library_kernels import (  # noqa: E402
     TWICE,
     WITH_BIAS,
 )
+from flint.cost.row_kernels import (  # noqa: E402
+    AGAIN,
+    PRODUCT_FIRST,
+    REGISTERS,
+    ROW_GRADIENT,
+    SHARED,
+    TABLE_GRADIENT,
+)
 from flint.frontends.torch.emission import library_kernels  # noqa: E402
 from tests.frontends.torch.in_child import record_in_child  # noqa: E402
 
@@ -153,12 +161,50 @@ def test_a_convolution_keeps_channels_last():
     assert set(taken(layers, IMAGES).values()) == {PER_CHANNEL, CHANNELS_FIRST}
 
 
-def test_backward_passes_of_norms_with_weights_read_twice():
-    assert taken(lambda: torch.nn.LayerNorm(6), IMAGES) == {"native_layer_norm_backward": TWICE}
+def test_backward_passes_of_norms_with_weights_have_two_kernels():
+    both = {"native_layer_norm": AGAIN, "native_layer_norm_backward": ROW_GRADIENT}
+    assert taken(lambda: torch.nn.LayerNorm(6), IMAGES) == both
     plain = torch.nn.LayerNorm(6, elementwise_affine=False)
-    assert taken(lambda: plain, IMAGES) == {}
+    assert taken(lambda: plain, IMAGES) == {"native_layer_norm": AGAIN}
     both = {"native_group_norm": TWICE, "native_group_norm_backward": TWICE}
     assert taken(lambda: torch.nn.GroupNorm(2, 8), IMAGES) == both
+
+
+@pytest.mark.parametrize(
+    ("length", "half", "forward"),
+    [
+        (1024, False, REGISTERS),
+        (1024, True, REGISTERS),
+        (4096, True, SHARED),
+        (12_000, False, SHARED),
+        (12_001, False, AGAIN),  # is not aligned
+        (24_000, True, SHARED),
+        (32_000, True, AGAIN),
+    ],
+)
+def test_a_softmax_is_where_its_rows_fit(length, half, forward):
+    """``host_softmax`` of SoftMax.cu, with 48 KiB of shared memory."""
+    last = taken(lambda: torch.nn.Softmax(-1), (2, length), half=half)
+    assert last == {"_softmax": forward, "_softmax_backward_data": PRODUCT_FIRST}
+    logs = taken(lambda: torch.nn.LogSoftmax(-1), (2, length), half=half)
+    long = {"_log_softmax_backward_data": AGAIN} if length > 1024 else {}
+    assert logs == {"_log_softmax": forward, **long}
+
+
+def test_a_softmax_over_another_dim_is_of_no_rows():
+    assert taken(lambda: torch.nn.Softmax(0), (2, 4096)) == {}
+
+
+def test_the_gradient_of_a_table_is_known():
+    class Sum(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = torch.nn.Embedding(16, 8)
+
+        def forward(self, data):
+            return self.table(data.long())
+
+    assert taken(Sum, (4096,)) == {"embedding_dense_backward": TABLE_GRADIENT}
 
 
 def test_the_steps_of_a_recurrent_layer_are_known_as_such():
