@@ -36,6 +36,11 @@ BRANCH = (
     "platform_dependent: its branch for CPUs is captured (--target captures that for GPUs or TPUs)"
 )
 
+ON_HOST = (
+    "ops of compute_on run on the host's processor: they are timed as on the device, and without "
+    "the copies of their operands"
+)
+
 #: The beginnings of the names of primitives whose lowering may make random bits.
 _RANDOM = ("random_", "threefry2x32")
 
@@ -71,6 +76,9 @@ def lower_for(traced: Any, platform: str, *, compiled: bool) -> tuple[Any, dict[
         warnings[BRANCH] = 1
     if any(map(host_memory.moves, every)):
         rules = (*(rules or ()), host_memory.rule())
+    on_host = sum(str(one.ctx.compute_type).endswith("host") for one in traced_ops)
+    if on_host:
+        warnings[ON_HOST] = on_host
     if any(one.primitive is debugging.inspect_sharding_p for one in traced_ops):
         rules = (*(rules or ()), (debugging.inspect_sharding_p, lambda *_, **__: []))
     kernels = pallas_calls.rules(warnings, traced.jaxpr)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import pytest
 from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import pallas
+from jax.experimental.compute_on import compute_on
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -178,3 +179,19 @@ def test_results_that_out_shardings_leave_with_the_host_are_copied_there():
         if node.op.startswith("MoveTo")
     ]
     assert copies == [("MoveToDevice", "16x32xf32"), ("MoveToHost", "16x32xf32")]
+
+
+def test_ops_that_run_on_the_hosts_processor_are_reported():
+    """Three of them: a product, a scaling and their sum; the reduction runs on the device."""
+
+    def step(x):
+        with compute_on("device_host"):
+            moved = x @ x + 2.0 * x
+        return moved.sum()
+
+    square = placed((32, 32))
+    lowered = jax.jit(step).trace(square).lower(lowering_platforms=("cpu",)).as_text()
+    assert all('"host"' in one for one in lowered.splitlines() if "multiply" in one)
+    warnings = captured(step, square).warnings
+    [(text, count)] = [item for item in warnings.items() if "compute_on" in item[0]]
+    assert ("timed as on the device" in text, count) == (True, 3)
