@@ -27,8 +27,9 @@ FRONTENDS: Mapping[str, str] = {
     "torch": "flint.frontends.torch.capturing:capture",
 }
 
-#: Functions that compile a saved program for a target (see ``flint.capturing.saved_files``).
+#: Functions that compile and that partition a saved program (see ``flint.capturing.saved_levels``).
 SAVED_COMPILER = "flint.frontends.jax.saved_programs:compiled"
+SAVED_PARTITIONER = "flint.frontends.jax.saved_programs:partitioned"
 
 #: Capturing frontend -> the packages of its arguments' types.
 FRAMEWORKS: Mapping[str, frozenset[str]] = {
@@ -181,6 +182,11 @@ def prepare(devices: int | None) -> None:
 def saved_compiler() -> Any:
     """The function that compiles a saved program for a target."""
     return _attribute(SAVED_COMPILER)
+
+
+def saved_partitioner() -> Any:
+    """The function that partitions a saved global program."""
+    return _attribute(SAVED_PARTITIONER)
 
 
 def targets() -> list[Any]:

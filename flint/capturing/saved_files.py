@@ -81,9 +81,10 @@ def convert(
             that no compiler wrote may crash the process that parses it.
         memory_limit: bytes of memory that the reading process may take; a file larger than a
             quarter of that, packed or unpacked, is refused.
-        level: "optimized": XLA's compiler for ``target`` compiles the program first, with its
-            sharding annotations or, if it is a per-device program, as it is; "auto": the same, if
-            that compiler is installed. Default: as saved.
+        level: "partitioned": XLA's partitioner first makes the program of each device, if shapes
+            are global; "optimized": XLA's compiler for ``target`` compiles the program first, with
+            its sharding annotations or, if it is a per-device program, as it is; "auto": the same,
+            if that compiler is installed, else partitioned; "logical", the default: as saved.
         target: what the compiler compiles for (``flint targets``).
         compiler_options: XLA's flags by name; only for the optimized level.
 
@@ -92,8 +93,11 @@ def convert(
             already compiled or cannot be.
         FlintError: the file cannot be read, compiled or converted; the text says what and where.
     """
-    wanted = SavedLevel(level=level, target=target, options=compiler_options or {})
-    wanted.check(entry=entry, replicas=replicas)
+    wanted = SavedLevel(
+        level=level, target=target, options=compiler_options or {},
+        whole=entry in (None, "main") and not replicas,
+    )  # fmt: skip
+    wanted.check()
     content = path if isinstance(path, Content) else read_content(Path(path), memory_limit)
     grid = as_mesh(mesh, axes) if mesh is not None else None
     begin: Callable[..., AbstractContextManager[Callable[[], Module]]] = registry.frontend("saved")

@@ -1,7 +1,8 @@
-"""The level at which a saved program is converted: as saved, or compiled by a backend's compiler.
+"""The level at which a saved program is converted: as saved, partitioned by XLA, or compiled by a
+backend's compiler.
 
-The idea: compiling replaces the records, and the bytes that are kept with the workload; everything
-after that is the same.
+The idea: partitioning and compiling replace the records, and the bytes that are kept with the
+workload; everything after that is the same.
 
     taken = at_level(content, module, grid, wanted)
     walk(taken.module, taken.mesh)
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from flint.stablehlo.read.records import Module
     from flint.workload.compiler_report import CompilerReport
 
-_OPTIMIZED = "optimized"
-_LEVELS = (_OPTIMIZED, targets.AUTO)
+_LOGICAL, _PARTITIONED, _OPTIMIZED = "logical", "partitioned", "optimized"
+_LEVELS = (_LOGICAL, _PARTITIONED, _OPTIMIZED, targets.AUTO)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,32 +34,31 @@ class SavedLevel:
     """How a saved program is to be converted.
 
     Attributes:
-        level: "optimized", "auto", or None: as saved.
+        level: "logical" or None: as saved; "partitioned", "optimized", "auto".
         target: what to compile for; None: auto takes the default.
         options: options of the compiler, name -> value.
+        whole: whether the program starts at its ``main`` and fills the mesh; otherwise only a
+            program of each device can be converted, as saved.
     """
 
     level: str | None = None
     target: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    whole: bool = True
 
-    def check(self, *, entry: str | None, replicas: bool) -> None:
+    def check(self) -> None:
         """Check that the request makes sense.
-
-        Args:
-            entry: function to start from.
-            replicas: whether independent copies fill the mesh.
 
         Raises:
             UsageError: it does not.
         """
-        if self.level is None:
+        if self.level not in (None, *_LEVELS):
+            raise UsageError(f"unknown level {self.level!r}; choose from: {', '.join(_LEVELS)}")
+        if self.level in (None, _LOGICAL, _PARTITIONED):
             if self.target is not None or self.options:
                 raise UsageError("a target and compiler options are for --level optimized")
             return
-        if self.level not in _LEVELS:
-            raise UsageError(f"unknown level {self.level!r}; choose from: {', '.join(_LEVELS)}")
-        if entry not in (None, "main") or replicas:
+        if not self.whole:
             raise UsageError(
                 "--entry and --replicas are for programs converted as saved: leave out --level"
             )
@@ -88,7 +88,7 @@ class Taken:
 
 
 def at_level(content: Content, module: Module, mesh: Mesh | None, wanted: SavedLevel) -> Taken:
-    """A program as saved, or compiled.
+    """A program as saved, partitioned, or compiled.
 
     Args:
         content: content of the file.
@@ -106,29 +106,41 @@ def at_level(content: Content, module: Module, mesh: Mesh | None, wanted: SavedL
     as_saved = Taken(
         module=module, mesh=mesh, saved=(content.data, module_suffix(content.path.name))
     )
-    if wanted.level is None:
+    final = module.optimized or module.scheduled or bool(module.issues)
+    if wanted.level in (None, _LOGICAL) or (final and wanted.level != _OPTIMIZED):
         return as_saved
+    world = world_of(module, mesh)
+    grid = mesh or mesh_of(module, world)
+
+    def taken(made: Any) -> Taken:
+        return Taken(
+            module=made.module, mesh=grid, saved=made.saved, listing=made.listing,
+            compiled=made.compiled,
+        )  # fmt: skip
+
     why = ""
     if wanted.level == targets.AUTO:
-        if module.optimized or module.scheduled or module.issues:
-            return as_saved  # there is no other level
-        devices = world_of(module, mesh).size
-        why = targets.obstacle(wanted.target or targets.USUAL, devices)
-    if not why:
-        world = world_of(module, mesh)
-        grid = mesh or mesh_of(module, world)
+        why = targets.obstacle(wanted.target or targets.USUAL, world.size)
+    if not why and wanted.level != _PARTITIONED:
         target = targets.target(wanted.target or targets.USUAL).name
         stage(f"compiling {content.path.name} for {target}")
         try:
-            made = registry.saved_compiler()(content, module, grid.shape, target, wanted.options)
+            return taken(
+                registry.saved_compiler()(content, module, grid.shape, target, wanted.options)
+            )
         except FlintError as error:
             if wanted.level == _OPTIMIZED:
                 raise
             why = str(error)
-        else:
-            return Taken(
-                module=made.module, mesh=grid, saved=made.saved, listing=made.listing,
-                compiled=made.compiled,
-            )  # fmt: skip
-    module.warnings[f"level auto: as saved, because {why}"] = 1
+    if not module.partitioned:
+        if not wanted.whole:
+            raise UsageError(
+                f"{content.path}: --entry and --replicas are for programs of one device, and this "
+                "program's shapes are global"
+            )
+        stage(f"partitioning {content.path.name} for {world.size:,} devices")
+        as_saved = taken(registry.saved_partitioner()(content, module, grid.shape))
+    if why:
+        level = "as saved" if module.partitioned else "partitioned"
+        as_saved.module.warnings[f"level auto: {level}, because {why}"] = 1
     return as_saved

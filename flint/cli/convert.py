@@ -40,6 +40,9 @@ from flint.errors import UsageError
 from flint.host.packed_files import Content
 from flint.workload.workload import Workload
 
+#: The level if none is given: execution traces are of each device.
+_USUAL = "partitioned"
+
 
 @with_options
 def convert_command(
@@ -60,8 +63,10 @@ def convert_command(
         str | None,
         typer.Option(
             "--level",
-            help="optimized: compile the program for --target first; auto: do this if the "
-            "compiler for the system's device is installed [default: as saved].",
+            help="partitioned: if the program's shapes are global, XLA's partitioner makes the "
+            "program of each device first; optimized: compile the program for --target first; "
+            "auto: do this if the compiler for the system's device is installed [default: "
+            "partitioned].",
         ),
     ] = None,
     target: TargetOption = None,
@@ -102,7 +107,7 @@ def convert_command(
     ] = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Convert a saved per-device program, or traces of a run, to Chakra execution traces."""
+    """Convert a saved program, or traces of a run, to Chakra execution traces."""
     started = time.perf_counter()
     for file in (*files, *(et or ())):
         _not_converted(existing(file))
@@ -128,7 +133,7 @@ def convert_command(
     else:
         refuse({"--scale-out": scale_out is not None}, "for profiles: give a program's --mesh")
         refuse({"--et": et, "--step": step, "--group": group}, f"for profiles; {files[0]} is none")
-        level, target = level_and_target(level, target, system, None)
+        level, target = level_and_target(level or _USUAL, target, system, _USUAL)
         with stages_shown():
             workload = convert_file(
                 sources[0], mesh, axes, options, entry, replicas=replicas, memory_limit=limit,

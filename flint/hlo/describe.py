@@ -6,6 +6,7 @@ HLO uses parameter numbers and paths into tuples; records use flattened position
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -13,6 +14,7 @@ from google.protobuf.message import DecodeError
 from flint.hlo import hlo_pb2 as pb
 from flint.hlo.shapes import Tree, flatten
 from flint.hlo.sharding import sharding_text
+from flint.stablehlo.read.records import is_sharded
 
 _TUPLE = 2
 
@@ -86,6 +88,20 @@ def parameter_shardings(
     for number, tree in enumerate(parameters):
         texts += _per_leaf(stated.get(number), len(flatten(tree)))
     return tuple(texts)
+
+
+def is_annotated(proto: pb.HloModuleProto) -> bool:
+    """Whether an instruction that is not a parameter says how its result is spread over devices."""
+    for computation in proto.computations:
+        for instruction in computation.instructions:
+            if instruction.opcode == "parameter" or not instruction.HasField("sharding"):
+                continue
+            with suppress(DecodeError):
+                sharding = pb.OpSharding.FromString(instruction.sharding)
+                parts = sharding.tuple_shardings or [sharding]
+                if any(is_sharded(sharding_text(part)) for part in parts):
+                    return True
+    return False
 
 
 def output_shardings(proto: pb.HloModuleProto, root: Tree) -> tuple[str, ...]:

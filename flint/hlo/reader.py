@@ -17,13 +17,20 @@ from flint.errors import FlintError
 from flint.hlo import asynchronous, structure
 from flint.hlo import hlo_pb2 as pb
 from flint.hlo.completeness import lost, remarks
-from flint.hlo.describe import donated_buffers, donors, output_shardings, parameter_shardings
+from flint.hlo.describe import (
+    donated_buffers,
+    donors,
+    is_annotated,
+    output_shardings,
+    parameter_shardings,
+)
 from flint.hlo.messages import parse_module
 from flint.hlo.reading import Handler, Reading, root_id
 from flint.hlo.scope import Scope
 from flint.hlo.shapes import Tree, flatten
+from flint.hlo.sharding import declared_meshes
 from flint.host.collection import uncollected
-from flint.stablehlo.read.records import Module
+from flint.stablehlo.read.records import Module, is_sharded
 
 #: Opcode -> reader of such instructions; the others have a row in ``opcodes.py``.
 HANDLERS: dict[str, Handler] = structure.HANDLERS | asynchronous.HANDLERS
@@ -81,6 +88,11 @@ def _module(proto: pb.HloModuleProto, name: str) -> Module:
     root = scope.tree(root_id(entry))
     written = [item for item in entry.instructions if item.opcode == "parameter"]
     shardings = parameter_shardings(proto, written, parameters)
+    outputs = output_shardings(proto, root)
+    compiled = reading.scheduled or reading.optimized
+    stated = bool(proto.spmd_parameters_shardings) or entry.name.endswith(_PARTITIONED)
+    done = compiled or stated
+    annotated = reading.partitions > 1 and not done and is_annotated(proto)
     return Module(
         name=proto.name,
         functions=reading.functions,
@@ -88,14 +100,14 @@ def _module(proto: pb.HloModuleProto, name: str) -> Module:
         types=reading.types.types,
         num_partitions=reading.partitions,
         num_replicas=reading.replicas,
-        meshes={name: axes for axes, name in reading.context.meshes.items()},
+        meshes=declared_meshes(proto)
+        | {name: axes for axes, name in reading.context.meshes.items()},
         donated=donated_buffers(proto.input_output_alias, parameters, root),
         donors=donors(proto.buffer_donor, parameters),
         input_shardings=shardings,
-        output_shardings=output_shardings(proto, root),
-        partitioned=bool(proto.spmd_parameters_shardings)
-        or entry.name.endswith(_PARTITIONED)
-        or not any("devices=[" in text for text in shardings),
+        output_shardings=outputs,
+        partitioned=done or not (annotated or any(map(is_sharded, (*shardings, *outputs)))),
+        annotated=annotated,
         input_names=_input_names(reading, written, parameters),
         location=reading.locations,
         warnings=dict(reading.warnings),

@@ -6,12 +6,27 @@ OpSharding(type=OTHER, tile_assignment_dimensions=[8, 1], iota_reshape_dims=[8])
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from flint.hlo import hlo_pb2 as pb
 
 _TYPES = ("replicated", "maximal", "tuple", "other", "manual", "unknown", "unreduced")
 _MAXIMAL, _TUPLE, _OTHER = 1, 2, 3
+
+#: Where JAX keeps Shardy's meshes in HLO that is not partitioned yet, one mesh, and its axes.
+_MESHES = "xla.sdy.meshes"
+_MESH = re.compile(r"([\w.]+) = #sdy\.mesh<\[([^\]]*)\]")
+_AXIS = re.compile(r'"([^"]+)"=([0-9]{1,18})')
+
+
+def declared_meshes(proto: pb.HloModuleProto) -> dict[str, tuple[tuple[str, int], ...]]:
+    """Shardy's meshes that the module declares: name -> ((axis, size), ...)."""
+    stated = proto.frontend_attributes.map.get(_MESHES, "")
+    return {
+        name: tuple((axis, int(size)) for axis, size in _AXIS.findall(axes))
+        for name, axes in _MESH.findall(stated)
+    }
 
 
 def _list(items: Iterable[int]) -> str:

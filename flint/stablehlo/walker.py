@@ -138,12 +138,19 @@ def _check_counts(state: WalkState) -> None:
 
 
 def _shards_alone(module: Module, graph: WorkloadGraph) -> bool:
-    """Whether every parameter with a sharding has the type of its shard in ``graph``."""
-    arguments = module.functions["main"].args
-    return all(
-        graph.type_of(number) != module.type_of(argument)
-        for number, argument in enumerate(arguments)
-        if is_sharded(module.input_shardings[number])
+    """Whether every parameter and result with a sharding has the type of its shard in ``graph``,
+    and no op says how a tensor is spread over devices.
+    """
+    main = module.functions["main"]
+    ends = zip(
+        (*main.args, *main.yields), (*range(len(main.args)), *graph.outputs.tolist()), strict=True
+    )
+    # Where a file states no shardings of its results, there are none.
+    stated = (*module.input_shardings, *module.output_shardings)
+    return not module.annotated and all(
+        graph.type_of(value) != module.type_of(whole)
+        for (whole, value), sharding in zip(ends, stated, strict=False)
+        if is_sharded(sharding)
     )
 
 

@@ -128,8 +128,7 @@ class Workload:
             raise UsageError(
                 "the program is not partitioned (its shapes are global, its inputs carry "
                 f"shardings): {needs} the per-device program from XLA's partitioner, as "
-                "flint capture makes it; flint convert --level optimized --target NAME compiles a "
-                "saved program"
+                "flint capture and flint convert make it unless another level is given"
             )
 
     def save_programs(self, folder: str | Path) -> None:

@@ -128,6 +128,20 @@ def _compiled(
     )  # fmt: skip
     if isinstance(child, Optimizer):
         return optimized(child, wanted, name)
+    return split(child, wanted, name)
+
+
+def split(child: Partitioner, wanted: Compilation, name: str) -> CompiledProgram:
+    """A program as XLA's partitioner makes it.
+
+    Args:
+        child: the partitioner's process.
+        wanted: the program.
+        name: its name in errors.
+
+    Raises:
+        FlintError: the partitioner fails, or goes over a limit.
+    """
     proto = child.run(wanted)
     program = CompiledProgram(read_hlo(proto, name), (proto, ".hlo.pb"), listing_of_hlo(proto))
     program.module.warnings |= remarks(child.log())

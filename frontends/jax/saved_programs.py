@@ -1,22 +1,27 @@
-"""A saved program at the optimized level, from a GPU's or TPU's own compiler.
+"""A saved program, partitioned by XLA, or compiled by a GPU's or TPU's own compiler.
 
 The idea: the file has been read into records, which give its number of devices and whether it is
-global or per device; the compiler's process gets its bytes unchanged and converts them into the
-form of JAX's lowered programs (``compile/saved_module.py``).
+global or per device; the process that partitions or compiles it gets its bytes unchanged and
+converts them into the form of JAX's lowered programs (``saved_module.py``).
 
+    program = partitioned(content, module, (64, 8))
     program = compiled(content, module, (64, 8), "h100", {})
     program.module, program.compiled
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from flint.capturing.request import MEMORY_LIMIT, TIME_LIMIT
 from flint.errors import FlintError, UsageError
 from flint.frontends.jax.compile.target_compiler import Optimizer
-from flint.frontends.jax.compiled import CompiledProgram, optimized
+from flint.frontends.jax.compiled import CompiledProgram, optimized, split
+from flint.frontends.jax.partition.partitioning import Partitioner
 from flint.frontends.jax.requests import Compilation, Form
 from flint.frontends.saved.kinds import Kind, detect
 from flint.host.child_processes import Limits
@@ -33,6 +38,10 @@ _FORMS = {
     Kind.HLO_MODULE_PROTO: Form.HLO,
     Kind.HLO_TEXT: Form.HLO_TEXT,
 }
+
+
+#: Custom calls that only annotate.
+_ANNOTATIONS = frozenset({"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"})
 
 
 def compiled(
@@ -55,10 +64,43 @@ def compiled(
         UsageError: the program is compiled already, PyTorch recorded it, an option is wrong.
         FlintError: the compiler failed, or went over a limit.
     """
-    name = str(content.path)
-    check(module, name)
+    check(module, str(content.path))
+    request = _request(content, module, shape, options)
+    with (
+        _named(content),
+        Optimizer(target, shape, Limits(TIME_LIMIT, MEMORY_LIMIT), answer=_no_answer) as optimizer,
+    ):
+        return _like(module, optimized(optimizer, request, str(content.path)))
+
+
+def partitioned(content: Content, module: Module, shape: Sequence[int]) -> CompiledProgram:
+    """A saved global program as XLA's partitioner makes it: the program of each device.
+
+    Args:
+        content: of the file.
+        module: its records; its shapes are global.
+        shape: of the mesh.
+
+    Raises:
+        FlintError: the partitioner failed, or went over a limit.
+    """
+    request = _request(content, module, shape, {})
+    by_batch = _divisible_calls(module)
+    limits = Limits(TIME_LIMIT, MEMORY_LIMIT)
+    with (
+        _named(content),
+        Partitioner(math.prod(shape), limits, answer=_no_answer) as partitioner,
+    ):
+        found = split(partitioner, replace(request, by_batch=by_batch), str(content.path))
+    found.module.partitioned = True
+    return _like(module, found)
+
+
+def _request(
+    content: Content, module: Module, shape: Sequence[int], options: Mapping[str, Any]
+) -> Compilation:
     data, world = _plain(content), world_of(module, Mesh(tuple(shape)))
-    request = Compilation(
+    return Compilation(
         data,
         form=_FORMS[detect(data)],
         options=dict(options),
@@ -66,18 +108,54 @@ def compiled(
         replicas=world.replicas,
         donors=sorted({*module.donated, *module.donors}),
     )
-    with Optimizer(target, shape, Limits(TIME_LIMIT, MEMORY_LIMIT)) as optimizer:
-        try:
-            found = optimized(optimizer, request, name)
-        except UsageError:
-            raise
-        except FlintError as error:
-            raise FlintError(f"{name}: {error}") from error
+
+
+def _divisible_calls(module: Module) -> list[str]:
+    """The custom calls that JAX registers as divisible among devices."""
+    targets = {
+        str(op.attr("target", ""))
+        for block in module.blocks()
+        for op in block.ops
+        if op.name == "custom_call"
+    }
+    if targets <= _ANNOTATIONS:
+        return []
+    # Imports jax, which takes a second.
+    from flint.frontends.jax.internals.modules import batch_partitionable
+
+    return batch_partitionable(" ".join(sorted(targets)).encode())
+
+
+@contextmanager
+def _named(content: Content) -> Iterator[None]:
+    """Errors with the file's name."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except FlintError as error:
+        raise FlintError(f"{content.path}: {error}") from error
+
+
+def _like(module: Module, found: CompiledProgram) -> CompiledProgram:
+    """A program with what its saved form knows of its inputs."""
     made = found.module
     made.donors = module.donors
     if len(made.functions["main"].args) == len(module.functions["main"].args):
         made.input_names, made.input_roles = module.input_names, module.input_roles
     return found
+
+
+def _no_answer(question: bytes) -> bytes:
+    """For ops with a partitioning rule in Python.
+
+    Raises:
+        FlintError: always; the compiler reports it.
+    """
+    raise FlintError(
+        "an op has a partitioning rule in Python (custom_partitioning), which a saved program does "
+        "not contain: capture the step instead"
+    )
 
 
 def check(module: Module, name: str) -> None:

@@ -32,8 +32,8 @@ _Source: TypeAlias = tuple[str, str, int, str, str]
 #: Fields of a module that are written unchanged.
 _PLAIN = (
     "name", "num_partitions", "num_replicas", "meshes", "donated", "donors", "input_shardings",
-    "output_shardings", "input_names", "input_roles", "partitioned", "warnings", "scheduled",
-    "optimized",
+    "output_shardings", "input_names", "input_roles", "partitioned", "annotated", "warnings",
+    "scheduled", "optimized",
 )  # fmt: skip
 
 
@@ -79,6 +79,7 @@ class PackedModule(msgspec.Struct, frozen=True):
     input_names: tuple[str, ...]
     input_roles: tuple[str, ...]
     partitioned: bool
+    annotated: bool
     warnings: dict[str, int]
     scheduled: bool
     optimized: bool

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from flint.errors import FlintError, UsageError
 from flint.host.collection import uncollected
+from flint.stablehlo.read.annotations import is_annotated
 from flint.stablehlo.read.attributes import DECODERS, entries
 from flint.stablehlo.read.bindings import BYTECODE_MAGIC, attribute_text, ir, parse, sdy
 from flint.stablehlo.read.issue_attributes import (
@@ -94,7 +95,6 @@ class _Reader:
 
     def read(self, wanted: str | None) -> Module:
         functions = {}
-        meshes = self.meshes
         for view in self.module.body.operations:
             op = view.operation
             if op.name == "func.func":
@@ -103,7 +103,7 @@ class _Reader:
                 mesh = sdy.MeshAttr(op.attributes["mesh"])
                 symbol = ir.StringAttr(op.attributes["sym_name"]).value
                 axes = map(sdy.MeshAxisAttr, mesh.axes)
-                meshes[symbol] = tuple((axis.name, axis.size) for axis in axes)
+                self.meshes[symbol] = tuple((axis.name, axis.size) for axis in axes)
                 self.device_orders[symbol] = tuple(mesh.device_ids or ())
         entry = self._entry(functions, wanted)
         read: dict[str, Block] = {}
@@ -123,7 +123,7 @@ class _Reader:
             read[callee] = self._block(blocks[0])
         if entry != "main":
             read["main"] = read.pop(entry)
-        return self._describe(functions[entry], read, meshes)
+        return self._describe(functions[entry], read)
 
     def _entry(self, functions: dict[str, Any], wanted: str | None) -> str:
         if wanted is not None and wanted not in functions:
@@ -146,9 +146,7 @@ class _Reader:
             f"{self.name}: no function @main; choose one with --entry: {_listed(functions)}"
         )
 
-    def _describe(
-        self, main: Any, functions: dict[str, Block], meshes: dict[str, tuple[Any, ...]]
-    ) -> Module:
+    def _describe(self, main: Any, functions: dict[str, Block]) -> Module:
         attributes = self.module.operation.attributes
         arguments = len(functions["main"].args)
         donated = _module_aliases(attributes)
@@ -177,20 +175,23 @@ class _Reader:
                 outputs.append(attribute_text(named[keys[0]]) if keys else "")
         if "mhlo.spmd_output_sharding" in attributes:
             outputs.append(attribute_text(attributes["mhlo.spmd_output_sharding"]))
+        partitions = _integer(attributes, "mhlo.num_partitions")
+        inside = is_annotated(self.short_names, functions, partitions, self.meshes)
         return Module(
             name=attribute_text(attributes["sym_name"]) if "sym_name" in attributes else "",
             functions=functions,
             value_type=self.value_type,
             types=self.types.types,
-            num_partitions=_integer(attributes, "mhlo.num_partitions"),
+            num_partitions=partitions,
             num_replicas=_integer(attributes, "mhlo.num_replicas"),
-            meshes=meshes,
+            meshes=self.meshes,
             donated=donated,
             donors=frozenset(donors),
             input_shardings=tuple(shardings),
             output_shardings=tuple(outputs),
-            partitioned="mhlo.spmd_parameters_shardings" in attributes
-            or not any(map(is_sharded, shardings)),
+            partitioned=not (inside or any(map(is_sharded, (*shardings, *outputs))))
+            or "mhlo.spmd_parameters_shardings" in attributes,
+            annotated=inside,
             input_names=tuple(names),
             input_roles=tuple(roles),
             issues=self.issues,
@@ -205,8 +206,8 @@ class _Reader:
         ids, value_type, type_of = self.ids, self.value_type, self.types.index
         arguments = []
         for argument in block.arguments:
-            ids[argument] = len(value_type)
-            arguments.append(len(value_type))
+            ids[argument] = number = len(value_type)
+            arguments.append(number)
             value_type.append(type_of(argument.type))
         ops: list[Op] = []
         append, short_names, decoders = ops.append, self.short_names, DECODERS

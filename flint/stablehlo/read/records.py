@@ -202,8 +202,9 @@ class Module:
         input_shardings, output_shardings: XLA's or Shardy's sharding text per entry parameter.
         input_names: names for entry parameters, if the source has them.
         location: ``Op.loc`` -> ``SourceInfo`` (None: no locations).
-        partitioned: False while shapes are global: inputs are annotated with shardings over
-            devices and no partitioner has run.
+        partitioned: False while shapes are global: inputs, outputs or ops are annotated with
+            shardings over devices and no partitioner has run.
+        annotated: whether ops are.
         warnings: remarks of the reader, text -> count.
         scheduled: the ops of a block are in the order in which a backend issues them.
         optimized: a backend has compiled it; its fusions and copies are kernels.
@@ -227,6 +228,7 @@ class Module:
     input_names: tuple[str, ...] = ()
     location: Any = None
     partitioned: bool = True
+    annotated: bool = False
     warnings: dict[str, int] = field(default_factory=dict)
     scheduled: bool = False
     optimized: bool = False

@@ -23,9 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from flint.errors import FlintError, UsageError
+from flint.errors import UsageError
 from flint.frontends.jax.internals import compile_only, questions, xla
-from flint.frontends.jax.requests import Compilation, Form, compilations
+from flint.frontends.jax.requests import Compilation, compilations
+from flint.frontends.jax.saved_requests import as_lowered
 from flint.frontends.jax.targets.table import CompileTarget, table
 from flint.host.child_processes import end_with_parent
 from flint.host.requests import REASON
@@ -63,26 +64,13 @@ def main(name: str, mesh: str, folder: Path) -> None:
     plugin = compile_only.load_plugin(target.platform)
     questions.register(folder, plugin)
     for place, found in compilations(folder):
-        request = _lowered(found)
+        request = as_lowered(found)
         if request is None:
             continue
         xla.split_by_batch(request.by_batch, plugin)
         _compile(target, devices, xla.partitioned(numbers, request), place, request)
     # Plugins of many devices take long to leave in order, and sometimes hang.
     os._exit(0)
-
-
-def _lowered(request: Compilation) -> Compilation | None:
-    """A request as for a program lowered by JAX; None, with a reason on stderr, on failure."""
-    if request.form is Form.LOWERED:
-        return request
-    from flint.frontends.jax.compile.saved_module import lowered  # captures start without it
-
-    try:
-        return lowered(request)
-    except FlintError as error:
-        sys.stderr.write(f"\n{REASON}{error}\n")
-        return None
 
 
 def _compile(

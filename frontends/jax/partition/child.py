@@ -16,6 +16,7 @@ from flint.capturing.user_frames import without_frames
 from flint.errors import UsageError
 from flint.frontends.jax.internals import questions, xla
 from flint.frontends.jax.requests import compilations
+from flint.frontends.jax.saved_requests import as_lowered
 from flint.host.child_processes import end_with_parent
 from flint.host.requests import REASON
 
@@ -34,7 +35,10 @@ def main(engine: str, devices: int, folder: Path) -> None:
     except UsageError as error:
         sys.exit(f"{REASON}{error}")
     questions.register(folder, compiler.plugin)
-    for place, request in compilations(folder):
+    for place, found in compilations(folder):
+        request = as_lowered(found)
+        if request is None:
+            continue
         xla.split_by_batch(request.by_batch, compiler.plugin)
         options = xla.partitioner_only(compiler.numbers, place, request)
         try:

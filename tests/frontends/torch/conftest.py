@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -15,3 +16,18 @@ def no_process_left() -> Iterator[None]:
     yield
     if executing.worker.cache_info().currsize:
         executing.worker().shutdown(cancel_futures=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_threads_of_autograd() -> None:
+    """torch 2.12 counts a CUDA device as soon as a process has fake tensors, and a backward pass
+    then starts a thread for it, after which forks of the process can run none: tests with fake
+    tensors of their own would break the captures after them.
+    """
+    torch = pytest.importorskip("torch")
+    if torch.__version__.startswith("2.12"):
+        counting = torch._C._ensureCUDADeviceGuardSet
+        torch._C._ensureCUDADeviceGuardSet = lambda: None
+        os.register_at_fork(
+            after_in_child=lambda: setattr(torch._C, "_ensureCUDADeviceGuardSet", counting)
+        )

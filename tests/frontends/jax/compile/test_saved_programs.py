@@ -65,9 +65,9 @@ def test_a_target_without_the_level_is_refused():
         flint.convert("step.mlir", target="h100")
 
 
-@pytest.mark.parametrize("level", ["partitioned", "logical"])
+@pytest.mark.parametrize("level", ["partition", "kernel"])
 def test_a_saved_program_has_no_other_level(level):
-    with pytest.raises(UsageError, match="choose from: optimized, auto"):
+    with pytest.raises(UsageError, match="choose from: logical, partitioned, optimized, auto"):
         flint.convert("step.mlir", level=level)
 
 

@@ -7,7 +7,7 @@ hold parts of each argument along the first dim, and the partitioner leaves the 
 
     main(x: 4x2) per device of 8   ->   main(x: 32x2) { sdy.manual_computation(x) { program(x) } }
 
-HLO becomes StableHLO first.  This runs in the compiler's process.
+HLO becomes StableHLO first.  This runs in the compiler's or the partitioner's process.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def lowered(request: Compilation) -> Compilation:
     module = parse(_mlir(request), "program")
     if "main" not in ir.SymbolTable(module.operation):
         raise FlintError("it has no function main, where XLA's compilers start")
-    text = str(module) if request.form is Form.MLIR else ""
+    text = str(module)
     with module.context, ir.Location.unknown():
         _without_copies(module)
         if request.donors:
