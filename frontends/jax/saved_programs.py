@@ -23,9 +23,10 @@ from flint.frontends.jax.compile.target_compiler import Optimizer
 from flint.frontends.jax.compiled import CompiledProgram, optimized, split
 from flint.frontends.jax.partition.partitioning import Partitioner
 from flint.frontends.jax.requests import Compilation, Form
-from flint.frontends.saved.kinds import Kind, detect
+from flint.frontends.saved.kinds import Kind
+from flint.frontends.saved.wrappers import opened
 from flint.host.child_processes import Limits
-from flint.host.packed_files import Content, unpacked
+from flint.host.packed_files import Content
 from flint.mesh.mesh import Mesh
 from flint.stablehlo.collectives.devices import world_of
 from flint.stablehlo.read.records import Module
@@ -99,10 +100,11 @@ def partitioned(content: Content, module: Module, shape: Sequence[int]) -> Compi
 def _request(
     content: Content, module: Module, shape: Sequence[int], options: Mapping[str, Any]
 ) -> Compilation:
-    data, world = _plain(content), world_of(module, Mesh(tuple(shape)))
+    data, kind = opened(content.data, str(content.path), MEMORY_LIMIT // 4)
+    world = world_of(module, Mesh(tuple(shape)))
     return Compilation(
         data,
-        form=_FORMS[detect(data)],
+        form=_FORMS[kind],
         options=dict(options),
         per_device=world.partitions if module.partitioned else 1,
         replicas=world.replicas,
@@ -171,12 +173,3 @@ def check(module: Module, name: str) -> None:
             f"{name}: PyTorch recorded it kernel by kernel, and XLA cannot compile it again; omit "
             "--level and --target"
         )
-
-
-def _plain(content: Content) -> bytes:
-    """The file's bytes, unpacked."""
-    data = content.data
-    for _ in range(2):
-        if detect(data) is Kind.GZIP:
-            data = unpacked(data, str(content.path), MEMORY_LIMIT // 4)
-    return data

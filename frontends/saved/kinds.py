@@ -50,7 +50,7 @@ class Kind(Enum):
 
 _PROGRAMS = frozenset({
     Kind.MLIR_BYTECODE, Kind.VHLO, Kind.MLIR_TEXT, Kind.HLO_PROTO, Kind.HLO_MODULE_PROTO,
-    Kind.HLO_TEXT,
+    Kind.HLO_TEXT, Kind.JAX_EXPORT,
 })  # fmt: skip
 
 _OF_A_RUN = (
@@ -62,12 +62,11 @@ _ADVICE: dict[Kind, str] = {
     Kind.CHROME_TRACE: _OF_A_RUN,
     Kind.PYTORCH_ET: _OF_A_RUN,
     Kind.NSYS: "export it for `flint convert`: nsys export --type sqlite REPORT.nsys-rep",
-    Kind.JAX_EXPORT: "save exported.mlir_module_serialized instead",
     Kind.COMPRESSED: "decompress it first; only gzip is read as it is",
     Kind.PICKLE: "pickles are not opened; save StableHLO instead",
     Kind.PYTHON: "`flint capture FILE.py:FUNCTION` captures model code",
 }
-_WANTED = "StableHLO (MLIR text, bytecode, portable artifact) or HLO (proto, text)"
+_WANTED = "StableHLO (MLIR text, bytecode, portable artifact, jax.export's) or HLO (proto, text)"
 
 _MAGIC: tuple[tuple[bytes, Kind], ...] = (
     (_GZIP_MAGIC, Kind.GZIP),
@@ -109,7 +108,7 @@ def detect(data: bytes) -> Kind:
     text = _text_start(data)
     if text is not None:
         return _text_kind(text)
-    return Kind.JAX_EXPORT if _MLIR_MAGIC in data[:_SNIFFED] else Kind.UNKNOWN
+    return Kind.JAX_EXPORT if _MLIR_MAGIC in data else Kind.UNKNOWN
 
 
 def advice(kind: Kind) -> str:

@@ -1,8 +1,8 @@
 """Saved programs -> op records: StableHLO and HLO in every form that frameworks and XLA write.
 
-The idea: gzip is unpacked, the content shows the kind, and each form has a reader; for a file of
-another kind the error names the kind.  MLIR and XLA may end this process on a damaged file:
-``reading.py`` runs them in another one.
+The idea: gzip and what ``jax.export`` serialises are opened, the content shows the kind, and each
+form has a reader; for a file of another kind the error names the kind.  MLIR and XLA may end this
+process on a damaged file: ``reading.py`` runs them in another one.
 
     parse(data, "model.mlirbc")          # MLIR bytecode, MLIR text, a portable artifact (VHLO),
     parse(data, "step.hlo.pb.gz")        # HloProto, HloModuleProto, HLO text
@@ -11,8 +11,8 @@ another kind the error names the kind.  MLIR and XLA may end this process on a d
 from __future__ import annotations
 
 from flint.errors import FlintError, UsageError
-from flint.frontends.saved.kinds import Kind, advice, detect
-from flint.host.packed_files import unpacked
+from flint.frontends.saved.kinds import Kind, advice
+from flint.frontends.saved.wrappers import opened
 from flint.stablehlo.read.records import Module
 
 #: The limit of unpacked gzip data, bytes.
@@ -29,7 +29,7 @@ def parse(
     """Read a saved program into op records.
 
     Args:
-        data: a file's content, possibly gzipped (twice at most).
+        data: a file's content, possibly in gzip or serialised by ``jax.export``.
         name: its name in errors.
         entry: function to start from, for MLIR modules; default ``main``, else the only public one.
         limit: the most bytes of unpacked gzip data.
@@ -39,11 +39,7 @@ def parse(
         UsageError: an entry for an HLO module, which has exactly one.
         FlintError: no module, or a damaged one.
     """
-    kind = detect(data)
-    for _ in range(2):
-        if kind is Kind.GZIP:
-            data = unpacked(data, name, limit, advice)
-            kind = detect(data)
+    data, kind = opened(data, name, limit, advice)
     try:
         return _records(data, kind, name, entry)
     except UnicodeDecodeError:

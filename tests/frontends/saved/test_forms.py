@@ -150,7 +150,6 @@ def zipped(tmp_path):
         (b"NVIDIA Tegra Profiler Report\x00", Kind.NSYS),
         (lzma.compress(b"HloModule m"), Kind.COMPRESSED),
         (bz2.compress(b"HloModule m"), Kind.COMPRESSED),
-        (b"\x18\x00\x00\x00\x00\x00ML\xefR...", Kind.JAX_EXPORT),
         (bytes(range(256)), Kind.UNKNOWN),
     ],
 )
