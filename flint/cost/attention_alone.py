@@ -10,6 +10,14 @@ mask hides half of the scores; of n blocks, n + 1 halves are computed all the sa
     seconds = scores * (n + 1) / 2n * products of a head / (peak * share)
 
     longer_than_at_the_peak(graph, items, accelerator.kernel)     # at least 1 per item
+
+Dropout draws a number for each score while softmax and products wait.  Libraries use Philox4x32-10
+(Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", 2011): ten rounds of two wide
+multiplications and two three-way exclusive ors make four numbers, each of which is then converted,
+compared and selected by.  Integer units could issue a multiply-add, two operations, in the place of
+each of these.
+
+    random_seconds(graph, attention, backward, accelerator)       # per node
 """
 
 from __future__ import annotations
@@ -20,10 +28,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.cost.hardware import AttentionShare, KernelModel
-from flint.cost.roofline import Seconds
+from flint.cost.hardware import Accelerator, AttentionShare, KernelModel
+from flint.cost.roofline import Seconds, rate_table
 from flint.graph.distinct import distinct
 from flint.graph.graph import Ints, WorkloadGraph
+from flint.graph.tensor_types import DTYPES
+from flint.graph.work import Unit
 from flint.mesh.ragged import row_of_entry
 
 #: Positions of a tile.
@@ -32,6 +42,31 @@ _TILE: Final = 128
 _FORWARD, _BACKWARD = 2, 5
 #: Work of attention that is a smaller share of its products' is masked.
 _MASKED: Final = 0.75
+#: Operations per number that dropout draws: ten rounds of six instructions for four of them, and
+#: three more, each in the place of a multiply-add.
+_DRAW: Final = 2 * (10 * 6 / 4 + 3)
+
+
+def random_seconds(
+    graph: WorkloadGraph,
+    attention: NDArray[np.bool_],
+    backward: NDArray[np.bool_],
+    accelerator: Accelerator,
+) -> Seconds:
+    """Seconds in which attention draws the numbers of its dropout, shape [nodes].
+
+    Args:
+        graph: the graph.
+        attention: which kernels are attention, shape [nodes].
+        backward: which compute gradients; their work has the forward pass's numbers, too.
+        accelerator: the device.
+    """
+    drawn = (graph.work_unit == Unit.TRANSCENDENTAL) & (graph.work_dtype == DTYPES.index("ui32"))
+    owner = row_of_entry(graph.work_ptr)[drawn]
+    numbers = np.bincount(owner, graph.work_flops[drawn], len(graph)) * attention
+    rate = float(rate_table(accelerator)[Unit.VECTOR][DTYPES.index("i32")])
+    seconds: Seconds = numbers / np.where(backward, 2, 1) * _DRAW / rate
+    return seconds
 
 
 def longer_than_at_the_peak(

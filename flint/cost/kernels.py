@@ -35,7 +35,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.cost.attention_alone import longer_than_at_the_peak
+from flint.cost.attention_alone import longer_than_at_the_peak, random_seconds
 from flint.cost.classes import is_attention, is_compiled, named
 from flint.cost.curves import curve_seconds
 from flint.cost.grouped import SUMS, groups_of, rows_visited, tiles_down
@@ -129,11 +129,11 @@ def seconds_with(graph: WorkloadGraph, accelerator: Accelerator, products: Produ
     if model.attention_block:
         causal = sized & attention[owner]
         stretch[causal] *= _visited(graph, causal, model.attention_block)
+    back = named(graph, ("backward",))
     if model.alone and model.attention_alone:
         known = sized & (attention & named(graph, (_CUDNN,)))[owner]
         known &= np.isin(graph.work_dtype, [DTYPES.index(name) for name in ("bf16", "f16")])
         if known.any():
-            back = named(graph, ("backward",))
             stretch[known] = longer_than_at_the_peak(graph, known, back, model)
     arithmetic = slowest_unit(graph, graph.work_flops / rates * stretch)
     moved = (graph.bytes_read + graph.bytes_written) / (
@@ -141,6 +141,8 @@ def seconds_with(graph: WorkloadGraph, accelerator: Accelerator, products: Produ
     )
     busy = np.maximum(np.maximum(arithmetic, moved), at_least(graph, accelerator))
     busy += beside(graph, accelerator)
+    if model.alone:
+        busy += random_seconds(graph, attention, back, accelerator)
     if has_transfers(graph):
         busy = np.where(transfers(graph) != 0, _transferred(graph, accelerator), busy)
     seconds = np.where(busy > 0, busy + model.latency + accelerator.launch_overhead, 0.0)
