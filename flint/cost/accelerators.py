@@ -157,6 +157,7 @@ def _kernel(table: Description) -> KernelModel:
         if "attention_block" in table.entries()
         else 0,
         matmul_alone=table.share("matmul_alone") if "matmul_alone" in table.entries() else 0.0,
+        unaligned=table.share("unaligned", 1.0),
         attention_alone=_attention(table) if "attention_alone" in table.entries() else (),
         attention_causal=table.count("attention_causal")
         if "attention_causal" in table.entries()

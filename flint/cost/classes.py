@@ -25,6 +25,7 @@ from flint.cost.library_kernels import (
     ROWS,
     TRANSPOSING,
     TWICE,
+    UNALIGNED,
     WITH_BIAS,
 )
 from flint.cost.row_kernels import ROW_KERNELS
@@ -64,6 +65,7 @@ _BY_HERO: Final = {
     TRANSPOSING: "movement",
     **dict.fromkeys(ROW_KERNELS, "reduction"),
     DIRECT: "matmul",
+    UNALIGNED: "matmul",
     CHANNELS_FIRST: "matmul",
     WITH_BIAS: "matmul",
     RECURRENT: "other",

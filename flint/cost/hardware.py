@@ -61,6 +61,8 @@ class KernelModel:
         matmul_alone: the share of the peaks that products of matrices reach where nothing
             communicates; 0: not known.  ``matmul_efficiency`` is fitted to whole steps of many
             devices, all of whose other kernels are taken to be at the memory's bandwidth.
+        unaligned: the share of that rate which products reach whose operands or results do not
+            begin each row at 16 bytes, in PyTorch's programs.
         attention_alone: shares of the peak that cuDNN's fused attention reaches there.
         attention_causal: queries and keys of a block of it, which a causal mask hides whole or not
             at all; 0: half of the scores are computed.
@@ -79,6 +81,7 @@ class KernelModel:
     grouped_rows: int = 0
     attention_block: int = 0
     matmul_alone: float = 0.0
+    unaligned: float = 1.0
     attention_alone: tuple[AttentionShare, ...] = ()
     attention_causal: int = 0
     alone: bool = False

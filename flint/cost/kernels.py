@@ -40,7 +40,7 @@ from flint.cost.classes import is_attention, is_compiled, named
 from flint.cost.curves import curve_seconds
 from flint.cost.grouped import SUMS, groups_of, rows_visited, tiles_down
 from flint.cost.hardware import Accelerator, System
-from flint.cost.library_kernels import at_least, beside
+from flint.cost.library_kernels import UNALIGNED, at_least, beside
 from flint.cost.roofline import Seconds, as_measured, rate_table, slowest_unit, type_efficiency
 from flint.errors import FlintError
 from flint.graph.distinct import distinct
@@ -120,6 +120,9 @@ def seconds_with(graph: WorkloadGraph, accelerator: Accelerator, products: Produ
         known = chosen & sized
         if known.any():
             stretch[known] = products(graph, known, rates[known], device)
+    if model.alone and model.unaligned < 1:
+        slower = [hero == UNALIGNED for _, hero in graph.tables.named_heroes()]
+        stretch[alone & np.array(slower or [False])[graph.op][owner]] /= model.unaligned
     if accelerator.efficiency:
         stretch[matmul] /= type_efficiency(accelerator)[graph.work_dtype[matmul]]
     eager = attention & named(graph, (_EAGER,)) & ~named(graph, (_CUDNN,))

@@ -71,6 +71,8 @@ WITH_BIAS: Final = "convolution and bias"
 SCATTER: Final = "scatter"
 #: As that tells one, too: whole rows that are held, with exponentials.
 SOFTMAX: Final = "softmax"
+#: A product that reads or writes rows which do not all begin at a multiple of 16 bytes.
+UNALIGNED: Final = "product of unaligned rows"
 #: A step of a layer that cuDNN runs as a whole: the host launches none of its kernels.
 RECURRENT: Final = "recurrent layer"
 

@@ -15,6 +15,7 @@ aten/src/ATen/native/Convolution.cpp and of ``_batch_norm_impl_index`` in Normal
   alike (cuda/CUDALoops.cuh), and sums are along or across what is next to each other;
 - softmaxes of short rows are in registers, longer ones in shared memory if they fit and are
   aligned, others are read twice, as layer norms are (cuda/SoftMax.cu, cuda/layer_norm_kernel.cu);
+- products whose rows do not all begin at 16 bytes are not those of the tensor memory accelerator;
 - ``index_add`` adds every element by itself (cuda/Indexing.cu).
 
     does(op)        # "direct convolution"; "" if nothing is known
@@ -37,6 +38,7 @@ from flint.cost.library_kernels import (
     ROWS,
     TRANSPOSING,
     TWICE,
+    UNALIGNED,
     WITH_BIAS,
 )
 from flint.cost.row_kernels import (
@@ -56,6 +58,8 @@ def does(op: Op) -> str:
     """What the kernel of an op does, as ``flint.cost.library_kernels`` names it; "" if unknown."""
     if op.recurrent:
         return RECURRENT
+    if op.name in _PRODUCTS:
+        return "" if all(map(_aligned, (*op.args, *op.results))) else UNALIGNED
     rule = _RULES.get(op.name)
     return rule(op.args) if rule is not None else _plain(op)
 
@@ -180,6 +184,15 @@ def _turned(view: View, out: View) -> bool:
     return view.stride[inner[-1]] >= _SECTOR // (2 if view.dtype in _HALVES else 4)
 
 
+def _aligned(item: Any) -> bool:
+    """Whether all rows of a matrix, or of several, begin at a multiple of 16 bytes."""
+    if not isinstance(item, View) or len(item.shape) < 2 or item.dtype not in _TENSOR_CORES:
+        return True
+    steps = [step for size, step in zip(item.shape, item.stride, strict=True) if size > 1]
+    apart = (item.offset, *(step for step in steps if step > 1))
+    return all(step * _size(item) % _VECTOR == 0 for step in apart)
+
+
 def _dense(view: View) -> bool:
     """Whether its elements fill a part of memory, in whatever order."""
     span = 1 + sum((size - 1) * step for size, step in zip(view.shape, view.stride, strict=True))
@@ -191,7 +204,8 @@ _HALVES: Final = ("float16", "bfloat16")
 _TENSOR_CORES: Final = (*_HALVES, "float32")
 _COPIES: Final = frozenset(("_to_copy", "clone", "contiguous", "copy_"))
 _SUMS: Final = frozenset(("amax", "amin", "mean", "sum"))
-#: Bytes of a vector that a softmax loads, and of the shared memory that its rows may fill.
+_PRODUCTS: Final = frozenset(f"aten.{name}.default" for name in ("mm", "addmm", "bmm", "baddbmm"))
+#: Bytes of a vector, which a softmax loads, and of the shared memory that its rows may fill.
 _VECTOR, _SHARED_BYTES = 16, 49_000
 #: Bytes that memory is read by.
 _SECTOR: Final = 32

@@ -22,6 +22,7 @@ from flint.cost.library_kernels import (  # noqa: E402
     ROWS,
     TRANSPOSING,
     TWICE,
+    UNALIGNED,
     WITH_BIAS,
 )
 from flint.cost.row_kernels import (  # noqa: E402
@@ -195,6 +196,35 @@ def test_a_softmax_over_another_dim_is_of_no_rows():
     assert taken(lambda: torch.nn.Softmax(0), (2, 4096)) == {}
 
 
+#: A linear layer's product, and those of its gradients.
+PRODUCTS = ["addmm", "mm", "mm"]
+
+
+@pytest.mark.parametrize(
+    ("width", "half", "unaligned"),
+    [
+        (24, True, []),
+        (30, True, PRODUCTS),
+        (30, False, PRODUCTS),
+        (28, False, []),
+    ],
+)
+def test_products_with_rows_that_do_not_begin_at_16_bytes_are_known(width, half, unaligned):
+    """An output layer of ``width`` words: its scores, and gradients, which read as wide rows."""
+
+    def given(mesh):
+        made = torch.nn.Linear(16, width).to(mesh.device_type)
+        data = torch.ones(5, 16, device=mesh.device_type, requires_grad=True)
+        return (made.half(), data.detach().half().requires_grad_()) if half else (made, data)
+
+    def step(made, data):
+        made(data).square().sum().backward()
+
+    ops = record_in_child(step, given, (1,), ("dp",)).ops
+    found = [op.name.split(".")[1] for op in ops if library_kernels.does(op) == UNALIGNED]
+    assert sorted(found) == unaligned
+
+
 def test_the_gradient_of_a_table_is_known():
     class Sum(torch.nn.Module):
         def __init__(self):
@@ -211,7 +241,7 @@ def test_the_steps_of_a_recurrent_layer_are_known_as_such():
     class Last(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.layer, self.head = torch.nn.GRU(8, 8), torch.nn.Linear(8, 2)
+            self.layer, self.head = torch.nn.GRU(8, 8), torch.nn.Linear(8, 4)
 
         def forward(self, x):
             return self.head(self.layer(x)[0])
