@@ -35,11 +35,12 @@ from flint.frontends.torch.shims import (
     unseen_kinds,
     value_exits,
     values,
+    work,
 )
 
 _SHIMS = (
     # other ranks
-    mesh, process_group, own_rank, objects, pipeline, data_parallel, all_ranks_shards,
+    mesh, process_group, own_rank, objects, pipeline, work, data_parallel, all_ranks_shards,
     # values, which fake tensors have none of
     addresses, values, value_exits, checkpoints, ctc, packed, jagged, parameters, own_parameters,
     storage_parts, unseen_kinds, refused,

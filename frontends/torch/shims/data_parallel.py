@@ -2,9 +2,8 @@
 
 When it is made it compares and broadcasts parameters, reading memory that fake tensors do not have.
 Its reducer (C++) creates real tensors when it rebuilds its buckets after the first step: this runs
-outside of fake mode.  It also takes the sum from the work's future, which the fake group's works
-leave empty.  Its handling of unused parameters is in ``reducer.py``.  Buffers are broadcast in one
-tensor with others; those whose values are known keep them.
+outside of fake mode.  Its handling of unused parameters is in ``reducer.py``.  Buffers are
+broadcast in one tensor with others; those whose values are known keep them.
 
 DataParallel, which has one process for several devices, moves a batch by a function of CUDA builds.
 """
@@ -16,12 +15,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C import _distributed_c10d
 from torch.nn.parallel import comm, distributed
 
 from flint.errors import FlintError
 from flint.frontends.torch.context import capture
-from flint.frontends.torch.patching import around, register_kernels, replace
+from flint.frontends.torch.patching import around, replace
 from flint.frontends.torch.recording.following_messages import keep
 from flint.frontends.torch.shims.reducer import Reducer
 from flint.frontends.torch.user_lines import at_user_line
@@ -35,7 +33,6 @@ _STARTS = ("start_powerSGD_iter", "start_localSGD_iter")
 
 def apply() -> None:
     """Allow DDP to be constructed, to reduce gradients and to rebuild its buckets."""
-    register_kernels("c10d", "Meta", {"allreduce_": _all_reduce}, allow_override=True)
     replace(distributed, "_verify_param_shape_across_processes", lambda *_, **__: None)
     ddp = distributed.DistributedDataParallel
     around(ddp, "_ddp_init_helper", _make_reducer)
@@ -88,14 +85,6 @@ def _register_hook(original: Any, ddp: Any, state: Any, hook: Any) -> None:
                 f"{type(state).__name__}{at_user_line()}: the step is one after {name}={start}"
             )
     original(ddp, state, hook)
-
-
-def _all_reduce(tensors: list[torch.Tensor], *_: Any, **__: Any) -> Any:
-    """Works of all-reduces hold the reduced tensors, as those of real process groups do."""
-    c10d: Any = _distributed_c10d
-    future: Any = torch.futures.Future()
-    future.set_result(tensors)
-    return tensors, c10d._create_work_from_future(future).boxed()
 
 
 def _broadcast(

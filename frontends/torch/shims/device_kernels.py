@@ -11,9 +11,6 @@ one.  These are the ops of ATen with a kernel for CUDA (native_functions.yaml) a
 CompositeImplicitAutograd one that is not merely a fallback for quantized or nested tensors.  The
 kernels are never run, because fake tensors know the results' shapes.
 
-Coalesced collectives: they have no kernels for fake tensors.  They write into existing tensors, so
-that the kernels have nothing to do.
-
 Assignment (``x[mask] = 0``): for CPU and CUDA tensors PyTorch makes a CPU scalar of the number,
 which is passed with the kernel; for other devices it first fills a scalar on the device, one more
 kernel.
@@ -43,7 +40,6 @@ from torch.utils._pytree import tree_leaves
 from flint.frontends.torch.cluster.device import NAME
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.patching import around, register_kernels, replace
-from flint.frontends.torch.recording.collectives import COLLECTIVES
 
 _FUSED = ("silu_backward", "mish_backward", "native_channel_shuffle", "_fused_rms_norm")
 
@@ -57,7 +53,6 @@ def apply() -> None:
     replace(FakeTensorMode, "avoid_device_init", property(lambda _: True))
     replace(FakeTensorMode, "in_kernel_invocation", property(_is_inside, _set_inside))
     register_kernels("aten", "PrivateUse1", dict.fromkeys(_FUSED, _never_run))
-    register_kernels("c10d", "Meta", dict.fromkeys(_coalesced(), _work))
     replace(FakeTensor, "__torch_dispatch__", staticmethod(_dispatch))
     replace(torch.UntypedStorage, "__new__", staticmethod(_storage))
     around(torch.Tensor, "__setitem__", _assign)
@@ -146,19 +141,6 @@ def _never_run(*_: Any, **__: Any) -> Any:
 
 def _written_in_place(_: Any, __: Any, tensor: Any, *___: Any, **____: Any) -> Any:
     return tensor
-
-
-def _coalesced() -> list[str]:
-    """Coalesced collectives without a kernel for fake tensors."""
-    has_kernel: Any = torch._C._dispatch_has_kernel_for_dispatch_key
-    names = [name for space, name in COLLECTIVES if space == "c10d" and "coalesced" in name]
-    return [name for name in names if not has_kernel(f"c10d::{name}", "Meta")]
-
-
-def _work(*_: Any) -> Any:
-    from torch._C._distributed_c10d import FakeWork
-
-    return FakeWork().boxed()
 
 
 def _assign(original: Any, tensor: torch.Tensor, index: Any, value: Any) -> None:

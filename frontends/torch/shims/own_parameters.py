@@ -46,12 +46,15 @@ def _make(make: Any, kind: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _make_subclass(make: Any, kind: Any, data: Any, *args: Any, **kwargs: Any) -> Any:
-    """What ``__new__`` of many such classes calls."""
-    is_fake = isinstance(data, FakeTensor) and not issubclass(kind, FakeTensor)
-    if not is_fake or not issubclass(kind, torch.nn.Parameter):
+    """What ``__new__`` of many such classes calls: without the history of the tensor."""
+    if not isinstance(data, FakeTensor) or issubclass(kind, FakeTensor):
         return make(kind, data, *args, **kwargs)
     grad = args[0] if args else kwargs.get("require_grad", False)
-    return torch.nn.Parameter.__new__(kind, data.detach(), grad)
+    if issubclass(kind, torch.nn.Parameter):
+        return torch.nn.Parameter.__new__(kind, data.detach(), grad)
+    made = data.detach().as_subclass(kind)
+    with torch._C.DisableTorchFunctionSubclass():  # which such a class may have no rule for
+        return made.requires_grad_(grad)
 
 
 def _new(make: Any, kind: Any, *args: Any, **kwargs: Any) -> Any:

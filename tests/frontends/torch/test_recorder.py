@@ -234,6 +234,21 @@ def test_an_asynchronous_collective_runs_beside_and_is_waited_for():
     assert (product.after, addition.after) == ((), (0,))
 
 
+def going_on(x, big):
+    future = torch.distributed.broadcast(x, 0, async_op=True).get_future()
+    halved = future.then(lambda sent: sent.value()[0] / 2)
+    doubled = big * 2
+    return halved.wait() + doubled[:8]
+
+
+def test_what_follows_a_collective_has_a_stream_of_its_own():
+    """As a callback of a future has on a GPU: work issued after it does not wait for it."""
+    send, half, product, addition = record_in_child(going_on, two_on_ranks, (4,), ("dp",)).ops
+    assert len({send.stream, half.stream, product.stream}) == 3 and product.stream == 0
+    assert (half.after, product.after, addition.after) == ((0,), (), (1,))
+    assert half.args[0] in send.writes
+
+
 def overwriting(x, big):
     work = torch.distributed.all_reduce(x, async_op=True)
     x.zero_()

@@ -177,6 +177,25 @@ def test_a_tensor_may_be_of_a_class_of_the_program(said):
     assert said(body.replace("DEVICE", "cuda")) == here
 
 
+def test_a_tensor_of_a_class_of_its_own_may_be_made_of_a_parameter(said):
+    """As ExpandedWeight is, which has rules for some functions only."""
+    assert said("""
+        class Own(torch.Tensor):
+            def __new__(cls, data):
+                return torch.Tensor._make_subclass(cls, data, data.requires_grad)
+            @classmethod
+            def __torch_function__(cls, function, kinds, args=(), kwargs=None):
+                if function.__name__ != "mm":
+                    raise TypeError(function.__name__)
+                with torch._C.DisableTorchFunctionSubclass():
+                    return function(*args, **kwargs or {})
+        own = Own(torch.nn.Parameter(torch.ones(3, 4, device="cuda")))
+        with torch._C.DisableTorchFunctionSubclass():
+            seen = type(own) == Own, own.is_leaf, own.requires_grad
+        say(*seen, list(torch.mm(torch.ones(2, 3, device="cuda"), own).shape))
+    """) == [True, True, True, [2, 4]]
+
+
 def test_a_part_of_a_storage_is_memory_that_tensors_share(said):
     """As nanotron's gradients: each in its part of one buffer, which a collective sends."""
     found = said("""
