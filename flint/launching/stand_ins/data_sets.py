@@ -24,6 +24,8 @@ from flint.launching.stand_ins.missing import Made, StandIn
 _DESCRIPTION = "made up by flint run --fake-data"
 #: The number of different rows, and the apparent number of rows.
 _DIFFERENT, _ROWS = 1000, 1 << 17
+#: The apparent number of files of a stream: many numbers of ranks divide it.
+_FILES = 7_680
 _SPLITS = ("train", "validation", "test")
 #: The number of classes, if a program asks for it.
 _CLASSES = 2
@@ -78,12 +80,13 @@ def _rows(library: Any) -> Any:
 
 
 def _stream(library: Any) -> Any:
-    made = library.IterableDataset.from_generator(_endless)
+    files = {"files": list(range(_FILES))}  # which ranks and loaders' workers share out
+    made = library.IterableDataset.from_generator(_endless, gen_kwargs=files)
     made.info.description = _DESCRIPTION
     return made
 
 
-def _endless() -> Iterator[_Row]:
+def _endless(files: list[int]) -> Iterator[_Row]:
     return itertools.repeat(_Row({_FIRST: words.value(_FIRST)}))
 
 

@@ -29,9 +29,17 @@ _SPECIAL = {
     "unk_token": "<unk>", "pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>",
     "cls_token": "<cls>", "sep_token": "<sep>", "mask_token": "<mask>",
 }  # fmt: skip
+#: What else a program says of its tokenizer.
+_SAID = (
+    "model_max_length", "padding_side", "truncation_side", "chat_template",
+    "extra_special_tokens", "additional_special_tokens",
+)  # fmt: skip
 #: Messages of the library and of its hub: a model's folder has no tokenizer files; a folder that is
-#: not here is taken for a model's name.
-_NO_FILES = ("Couldn't instantiate the backend tokenizer", "Repo id must ")
+#: not here is taken for a model's name.  Before release 5 it reads the file that there is none of.
+_NO_FILES = (
+    "Couldn't instantiate the backend tokenizer", "Repo id must ",
+    "'NoneType' object has no attribute 'endswith'", "not a string",
+)  # fmt: skip
 #: Of a trainer that has made-up text: it has fewer words than the vocabulary is to have.
 _TOO_FEW = ("INTERNAL: ", "Internal: ", "INVALID_ARGUMENT: ", "Vocabulary size too high")
 #: Its special pieces and their usual ids; -1: there is none.
@@ -62,9 +70,10 @@ def _pretrained(kind: Any, name: Any, *_: Any, **kwargs: Any) -> Made:
     )
     tokenizer: Any = library.Tokenizer(model)
     tokenizer.pre_tokenizer = library.pre_tokenizers.WhitespaceSplit()
-    given = {"model_max_length": longest} if longest else {}
-    made = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **_SPECIAL, **given)
-    made.chat_template = _CHAT
+    given: dict[str, Any] = {"model_max_length": longest} if longest else {}
+    given |= _SPECIAL | {"chat_template": _CHAT}
+    given |= {word: kwargs[word] for word in (*_SPECIAL, *_SAID) if kwargs.get(word) is not None}
+    made = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **given)
     by = "from its configuration" if config is not None else "a usual number"
     return made, f"tokenizer {name}: one token per word, {size:,} tokens ({by})"
 

@@ -5,6 +5,7 @@ CIFAR10("data", train=True, download=True)[0]        # (image of 32 x 32 pixels,
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -48,9 +49,9 @@ _FORMS = {
     "STL10": _Images(5_000, 8_000, 10, 96, held="NCHW"),
     "ImageNet": _Images(1_281_167, 50_000, 1000, PIXELS),
     "Food101": _Images(75_750, 25_250, 101, PIXELS),
-    "ImageFolder": _Images(
-        1_281_167, 1_281_167, 1000, PIXELS
-    ),  # of arbitrary images: as many as in ImageNet
+    # of arbitrary images: as many as in ImageNet
+    "ImageFolder": _Images(1_281_167, 1_281_167, 1000, PIXELS),
+    "DatasetFolder": _Images(1_281_167, 1_281_167, 1000, PIXELS),
 }
 
 
@@ -72,10 +73,27 @@ def _item(self: Any, index: int) -> tuple[Any, Any]:
     return shown, target
 
 
-def _made(self: Any, *args: Any, **kwargs: Any) -> Made:
-    kind: Any = next(kind for kind in type(self).__mro__ if kind.__name__ in _FORMS)
+def _made_up(kind: type) -> type:
+    """A class of such objects, which processes that start anew get as well."""
+    own = {"__len__": _length, "__getitem__": _item, "__reduce__": _reduced}
+    return type(kind.__name__, (kind,), own)
+
+
+def _reduced(self: Any) -> tuple[Any, ...]:
+    return _again, (type(self).__base__,), vars(self)
+
+
+def _again(kind: type) -> Any:
+    made_up: Any = _made_up(kind)
+    return made_up.__new__(made_up)
+
+
+def _made(name: str, self: Any, *args: Any, **kwargs: Any) -> Made:
+    """An object of a class of which ``name``, maybe a base, has found no data."""
+    kinds: dict[str, Any] = {kind.__name__: kind for kind in reversed(type(self).__mro__)}
+    kind = next(kind for kind in type(self).__mro__ if kind.__name__ in _FORMS)
     form = _FORMS[kind.__name__]
-    given = inspect.signature(kind.__init__).bind_partial(self, *args, **kwargs).arguments
+    given = inspect.signature(kinds[name].__init__).bind_partial(self, *args, **kwargs).arguments
     given |= given.get("kwargs", {})
     if given.get("train") is False or given.get("split") in ("test", "val"):
         form = replace(form, number=form.tests)
@@ -93,9 +111,7 @@ def _made(self: Any, *args: Any, **kwargs: Any) -> Made:
         targets=_as_many(range(form.classes), form.number),
     )
     vars(self).update(_held(form))
-    self.__class__ = type(
-        type(self).__name__, (type(self),), {"__len__": _length, "__getitem__": _item}
-    )
+    self.__class__ = _made_up(type(self))
     what = f"{form.number:,} images of {form.size} x {form.size} pixels, {form.classes:,} classes"
     return None, f"{kind.__name__} in {known['root']}: {what}"
 
@@ -121,7 +137,7 @@ STAND_INS = tuple(
     StandIn(
         "torchvision.datasets",
         f"{name}.__init__",
-        _made,
+        functools.partial(_made, name),
         says=("Dataset not found", "Error downloading", "The archive"),
     )
     for name in _FORMS

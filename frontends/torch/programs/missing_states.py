@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
@@ -26,6 +27,29 @@ from flint.launching.stand_ins.missing import Made, StandIn
 
 #: Names of counters that start from 0.
 _COUNTER = re.compile(r"(\w*_)?(epochs?|steps?|iter\w*|iteration\w*|batch\w*|tokens|seen)(_\w+)?")
+
+
+class MissingCheckpointShape:
+    """The shape of a missing tensor: that of the one which it is compared with."""
+
+    def __init__(self, unknown: Callable[[], NoReturn]) -> None:
+        self._unknown = unknown
+
+    def __eq__(self, _: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __getitem__(self, _: Any) -> MissingCheckpointShape:
+        return self
+
+    def _is_used(self, *_: Any) -> Any:
+        self._unknown()
+
+    __int__ = __index__ = __float__ = __iter__ = __len__ = _is_used
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _is_used
+    __pow__ = __floordiv__ = __mod__ = __lt__ = __le__ = __gt__ = __ge__ = _is_used
 
 
 class MissingCheckpointValue(dict[Any, Any]):
@@ -62,6 +86,11 @@ class MissingCheckpointValue(dict[Any, Any]):
 
     def __exit__(self, *_: object) -> None:
         """Nothing was opened."""
+
+    @property
+    def shape(self) -> MissingCheckpointShape:
+        """Of a tensor: one that fits."""
+        return MissingCheckpointShape(self._unknown)
 
     def metadata(self) -> dict[str, str]:
         """Of a file of safetensors."""

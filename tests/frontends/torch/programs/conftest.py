@@ -77,3 +77,9 @@ def package(monkeypatch):
             del sys.modules[name]
     noted.clear()
     noted.update(said)
+
+
+@pytest.fixture
+def made_up(said):
+    """What a program says of data that are made up, its lines from 4 on."""
+    return lambda text, **asked: said(text, fake_data=True, **asked)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from importlib.util import find_spec
 
 import pytest
@@ -15,12 +14,6 @@ def needs(package):
     """Skip without a package; it is not imported here, where it would find a network."""
     if find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
-
-
-@pytest.fixture
-def made_up(said):
-    """What a program says of data that are made up, its lines from 4 on."""
-    return lambda text, **asked: said(text, fake_data=True, **asked)
 
 
 def test_files_of_tokens_are_zeros_and_texts_are_words(made_up):
@@ -74,6 +67,21 @@ def test_what_is_loaded_from_a_checkpoint_that_is_not_there_stays_as_it_is(made_
         say(missing, state["epoch"], state["iter_num"] + 1, list(model.weight.shape))
     """)
     assert found == [[], 0, 1, [4, 3]]
+
+
+def test_a_shape_of_a_missing_checkpoint_is_the_one_that_it_is_compared_with(made_up):
+    found = made_up("""
+        state, said = torch.load("none.pt"), []
+        own = torch.nn.Linear(3, 4).weight
+        try:
+            torch.empty(*state["weight"].shape)
+        except Exception as error:
+            said.append(str(error))
+        kept = state["weight"].shape
+        say(kept == own.shape, own.shape == kept, kept[0] != 4, own.shape[0] != kept[0], said)
+    """)
+    assert found[:4] == [True, True, False, False]
+    assert "is used as a number or an array at " in found[4][0]
 
 
 def test_a_size_that_only_a_missing_checkpoint_has_is_an_error_that_names_it(made_up):
@@ -181,6 +189,20 @@ def test_images_have_the_size_and_number_of_the_data_set(made_up):
     """) == [[3, 32, 32], 7, 50_000, [28, 28], 1000, True, 10_000, 10_000, 26_032, 697_932]
 
 
+def test_images_go_to_processes_that_start_anew(made_up):
+    """There a data set comes from its pickle; one of files has a loader and a transform."""
+    needs("torchvision")
+    assert made_up("""
+        import pickle
+        from torchvision import datasets, transforms
+        files = datasets.DatasetFolder("none", open, (".png",), transforms.ToTensor())
+        grey = datasets.MNIST("none", train=False)
+        files, grey = pickle.loads(pickle.dumps([files, grey]))
+        say(list(files[3][0].shape), files[3][1], len(files), len(grey), list(grey.data.shape),
+            isinstance(files, datasets.DatasetFolder))
+    """) == [[3, 224, 224], 3, 1_281_167, 10_000, [10_000, 28, 28], True]
+
+
 def test_images_that_a_data_set_holds_in_memory_are_there(made_up):
     needs("torchvision")
     assert made_up("""
@@ -224,23 +246,6 @@ def test_features_of_a_data_set_are_those_of_the_columns_that_are_asked_for(made
         say(rows.features["label"].names, rows.features["sentence"].dtype, list(rows.features),
             sorted(features), len(rows[3]["text"].split()))
     """) == [["0", "1"], "string", ["text"], ["label", "text"], 1024]
-
-
-def test_a_tokenizer_has_the_vocabulary_of_the_models_configuration(made_up, tmp_path):
-    needs("transformers")
-    sizes = {"model_type": "llama", "vocab_size": 900, "max_position_embeddings": 64}
-    sizes |= {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
-    (tmp_path / "config.json").write_text(json.dumps(sizes | {"intermediate_size": 8}))
-    found = made_up(f"""
-        from transformers import AutoModelForCausalLM, AutoTokenizer
-        tokenizer = AutoTokenizer.from_pretrained("{tmp_path}")
-        taken = tokenizer("w1 w2 " * 100, truncation=True, return_tensors="pt").input_ids
-        model = AutoModelForCausalLM.from_pretrained("{tmp_path}")
-        say(len(tokenizer), list(taken.shape), int(taken.max()) < 900,
-            list(model.lm_head.weight.shape),
-            [len(AutoTokenizer.from_pretrained(name)) for name in ("no/model", "/no/folder")])
-    """)
-    assert found == [900, [1, 64], True, [900, 32], [32_000, 32_000]]
 
 
 def test_python_itself_gets_no_made_up_text(made_up, tmp_path):
