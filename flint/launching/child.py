@@ -42,7 +42,7 @@ from flint.launching.outside import kept_inside, watch_mpi
 from flint.launching.own import Own
 from flint.launching.program import ProgramRequest
 from flint.launching.running import run
-from flint.launching.waiting import watch
+from flint.launching.waiting import tell_of_threads, watch
 
 #: Extra seconds that the parent waits, so that the child can report where the program is.
 _LONGER = 30.0
@@ -84,6 +84,7 @@ def _be_program(request: ProgramRequest, own: Own, template: Template | None) ->
     _without_input(own)
     _limit_time(request, own, begun)
     _name_exits(request, own)
+    tell_of_threads()
     spawned.make_up(request.fake_data, own.folder)
 
     def begin(name: str, hook: Hooks) -> None:

@@ -17,8 +17,10 @@ import bisect
 import re
 from collections.abc import Callable
 from itertools import islice
+from types import FunctionType
 from typing import Any, TypeGuard
 
+from flint.capturing.user_frames import is_ours
 from flint.launching.followed_texts import parts_of
 
 _USES = ("int", "among", "at", "at_or", "part", "loop", "text", "slice", "type")
@@ -146,9 +148,8 @@ class _Following(ast.NodeTransformer):
         for side in (node.left, *node.comparators):
             if isinstance(side, ast.Call) and _is(side.func, "type") and len(side.args) == 1:
                 self.called.append(side.func)
-        if not (len(node.ops) == 1 and isinstance(node.ops[0], ast.In | ast.NotIn)):
-            return node
-        if not self._may(node.left):
+        is_in = len(node.ops) == 1 and isinstance(node.ops[0], ast.In | ast.NotIn)
+        if not (is_in and self._may(node.left)):
             return node
         among = _called(_AMONG, node, node.left)
         where: ast.expr = ast.Call(among, [node.comparators[0]], [])
@@ -174,9 +175,8 @@ class _Following(ast.NodeTransformer):
 
     def _loop(self, node: ast.For | ast.comprehension) -> ast.AST:
         self.generic_visit(node)
-        called = node.iter
-        if isinstance(called, ast.Call) and _is(called.func, "range"):
-            self.called.append(called.func)
+        if isinstance(node.iter, ast.Call) and _is(node.iter.func, "range"):
+            self.called.append(node.iter.func)
         return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
@@ -284,14 +284,15 @@ def _slice(function: Any, items: Any, *ends: Any) -> Any:
 def _type(item: Any) -> Any:
     """As ``type(item)``, to be compared with another type."""
     kind = type(item)
+    if kind is FunctionType and hasattr(item, "__wrapped__") and is_ours(item.__code__.co_filename):
+        return _type(item.__wrapped__)  # which it stands for: one of Python's own, maybe
     own = getattr(kind, TYPE, None)
     return kind if own is None else own(item)
 
 
 def _is_plain(index: Any) -> bool:
     """Whether an index is of one of the usual types, which follow from nothing."""
-    kind = type(index)
-    return kind is int or kind is str or index is None
+    return index is None or type(index) in (int, str)
 
 
 _FUNCTIONS = _number, _among, _at, _at_or, _part, _loop, _text, _slice, _type

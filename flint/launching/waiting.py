@@ -22,7 +22,13 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-from flint.capturing.user_frames import own_line, running_line, short_path
+from flint.capturing.user_frames import (
+    one_line,
+    own_line,
+    running_line,
+    short_path,
+    user_frame,
+)
 from flint.host.tasks import tell
 
 #: Seconds without progress before a report, and seconds between two checks.
@@ -50,6 +56,26 @@ def watch(name: str, time_limit: float, over: Callable[[FrameType | None], None]
     """
     # Not a ``threading`` thread, which would count as the program's: it could then not be copied.
     _thread.start_new_thread(_look, (name, time_limit, over))
+
+
+def tell_of_threads() -> None:
+    """Say which thread of the program, or of a process that it forks, an error ends.
+
+    Nothing else may show it, and what waits for the thread waits forever.
+    """
+    before = threading.excepthook
+
+    def ended(failure: threading.ExceptHookArgs) -> None:
+        error = failure.exc_value
+        if error is not None and not isinstance(error, SystemExit):
+            where = user_frame(error)
+            tell(
+                f"a thread of the program failed{where and f' at {where}'}: "
+                f"{type(error).__name__}: {one_line(error)}"
+            )
+        before(failure)
+
+    threading.excepthook = ended
 
 
 def _look(name: str, time_limit: float, over: Callable[[FrameType | None], None]) -> None:

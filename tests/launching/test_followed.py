@@ -243,3 +243,12 @@ def f(type): return type(s) is str
     assert names["x"] == (True, True, True, False)
     assert names["y"] == (True, True, Stand, True)
     assert run("x = type(s) is str", s=Stand())["x"] is False
+
+
+def test_the_type_of_a_function_that_stands_for_pythons_own_is_that_ones(tmp_path):
+    """``type(print) == type(open)``: whether a program has put its own ``print`` in place."""
+    own = "import functools\n@functools.wraps(print)\ndef own(*args): print(*args)\n"
+    stands: dict[str, object] = {}
+    exec(compile(own, followed_code_module.__file__, "exec"), stands)
+    source = f"{own}import_of = 'torch'\nx = type(stands) == type(open), type(own) == type(open)"
+    assert run(source, stands=stands["own"])["x"] == (True, False)

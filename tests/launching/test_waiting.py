@@ -48,6 +48,33 @@ def test_a_program_that_waits_is_named_with_its_line_before_its_time_is_over(tmp
     assert Path("said").read_text().startswith("train.py waits at train.py:4: it has used")
 
 
+FAILS = """
+import os, threading
+def produce():
+    raise ValueError("no more")
+if not os.fork():
+    thread = threading.Thread(target=produce, name="producer")
+    thread.start()
+    thread.join()
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_a_thread_that_an_error_ends_is_named_with_its_line(tmp_path, monkeypatch):
+    """Also one of a process that the program forks, as a data loader's workers are."""
+    monkeypatch.setattr(waiting, "tell", lambda line: Path("said").write_text(line))
+    monkeypatch.setattr(registry, "PROGRAMS", {})
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(FAILS)
+    cluster = Cluster(world=8, per_node=8)
+    request = ProgramRequest(program=Program(target="train.py"), cluster=cluster)
+    with pytest.raises(FlintError):  # it has no step
+        run_all(functools.partial(be_program, request), [0], tmp_path, limits_of(request))
+    said = "a thread of the program failed at train.py:4: ValueError: no more"
+    assert Path("said").read_text() == said
+
+
 WORKS = """
 def prepare():
     while True:
