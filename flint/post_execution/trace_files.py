@@ -6,6 +6,7 @@ files, beside, others = sorted_files([Path("profiles/")], [])
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Thread
@@ -28,6 +29,10 @@ NO_TRACES = "{} in the folder is JSON, but no trace: left out"
 _CHAKRA = "a Chakra execution trace is the result of a conversion; flint check reads it"
 
 
+#: Names of saved programs, as XLA dumps them and people save them; not of what it dumps besides.
+_PROGRAM = re.compile(r".*\.(hlo\.pb|hlo\.txt|hlo|mlir|mlirbc|jax_export)(\.gz)?|module_\d+.*\.txt")
+
+
 def trace_files(paths: Sequence[str | Path]) -> tuple[list[Path], list[Path]]:
     """The files to read: the given ones, and the traces in given folders; and what else these have.
 
@@ -41,10 +46,7 @@ def trace_files(paths: Sequence[str | Path]) -> tuple[list[Path], list[Path]]:
         if path.is_dir():
             inside = sorted(p for p in path.iterdir() if p.name.endswith(PROFILES))
             if not inside:
-                raise UsageError(
-                    f"{path}: no profile in the folder: neither {', '.join(PROFILES)} files nor, "
-                    "as JAX writes, .xplane.pb files"
-                )
+                raise UsageError(_without_profiles(path))
             check_all_plain(inside)
             traces, no_traces = traces_among(inside)
             found += traces
@@ -54,6 +56,21 @@ def trace_files(paths: Sequence[str | Path]) -> tuple[list[Path], list[Path]]:
         else:
             raise UsageError(f"{path}: no such file or folder")
     return found, others
+
+
+def _without_profiles(folder: Path) -> str:
+    """Why a folder cannot be converted."""
+    programs = [item for item in folder.iterdir() if _PROGRAM.fullmatch(item.name)]
+    if programs:
+        largest = max(programs, key=lambda item: (item.stat().st_size, item.name))
+        return (
+            f"{folder}: a folder of {len(programs):,} saved programs: give one of them, for "
+            f"example the largest, {largest}"
+        )
+    return (
+        f"{folder}: no profile in the folder: neither {', '.join(PROFILES)} files nor, "
+        "as JAX writes, .xplane.pb files"
+    )
 
 
 def sorted_files(

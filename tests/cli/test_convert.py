@@ -156,3 +156,19 @@ def test_much_is_announced_and_little_is_not(
     assert said("little") == ""
     monkeypatch.setattr(saving, "_MUCH", 1000)
     assert said("much").startswith("flint: writing 8 traces, ")
+
+
+def test_of_a_folder_of_programs_one_is_asked_for(tmp_path):
+    (tmp_path / "dump").mkdir()
+    for name, size in (
+        ("module_0001.jit_step.before_optimizations.txt", 30),
+        ("module_0001.jit_step.cpu_after_optimizations.hlo.pb", 20),
+        ("module_0001.jit_step.ir-with-opt.ll", 90),
+    ):
+        (tmp_path / "dump" / name).write_bytes(bytes(size))
+    done = flint_here("convert", "dump", "-o", "out", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "flint: dump: a folder of 2 saved programs: give one of them, for example the largest, "
+        "dump/module_0001.jit_step.before_optimizations.txt\n",
+    )
