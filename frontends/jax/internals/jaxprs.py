@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+import numpy as np
 from jax._src import core
 from jax._src.interpreters import partial_eval
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from flint.frontends.jax.internals.avals import inexact_bytes
 from flint.frontends.jax.internals.platform_forms import equations
@@ -101,6 +102,45 @@ def forwarded(program: Any) -> list[tuple[int, int]]:
     places = {id(variable): number for number, variable in enumerate(program.jaxpr.invars)}
     results = enumerate(map(id, program.jaxpr.outvars))
     return [(number, places[variable]) for number, variable in results if variable in places]
+
+
+def constrained(program: Any, mesh: Mesh) -> list[NamedSharding] | None:
+    """The placement of a closed jaxpr's results if all of them are constrained last, or scalars.
+
+    Args:
+        program: the closed jaxpr.
+        mesh: that it runs on.
+
+    Returns:
+        None if the compiler chooses one of them.
+    """
+    sharding: Any = jax.sharding
+    found: list[NamedSharding] = []
+    for number, aval in enumerate(program.out_avals):
+        spec = _last_constraint(program.jaxpr, number, mesh)
+        if spec is None and aval.shape == () and isinstance(aval.dtype, np.dtype):  # not a key
+            spec = sharding.PartitionSpec()
+        if spec is None:
+            return None
+        found.append(NamedSharding(mesh, spec))
+    return found
+
+
+def _last_constraint(jaxpr: Any, number: int, mesh: Mesh) -> PartitionSpec | None:
+    """The constraint of a result by the equation that makes it; None if there is none."""
+    wanted = jaxpr.outvars[number]
+    for one in jaxpr.eqns:
+        if not any(result is wanted for result in one.outvars):
+            continue
+        if one.primitive.name in ("jit", "pjit"):
+            place = next(n for n, result in enumerate(one.outvars) if result is wanted)
+            return _last_constraint(one.params["jaxpr"].jaxpr, place, mesh)
+        if one.primitive.name != "sharding_constraint" or one.params["unconstrained_dims"]:
+            return None
+        given = one.params["sharding"]
+        known = isinstance(given, NamedSharding) and given.memory_kind in (None, "device")
+        return given.spec if known and given.mesh in (mesh, mesh.abstract_mesh) else None
+    return None
 
 
 def meshes(program: Any) -> list[Any]:

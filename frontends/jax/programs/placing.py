@@ -20,7 +20,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
 from flint.frontends.jax.host.calls import Called
-from flint.frontends.jax.internals.jaxprs import is_over_devices, meshes, used
+from flint.frontends.jax.internals.jaxprs import constrained, is_over_devices, meshes, used
 from flint.frontends.jax.internals.traced_calls import is_stated
 from flint.passes.in_sequence import Origin
 
@@ -115,9 +115,9 @@ class Places:
         mesh = mesh_of(call, given)
         if mesh is None:
             return (None,) * call.results
-        typed = _typed(call, mesh, given)
-        if typed is not None:
-            return typed
+        known = _typed(call, mesh, given) or constrained(call.parameters["jaxpr"], mesh)
+        if known is not None:
+            return known
         return self._compiled_for(call, mesh, given).results
 
     def module_of(self, call: Called, given: Sequence[Any]) -> bytes:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
 
+from flint.frontends.jax.internals.jaxprs import constrained
 from flint.workload.loading import load
 from tests.frontends.jax.programs.really_run import instructions, modules, partitioned
 from tests.frontends.jax.programs.test_against_runs import OLD, command
@@ -152,3 +158,58 @@ def test_a_step_is_captured_without_the_evaluation_after_it(tmp_path):
     assert load(tmp_path / "out").mesh.axes == ("i",)
     real = [*partitioned(tmp_path / "p.py", tmp_path, devices=4).values()]
     assert any(instructions(module) == instructions(one) for one in real)
+
+
+#: A state that its function constrains, inside of another jitted function as well.
+CONSTRAINED = """
+import jax, jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+mesh = jax.make_mesh((2, 2), ("a", "b"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+specs = {"w": P("a", "b"), "v": P(None, ("a", "b")), "r": P(), "e": P(("b", "a"))}
+place = jax.jit(lambda x, spec: jax.lax.with_sharding_constraint(x, spec), static_argnums=1)
+@jax.jit
+def init(key):
+    drawn = {name: jax.random.normal(key, (64, 64)) for name in specs}
+    placed = {name: place(drawn[name], NamedSharding(mesh, specs[name])) for name in specs}
+    return placed, 0 * key[0]
+@jax.jit
+def step(w, x):
+    loss, g = jax.value_and_grad(lambda w: sum(jnp.mean((x @ p) ** 2) for p in w.values()))(w)
+    return jax.tree.map(lambda a, b: a - 0.1 * b, w, g), loss
+w, n = init(jax.random.PRNGKey(0))
+for name, spec in specs.items():
+    assert w[name].sharding.is_equivalent_to(NamedSharding(mesh, spec), 2), w[name].sharding
+assert n.sharding.is_fully_replicated and n.sharding.num_devices == 4, n.sharding
+for i in range(4):
+    w, loss = step(w, jax.device_put(jnp.ones((64, 64)), NamedSharding(mesh, P("a"))))
+"""
+
+
+@pytest.mark.thorough
+def test_results_that_their_function_constrains_lie_there_as_in_a_run(tmp_path):
+    (tmp_path / "p.py").write_text(CONSTRAINED)
+    out = "-o", tmp_path / "out"
+    run = command(tmp_path / "p.py", devices=4, per_node=4, options=out)
+    assert run.returncode == 0, run.stderr
+    [(name, module)] = modules(load(tmp_path / "out"))
+    real = partitioned(tmp_path / "p.py", tmp_path, devices=4)
+    assert instructions(module) == instructions(real[name])
+
+
+@pytest.mark.parametrize(
+    ("spec", "after", "chosen"),
+    [
+        (P("x"), lambda y: y, False),
+        (P("x"), jnp.sin, True),
+        (P(P.UNCONSTRAINED), lambda y: y, True),
+    ],
+    ids=["copied", "constrained", "in part"],
+)
+def test_the_compiler_chooses_where_results_lie_that_are_not_constrained_last(spec, after, chosen):
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("x",))
+
+    def made(y):
+        return after(jax.lax.with_sharding_constraint(y * 2, NamedSharding(mesh, spec))), y.sum()
+
+    program = jax.jit(made).trace(jax.ShapeDtypeStruct((8,), jnp.float32)).jaxpr
+    assert (constrained(program, mesh) is None) == chosen
