@@ -90,10 +90,12 @@ def copy_of(one: Any, values: Sequence[Any], axes: Axes, at: Points, inside: int
     Raises:
         UnknownTargetError: the target depends on data.
     """
-    device = _parts(one, values, given=True)[-1]
+    device = _parts(one, [_Known(item) for item in values])[-1]
     if device is None:
         return None
-    source = _parts(one, [item.aval for item in one.invars])[0]
+    source, *others = _parts(one, [item.aval for item in one.invars])
+    if len(others) != 4:
+        raise UnknownTargetError("copies of this version of jax are not known")
     target = _target(device, one.params["device_id_type"].name, axes, at, inside)
     size = prod(source.shape) * source.dtype.itemsize
     return Copy(size, element_type(source), target, at, inside)
@@ -106,12 +108,9 @@ class _Known:
     value: Any
 
 
-def _parts(one: Any, values: Sequence[Any], *, given: bool = False) -> Any:
+def _parts(one: Any, values: Sequence[Any]) -> Any:
     """(source, target, semaphores, device) of a copy, of its flat operands."""
-    parts = one.params["tree"].unflatten([_Known(item) for item in values] if given else values)
-    if len(parts) != 5:
-        raise UnknownTargetError("copies of this version of jax are not known")
-    return parts
+    return one.params["tree"].unflatten(values)
 
 
 def _target(device: Any, kind: str, axes: Axes, at: Points, inside: int) -> tuple[Values, ...]:
