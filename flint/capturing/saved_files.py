@@ -48,7 +48,7 @@ def convert(
     replicas: bool = False,
     trusted: bool = False,
     memory_limit: int = MEMORY_LIMIT,
-    level: str | None = None,
+    level: str = "partitioned",
     target: str | None = None,
     compiler_options: Mapping[str, Any] | None = None,
 ) -> Workload:
@@ -81,10 +81,10 @@ def convert(
             that no compiler wrote may crash the process that parses it.
         memory_limit: bytes of memory that the reading process may take; a file larger than a
             quarter of that, packed or unpacked, is refused.
-        level: "partitioned": XLA's partitioner first makes the program of each device, if shapes
-            are global; "optimized": XLA's compiler for ``target`` compiles the program first, with
-            its sharding annotations or, if it is a per-device program, as it is; "auto": the same,
-            if that compiler is installed, else partitioned; "logical", the default: as saved.
+        level: "partitioned": if shapes are global, XLA's partitioner first makes the program of
+            each device; "logical": as saved; "optimized": XLA's compiler for ``target`` compiles
+            the program first, with its sharding annotations or, if it is a per-device program, as
+            it is; "auto": the same, if that compiler is installed, else partitioned.
         target: what the compiler compiles for (``flint targets``).
         compiler_options: XLA's flags by name; only for the optimized level.
 

@@ -19,14 +19,14 @@ from flint.capturing import targets
 from flint.errors import FlintError, UsageError
 from flint.host.stages import stage
 from flint.mesh.mesh import Mesh
+from flint.workload.programs import Level
 
 if TYPE_CHECKING:
     from flint.host.packed_files import Content
     from flint.stablehlo.read.records import Module
     from flint.workload.compiler_report import CompilerReport
 
-_LOGICAL, _PARTITIONED, _OPTIMIZED = "logical", "partitioned", "optimized"
-_LEVELS = (_LOGICAL, _PARTITIONED, _OPTIMIZED, targets.AUTO)
+_LEVELS = (*Level, targets.AUTO)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,14 +34,14 @@ class SavedLevel:
     """How a saved program is to be converted.
 
     Attributes:
-        level: "logical" or None: as saved; "partitioned", "optimized", "auto".
+        level: "logical" (as saved), "partitioned", "optimized" or "auto".
         target: what to compile for; None: auto takes the default.
         options: options of the compiler, name -> value.
         whole: whether the program starts at its ``main`` and fills the mesh; otherwise only a
             program of each device can be converted, as saved.
     """
 
-    level: str | None = None
+    level: str = Level.PARTITIONED
     target: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     whole: bool = True
@@ -52,9 +52,9 @@ class SavedLevel:
         Raises:
             UsageError: it does not.
         """
-        if self.level not in (None, *_LEVELS):
+        if self.level not in _LEVELS:
             raise UsageError(f"unknown level {self.level!r}; choose from: {', '.join(_LEVELS)}")
-        if self.level in (None, _LOGICAL, _PARTITIONED):
+        if self.level in (Level.LOGICAL, Level.PARTITIONED):
             if self.target is not None or self.options:
                 raise UsageError("a target and compiler options are for --level optimized")
             return
@@ -62,7 +62,7 @@ class SavedLevel:
             raise UsageError(
                 "--entry and --replicas are for programs converted as saved: leave out --level"
             )
-        if self.level == _OPTIMIZED:
+        if self.level == Level.OPTIMIZED:
             if self.target is None:
                 raise UsageError(targets.NO_TARGET.format(targets.listed()))
             targets.target(self.target)
@@ -107,7 +107,7 @@ def at_level(content: Content, module: Module, mesh: Mesh | None, wanted: SavedL
         module=module, mesh=mesh, saved=(content.data, module_suffix(content.path.name))
     )
     final = module.optimized or module.scheduled or bool(module.issues)
-    if wanted.level in (None, _LOGICAL) or (final and wanted.level != _OPTIMIZED):
+    if wanted.level == Level.LOGICAL or (final and wanted.level != Level.OPTIMIZED):
         return as_saved
     world = world_of(module, mesh)
     grid = mesh or mesh_of(module, world)
@@ -121,7 +121,7 @@ def at_level(content: Content, module: Module, mesh: Mesh | None, wanted: SavedL
     why = ""
     if wanted.level == targets.AUTO:
         why = targets.obstacle(wanted.target or targets.USUAL, world.size)
-    if not why and wanted.level != _PARTITIONED:
+    if not why and wanted.level != Level.PARTITIONED:
         target = targets.target(wanted.target or targets.USUAL).name
         stage(f"compiling {content.path.name} for {target}")
         try:
@@ -129,7 +129,7 @@ def at_level(content: Content, module: Module, mesh: Mesh | None, wanted: SavedL
                 registry.saved_compiler()(content, module, grid.shape, target, wanted.options)
             )
         except FlintError as error:
-            if wanted.level == _OPTIMIZED:
+            if wanted.level == Level.OPTIMIZED:
                 raise
             why = str(error)
     if not module.partitioned:

@@ -38,10 +38,8 @@ from flint.cli.saving import save_and_report
 from flint.cli.shared import stages_shown
 from flint.errors import UsageError
 from flint.host.packed_files import Content
+from flint.workload.programs import Level
 from flint.workload.workload import Workload
-
-#: The level if none is given: execution traces are of each device.
-_USUAL = "partitioned"
 
 
 @with_options
@@ -133,7 +131,9 @@ def convert_command(
     else:
         refuse({"--scale-out": scale_out is not None}, "for profiles: give a program's --mesh")
         refuse({"--et": et, "--step": step, "--group": group}, f"for profiles; {files[0]} is none")
-        level, target = level_and_target(level or _USUAL, target, system, _USUAL)
+        level, target = level_and_target(
+            level or Level.PARTITIONED, target, system, Level.PARTITIONED
+        )
         with stages_shown():
             workload = convert_file(
                 sources[0], mesh, axes, options, entry, replicas=replicas, memory_limit=limit,

@@ -32,6 +32,7 @@ from flint.graph.nesting import blocks
 from flint.host.readable import human_bytes, human_flops
 from flint.workload.folder import traced_system
 from flint.workload.inspection import at_granularity, summarise
+from flint.workload.programs import Level
 from flint.workload.workload import Workload
 
 #: Rows per table on a terminal without ``--top``.
@@ -121,7 +122,7 @@ def inspect_command(
     else:
         workload = convert_file(
             path, mesh, axes, options, entry, replicas=replicas,
-            memory_limit=reader_bytes(memory_limit),
+            memory_limit=reader_bytes(memory_limit), level=Level.LOGICAL,
         )  # fmt: skip
     if (graphml or dot) and program is None and len(workload.programs) > 1:
         names = ", ".join(item.name for item in workload.programs[:8])

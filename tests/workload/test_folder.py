@@ -238,7 +238,7 @@ GLOBAL = """module @jit_step attributes {mhlo.num_partitions = 8 : i32} {
 def test_a_program_with_global_shapes_gets_no_traces(tmp_path: Path) -> None:
     # Taken for per-device, its shapes would be 8 times too large and its collectives missing.
     (tmp_path / "global.mlir").write_text(GLOBAL)
-    workload = flint.convert(tmp_path / "global.mlir")
+    workload = flint.convert(tmp_path / "global.mlir", level="logical")
     assert workload.level == "logical"
     with pytest.raises(UsageError, match="not partitioned"):
         workload.save(tmp_path / "out")

@@ -71,7 +71,7 @@ def test_a_saved_program_is_partitioned_as_the_captured_step(step, setup, form, 
     arguments = getattr(steps, setup)(mesh)
     arguments = arguments if isinstance(arguments, tuple) else (arguments,)
     program = lowered(getattr(steps, step).__wrapped__, *arguments, mesh=mesh)
-    workload = flint.convert(written(program, form, tmp_path), level="partitioned")
+    workload = flint.convert(written(program, form, tmp_path))
     assert workload.mesh == captured.mesh
     assert work(workload) == work(captured)
 
@@ -99,12 +99,12 @@ def test_it_is_global_wherever_shardings_are_written(place, shardy, tmp_path):
     with _partitioner(shardy):
         program = lowered(jax.jit(step, **options[place]), *arguments, mesh=rows.mesh)
         path = written(program, "mlir", tmp_path)
-    workload = flint.convert(path, level="partitioned")
+    workload = flint.convert(path)
     [product] = [node for node in workload.graph if node.op == "dot_general"]
     assert product.work.flops == 2 * 8 * 64 * 64
     reduced = [groups(node) for node in workload.graph if node.communication is not None]
     assert reduced == ([] if place == "result" else ["[[0, 1, 2, 3]]"])
-    assert flint.convert(path).level == "logical"
+    assert flint.convert(path, level="logical").level == "logical"
 
 
 class _partitioner:
@@ -126,7 +126,7 @@ def test_the_command_line_partitions_by_itself_and_not_if_told(tmp_path):
     path = written(program, "mlir", tmp_path)
     done = flint_here("convert", path, "-o", tmp_path / "out", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert work(flint.load(tmp_path / "out")) == work(flint.convert(path, level="partitioned"))
+    assert work(flint.load(tmp_path / "out")) == work(flint.convert(path))
     told = flint_here("convert", path, "-o", "told", "--level", "logical", cwd=tmp_path)
     assert told.returncode == 2 and "not partitioned" in told.stderr
     entry = flint_here("convert", path, "-o", "told", "--replicas", cwd=tmp_path)
@@ -137,8 +137,8 @@ def test_the_program_of_a_device_stays_as_it_is(tmp_path):
     data, suffix = steps.mlp.capture().programs[0].module
     path = tmp_path / f"device{suffix}"
     path.write_bytes(data)
-    kept = flint.convert(path, level="partitioned").programs[0].module
-    assert kept == flint.convert(path).programs[0].module == (data, suffix)
+    for level in ("partitioned", "logical"):
+        assert flint.convert(path, level=level).programs[0].module == (data, suffix)
 
 
 def test_level_auto_without_a_compiler_partitions(monkeypatch, tmp_path):
@@ -168,11 +168,11 @@ def test_a_rule_in_python_that_a_file_does_not_contain_is_an_error(tmp_path):
     path = tmp_path / "ruled.mlir"
     path.write_text(RULED)
     with pytest.raises(FlintError, match=r"partitioning rule in Python .*: capture the step"):
-        flint.convert(path, level="partitioned")
+        flint.convert(path)
 
 
 def test_a_mesh_of_another_size_is_refused(tmp_path):
     mesh = auto_mesh((4, 2), ("data", "model"))
     program = lowered(steps.mlp.__wrapped__, *steps.mlp_setup(mesh), mesh=mesh)
     with pytest.raises(UsageError, match="8"):
-        flint.convert(written(program, "mlir", tmp_path), mesh=(4,), level="partitioned")
+        flint.convert(written(program, "mlir", tmp_path), mesh=(4,))
