@@ -286,13 +286,13 @@ def _type(item: Any) -> Any:
     kind = type(item)
     if kind is FunctionType and hasattr(item, "__wrapped__") and is_ours(item.__code__.co_filename):
         return _type(item.__wrapped__)  # which it stands for: one of Python's own, maybe
-    own = getattr(kind, TYPE, None)
-    return kind if own is None else own(item)
+    return getattr(kind, TYPE, type)(item)
 
 
 def _is_plain(index: Any) -> bool:
     """Whether an index is of one of the usual types, which follow from nothing."""
-    return index is None or type(index) in (int, str)
+    kind = type(index)  # not compared by ==: the types of followed values are equal to int
+    return kind is int or kind is str or index is None
 
 
 _FUNCTIONS = _number, _among, _at, _at_or, _part, _loop, _text, _slice, _type
