@@ -27,6 +27,8 @@ _CONSTRUCTORS = {
 _DISPATCH = "__torch_dispatch__"
 #: Autograd's engine asks every gradient for it, as an op: two of three ops of a training step.
 _DEVICE = torch.ops.prim.device.default
+#: C++ asks, and ends the process at an error: a program's class, which may raise one, is not asked.
+_DEVICE_OF: Any = vars(FakeTensor)["device"].fget
 _OWN = "is_flints"
 #: Imported with Dynamo itself, not with what stands for it (``shims.dynamo``).
 _DYNAMO = "torch._dynamo.eval_frame"
@@ -94,8 +96,8 @@ def _mode(kind: Any, method: str, handler: Handler) -> AbstractContextManager[An
     def see(_: Any, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         if method != _DISPATCH:
             return handler(op, types, args, kwargs or {})
-        if op is _DEVICE and type(args[0]) is FakeTensor:
-            return args[0].device
+        if op is _DEVICE and isinstance(args[0], FakeTensor):
+            return _DEVICE_OF(args[0])
         if _hidden:
             return op(*args, **(kwargs or {}))
         now = vars(torch)

@@ -45,11 +45,12 @@ class OwnUpdates:
         if self._has_written:
             self._has_gradients = self._has_written = False
             self._ended()
-        self._parameters |= {
-            item.untyped_storage()._cdata
-            for item in module.parameters()
-            if isinstance(item, FakeTensor) and item.requires_grad
-        }
+        with torch._C.DisableTorchFunctionSubclass():  # a parameter's class may refuse to say
+            self._parameters |= {
+                item.untyped_storage()._cdata
+                for item in module.parameters()
+                if isinstance(item, FakeTensor) and item.requires_grad
+            }
 
     def ran_backward(self) -> None:
         """A backward pass has ended."""

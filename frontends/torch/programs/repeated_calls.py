@@ -92,7 +92,8 @@ def answering(needed: Callable[[], bool]) -> Iterator[None]:
 
 def _has_gradients(module: torch.nn.Module) -> bool:
     """Whether a call makes gradients of parameters."""
-    return torch.is_grad_enabled() and any(item.requires_grad for item in module.parameters())
+    with torch._C.DisableTorchFunctionSubclass():  # a parameter's class may refuse to say
+        return torch.is_grad_enabled() and any(item.requires_grad for item in module.parameters())
 
 
 def _looks(item: Any) -> tuple[Any, ...]:

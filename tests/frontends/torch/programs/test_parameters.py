@@ -232,3 +232,19 @@ def test_deep_copies_of_parts_of_a_storage_share_a_copy_of_it(said):
     """
     on_device, on_host = said(text)
     assert on_device == on_host == [True, 48, 8, [2, 1]]
+
+
+def test_weights_with_a_gradient_of_each_sample_are_those_of_the_host(said):
+    """PyTorch's own class, which raises where C++ asks it for a tensor's device."""
+    of_device, of_host = said("""
+        from torch.nn.utils._per_sample_grad import call_for_per_sample_grads
+        forms = []
+        for device in ("cuda", "cpu"):
+            model = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.ReLU(),
+                                        torch.nn.Linear(5, 3)).to(device).eval()
+            seen = call_for_per_sample_grads(model, batch_size=4)(torch.ones(4, 6, device=device))
+            seen.sum().backward()
+            forms.append([list(item.grad_sample.shape) for item in model.parameters()])
+        say(*forms)
+    """)
+    assert of_device == of_host == [[4, 5, 6], [4, 5], [4, 3, 5], [4, 3]]
