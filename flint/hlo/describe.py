@@ -5,7 +5,7 @@ HLO uses parameter numbers and paths into tuples; records use flattened position
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -13,10 +13,12 @@ from google.protobuf.message import DecodeError
 
 from flint.hlo import hlo_pb2 as pb
 from flint.hlo.shapes import Tree, flatten
-from flint.hlo.sharding import sharding_text
-from flint.stablehlo.read.records import is_sharded
+from flint.hlo.sharding import devices_of, sharding_text
+from flint.stablehlo.read.annotations import devices_stated
 
 _TUPLE = 2
+#: Targets of the custom calls that stand for Shardy's ops in HLO.
+_SHARDY = "xla.sdy."
 
 
 def donated_buffers(
@@ -90,18 +92,30 @@ def parameter_shardings(
     return tuple(texts)
 
 
-def is_annotated(proto: pb.HloModuleProto) -> bool:
-    """Whether an instruction that is not a parameter says how its result is spread over devices."""
+def devices_annotated(
+    proto: pb.HloModuleProto, meshes: Mapping[str, tuple[tuple[str, int], ...]]
+) -> int:
+    """The most devices over which an instruction that is not a parameter spreads a tensor.
+
+    HLO that JAX writes states no number of devices elsewhere.
+
+    Args:
+        proto: the module.
+        meshes: as in ``Module``.
+    """
+    found = 1
     for computation in proto.computations:
         for instruction in computation.instructions:
-            if instruction.opcode == "parameter" or not instruction.HasField("sharding"):
+            if instruction.opcode == "parameter":
                 continue
-            with suppress(DecodeError):
-                sharding = pb.OpSharding.FromString(instruction.sharding)
-                parts = sharding.tuple_shardings or [sharding]
-                if any(is_sharded(sharding_text(part)) for part in parts):
-                    return True
-    return False
+            if instruction.custom_call_target.startswith(_SHARDY):
+                found = max(found, devices_stated(1, meshes))
+            if instruction.HasField("sharding"):
+                with suppress(DecodeError):
+                    sharding = pb.OpSharding.FromString(instruction.sharding)
+                    parts = sharding.tuple_shardings or [sharding]
+                    found = max(found, *map(devices_of, parts))
+    return found
 
 
 def output_shardings(proto: pb.HloModuleProto, root: Tree) -> tuple[str, ...]:

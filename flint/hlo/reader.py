@@ -18,9 +18,9 @@ from flint.hlo import asynchronous, structure
 from flint.hlo import hlo_pb2 as pb
 from flint.hlo.completeness import lost, remarks
 from flint.hlo.describe import (
+    devices_annotated,
     donated_buffers,
     donors,
-    is_annotated,
     output_shardings,
     parameter_shardings,
 )
@@ -92,16 +92,17 @@ def _module(proto: pb.HloModuleProto, name: str) -> Module:
     compiled = reading.scheduled or reading.optimized
     stated = bool(proto.spmd_parameters_shardings) or entry.name.endswith(_PARTITIONED)
     done = compiled or stated
-    annotated = reading.partitions > 1 and not done and is_annotated(proto)
+    meshes = declared_meshes(proto)
+    spread = 1 if done else devices_annotated(proto, meshes)
+    annotated = spread > 1
     return Module(
         name=proto.name,
         functions=reading.functions,
         value_type=reading.value_type,
         types=reading.types.types,
-        num_partitions=reading.partitions,
+        num_partitions=max(reading.partitions, spread),
         num_replicas=reading.replicas,
-        meshes=declared_meshes(proto)
-        | {name: axes for axes, name in reading.context.meshes.items()},
+        meshes=meshes | {name: axes for axes, name in reading.context.meshes.items()},
         donated=donated_buffers(proto.input_output_alias, parameters, root),
         donors=donors(proto.buffer_donor, parameters),
         input_shardings=shardings,

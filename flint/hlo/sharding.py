@@ -6,6 +6,7 @@ OpSharding(type=OTHER, tile_assignment_dimensions=[8, 1], iota_reshape_dims=[8])
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 
@@ -27,6 +28,15 @@ def declared_meshes(proto: pb.HloModuleProto) -> dict[str, tuple[tuple[str, int]
         name: tuple((axis, int(size)) for axis, size in _AXIS.findall(axes))
         for name, axes in _MESH.findall(stated)
     }
+
+
+def devices_of(sharding: pb.OpSharding) -> int:
+    """Over how many devices a tensor is spread; 1 if each has all of it, or one has."""
+    if sharding.HasField("named_sharding"):
+        named = sharding.named_sharding
+        spread = any(dim.axes for dim in named.dim_shardings)
+        return math.prod(axis.size for axis in named.mesh.axes) if spread else 1
+    return math.prod(sharding.tile_assignment_dimensions) if sharding.type == _OTHER else 1
 
 
 def _list(items: Iterable[int]) -> str:

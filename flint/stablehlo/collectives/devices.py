@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import replace
 
 from flint.errors import FlintError, UsageError
 from flint.mesh.mesh import MAX_RANKS, Mesh
 from flint.stablehlo.collectives.world import World
+from flint.stablehlo.read.annotations import devices_in
 from flint.stablehlo.read.records import Module, ReplicaGroups
 
-#: XLA's sharding text: ``{devices=[8,64]<=[512]T(1,0) last_tile_dim_replicate}``.
-_IOTA_SHARDING = re.compile(r"devices=\[[\d,]+\]<=\[([\d,]+)\]")
-_LISTED_SHARDING = re.compile(r"devices=\[([\d,]+)\]\d")
 #: Advice about a mesh of another size, by whether copies are allowed.
 _REMEDIES = {
     False: (
@@ -85,12 +82,9 @@ def _implied_devices(module: Module) -> int:
     sizes = {math.prod(size for _, size in axes) for axes in module.meshes.values()}
     if sizes:
         return max(sizes)
-    for text in (*module.input_shardings, *module.output_shardings):
-        found = _IOTA_SHARDING.findall(text) + _LISTED_SHARDING.findall(text)
-        sizes |= {math.prod(map(int, match.split(","))) for match in found}
-    if sizes and max(sizes) > 1:
-        return max(sizes)
-    return _devices_in_collectives(module)
+    texts = (*module.input_shardings, *module.output_shardings)
+    stated = max(map(devices_in, texts), default=1)
+    return stated if stated > 1 else _devices_in_collectives(module)
 
 
 def _open_world(module: Module, implied: int, given: int) -> World | None:

@@ -163,6 +163,8 @@ def _custom_call(op: Any, reader: Any) -> dict[str, Any]:
     decoded: dict[str, Any] = {"target": attribute_text(attributes["call_target_name"])}
     if "backend_config" in attributes:
         decoded["backend_config"] = plain(attributes["backend_config"])
+    if "mhlo.sharding" in attributes:
+        decoded["sharding"] = attribute_text(attributes["mhlo.sharding"])
     if FRONTEND_ATTRIBUTES in attributes:
         stated = plain(attributes[FRONTEND_ATTRIBUTES])
         decoded |= {name: stated[name] for name in (COST_ESTIMATE, REMOTE_COPIES) if name in stated}

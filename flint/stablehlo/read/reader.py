@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from flint.errors import FlintError, UsageError
 from flint.host.collection import uncollected
-from flint.stablehlo.read.annotations import is_annotated
+from flint.stablehlo.read.annotations import MANUAL, devices_annotated, devices_stated
 from flint.stablehlo.read.attributes import DECODERS, entries
 from flint.stablehlo.read.bindings import BYTECODE_MAGIC, attribute_text, ir, parse, sdy
 from flint.stablehlo.read.issue_attributes import (
@@ -176,22 +176,24 @@ class _Reader:
         if "mhlo.spmd_output_sharding" in attributes:
             outputs.append(attribute_text(attributes["mhlo.spmd_output_sharding"]))
         partitions = _integer(attributes, "mhlo.num_partitions")
-        inside = is_annotated(self.short_names, functions, partitions, self.meshes)
+        stated = devices_stated(partitions, self.meshes)
+        spread = devices_annotated(self.short_names, functions, stated)
+        whole = spread > 1 or (stated > 1 and MANUAL in self.short_names)
         return Module(
             name=attribute_text(attributes["sym_name"]) if "sym_name" in attributes else "",
             functions=functions,
             value_type=self.value_type,
             types=self.types.types,
-            num_partitions=partitions,
+            num_partitions=max(partitions, spread),
             num_replicas=_integer(attributes, "mhlo.num_replicas"),
             meshes=self.meshes,
             donated=donated,
             donors=frozenset(donors),
             input_shardings=tuple(shardings),
             output_shardings=tuple(outputs),
-            partitioned=not (inside or any(map(is_sharded, (*shardings, *outputs))))
+            partitioned=not (whole or any(map(is_sharded, (*shardings, *outputs))))
             or "mhlo.spmd_parameters_shardings" in attributes,
-            annotated=inside,
+            annotated=spread > 1,
             input_names=tuple(names),
             input_roles=tuple(roles),
             issues=self.issues,

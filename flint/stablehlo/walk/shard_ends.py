@@ -16,8 +16,7 @@ import numpy as np
 
 from flint.graph.graph import WorkloadGraph
 from flint.graph.work import Role
-
-MANUAL = "sdy.manual_computation"
+from flint.stablehlo.read.annotations import MANUAL
 
 
 def with_shards_at_ends(graph: WorkloadGraph) -> tuple[WorkloadGraph, bool]:

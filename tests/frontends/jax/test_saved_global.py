@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import jax
+import jax.numpy as jnp
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
@@ -77,8 +78,9 @@ def test_a_saved_program_is_partitioned_as_the_captured_step(step, setup, form, 
 
 
 @pytest.mark.parametrize("shardy", [True, False])
-@pytest.mark.parametrize("place", ["input", "result", "inside"])
-def test_it_is_global_wherever_shardings_are_written(place, shardy, tmp_path):
+@pytest.mark.parametrize("form", ["mlir", "hlo"])
+@pytest.mark.parametrize("place", ["input", "result", "inside", "part"])
+def test_it_is_global_wherever_shardings_are_written(place, form, shardy, tmp_path):
     """Data parallel on 4: each device has 8 of 32 rows, 2 x 8 x 64 x 64 FLOPs; the sum is reduced
     over 4 devices.  A program that was taken for that of a device has four times as many.
     """
@@ -89,16 +91,15 @@ def test_it_is_global_wherever_shardings_are_written(place, shardy, tmp_path):
         if place == "inside":
             x = jax.lax.with_sharding_constraint(x, rows)
         y = x @ w
+        if place == "part":
+            y = jax.shard_map(jnp.tanh, mesh=rows.mesh, in_specs=P("data"), out_specs=P("data"))(y)
         return y if place == "result" else y.sum()
 
-    options = {
-        "input": {"in_shardings": (whole, rows)}, "result": {"out_shardings": rows},
-        "inside": {"in_shardings": (whole, whole)},
-    }  # fmt: skip
+    options = {"input": {"in_shardings": (whole, rows)}, "result": {"out_shardings": rows}}
     arguments = tuple(jax.ShapeDtypeStruct(shape, "float32") for shape in ((64, 64), (32, 64)))
     with _partitioner(shardy):
-        program = lowered(jax.jit(step, **options[place]), *arguments, mesh=rows.mesh)
-        path = written(program, "mlir", tmp_path)
+        program = lowered(jax.jit(step, **options.get(place, {})), *arguments, mesh=rows.mesh)
+        path = written(program, form, tmp_path)
     workload = flint.convert(path)
     [product] = [node for node in workload.graph if node.op == "dot_general"]
     assert product.work.flops == 2 * 8 * 64 * 64

@@ -58,8 +58,9 @@ def test_a_rank_holds_shards_of_parameters_and_results(tmp_path, step, sharded) 
 
 
 def test_work_on_global_tensors_outside_is_not_yet_partitioned(tmp_path) -> None:
-    workload = convert(saved(tmp_path, goes_on, sharded=False))
-    assert workload.level is Level.LOGICAL
+    file = saved(tmp_path, goes_on, sharded=False)
+    assert convert(file, level="logical").level is Level.LOGICAL
+    assert convert(file).level is Level.PARTITIONED
 
 
 @pytest.mark.parametrize("sharded", [True, False], ids=["donor", "paired"])
