@@ -24,6 +24,7 @@ from flint.capturing.user_frames import crashed_line
 from flint.errors import FlintError, UsageError
 from flint.frontends.torch import versions
 from flint.frontends.torch.evidence import Evidence
+from flint.frontends.torch.forking import check_forks
 from flint.frontends.torch.ranks import rank_report
 from flint.frontends.torch.ranks.audit import audit, chosen, default_count
 from flint.frontends.torch.ranks.behaviours import behaviours
@@ -58,6 +59,7 @@ def capture(request: Request) -> Workload:
     """
     if request.target is not None and request.options.compiler_options:
         raise UsageError("XLA's options are not for PyTorch: torch.compile has its own (options=)")
+    check_forks()
     compile_for = compiled_for(request.target)
     mesh = Mesh(request.shape, request.axes or ())
     prepare(request.level)

@@ -20,12 +20,12 @@ def no_process_left() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_threads_of_autograd() -> None:
-    """torch 2.12 counts a CUDA device as soon as a process has fake tensors, and a backward pass
-    then starts a thread for it, after which forks of the process can run none: tests with fake
-    tensors of their own would break the captures after them.
+    """A torch that is built for CUDA counts a device as soon as a process has fake tensors, and a
+    backward pass then starts a thread for it, after which forks of the process can run none: tests
+    with fake tensors of their own would break the captures after them.
     """
     torch = pytest.importorskip("torch")
-    if torch.__version__.startswith("2.12"):
+    if torch.version.cuda is not None:
         counting = torch._C._ensureCUDADeviceGuardSet
         torch._C._ensureCUDADeviceGuardSet = lambda: None
         os.register_at_fork(
