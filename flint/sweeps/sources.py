@@ -17,14 +17,17 @@ import json
 import os
 import pkgutil
 import platform
+import re
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
+from typing import Final
 
 import flint
 from flint import registry
@@ -40,6 +43,11 @@ _SESSION = (
 _MOST_FILES = 10_000
 #: Bytes of the largest file that is hashed because a program's command names it.
 _LARGEST_NAMED = 1 << 24
+#: Ends of names of shell scripts, and of configuration files that a program names itself.
+_SHELL: Final = (".sh", ".bash", ".slurm", ".sbatch")
+_CONFIGURATION: Final = (".json", ".yaml", ".yml", ".toml", ".ini", ".cfg")
+#: A word of a shell script.
+_WORD: Final = re.compile(r"""[^\s"'`=;|&()<>$]+""")
 
 
 def modules(step_files: Iterable[str | Path]) -> list[str]:
@@ -135,20 +143,46 @@ def imported_files(step_file: Path, folder: Path | None = None) -> list[Path]:
 
 
 def files_of_program(words: Sequence[str]) -> list[Path]:
-    """The files that a command names, after a ``=``, too, or as ``-m``'s module, with what those in
-    Python import; sorted.  Files too large for a program or its configuration are data.
+    """The files that a command names, after a ``=``, too, or as ``-m``'s module; what those in
+    Python import, and configuration files that their strings name; what shell scripts name.
+    Sorted.  Files too large for a program or its configuration are data.
     """
-    named = [Path(part) for word in words for part in (word, word.rpartition("=")[2]) if part]
-    small = {file for file in named if _is_small(file)}
-    found = {file.absolute() for file in small}
-    for file in small:
-        if file.suffix == ".py":
-            found |= set(imported_files(file))
-    for option, module in pairwise(words):
-        if option == "-m":
-            for file in _module_files([Path.cwd()], module):
-                found |= set(imported_files(file, Path.cwd()))
+    found: set[Path] = set()
+    pending = list(_named(words, [Path.cwd()]))
+    while pending and len(found) < _MOST_FILES:
+        file, root = pending.pop()
+        if file in found:
+            continue
+        code = imported_files(file, root) if file.suffix == ".py" else []
+        found |= {file, *code}
+        near = [Path.cwd(), *file.parents[:2]]
+        for importer in code:
+            texts = [text for text in _strings(importer) if text.endswith(_CONFIGURATION)]
+            pending += _named(texts, [*near, importer.parent])
+        if file.suffix in _SHELL:
+            pending += _named(_WORD.findall(file.read_text(errors="replace")), near)
     return sorted(found)
+
+
+def _named(words: Sequence[str], folders: Sequence[Path]) -> Iterator[tuple[Path, Path | None]]:
+    """The files that words name, in one of those folders; with the folder, if ``-m``'s module."""
+    for folder in dict.fromkeys(folder.absolute() for folder in folders):
+        for word in words:
+            for part in dict.fromkeys((word, word.rpartition("=")[2])):
+                if part and _is_small(folder / part):
+                    yield folder / part, None
+        for option, module in pairwise(words):
+            if option == "-m":
+                for name in (module, f"{module}.__main__"):
+                    for file in _module_files([folder], name):
+                        yield file, folder
+
+
+def _strings(file: Path) -> Iterator[str]:
+    """The strings in a file's code."""
+    for node in _nodes(file):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
 
 
 def _is_small(file: Path) -> bool:
@@ -166,17 +200,19 @@ def _installed(folder: Path) -> bool:
 
 def _imports(file: Path) -> Iterator[tuple[int, str]]:
     """For each import of a file, the number of leading dots and the name after them."""
-    try:
-        tree = ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError):
-        return  # the capture reports what is wrong with it
-    for node in ast.walk(tree):
+    for node in _nodes(file):
         if isinstance(node, ast.Import):
             yield from ((0, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             # `from package import name`: the name may be a module of the package.
             for alias in node.names:
                 yield node.level, f"{node.module or ''}.{alias.name}".strip(".")
+
+
+def _nodes(file: Path) -> Iterator[ast.AST]:
+    """All of a file's code; nothing if it is wrong, which the capture reports."""
+    with suppress(SyntaxError, ValueError):
+        yield from ast.walk(ast.parse(file.read_bytes()))
 
 
 def _module_files(roots: list[Path], name: str) -> Iterator[Path]:

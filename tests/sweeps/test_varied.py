@@ -93,6 +93,41 @@ def test_a_capture_of_a_program_depends_on_command_size_files_and_variables(
     assert keys()[0].isdisjoint(before[0])
 
 
+@pytest.mark.parametrize(
+    ("words", "changed"),
+    [
+        (("python", "-m", "pkg"), "pkg/__main__.py"),
+        (("python", "-m", "pkg"), "pkg/sizes.py"),
+        (("bash", "jobs/run.sh"), "train.py"),
+        (("bash", "jobs/run.sh"), "pkg/sizes.py"),
+        (("bash", "jobs/run.sh"), "conf/deepspeed.json"),
+        (("python", "train.py"), "conf/model.yaml"),
+    ],
+)
+def test_a_capture_of_a_program_depends_on_what_its_script_and_code_name(
+    words: tuple[str, ...], changed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    files = {
+        "pkg/__init__.py": "", "pkg/__main__.py": "from . import sizes\n", "pkg/sizes.py": "",
+        "train.py": "import pkg.sizes\nopen('conf/model.yaml')\n",
+        "conf/model.yaml": "width: 8\n", "conf/deepspeed.json": "{}",
+        "jobs/run.sh": 'cd "$HERE"\ntorchrun "$HERE"/../train.py --config="conf/deepspeed.json"\n'
+        "python train.py\n",
+    }  # fmt: skip
+    for name, text in files.items():
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(text)
+
+    def keys() -> set[Path]:
+        return {point.workload for point in captured(tmp_path, *words).values()}
+
+    before = keys()
+    assert keys() == before
+    Path(changed).write_text(files[changed] + "\n")
+    assert keys().isdisjoint(before)
+
+
 #: One product of [16, width] and [width, width] for each of two data-parallel devices; forward, and
 #: the weights' gradient.
 PROGRAM = """
