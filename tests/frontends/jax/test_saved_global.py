@@ -108,6 +108,17 @@ def test_it_is_global_wherever_shardings_are_written(place, form, shardy, tmp_pa
     assert flint.convert(path, level="logical").level == "logical"
 
 
+def test_text_whose_header_states_partitions_is_partitioned(tmp_path):
+    """XLA's dumps state them, what JAX writes does not."""
+    mesh = auto_mesh((4, 2), ("data", "model"))
+    program = lowered(steps.mlp.__wrapped__, *steps.mlp_setup(mesh), mesh=mesh)
+    path = written(program, "hlo", tmp_path)
+    plain = flint.convert(path)
+    head, line, rest = path.read_text().partition("\n")
+    path.write_text(f"{head}, num_partitions=8{line}{rest}")
+    assert work(flint.convert(path)) == work(plain)
+
+
 class _partitioner:
     """Shardy, or GSPMD, for what is lowered within."""
 
