@@ -6,17 +6,28 @@ which is then taken apart for the key, and into the checks with which a fake ten
 Without symbolic sizes a strided tensor is as well described by one tuple, and a new fake tensor has
 the attributes of any other one on its device.  Everything else is left to PyTorch.
 
+Programs loop over rows of a tensor: what an op gives of one row, it gives of each.  Where in a
+storage its tensors begin is left out of the key, and so is which row or part is taken; a view's
+beginning is kept relative to that of its tensor.
+
     with quick(): ...            # torch 2.12 to 2.14
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import (
+    FakeTensor,
+    FakeTensorMode,
+    _DispatchCacheEntryOutputInfo,
+)
 
 from flint.frontends.torch.patching import around
 
@@ -27,15 +38,103 @@ _PLAIN = frozenset(
 )  # fmt: skip
 
 _META = torch.device("meta")
+_aten = torch.ops.aten
+
+
+def _as_it_is(args: tuple[Any, ...]) -> tuple[tuple[Any, ...], int]:
+    return args, 0
+
+
+def _row(args: tuple[Any, ...]) -> tuple[tuple[Any, ...], int]:
+    """``x.select(dim, index)``: all indices within the tensor are alike."""
+    tensor, dim, index = args
+    size = tensor.shape[dim]
+    if not -size <= index < size:
+        return args, 0
+    return (tensor, dim, "row"), index % size * tensor.stride(dim)
+
+
+def _part(args: tuple[Any, ...]) -> tuple[tuple[Any, ...], int]:
+    """``x.slice(dim, start, end, step)``: all parts of one length are alike."""
+    tensor, dim, start, end, step = (*args, *(None, 0, None, None, 1)[len(args) :])
+    if step < 1 or not tensor.dim():
+        return args, 0
+    start, end, step = slice(start, end, step).indices(tensor.shape[dim])
+    length = len(range(start, end, step))
+    return (tensor, dim, "part", length, step), start * tensor.stride(dim)
+
+
+#: View whose beginning moves with that of its tensor -> the function that gives what of its
+#: arguments decides on the result's form, and by how many elements the others move it.
+_MOVING: Mapping[Any, Callable[[tuple[Any, ...]], tuple[tuple[Any, ...], int]]] = {
+    _aten.select.int: _row,
+    _aten.slice.Tensor: _part,
+    **dict.fromkeys(
+        (
+            _aten.alias.default, _aten.detach.default, _aten.diagonal.default,
+            _aten.expand.default, _aten.permute.default, _aten.squeeze.default,
+            _aten.squeeze.dim, _aten.squeeze.dims, _aten.t.default, _aten.transpose.int,
+            _aten.unfold.default, _aten.unsqueeze.default, _aten.view.default,
+        ),
+        _as_it_is,
+    ),
+}  # fmt: skip
+
+
+class _Moving(_DispatchCacheEntryOutputInfo):
+    """A known view whose beginning is relative: to its tensor's, moved by its arguments."""
+
+    __slots__ = ()
 
 
 @contextlib.contextmanager
 def quick() -> Iterator[None]:
     """Within it, fake tensors are looked up and made here."""
     with contextlib.ExitStack() as stack:
+        stack.callback(around(FakeTensorMode, "_cache_key", _key))
         stack.callback(around(FakeTensorMode, "_prep_args_for_hash", _describe))
+        stack.callback(around(FakeTensorMode, "_get_output_info_for_cache_entry", _relative))
         stack.callback(around(FakeTensorMode, "_get_output_tensor_from_cache_entry", _Makers()))
         yield
+
+
+def _key(original: Callable[..., Any], mode: Any, state: Any, op: Any, args: Any, of: Any) -> Any:
+    """The key of a call (``_cache_key``)."""
+    if op in _MOVING and mode.shape_env is None and not of:
+        args, _ = _MOVING[op](args)
+    return original(mode, state, op, args, of)
+
+
+def _relative(
+    original: Callable[..., Any], mode: Any, state: Any, key: Any, op: Any, args: Any, of: Any,
+    output: Any,
+) -> Any:  # fmt: skip
+    """What is kept of a result (``_get_output_info_for_cache_entry``)."""
+    info = original(mode, state, key, op, args, of, output)
+    if op not in _MOVING or mode.shape_env is not None or info.view_idx is None:
+        return info
+    info.metadata.storage_offset -= _beginning(op, args, info)
+    return _Moving(*(getattr(info, field.name) for field in dataclasses.fields(info)))
+
+
+def _beginning(op: Any, args: Any, entry: Any) -> int:
+    """Where a view that is kept as relative begins, but for what its form adds."""
+    begins: int = args[entry.view_idx].storage_offset()
+    return begins + _MOVING[op](args)[1]
+
+
+@functools.cache
+def _is_free(op: Any) -> bool:
+    """Whether its result's form is the same wherever in their storages its tensors begin.
+
+    Views in terms of other elements or of the storage itself need that; copies of such, too.
+    """
+    if not isinstance(op, OpOverload) or op.namespace != "aten":
+        return False
+    name, results = op._schema.name, op._schema.returns
+    if op.is_view or any(part in name for part in ("as_strided", "complex", "view")):
+        return op in _MOVING
+    return all("Tensor" in str(item.type) for item in results)
 
 
 def _describe(
@@ -48,10 +147,13 @@ def _describe(
         return
     if isinstance(args, list | tuple):
         result += type(args), len(args)
+    is_free = _is_free(result[0])
     for item in args:
         kind = type(item)
         if kind is FakeTensor and _is_strided(mode, item):
             result.append(_look(item))
+            if not is_free:
+                result.append(item.storage_offset())
         elif kind in _PLAIN:
             result += kind, item
         elif kind is list or kind is tuple:
@@ -67,14 +169,13 @@ def _is_strided(mode: Any, tensor: Any) -> bool:
 
 
 def _look(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """The fields of PyTorch's ``TensorMetadata`` but those of sparse tensors and the memory format,
-    which follows from shape and strides."""
+    """The fields of PyTorch's ``TensorMetadata`` but the offset, those of sparse tensors and the
+    memory format, which follows from shape and strides."""
     return (
         tensor.shape,
         tensor.stride(),
         tensor.dtype,
         tensor.device,
-        tensor.storage_offset(),
         tensor.untyped_storage().nbytes(),
         tensor.requires_grad,
         tensor.is_quantized,
@@ -96,11 +197,17 @@ class _Makers:
         args: Any,
     ) -> Any:  # fmt: skip
         known = entry.metadata
+        begins = 0 if known is None else known.storage_offset
+        if type(entry) is _Moving:
+            begins += _beginning(op, args, entry)
         attributes = None if known is None else self._attributes.get(known.device)
         if (
             attributes is None or attributes["fake_mode"] is not mode or mode.shape_env is not None
             or entry.inplace_idx is not None or known.requires_grad or known.is_conj or known.is_neg
         ):  # fmt: skip
+            if type(entry) is _Moving:
+                at_it = dataclasses.replace(known, storage_offset=begins)
+                entry = dataclasses.replace(entry, metadata=at_it)
             made = original(mode, state, entry, key, op, args)
             if known is not None and entry.inplace_idx is None:
                 self._attributes[known.device] = dict(vars(made))
@@ -109,7 +216,7 @@ class _Makers:
             form = torch.empty_strided(known.shape, known.stride, dtype=known.dtype, device=_META)
             if op.is_view:
                 storage = args[entry.view_idx].untyped_storage()
-                form.set_(storage, known.storage_offset, known.shape, known.stride)
+                form.set_(storage, begins, known.shape, known.stride)
         made = torch.Tensor._make_subclass(
             FakeTensor, form, False, dispatch_device=True, device_for_backend_keys=known.device
         )

@@ -99,3 +99,64 @@ def test_dictionaries_and_lists_of_tensors_are_told_apart():
             assert torch.cat([x, x], dim=0).shape == (2 * size, 4)
             assert torch.cat([x, x], dim=1).shape == (size, 8)
             assert torch.cat([x, x, x]).shape == (3 * size, 4)
+
+
+#: What a loop does with row, or rows, i of x [12, 8].
+OF_ROWS = {
+    "row": lambda x, i: x[i],
+    "row from the end": lambda x, i: x[-1 - i],
+    "row of columns": lambda x, i: x.t()[:, i],
+    "rows": lambda x, i: x[i : i + 3],
+    "every other row": lambda x, i: x[i :: 2],
+    "rows to the end": lambda x, i: x[-i:],
+    "no rows": lambda x, i: x[i : i - 1],
+    "part of a row": lambda x, i: x[i, 2:7:3],
+    "other form": lambda x, i: x[i].view(2, 4).t().unsqueeze(0).expand(3, -1, -1).permute(2, 0, 1),
+    "squeezed": lambda x, i: x[i : i + 1].squeeze(0).unfold(0, 2, 1).diagonal(),
+    "of the storage": lambda x, i: x[i].as_strided((2,), (3,)),
+    "of the storage, at a place": lambda x, i: x[i].as_strided((2,), (3,), 1),
+    "other type": lambda x, i: x[i, 2:4].view(torch.int16),
+    "complex": lambda x, i: torch.view_as_real(torch.view_as_complex(x[i].view(4, 2))[1:]),
+    "copied": lambda x, i: x[i].clone(),
+    "computed": lambda x, i: x[i] * 2 + x[i + 1],
+    "joined": lambda x, i: torch.cat([x[i], x[i + 2]]),
+    "written": lambda x, i: x[i].mul_(2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_rows_lie_where_those_of_a_real_tensor_lie(inference):
+    def places(x):
+        found = {}
+        for (name, of_row), i in itertools.product(OF_ROWS.items(), range(9)):
+            made = of_row(x, i)
+            shares = made.untyped_storage()._cdata == x.untyped_storage()._cdata
+            found[name, i] = made.shape, made.stride(), made.storage_offset(), shares
+        return found
+
+    with torch.inference_mode(inference):
+        real = places(torch.zeros(12, 8))
+        with fake_cache.quick(), FakeTensorMode() as mode:
+            mode.cache_crosscheck_enabled = True
+            assert [places(torch.empty(12, 8)) for _ in range(2)] == [real] * 2
+
+
+def test_a_loop_over_rows_is_known_after_its_first_round():
+    with fake_cache.quick(), FakeTensorMode():
+        x = torch.empty(100, 8)
+        x[0] = x[1, 2:].sum() * 2
+        before = FakeTensorMode.cache_info()
+        for i in range(1, 99):
+            x[i] = x[i + 1, 2:].sum() * 2
+        after = FakeTensorMode.cache_info()
+    assert (after.misses, after.bypasses) == (before.misses, before.bypasses)
+    assert after.hits > before.hits
+
+
+def test_a_row_that_is_not_there_is_an_error_after_those_that_are():
+    with fake_cache.quick(), FakeTensorMode():
+        x = torch.empty(3, 2)
+        assert [x[i].shape for i in (0, 2, -3)] == [(2,)] * 3
+        for i in (3, -4):
+            with pytest.raises(IndexError):
+                torch.ops.aten.select.int(x, 0, i)
