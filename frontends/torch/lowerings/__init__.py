@@ -21,6 +21,7 @@ from flint.frontends.torch.lowerings import (  # noqa: F401
     fourier,
     index_writes,
     indexing,
+    jagged,
     logic,
     loss,
     matmul,

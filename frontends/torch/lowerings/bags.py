@@ -18,7 +18,7 @@ from flint.frontends.torch.lowerings.table import lowers
 _SUM, _MEAN = 0, 1
 
 
-def _bags(offsets: Any, count: int) -> Value:
+def bags_of(offsets: Any, count: int) -> Value:
     """The bag of each index, [count]."""
     begins = op.reshape(op.convert(offsets.value, "int64"), (offsets.spec.elements, 1))
     ones = op.constant(1, (offsets.spec.elements,), "int64")
@@ -71,7 +71,7 @@ def _embedding_bag(
     factor = _weights(indices, per_sample_weights, padding_idx, dtype)
     if factor is not None:
         rows = op.multiply(rows, op.broadcast(factor, (count, width), [0]))
-    bag = _bags(offsets, count)
+    bag = bags_of(offsets, count)
     place = op.reshape(bag, (count, 1))
     total = op.scatter(op.constant(0, (bags, width), dtype), place, rows, "add")
     sizes = _sizes(indices, place, bags, padding_idx)
@@ -96,7 +96,7 @@ def _embedding_bag_backward(
         raise Unsupported(f"{call.name} of maxima, by frequency or sparse")
     count, (bags, width) = indices.spec.elements, grad.shape
     dtype = dtypes.compute_dtype(call.dtype)
-    bag = _bags(offsets, count) if offset2bag.shape != (count,) else offset2bag.value
+    bag = bags_of(offsets, count) if offset2bag.shape != (count,) else offset2bag.value
     bag = op.convert(bag, "int64")
     value = op.convert(grad.value, dtype)
     if mode == _MEAN:

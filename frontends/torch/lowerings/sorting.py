@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from flint.frontends.torch.lowerings import dtypes
 from flint.frontends.torch.lowerings import operations as op
 from flint.frontends.torch.lowerings.calls import Call, Unsupported, axis
+from flint.frontends.torch.lowerings.indexing import chosen
 from flint.frontends.torch.lowerings.operations import Value
 from flint.frontends.torch.lowerings.pointwise import is_nan
+from flint.frontends.torch.lowerings.reduction import scanned
 from flint.frontends.torch.lowerings.table import lowers
 from flint.stablehlo.read.bindings import chlo, ir
 from flint.stablehlo.read.bindings import stablehlo as hlo
@@ -106,6 +107,49 @@ def _searchsorted(
     return op.reshape(op.reduce(op.convert(before, "int64"), [1]), call.shape)
 
 
-@lowers("aten.unique_consecutive", "aten._unique2")
-def _data_dependent(call: Call, *_: Any, **__: Any) -> Value:
-    raise Unsupported(f"{call.name}: its size depends on data ({math.prod(call.shape)} recorded)")
+@lowers("aten._unique2")
+def _distinct(call: Call, self: Any, *_: Any, **__: Any) -> list[Value]:
+    """In order, as GPUs give them even if they need not be sorted."""
+    ordered, place = sorted_along(op.reshape(self.value, (self.spec.elements,)), 0, False)
+    return _groups(call, ordered, place)
+
+
+@lowers("aten.unique_consecutive")
+def _distinct_from_the_last(
+    call: Call, self: Any, *_: Any, dim: int | None = None, **__: Any
+) -> list[Value]:
+    if dim is not None:
+        raise Unsupported(f"{call.name} of slices")
+    flat = op.reshape(self.value, (self.spec.elements,))
+    return _groups(call, flat, op.iota((self.spec.elements,), 0))
+
+
+def _groups(call: Call, ordered: Value, place: Value) -> list[Value]:
+    """One of each run of equal items, the run of each item, and how many are in each.
+
+    The recording says how many runs there are, and which of the last two are asked for.
+
+    Args:
+        call: of which they are the results.
+        ordered: the items [n].
+        place: where each was before [n].
+    """
+    (length,), (count,) = op.shape_of(ordered), call.shape
+    if not length:
+        return [op.constant(0, spec.shape, spec.dtype) for spec in call.targets]
+    differ = op.compare(
+        "NE", op.slice_dim(ordered, 0, 1, length), op.slice_dim(ordered, 0, 0, length - 1)
+    )
+    begins = op.concatenate([op.constant(True, (1,), "bool"), differ], 0)
+    run = scanned(op.convert(begins, "int64"), 0)
+    run = op.reshape(op.subtract(run, op.like(1, run)), (length, 1))
+    results = [op.gather(ordered, chosen(begins, count), [0])]
+    for spec, of_items in zip(call.targets[1:], (True, False), strict=True):
+        empty = op.constant(0, (spec.elements,), "int64")
+        if spec.elements and of_items:
+            index = op.reshape(place, (length, 1))
+            empty = op.scatter(empty, index, op.reshape(run, (length,)), unique=True)
+        elif spec.elements:
+            empty = op.scatter(empty, run, op.constant(1, (length,), "int64"), "add")
+        results.append(op.reshape(empty, spec.shape))
+    return results

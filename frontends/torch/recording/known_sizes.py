@@ -140,12 +140,36 @@ def _kept(boxes: torch.Tensor, *_: Any) -> Any:
     return None if count is None else _empty(torch.int64, (count,), boxes.device)
 
 
+def _distinct(
+    tensor: torch.Tensor, _: Any = True, inverse: bool = False, counts: bool = False
+) -> Any:
+    """``unique``: the different items, the one that each is, and how many of each there are."""
+    count = assumed(None, tensor.numel())
+    if count is None:
+        return None
+    sizes = tensor.shape if inverse else (0,), (count if counts else 0,)
+    made = (_empty(torch.int64, size, tensor.device) for size in sizes)
+    return _empty(tensor.dtype, (count,), tensor.device), *made
+
+
+def _runs(
+    tensor: torch.Tensor, inverse: bool = False, counts: bool = False, dim: int | None = None
+) -> Any:
+    """``unique_consecutive``, which is the same of each run of equal items."""
+    return None if dim is not None else _distinct(tensor, True, inverse, counts)
+
+
 #: Op of a tensor of data -> its result, if its mask is known.
 _BY_MASK: Mapping[Any, Callable[..., Any]] = {
     _aten.index.Tensor: _indexed,
     _aten.masked_select.default: _selected,
 }
 #: Name of an op -> its result, if what decides is not known.
-_UNKNOWN: Mapping[str, Callable[..., Any]] = {"aten::nonzero": _places, "torchvision::nms": _kept}
+_UNKNOWN: Mapping[str, Callable[..., Any]] = {
+    "aten::nonzero": _places,
+    "aten::_unique2": _distinct,
+    "aten::unique_consecutive": _runs,
+    "torchvision::nms": _kept,
+}
 #: Namespaces with such ops that PyTorch does not mark.
 UNMARKED = ("torchvision",)

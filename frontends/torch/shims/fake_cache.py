@@ -56,7 +56,8 @@ def _row(args: tuple[Any, ...]) -> tuple[tuple[Any, ...], int]:
 
 def _part(args: tuple[Any, ...]) -> tuple[tuple[Any, ...], int]:
     """``x.slice(dim, start, end, step)``: all parts of one length are alike."""
-    tensor, dim, start, end, step = (*args, *(None, 0, None, None, 1)[len(args) :])
+    defaults: tuple[Any, ...] = None, 0, None, None, 1
+    tensor, dim, start, end, step = args + defaults[len(args) :]
     if step < 1 or not tensor.dim():
         return args, 0
     start, end, step = slice(start, end, step).indices(tensor.shape[dim])

@@ -34,7 +34,6 @@ def test_a_lowering_computes_what_eager_pytorch_computes(name):
 _BY_HAND = "no kernel here: recorded by hand in test_ops_by_hand"
 _SYNCHRONISED = "no kernel here: test_unseen_batch_norm"
 _RECURRENT = "no kernel here: recorded by hand in test_recurrent_cells"
-_DATA = "refused, since its size depends on data: test_substitutes"
 
 #: Rows of the table that no case calls, and where they are tested instead.
 ELSEWHERE = {
@@ -53,13 +52,11 @@ ELSEWHERE = {
     "aten._thnn_fused_gru_cell_backward": _RECURRENT,
     "aten._thnn_fused_lstm_cell": _RECURRENT,
     "aten._thnn_fused_lstm_cell_backward_impl": _RECURRENT,
-    "aten._unique2": _DATA,
     "aten.batch_norm_backward_elemt": _SYNCHRONISED,
     "aten.batch_norm_backward_reduce": _SYNCHRONISED,
     "aten.batch_norm_elemt": _SYNCHRONISED,
     "aten.batch_norm_gather_stats_with_counts": _SYNCHRONISED,
     "aten.batch_norm_stats": _SYNCHRONISED,
-    "aten.unique_consecutive": _DATA,
     "aten.multinomial": "test_random_numbers",
     "aten.randperm": "test_random_numbers",
     "inductor_kernel": "inductor/test_compiled_steps",

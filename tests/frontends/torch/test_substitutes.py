@@ -118,14 +118,3 @@ def test_an_operand_that_is_only_written_is_not_read():
     recorded = record(lambda x, y: aten.copy_.default(x, y), normal(3), normal(3))
     text = str(parse(emitted(recorded.recording).data))
     assert 'composite "aten.copy_.default" %arg1 {' in text
-
-
-@pytest.mark.parametrize(
-    "function",
-    [lambda x: aten._unique2.default(x)[0], lambda x: aten.unique_consecutive.default(x)[0]],
-    ids=["_unique2", "unique_consecutive"],
-)
-def test_what_depends_on_data_is_refused_by_name_and_reason(function):
-    recording = record(function, normal(5)).recording
-    with pytest.raises(FlintError, match=r"no lowering: aten.*depends on data"):
-        emitted(recording, strict=True)

@@ -66,6 +66,30 @@ CASES = {
     "masked_select of a number": (aten.masked_select.default, [normal(5), mask(3, 5)]),
     "nonzero": (aten.nonzero.default, [mask(3, 4, 5)]),
     "nonzero of numbers": (aten.nonzero.default, [index(3, 7)]),
+    "_unique2": (aten._unique2.default, [index(5, 3, 7)]),
+    "_unique2 inverse and counts": (
+        lambda x: aten._unique2.default(x, True, True, True), [index(5, 3, 7)],
+    ),
+    "_unique2 of few": (
+        lambda x: aten._unique2.default(x, True, True, True), [normal(1)],
+    ),
+    "_unique2 of none": (lambda x: aten._unique2.default(x, True, True, True), [normal(0)]),
+    "unique_consecutive": (aten.unique_consecutive.default, [index(2, 3, 7)]),
+    "unique_consecutive inverse and counts": (
+        lambda x: aten.unique_consecutive.default(x, True, True), [index(2, 3, 7)],
+    ),
+    "_jagged_to_padded_dense_forward": (
+        lambda x, o: aten._jagged_to_padded_dense_forward.default(x, [o], [4], -1.0),
+        [normal(7, 3), torch.tensor([0, 2, 2, 6, 7])],
+    ),
+    "_jagged_to_padded_dense_forward cut": (
+        lambda x, o: aten._jagged_to_padded_dense_forward.default(x, [o], [2]),
+        [half(7, 3), torch.tensor([0, 2, 2, 6, 7], dtype=torch.int32)],
+    ),
+    "_padded_dense_to_jagged_forward": (
+        lambda x, o: aten._padded_dense_to_jagged_forward.default(x, [o], 7),
+        [normal(4, 4, 3), torch.tensor([0, 2, 2, 6, 7])],
+    ),
     "scatter value": (
         lambda x: aten.scatter.value(x, 1, torch.tensor([[0], [1]]), 3.0), [normal(3, 5)],
     ),

@@ -44,6 +44,18 @@ def test_a_share_replaces_the_upper_bound_and_a_line_has_its_own(said):
     """) == [[[6], [1, 6], [6], [3]]]
 
 
+def test_items_of_unknown_values_may_all_be_different(said):
+    """At most 24 different ones of 24, of which a quarter is 6; each has a number among them."""
+    assert said(f"""{MASKS}
+        from flint.launching.shares import MaskShares
+        every = scores.unique(), *scores.unique(return_inverse=True, return_counts=True)
+        runs = scores.unique_consecutive(return_counts=True)
+        capture().mask_shares = MaskShares(0.25)
+        share = scores.unique(return_inverse=True)
+        say([list(item.shape) for item in (*every, *runs, *share)])
+    """) == [[[24], [24], [4, 6], [24], [24], [24], [6], [4, 6]]]
+
+
 def test_a_mask_chooses_as_many_places_as_were_set_in_it(said):
     """As a sampler marks 5 good and 3 bad boxes of 24, each at a place that is not known."""
     assert said(f"""{MASKS}
