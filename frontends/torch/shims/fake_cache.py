@@ -45,9 +45,17 @@ def _as_it_is(args: tuple[Any, ...]) -> tuple[tuple[Any, ...], int]:
     return args, 0
 
 
+def _is_plain(tensor: Any, dim: int, *numbers: Any) -> bool:
+    """Whether there is such a dim, and no number is a symbol; errors are PyTorch's."""
+    known = all(item is None or type(item) is int for item in numbers)
+    return known and -tensor.dim() <= dim < tensor.dim()
+
+
 def _row(args: tuple[Any, ...]) -> tuple[tuple[Any, ...], int]:
     """``x.select(dim, index)``: all indices within the tensor are alike."""
     tensor, dim, index = args
+    if not _is_plain(tensor, dim, index):
+        return args, 0
     size = tensor.shape[dim]
     if not -size <= index < size:
         return args, 0
@@ -58,7 +66,7 @@ def _part(args: tuple[Any, ...]) -> tuple[tuple[Any, ...], int]:
     """``x.slice(dim, start, end, step)``: all parts of one length are alike."""
     defaults: tuple[Any, ...] = None, 0, None, None, 1
     tensor, dim, start, end, step = args + defaults[len(args) :]
-    if step < 1 or not tensor.dim():
+    if not _is_plain(tensor, dim, start, end, step) or step < 1:
         return args, 0
     start, end, step = slice(start, end, step).indices(tensor.shape[dim])
     length = len(range(start, end, step))
