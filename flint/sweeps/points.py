@@ -140,8 +140,17 @@ def _captures(sweep: Sweep) -> Iterator[_Capture]:
     if sweep.program:
         for name, words in commands_of(sweep.program, dict(sweep.varied)).items():
             yield from on_meshes(name, words, sources.key_of_program(words), *words)
+    captured = [step for step in sweep.steps if is_workload_folder(Path(step))]
+    if len(captured) == len(sweep.steps) and not sweep.program:
+        of_captures = {
+            "--mesh": sweep.meshes, "--axes": sweep.axes, "--setup": sweep.setup,
+            " ".join(sweep.capture): sweep.capture,
+        }  # fmt: skip
+        for option, value in of_captures.items():
+            if value:
+                raise UsageError(f"{option} is for steps; a workload folder is captured already")
     for step in dict.fromkeys(sweep.steps):
-        if is_workload_folder(Path(step)):
+        if step in captured:
             yield _captured_already(Path(step))
         else:
             yield from on_meshes(step, (), *_content(step))

@@ -76,9 +76,22 @@ def _mlir(request: Compilation) -> bytes:
     if request.per_device > 1:
         _write_groups_out(module, request.per_device)
     found = stablehlo_of(module.SerializeToString())
+    if found is None and _lacks_values(module):
+        raise FlintError(
+            "its text leaves out large constants ({...}), which XLA needs: give the proto "
+            "(.hlo.pb), or text with all values (--xla_dump_large_constants)"
+        )
     if found is None:
         raise FlintError("XLA does not convert this HLO to StableHLO, which its compilers need")
     return found
+
+
+def _lacks_values(module: pb.HloModuleProto) -> bool:
+    return any(
+        instruction.opcode == "constant" and not instruction.HasField("literal")
+        for computation in module.computations
+        for instruction in computation.instructions
+    )
 
 
 def _write_groups_out(module: pb.HloModuleProto, devices: int) -> None:

@@ -24,3 +24,14 @@ def test_a_workload_folder_is_simulated_and_left_as_it_is(two_programs, tmp_path
             )
             assert row["step_seconds"] == json.loads(alone.stdout)["step_seconds"]
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "given").rglob("*")} == before
+
+
+def test_options_of_captures_are_refused_for_folders_alone(two_programs, tmp_path):
+    two_programs.save(tmp_path / "given")
+    for options in (("--mesh", "16"), ("--level", "optimized", "--target", "h100")):
+        done = flint_here("sweep", "given", *options, "-o", "out", cwd=tmp_path)
+        assert done.returncode == 2
+        assert done.stderr == (
+            f"flint: {' '.join(options) if len(options) > 2 else '--mesh'} is for steps; "
+            "a workload folder is captured already\n"
+        )

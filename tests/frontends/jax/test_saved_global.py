@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import jax
@@ -117,6 +118,20 @@ def test_text_whose_header_states_partitions_is_partitioned(tmp_path):
     head, line, rest = path.read_text().partition("\n")
     path.write_text(f"{head}, num_partitions=8{line}{rest}")
     assert work(flint.convert(path)) == work(plain)
+
+
+def test_text_that_leaves_constants_out_is_an_error_that_says_so(tmp_path):
+    rows = NamedSharding(auto_mesh((4,), ("data",)), P("data"))
+    program = lowered(
+        jax.jit(lambda x: x * jnp.arange(32.0), in_shardings=rows),
+        jax.ShapeDtypeStruct((32, 32), "float32"), mesh=rows.mesh,
+    )  # fmt: skip
+    path = written(program, "hlo", tmp_path)
+    whole = path.read_text()
+    assert "iota" in whole
+    path.write_text(re.sub(r"iota\(\), iota_dimension=0", "constant({...})", whole))
+    with pytest.raises(FlintError, match="leaves out large constants"):
+        flint.convert(path)
 
 
 class _partitioner:
