@@ -7,6 +7,7 @@ its imports than anything else before the first point, so it starts before ``swe
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -39,7 +40,7 @@ from flint.errors import UsageError
 from flint.host.environment import import_numpy
 from flint.sweeps.description import NO_PASS, Sweep
 from flint.sweeps.processes import Processes
-from flint.sweeps.varied import values_of
+from flint.sweeps.varied import left_open, values_of
 
 #: Suffix of the output file -> the file of the folder that it copies.
 _FILES = {
@@ -153,12 +154,18 @@ def sweep_command(
     kept = None if output.is_dir() else _FILES.get(output.suffix)
     folder = output.with_suffix("") if kept is not None else output
     systems = tuple(system or (system_of(target),))
+    varied = values_of(vary or ())
+    for name in left_open(swept, varied) if world else ():
+        sys.stderr.write(
+            f"flint: the command has {{{name}}}, and there is no --vary {name}=...: the program "
+            "gets it as it is\n"
+        )
     sweep = Sweep(
         () if world else tuple(swept), tuple(mesh or map(str, world or ())), systems, folder, axes,
         setup, granularity, algorithm,
         _capture_options(level, target, trip_count, branch) + words_of(launch),
         tuple(passes or (NO_PASS,)), _engine_options(engine, algorithm, astra_sim, time_limit),
-        tuple(swept) if world else (), tuple(values_of(vary or ()).items()),
+        tuple(swept) if world else (), tuple(varied.items()),
     )  # fmt: skip
     processes = Processes(forks.__name__) if ray is None else None
     try:

@@ -14,6 +14,8 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+#: The file that marks the folder of a sweep.
+MARK = "sweep.json"
 #: A point without what-if passes.
 NO_PASS = "none"
 

@@ -27,7 +27,7 @@ from flint.mesh.mesh import Mesh, parse_mesh, parse_sizes
 from flint.passes import check_granularity
 from flint.passes.what_if import parse_passes
 from flint.sweeps import sources
-from flint.sweeps.description import NO_PASS, Sweep
+from flint.sweeps.description import MARK, NO_PASS, Sweep
 from flint.sweeps.varied import commands_of
 from flint.workload.folder import DOCUMENT, is_workload_folder, read_document
 
@@ -175,6 +175,8 @@ def _mesh(text: str, axes: str | None) -> tuple[Mesh, str | None]:
 def _content(step: str) -> tuple[str, str, str]:
     """A hash of all that a capture of the step depends on, and its file's and function's names."""
     file, colon, function = step.rpartition(":")
+    if (Path(step) / MARK).is_file():
+        raise UsageError(f"{step} is a sweep's folder: its captures are {step}/workloads/*")
     if not colon or not function:
         raise UsageError(f"{step}: expected FILE.py:FUNCTION, or a workload folder")
     if not Path(file).is_file():

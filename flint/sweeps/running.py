@@ -23,7 +23,7 @@ from flint.host.packed_files import check_plain, read_once
 from flint.host.side_by_side import processors
 from flint.host.writing import check_folder, inside, replacing_in
 from flint.sweeps import commands, sources
-from flint.sweeps.description import Sweep
+from flint.sweeps.description import MARK, Sweep
 from flint.sweeps.points import Point, points
 from flint.sweeps.processes import Processes
 from flint.workload.folder import DOCUMENT
@@ -33,8 +33,6 @@ FIGURES = (
     "step_seconds", "compute_seconds", "communication_seconds", "exposed_communication_seconds",
     "idle_seconds", "peak_memory_bytes", "memory_bytes", "fits", "flops", "model_flops", "mfu",
 )  # fmt: skip
-#: The file that marks the folder of a sweep.
-MARK = "sweep.json"
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,11 @@ def key_of_program(words: Sequence[str]) -> str:
     Programs read variables and files of any name, so that all variables count that are not a
     terminal's or a session's, and the current folder.
     """
-    stated = {key: value for key, value in os.environ.items() if not key.startswith(_SESSION)}
+    stated = {
+        key: value
+        for key, value in os.environ.items()
+        if key != "_" and not key.startswith(_SESSION)  # where the shell found the command
+    }
     content = [key_of(files_of_program(words)), str(Path.cwd()), sorted(stated.items())]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 

@@ -12,8 +12,11 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from itertools import product
+from typing import Final
 
 from flint.errors import UsageError
+
+_NAME: Final = re.compile(r"\{([A-Za-z_]\w*)\}")
 
 
 def values_of(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -33,6 +36,12 @@ def values_of(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
             raise UsageError(f"--vary {text}: expected NAME=VALUE,VALUE, for example tp=1,2,4")
         found[name] = tuple(dict.fromkeys((*found.get(name, ()), *each)))
     return found
+
+
+def left_open(program: Sequence[str], varied: Mapping[str, Sequence[str]]) -> list[str]:
+    """Names in braces that have no values, which the program gets as they are."""
+    names = (name for word in program for name in _NAME.findall(word))
+    return [name for name in dict.fromkeys(names) if name not in varied]
 
 
 def commands_of(

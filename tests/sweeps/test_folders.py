@@ -35,3 +35,13 @@ def test_options_of_captures_are_refused_for_folders_alone(two_programs, tmp_pat
             f"flint: {' '.join(options) if len(options) > 2 else '--mesh'} is for steps; "
             "a workload folder is captured already\n"
         )
+
+
+def test_of_a_sweeps_folder_a_capture_is_asked_for(tmp_path):
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "sweep.json").write_text("{}")
+    done = flint_here("sweep", "old", "-o", "out", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "flint: old is a sweep's folder: its captures are old/workloads/*\n",
+    )

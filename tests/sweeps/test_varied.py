@@ -10,7 +10,7 @@ import pytest
 from flint.errors import UsageError
 from flint.sweeps.description import Sweep
 from flint.sweeps.points import Point, points
-from flint.sweeps.varied import commands_of, values_of
+from flint.sweeps.varied import commands_of, left_open, values_of
 from tests.support.command_line import flint_here
 
 
@@ -48,6 +48,11 @@ def test_other_forms_of_values_are_refused(text: str) -> None:
 def test_a_name_that_the_command_does_not_have_is_refused() -> None:
     with pytest.raises(UsageError, match=r"--vary pp: the program's command has no {pp}"):
         commands_of(["train.py", "--tp={tp}"], {"tp": ["1"], "pp": ["2"]})
+
+
+def test_names_without_values_are_told() -> None:
+    words = ["train.py", "--tp={tp}", '{"lr": 1}', "--run={tp}-{model}"]
+    assert left_open(words, {"model": ["a"]}) == ["tp"]
 
 
 def captured(folder: Path, *words: str, **values: tuple[str, ...]) -> dict[str, Point]:
@@ -88,6 +93,7 @@ def test_a_capture_of_a_program_depends_on_command_size_files_and_variables(
         assert before[1 - changed] == after[1 - changed]
     before = keys()
     monkeypatch.setenv("SHLVL", "7")
+    monkeypatch.setenv("_", "/usr/bin/timeout")
     assert keys() == before
     monkeypatch.setenv("MODEL_SIZE", "8b")
     assert keys()[0].isdisjoint(before[0])
