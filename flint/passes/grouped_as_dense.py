@@ -8,10 +8,10 @@ once per group, with zeros for the rows of other groups, and multiplies all of i
 
 So a product with g groups has g times the FLOPs, and rows that are g times as large.  Rows that
 several products read are written once.  Products of one group, and those with batch dims, stay as
-they are; so do grouped products of other frameworks, which have kernels of their own.
+they are; so do PyTorch's (``_grouped_mm``, which is captured as the same op), a kernel of its own.
 
     as_dense(graph)                     # the graph itself if it has none
-    on_device(graph, accelerator)       # the same, unless the device has a kernel for them
+    on_device(graph, accelerator, recorded=False)   # the same, unless there is a kernel for them
 """
 
 from __future__ import annotations
@@ -79,9 +79,16 @@ class _Entries:
     gemms: dict[Gemm, int]
 
 
-def on_device(graph: WorkloadGraph, accelerator: Accelerator) -> WorkloadGraph:
-    """``graph`` as a device runs it: with dense products, or with grouped ones."""
-    return graph if accelerator.kernel.grouped_rows else as_dense(graph)
+def on_device(graph: WorkloadGraph, accelerator: Accelerator, *, recorded: bool) -> WorkloadGraph:
+    """``graph`` as a device runs it: with dense products, or with grouped ones.
+
+    Args:
+        graph: of a program.
+        accelerator: the device.
+        recorded: the program's ops were recorded as a framework issued them, one by one: no
+            compiler rewrites them.
+    """
+    return graph if recorded or accelerator.kernel.grouped_rows else as_dense(graph)
 
 
 def as_dense(graph: WorkloadGraph) -> WorkloadGraph:

@@ -149,7 +149,8 @@ def program_graphs(
     """
     written = tuple(program.graph for program in workload.programs)
     if accelerator is not None:
-        written = tuple(on_device(graph, accelerator) for graph in written)
+        recorded = workload.order == Order.RECORDED
+        written = tuple(on_device(graph, accelerator, recorded=recorded) for graph in written)
     if not fused_attention or workload.level != Level.PARTITIONED or granularity == "op":
         return written
     found = []

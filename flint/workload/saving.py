@@ -24,7 +24,7 @@ from flint.passes import apply
 from flint.passes.grouped_as_dense import on_device
 from flint.workload.folder import DOCUMENT, check_replaceable
 from flint.workload.names import ALLOCATIONS, TIMES, module_suffix, program_file
-from flint.workload.programs import Program, ProgramInput
+from flint.workload.programs import Order, Program, ProgramInput
 from flint.workload.sealing import SCHEMA, files_of
 
 if TYPE_CHECKING:
@@ -104,7 +104,11 @@ def save(
     if reduce_ranks is not None and not (isinstance(ranks, str) and ranks == "all"):
         raise UsageError("Flint chooses the ranks that stand for all: leave --ranks out")
     device = described.accelerator
-    graphs = [apply(on_device(program.graph, device), granularity) for program in workload.programs]
+    recorded = workload.order == Order.RECORDED
+    graphs = [
+        apply(on_device(program.graph, device, recorded=recorded), granularity)
+        for program in workload.programs
+    ]
     passes = tuple(passes)
     if passes:  # rarely used, and their modules take time to import
         from flint.passes.what_if import parse_passes, transform

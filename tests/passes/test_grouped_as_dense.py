@@ -85,3 +85,16 @@ def test_a_step_has_eight_times_the_flops_on_a_gpu_alone() -> None:
     assert gpu.figures.flops / tpu.figures.flops == pytest.approx(8, rel=0.02)
     assert any(NOTE in note for note in gpu.notes)
     assert not any(NOTE in note for note in tpu.notes)
+
+
+def test_pytorchs_grouped_products_stay_when_ops_are_opened() -> None:
+    """Opened, ``_grouped_mm`` is a ragged product, too; PyTorch has a kernel for it."""
+    pytest.importorskip("torch")
+    from flint.models.torch.moe import train_tiny
+
+    plain, opened = (train_tiny.capture(options={"fuse": fuse}) for fuse in (False, True))
+    products = {node.op for node in opened.graph} & NAMES
+    on_gpu = [workload.simulate("dgx-h100") for workload in (plain, opened)]
+    assert products
+    assert on_gpu[1].figures.flops == pytest.approx(on_gpu[0].figures.flops, rel=0.02)
+    assert not any(NOTE in note for note in on_gpu[1].notes)
