@@ -11,7 +11,7 @@ from flint.observed.classes import OpClass
 from flint.observed.columns import OpFacts
 from flint.validation.matching.equivalence import rules_for
 from flint.validation.matching.pairing import Matching
-from flint.validation.rewrites.composed_attention import COMPOSED
+from flint.validation.rewrites.composed_attention import COMPOSED, WRITTEN
 from flint.validation.rewrites.cpu_substitutes import CAST
 from flint.validation.rewrites.foreach import FOREACH
 from flint.validation.rewrites.light_ops import CHECKED, CONJUGATES, NOTHING, SPREAD
@@ -90,6 +90,48 @@ def test_sizes_of_a_gradient_of_attention_may_be_equal(rows, keys, products):
     )  # fmt: skip
     matching = compared([captured], parts)
     assert is_whole(matching) and matching.explained[COMPOSED] == 1 + 4
+
+
+#: 2 x 4 heads of 6 numbers, 24 bytes: no kernel of an accelerator takes them.
+UNALIGNED = (2, 4, 5, 6)
+FORWARD_PARTS = (
+    ("mul", UNALIGNED),
+    ("mul", (2, 4, 6, 5)),
+    ("bmm", (8, 5, 6), (8, 6, 5)),
+    ("_safe_softmax", (2, 4, 5, 5)),
+    ("bmm", (8, 5, 5), (8, 5, 6)),
+)
+BACKWARD_PARTS = (
+    ("bmm", (8, 5, 5), (8, 5, 6)),
+    ("bmm", (8, 5, 6), (8, 6, 5)),
+    ("_softmax_backward_data", (2, 4, 5, 5), (2, 4, 5, 5)),
+    ("bmm", (8, 6, 5), (8, 5, 5)),
+    ("bmm", (8, 5, 5), (8, 5, 6)),
+    ("mul", UNALIGNED),
+    ("mul", (2, 4, 6, 5)),
+)
+
+
+@pytest.mark.parametrize(
+    ("parts", "name", "tensors", "products"),
+    [
+        (FORWARD_PARTS, "", 3, 2),
+        (BACKWARD_PARTS, "_backward", 5, 4),
+    ],
+)
+def test_the_cpu_may_have_a_kernel_for_attention_that_was_captured_as_its_parts(
+    parts, name, tensors, products
+):
+    kernel = ops((f"_scaled_dot_product_flash_attention_for_cpu{name}", *[UNALIGNED] * tensors))
+    matching = compared(ops(*parts), kernel)
+    assert is_whole(matching) and len(matching.pairs) == products
+    # The two scaled tensors and the softmax, and the kernel itself.
+    assert matching.explained[WRITTEN] == 3 + 1
+
+
+def test_a_kernel_for_attention_of_another_size_is_no_partner_of_the_parts():
+    kernel = ops(("_scaled_dot_product_flash_attention_for_cpu", *[(2, 4, 7, 6)] * 3))
+    assert compared(ops(*FORWARD_PARTS), kernel).unmatched_executed
 
 
 @pytest.mark.parametrize(

@@ -1,34 +1,86 @@
 """Where the step of a trace begins in that of a capture: steps follow each other.
 
 The idea: a step that a program repeats is captured from the end of its update on, and the step of a
-trace ends when the next begins.  A loss that is averaged over the ranks after the update begins the
-one and ends the other.  Then the trace's heavy ops are those of the capture in the same order, but
-begin later, and its last ones are taken as those of the step before.
+trace ends when the next begins.  What follows the update, such as a moving average of the weights
+or a loss that is averaged over the ranks, begins the one and ends the other.  Then the trace's
+heavy ops are those of the capture in the same order, but begin later, and its last ones are taken
+as those of the step before.  Light ops move with them if the trace has them only at its end.
 
     turned_by(captured, executed, rules)        # 40: the executed ops from the 40th on come first
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from itertools import takewhile
 
 from flint.observed.columns import OpFacts
 from flint.validation.matching.equivalence import Rules
 
 #: At most one of this many heavy ops is after an update: two in the other order are a difference.
 _SHARE = 4
+#: So many other ops in a row, at least, are the update: its single ops look like those after it.
+_OTHERS = 8
 
 
 def turned_by(captured: Sequence[OpFacts], executed: Sequence[OpFacts], rules: Rules) -> int:
-    """The executed op that the captured step begins with; 0 unless all heavy ops agree then."""
+    """The executed op that the captured step begins with; 0 unless more heavy ops agree then."""
     if not rules.recorded:
         return 0
     heavy = [j for j, facts in enumerate(executed) if rules.kind(facts).must_match]
-    ran = [rules.key(executed[j]) for j in heavy]
-    wanted = [rules.key(facts) for facts in captured if rules.kind(facts).must_match]
-    if wanted == ran or len(wanted) != len(ran):
-        return 0
+    leading = list(takewhile(lambda facts: not rules.kind(facts).must_match, captured))
+    after = _heavy_after(
+        [rules.key(facts) for facts in captured if rules.kind(facts).must_match],
+        [rules.key(executed[j]) for j in heavy],
+    )
+    first = heavy[-after] if after else len(executed)
+    before = heavy[-after - 1] + 1 if len(heavy) > after else 0
+    moved = Counter(rules.key(facts) for facts in leading)
+    if not after:  # those that the trace's step begins with need not move
+        moved -= Counter(rules.key(facts) for facts in executed[: heavy[0] if heavy else 0])
+    turned = _light_before(moved, [rules.key(facts) for facts in executed[before:first]])
+    return (first - turned) % len(executed) if turned or after else 0
+
+
+def _heavy_after(wanted: Sequence[Hashable], ran: Sequence[Hashable]) -> int:
+    """How many of the last heavy ops come first in the capture.
+
+    Ops in the middle may have run in another form: those at both ends tell.
+    """
+    most, best = _agreeing(wanted, ran), 0
     for after in range(1, len(ran) // _SHARE + 1):
-        if wanted == ran[-after:] + ran[:-after]:
-            return heavy[-after]
-    return 0
+        if most == len(wanted):
+            break
+        if wanted[:1] != [ran[-after]]:
+            continue
+        agreeing = _agreeing(wanted, [*ran[-after:], *ran[:-after]])
+        if agreeing > most and 2 * agreeing >= min(len(wanted), len(ran)):
+            most, best = agreeing, after
+    return best
+
+
+def _agreeing(wanted: Sequence[Hashable], ran: Sequence[Hashable]) -> int:
+    """How many ops at the two ends are the same."""
+    same = [one == other for one, other in zip(wanted, ran, strict=False)]
+    first = len(list(takewhile(bool, same)))
+    left = min(len(wanted), len(ran)) - first
+    ends = zip(reversed(wanted[first:]), reversed(ran[first:]), strict=False)
+    return first + min(left, len(list(takewhile(lambda pair: pair[0] == pair[1], ends))))
+
+
+def _light_before(moved: Counter[Hashable], ran: Sequence[Hashable]) -> int:
+    """How many of the last of these light ops move: back to the first that the capture begins
+    with.
+    """
+    left = Counter(moved)
+    turned = others = 0
+    for number, key in enumerate(reversed(ran), 1):
+        if left[key] > 0:
+            left[key] -= 1
+            turned, others = number, 0
+        else:
+            others += 1
+        if others >= _OTHERS or not left.total():
+            break
+    return turned

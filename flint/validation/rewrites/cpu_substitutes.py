@@ -187,9 +187,13 @@ def heads(matching: Matching) -> None:
     captured, executed = matching.captured, matching.executed
     recorded: Counter[Key] = Counter()
     run: Counter[Key] = Counter()
+    counted = set()
     for i, j, _ in matching.pairs:
-        if captured[i].kind != OpClass.ATTENTION:
+        written = captured[i].kind != OpClass.ATTENTION
+        if (written and executed[j].kind != OpClass.ATTENTION) or j in counted:
             continue
+        if written:  # several products for one kernel
+            counted.add(j)
         for shape, dtype in executed[j].operands or ():
             if dtype == "i1":  # the CPU's op makes numbers of a mask inside
                 recorded[key_of("where", shape)] += 1
@@ -202,6 +206,9 @@ def heads(matching: Matching) -> None:
             run[key_of("clone", (batch, length, heads, size))] += 3
             run[key_of("copy", (batch, heads, length, size))] += 2
             run[key_of("clone", (batch, heads, length))] += 1
+            if written:  # the products have their own layouts
+                run[key_of("clone", (batch, heads, length, size))] += 3
+                run[key_of("clone", (batch * heads, length, size))] += 1
             for whole in {shape[1] for shape in shapes_of(captured[i]) if len(shape) == 4}:
                 repeated = (batch, heads, whole // heads, length, size)
                 recorded[key_of("clone", repeated)] += 2

@@ -23,7 +23,7 @@ from flint.validation.matching.pairing import Matching
 from flint.validation.matching.same_ops import in_another_order, same_ops
 from flint.validation.rewrites.all_reduces import rewritten_all_reduces
 from flint.validation.rewrites.combined_collectives import combined_collectives
-from flint.validation.rewrites.composed_attention import composed_attention
+from flint.validation.rewrites.composed_attention import composed_attention, kernel_on_the_cpu
 from flint.validation.rewrites.cpu_substitutes import (
     cast,
     decomposed,
@@ -105,6 +105,7 @@ REWRITES: tuple[tuple[tuple[Run, ...], Rewrite], ...] = (
     ((*_XLA, *_RECORDED), partial(class_by_class, HEAVY)),
     (_ON_HOST, at_once),
     (_ON_HOST, composed_attention),
+    (_ON_HOST, kernel_on_the_cpu),
     (_XLA, ragged),
     (_XLA, pointwise),
     ((Run.XLA_ON_HOST,), ungrouped),
