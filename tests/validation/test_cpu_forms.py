@@ -11,7 +11,6 @@ from flint.observed.classes import OpClass
 from flint.observed.columns import OpFacts
 from flint.validation.matching.equivalence import rules_for
 from flint.validation.matching.pairing import Matching
-from flint.validation.rewrites.composed_attention import COMPOSED, WRITTEN
 from flint.validation.rewrites.cpu_substitutes import CAST
 from flint.validation.rewrites.foreach import FOREACH
 from flint.validation.rewrites.light_ops import CHECKED, CONJUGATES, NOTHING, SPREAD
@@ -40,100 +39,6 @@ def is_whole(matching):
     return not matching.unmatched_captured and not matching.unmatched_executed
 
 
-#: 2 x 4 heads, 5 queries of 8 and 7 keys: 8 products of each kind.
-QUERIES, KEYS = (2, 4, 5, 8), (2, 4, 7, 8)
-ATTENTION = replace(
-    op_facts(
-        "aten::_scaled_dot_product_efficient_attention_backward",
-        [[(shape, "f32")] for shape in (QUERIES, QUERIES, KEYS, KEYS, QUERIES)],
-    ),
-    gemms=((8, 5, 7, 8), (8, 5, 8, 7)),  # as captures name them: forward
-)
-#: The gradients of the weights, values, queries and keys, and what is between them.
-PARTS = (
-    ("bmm", (8, 5, 8), (8, 8, 7)),
-    ("bmm", (8, 7, 5), (8, 5, 8)),
-    ("mul", (2, 4, 5, 7), (2, 4, 5, 7)),
-    ("_softmax_backward_data", (2, 4, 5, 7), (2, 4, 5, 7)),
-    ("bmm", (8, 5, 7), (8, 7, 8)),
-    ("bmm", (8, 8, 5), (8, 5, 7)),
-    ("mul", (2, 4, 8, 7)),
-    ("mul", (2, 4, 5, 8)),
-)
-
-
-def test_the_gradient_of_attention_may_run_as_its_products():
-    matching = compared([ATTENTION], ops(*PARTS))
-    assert is_whole(matching) and matching.explained[COMPOSED] == 1 + 4
-    assert [j for _, j, _ in matching.pairs] == [0, 1, 4, 5]
-
-
-@pytest.mark.parametrize(
-    ("rows", "keys", "products"),
-    [
-        (8, 8, ((8, 8, 8, 8),)),  # all products look alike
-        (8, 7, ((8, 8, 7, 8), (8, 7, 8, 8), (8, 8, 8, 7))),  # one of rows with themselves
-    ],
-)
-def test_sizes_of_a_gradient_of_attention_may_be_equal(rows, keys, products):
-    """Products of the same sizes are one item of a captured kernel."""
-    queries, values = (2, 4, rows, 8), (2, 4, keys, 8)
-    name = "aten::_scaled_dot_product_efficient_attention_backward"
-    tensors = [[(shape, "f32")] for shape in (queries, queries, values, values, queries)]
-    captured = replace(op_facts(name, tensors), gemms=products)
-    scores = 2, 4, rows, keys
-    parts = ops(
-        ("bmm", (8, rows, 8), (8, 8, keys)), ("bmm", (8, keys, rows), (8, rows, 8)),
-        ("mul", scores, scores), ("_softmax_backward_data", scores, scores),
-        ("bmm", (8, rows, keys), (8, keys, 8)), ("bmm", (8, 8, rows), (8, rows, keys)),
-        ("mul", (2, 4, 8, keys)), ("mul", queries),
-    )  # fmt: skip
-    matching = compared([captured], parts)
-    assert is_whole(matching) and matching.explained[COMPOSED] == 1 + 4
-
-
-#: 2 x 4 heads of 6 numbers, 24 bytes: no kernel of an accelerator takes them.
-UNALIGNED = (2, 4, 5, 6)
-FORWARD_PARTS = (
-    ("mul", UNALIGNED),
-    ("mul", (2, 4, 6, 5)),
-    ("bmm", (8, 5, 6), (8, 6, 5)),
-    ("_safe_softmax", (2, 4, 5, 5)),
-    ("bmm", (8, 5, 5), (8, 5, 6)),
-)
-BACKWARD_PARTS = (
-    ("bmm", (8, 5, 5), (8, 5, 6)),
-    ("bmm", (8, 5, 6), (8, 6, 5)),
-    ("_softmax_backward_data", (2, 4, 5, 5), (2, 4, 5, 5)),
-    ("bmm", (8, 6, 5), (8, 5, 5)),
-    ("bmm", (8, 5, 5), (8, 5, 6)),
-    ("mul", UNALIGNED),
-    ("mul", (2, 4, 6, 5)),
-)
-
-
-@pytest.mark.parametrize(
-    ("parts", "name", "tensors", "products"),
-    [
-        (FORWARD_PARTS, "", 3, 2),
-        (BACKWARD_PARTS, "_backward", 5, 4),
-    ],
-)
-def test_the_cpu_may_have_a_kernel_for_attention_that_was_captured_as_its_parts(
-    parts, name, tensors, products
-):
-    kernel = ops((f"_scaled_dot_product_flash_attention_for_cpu{name}", *[UNALIGNED] * tensors))
-    matching = compared(ops(*parts), kernel)
-    assert is_whole(matching) and len(matching.pairs) == products
-    # The two scaled tensors and the softmax, and the kernel itself.
-    assert matching.explained[WRITTEN] == 3 + 1
-
-
-def test_a_kernel_for_attention_of_another_size_is_no_partner_of_the_parts():
-    kernel = ops(("_scaled_dot_product_flash_attention_for_cpu", *[(2, 4, 7, 6)] * 3))
-    assert compared(ops(*FORWARD_PARTS), kernel).unmatched_executed
-
-
 @pytest.mark.parametrize(
     ("name", "shapes", "size"),
     [
@@ -146,11 +51,6 @@ def test_products_of_vectors_have_sizes(name, shapes, size):
     """As spectral norms compute them; a vector of another length is none of them."""
     assert ops((name, *shapes))[0].gemms == (size,)
     assert ops((name, *shapes[:-1], (6,)))[0].gemms is None
-
-
-def test_fewer_products_are_no_gradient_of_attention():
-    matching = compared([ATTENTION], ops(*PARTS[1:]))
-    assert list(matching.unmatched_captured) == [0]
 
 
 def test_an_op_that_writes_into_an_empty_tensor_is_of_the_others_size():
