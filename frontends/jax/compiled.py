@@ -11,7 +11,9 @@ ended, or that still works long after its result is known, is replaced.
 
 from __future__ import annotations
 
+import hashlib
 import math
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Self
@@ -24,11 +26,12 @@ from flint.frontends.jax.lower.listing import MAX_BYTES, listing_of, listing_of_
 from flint.frontends.jax.lower.lowering import Lowered
 from flint.frontends.jax.partition.partitioning import Partitioner
 from flint.frontends.jax.partition.remarks import remarks
-from flint.frontends.jax.requests import Compilation
+from flint.frontends.jax.requests import Compilation, words_and_module
 from flint.frontends.jax.targets.table import table
 from flint.hlo.reader import read_hlo
 from flint.host.child_processes import Limits
 from flint.stablehlo.options import WalkOptions
+from flint.stablehlo.read.bindings import without_locations
 from flint.stablehlo.read.reader import read_mlir
 from flint.stablehlo.read.records import Module
 from flint.stablehlo.walker import Walked, walk
@@ -53,11 +56,21 @@ class CompiledProgram:
     compiled: CompilerReport | None = None
 
 
-class Compilers:
-    """The compiler of a request's level: a waiting process, or one started when needed."""
+#: What the partitioner has made of programs, with remarks of its log, by their content.
+Kept = dict[bytes, tuple[bytes, Mapping[str, int]]]
 
-    def __init__(self, request: Request) -> None:
-        self._request = request
+
+class Compilers:
+    """The compiler of a request's level: a waiting process, or one started when needed.
+
+    Args:
+        request: the request.
+        kept: what the partitioner has made of earlier programs, to which these are added; None if
+            none comes twice.
+    """
+
+    def __init__(self, request: Request, kept: Kept | None = None) -> None:
+        self._request, self._kept = request, kept
         self._stack = ExitStack()
         self._child: Partitioner | Optimizer | None = None
 
@@ -79,7 +92,7 @@ class Compilers:
         Raises:
             FlintError: the compiler fails, or goes over a limit.
         """
-        program = _compiled(self._ready(), lowered, self._request)
+        program = _compiled(self._ready(), lowered, self._request, self._kept)
         program.module.donors = lowered.interface.donated
         return program
 
@@ -114,7 +127,7 @@ class Compilers:
 
 
 def _compiled(
-    child: Partitioner | Optimizer | None, lowered: Lowered, request: Request
+    child: Partitioner | Optimizer | None, lowered: Lowered, request: Request, kept: Kept | None
 ) -> CompiledProgram:
     bytecode, interface, name = lowered.bytecode, lowered.interface, request.name
     if child is None:
@@ -128,7 +141,14 @@ def _compiled(
     )  # fmt: skip
     if isinstance(child, Optimizer):
         return optimized(child, wanted, name)
-    return split(child, wanted, name)
+    if kept is None:
+        return split(child, wanted, name)
+    words, module = words_and_module(wanted)
+    said = repr((child.devices, lowered.function, words)).encode()  # its lines are kept as well
+    key = hashlib.sha256(said + without_locations(module)).digest()
+    if key not in kept:
+        kept[key] = child.run(wanted), remarks(child.log())
+    return _partitioned(*kept[key], name)
 
 
 def split(child: Partitioner, wanted: Compilation, name: str) -> CompiledProgram:
@@ -142,9 +162,12 @@ def split(child: Partitioner, wanted: Compilation, name: str) -> CompiledProgram
     Raises:
         FlintError: the partitioner fails, or goes over a limit.
     """
-    proto = child.run(wanted)
+    return _partitioned(child.run(wanted), remarks(child.log()), name)
+
+
+def _partitioned(proto: bytes, remarked: Mapping[str, int], name: str) -> CompiledProgram:
     program = CompiledProgram(read_hlo(proto, name), (proto, ".hlo.pb"), listing_of_hlo(proto))
-    program.module.warnings |= remarks(child.log())
+    program.module.warnings |= remarked
     return program
 
 

@@ -56,7 +56,11 @@ def operand_shardings(prepared: Prepared, call: Called, where: Mapping[Origin, A
             ahead = call.compiled_for[number]
             ahead = where[ahead] if isinstance(ahead, Origin) else ahead
             _check_sharding(call, operand, has, ahead, AHEAD)
-            if isinstance(ahead, NamedSharding) and isinstance(ahead.mesh, Mesh):
+            if (
+                prepared.devices is None  # all is on the capture's abstract mesh
+                and isinstance(ahead, NamedSharding)
+                and isinstance(ahead.mesh, Mesh)
+            ):
                 ahead = NamedSharding(prepared.grid, ahead.spec)
             has = ahead
         found.append(has)
@@ -93,7 +97,7 @@ def check_chosen(
     """
     if None not in call.compiled_for or prepared.request.level is Level.LOGICAL:
         return
-    chosen = taken(proto, prepared.grid)
+    chosen = taken(proto, prepared.mesh)
     for number, wanted in zip(lowered.operands, chosen, strict=False):
         if number >= 0 and call.compiled_for[number] is None:
             operand = call.operands[number]

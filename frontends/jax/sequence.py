@@ -22,7 +22,7 @@ from flint.capturing.sequences import CalledModule, workload_of_calls
 from flint.capturing.user_frames import named_lines, short_path
 from flint.frontends.jax.compiled import CompiledProgram, Compilers
 from flint.frontends.jax.host.calls import Called, Recording
-from flint.frontends.jax.internals.placements import placements
+from flint.frontends.jax.known_results import Known, known_of_results, placed
 from flint.frontends.jax.lower.lowering import NOT_SHARDED, Lowered, lower_call
 from flint.frontends.jax.lower.mlir_interface import named_inputs, role_of
 from flint.frontends.jax.lower.prepared import Prepared
@@ -37,17 +37,12 @@ from flint.stablehlo.options import WalkOptions, unused_choices
 from flint.stablehlo.sources.phases import within
 from flint.stablehlo.walker import Walked
 from flint.workload.compiler_report import CompilerReport
-from flint.workload.programs import Call, HostRead, Level, ProgramInput
+from flint.workload.programs import Call, HostRead, ProgramInput
 from flint.workload.workload import Workload
 
 #: Characters that are not allowed in a file's name, and the longest name.
 _UNNAMEABLE = re.compile(r"[^A-Za-z0-9_.-]")
 _LONGEST = 60
-OF_PARTS_OF_AXES = (
-    "results of programs whose sharding cannot be written as a PartitionSpec over the mesh, "
-    "because it splits an axis: JAX stops some runs there with IndivisibleError; set the jit's "
-    "out_shardings"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +68,7 @@ def capture_sequence(prepared: Prepared, recording: Recording, compilers: Compil
     """
     request = prepared.request
     where = argument_shardings(recording)
-    known: dict[tuple[bytes, str], _Made] = {}
+    known: dict[Any, _Made] = {}
     by_values: dict[str, int] = {}
     modules: list[CalledModule] = []
     reports: list[CompilerReport | None] = []
@@ -84,21 +79,21 @@ def capture_sequence(prepared: Prepared, recording: Recording, compilers: Compil
     digest = hashlib.sha256()
     unsharded = 0
     for number, call in enumerate(recording.calls):
-        lowered = lower_call(
-            prepared, call, operand_shardings(prepared, call, where), _names(recording, call)
-        )
+        given = operand_shardings(prepared, call, where)
+        lowered = lower_call(prepared, call, given, _names(recording, call))
+        results = known_of_results(prepared, call, given)
         unsharded += lowered.warnings.pop(NOT_SHARDED, 0)
         warnings |= lowered.warnings
         content = hashlib.sha256(lowered.bytecode).digest()
         digest.update(content)
         options = request.options.walk.for_program(names[number])
-        key = content, repr(options)
+        key = content, repr(options), results
         made = known.get(key)
         if made is not None and lowered.values != made.values:
             walked = compilers.walked(made.program, lowered, options)
             made = replace(made, walked=walked, values=lowered.values)
         if made is None:
-            made = known[key] = _made(prepared, lowered, compilers, call, options)
+            made = known[key] = _made(prepared, lowered, compilers, call, results, options)
         check_chosen(prepared, call, lowered, made.program.saved[0], where)
         for result, sharding in enumerate(made.shardings):
             where[Origin(number, result)] = sharding
@@ -108,7 +103,7 @@ def capture_sequence(prepared: Prepared, recording: Recording, compilers: Compil
         alone = unused_choices(options, ("",), ignored[-1:])
         reports.append(program.compiled)
         own = named_inputs(program_inputs(program.module, made.walked.graph), lowered.interface)
-        given = [
+        operands = [
             inputs.constant(item) if operand < 0 else inputs.of(call.operands[operand].origin, item)
             for operand, item in zip(lowered.operands, own, strict=True)
         ]
@@ -117,7 +112,7 @@ def capture_sequence(prepared: Prepared, recording: Recording, compilers: Compil
                 Call(
                     name=names[number],
                     inputs=own,
-                    operands=tuple(given),
+                    operands=tuple(operands),
                     outputs=call.results,
                     reads=tuple(HostRead(r.origin, r.file, r.line) for r in call.reads),
                     file=call.file,
@@ -165,7 +160,8 @@ def partitioned_call(
     """
     lowered = lower_call(prepared, call, given, [""] * len(call.operands))
     program = compilers.compiled(lowered)
-    return _placed(prepared, program, call), program.saved[0]
+    results = known_of_results(prepared, call, given)
+    return placed(prepared, program, call, results), program.saved[0]
 
 
 class _StepInputs:
@@ -204,27 +200,12 @@ def _made(
     lowered: Lowered,
     compilers: Compilers,
     call: Called,
+    results: Known,
     options: WalkOptions,
 ) -> _Made:
     program = compilers.compiled(lowered)
     walked = compilers.walked(program, lowered, options)
-    return _Made(program, walked, _placed(prepared, program, call), lowered.values)
-
-
-def _placed(prepared: Prepared, program: CompiledProgram, call: Called) -> tuple[Any, ...]:
-    """The placement of a call's results; None if it is not stated."""
-    if prepared.request.level is Level.LOGICAL:  # no compiler has chosen anything
-        return (None,) * call.results
-    stated = placements(program.saved[0], prepared.grid, call.results)
-    if prepared.mesh.size > 1 and None in stated:
-        program.module.warnings[
-            "the compiler does not report how a program's results are sharded: the next program is "
-            "compiled as if it could choose their sharding"
-        ] = 1
-    finer = sum(item is not None and item.mesh != prepared.grid for item in stated)
-    if finer:
-        program.module.warnings[OF_PARTS_OF_AXES] = finer
-    return tuple(stated)
+    return _Made(program, walked, placed(prepared, program, call, results), lowered.values)
 
 
 def _names(recording: Recording, call: Called) -> list[str]:

@@ -43,6 +43,7 @@ __all__ = [
 _VHLO_PRODUCER = "StableHLO_v"
 BYTECODE_MAGIC = b"ML\xefR"
 #: A pass that needs the dialect of quantised types; running one is the only way to load it.
+_DROPS_LOCATIONS = "builtin.module(strip-debuginfo)"
 _LOADS_QUANT = "builtin.module(vhlo-legalize-to-stablehlo)"
 
 
@@ -120,6 +121,16 @@ def parse(data: bytes, name: str = "<module>") -> Any:
         # Bindings report some malformed bytecode as plain exceptions of several types.
         first = (str(error).splitlines() or ["no message"])[0]
         raise FlintError(f"{name}: {_refusal(data, first)}") from error
+
+
+def without_locations(data: bytes) -> bytes:
+    """A module's bytecode without where its ops come from: equal for equal programs."""
+    module = parse(data)
+    with module.context:
+        passmanager.PassManager.parse(_DROPS_LOCATIONS).run(module.operation)
+    file = io.BytesIO()
+    module.operation.write_bytecode(file)
+    return file.getvalue()
 
 
 def _refusal(data: bytes, why: str) -> str:

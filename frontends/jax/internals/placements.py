@@ -5,15 +5,16 @@ over the mesh of its arguments; here they are read from the module that the comp
 A sharding that no PartitionSpec over that mesh expresses (half of an axis on each of two dims) is
 expressed over the same devices with smaller axes.
 
-    placements(proto, mesh, results=2)        # [NamedSharding(mesh, PartitionSpec('data')), None]
+    placements(proto, (mesh, mesh))        # [NamedSharding(mesh, PartitionSpec('data')), None]
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from jax._src import op_shardings
+from jax._src.sharding import IndivisibleError
 from jax._src.sharding_impls import parse_flatten_op_sharding
 from jax.sharding import AbstractMesh, Mesh, NamedSharding
 from jaxlib import xla_client
@@ -23,24 +24,32 @@ from flint.hlo import hlo_pb2 as pb
 from flint.hlo.messages import parse_module
 from flint.hlo.tiles import tiled
 
+#: JAX's error for a sharding that splits an axis.
+SplitAxisError = IndivisibleError
 #: JAX's errors for a sharding without matching axes of a mesh.
 _NO_AXES = (ValueError, LookupError, StopIteration, NotImplementedError, AssertionError)
 
 
-def placements(proto: bytes, mesh: AbstractMesh | Mesh, results: int) -> list[Any]:
+def placements(
+    proto: bytes, known: Sequence[AbstractMesh | Mesh | NamedSharding]
+) -> list[NamedSharding | None]:
     """Shardings of a program's results; None if the module does not state it, or no axes match.
 
     Args:
         proto: the compiled module.
-        mesh: its mesh.
-        results: number of results.
+        known: for each result its sharding if it is known, else the mesh on which it is named.
+
+    Raises:
+        SplitAxisError: as in a run, one splits an axis of a mesh of devices.
     """
     module = parse_module(proto)
-    if not module.HasField("spmd_output_sharding"):
-        return [None] * results
     whole = module.spmd_output_sharding
-    parts = list(whole.tuple_shardings) or [whole] * results
-    return [_named(part, mesh) for part in parts[:results]]
+    parts = list(whole.tuple_shardings) or [whole] * len(known)
+    stated = module.HasField("spmd_output_sharding")
+    return [
+        item if isinstance(item, NamedSharding) else _named(part, item) if stated else None
+        for part, item in zip(parts, known, strict=False)
+    ]
 
 
 def taken(proto: bytes, mesh: AbstractMesh | Mesh) -> list[Any]:
@@ -64,7 +73,11 @@ def in_hlo(wanted: Any, has: NamedSharding, dims: int) -> bool:
 
 
 def _named(part: pb.OpSharding, mesh: AbstractMesh | Mesh) -> NamedSharding | None:
-    """A sharding over the mesh or over a finer one of the same devices; None for any other."""
+    """A sharding over the mesh or over a finer one of the same devices; None for any other.
+
+    Raises:
+        SplitAxisError: it splits an axis of a mesh of devices.
+    """
     proto: Any = xla_client.OpSharding()
     try:
         proto.ParseFromString(tiled(part).SerializeToString())
@@ -73,6 +86,9 @@ def _named(part: pb.OpSharding, mesh: AbstractMesh | Mesh) -> NamedSharding | No
     for grid in (mesh, _finer(mesh, False), _finer(mesh, True)):
         try:
             return NamedSharding(grid, parse_flatten_op_sharding(proto, grid)[0])
+        except SplitAxisError:
+            if isinstance(grid, Mesh):
+                raise
         except _NO_AXES:
             continue
     return None

@@ -32,6 +32,7 @@ from flint.frontends.jax.internals.traced_calls import (
     donated_inside,
     kept_operands,
     options_of,
+    source_of,
     traced_call,
 )
 from flint.frontends.jax.lower.arguments import name_of
@@ -69,6 +70,7 @@ class Lowered:
         operands: for each input its operand of the call, -1 for a constant; empty if the step is
             one program.
         values: number of an input that is one integer -> its value, if it is known.
+        function: the called function and its line, if it is one of those that a step calls.
     """
 
     bytecode: bytes
@@ -79,6 +81,7 @@ class Lowered:
     compiler_options: Mapping[str, Any] = field(default_factory=dict)
     operands: tuple[int, ...] = ()
     values: Mapping[int, int] = field(default_factory=dict)
+    function: str = ""
 
 
 def lower(prepared: Prepared) -> Lowered | Recording:
@@ -158,7 +161,8 @@ def lower_call(
     )
     values = {n: call.values[given] for n, given in enumerate(operands) if given in call.values}
     interface = replace(result.interface, names=known)
-    return replace(result, interface=interface, operands=operands, values=values)
+    function = source_of(call.parameters)
+    return replace(result, interface=interface, operands=operands, values=values, function=function)
 
 
 def _recorded(prepared: Prepared, instead_of: FlintError | None = None) -> Recording:

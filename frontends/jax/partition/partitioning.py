@@ -50,7 +50,7 @@ class Partitioner(ModuleProcess):
             attend=attending(answer),
             advice=ADVICE,
         )
-        self.alone = devices == 1
+        self.devices, self.alone = devices, devices == 1
 
     def run(self, request: Compilation) -> bytes:
         """The partitioned module, an ``HloProto``.

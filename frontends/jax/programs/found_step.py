@@ -20,7 +20,7 @@ from jax.sharding import Mesh
 from flint.capturing.request import CaptureOptions, Request
 from flint.errors import FlintError
 from flint.frontends.jax.capturing import capture_recording
-from flint.frontends.jax.compiled import Compilers
+from flint.frontends.jax.compiled import Compilers, Kept
 from flint.frontends.jax.host.calls import Called, Recording
 from flint.frontends.jax.internals.device_attributes import shown_layout
 from flint.frontends.jax.lower.prepared import ANY_GPU, Prepared
@@ -44,6 +44,7 @@ def captured(
     target: str | None = None,
     *,
     one_round: bool = False,
+    kept: Kept | None = None,
 ) -> Workload:
     """The workload of a stretch of a program's calls.
 
@@ -56,6 +57,7 @@ def captured(
         options: limits, and choices of the walk.
         target: the target to compile for; None for the partitioned level.
         one_round: the step is one iteration of the only call's main loop.
+        kept: what the partitioner has made of the program's functions so far.
 
     Raises:
         FlintError: a call cannot be lowered or compiled.
@@ -70,14 +72,14 @@ def captured(
         )
         recording.warnings[text] = 1
     prepared = prepared_on(mesh, name, options, target)
-    with Compilers(prepared.request) as compilers:
+    with Compilers(prepared.request, kept) as compilers:
         return capture_recording(prepared, recording, compilers, one_round=one_round)
 
 
-def compiled_alone(call: Called, mesh: Mesh, given: Sequence[Any]) -> Compiled:
-    """What XLA's partitioner makes of a call; see ``placing.Compile``."""
+def compiled_alone(kept: Kept, call: Called, mesh: Mesh, given: Sequence[Any]) -> Compiled:
+    """What XLA's partitioner makes of a call, which is kept; see ``placing.Compile``."""
     prepared = prepared_on(mesh, call.name, CaptureOptions())
-    with Compilers(prepared.request) as compilers:
+    with Compilers(prepared.request, kept) as compilers:
         return Compiled(*partitioned_call(prepared, call, given, compilers))
 
 

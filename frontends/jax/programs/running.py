@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 
 from flint.errors import FlintError, UsageError
 from flint.frontends.jax.cluster.layout import Layout, layout_of
+from flint.frontends.jax.compiled import Kept
 from flint.frontends.jax.host.calls import Called
 from flint.frontends.jax.internals.cluster_client import use_cluster
 from flint.frontends.jax.internals.device_attributes import assumed
@@ -64,7 +65,9 @@ class Running:
         self._folder = own.folder
         self._watcher = Watcher(request.step, request.lists_steps, self._finish, self)
         recorder = self._watcher.recorder
-        self._places = Places(recorder.calls, self._watcher.places, compiled_alone)
+        self._kept: Kept = {}
+        compiled = functools.partial(compiled_alone, self._kept)
+        self._places = Places(recorder.calls, self._watcher.places, compiled)
         shown = use_cluster(_layout(request.cluster))
         shown.held = functools.partial(self._watcher.arrays.bytes_of_a_device, self.of)
         if shown.layout.capability is not None:
@@ -129,7 +132,7 @@ class Running:
                 warnings |= _called_once(period) if period.count == 1 else _doubts(period)
             workload = captured(
                 recorder.calls, numbers, self._places, warnings, period.name,
-                self._request.options, self._request.target, one_round=one_round,
+                self._request.options, self._request.target, one_round=one_round, kept=self._kept,
             )  # fmt: skip
             workload.save_programs(self._output)
         except BaseException as error:

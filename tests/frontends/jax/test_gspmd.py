@@ -9,7 +9,7 @@ import jax
 import pytest
 
 import flint
-from flint.frontends.jax.sequence import OF_PARTS_OF_AXES
+from flint.frontends.jax.known_results import OF_PARTS_OF_AXES
 from tests.frontends.jax import gspmd_steps
 from tests.frontends.jax.test_sequences import count, totals_by_program
 from tests.support.children import answer_of
