@@ -26,6 +26,7 @@ from flint.frontends.jax.internals.device_attributes import shown_layout
 from flint.frontends.jax.lower.prepared import ANY_GPU, Prepared
 from flint.frontends.jax.platforms import PLATFORMS
 from flint.frontends.jax.programs.placing import Compiled, Places, mesh_of
+from flint.frontends.jax.programs.settling import settled
 from flint.frontends.jax.sequence import partitioned_call
 from flint.frontends.jax.targets.table import table
 from flint.host.readable import counted
@@ -44,6 +45,7 @@ def captured(
     target: str | None = None,
     *,
     one_round: bool = False,
+    before: Sequence[int] = (),
     kept: Kept | None = None,
 ) -> Workload:
     """The workload of a stretch of a program's calls.
@@ -57,13 +59,22 @@ def captured(
         options: limits, and choices of the walk.
         target: the target to compile for; None for the partitioned level.
         one_round: the step is one iteration of the only call's main loop.
+        before: numbers of the first step's calls, if it is the second one that is captured for all
+            later ones.
         kept: what the partitioner has made of the program's functions so far.
 
     Raises:
         FlintError: a call cannot be lowered or compiled.
     """
-    recording = _recording(calls, numbers, places, warnings)
+    recording, origins = _recording(calls, numbers, places, warnings)
     mesh = _mesh(recording)
+    position = {number: place for place, number in enumerate(before)}
+    carried = {
+        argument: Origin(position[origin.program], origin.number)
+        for argument, origin in enumerate(origins)
+        if origin.program in position
+    }
+    recording = settled(recording, carried, places)
     world = jax.device_count()
     if mesh.size != world:
         text = (
@@ -115,7 +126,8 @@ def prepared_on(
 
 def _recording(
     calls: Sequence[Called], numbers: Sequence[int], places: Places, warnings: dict[str, int]
-) -> Recording:
+) -> tuple[Recording, Sequence[Origin]]:
+    """A step's calls, and the origins of its arguments among all calls."""
     position = {number: place for place, number in enumerate(numbers)}
     arguments: dict[Origin, Any] = {}
     as_argument: dict[Origin, Origin] = {}
@@ -156,13 +168,14 @@ def _recording(
         )
     gone = {origin for call in step for origin in call.gone}
     made = [Origin(n, result) for n, call in enumerate(step) for result in range(call.results)]
-    return Recording(
+    recording = Recording(
         tuple(step),
         ("",) * len(arguments),
         tuple(arguments.values()),
         tuple(origin for origin in made if origin not in gone),
         dict(warnings),
     )
+    return recording, tuple(arguments)
 
 
 def _mesh(recording: Recording) -> Mesh:

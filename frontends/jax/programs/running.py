@@ -123,7 +123,8 @@ class Running:
         try:
             stage(f"capturing {period.name}, {counted(period.length, 'program')}")
             warnings = recorder.warnings | assumed() | noted.of_all_processes(self._folder)
-            numbers = period.calls_of(min(self._request.step.number, period.count))
+            number = min(self._request.step.number, period.count)
+            numbers, before = period.calls_of(number), period.calls_of(1) if number == 2 else ()
             warnings |= self._without_launcher()
             warnings |= _left_out(self._watcher.periods.of_other_threads(period))
             warnings |= _of_one_name(self._request.step, period, self._steps())
@@ -132,7 +133,8 @@ class Running:
                 warnings |= _called_once(period) if period.count == 1 else _doubts(period)
             workload = captured(
                 recorder.calls, numbers, self._places, warnings, period.name,
-                self._request.options, self._request.target, one_round=one_round, kept=self._kept,
+                self._request.options, self._request.target, one_round=one_round, before=before,
+                kept=self._kept,
             )  # fmt: skip
             workload.save_programs(self._output)
         except BaseException as error:

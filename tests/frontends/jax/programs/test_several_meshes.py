@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from flint.frontends.jax.programs.settling import SETTLED
 from flint.workload.loading import load
 from tests.frontends.jax.programs.really_run import instructions, modules, partitioned
 from tests.frontends.jax.programs.test_against_runs import command
@@ -77,6 +78,19 @@ for _ in range(4):
     g = gradients(w, put((64, 512), explicit, "data"))
     w = update(w, plus(g, gradients(w, put((64, 512), explicit, "data"))))
 """
+#: XLA places ``w`` elsewhere in each of the first steps.
+SETTLES = """
+product = jax.shard_map(
+    lambda x, w: jax.lax.psum(x @ w, "model"), mesh=grid,
+    in_specs=(P("data", "model"), P("model", None)), out_specs=P("data"),
+)
+@functools.partial(jax.jit, donate_argnums=0)
+def step(w, x):
+    return w - 0.1 * jax.grad(lambda w: jnp.mean(product(x, w) ** 2))(w)
+w = put((512, 1024), flat, "fsdp")
+for _ in range(5):
+    w = step(w, put((64, 512), grid, "data"))
+"""
 #: The result of ``update`` is split in 4 along a mesh of one axis of 8.
 SPLIT = """
 @jax.jit
@@ -112,6 +126,18 @@ def test_each_function_is_the_module_that_a_run_compiles(text, functions, tmp_pa
     real = {name.strip("<>_"): module for name, module in partitioned(program, tmp_path).items()}
     for name, module in found:
         assert instructions(module) == instructions(real[name]), name
+
+
+@pytest.mark.thorough
+def test_a_step_is_the_one_that_runs_when_its_arrays_stay_where_they_are(tmp_path):
+    program = tmp_path / "p.py"
+    program.write_text(BEGIN + SETTLES)
+    run = command(program, options=("-o", tmp_path / "out"))
+    assert run.returncode == 0, run.stderr
+    assert SETTLED.format(3) in run.stderr
+    [(_, module)] = modules(load(tmp_path / "out"))
+    real = partitioned(program, tmp_path)["step"]
+    assert instructions(module) == instructions(real)
 
 
 @pytest.mark.thorough
