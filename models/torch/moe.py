@@ -56,8 +56,8 @@ def shard(model: Model, mesh: DeviceMesh, keep: bool = False) -> None:
         mesh: of the cluster.
         keep: do not free gathered parameters after the forward pass, as in a pipeline.
     """
-    dtype = model.config.dtype
-    policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
+    config = model.config
+    policy = MixedPrecisionPolicy(param_dtype=config.dtype, reduce_dtype=config.reduce_dtype)
     everyone = _everyone(mesh)
     options: dict[str, Any] = {"mp_policy": policy, "reshard_after_forward": not keep}
     evenly = functools.partial(evenly_placed, everyone.size())
@@ -108,9 +108,10 @@ def finished(model: Model, mesh: DeviceMesh, keep: bool = False) -> Model:
     return model
 
 
-def optimizer_of(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    """AdamW."""
-    return torch.optim.AdamW(parameters, lr=3e-4, weight_decay=0.1)
+def optimizer_of(parameters: Iterable[nn.Parameter], fused: bool = False) -> torch.optim.Optimizer:
+    """AdamW; ``fused`` as of ``Config``."""
+    way = {"fused": True} if fused else {}
+    return torch.optim.AdamW(parameters, lr=3e-4, weight_decay=0.1, **way)
 
 
 def build(config: Config, mesh: DeviceMesh) -> tuple[Any, ...]:
@@ -125,7 +126,7 @@ def build(config: Config, mesh: DeviceMesh) -> tuple[Any, ...]:
     finished(model, mesh)
     shape = config.sequences, config.sequence
     batch = batch_of(config.model.vocabulary, shape, mesh.device_type)
-    return model, optimizer_of(model.parameters()), batch, mesh
+    return model, optimizer_of(model.parameters(), config.fused), batch, mesh
 
 
 @torch.no_grad()
@@ -168,7 +169,8 @@ def build_pipeline(config: Config, mesh: DeviceMesh) -> tuple[Any, ...]:
     schedule = pipeline(stages, mesh, config.schedule, config.microbatches, loss_of)
     shape = config.sequences * config.microbatches, config.sequence
     batch = batch_of(config.model.vocabulary, shape, mesh.device_type)
-    return models, schedule, optimizer_of(models.parameters()), batch, mesh
+    optimizer = optimizer_of(models.parameters(), config.fused)
+    return models, schedule, optimizer, batch, mesh
 
 
 def pipeline_step(

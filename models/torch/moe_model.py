@@ -32,6 +32,9 @@ class Config:
         rate: by how much the gate "sigmoid" changes its bias after a step (DeepSeek-V3: 0.001).
         schedule, microbatches, stages: of a pipeline, as of ``llama3.Config``.
         dtype: of activations, and of weights in products; parameters are float32.
+        reduce_dtype: that FSDP reduces gradients in.
+        fused: the optimizer updates all of a parameter in one kernel, in place; else with one
+            kernel for each operation, over all parameters.
     """
 
     model: mixtures.Mixture
@@ -46,6 +49,8 @@ class Config:
     microbatches: int = 4
     stages: int = 1
     dtype: torch.dtype = torch.bfloat16
+    reduce_dtype: torch.dtype = torch.float32
+    fused: bool = False
 
 
 class Mixture(nn.Module):

@@ -33,11 +33,13 @@ class Part:
         weight: its share.
         case: the captured step.
         kernels: the estimator of kernels, if it is not the system alone.
+        hidden: what share of its exposed communication is beside other work, times its weight.
     """
 
     weight: float
     case: Case
     kernels: Estimator | None = None
+    hidden: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +156,9 @@ def predicted(expressed: Expressed, program: str, cache: Path) -> Predicted:
             values = {count: float(figure(item)) for count, item in found.items()}
             return extrapolated(values, case.batches)
 
-        seconds += part.weight * of(lambda item: item.step_seconds)
-        exposed += part.weight * of(lambda item: item.exposed_communication_seconds)
+        waited = of(lambda item: item.exposed_communication_seconds)
+        seconds += part.weight * of(lambda item: item.step_seconds) - part.hidden * waited
+        exposed += (part.weight - part.hidden) * waited
         peak += part.weight * of(lambda item: item.peak_memory_bytes)
         live += part.weight * of(_allocated)
     assert system is not None

@@ -21,9 +21,9 @@ element follows from what the library's kernels do, not from times; first and ag
     delayed_xla  one kernel reads, finds the largest value and writes: 2 + 1; another transposes it,
                  as Hopper's products sum over what lies in one piece: 1 + 1
     static       XLA casts where the value is made and writes it beside: 1
-    blocks       as rowwise, and a scale for every 32 (MXFP8) or 16 (NVFP4) elements; a block lies
-                 in one row or column, so that both dims take one pass.  NVFP4's tensor has a scale
-                 too, whose largest value takes a pass of its own (Transformer Engine): 2
+    blocks       as rowwise, and a scale for every 32 (MXFP8, MXFP4) or 16 (NVFP4) elements; a block
+                 lies in one row or column, so that both dims take one pass.  NVFP4's tensor has a
+                 scale too, whose largest value takes a pass of its own (Transformer Engine): 2
 
 torchao's own benchmark of linear layers (its pull request 2185, an H100, forward and backward
 together) agrees: four layers take 2.33 ms longer than their products at twice the speed, and casts
@@ -82,6 +82,7 @@ SCALINGS: Final = {
     "static": Scaling("f8E4M3FN", 1, 1),
     "mxfp8": Scaling("f8E4M3FN", 3 + 1 / 32, 3 + 1 / 32),
     "nvfp4": Scaling("f4E2M1FN", 4.5 + 1 / 16, 2.5 + 1 / 16),
+    "mxfp4": Scaling("f4E2M1FN", 2.5 + 1 / 32, 2.5 + 1 / 32),
     "int8": Scaling("i8", 3, 3),
 }
 
@@ -93,6 +94,8 @@ def narrow(
     tokens: int = 0,
     grouped: bool | None = None,
     kept: bool = False,
+    rows: int = 0,
+    timed: Estimator = kernel_seconds,
 ) -> Estimator:
     """The estimator of kernels with their linear products in a narrow type.
 
@@ -102,6 +105,8 @@ def narrow(
         tokens: rows of a product, by which gradients of weights are known: they sum over them.
         grouped: only products of experts, or only others; None: both.
         kept: weights are kept in the narrow type: what ``tokens`` are multiplied by is not cast.
+        rows: the same of the experts' products.
+        timed: how kernels are timed.
     """
 
     def seconds(graph: WorkloadGraph, system: System) -> NDArray[np.float64]:
@@ -110,23 +115,23 @@ def narrow(
             of_experts = np.isin(np.arange(len(items)), list(groups_of(graph)))
             items &= of_experts == grouped
         if not items.any():
-            return kernel_seconds(graph, system)
+            return timed(graph, system)
         dtypes = np.where(items, DTYPE_CODE[scaling.dtype], graph.work_dtype)
-        timed = kernel_seconds(replace(graph, work_dtype=dtypes.astype(np.int8)), system)
+        found = timed(replace(graph, work_dtype=dtypes.astype(np.int8)), system)
         accelerator = system.accelerator
         share = accelerator.kernel.memory_efficiency
         if scaling.transposes:
             share = TRANSPOSING[accelerator.name.split()[0]]
         rate = accelerator.memory_bandwidth * share
         owner = row_of_entry(graph.work_ptr)[items]
-        cast = tokens if kept else 0
-        return timed + np.bincount(owner, _cast(graph, scaling, items, cast) / rate, len(graph))
+        there = {tokens, rows or tokens} if kept else set()
+        return found + np.bincount(owner, _cast(graph, scaling, items, there) / rate, len(graph))
 
     return seconds
 
 
 def _cast(
-    graph: WorkloadGraph, scaling: Scaling, items: NDArray[np.bool_], tokens: int = 0
+    graph: WorkloadGraph, scaling: Scaling, items: NDArray[np.bool_], tokens: Collection[int] = ()
 ) -> NDArray[np.float64]:
     """Bytes that casts of the products' operands move, shape [products].
 
@@ -144,7 +149,7 @@ def _cast(
         there = {int(v): elements[int(graph.value_type[v])] for v in graph.operands_of(node)}
         moved = 0.0
         for side, size in enumerate((b * m * k, b * k * n)):
-            if side and m == tokens:
+            if side and m in tokens:
                 continue
             value = next((v for v, count in there.items() if count == size), -1)
             there.pop(value, None)

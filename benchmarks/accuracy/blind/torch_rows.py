@@ -16,6 +16,7 @@ from typing import Any
 
 import bert_rows
 import lora_rows
+import moe_rows
 import vision_rows
 from attending import attending
 from cases_of_runs import Case, NoCase
@@ -39,6 +40,7 @@ from trainers import (
     GROUPED,
     KEPT,
     LIGER,
+    MEGATRON,
     MIXED,
     NARROW,
     NO_MEMORY,
@@ -64,6 +66,8 @@ def expressed(recipe: Recipe) -> Expressed | NoCase:
     reason = _excluded(recipe)
     if reason:
         return NoCase(reason)
+    if recipe.id.startswith(MEGATRON) and "experts" in recipe.sizes:
+        return moe_rows.expressed(recipe)
     if "experts" in recipe.sizes:
         return _mixture(recipe)
     for size, rows in _OTHERS.items():
@@ -141,7 +145,7 @@ def _excluded(recipe: Recipe) -> str:
         return "a diffusion transformer: no such PyTorch model here"
     if recipe.id.startswith("trn1"):
         return "no description of Trainium here"
-    if recipe.sizes.get("attention") == "MLA":
+    if recipe.sizes.get("attention") == "MLA" and not recipe.id.startswith(MEGATRON):
         return "latent attention: no such PyTorch model here"
     # MLPerf's of 5.1 were left out.
     if recipe.parallelism.get("pp", 1) > 2 and not recipe.id.startswith(PIPELINES):

@@ -46,6 +46,7 @@ NARROW: Mapping[str, str] = {
     "float8 rowwise": "rowwise",
     "mxfp8 linears": "mxfp8",
     "NVFP4": "nvfp4",
+    "MXFP4": "mxfp4",
     "fp8": "delayed",
 }
 #: Frameworks whose elementwise kernels are fused, though no compiler does it.
@@ -89,13 +90,15 @@ CAST = ("prime-",)
 #: Beginnings of ids of rows whose parameters and optimizer states are in bf16.
 BF16 = ("fa-mistral-1", "fa-mistral-2", "tune-", "lg-", "fs-")
 #: Beginnings of ids of rows whose gradients are reduced in bf16.
-REDUCED = ("lg-", "fs-", "sw-7b-16k")
+REDUCED = ("lg-", "fs-", "sw-7b-16k", "m6-")
 #: Beginnings of ids of rows whose keys and values go from rank to rank.
 ROTATES = ("trl-",)
 #: Beginnings of ids of rows whose weights are kept in the type of their products.
-KEPT = ("ml4-", "ml5-", "m51-")
+KEPT = ("ml4-", "ml5-", "m51-", "m6-")
 #: Beginnings of ids of rows whose pipelines are recorded, or of which one rank is.
-PIPELINES = ("mg-7b-pp4", "ml4-", "ml5-")
+PIPELINES = ("mg-7b-pp4", "ml4-", "ml5-", "m6-")
+#: Beginnings of ids of rows whose mixtures ``moe_rows.py`` expresses.
+MEGATRON = ("m6-",)
 #: Beginnings of ids of Megatron's deterministic runs, whose products do not add to their sums.
 APART = ("mg-7b",)
 #: Beginning of an id -> evidence that a row's GPUs differ from those that it names.
@@ -128,7 +131,7 @@ PACKED: Mapping[str, int] = {"ie-": 8}
 #: Layers that are captured of deeper models.
 FEW = (2, 4)
 #: Beginnings of ids of rows without a memory to predict, of which that many layers are enough.
-SHALLOW = ("ml4-", "ml5-", "mg-7b-tp4", "trl-")
+SHALLOW = ("ml4-", "ml5-", "m6-", "mg-7b-tp4", "trl-")
 #: Beginning of an id -> what the row leaves open: batches of a step.
 ACCUMULATED: Mapping[str, int] = {"primus-mi325x-8b": 8, "nemo-b200-llama3-8b-8k": 64,
     "nemo-b200-llama3-8b-16k": 16}  # fmt: skip
@@ -151,6 +154,8 @@ DIFFERS: Mapping[str, str] = {
     "ca-70b": "parameters sharded, too",
     "mlp-": "Transformer Engine's fused kernels as what torch.compile fuses; attention in 16 bits",
     "m51-": "Transformer Engine's fused kernels as what torch.compile fuses; attention in 16 bits",
+    "m6-": "Transformer Engine's fused kernels as what torch.compile fuses; attention in 16 bits",
+    "m6-gb300-405b": f"{_STAGE}; attention in 16 bits",
     "te-mi300x": "Transformer Engine's fused kernels as what torch.compile fuses",
     "ao-gb200-scout": "the shared expert as a wider dense network",
     "ie-": "eight samples of 2,048 packed; optimizer and parameters sharded in a node",
@@ -200,6 +205,7 @@ PUBLISHED: Mapping[str, str] = {
 #: models say ``ub_tp_comm_overlap``.
 ASYNCHRONOUS = ("ttpa-", "n24-gpt20b", "n24-nemotron8b", "ml4-h100-gpt3", "ml4-b200-gpt3",
     "ml5-h200-405b", "ml4-h100-lora", "ml4-h200-lora-8-tp2", "kr-h200-lora", "m51-h100-8b-128",
+    "m6-gb200-8b-1024",
 )  # fmt: skip
 #: How ids of mixtures begin whose tokens go once to each rank (DeepEP), not once for each expert.
 ONCE = ("am-",)
@@ -209,6 +215,7 @@ NO_MEMORY: Mapping[str, str] = {
     "nanochat": "Muon keeps less than AdamW",
     "ml5-h200-405b": "more than one microbatch is kept",
     "ml4-": "more than one microbatch is kept",
+    "m6-": "what is kept is partly in f8",
     "mg-7b-pp4": "the first rank's is published, not the largest",
     "mg-7b-tp4": "without sequence parallelism, residual streams are kept whole",
     "trl-": "inputs of the layers are on the host",

@@ -108,3 +108,21 @@ def test_a_capacity_makes_all_exchanges_equal_and_reads_no_counts(dispatch):
     assert len(exchanges) == 4 * MODEL.layers
     size = EXPERTS.count * places * MODEL.width * BF16
     assert {(*item.operand_bytes, *item.result_bytes) for item in exchanges} == {(size, size)}
+
+
+def test_gradients_are_reduced_in_the_type_that_a_config_says():
+    def reduced(dtype):
+        config = replace(TINY, reduce_dtype=dtype)
+        found = training(config, (2, 2)).capture().graph
+        return sum(n.communication.operand_bytes[0] for n in found if n.op == "reduce_scatter")
+
+    assert reduced(torch.float32) == 2 * reduced(torch.bfloat16) > 0
+
+
+def test_a_fused_optimizer_is_one_kernel():
+    def kernels(fused):
+        found = training(replace(TINY, fused=fused), (2, 2)).capture().graph
+        return {n.op for n in found if n.source.phase == Phase.OPTIMIZER}
+
+    assert "aten._fused_adamw_.default" in kernels(True)
+    assert "aten._foreach_lerp_.Scalar" in kernels(False)
