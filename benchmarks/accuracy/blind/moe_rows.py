@@ -15,6 +15,7 @@ it in a pipeline; so a row is a pipeline of one stage, and one rank's layers of 
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from typing import Any
@@ -40,6 +41,12 @@ from flint.models.torch import moe
 
 #: Beginning of a row's model -> ours, and layers that are captured.
 MODELS = {"GPT-OSS 20B": ("gpt-oss-20b", (2, 4)), "DeepSeek-V3": ("deepseek-v3", (1, 2))}
+#: Beginning of an id -> ranks of data parallelism that are captured for it, on the same networks:
+#: what is once in a step, not in every batch, depends on their number.
+STANDS = {
+    "m6-gb300-dsv3": 4, "m6-gb200-dsv3": 4, "m6-gb300-oss20b-16": 32, "m6-gb300-oss20b-72": 16,
+    "m6-h100-oss20b": 16,
+}  # fmt: skip
 #: GPUs that a segment of a GB200's or GB300's job has in one NVLink domain.
 SEGMENT = 64
 _AXES = ("pp", "dp", "ep")
@@ -53,7 +60,7 @@ def expressed(recipe: Recipe) -> Expressed:
     each, batches = map(int, re.findall(r"\d+", recipe.microbatches))
     layers = -(-sizes["layers"] // stages)
     ranks = recipe.devices // stages
-    mesh = (1, ranks // split["ep"], split["ep"])
+    mesh = (1, first(STANDS, recipe.id, ranks // split["ep"]), split["ep"])
     system, accelerator = first(SYSTEMS, recipe.accelerator)
     described = load_system(system)
     whole = replace(MIXTURES[name], vocabulary=sizes["vocabulary"])
@@ -81,7 +88,7 @@ def expressed(recipe: Recipe) -> Expressed:
             expressed=f"{mesh[1]} dp x {mesh[2]} ep, {each} sequences a batch", note="",
             capture=capture, batches=recorded, recorded=(recorded,), attention=ATTENTION[True],
             accumulates=batches > 1,
-            slice=SEGMENT if SEGMENT < described.network[0].size < ranks else 0,
+            slice=SEGMENT if SEGMENT < described.network[0].size < math.prod(mesh) else 0,
         )  # fmt: skip
 
     hidden = described.accelerator.kernel.beside_communication if stages > 1 else 0.0
@@ -132,6 +139,8 @@ def _differs(recipe: Recipe, case: Case) -> str:
     if recipe.parallelism["pp"] > 1:
         found.append("one rank of the pipeline, with both ends, its bubbles; no exchanges of ranks")
         found.append("exchanges of experts beside another batch's work; one predicted token")
+    if first(STANDS, recipe.id):
+        found.append("other numbers of ranks of dp are alike")
     if case.slice:
         found.append(f"{case.slice} GPUs of a domain")
     if recipe.parallelism["tp"] * recipe.parallelism["cp"] > 1:
