@@ -42,7 +42,7 @@ def test_the_file_holds_how_far_off_every_blind_prediction_was():
     errors = [
         float(row["measured_s"]) / float(row["predicted_s"]) for row in table("blind_runs.csv")
     ]
-    for batch in ("", "second", "third", "fourth", "fifth", "sixth", "seventh"):
+    for batch in ("", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth"):
         batch = f"blind/{batch}"
         figures = {row["id"]: row for row in table(f"{batch}/measured.csv")}
         for row in table(f"{batch}/predictions.csv"):
@@ -83,7 +83,7 @@ def test_programs_and_accelerators_that_were_further_off_have_wider_ranges():
     """Mixtures on v7x took 1.4 to 2.2 times as long as predicted, its dense programs 0.9 to 1.2.
     Dense programs on B200s took up to 2.5 times as long, on GB200s up to 1.9."""
     v7x, b200, gb200 = (load_system(n) for n in ("tpu-v7x-pod", "dgx-b200", "gb200-nvl72"))
-    assert spread_of(v7x, program="mixture").share > 1.5 * spread_of(v7x).share
+    assert spread_of(v7x, program="mixture").share > 1.4 * spread_of(v7x).share
     assert spread_of(b200).share > spread_of(gb200).share
 
 
