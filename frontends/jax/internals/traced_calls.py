@@ -14,6 +14,7 @@ from typing import Any
 import jax
 from jax._src import linear_util, pjit
 from jax._src.named_sharding import UnspecifiedValue
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from flint.frontends.jax.internals.avals import size_of
 from flint.frontends.jax.internals.platform_forms import equations
@@ -73,6 +74,30 @@ def donated_inside(traced: Any) -> list[int]:
         for value, donated in zip(one.invars, one.params["donated_invars"], strict=True)
         if donated
     ]
+
+
+def place_typed_results(traced: Any) -> None:
+    """State where results lie whose types say so: JAX does it for real devices only."""
+    own = _plain(traced)
+    stated, results = own._params["out_shardings"], own._params["jaxpr"].out_avals
+    places = [
+        place if is_stated(place) else _of_type(aval) or place
+        for place, aval in zip(stated, results, strict=True)
+    ]
+    own._params = {**own._params, "out_shardings": tuple(places)}
+
+
+def _of_type(aval: Any) -> NamedSharding | None:
+    """The sharding of a type with explicit axes; other axes may have parts of its free dims."""
+    sharding = getattr(aval, "sharding", None)
+    mesh = getattr(sharding, "mesh", None)
+    if sharding is None or mesh is None or AxisType.Explicit not in mesh.axis_types:
+        return None
+    spec, free = sharding.spec, PartitionSpec.UNCONSTRAINED
+    if AxisType.Auto in mesh.axis_types:
+        made: Any = PartitionSpec
+        spec = made(*(free if entry is None else entry for entry in spec))
+    return NamedSharding(mesh, spec)
 
 
 def _plain(traced: Any) -> Any:

@@ -22,6 +22,7 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec, Sharding
 from flint.capturing.request import Arguments
 from flint.errors import UsageError
 from flint.frontends.jax.internals.tracing import stated_sharding
+from flint.frontends.jax.lower.own_meshes import of_devices
 
 #: Memory other than the device's own in which an argument may be.
 _HOST = "pinned_host"
@@ -76,7 +77,12 @@ def mesh_of(
         axis_types = tuple(types.get(name, jax.sharding.AxisType.Auto) for name in axes)
     elif isinstance(axis_types, jax.sharding.AxisType):
         axis_types = (axis_types,) * len(shape)
-    return AbstractMesh(shape, axes, axis_types=axis_types)
+    mesh = AbstractMesh(shape, axes, axis_types=axis_types)
+    if jax.sharding.AxisType.Explicit in axis_types and any(
+        own.axis_sizes == shape and own == of_devices(mesh) for own in found
+    ):
+        return of_devices(mesh)  # the mesh is part of types: the step may name its own
+    return mesh
 
 
 def on_mesh(

@@ -32,6 +32,7 @@ from flint.frontends.jax.internals.traced_calls import (
     donated_inside,
     kept_operands,
     options_of,
+    place_typed_results,
     source_of,
     traced_call,
 )
@@ -260,6 +261,8 @@ def _bytecode(module: Any) -> bytes:
 def _lowered(traced: Any, prepared: Prepared) -> tuple[Any, dict[str, int]]:
     platforms = prepared.platforms
     compiled = prepared.request.level is Level.OPTIMIZED
+    if prepared.devices is None:
+        place_typed_results(traced)
     with closed_over():
         (lowered, warnings), platform = on_first(
             platforms, lambda platform: lower_for(traced, platform, compiled=compiled)
