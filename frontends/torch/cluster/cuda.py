@@ -28,12 +28,14 @@ from flint.frontends.torch.patching import around, replace
 #: Versions that programs compare with their requirements, for PyTorch built without CUDA.
 _CUDA, _NCCL = "13.0", (2, 27, 5)
 #: Private functions that packages use, which PyTorch without CUDA does not have: the number of a
-#: device's current stream; what clears memory of libraries (Lightning); a question about forks.
+#: device's current stream; what clears memory of libraries (Lightning) and pinned memory; a
+#: question about forks.
 _PRIVATE: Mapping[str, Callable[..., Any]] = {
     "_cuda_getCurrentRawStream": lambda *_: current_stream().stream_id,
     "_cuda_clearCublasWorkspaces": lambda: None,
     "_cuda_emptyCache": lambda: None,
     "_cuda_isInBadFork": lambda: False,
+    "_host_emptyCache": lambda: None,
 }
 #: What PyTorch without CUDA does not have, but names where NCCL is available.
 _NCCL_GROUP = "ProcessGroupNCCL"

@@ -10,7 +10,9 @@ on a GPU; a timeline keeps the dependencies and numbers the recorded ops.
 
 from __future__ import annotations
 
+import functools
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -38,6 +40,12 @@ def restart() -> Timeline:
     """Start a new timeline: everything issued before is complete."""
     _State.timeline = Timeline()
     return _State.timeline
+
+
+def use(line: Timeline) -> Callable[[], None]:
+    """Make a timeline the current one; returns what makes the one before it current again."""
+    before, _State.timeline = _State.timeline, line
+    return functools.partial(setattr, _State, "timeline", before)
 
 
 def current_stream() -> Stream:
@@ -90,8 +98,8 @@ class Stream:
         return True
 
     def is_capturing(self) -> bool:
-        """Whether a graph of CUDA is being captured: never."""
-        return False
+        """Whether a graph of CUDA is being captured."""
+        return bool(torch.cuda.is_current_stream_capturing())
 
     def __enter__(self) -> Stream:
         _State.streams.append(self)

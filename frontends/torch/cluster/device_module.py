@@ -167,9 +167,6 @@ class DeviceModule:
     def device_of(self, *_: Any, **__: Any) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
-    def graph(self, *_: Any, **__: Any) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
-
 
 def _index(device: Any) -> int | None:
     """The number in what PyTorch takes for a device."""

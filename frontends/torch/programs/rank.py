@@ -23,6 +23,7 @@ from flint.errors import FlintError
 from flint.frontends.torch.capturing import compiled_for, leave
 from flint.frontends.torch.cluster import device, device_module, device_words, memory
 from flint.frontends.torch.context import Capture
+from flint.frontends.torch.cuda_graphs import CudaGraphs
 from flint.frontends.torch.modes import without_modes
 from flint.frontends.torch.patching import around
 from flint.frontends.torch.programs import (
@@ -47,7 +48,7 @@ from flint.frontends.torch.recording.naming import Names, names_of
 from flint.frontends.torch.recording.recorder import Recorder
 from flint.frontends.torch.recording.tracking import Tracker
 from flint.frontends.torch.recording.watching import watching
-from flint.frontends.torch.shims import attention, own_rank, shards, work
+from flint.frontends.torch.shims import attention, own_rank, shards
 from flint.frontends.torch.stage_shapes import Peers
 from flint.graph.routing import Routing
 from flint.launching import marks, nvidia_smi
@@ -140,11 +141,12 @@ class ProgramRank:
         enter = self._always.enter_context
         self._seen = enter(fake_device(self._known, host_tensors.see))
         enter(watching(self._tracker))
-        enter(work.waiting(self._waited))
+        self._graphs = CudaGraphs(self._seen, self._tracker, lambda: self._recorder)
+        enter(self._graphs.capturing())
         enter(watching_sizes(self._resized))
-        enter(answering(lambda: self._recorder is not None))
-        register_optimizer_step_post_hook(self._rounds.stepped)
-        register_optimizer_step_post_hook(self._trained)
+        enter(answering(lambda: self._recorder is not None or self._graphs.parts is not None))
+        for hook in (self._rounds.stepped, self._trained):
+            register_optimizer_step_post_hook(self._graphs.later(hook))
         around(torch.optim.Optimizer, "__init__", self._makes_optimizer)
         self._tracker.entered = self._called
         self._tracker.ran_backward = self._ran_backward
@@ -194,6 +196,8 @@ class ProgramRank:
 
     def _called(self, module: torch.nn.Module) -> None:
         """A model is called, not from within another one."""
+        if self._graphs.parts is not None:
+            return  # it runs only when its graph does
         self._updates.called(module)
         self._ops.called(module)
         if self.request.step.once:
@@ -201,10 +205,6 @@ class ProgramRank:
                 self._start(Kind.OPTIMIZER)
         elif not torch.is_grad_enabled():
             self.steps.ended(type(module).__name__, Kind.CALL)
-
-    def _waited(self, item: Any) -> None:
-        if self._recorder is not None:
-            self._recorder.wait_work(item)
 
     def _resized(self, storage: Any) -> None:
         if self._recorder is not None:

@@ -19,6 +19,7 @@ from enum import IntEnum
 from typing import Any
 from weakref import WeakSet
 
+from flint.frontends.torch.cluster.device import current_stream
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.user_lines import at_user_line
 from flint.launching.program import SeenStep, StepChoice
@@ -152,13 +153,18 @@ class OptimizerRounds:
     next round.  If the program has made one for other parameters that has not stepped yet, the
     round waits for it.
 
+    Before a program captures a CUDA graph, it takes some steps on a stream of their own, as PyTorch
+    asks it to.  Such steps begin and end no round, unless there are many.
+
     Attributes:
-        waits: for such an optimizer.
+        waits: for such an optimizer, or for steps after such a warm-up.
     """
 
     NAME = "optimizer"
     #: Steps of others that a round waits for an optimizer.
     PATIENCE = 128
+    #: Steps on a stream of their own before one is more than a warm-up; DDP needs 11.
+    WARM_UPS = 16
 
     def __init__(self, steps: Steps, *, patient: bool = True) -> None:
         """Rounds whose ends are the steps'.
@@ -170,7 +176,7 @@ class OptimizerRounds:
         self._steps = steps
         self._patient = patient
         self.waits = False
-        self._calls = 0
+        self._calls = self._warm_ups = 0
         self._first: list[_Member] = []  # what steps in the first round, in its order
         self._known = False
         self._last: _Member | None = None  # what ends each round, where one does
@@ -188,6 +194,8 @@ class OptimizerRounds:
 
     def stepped(self, optimizer: Any, *_: Any) -> None:
         """An optimizer has stepped; a hook of PyTorch's."""
+        if self._warms_up():
+            return
         self._calls += 1
         member = _Member(optimizer, _parameters(optimizer))
         if not self._known:
@@ -209,6 +217,18 @@ class OptimizerRounds:
             self._others = not is_last
         if ends:
             self._end()
+
+    def _warms_up(self) -> bool:
+        aside = self._patient and current_stream().stream_id != 0
+        if not aside or self._warm_ups == self.WARM_UPS:
+            return False
+        self._warm_ups += 1
+        self.waits = True
+        capture().notice(
+            f"an optimizer steps on a stream of its own{at_user_line()}, as before a CUDA graph is "
+            "captured: a warm-up, not the step"
+        )
+        return True
 
     def _waits(self) -> bool:
         """Whether an optimizer is still to come; one made of others has their parameters.

@@ -131,16 +131,17 @@ class Recorder:
         place = self._tracker.place()
         self._tracker.made(place)
         result = self._below(func, types, args, kwargs)
-        self._note(func, rule, place, args, kwargs, result)
+        self.note(func, rule, place, args, kwargs, result)
         return result
 
     def _fills_new_zeros(self, tensor: torch.Tensor) -> bool:
         zeros = inplace_gradients.new_zeros(self.ops)
         return zeros is not None and zeros.storage == self.storages.known_number(tensor)
 
-    def _note(
+    def note(
         self, func: Any, rule: Rule, place: Place, args: tuple[Any, ...], kwargs: Any, result: Any
     ) -> None:
+        """Record an op that has run."""
         storages = self.storages
         taken = [*tensors_in(args), *tensors_in(tuple(kwargs.values()))]
         given = list(tensors_in(result))

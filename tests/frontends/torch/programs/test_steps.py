@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 pytest.importorskip("torch")
+from flint.frontends.torch.cluster.device import Stream
 from flint.frontends.torch.programs.steps import Kind, OptimizerRounds, Steps
 from flint.launching.program import StepChoice
 
@@ -44,6 +45,9 @@ def recorded(events, made="", same=(), none=(), patient=True, **choice):
         happened.append(event)
         if event in optimizers:
             rounds.stepped(optimizers[event])
+        elif event == "w":  # on a stream of its own
+            with Stream():
+                rounds.stepped(optimizers["A"])
         elif event == "|":
             steps.ended("step", Kind.MARK)
         elif event == "e":
@@ -66,6 +70,9 @@ def recorded(events, made="", same=(), none=(), patient=True, **choice):
         ("ABC1ABC2ABC", {"number": 1}, "1ABC"),  # a container after those in it
         ("ABC1ABC2ABC3ABC", {}, "2ABC"),
         ("eeeA1A2A3A", {}, "2A"),  # an evaluation before the training
+        ("w1w2w3A4A5A6A", {}, "5A"),  # a warm-up before a CUDA graph
+        ("w" * 18 + "1w2w", {}, "1w"),  # too many for one
+        ("1w2w3w", {"name": "optimizer", "patient": False}, "3w"),
         ("A1A2|A3A4|A5A6|", {}, "A5A6|"),  # marks go first
         ("A1|A2|A3|", {"name": "optimizer", "number": 1}, "1|A"),
     ],
