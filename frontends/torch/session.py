@@ -23,6 +23,7 @@ from flint.frontends.torch import context, stage_shapes
 from flint.frontends.torch.cluster import cluster, device, device_module
 from flint.frontends.torch.cluster.cluster import LOCAL_WORLD_SIZE
 from flint.frontends.torch.context import Capture
+from flint.frontends.torch.cuda_graphs import CudaGraphs
 from flint.frontends.torch.failures import users_code
 from flint.frontends.torch.rank_process import Seen, fake_device, prepare
 from flint.frontends.torch.recording.finished import finished
@@ -32,7 +33,7 @@ from flint.frontends.torch.recording.recorder import Recorder
 from flint.frontends.torch.recording.recording import Recording
 from flint.frontends.torch.recording.tracking import Tracker
 from flint.frontends.torch.recording.watching import watching
-from flint.frontends.torch.shims import attention, shards, work
+from flint.frontends.torch.shims import attention, shards
 from flint.frontends.torch.step_arguments import Arguments, by_parameter, prepared
 from flint.graph.routing import Routing, routing_of
 
@@ -94,19 +95,21 @@ class _Session:
     def record(self, rank: int) -> Recording:
         """The step as one rank runs it."""
         with stage_shapes.waiting(rank) as peers, self._cluster(peers) as (mesh, seen):
-            tracker = Tracker()
-            args, kwargs, by_name = self._first_run(mesh, tracker)
-            if peers.is_asked:
-                raise FlintError("it ran its step but sent no result")
-            names = names_of(by_name, tracker.roots, tracker.optimizers)
-            tracker.names.update(names.modules)
-            tracker.restart()
-            device.restart()
-            recorder = Recorder(tracker, device.NAME, attention.WHOLE, seen.follow)
-            waited, sized = work.waiting(recorder.wait_work), watching_sizes(recorder.resized)
-            recorded = seen.recorded(recorder.see)
-            with watching(tracker), users_code("the step"), waited, sized, recorded:
-                result = self.function(*args, **kwargs)
+            tracker, recorders = Tracker(), list[Recorder]()
+            graphs = CudaGraphs(seen, tracker, lambda: recorders[0] if recorders else None)
+            with graphs.capturing():
+                args, kwargs, by_name = self._first_run(mesh, tracker)
+                if peers.is_asked:
+                    raise FlintError("it ran its step but sent no result")
+                names = names_of(by_name, tracker.roots, tracker.optimizers)
+                tracker.names.update(names.modules)
+                tracker.restart()
+                device.restart()
+                recorder = Recorder(tracker, device.NAME, attention.WHOLE, seen.follow)
+                recorders.append(recorder)
+                sized, recorded = watching_sizes(recorder.resized), seen.recorded(recorder.see)
+                with watching(tracker), users_code("the step"), sized, recorded:
+                    result = self.function(*args, **kwargs)
             shards.note_all(names.modules)
             sizes = tuple(zip(self.axes, self.shape, strict=True))
             return finished(recorder, names, rank=rank, mesh=sizes, result=result)
