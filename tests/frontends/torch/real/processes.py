@@ -175,9 +175,9 @@ def watched(seen):
     from flint.frontends.torch.recording.recorder import Recorder
 
     class Watched(Recorder):
-        def _note(self, func, rule, place, args, kwargs, result):
+        def note(self, func, rule, place, args, kwargs, result):
             before = len(self.ops)
-            super()._note(func, rule, place, args, kwargs, result)
+            super().note(func, rule, place, args, kwargs, result)
             if len(self.ops) > before:
                 seen.append(before)
             elif "wait_tensor" in rule.name:
