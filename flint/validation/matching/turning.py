@@ -11,15 +11,20 @@ as those of the step before.  Light ops move with them if the trace has them onl
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
-from itertools import takewhile
+from itertools import count, takewhile
 
+import numpy as np
+
+from flint.mesh.ragged import Ints
 from flint.observed.columns import OpFacts
 from flint.validation.matching.equivalence import Rules
 
 #: At most one of this many heavy ops is after an update: two in the other order are a difference.
 _SHARE = 4
+#: And so many at most, which bounds the work.
+_MOST = 1_000
 #: So many other ops in a row, at least, are the update: its single ops look like those after it.
 _OTHERS = 8
 
@@ -48,25 +53,26 @@ def _heavy_after(wanted: Sequence[Hashable], ran: Sequence[Hashable]) -> int:
 
     Ops in the middle may have run in another form: those at both ends tell.
     """
-    most, best = _agreeing(wanted, ran), 0
-    for after in range(1, len(ran) // _SHARE + 1):
-        if most == len(wanted):
-            break
-        if wanted[:1] != [ran[-after]]:
-            continue
-        agreeing = _agreeing(wanted, [*ran[-after:], *ran[:-after]])
-        if agreeing > most and 2 * agreeing >= min(len(wanted), len(ran)):
-            most, best = agreeing, after
+    numbers: dict[Hashable, int] = defaultdict(count().__next__)
+    captured, executed = (np.array([numbers[key] for key in keys]) for keys in (wanted, ran))
+    enough = (min(len(wanted), len(ran)) + 1) // 2
+    most, best = _agreeing(captured, executed), 0
+    if most == len(wanted):
+        return 0
+    for after in range(1, min(len(ran) // _SHARE, _MOST) + 1):
+        if captured[:1] == executed[-after]:
+            agreeing = _agreeing(captured, np.roll(executed, after))
+            if agreeing > most and agreeing >= enough:
+                most, best = agreeing, after
     return best
 
 
-def _agreeing(wanted: Sequence[Hashable], ran: Sequence[Hashable]) -> int:
+def _agreeing(wanted: Ints, ran: Ints) -> int:
     """How many ops at the two ends are the same."""
-    same = [one == other for one, other in zip(wanted, ran, strict=False)]
-    first = len(list(takewhile(bool, same)))
-    left = min(len(wanted), len(ran)) - first
-    ends = zip(reversed(wanted[first:]), reversed(ran[first:]), strict=False)
-    return first + min(left, len(list(takewhile(lambda pair: pair[0] == pair[1], ends))))
+    size = min(len(wanted), len(ran))
+    firsts = wanted[:size] == ran[:size]
+    lasts = (wanted[len(wanted) - size :] == ran[len(ran) - size :])[::-1]
+    return min(size, sum(size if same.all() else int(same.argmin()) for same in (firsts, lasts)))
 
 
 def _light_before(moved: Counter[Hashable], ran: Sequence[Hashable]) -> int:
