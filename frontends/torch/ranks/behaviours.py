@@ -66,7 +66,9 @@ def behaviours(
     Raises:
         FlintError: too many distinct places, or a rank that breaks the pattern.
     """
-    search = Search(shape, sign, evidence)
+    if math.prod(shape) <= _MANY:
+        besides_updates = None
+    search = Search(shape, sign, evidence, besides_updates)
     apart = (
         0,
         search.world - 1,
@@ -84,8 +86,12 @@ def behaviours(
         each = crossed([evidence_of("ranks", np.arange(search.world))], search.world)
         search.record(range(search.world))
         return search.explained(each), each
-    if search.world > _MANY and search.alike(partition, besides_updates):
+    if search.alike(partition, besides_updates):
         return search.explained(partition), partition
+    if search.counts_all():
+        partition = search.divided(())
+        if search.different(partition) is None or search.alike(partition, besides_updates):
+            return search.explained(partition), partition
     if search.looks_closely():
         partition = search.divided(())
         if search.different(partition) is None:

@@ -20,9 +20,13 @@ from numpy.typing import NDArray
 
 from flint.frontends.torch.evidence import Evidence, Kinds, evidence_of
 from flint.frontends.torch.ranks.partition import MOST_CELLS, Partition, crossed
+from flint.frontends.torch.ranks.updates_only import updates_only
 
 #: Close evidence that makes more cells than this tells nearly every rank apart: no explanation.
 _MOST_CLOSE = 64
+
+#: If more ranks than this are to be recorded, questions that matter to updates only are looked for.
+_FEW = 16
 
 #: Records ranks: rank -> its signature, equal for ranks that do the same.
 Sign = Callable[[Sequence[int]], dict[int, str]]
@@ -49,7 +53,11 @@ class Search:
     """
 
     def __init__(
-        self, shape: tuple[int, ...], sign: Sign, evidence: Callable[[], Iterable[Evidence]]
+        self,
+        shape: tuple[int, ...],
+        sign: Sign,
+        evidence: Callable[[], Iterable[Evidence]],
+        besides_updates: Callable[[int], str] | None = None,
     ) -> None:
         self.shape = shape
         self.world = math.prod(shape)
@@ -57,6 +65,8 @@ class Search:
         self._sign = sign
         self._evidence = evidence
         self._closely = False
+        self._besides_updates = besides_updates
+        self._updates_only: set[Evidence] = set()
 
     def record(self, ranks: Iterable[int]) -> None:
         """Record those of some ranks that have not been recorded."""
@@ -71,7 +81,27 @@ class Search:
             wanted = self._wanted(partition)
             if not wanted:
                 return partition
-            self.record(wanted)
+            if len(wanted) <= _FEW or not self._asks_of_updates(partition, set(wanted)):
+                self.record(wanted)
+
+    def _asks_of_updates(self, partition: Partition, wanted: set[int]) -> bool:
+        """Whether some questions turn out to matter to updates only: then they do not count.
+
+        Ranks of all cells that no fact distinguishes are recorded, for the fact with most cells.
+        """
+        if self._besides_updates is None or self._updates_only:
+            return False
+        facts = _members(partition.facts)
+        ranks = max(facts, key=lambda fact: len(np.unique(partition.cells[fact]))).tolist()
+        self.record(rank for rank in ranks if rank in wanted)
+        seen = [rank for rank in ranks if rank in self.known]
+        self._updates_only = updates_only(self._counting(), seen, self._besides_updates)
+        return bool(self._updates_only)
+
+    def counts_all(self) -> bool:
+        """Count all questions again; returns whether some did not."""
+        left_out, self._updates_only, self._besides_updates = self._updates_only, set(), None
+        return bool(left_out)
 
     def looks_closely(self) -> bool:
         """Let close evidence count, too, if it distinguishes all recorded ranks that differ."""
@@ -82,7 +112,17 @@ class Search:
         return self._closely
 
     def _counting(self) -> Iterator[Evidence]:
-        return (item for item in self._evidence() if self._closely or not item.close)
+        return (
+            item
+            for item in self._evidence()
+            if (self._closely or not item.close) and item not in self._updates_only
+        )
+
+    def _does(self, rank: int) -> str:
+        """What counts of what a recorded rank does."""
+        if self._updates_only and self._besides_updates is not None:
+            return self._besides_updates(rank)
+        return self.known[rank]
 
     def _wanted(self, partition: Partition) -> list[int]:
         """Ranks of cells without two recorded ranks that differ along every mesh axis.
@@ -95,7 +135,7 @@ class Search:
         for fact in _members(partition.facts):
             seen = [rank for rank in fact.tolist() if rank in self.known]
             parts = [cells[cell] for cell in np.unique(partition.cells[fact])]
-            if len({self.known[rank] for rank in seen}) > 1:
+            if len({self._does(rank) for rank in seen}) > 1:
                 for part in parts:
                     wanted += _ends([rank for rank in seen if rank in part], part, self.shape)
                 continue

@@ -12,34 +12,9 @@ from hypothesis import strategies as st
 from flint.errors import FlintError
 from flint.frontends.torch.evidence import evidence_of
 from flint.frontends.torch.ranks.behaviours import behaviours
+from tests.frontends.torch.made_up_ranks import Cluster
 
 SHAPES = st.lists(st.integers(1, 4), min_size=1, max_size=4).map(tuple)
-
-
-class Cluster:
-    """Ranks that do what ``behaviour`` of their coordinates says; counts who is recorded."""
-
-    def __init__(self, shape, behaviour):
-        self.shape = shape
-        self.behaviour = behaviour
-        self.recorded = []
-
-    def sign(self, ranks):
-        self.recorded += ranks
-        return {rank: self.at(rank) for rank in ranks}
-
-    def at(self, rank):
-        return str(self.behaviour(tuple(np.unravel_index(rank, self.shape))))
-
-    def wrong(self, found):
-        """Ranks that do not do the same as their class; each must be in one."""
-        assert (np.stack([item.ranks for item in found]).sum(0) == 1).all()
-        return [
-            rank
-            for item in found
-            for rank in np.flatnonzero(item.ranks)
-            if self.at(rank) != self.at(item.representative)
-        ]
 
 
 def starts(shape, places):
@@ -110,22 +85,6 @@ def test_ranks_with_data_of_their_own_count_as_one_if_they_communicate_the_same(
     [found], _ = behaviours(shape, cluster.sign, messages=lambda rank: "all the same")
     assert found.representative == 0 and found.ranks.all()
     assert len(cluster.recorded) <= 70
-
-
-@pytest.mark.parametrize(("world", "classes"), [(64, 64), (128, 1)])
-def test_of_many_ranks_those_that_differ_only_in_pieces_of_optimizers_count_as_one(world, classes):
-    """Each updates pieces of sizes of its own; of few ranks each is a program."""
-    cluster = Cluster((world,), lambda at: int(at[0]))
-    each = [evidence_of("groups", np.arange(world), asked=True, close=True)]
-    found, _ = behaviours((world,), cluster.sign, lambda: each, besides_updates=lambda _: "same")
-    assert (len(found), len(cluster.recorded)) == (classes, world if classes > 1 else 3)
-
-
-def test_ranks_that_differ_in_more_than_pieces_of_optimizers_do_not_count_as_one():
-    cluster = Cluster((128,), lambda at: int(at[0]) // 32)
-    found, _ = behaviours((128,), cluster.sign, besides_updates=lambda rank: str(rank // 32))
-    assert cluster.wrong(found) == []
-    assert len(found) == 4
 
 
 @pytest.mark.parametrize("shape", [(1024, 2), (600,)])
