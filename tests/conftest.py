@@ -21,6 +21,7 @@ from hypothesis import settings
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+from tests.support import warm
 from tests.workloads import loop, loop_file, saved, two_programs  # noqa: F401  # fixtures
 
 # What `nohup` and some CI systems ignore would be ignored by the commands that tests start.
@@ -33,6 +34,10 @@ settings.register_profile(
     "quick", settings.get_profile("thorough"), derandomize=True, max_examples=20
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+def pytest_sessionfinish():
+    warm.end_all()
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,8 @@ import pytest
 
 from flint.workload.loading import load
 from tests.support.children import HUNG
-from tests.support.command_line import failed, flint, flint_here
+from tests.support.command_line import failed, flint_here
+from tests.support.command_line import flint_with_jax as flint
 from tests.support.shared import quick, quick_rows
 
 HERE = Path(__file__).parents[1] / "frontends" / "jax"

@@ -38,14 +38,16 @@ def both(program, folder):
     if program.prepare:
         prepare = [sys.executable, str(HERE / program.prepare)]
         subprocess.run(prepare, cwd=folder, check=True, timeout=HUNG)
-    found = captured(folder, program.ranks, "python", *program.command, options=program.options)
+    words = ("python", *program.command)
+    found = captured(folder, program.ranks, *words, options=program.options, imported=None)
     return found, real(folder, program.ranks, *program.real, *program.command)
 
 
-def captured(folder, world, *program, options=()):
+def captured(folder, world, *program, options=(), imported="torch"):
     """What the step of every rank has: [{"collectives": ..., "flops": ...}, ...]."""
     out = folder / "out"
-    done = flint("run", "--world", world, *options, "-o", out, "--", *program, cwd=folder)
+    words = ("--world", world, *options, "-o", out, "--", *program)
+    done = flint("run", *words, cwd=folder, imported=imported)
     assert done.returncode == 0, done.stderr
     return of_ranks(load(out), PRODUCTS)
 

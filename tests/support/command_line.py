@@ -1,11 +1,13 @@
 """The command line as a user runs it: as a process, or in this one where it ends in an error.
 
-A process costs a second of processor time.  What is refused before any work needs none.
+A new process costs seconds of processor time, most of them imports: a fork of a warm one does as
+well (``warm.py``).  What is refused before any work needs none.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import os
 import subprocess
@@ -14,16 +16,25 @@ import sys
 from flint.cli import main
 from flint.frontends.jax.internals.tracing import mesh_context
 from tests.support.children import HUNG
+from tests.support.warm import warm
 
 
-def flint(*arguments, cwd=None, **environment):
-    """A command as a process."""
+def flint(*arguments, cwd=None, imported="flint", **environment):
+    """A command as a process that has imported Flint, or also "torch" or "jax"; None: a new one."""
     kept = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
     kept["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    command = ["-m", "flint", *map(str, arguments)]
+    if imported is not None:
+        return warm(imported).run(command, cwd, kept | environment)
     return subprocess.run(
-        [sys.executable, "-m", "flint", *map(str, arguments)], cwd=cwd, env=kept | environment,
+        [sys.executable, *command], cwd=cwd, env=kept | environment,
         capture_output=True, text=True, timeout=HUNG, check=False,
     )  # fmt: skip
+
+
+#: The same for programs of a framework.
+flint_with_torch = functools.partial(flint, imported="torch")
+flint_with_jax = functools.partial(flint, imported="jax")
 
 
 def flint_here(*arguments, cwd):

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import collections
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 from jaxlib import xla_client
 
 from flint.hlo.messages import parse_module
-from tests.support.children import HUNG, child_environment
+from tests.support.children import child_environment
+from tests.support.warm import warm
 
 try:
     from jax._src.lib import hlo
@@ -42,10 +41,7 @@ def partitioned(program, folder, *arguments, devices=8, environment=None):
     """Run a program for real; function -> its last partitioned module, an ``HloProto``."""
     variables = child_environment(devices) | (environment or {})
     variables["XLA_FLAGS"] += f" {DUMP}{folder}"
-    done = subprocess.run(
-        [sys.executable, RUN, str(program), *map(str, arguments)], env=variables, cwd=folder,
-        capture_output=True, text=True, timeout=HUNG, check=False,
-    )  # fmt: skip
+    done = warm("jax").run([RUN, str(program), *map(str, arguments)], folder, variables)
     assert done.returncode == 0, done.stderr
     found = {}
     for path in Path(folder).glob("*after_spmd-partitioning*.hlo.pb"):

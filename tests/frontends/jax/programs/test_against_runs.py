@@ -45,19 +45,19 @@ SHOWN = {
 }
 
 
-def command(program, *arguments, devices=8, per_node=8, options=()):
-    """``flint run`` in a process without jax: the program's process is a copy of it."""
+def command(program, *arguments, devices=8, per_node=8, options=(), imported="jax"):
+    """``flint run``; the program's process is a copy of it."""
     return flint(
         "run", "--world", devices, "--gpus-per-node", per_node, *options, "--", "python", program,
-        *arguments,
+        *arguments, imported=imported,
     )  # fmt: skip
 
 
-def captured(name, folder, *arguments, devices=8, per_node=8, options=()):
+def captured(name, folder, *arguments, devices=8, per_node=8, options=(), imported="jax"):
     """The workload of one of our programs."""
     found = command(
         PROGRAMS / f"{name}.py", *arguments, devices=devices, per_node=per_node,
-        options=("--ranks", "0", "-o", folder, *options),
+        options=("--ranks", "0", "-o", folder, *options), imported=imported,
     )  # fmt: skip
     assert found.returncode == 0, found.stderr
     return load(folder)
@@ -66,7 +66,7 @@ def captured(name, folder, *arguments, devices=8, per_node=8, options=()):
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", STEPS)
 def test_the_step_is_the_module_that_a_run_compiles(name, tmp_path):
-    workload = captured(name, tmp_path / "out")
+    workload = captured(name, tmp_path / "out", imported=None)
     found = modules(workload)
     assert [function for function, _ in found] == STEPS[name]
     run = partitioned(PROGRAMS / f"{name}.py", tmp_path)
@@ -93,7 +93,8 @@ def test_a_program_of_four_processes_is_captured_as_it_computes_and_communicates
     gradients of both matrices and of what is between them.  Gradients are averaged in float32.
     """
     arguments = "--coordinator", "nobody:1234"
-    workload = captured("mapped_processes", tmp_path / "out", *arguments, per_node=2)
+    out = tmp_path / "out"
+    workload = captured("mapped_processes", out, *arguments, per_node=2, imported=None)
     assert workload.mesh.axes == ("replica",)
     [program] = workload.programs
     nodes = [node for graph, _ in program.graph.walk() for node in graph]

@@ -7,7 +7,7 @@ import pytest
 from flint.workload.loading import load
 from tests.frontends.jax.programs.really_run import instructions, modules, partitioned
 from tests.frontends.jax.programs.test_against_runs import command
-from tests.support.command_line import flint
+from tests.support.command_line import flint_with_jax as flint
 from tests.support.shared import quick
 
 #: What a program does with such a variable.

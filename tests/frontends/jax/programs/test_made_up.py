@@ -82,7 +82,7 @@ if __name__ == "__main__":
 def test_a_process_that_loads_data_has_what_the_program_has(tmp_path, way):
     (tmp_path / "p.py").write_text(WORKERS)
     options = "--world", "1", "--fake-data", "-o", "out"
-    run = flint("run", *options, "--", "p.py", way, cwd=tmp_path)
+    run = flint("run", *options, "--", "p.py", way, cwd=tmp_path, imported=None)
     assert run.returncode == 0, run.stderr
     assert "made-up data at p.py:6: none.bin has" in run.stderr
     assert "a connection to hub.example at p.py:8 is refused" in run.stderr
@@ -109,6 +109,7 @@ def test_a_flax_model_without_weights_is_the_one_that_its_configuration_describe
     (tmp_path / "small/config.json").write_text(json.dumps(config))
     (tmp_path / "p.py").write_text(FLAX)
     options = ("--world", "1", "--fake-data", "-o", "out")
-    run = flint("run", *options, "--", "p.py", cwd=tmp_path, USE_TF="0", USE_TORCH="0")
+    without = {"USE_TF": "0", "USE_TORCH": "0"}
+    run = flint("run", *options, "--", "p.py", cwd=tmp_path, imported=None, **without)
     assert run.returncode == 0, run.stderr
     assert "weights of small: as initialised by the model" in run.stderr

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.command_line import flint
+from tests.support.command_line import flint_with_jax as flint
 
 #: Counts calls of the partitioner in the program's process, which is also Flint's.
 PROGRAM = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flint.workload.loading import load
-from tests.support.command_line import flint
+from tests.support.command_line import flint_with_torch as flint
 
 pytestmark = pytest.mark.thorough
 

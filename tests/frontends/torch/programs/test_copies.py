@@ -38,7 +38,7 @@ def run(tmp_path):
     def run(between="", first=""):
         text = "".join(map(textwrap.dedent, (FIRST, first, BEFORE, between, AFTER)))
         (tmp_path / "train.py").write_text(text)
-        found = captured(tmp_path, 8, "python", "train.py")
+        found = captured(tmp_path, 8, "python", "train.py", imported=None)
         return found, (tmp_path / "noted").read_text()
 
     return run

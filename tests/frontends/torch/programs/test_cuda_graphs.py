@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch")
 from flint import load
 from tests.programs.comparing import captured
-from tests.support.command_line import flint
+from tests.support.command_line import flint_with_torch as flint
 
 #: Layers 4 -> 8 -> 4 and a batch of 2 rows, after a warm-up of three steps as PyTorch asks for.
 MODEL = """

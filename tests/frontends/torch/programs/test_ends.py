@@ -19,7 +19,7 @@ from flint.launching.capturing import steps
 from flint.launching.child import be_program
 from flint.launching.program import step_choice
 from tests.programs.comparing import captured
-from tests.support.command_line import flint
+from tests.support.command_line import flint_with_torch as flint
 from tests.support.shared import quick_rows
 
 LIMITS = Limits(seconds=1200, memory=2**35)

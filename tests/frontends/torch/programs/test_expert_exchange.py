@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 
 from flint import load
 from tests.support.children import HUNG
-from tests.support.command_line import flint
+from tests.support.command_line import flint_with_torch as flint
 
 #: 64 tokens of 32 elements on each of 4 ranks, of which each goes to 2 of 8 experts: those of one
 #: rank, 2i and 2i + 1 modulo 8.

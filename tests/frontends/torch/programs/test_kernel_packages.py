@@ -14,7 +14,7 @@ from flint import load
 from flint.errors import FlintError
 from flint.frontends.torch.programs import flash_attention, grouped_gemm, kernel_packages
 from flint.graph.work import Unit
-from tests.support.command_line import flint
+from tests.support.command_line import flint_with_torch as flint
 from tests.support.shared import quick
 
 #: With the package, or by PyTorch's own function; a batch of 2, 4 heads, 2 of keys, 32 positions.

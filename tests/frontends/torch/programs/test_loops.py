@@ -9,7 +9,7 @@ from flint import load
 from flint.frontends.torch.programs.loops import Ops
 from flint.launching.program import StepChoice
 from tests.programs.comparing import PRODUCTS, of_ranks
-from tests.support.command_line import flint
+from tests.support.command_line import flint_with_torch as flint
 
 
 class Program:

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 import flint.frontends.torch.programs.rank  # here, not in every child
 from tests.programs.comparing import HERE, real
-from tests.support.command_line import flint
+from tests.support.command_line import flint_with_torch as flint
 
 
 def test_a_rank_gets_what_the_sender_holds(said):

@@ -7,7 +7,8 @@ from __future__ import annotations
 import pytest
 
 from flint.workload.loading import load
-from tests.support.command_line import failed, flint
+from tests.support.command_line import failed
+from tests.support.command_line import flint_with_torch as flint
 
 JAX = """
 import importlib.util

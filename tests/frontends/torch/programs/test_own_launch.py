@@ -12,7 +12,7 @@ from flint.frontends.torch.programs import launchers
 from flint.launching.commands.launchers import launched_by
 from flint.launching.commands.variables import differing
 from tests.programs.comparing import captured
-from tests.support.command_line import flint
+from tests.support.command_line import flint_with_torch as flint
 from tests.support.shared import quick
 
 TRAIN = """

@@ -9,7 +9,7 @@ import pytest
 from flint.errors import FlintError
 from flint.launching.capturing import steps
 from tests.programs.comparing import captured
-from tests.support.command_line import flint
+from tests.support.command_line import flint_with_torch as flint
 
 TRAIN = """
 import os, multiprocessing as mp, torch, torch.distributed as dist

@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from flint import load  # noqa: E402
 from flint.frontends.torch.programs.own_updates import OwnUpdates  # noqa: E402
 from tests.programs.comparing import PRODUCTS, of_ranks  # noqa: E402
-from tests.support.command_line import flint  # noqa: E402
+from tests.support.command_line import flint_with_torch as flint  # noqa: E402
 
 ADD = torch.ops.aten.add_.Tensor
 

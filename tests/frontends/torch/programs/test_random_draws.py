@@ -8,7 +8,7 @@ import pytest
 
 from flint import load
 from tests.programs.comparing import of_ranks
-from tests.support.command_line import flint
+from tests.support.command_line import flint_with_torch as flint
 from tests.support.shared import quick
 
 torch = pytest.importorskip("torch")

@@ -9,7 +9,7 @@ import pytest
 
 from flint import load
 from tests.programs.comparing import PRODUCTS, of_ranks
-from tests.support.command_line import flint
+from tests.support.command_line import flint_with_torch as flint
 
 #: Two stages of two layers, each twice: data-parallel copies of a stage do the same.
 ZERO_BUBBLE = """

@@ -7,7 +7,7 @@ import textwrap
 import pytest
 
 from tests.programs.comparing import captured
-from tests.support.command_line import flint
+from tests.support.command_line import flint_with_torch as flint
 from tests.support.shared import quick
 
 WORLD = 64

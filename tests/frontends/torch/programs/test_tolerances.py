@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch")
 from tests.programs.comparing import captured, real
 from tests.programs.packages import HERE
-from tests.support.command_line import flint
+from tests.support.command_line import flint_with_torch as flint
 from tests.support.shared import quick
 
 PROGRAM = "tolerances.py"

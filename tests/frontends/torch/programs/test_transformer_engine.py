@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 
 from flint import load
 from flint.graph.work import Unit
-from tests.support.command_line import flint
+from tests.support.command_line import flint_with_torch as flint
 
 #: Files of a package that is as Transformer Engine: where CUDA is not, its import ends.
 PACKAGE = {

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch")
 from flint import load
 from flint.graph.work import Unit
-from tests.support.command_line import flint
+from tests.support.command_line import flint_with_torch as flint
 
 EXTENSION = "_built_with_cuda = False\n"
 
