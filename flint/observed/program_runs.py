@@ -1,5 +1,8 @@
 """Which compiled programs every rank ran, in order, from a profile of several programs.
 
+The idea: programs of one name differ in the types of their arguments and results: a step's product
+and one that initialises a weight are both ``jit_multiply``.
+
 runs.by_rank[0][3].name                 # "jit_momentum", the fourth program that rank 0 ran
 """
 
@@ -8,16 +11,34 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
+class AskedProgram(NamedTuple):
+    """Which of the programs in a profile is meant.
+
+    Attributes:
+        name: the module's.
+        number: how many others of that name, and of these types, ran before it.
+        types: of its arguments and results; "" if any will do.
+        of: of so many of these types, which are the last ones; 0 if they are the first ones.
+    """
+
+    name: str
+    number: int = 0
+    types: str = ""
+    of: int = 0
+
+
 class ProgramRun(NamedTuple):
     """One run of a program on one rank.
 
     Attributes:
         name: the module's.
         heavy: whether it has a collective, a GEMM, a convolution or attention.
+        types: of its arguments and results; "" if they are not known.
     """
 
     name: str
     heavy: bool
+    types: str = ""
 
 
 class ProgramRuns(NamedTuple):

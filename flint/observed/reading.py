@@ -15,7 +15,7 @@ from flint.errors import FlintError, NoTraceError, UsageError
 from flint.host.packed_files import Content, check_all_plain
 from flint.host.reading_memory import bounded
 from flint.observed.columns import Observed
-from flint.observed.program_runs import ProgramRuns
+from flint.observed.program_runs import AskedProgram, ProgramRuns
 
 _HEAD = 1 << 16
 #: Files of a folder that count as profiles, and as traces of ranks.
@@ -36,13 +36,12 @@ _ROCPROF, _ROCPD = b'"rocprofiler-sdk-tool"', b"rocpd_"
 _IN_SEQUENCE = "the capture is several programs in sequence; give a JAX profile"
 
 
-def read_trace(path: Path, program: tuple[str, int] | None = None) -> Observed:
+def read_trace(path: Path, program: AskedProgram | None = None) -> Observed:
     """The ops in a trace of any form.
 
     Args:
         path: the trace.
-        program: for a JAX profile, the program to read: its name, and how many others of that name
-            ran before it.
+        program: for a JAX profile, the program to read.
 
     Raises:
         UsageError: there is no such file.
@@ -60,7 +59,7 @@ def read_trace(path: Path, program: tuple[str, int] | None = None) -> Observed:
     return found
 
 
-def read_runs(path: Path, program: tuple[str, int]) -> ProgramRuns:
+def read_runs(path: Path, program: AskedProgram) -> ProgramRuns:
     """Which programs every rank ran; arguments and errors as of ``read_trace``."""
     if form_of(path) != "xplane-ops":
         raise FlintError(f"{path}: {_IN_SEQUENCE}")

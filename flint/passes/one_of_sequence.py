@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from flint.graph.graph import Ints, WorkloadGraph
+from flint.graph.graph import Ints, NodeKind, WorkloadGraph
 from flint.graph.work import Role
 from flint.mesh.ragged import pointer, row_of_entry
 from flint.passes.columns import nodes_between
@@ -50,6 +50,12 @@ def alone(
     inside = (row_of_entry(graph.order_ptr) >= first) & (row_of_entry(graph.order_ptr) < end)
     inside &= graph.order_node >= first
     columns = nodes_between(graph, first, end)
+    columns["detail"] = columns["detail"].copy()
+    bodies: dict[NodeKind, Ints] = {}
+    for kind in (NodeKind.LOOP, NodeKind.CONDITIONAL):
+        own = columns["kind"] == kind
+        bodies[kind] = np.unique(columns["detail"][own])
+        columns["detail"][own] = np.searchsorted(bodies[kind], columns["detail"][own])
     after = row_of_entry(graph.order_ptr)[inside] - first
     returned = [place[Origin(number, item)] for item in range(outputs[number])]
     return replace(
@@ -60,4 +66,6 @@ def alone(
         order_node=graph.order_node[inside] - first,
         order_kind=graph.order_kind[inside],
         outputs=renumbered[returned],
+        loops=tuple(graph.loops[place] for place in bodies[NodeKind.LOOP]),
+        conditionals=tuple(graph.conditionals[place] for place in bodies[NodeKind.CONDITIONAL]),
     )

@@ -11,7 +11,7 @@ depend.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,7 +19,7 @@ from itertools import pairwise
 from flint.host.readable import counted
 from flint.observed.classes import OpClass
 from flint.observed.program_runs import ProgramRun, ProgramRuns
-from flint.validation.expected.programs import is_move, name_in_run
+from flint.validation.expected.programs import in_run, is_move
 from flint.validation.report.report import Difference, Report
 from flint.workload.programs import Call
 from flint.workload.workload import Workload
@@ -37,11 +37,13 @@ class _Expected:
     Attributes:
         calls: the calls, in order.
         names: names of their modules.
+        types: name -> types of these modules' arguments and results.
         before: for each call, the numbers of those whose results it uses.
     """
 
     calls: tuple[Call, ...]
     names: tuple[str, ...]
+    types: dict[str, set[str]]
     before: tuple[frozenset[int], ...]
 
 
@@ -54,8 +56,11 @@ def compare_order(workload: Workload, runs: ProgramRuns, report: Report) -> None
         report: results are added here.
     """
     expected = _expected(workload.programs[0].calls)
-    for rank, ran in runs.by_rank.items():
-        mine = [place for place, run in enumerate(ran) if run.name in expected.names]
+    for rank, found in runs.by_rank.items():
+        ran = _told_apart(expected, found)
+        mine = _within_steps(
+            expected, ran, [place for place, run in enumerate(ran) if run.name in expected.names]
+        )
         if not mine:
             continue  # its absence is reported program by program
         names = [ran[place].name for place in mine]
@@ -82,7 +87,33 @@ def _expected(calls: Sequence[Call]) -> _Expected:
     for number in kept:
         before.append(frozenset(place[item] for item in direct[number] if item in place))
     chosen = tuple(calls[number] for number in kept)
-    return _Expected(chosen, tuple(name_in_run(call) for call in chosen), tuple(before))
+    programs = [in_run(call) for call in chosen]
+    types: dict[str, set[str]] = defaultdict(set)
+    for program in programs:
+        types[program.name].add(program.types)
+    return _Expected(chosen, tuple(item.name for item in programs), types, tuple(before))
+
+
+def _told_apart(expected: _Expected, ran: Sequence[ProgramRun]) -> list[ProgramRun]:
+    """The runs; programs of a captured name, but of other types than others have, are others."""
+    known = {run.name for run in ran if run.types in expected.types.get(run.name, ())}
+    return [
+        run._replace(name=f"{run.name} of other types")
+        if run.name in known and run.types not in expected.types[run.name]
+        else run
+        for run in ran
+    ]
+
+
+def _within_steps(expected: _Expected, ran: Sequence[ProgramRun], mine: list[int]) -> list[int]:
+    """The places without light programs before the first heavy one that are of no step.
+
+    What initialises a training also runs small programs, some of the same names and types.
+    """
+    names = [ran[place].name for place in mine]
+    light = next((n for n, place in enumerate(mine) if ran[place].heavy), 0)
+    fits = (n for n in range(light + 1) if _first(expected.names, names[n:]) is not None)
+    return mine[next(fits, 0) :]
 
 
 def _first(expected: Sequence[str], names: Sequence[str]) -> int | None:

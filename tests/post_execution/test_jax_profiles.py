@@ -19,6 +19,7 @@ from flint.converters.profilers.xplane.sequence import _between
 from flint.errors import FlintError, UsageError
 from flint.graph.graph import NodeKind
 from flint.graph.work import Unit
+from flint.observed.program_runs import AskedProgram
 from flint.observed.rows import ObservedRows
 from flint.post_execution.converting import convert_traces
 from flint.post_execution.module_times import DeviceRun, ModuleTimes
@@ -294,5 +295,5 @@ def test_the_programs_of_a_step_are_found_by_a_few_comparisons_for_each_event():
         for at in range(4_000)
     ]
     read = Read(ObservedRows(""), [], [Ran(b"", events, "")])
-    assert _between(read, ("jit_step", 0)) == [("jit_clip", 0)]
+    assert _between(read, AskedProgram("jit_step")) == [AskedProgram("jit_clip")]
     assert Moment.compared < 10 * len(events)

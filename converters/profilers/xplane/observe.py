@@ -26,19 +26,19 @@ from flint.converters.profilers.xplane.types import narrower, parameters, result
 from flint.errors import FlintError
 from flint.observed.classes import OpClass, hlo_class
 from flint.observed.columns import Fault, Functions, Observed, OpFacts, Taken
+from flint.observed.program_runs import AskedProgram
 from flint.stablehlo.sources.phases import source_of
 
 #: Exceptions from reading parts of a damaged program.
 _DAMAGED = (ValueError, LookupError, RecursionError, DecodeError)
 
 
-def observe(path: Path, program: tuple[str, int] | None = None) -> Observed:
+def observe(path: Path, program: AskedProgram | None = None) -> Observed:
     """The HLO ops in a profile folder or in one ``.xplane.pb`` file.
 
     Args:
         path: the folder or file.
-        program: name of the requested program, and the number of those of that name that ran
-            before; by default the one that took most time.
+        program: the requested program; by default the one that took most time.
 
     Raises:
         FlintError: no such file in the folder, files of several runs, of several hosts that do not
@@ -50,7 +50,7 @@ def observe(path: Path, program: tuple[str, int] | None = None) -> Observed:
         raise FlintError(f"{path}: damaged HLO ({error})") from error
 
 
-def _observed(path: Path, program: tuple[str, int] | None) -> Observed:
+def _observed(path: Path, program: AskedProgram | None) -> Observed:
     profile = profile_of(path, program)
     rows, module = profile.rows, profile.program
     multiplied = Multiplied(module)

@@ -10,6 +10,7 @@ files are combined.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
@@ -24,8 +25,9 @@ from flint.converters.profilers.xplane.devices import Devices, hosts_of
 from flint.converters.profilers.xplane.events import Event, Ran, events_of, modules_of
 from flint.converters.profilers.xplane.program import Program
 from flint.errors import FlintError
-from flint.hlo.messages import parse_module
+from flint.hlo.messages import parse_module, signature
 from flint.host.packed_files import check_all_plain
+from flint.observed.program_runs import AskedProgram
 from flint.observed.rows import ObservedRows
 
 #: The number of the first device in each of several hosts' files, from files, backends and world.
@@ -76,7 +78,7 @@ def read_profile(path: Path) -> Read:
 
 
 def profile_of(
-    path: Path | Read, asked: tuple[str, int] | None = None, first_devices: FirstDevices = hosts_of
+    path: Path | Read, asked: AskedProgram | None = None, first_devices: FirstDevices = hosts_of
 ) -> Profile:
     """The program in a profile folder or file.
 
@@ -126,7 +128,7 @@ class _Host(NamedTuple):
     events: list[Event]
 
 
-def common_program(hosts: list[list[Event]]) -> tuple[str, int] | None:
+def common_program(hosts: list[list[Event]]) -> AskedProgram | None:
     """With several hosts, the program that all ran and that took most time; None for one host.
 
     A host may also run another program that only it runs.
@@ -138,7 +140,7 @@ def common_program(hosts: list[list[Event]]) -> tuple[str, int] | None:
             spent[-1][event.program.rpartition("(")[0]] += event.duration
     names = set(spent[0]).intersection(*spent[1:]) if spent else set()
     total = sum(spent, Counter())
-    return (max(sorted(names), key=total.__getitem__), 0) if names else None
+    return AskedProgram(max(sorted(names), key=total.__getitem__)) if names else None
 
 
 def _of_host(
@@ -146,11 +148,11 @@ def _of_host(
     data: bytes,
     events: list[Event],
     rows: ObservedRows,
-    asked: tuple[str, int] | None,
+    asked: AskedProgram | None,
 ) -> _Host:
     protos = modules_of(file, data)
     program, proto = chosen_program(
-        file, events if asked is None else asked_events(file, events, asked), protos
+        file, events if asked is None else asked_events(file, events, asked, protos), protos
     )
     others = Counter(event.program for event in events if event.program != program)
     for other, count in others.items() if asked is None else ():
@@ -238,15 +240,27 @@ def _executions(kernels: list[str], is_once: bool) -> list[range]:
     return [range(*ends) for ends in itertools.pairwise([*begins, count])]
 
 
-def asked_events(file: Path, events: list[Event], asked: tuple[str, int]) -> list[Event]:
-    """The events of a program, by its name and its position in time among those of that name."""
-    name, number = asked
+def asked_events(
+    file: Path, events: list[Event], asked: AskedProgram, protos: dict[str, bytes]
+) -> list[Event]:
+    """The events of a program."""
+    name, number, types, of = asked
     found = labels_of(events, name)
+    if types and len(found) > 1:
+        same = [label for label in found if types_of(label, protos) == types]
+        found = same[-of:] or found
     if number >= len(found):
         ran = ", ".join(sorted({event.program.rpartition("(")[0] for event in events})[:8])
         times = f" {number + 1} different ones" if number else ""
         raise FlintError(f"{file}: the step runs{times} {name}; the trace contains {ran}")
     return [event for event in events if event.program == found[number]]
+
+
+def types_of(label: str, protos: dict[str, bytes]) -> str:
+    """The types of a program's arguments and results; "" without its HLO."""
+    with contextlib.suppress(DecodeError, KeyError):
+        return signature(parse_module(protos[label]))
+    return ""
 
 
 def labels_of(events: list[Event], name: str) -> list[str]:

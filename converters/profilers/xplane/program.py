@@ -17,6 +17,7 @@ from flint.graph.tensor_types import TensorType
 from flint.hlo import hlo_pb2 as pb
 from flint.hlo.context import Context
 from flint.hlo.locations import Locations
+from flint.hlo.messages import signature
 from flint.hlo.shapes import TypeTable, flatten
 from flint.stablehlo.collectives.world import World
 from flint.stablehlo.read.records import SourceInfo
@@ -31,6 +32,7 @@ class Program:
 
     Attributes:
         name: the module's name.
+        signature: types of its arguments and results.
         where: the file, for errors.
         by_id, by_name: each instruction.
         computations: by id.
@@ -43,7 +45,7 @@ class Program:
     """
 
     def __init__(self, module: pb.HloModuleProto, where: str) -> None:
-        self.name, self.where = module.name, where
+        self.name, self.where, self.signature = module.name, where, signature(module)
         replicas = module.device_assignment.replica_count
         partitions = module.device_assignment.computation_count
         self.devices = replicas * partitions if replicas else None

@@ -3,7 +3,7 @@
 The idea: every event of an op names its program and, on most backends, its run; a run begins with
 its first event.  The HLO shows which programs are heavy.
 
-    program_runs(Path("profile/"), ("jit_gradient", 0)).by_rank[0]
+    program_runs(Path("profile/"), AskedProgram("jit_gradient")).by_rank[0]
 """
 
 from __future__ import annotations
@@ -26,17 +26,16 @@ from flint.errors import FlintError
 from flint.hlo import hlo_pb2 as pb
 from flint.hlo.messages import parse_module
 from flint.observed.classes import hlo_class
-from flint.observed.program_runs import ProgramRun, ProgramRuns
+from flint.observed.program_runs import AskedProgram, ProgramRun, ProgramRuns
 from flint.observed.rows import ObservedRows
 
 
-def program_runs(path: Path, program: tuple[str, int]) -> ProgramRuns:
+def program_runs(path: Path, program: AskedProgram) -> ProgramRuns:
     """The programs in a profile folder or in one ``.xplane.pb`` file.
 
     Args:
         path: the folder or file.
-        program: an executed program that shows each device's rank: name, and the number of those of
-            that name before it.
+        program: an executed program that shows each device's rank.
 
     Raises:
         FlintError: as ``observe``.
@@ -48,7 +47,7 @@ def program_runs(path: Path, program: tuple[str, int]) -> ProgramRuns:
     for file in files:
         data, events, *_ = events_of(file, ObservedRows(str(path)))
         protos = modules_of(file, data)
-        _, asked = chosen_program(file, asked_events(file, events, program), protos)
+        _, asked = chosen_program(file, asked_events(file, events, program, protos), protos)
         module = _module(file, asked)
         world = Program(module, str(file)).devices
         hosts.append((events, Devices.of(module)))
@@ -86,8 +85,13 @@ def _of_rank(events: list[Event], known: dict[str, Program | None]) -> list[Prog
         for event in own if program is None else begun_runs(own, program):
             first.setdefault(event.run, event.start)
         began += [(start, label) for start in first.values()]
-    heavy = {label: _is_heavy(program) for label, program in known.items()}
-    return [ProgramRun(label.rpartition("(")[0], heavy[label]) for _, label in sorted(began)]
+    runs = {label: _run(label, program) for label, program in known.items()}
+    return [runs[label] for _, label in sorted(began)]
+
+
+def _run(label: str, program: Program | None) -> ProgramRun:
+    types = "" if program is None else program.signature
+    return ProgramRun(label.rpartition("(")[0], _is_heavy(program), types)
 
 
 def _is_heavy(program: Program | None) -> bool:

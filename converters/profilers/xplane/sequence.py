@@ -29,9 +29,9 @@ from flint.converters.profilers.xplane.profile import (
 )
 from flint.errors import FlintError
 from flint.hlo.messages import parse_module
+from flint.observed.program_runs import AskedProgram
 
-#: A program's name, and the number of those of that name that ran before.
-Key: TypeAlias = tuple[str, int]
+Key: TypeAlias = AskedProgram
 #: The runs of a step in order: their program, and the number of the run among the program's.
 Step: TypeAlias = list[tuple[Profile, int]]
 Item = TypeVar("Item", bound=Hashable)
@@ -54,7 +54,7 @@ def longest_program(read: Read) -> Key:
     [file], [ran] = read.files, read.ran
     label, _ = chosen_program(file, ran.events, modules_of(file, ran.data))
     name = label.rpartition("(")[0]
-    return name, labels_of(ran.events, name).index(label)
+    return Key(name, labels_of(ran.events, name).index(label))
 
 
 def runs_in_time(profile: Profile) -> dict[int, list[list[Event]]]:
@@ -130,12 +130,12 @@ def repetitions(order: Sequence[Item], main: Item) -> list[range]:
 def _between(read: Read, longest: Key) -> list[Key]:
     """The other programs of the names that began between the runs of the longest, on one host."""
     events = read.ran[0].events
-    label = labels_of(events, longest[0])[longest[1]]
+    label = labels_of(events, longest.name)[longest.number]
     own = [event.start for event in events if event.program == label]
     first, last = min(own), max(own)
     inside = {event.program for event in events if first < event.start < last}
     names = {other.rpartition("(")[0] for other in inside}
-    found = [(name, n) for name in sorted(names) for n in range(len(labels_of(events, name)))]
+    found = [Key(name, n) for name in sorted(names) for n in range(len(labels_of(events, name)))]
     return [key for key in found if key != longest] if len(found) <= _MOST_PROGRAMS else []
 
 

@@ -18,8 +18,9 @@ from google.protobuf.message import DecodeError
 from flint.errors import FlintError
 from flint.graph.graph import NodeKind
 from flint.graph.work import Role
-from flint.hlo.messages import parse_module
+from flint.hlo.messages import parse_module, signature
 from flint.observed.columns import Observed
+from flint.observed.program_runs import AskedProgram
 from flint.passes.one_of_sequence import alone
 from flint.stablehlo.options import choices_for
 from flint.workload.programs import Call, Program
@@ -29,9 +30,8 @@ _MOVE = re.compile(r"device_put(_\d+)?")
 NOT_COMPARED = "jax.device_put, which copies within one process: not compared"
 
 
-def compared(workload: Workload) -> Iterator[tuple[Workload, tuple[str, int] | None]]:
-    """Workloads of one program each, with the program's name in a run and how many others of that
-    name run before it.
+def compared(workload: Workload) -> Iterator[tuple[Workload, AskedProgram | None]]:
+    """Workloads of one program each, with the program that it is in a run.
 
     Raises:
         FlintError: a program in sequence without its module.
@@ -40,22 +40,23 @@ def compared(workload: Workload) -> Iterator[tuple[Workload, tuple[str, int] | N
     if not calls:
         yield workload, None
         return
-    seen: set[bytes] = set()
-    names: Counter[str] = Counter()
+    first: dict[bytes, int] = {}
     for number, call in enumerate(calls):
-        module = call.module[0] if call.module else b""
-        if module in seen or is_move(call):
-            continue
-        seen.add(module)
-        name = name_in_run(call)
+        if not is_move(call):
+            first.setdefault(call.module[0] if call.module else b"", number)
+    known = [in_run(calls[number]) for number in first.values()]
+    of, before = Counter(known), Counter[AskedProgram]()
+    for number, found in zip(first.values(), known, strict=True):
+        call = calls[number]
         programs = tuple(_part(program, number) for program in workload.programs)
         chosen = {
             key: choices_for(workload.options.get(key, {}), call.name)
             for key in ("trip_counts", "branches")
         }
         options = workload.options | chosen
-        yield replace(workload, programs=programs, options=options), (name, names[name])
-        names[name] += 1
+        asked = found._replace(number=before[found], of=of[found])
+        yield replace(workload, programs=programs, options=options), asked
+        before[found] += 1
 
 
 def is_move(call: Call) -> bool:
@@ -86,12 +87,12 @@ def _part(program: Program, number: int) -> Program:
     )
 
 
-def name_in_run(call: Call) -> str:
-    """The program's name in a run: the module's name."""
+def in_run(call: Call) -> AskedProgram:
+    """The program in a run: it has the module's name and types."""
     try:
-        name = parse_module(call.module[0]).name if call.module else ""
+        module = parse_module(call.module[0] if call.module else b"")
     except DecodeError as error:
         raise FlintError(f"the module of {call.name} is damaged ({error})") from error
-    if not name:
+    if not module.name:
         raise FlintError(f"the workload lacks the module of {call.name}, one of its programs")
-    return name
+    return AskedProgram(module.name, types=signature(module))

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable
 
+from flint.graph.nodes import Node
 from flint.observed.columns import Functions
 from flint.validation.expected.duplicates import origin
 from flint.validation.expected.loop_invariants import Invariants
@@ -176,9 +177,13 @@ def _may_go(invariants: Invariants, matching: Matching, i: int, name: str) -> bo
     if name not in _EXTREMES:
         return False
     producers = (int(graph.producer[origin(graph, value)]) for value in operands)
-    return any(
-        node >= 0 and graph.tables.ops[int(graph.op[node])].endswith("reduce") for node in producers
-    )
+    return any(node >= 0 and _is_extreme(graph[node], name) for node in producers)
+
+
+def _is_extreme(node: Node, name: str) -> bool:
+    """Whether an op takes the largest or smallest of its numbers, on one device or on several."""
+    sent = node.communication
+    return node.op.endswith("reduce") if sent is None else sent.reduction == name
 
 
 def _layer(origin: str) -> str:

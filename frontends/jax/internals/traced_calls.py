@@ -12,12 +12,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-from jax._src import linear_util, pjit
+from jax._src import linear_util, pjit, pmap
 from jax._src.named_sharding import UnspecifiedValue
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from flint.frontends.jax.internals.avals import size_of
 from flint.frontends.jax.internals.platform_forms import equations
+
+#: What the function is called that ``jax.pmap`` jits, which calls the user's.
+_JITTED_BY_PMAP = "_fun"
 
 
 def traced_call(
@@ -38,7 +41,8 @@ def traced_call(
     made = jax.tree.structure((0,) * len(parameters["jaxpr"].out_avals))
     stages: Any = jax.stages
     source = (source_of(parameters),) if jax.__version_info__ >= (0, 11) else ()
-    return stages.Traced(metas, dict(parameters), given, made, [], *source)
+    named = {"name": _name_in_run(parameters)}
+    return stages.Traced(metas, {**parameters, **named}, given, made, [], *source)
 
 
 def jitted_sources(traced: Any) -> list[str]:
@@ -53,6 +57,12 @@ def named_as_mapped(function: Any) -> Any:
         if isinstance(cell.cell_contents, linear_util.WrappedFun):
             function.__name__ = cell.cell_contents.debug_info.func_name
     return function
+
+
+def _name_in_run(parameters: Mapping[str, Any]) -> str:
+    """What the module of a call is named after in a run: of a pmap, the function that JAX jits."""
+    is_mapped = f" at {pmap.__file__}:" in source_of(parameters)
+    return _JITTED_BY_PMAP if is_mapped else str(parameters["name"])
 
 
 def source_of(parameters: Mapping[str, Any]) -> str:

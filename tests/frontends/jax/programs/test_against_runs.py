@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from flint.graph.work import Unit
+from flint.hlo.messages import parse_module
 from flint.models.jax.llama3 import train_tiny
 from flint.workload.loading import load
 from tests.frontends.jax.programs.really_run import instructions, modules, partitioned
@@ -73,6 +74,7 @@ def test_the_step_is_the_module_that_a_run_compiles(name, tmp_path):
     for function, module in found:
         own = MAPPED if name == "mapped_devices" else function
         assert instructions(module) == instructions(run[own]), function
+        assert parse_module(module).name == parse_module(run[own]).name
     if name == "threaded_loader":
         assert any("other threads call" in text and "noisy" in text for text in workload.warnings)
     if name in SHOWN:
