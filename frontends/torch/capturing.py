@@ -28,6 +28,7 @@ from flint.frontends.torch.forking import check_forks
 from flint.frontends.torch.ranks import rank_report
 from flint.frontends.torch.ranks.audit import audit, chosen, default_count
 from flint.frontends.torch.ranks.behaviours import behaviours
+from flint.frontends.torch.ranks.moved_questions import with_moved
 from flint.frontends.torch.ranks.rank_report import RankReport
 from flint.frontends.torch.ranks.rank_warnings import rank_warnings
 from flint.frontends.torch.ranks.search import Behaviour
@@ -151,7 +152,7 @@ def workload_of(
     count = default_count(len(recorded)) if options.audit is None else options.audit
     audited = chosen(mesh.size, recorded, count, f"{digest} {mesh.shape}".encode())
     audit(found, audited, ranks.sign, ranks.difference, messages)
-    warnings = rank_warnings(ranks.reports, partition, found, mesh.size)
+    warnings = rank_warnings(ranks.reports, partition, found, mesh.shape)
     return workload_of_parts(
         parts,
         mesh,
@@ -225,8 +226,8 @@ class RecordedRanks:
 
     def evidence(self) -> Iterator[Evidence]:
         """The evidence of differences among ranks from those recorded so far."""
-        for report in self.reports.values():
-            yield from report.evidence
+        evidence = {rank: report.evidence for rank, report in self.reports.items()}
+        return with_moved(evidence, self.mesh.shape)
 
     def unseen(self) -> bool:
         """Whether ranks recorded so far may have asked about their number unseen."""

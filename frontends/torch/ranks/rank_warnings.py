@@ -1,14 +1,16 @@
 """The warnings of a capture of many ranks: those of recorded ranks, and what the others may do.
 
-rank_warnings(reports, partition, found, world=512)      # text -> count
+rank_warnings(reports, partition, found, shape=(64, 8))      # text -> count
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from flint.frontends.torch.ranks.moved_questions import moved
 from flint.frontends.torch.ranks.partition import Partition, unlike_questions
 from flint.frontends.torch.ranks.rank_report import RankReport
 from flint.frontends.torch.ranks.search import Behaviour
@@ -18,7 +20,7 @@ def rank_warnings(
     reports: Mapping[int, RankReport],
     partition: Partition,
     behaviours: Sequence[Behaviour],
-    world: int,
+    shape: tuple[int, ...],
 ) -> Counter[str]:
     """The warnings of the capture, text -> count.
 
@@ -26,21 +28,22 @@ def rank_warnings(
         reports: rank -> its report, of the recorded ones.
         partition: of all ranks.
         behaviours: the classes of all ranks.
-        world: number of ranks.
+        shape: devices per mesh axis.
     """
     found = Counter[str]()
     for item in behaviours:
         found |= Counter(reports[item.representative].warnings)
     found = _all_warnings(found, reports.values())
-    return found | Counter(dict.fromkeys(_about_others(reports, partition, behaviours, world), 1))
+    return found | Counter(dict.fromkeys(_about_others(reports, partition, behaviours, shape), 1))
 
 
 def _about_others(
     reports: Mapping[int, RankReport],
     partition: Partition,
     behaviours: Sequence[Behaviour],
-    world: int,
+    shape: tuple[int, ...],
 ) -> Iterator[str]:
+    world = math.prod(shape)
     data, pieces, done = 0, 0, len(reports)
     for item in behaviours:
         one = reports[item.representative]
@@ -65,7 +68,11 @@ def _about_others(
         yield (
             f"the step compares its own rank{place} in more ways than can be distinguished: {were}"
         )
-    for place in unlike_questions(report.evidence for report in reports.values()):
+    evidence = {rank: report.evidence for rank, report in reports.items()}
+    explained = moved(evidence, shape)
+    for place in unlike_questions(evidence.values()):
+        if place in explained:
+            continue
         yield (
             f"the step compares its own rank{place} with different numbers on different ranks: "
             f"{were}"

@@ -132,7 +132,21 @@ def by_own_rows_first(mesh, x):
     return x @ x @ x if dist.get_rank() == first else x @ x
 
 
-def test_a_comparison_of_ranks_with_numbers_that_differ_among_ranks_is_reported():
+def by_every_other_row(mesh, x):
+    """As above, for two rows together: numbers that follow no axis of the mesh."""
+    first = mesh["tp"].mesh.tolist()[0] // 16 * 16
+    return x @ x @ x if dist.get_rank() == first else x @ x
+
+
+def test_the_first_of_each_row_of_the_mesh_is_found_by_the_numbers_of_its_ranks():
     workload = captured(by_own_rows_first, (8, 8))
+    assert [rank for rank, count in enumerate(products(workload)) if count == 2] == [
+        *range(0, 64, 8)
+    ]
+    assert not workload.warnings
+
+
+def test_a_comparison_of_ranks_with_numbers_that_follow_no_axis_is_reported():
+    workload = captured(by_every_other_row, (8, 8))
     (text,) = workload.warnings
     assert "test_own_rank.py" in text and "with different numbers on different ranks" in text
