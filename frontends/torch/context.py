@@ -52,6 +52,7 @@ class Capture:
         indices: tensors that pick a place along a dim, while they do.
         unknown: the values that are given for other unknown ones.
         numbers: tensor -> its version, and the float that was read from it.
+        held: tensor of the host that holds numbers of the rank -> its values on all ranks.
         watch: called with operands that are not plain tensors.
         notices: the assumptions that the program does not see.
         unseen: places where the rank was read without its comparisons being seen.
@@ -93,6 +94,7 @@ class Capture:
     indices: tuple[Any, ...] = ()
     unknown: Unknown = field(default_factory=Unknown)
     numbers: Any = field(default_factory=ByTensor)
+    held: Any = field(default_factory=ByTensor)
     watch: Callable[[Any], None] | None = None
     unseen: set[str] = field(default_factory=set)
     drawn: int = 0

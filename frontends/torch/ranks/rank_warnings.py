@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from flint.frontends.torch.evidence import Evidence
 from flint.frontends.torch.ranks.moved_questions import moved
 from flint.frontends.torch.ranks.partition import Partition, unlike_questions
 from flint.frontends.torch.ranks.rank_report import RankReport
@@ -68,15 +69,27 @@ def _about_others(
         yield (
             f"the step compares its own rank{place} in more ways than can be distinguished: {were}"
         )
-    evidence = {rank: report.evidence for rank, report in reports.items()}
-    explained = moved(evidence, shape)
-    for place in unlike_questions(evidence.values()):
-        if place in explained:
-            continue
+    for place in _unlike(reports, partition, shape):
         yield (
             f"the step compares its own rank{place} with different numbers on different ranks: "
             f"{were}"
         )
+
+
+def _unlike(
+    reports: Mapping[int, RankReport], partition: Partition, shape: tuple[int, ...]
+) -> list[str]:
+    """Places whose questions do not say what unrecorded ranks do.
+
+    Ranks that a fact distinguishes, such as stages, may ask about other numbers: ranks of each kind
+    are recorded, along all axes.
+    """
+    evidence = {rank: report.evidence for rank, report in reports.items()}
+    alike: dict[int, list[Iterable[Evidence]]] = {}
+    for rank, items in evidence.items():
+        alike.setdefault(int(partition.facts[rank]), []).append(items)
+    places = {place for items in alike.values() for place in unlike_questions(items)}
+    return sorted(places - moved(evidence, shape).keys())
 
 
 def _all_warnings(found: Counter[str], reports: Iterable[RankReport]) -> Counter[str]:

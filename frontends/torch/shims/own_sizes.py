@@ -18,6 +18,7 @@ import torch
 
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.modes import function_mode
+from flint.frontends.torch.shims import own_tensors
 from flint.frontends.torch.shims.over_ranks import world
 from flint.frontends.torch.shims.own_questions import note_values
 from flint.frontends.torch.shims.own_tables import note_picked
@@ -44,6 +45,13 @@ def seeing() -> AbstractContextManager[Any]:
     indexed = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
 
     def see(func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if own_tensors.concerns(args, kwargs):
+            return own_tensors.followed(
+                func, args, kwargs, lambda: see_size(func, types, args, kwargs)
+            )
+        return see_size(func, types, args, kwargs)
+
+    def see_size(func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func in indexed:
             _indexed(args, kwargs)
             return _picked(func, args, kwargs)

@@ -1,0 +1,258 @@
+"""Small tensors of the host that hold numbers of the rank: ``torch.tensor(ranks) == rank``.
+
+The idea: PyTorch takes the rank as a plain number, and a program reads what it makes of it without
+a comparison.  A function of the program's own code that takes such a number, or a tensor of whole
+numbers that holds one, is called with the numbers of the other ranks as well.  What it gives them
+is kept beside its tensor; a value that is read follows from the rank again.
+
+    place = (torch.tensor([8, 9]) == rank).nonzero()      # of another shape on most ranks
+    place.item()                                          # 0 on rank 8, 1 on rank 9
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from flint.frontends.torch.context import capture
+from flint.frontends.torch.evidence import Kinds
+from flint.frontends.torch.modes import without_modes
+from flint.frontends.torch.shims.over_ranks import world
+from flint.frontends.torch.shims.own_questions import note_values
+from flint.frontends.torch.shims.own_values import OwnRank, everywhere, own
+from flint.frontends.torch.user_lines import at_user_line, inside_torch
+
+#: Of more different ranks, or more elements of all of them, others' tensors are not made.
+_MOST_KINDS, _MOST_ELEMENTS = 1024, 1 << 22
+#: Larger tensors are data, as longer lists are.
+_MOST, _MOST_IN_LIST = 1 << 16, 16
+#: What is read on a rank on which the function fails: no number that a program compares with.
+_NO_NUMBER = -(1 << 31)
+_READ = "is read from a tensor"
+
+#: What these make does not follow from what they are given.
+_WITHOUT_VALUES = ("rand", "empty", "normal", "bernoulli", "multinomial", "dropout", "seed")
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A tensor's values on all ranks.
+
+    Attributes:
+        kinds: the place of every rank's in the values, [world].
+        values: the different ones; None where it fails.  None at all if they are not known.
+    """
+
+    kinds: Kinds
+    values: tuple[Any, ...]
+
+    def part(self, at: int) -> _Held:
+        """Of a list of tensors, or of numbers, one."""
+        return _Held(self.kinds, tuple(item if item is None else item[at] for item in self.values))
+
+
+def concerns(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether the program gives a function a number of the rank, or a tensor that holds one."""
+    held = capture().held
+    for item in (*args, *kwargs.values()) if kwargs else args:
+        kind = type(item)
+        if kind is OwnRank or (held and kind is torch.Tensor and item in held):
+            break
+        if (kind is list or kind is tuple) and any(type(each) is OwnRank for each in item):
+            break
+    else:
+        return False
+    return _is_programs() and all(map(_is_small, _tensors(args, kwargs)))
+
+
+def followed(
+    func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
+    run: Callable[[], Any],
+) -> Any:  # fmt: skip
+    """What a function gives, and what it gives the other ranks.
+
+    Args:
+        func: of PyTorch.
+        args: its arguments.
+        kwargs: the same.
+        run: calls it.
+    """
+    name = str(getattr(func, "__name__", ""))
+    if any(word in name for word in _WITHOUT_VALUES):
+        return run()
+    if _writes(name) and args and _is_small(args[0]):
+        written = _others(func, args, kwargs, args[0])  # before it is
+        result = run()
+        _keep(args[0], written)
+        return result
+    result = run()
+    parts = result if isinstance(result, list | tuple) else (result,)
+    if any(isinstance(item, torch.Tensor) and not _is_small(item) for item in parts):
+        return result
+    others = _others(func, args, kwargs)
+    if isinstance(result, torch.Tensor):
+        _keep(result, others)
+    elif parts and all(isinstance(item, torch.Tensor) for item in parts):
+        for at, item in enumerate(parts):
+            _keep(item, others.part(at))
+    else:
+        return _read(name, result, others)
+    return result
+
+
+def _read(name: str, result: Any, others: _Held) -> Any:
+    """A value that is read from a tensor, or a list of them."""
+    if not others.values:
+        note_values(others.kinds, _READ)
+    elif isinstance(result, bool):
+        yes = [item is True for item in others.values]
+        capture().evidence.ask(at_user_line(), np.array(yes)[others.kinds])
+    elif isinstance(result, list):
+        if len(set(map(_form, others.values))) > 1:
+            note_values(_told_apart(others, _form), "is the size of a list")
+        elif len(result) <= _MOST_IN_LIST:
+            return [_read(name, item, others.part(at)) for at, item in enumerate(result)]
+    elif isinstance(result, int):
+        numbers = [_NO_NUMBER if item is None else item for item in others.values]
+        values = np.array(numbers)[others.kinds]
+        if values.min() == values.max():
+            return result
+        if not name.startswith("__"):
+            return own(result, values)
+        note_values(values, _READ)
+    elif result is not None and len(set(map(repr, others.values))) > 1:
+        note_values(_told_apart(others, repr), _READ)
+    return result
+
+
+def _others(
+    func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], written: Any = None
+) -> _Held:
+    """What a function gives on every rank, or makes of a tensor that it writes."""
+    kinds, first, known = _kinds(args, kwargs)
+    elements = sum(item.numel() for item in _tensors(args, kwargs))
+    if not known or len(first) > _MOST_KINDS or len(first) * elements > _MOST_ELEMENTS:
+        return _Held(kinds, ())
+    made: list[Any] = []
+    with without_modes():
+        drawn = torch.get_rng_state()
+        for rank in first:
+            given = [_at(item, rank, item is written) for item in args]
+            named = {key: _at(item, rank) for key, item in kwargs.items()}
+            try:
+                result = func(*given, **named)
+                made.append(result if written is None else given[0])
+            except (RuntimeError, ArithmeticError, LookupError, TypeError, ValueError):
+                made.append(None)  # it would end, and asks something else there
+        torch.set_rng_state(drawn)
+    return _Held(kinds, tuple(made))
+
+
+def _kinds(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Kinds, list[int], bool]:
+    """Which ranks are given the same, [world], the first of each kind, and if all is known."""
+    columns, known = [], True
+    for item in _parts(args, kwargs):
+        if isinstance(item, OwnRank):
+            columns.append(np.broadcast_to(everywhere(item), world()))
+        elif isinstance(item, torch.Tensor) and item in capture().held:
+            held = capture().held[item]
+            columns.append(held.kinds)
+            known &= bool(held.values)
+    _, first, kinds = np.unique(
+        np.stack(columns, 1), axis=0, return_index=True, return_inverse=True
+    )
+    return kinds.reshape(-1), first.tolist(), known
+
+
+def _at(item: Any, rank: int, written: bool = False) -> Any:
+    """An argument as another rank gives it; one that is written, as a copy."""
+    if isinstance(item, OwnRank):
+        return np.broadcast_to(everywhere(item), world())[rank].item()
+    if isinstance(item, list | tuple):
+        made = [_at(each, rank) for each in item]
+        return made if isinstance(item, list) else tuple(made)
+    if isinstance(item, slice):
+        return slice(*(_at(end, rank) for end in (item.start, item.stop, item.step)))
+    if isinstance(item, torch.Tensor):
+        held = capture().held.get(item)
+        found = item if held is None else held.values[held.kinds[rank]]
+        return found.clone() if written and found is not None else found
+    return item
+
+
+def _keep(tensor: torch.Tensor, others: _Held) -> None:
+    """Remember a tensor's values on the other ranks if they differ; shapes tell ranks apart."""
+    held = capture().held
+    held.pop(tensor, None)
+    if others.values and len(set(map(_told, others.values))) == 1:
+        return
+    if len(set(map(_shape, others.values))) > 1:
+        note_values(_told_apart(others, _shape), "is the size of a tensor")
+    held[tensor] = others
+
+
+def _told_apart(others: _Held, what: Callable[[Any], str]) -> Kinds:
+    """Kinds of ranks by something about their values, named alike whichever rank asks, [world]."""
+    names = np.unique([what(item) for item in others.values], return_inverse=True)[1]
+    return names.reshape(-1)[others.kinds].astype(np.int64)
+
+
+def _told(tensor: torch.Tensor | None) -> str:
+    return "" if tensor is None else f"{_shape(tensor)} {tensor.dtype} {tensor.tolist()}"
+
+
+def _shape(tensor: torch.Tensor | None) -> str:
+    return "" if tensor is None else str(tuple(tensor.shape))
+
+
+def _form(item: Any) -> str:
+    """The lengths of lists of lists."""
+    return f"[{','.join(map(_form, item))}]" if isinstance(item, list) else "."
+
+
+def _writes(name: str) -> bool:
+    """Whether a method writes its tensor."""
+    return (
+        name == "__setitem__"
+        or (name.startswith("__i") and name.endswith("__"))
+        or (name.endswith("_") and not name.endswith("__"))
+    )
+
+
+def _is_small(item: Any) -> bool:
+    """Whether it is a small tensor of whole numbers on the host."""
+    return (
+        type(item) is torch.Tensor
+        and item.device.type == "cpu"
+        and item.numel() <= _MOST
+        and not (item.is_floating_point() or item.is_complex())
+    )
+
+
+def _tensors(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[torch.Tensor]:
+    return (item for item in _parts(args, kwargs) if isinstance(item, torch.Tensor))
+
+
+def _parts(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[Any]:
+    """Arguments, and what is in lists of them and in slices."""
+    for item in itertools.chain(args, kwargs.values()):
+        if isinstance(item, list | tuple):
+            yield from _parts(tuple(item), {})
+        elif isinstance(item, slice):
+            yield from (item.start, item.stop, item.step)
+        else:
+            yield item
+
+
+def _is_programs() -> bool:
+    """Whether the program's own code calls."""
+    frame: Any = sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("flint."):
+        frame = frame.f_back
+    return not inside_torch(frame)

@@ -1,0 +1,141 @@
+"""Tensors that hold numbers of the rank, against PyTorch with the number of each rank."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+
+import numpy as np
+import torch
+
+from flint.frontends.torch import context
+from flint.frontends.torch.context import Capture
+from flint.frontends.torch.shims import own_sizes, own_tensors
+from flint.frontends.torch.shims.own_values import OwnRank, everywhere
+
+WORLD = 12
+TABLE = torch.arange(12).reshape(3, 4)
+
+
+def one_hot(rank):
+    found = torch.zeros(12, dtype=torch.long)
+    found[rank] = 1
+    return found
+
+
+def moved(rank):
+    found = torch.tensor([4, 5, 6])
+    found += rank
+    found.mul_(2)
+    return found
+
+
+NUMBERS = {
+    "a number": lambda rank: torch.tensor(rank).item(),
+    "a list": lambda rank: torch.tensor([rank, 1])[0].item(),
+    "arithmetic": lambda rank: (torch.tensor([rank]) % 4 + 1).sum().item(),
+    "two of them": lambda rank: (torch.tensor(rank) * torch.tensor(rank % 3)).item(),
+    "a filled one": lambda rank: torch.full((2,), rank)[1].item(),
+    "a row": lambda rank: TABLE[rank % 3].sum().item(),
+    "written": lambda rank: one_hot(rank)[:5].sum().item(),
+    "written in place": lambda rank: moved(rank).max().item(),
+    "one of several": lambda rank: torch.tensor([rank, 7]).max(0).indices.item(),
+}
+ANSWERS = {
+    "an element": lambda rank: bool(torch.tensor(rank) == 3),
+    "any": lambda rank: bool(TABLE.eq(rank)[0].any()),
+    "equal": lambda rank: torch.equal(torch.tensor([rank]), torch.tensor([7])),
+    "written": lambda rank: bool(one_hot(rank)[2]),
+}
+
+
+@pytest.fixture(autouse=True)
+def begun():
+    before = context.capture()
+    yield context.begin(Capture((WORLD,)))
+    context.begin(before)
+
+
+def own():
+    """The own rank 3 of 12."""
+    return OwnRank(3, np.arange(WORLD))
+
+
+def asked():
+    """How values differ among ranks, of all that was asked."""
+    return [item.kinds().tolist() for item in context.capture().evidence.all()]
+
+
+@pytest.mark.parametrize("what", NUMBERS)
+def test_a_number_read_from_a_tensor_is_that_of_every_rank(what):
+    make = NUMBERS[what]
+    with own_sizes.seeing():
+        found = make(own())
+    assert everywhere(found).tolist() == [make(rank) for rank in range(WORLD)]
+    assert found == make(3)
+    assert not context.capture().unseen
+
+
+@pytest.mark.parametrize("what", ANSWERS)
+def test_an_answer_read_from_a_tensor_is_asked_of_every_rank(what):
+    make = ANSWERS[what]
+    with own_sizes.seeing():
+        assert make(own()) == make(3)
+    assert [[bool(kind) for kind in kinds] for kinds in asked()] == [
+        [make(rank) for rank in range(WORLD)]
+    ]
+
+
+def test_lists_of_few_numbers_are_followed_and_long_ones_are_data():
+    with own_sizes.seeing():
+        few = torch.tensor([own(), 2]).tolist()
+        many = torch.full((17,), own()).tolist()
+    assert everywhere(few[0]).tolist() == list(range(WORLD))
+    assert few[1] == 2 and many == [3] * 17 and type(many[0]) is int
+
+
+def test_shapes_that_follow_from_values_tell_ranks_apart():
+    with own_sizes.seeing():
+        assert len((torch.tensor([2, 3]) == own()).nonzero()) == 1
+    assert asked()[:1] == [[rank in (2, 3) for rank in range(WORLD)]]
+
+
+def test_where_another_ranks_number_fails_the_comparison_is_answered_no():
+    """Ranks that are not in the table would not read it: they have another."""
+    with own_sizes.seeing():
+        place = (torch.tensor([2, 3]) == own()).nonzero().item()
+        assert place == 1
+    assert asked()[-1] == [rank == 3 for rank in range(WORLD)]
+
+
+def test_a_tensor_that_is_written_over_no_longer_holds_the_rank():
+    with own_sizes.seeing():
+        numbers = torch.tensor([own()])
+        numbers.fill_(5)
+        assert type(numbers.item()) is int
+    assert not asked()
+
+
+def test_random_numbers_are_those_of_a_run_without_other_ranks():
+    def drawn(rank):
+        torch.manual_seed(1)
+        return [torch.tensor([rank]).sum().item(), torch.randint(0, 100 + rank, (3,)).tolist()][1]
+
+    with own_sizes.seeing():
+        found = drawn(own())
+    assert found == drawn(3)
+
+
+def test_what_is_not_made_for_all_ranks_tells_them_apart_where_it_is_read(monkeypatch):
+    monkeypatch.setattr(own_tensors, "_MOST_KINDS", 4)
+    with own_sizes.seeing():
+        assert torch.tensor(own()).item() == 3
+    assert asked() == [list(range(WORLD))]
+
+
+def test_floats_and_large_tensors_are_data():
+    with own_sizes.seeing():
+        assert type((torch.ones(2) * own()).sum().item()) is float
+        assert type(torch.ones(1 << 17, dtype=torch.long).mul(own()).sum().item()) is int
+    assert not asked()
