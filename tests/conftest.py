@@ -12,8 +12,10 @@ in every run.  The profile ``thorough`` of ``make test-all`` draws five times as
 every time.
 """
 
+import functools
 import os
 import signal
+import sys
 
 import pytest
 from hypothesis import settings
@@ -21,6 +23,7 @@ from hypothesis import settings
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+from flint.host import spare_process
 from tests.support import warm
 from tests.workloads import loop, loop_file, saved, two_programs  # noqa: F401  # fixtures
 
@@ -34,6 +37,11 @@ settings.register_profile(
     "quick", settings.get_profile("thorough"), derandomize=True, max_examples=20
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+# A capture in the tests' process starts XLA's partitioner, which imports longer than it works.
+if sys.platform == "linux":
+    spare_process.take = functools.partial(warm.take, spare_process.take)
 
 
 def pytest_sessionfinish():

@@ -40,7 +40,7 @@ _ALWAYS = (
 def serve() -> None:
     """Import, then fork for every request until the input ends."""
     gc.disable()  # imported modules stay; a fork enables collection again
-    import_flint()
+    _import_flint()
     answers = os.dup(1)
     os.dup2(2, 1)  # other output must not look like an answer
     interrupts.default_handlers()
@@ -61,8 +61,7 @@ def serve() -> None:
     os._exit(0)  # unloading the imported modules would take longer than everything else at the end
 
 
-def import_flint() -> None:
-    """Import what every command needs, and run one."""
+def _import_flint() -> None:
     import_numpy()
     registry.prepare(None)
     for name in _ALWAYS:

@@ -12,8 +12,10 @@ a program needs a new process.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import importlib
+import io
 import json
 import os
 import runpy
@@ -21,7 +23,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
+
+from flint.cli import forks
+from flint.host import spare_process
+from flint.host.child_processes import adopt_orphans, end_with_parent, fork
 
 #: What each kind of process imports beside the command line.
 MODULES = {
@@ -35,7 +42,11 @@ MODULES = {
         "jax", "jax.numpy", "flint.capturing.request", "flint.frontends.jax.capturing",
         "flint.frontends.jax.programs.running", "flint.cli.run", "flint.launching.capturing",
     ),
+    # What captures of the tests' own process start, each in a process of its own.
+    "compilers": ("flint.frontends.jax.partition.child", "flint.frontends.saved.child"),
 }  # fmt: skip
+#: Of Linux's prctl.
+GET_CHILD_SUBREAPER = 37
 #: Read by packages when they are imported.  Copies of a process wait for threads that it had.
 FIXED = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
@@ -59,15 +70,35 @@ class Warm:
                 "arguments": arguments, "cwd": str(cwd or Path.cwd()),
                 "environment": dict(environment), "out": str(out), "err": str(err),
             }  # fmt: skip
-            self._server.stdin.write(json.dumps(request) + "\n")
-            self._server.stdin.flush()
-            try:
-                status = json.loads(self._server.stdout.readline() or '"the warm process ended"')
-            except BaseException:  # a test that takes too long: no answer may be taken for another
-                self._server.kill()
-                raise
-            assert isinstance(status, int), status
+            status = self._ask(request)
             return subprocess.CompletedProcess(arguments, status, out.read_text(), err.read_text())
+
+    def spare(self):
+        """A process that stands ready to become a module's: a child of this one."""
+        order, control = os.pipe()
+        entry, stdin = os.pipe()
+        adopts = ctypes.c_int()
+        ctypes.CDLL(None).prctl(GET_CHILD_SUBREAPER, ctypes.byref(adopts))
+        adopt_orphans(True)
+        try:
+            process = self._ask({"parent": os.getpid(), "order": order, "entry": entry})
+        finally:
+            adopt_orphans(bool(adopts.value))
+            os.close(order)
+            os.close(entry)
+        return spare_process.Spare(process, control, io.FileIO(stdin, "wb"))
+
+    def _ask(self, request):
+        """A number: the status or the process."""
+        self._server.stdin.write(json.dumps(request) + "\n")
+        self._server.stdin.flush()
+        try:
+            answer = json.loads(self._server.stdout.readline() or '"the warm process ended"')
+        except BaseException:  # a test that takes too long: no answer may be taken for another
+            self._server.kill()
+            raise
+        assert isinstance(answer, int), answer
+        return answer
 
     def is_there(self):
         """Whether it can be asked."""
@@ -80,6 +111,8 @@ class Warm:
         self._server.stdout.close()
 
 
+#: The tests' process, whose copies must not ask for it.
+_OWN = os.getpid()
 _running: dict[str, Warm] = {}
 
 
@@ -90,6 +123,13 @@ def warm(kind):
     return _running[kind]
 
 
+def take(taken, module, *words):
+    """As ``spare_process.take``, with a warm process if there is none."""
+    if os.getpid() == _OWN and module in MODULES["compilers"] and spare_process._spare is None:
+        spare_process._spare = warm("compilers").spare()
+    return taken(module, *words)
+
+
 def end_all():
     """End this worker's processes."""
     while _running:
@@ -98,11 +138,8 @@ def end_all():
 
 def serve(kind):
     """Import, then fork for each request, until the input ends."""
-    from flint.cli import forks
-    from flint.host.child_processes import end_with_parent
-
     gc.disable()
-    forks.import_flint()
+    forks._import_flint()
     for name in MODULES[kind]:
         importlib.import_module(name)
     gc.enable()
@@ -111,28 +148,60 @@ def serve(kind):
     os.dup2(2, 1)
     with open(0, closefd=False) as requests:
         for line in iter(requests.readline, ""):
-            server = os.getpid()
-            process = forks.fork()
-            if not process:
-                status = 1
-                try:
-                    end_with_parent(server)
-                    signal.signal(signal.SIGINT, signal.default_int_handler)
-                    answers.close()
-                    become(json.loads(line))
-                    status = 0
-                except SystemExit as stopped:
-                    status = code_of(stopped)
-                except BaseException:
-                    sys.excepthook(*sys.exc_info())
-                finally:
-                    with contextlib.suppress(OSError):
-                        sys.stdout.flush()
-                        sys.stderr.flush()
-                    os._exit(status)
-            status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-            print(json.dumps(status), file=answers, flush=True)
+            request = json.loads(line)
+            found = orphan(request) if "parent" in request else ended(request, answers)
+            print(json.dumps(found), file=answers, flush=True)
     os._exit(0)
+
+
+def ended(request, answers):
+    """The status of a fork that does what is asked for."""
+    server = os.getpid()
+    process = fork()
+    if process:
+        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    status = 1
+    try:
+        end_with_parent(server)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        answers.close()
+        become(request)
+        status = 0
+    except SystemExit as stopped:
+        status = code_of(stopped)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status)
+
+
+def orphan(request):
+    """The number of a fork that is now a child of the tests' process and waits for its order."""
+    numbers, telling = os.pipe()
+    between = fork()
+    if not between:
+        if fork():
+            os._exit(0)
+        parent, status = request["parent"], 1
+        try:
+            order, entry = (
+                os.open(f"/proc/{parent}/fd/{request[name]}", os.O_RDONLY)
+                for name in ("order", "entry")
+            )
+            os.write(telling, str(os.getpid()).encode())
+            os.close(telling)
+            while os.getppid() != parent:
+                time.sleep(0.0005)
+            status = spare_process._become(order, entry, parent)
+        finally:
+            os._exit(status)
+    os.waitpid(between, 0)
+    os.close(telling)
+    with open(numbers, "rb") as known:
+        return int(known.read() or 0)
 
 
 def code_of(stopped):

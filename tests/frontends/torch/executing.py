@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from flint.stablehlo.read.bindings import ir, parse
+from tests.support.children import fast_emitters
 
 ALIASING = "tf.aliasing_output"
 
@@ -106,6 +107,7 @@ def arrays_of(inputs, data):
         debug = options.executable_build_options.debug_options
         debug.xla_backend_optimization_level = 0
         debug.xla_llvm_disable_expensive_passes = True
+        options.env_option_overrides = list(fast_emitters().items())
         executable = devices[0].client.compile_and_load(
             code, _jax.DeviceList(tuple(devices)), options
         )
