@@ -186,15 +186,16 @@ def test_only_what_repeats_itself_is_distinguished(tmp_path, names, found):
 
 
 #: Batches that ``unmarked_training.py`` draws.
-DRAWN = {"gan": 9, "gan_once": 3, "hooks": 3, "lbfgs": 3}
+DRAWN = {"gan": 9, "gan_once": 3, "hooks": 3, "lbfgs": 3, "outer": 9}
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("train", "steps"), [("gan", 3), ("gan_once", 1), ("hooks", 1), ("lbfgs", 1)]
+    ("train", "steps"), [("gan", 3), ("gan_once", 1), ("hooks", 1), ("lbfgs", 1), ("outer", 3)]
 )
 def test_steps_of_real_training_are_whole(train, steps, tmp_path):
-    """Two models by turns; an optimizer for each parameter within the backward pass; a closure."""
+    """Two models by turns; an optimizer for each parameter within the backward pass; a closure;
+    local steps."""
     path = tmp_path / "rank0.json"
     run_script(Path(__file__).with_name("unmarked_training.py"), train, path)
     trace = read_trace(path)
@@ -219,6 +220,18 @@ def test_a_profile_that_begins_within_a_step_has_the_others_whole(tmp_path):
     trace = read_trace(profile.write(tmp_path / "rank0.json"))
     assert trace.steps == ("step#0", "step#1", "step#2")
     assert [int((trace.step == step).sum()) for step in (0, 1, 2, -1)] == [2, 4, 4, 1]
+
+
+def test_an_optimizer_that_steps_after_several_steps_of_another_ends_their_round(tmp_path):
+    """Local steps, three before each outer one, which no backward pass precedes."""
+    profile = Profile(0, 1)
+    for number in range(6):
+        trained(profile, 100 * number)
+        if number % 3 == 2:
+            profile.span("Optimizer.step#Outer.step", 100 * number + 60, 8)
+            profile.op("aten::_foreach_add_", 100 * number + 61, 5)
+    trace = read_trace(profile.write(tmp_path / "rank0.json"))
+    assert [int((trace.step == step).sum()) for step in (0, 1, -1)] == [13, 13, 0]
 
 
 def test_updates_within_the_backward_pass_end_no_step(tmp_path):

@@ -1,6 +1,6 @@
 """Training that ends in no marked step: ``python unmarked_training.py gan rank0.json``.
 
-Each iteration of ``gan`` draws three batches, of the others one.
+Each iteration of ``gan`` draws three batches, of ``outer`` too, of the others one.
 """
 
 from __future__ import annotations
@@ -56,9 +56,28 @@ def lbfgs(iterations: int) -> None:
         optimizer.step(loss)
 
 
+def outer(iterations: int) -> None:
+    """Local steps: after each third one another optimizer moves the shared weights."""
+    layers = model()
+    shared = [part.detach().clone() for part in layers.parameters()]
+    inner = torch.optim.AdamW(layers.parameters())
+    outer = torch.optim.SGD(shared, lr=0.7, momentum=0.9, nesterov=True)
+    for _ in range(iterations):
+        for _ in range(3):
+            inner.zero_grad()
+            layers(torch.randn(4, 8)).square().mean().backward()
+            inner.step()
+        for old, new in zip(shared, layers.parameters(), strict=True):
+            old.grad = old - new.detach()
+        outer.step()
+        with torch.no_grad():
+            for old, new in zip(shared, layers.parameters(), strict=True):
+                new.copy_(old)
+
+
 TRAINING = {
     "gan": lambda: gan(3), "gan_once": lambda: gan(1), "hooks": lambda: hooks(3),
-    "lbfgs": lambda: lbfgs(3),
+    "lbfgs": lambda: lbfgs(3), "outer": lambda: outer(3),
 }  # fmt: skip
 
 if __name__ == "__main__":

@@ -147,7 +147,7 @@ class Events(NamedTuple):
         gloo: number of the record and the work, in order.
         arguments: arguments of ops.
         library: thread -> calls of a library that communicates, in order.
-        updates: begin and end of optimizers' steps.
+        updates: begin, end and name of optimizers' steps, in order.
         links: links between them, if requested.
     """
 
@@ -158,7 +158,7 @@ class Events(NamedTuple):
     gloo: list[tuple[int, GloosWork]]
     arguments: list[dict[str, Any]]
     library: dict[object, list[LibraryCall]]
-    updates: list[tuple[int, int]]
+    updates: list[tuple[int, int, str]]
     links: LinksBuilder | None
 
     @classmethod

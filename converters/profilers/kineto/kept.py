@@ -73,7 +73,7 @@ def add(found: Events, event: Other) -> None:
     if category == ANNOTATION and name.startswith(STEP):
         found.steps.append((start, start + duration, name))
     elif category == ANNOTATION and name.startswith(UPDATE):
-        found.updates.append((start, start + duration))
+        found.updates.append((start, start + duration, name))
     elif category == ANNOTATION and name.startswith((_LIBRARY, _GLOO)):
         dims, types = args.get("Input Dims"), args.get("Input type")
         call = LibraryCall(start, start + duration, name.partition(":")[2], dims, types)

@@ -2,7 +2,8 @@
 
 The idea: every optimizer annotates its own step; where none does, a loop repeats itself
 (``repeats``).  If the same gradients were computed before two of the former, they end equal steps;
-models trained in turns (a GAN) repeat after several.  Anything that does not repeat is never
+models trained in turns (a GAN), and optimizers that step at different rates, repeat after several.
+Anything that does not repeat is never
 cut.  Ops after an update belong to the next step, or to the end of this one (averaging a loss,
 setting gradients to zero).  The first step decides: the profile begins with it, so the next begins
 where the ops are again as at the beginning.
@@ -41,9 +42,9 @@ class Found(NamedTuple):
     updates: int
 
 
-def updates_of(ops: Iterable[Op]) -> list[tuple[int, int]]:
-    """Begin and end of optimizers' steps that were recorded as ops."""
-    return [(op.start, op.start + op.duration) for op in ops if op.name.startswith(UPDATE)]
+def updates_of(ops: Iterable[Op]) -> list[tuple[int, int, str]]:
+    """Begin, end and name of optimizers' steps that were recorded as ops."""
+    return [(op.start, op.start + op.duration, op.name) for op in ops if op.name.startswith(UPDATE)]
 
 
 def uncut(updates: int) -> str:
@@ -56,33 +57,35 @@ def uncut(updates: int) -> str:
 
 def steps_of(
     ops: Iterable[Op],
-    updates: Iterable[tuple[int, int]],
+    updates: Iterable[tuple[int, int, str]],
     arguments: Sequence[Mapping[str, Any]],
 ) -> Found:
     """The steps of one process whose profile has no marks.
 
     Args:
         ops: its ops, in any order.
-        updates: begin and end of optimizers' steps that are not ops.
+        updates: begin, end and name of optimizers' steps that are not ops.
         arguments: what the ops' ``arguments`` index.
     """
-    updates = sorted({*updates, *updates_of(ops)})
-    if len(updates) < 2:
-        return Found([], len(updates))
+    stepped = sorted({*updates, *updates_of(ops)})
+    if len(stepped) < 2:
+        return Found([], len(stepped))
+    spans = [(start, end) for start, end, _ in stepped]
     ops = sorted(ops, key=lambda op: (op.start, -op.duration))
     backward = [op for op in ops if op.name.startswith(BACKWARD)]
-    ends = _ends(_outside(updates, backward), [op.start for op in backward])
+    ends = _ends(_outside(spans, backward), [op.start for op in backward])
     kinds = _gradients(arguments, ops, ends)
-    period, partial, more = _period(kinds), False, False
+    by_name = _with_names(kinds, stepped, ends)
+    period, partial, more = _period(by_name) or _period(kinds), False, False
     if not period and len(kinds) > 2:
-        partial = kinds[0] < kinds[1] and _within_backward(ops, updates)
-        more = kinds[0] > kinds[1] and _same_parameters(arguments, ops, updates, ends)
-        period = _period(kinds[1:]) if partial or more else 0
+        partial = kinds[0] < kinds[1] and _within_backward(ops, spans)
+        more = kinds[0] > kinds[1] and _same_parameters(arguments, ops, spans, ends)
+        period = (_period(by_name[1:]) or _period(kinds[1:])) if partial or more else 0
     if not period:
         return Found([], len(ends))
     first = ends[: partial or more]
     whole = [*first, *ends[len(first) :][period - 1 :: period]]
-    found = _cut_off(ops[0].start, whole) if partial else _steps(ops, updates, whole)
+    found = _cut_off(ops[0].start, whole) if partial else _steps(ops, spans, whole)
     return Found(named(found), len(ends))
 
 
@@ -206,6 +209,20 @@ def _gradients(
     if all(found):
         return found
     return [Counter((op.name, "") for op in part if op.name.startswith(BACKWARD)) for part in parts]
+
+
+def _with_names(
+    kinds: Sequence[Counter[tuple[str, str]]],
+    updates: Sequence[tuple[int, int, str]],
+    ends: Sequence[int],
+) -> list[Counter[tuple[str, str]]]:
+    """The gradients before each end, with the names of the optimizers that step until then."""
+    found = [Counter(kind) for kind in kinds]
+    for _, end, name in updates:
+        place = bisect_left(ends, end)
+        if place < len(found):
+            found[place][name, UPDATE] += 1
+    return found
 
 
 def _period(kinds: Sequence[Counter[tuple[str, str]]]) -> int:
