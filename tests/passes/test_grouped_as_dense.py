@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import jax
 import pytest
@@ -90,9 +91,12 @@ def test_a_step_has_eight_times_the_flops_on_a_gpu_alone() -> None:
 def test_pytorchs_grouped_products_stay_when_ops_are_opened() -> None:
     """Opened, ``_grouped_mm`` is a ragged product, too; PyTorch has a kernel for it."""
     pytest.importorskip("torch")
-    from flint.models.torch.moe import train_tiny
+    from flint.models.torch.moe import TINY, training
 
-    plain, opened = (train_tiny.capture(options={"fuse": fuse}) for fuse in (False, True))
+    config = replace(TINY, model=replace(TINY.model, layers=1))
+    plain, opened = (
+        training(config, (1, 2)).capture(options={"fuse": fuse}) for fuse in (False, True)
+    )
     products = {node.op for node in opened.graph} & NAMES
     on_gpu = [workload.simulate("dgx-h100") for workload in (plain, opened)]
     assert products

@@ -130,7 +130,11 @@ def profiled(factory, name):
     pytest.importorskip("torch")
     script = Path(__file__).parent.parent / "validation" / "torch_profiling.py"
     place = f"tests.validation.torch_steps:{name}"
-    return once(factory, f"torch-{name}", lambda folder: run_script(script, folder, place))
+    return once(
+        factory,
+        f"torch-{name}",
+        lambda folder: run_script(script, folder, place, imported="torch"),
+    )
 
 
 @pytest.fixture(scope="module")

@@ -62,14 +62,22 @@ def child_environment(devices: int = 0, flags: str = UNOPTIMISED) -> dict[str, s
     return environment
 
 
-def run_script(script: Path, *arguments: object, devices: int = 0, flags: str = UNOPTIMISED) -> str:
+def run_script(
+    script: Path,
+    *arguments: object,
+    devices: int = 0,
+    flags: str = UNOPTIMISED,
+    imported: str | None = None,
+) -> str:
     """Standard output of a Python script that must succeed.
 
-    With devices it is a fork of a process that has imported JAX.
+    It is a fork of a process that has imported a framework (``warm.py``), JAX where it has devices,
+    or a new process.
     """
     words, variables = [str(script), *map(str, arguments)], child_environment(devices, flags)
-    if devices:
-        done = warm("jax").run(words, None, variables)
+    imported = "jax" if devices else imported
+    if imported is not None:
+        done = warm(imported).run(words, None, variables)
     else:
         done = subprocess.run(
             [sys.executable, *words], env=variables,

@@ -142,7 +142,9 @@ def test_gloo_ranks_on_two_axes(tmp_path_factory, name):
 
     script = Path(__file__).parent / "torch_profiling.py"
     place = f"tests.validation.mesh_steps:{name}"
-    folder = once(tmp_path_factory, name, lambda folder: run_script(script, folder, place))
+    folder = once(
+        tmp_path_factory, name, lambda folder: run_script(script, folder, place, imported="torch")
+    )
     files = sorted(folder.glob("kineto_rank*.json"))
     report = validate(STEPS[name].capture(), files)
     assert report.ok, (report.verdict, report.differences[:4])

@@ -38,7 +38,7 @@ def profiled(tmp_path_factory):
     def run(name):
         def profile(folder):
             script = Path(__file__).parent / "plain_profiling.py"
-            run_script(script, folder, f"{PLACES[name]}:{name}")
+            run_script(script, folder, f"{PLACES[name]}:{name}", imported="torch")
 
         return sorted(once(tmp_path_factory, f"plain-{name}", profile).glob("rank*.json"))
 

@@ -40,7 +40,7 @@ def traces(tmp_path_factory):
     def run(name):
         def profile(folder):
             script = Path(__file__).parent / "torch_profiling.py"
-            run_script(script, folder, f"tests.validation.recurrent_steps:{name}")
+            run_script(script, folder, f"tests.validation.recurrent_steps:{name}", imported="torch")
 
         return once(tmp_path_factory, f"recurrent-{name}", profile)
 

@@ -36,7 +36,7 @@ FORMS = ("kineto", "et")
 def profiled(folder, name):
     """Run a step on gloo ranks, which leaves their traces in the folder."""
     script = Path(__file__).parent / "torch_profiling.py"
-    run_script(script, folder, f"tests.validation.torch_steps:{name}")
+    run_script(script, folder, f"tests.validation.torch_steps:{name}", imported="torch")
 
 
 @pytest.fixture(scope="module")

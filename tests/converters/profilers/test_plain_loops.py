@@ -23,7 +23,11 @@ DRAWN = ("aten::rand", "aten::randn")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     script = Path(__file__).with_name("plain_loops.py")
-    return once(tmp_path_factory, "plain-loops", lambda folder: run_script(script, folder))
+    return once(
+        tmp_path_factory,
+        "plain-loops",
+        lambda folder: run_script(script, folder, imported="torch"),
+    )
 
 
 @pytest.mark.parametrize("form", ["", "_et"])

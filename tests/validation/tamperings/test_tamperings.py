@@ -38,7 +38,7 @@ def files(tmp_path_factory, host_runs):
 
         def profile(folder):
             script = Path(__file__).parents[1] / "torch_profiling.py"
-            run_script(script, folder, f"{PLACE}.{base}:base")
+            run_script(script, folder, f"{PLACE}.{base}:base", imported="torch")
 
         folder = once(tmp_path_factory, f"tampered-{base}", profile)
         return {form: sorted(folder.glob(f"{form}_rank*.json")) for form in ("kineto", "et")}
