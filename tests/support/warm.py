@@ -26,6 +26,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from jaxlib import xla_client
+
+from flint import registry
 from flint.cli import forks
 from flint.host import spare_process
 from flint.host.child_processes import adopt_orphans, end_with_parent, fork
@@ -42,8 +45,12 @@ MODULES = {
         "jax", "jax.numpy", "flint.capturing.request", "flint.frontends.jax.capturing",
         "flint.frontends.jax.programs.running", "flint.cli.run", "flint.launching.capturing",
     ),
-    # What captures of the tests' own process start, each in a process of its own.
-    "compilers": ("flint.frontends.jax.partition.child", "flint.frontends.saved.child"),
+    # What captures of the tests' own process start.
+    "flint.frontends.jax.partition.child": (
+        "flint.frontends.jax.partition.child", "jax", "jax.numpy", "jax.interpreters.mlir",
+        "flint.frontends.jax.internals.xla", "flint.frontends.jax.saved_module",
+        "flint.stablehlo.read.bindings", "flint.hlo.messages", "flint.hlo.text",
+    ),
 }  # fmt: skip
 #: Of Linux's prctl.
 GET_CHILD_SUBREAPER = 37
@@ -125,8 +132,8 @@ def warm(kind):
 
 def take(taken, module, *words):
     """As ``spare_process.take``, with a warm process if there is none."""
-    if os.getpid() == _OWN and module in MODULES["compilers"] and spare_process._spare is None:
-        spare_process._spare = warm("compilers").spare()
+    if os.getpid() == _OWN and module in MODULES and spare_process._spare is None:
+        spare_process._spare = warm(module).spare()
     return taken(module, *words)
 
 
@@ -140,8 +147,12 @@ def serve(kind):
     """Import, then fork for each request, until the input ends."""
     gc.disable()
     forks._import_flint()
+    register = xla_client.register_custom_call_partitioner
+    if kind in registry.SPARES:  # its own answers to XLA's questions come before JAX's
+        xla_client.register_custom_call_partitioner = lambda *_, **__: None
     for name in MODULES[kind]:
         importlib.import_module(name)
+    xla_client.register_custom_call_partitioner = register
     gc.enable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the end of the input ends this process
     answers = os.fdopen(os.dup(1), "w")
