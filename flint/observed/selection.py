@@ -49,6 +49,8 @@ _DEPTH = 16
 #: Recorded by PyTorch when an op is dispatched to a tensor subclass: the inner op follows
 #: separately.
 _SUBCLASS = "PythonSubclass"
+#: The same for an op that a mode sees first.
+_MODE = "PythonDispatchMode"
 
 #: Part of the names of CPU kernels for ops that lack it in their name.
 _FOR_CPU = "_for_cpu"
@@ -114,7 +116,7 @@ def selected(trace: Observed, rows: Ints, names: Set[str]) -> tuple[Ints, Ints]:
         named[outer] |= named[i] or plain[facts[i]] in names
         of_subclass[outer] |= of_subclass[i] or facts[i].name == _SUBCLASS
     covered = [False] * len(rows)
-    halted = _halted(trace, parents, facts)
+    halted = _halted(trace, parents, facts) | _answered(trace, parents, facts)
     chosen = []
     for i, fact in enumerate(facts):
         outer = parents[i]
@@ -122,7 +124,7 @@ def selected(trace: Observed, rows: Ints, names: Set[str]) -> tuple[Ints, Ints]:
             covered[i] = True
             continue
         if fact.kind.collective:
-            take = not communicates[i]
+            take = not communicates[i] and i not in halted
         elif (
             communicates[i]
             or of_subclass[i]
@@ -196,6 +198,21 @@ def _halted(trace: Observed, parents: list[int], facts: list[OpFacts]) -> set[in
         if outer >= 0 and base_name(facts[outer].name) in _PRODUCTS:
             held.setdefault(outer, set()).add(facts[i].name)
     return {outer for outer, names in held.items() if names == {"aten::detach"}}
+
+
+def _answered(trace: Observed, parents: list[int], facts: list[OpFacts]) -> set[int]:
+    """Ops that a mode answered itself: what a selective checkpoint has kept does not run again.
+
+    A mode that lets an op run calls it, and it is recorded inside.
+    """
+    if trace.form == "pytorch-et":  # which puts ops inside of others that end at the same moment
+        return set()
+    runs, answered = set[int](), set[int]()
+    for i in range(len(facts) - 1, -1, -1):
+        is_range = facts[i].name == _MODE or (i in answered and "::" not in facts[i].name)
+        is_silent = is_range and i not in runs
+        (answered if is_silent else runs).add(parents[i])
+    return answered - runs
 
 
 def _repaired(parents: list[int], facts: list[OpFacts], threads: list[int]) -> list[int]:

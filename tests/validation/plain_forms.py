@@ -9,7 +9,11 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 from torch.distributed.fsdp import fully_shard
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
 
 from tests.validation.plain_torch import Experts, _replicated, _step
 
@@ -50,6 +54,20 @@ class Neighbours(nn.Module):
         scores = ((nodes[start] + nodes[end]) * self.score).sum(-1)
         weights = (scores - scores.max()).exp()
         return self.head(torch.zeros_like(nodes).index_add(0, end, nodes[start] * weights[:, None]))
+
+
+def keeping(_, op, *args, **kwargs):
+    """Exchanges are kept for the backward pass, all else is computed again."""
+    is_exchange = op == torch.ops._c10d_functional.all_to_all_single.default
+    return CheckpointPolicy.MUST_SAVE if is_exchange else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+class Keeping(Experts):
+    """Experts in a selective checkpoint."""
+
+    def forward(self, x):
+        contexts = functools.partial(create_selective_checkpoint_contexts, keeping)
+        return checkpoint(super().forward, x, use_reentrant=False, context_fn=contexts)
 
 
 class Marked(Experts):
@@ -97,8 +115,8 @@ def _dropped(mesh):
     return model, optimizer, torch.ones(2, 17, 32)
 
 
-def _marked(mesh):
-    model = Marked(mesh)
+def _experts(make, mesh):
+    model = make(mesh)
     return model, torch.optim.SGD(model.parameters(), lr=0.1, foreach=True), torch.ones(8, 16)
 
 
@@ -131,7 +149,8 @@ STEPS = {
     "ddp_spoken": _replicated(Spoken, _adamax, lambda: torch.ones(4, 10, dtype=torch.long)),
     "ddp_neighbours": _replicated(Neighbours, _adagrad, lambda: torch.ones(12, 16)),
     "ddp_surrogate": _replicated(Surrogate, _adagrad, lambda: torch.ones(6, 16)),
-    "moe_marked": _step(_marked),
+    "moe_marked": _step(functools.partial(_experts, Marked)),
+    "moe_keeping": _step(functools.partial(_experts, Keeping)),
     "fsdp_dropped": _step(_dropped),
     "by_hand_per_sample": _step(_perceptron, per_sample),
 }
