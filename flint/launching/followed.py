@@ -20,7 +20,8 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from flint.launching.followed_code import FUNCTIONS, changed, speaks_of_ranks
+from flint.launching.followed_code import changed, speaks_of_ranks
+from flint.launching.followed_functions import FUNCTIONS
 
 #: Packages that get plain ranks: they know the program's from Flint, or theirs are numbers of dims
 #: and ranks of matrices.

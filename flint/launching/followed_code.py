@@ -15,21 +15,12 @@ from __future__ import annotations
 import ast
 import bisect
 import re
-from collections.abc import Callable
-from itertools import islice
-from types import FunctionType
 from typing import Any, TypeGuard
 
-from flint.capturing.user_frames import is_ours
+from flint.launching.followed_functions import NAMES
 from flint.launching.followed_texts import parts_of
 
-_USES = ("int", "among", "at", "at_or", "part", "loop", "text", "slice", "type")
-#: Methods with which a value converts itself to a number, looks for itself in a container, reads an
-#: item, an item or a default, and a part of a container, ends a loop, is written into a text, picks
-#: from what can only be gone over, and says its type where types are compared.
-METHOD, AMONG, AT, AT_OR, PART, LOOP, TEXT, SLICE, TYPE = (f"followed_{use}" for use in _USES)
-_NAMES = [f"__flint_{use}__" for use in _USES]
-_INT, _AMONG, _AT, _AT_OR, _PART, _LOOP, _TEXT, _SLICE, _TYPE = _NAMES
+_INT, _AMONG, _AT, _AT_OR, _PART, _LOOP, _TEXT, _SLICE, _TYPE = NAMES
 
 #: Python's function -> the one in its place.
 _INSTEAD = {"int": _INT, "range": _LOOP, "type": _TYPE}
@@ -61,6 +52,13 @@ def speaks_of_ranks(source: bytes, own: bool) -> bool:
         return True
     lines = source.lower().splitlines(keepends=True)  # few name a rank: the search takes longer
     return any(b"rank" in line and _USED.search(line) for line in lines)
+
+
+#: Python's functions that go over what they are given, or count it.
+_GO_OVER = frozenset(
+    ("all", "any", "enumerate", "filter", "iter", "len", "list", "map", "max", "min", "reversed",
+     "set", "sorted", "sum", "tuple", "zip")
+)  # fmt: skip
 
 
 def changed(source: bytes, path: str, own: bool) -> ast.Module:
@@ -115,6 +113,9 @@ class _Following(ast.NodeTransformer):
         function = node.func
         if _is(function, "int"):
             self.called.append(function)
+        if isinstance(function, ast.Name) and function.id in _GO_OVER:
+            for item in node.args:
+                self._range(item)
         is_get = isinstance(function, ast.Attribute) and function.attr == "get"
         if is_get and len(node.args) in (1, 2) and not node.keywords and self._may(node.args[0]):
             return _called(_AT_OR, node, function, *node.args)
@@ -175,9 +176,13 @@ class _Following(ast.NodeTransformer):
 
     def _loop(self, node: ast.For | ast.comprehension) -> ast.AST:
         self.generic_visit(node)
-        if isinstance(node.iter, ast.Call) and _is(node.iter.func, "range"):
-            self.called.append(node.iter.func)
+        self._range(node.iter)
         return node
+
+    def _range(self, node: ast.expr) -> None:
+        """What is gone over; it may be a range."""
+        if isinstance(node, ast.Call) and _is(node.func, "range"):
+            self.called.append(node.func)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         return self._without(node, "returns")
@@ -218,83 +223,3 @@ def _called(name: str, at: ast.expr, *arguments: ast.expr) -> ast.expr:
 def _names_a_rank(node: ast.AST) -> bool:
     name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
     return "rank" in name.lower()
-
-
-def _number(*args: Any, **kwargs: Any) -> Any:
-    """As ``int``."""
-    own = getattr(args[0], METHOD, None) if len(args) == 1 and not kwargs else None
-    return int(*args, **kwargs) if own is None else own()
-
-
-def _among(item: Any) -> Callable[[Any], Any]:
-    """What tells whether a container holds the item, to be called by the program's own line."""
-    own: Callable[[Any], Any] | None = None if _is_plain(item) else getattr(item, AMONG, None)
-    return own or (lambda container: item in container)
-
-
-def _at(container: Any, index: Any) -> Any:
-    """As ``container[index]``."""
-    own = None if _is_plain(index) else getattr(index, AT, None)
-    return container[index] if own is None else own(container)
-
-
-def _at_or(get: Any, index: Any, *default: Any) -> Any:
-    """As ``container.get(index, default)``, from the bound method."""
-    own = None if _is_plain(index) else getattr(index, AT_OR, None)
-    return get(index, *default) if own is None else own(get, *default)
-
-
-def _part(container: Any, start: Any, stop: Any, step: Any) -> Any:
-    """As ``container[start:stop:step]``."""
-    for end in (start, stop, step):
-        own = None if _is_plain(end) else getattr(end, PART, None)
-        if own is not None:
-            return own(container, slice(start, stop, step))
-    return container[start:stop:step]
-
-
-def _loop(*ends: Any) -> Any:
-    """As ``range``, of a loop."""
-    for end in ends:
-        own = None if _is_plain(end) else getattr(end, LOOP, None)
-        if own is not None:
-            return own(*ends)
-    return range(*ends)
-
-
-def _text(make: Callable[..., str], *values: Any) -> str:
-    """As ``make(*values)``."""
-    for value in values:
-        own = None if _is_plain(value) else getattr(type(value), TEXT, None)
-        if own is not None:
-            made: str = own(make, values)
-            return made
-    return make(*values)
-
-
-def _slice(function: Any, items: Any, *ends: Any) -> Any:
-    """As ``islice(items, *ends)``."""
-    for end in ends if function is islice else ():
-        own = None if _is_plain(end) else getattr(type(end), SLICE, None)
-        if own is not None:
-            return own(items, ends)
-    return function(items, *ends)
-
-
-def _type(item: Any) -> Any:
-    """As ``type(item)``, to be compared with another type."""
-    kind = type(item)
-    if kind is FunctionType and hasattr(item, "__wrapped__") and is_ours(item.__code__.co_filename):
-        return _type(item.__wrapped__)  # which it stands for: one of Python's own, maybe
-    return getattr(kind, TYPE, type)(item)
-
-
-def _is_plain(index: Any) -> bool:
-    """Whether an index is of one of the usual types, which follow from nothing."""
-    kind = type(index)  # not compared by ==: the types of followed values are equal to int
-    return kind is int or kind is str or index is None
-
-
-_FUNCTIONS = _number, _among, _at, _at_or, _part, _loop, _text, _slice, _type
-#: Name -> the function that changed code calls.
-FUNCTIONS: dict[str, Callable[..., Any]] = dict(zip(_NAMES, _FUNCTIONS, strict=True))

@@ -27,7 +27,7 @@ from typing import Any
 from flint.capturing.user_frames import is_ours, is_programs, main_package, own_line
 from flint.host.child_errors import leave
 from flint.launching.commands.variables import is_of_process
-from flint.launching.followed_code import METHOD
+from flint.launching.followed_functions import METHOD
 
 #: Threads that a copy does without: jemalloc's return freed memory to the system, and its handlers
 #: of ``fork`` (``background_thread_postfork_child``) leave that to those that free.

@@ -15,12 +15,12 @@ from types import FrameType, TracebackType
 import torch
 
 from flint.capturing.user_frames import short_path
-from flint.launching import followed_code
+from flint.launching import followed_functions
 
 #: Code whose frames are not the user's: PyTorch, the standard library, this frontend, and what the
 #: user's code calls to be followed.
 _OURS = os.path.dirname(__file__) + os.sep
-_FOLLOWED = str(followed_code.__file__)
+_FOLLOWED = str(followed_functions.__file__)
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _DECORATED = os.sep + "typing_extensions.py"  # whose wrapper calls PyTorch's deprecated functions
 _LAUNCHING = f"{os.sep}triton{os.sep}runtime{os.sep}"  # launches the user's kernels

@@ -9,8 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from flint.launching import followed
-from flint.launching import followed_code as followed_code_module
+from flint.launching import followed, followed_functions
 from flint.launching.followed import followed_code, followed_imports
 
 
@@ -97,6 +96,7 @@ parts = [5, 6][place:], [5, 6][: place : 2], [5, 6][0]
 loops = [at for at in range(place, 8)]
 for at in range(place):
     loops.append(at)
+rounds = list(range(place, 2)), len(range(place)), sum(range(3))
 """
     names = run(source, place=Place(3))
     assert names["items"] == (("at", {1: 2}), ("at or", None), ("at or", 7))
@@ -104,6 +104,7 @@ for at in range(place):
         ("part", [5, 6], slice(3, None)), ("part", [5, 6], slice(None, 3, 2)), 5,
     )  # fmt: skip
     assert names["loops"] == ["loop", 3, 8, "loop", 3]
+    assert names["rounds"] == (["loop", 3, 2], 2, 3)
 
 
 def test_other_items_are_as_ever():
@@ -175,7 +176,7 @@ def test_imported_modules_are_followed_too_and_compiled_once(tmp_path, monkeypat
         assert speaks_of_ranks.f(Text("3")) == ("followed", "3")
     del sys.modules["speaks_of_ranks"]
     assert not (tmp_path / "__pycache__").exists()
-    for name in followed_code_module.FUNCTIONS:
+    for name in followed_functions.FUNCTIONS:
         delattr(builtins, name)
 
 
@@ -249,6 +250,6 @@ def test_the_type_of_a_function_that_stands_for_pythons_own_is_that_ones(tmp_pat
     """``type(print) == type(open)``: whether a program has put its own ``print`` in place."""
     own = "import functools\n@functools.wraps(print)\ndef own(*args): print(*args)\n"
     stands: dict[str, object] = {}
-    exec(compile(own, followed_code_module.__file__, "exec"), stands)
+    exec(compile(own, followed_functions.__file__, "exec"), stands)
     source = f"{own}import_of = 'torch'\nx = type(stands) == type(open), type(own) == type(open)"
     assert run(source, stands=stands["own"])["x"] == (True, False)

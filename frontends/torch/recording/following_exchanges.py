@@ -1,16 +1,19 @@
 """Known numbers received from other ranks: the values that these are assumed to have sent.
 
-The idea: the other ranks are assumed to have the same numbers as this one.  So a sum is a multiple,
-a gather repeats, and an all-to-all brings from each rank the part that this one has for itself.
+The idea: the other ranks are assumed to have the same numbers as this one, unless these follow
+from the rank.  So a sum is a multiple, a gather repeats, and an all-to-all brings from each rank
+the part that this one has for itself.
 Real tensors of the host get these values; where none is known their memory no longer counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from flint.frontends.torch.context import capture
@@ -23,6 +26,7 @@ from flint.frontends.torch.recording.following_messages import (
     received,
     sent,
 )
+from flint.frontends.torch.recording.held_numbers import of_members
 from flint.frontends.torch.recording.known_values import Known, is_real, read
 from flint.frontends.torch.user_lines import at_user_line
 
@@ -65,16 +69,23 @@ def _exchanged_parts(values: Any, op: Any, args: Any, kwargs: Any, result: Any) 
 
 def _gathered(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None:
     """A gather, for one rank or for all."""
-    source = args[0]
+    source, _, boxed = (*args, *kwargs.values())[:3]
     if op.namespace == "c10d":
-        result, source = (*args, *kwargs.values())[:2]
+        result, source, boxed = (*args, *kwargs.values())[:3]
     # One tensor for all ranks, or a list with one for each.
     source, *results = (
         (source[0], *(result[0] if result else ()))
         if isinstance(source, list)
         else (source, result)
     )
-    known = _held(values, source)
+    known, each = _held(values, source), _of_members(source, boxed)
+    if each is not None and results:
+        if len(results) == 1:
+            with unset_fake_temporarily():
+                each = [torch.stack(each)]
+        for tensor, item in zip(results, each, strict=True):
+            _receive_own(values, tensor, item)
+        return
     for tensor in results:
         value = None
         if known is not None:
@@ -83,12 +94,31 @@ def _gathered(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None
         receive(values, tensor, known, value)
 
 
+def _of_members(source: torch.Tensor, boxed: Any) -> list[torch.Tensor] | None:
+    """What the ranks of a group send, if that follows from the rank."""
+    return of_members(source, dist.get_process_group_ranks(group_of(boxed)))
+
+
+def _receive_own(values: Any, tensor: torch.Tensor, value: torch.Tensor) -> None:
+    """Note what a tensor holds that follows from the ranks of its group."""
+    receive(values, tensor, Known(value), value)
+    if tensor in values:
+        values[tensor] = replace(values[tensor], alike=False)
+
+
 #: The reduction of equal values of several ranks, from the value and the number of ranks.
 _REDUCED: Mapping[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
     "sum": lambda value, ranks: value * ranks,
     "product": lambda value, ranks: value**ranks,
     **dict.fromkeys(("avg", "max", "min", "band", "bor"), lambda value, _: value.clone()),
 }
+
+
+#: The same of values that differ, of all ranks.
+_COMBINED: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "sum": lambda each: each.sum(0), "product": lambda each: each.prod(0),
+    "max": lambda each: each.amax(0), "min": lambda each: each.amin(0),
+}  # fmt: skip
 
 
 def _reduce(values: Any, tensor: Any, known: Known | None, name: str, ranks: int) -> None:
@@ -111,7 +141,13 @@ def _reduced(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None:
         source, name, boxed = (*args, *kwargs.values())[:3]
         group, pairs = group_of(boxed), [(source, result)]
     for source, tensor in pairs:
-        _reduce(values, tensor, _held(values, source), name, group.size())
+        each = _of_members(source, boxed)
+        if each is not None and name in _COMBINED:
+            with unset_fake_temporarily():
+                value = _COMBINED[name](torch.stack(each)).to(each[0].dtype)
+            _receive_own(values, tensor, value)
+        else:
+            _reduce(values, tensor, _held(values, source), name, group.size())
 
 
 def _reduced_parts(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None:

@@ -39,6 +39,7 @@ def receive(values: Any, tensor: torch.Tensor, sent: Known | None, value: Any = 
         value: what it is.
     """
     forget(values, tensor)
+    capture().held.pop(tensor, None)
     fits = sent is not None and value is not None and value.numel() == tensor.numel()
     if is_real(tensor):
         if fits:

@@ -18,7 +18,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from flint.frontends.torch.patching import around
-from flint.launching.followed_code import TYPE
+from flint.launching.followed_functions import TYPE
 
 #: What belongs to a class itself, or has made the object already.
 _OF_ITS_CLASS = {"__dict__", "__weakref__", "__slots__", "__new__"}

@@ -1,9 +1,10 @@
-"""Small tensors of the host that hold numbers of the rank: ``torch.tensor(ranks) == rank``.
+"""Small tensors that hold numbers of the rank: ``torch.tensor(ranks) == rank``.
 
 The idea: PyTorch takes the rank as a plain number, and a program reads what it makes of it without
 a comparison.  A function of the program's own code that takes such a number, or a tensor of whole
 numbers that holds one, is called with the numbers of the other ranks as well.  What it gives them
-is kept beside its tensor; a value that is read follows from the rank again.
+is kept beside its tensor; a value that is read follows from the rank again.  Tensors of the device
+are those of which numbers are known.
 
     place = (torch.tensor([8, 9]) == rank).nonzero()      # of another shape on most ranks
     place.item()                                          # 0 on rank 8, 1 on rank 9
@@ -14,15 +15,18 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.evidence import Kinds
 from flint.frontends.torch.modes import without_modes
+from flint.frontends.torch.recording.held_numbers import Held
+from flint.frontends.torch.recording.known_values import known_of
 from flint.frontends.torch.shims.over_ranks import world
 from flint.frontends.torch.shims.own_questions import note_values
 from flint.frontends.torch.shims.own_values import OwnRank, everywhere, own
@@ -35,26 +39,10 @@ _MOST, _MOST_IN_LIST = 1 << 16, 16
 #: What is read on a rank on which the function fails: no number that a program compares with.
 _NO_NUMBER = -(1 << 31)
 _READ = "is read from a tensor"
+_KINDS = (torch.Tensor, FakeTensor)
 
 #: What these make does not follow from what they are given.
 _WITHOUT_VALUES = ("rand", "empty", "normal", "bernoulli", "multinomial", "dropout", "seed")
-
-
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """A tensor's values on all ranks.
-
-    Attributes:
-        kinds: the place of every rank's in the values, [world].
-        values: the different ones; None where it fails.  None at all if they are not known.
-    """
-
-    kinds: Kinds
-    values: tuple[Any, ...]
-
-    def part(self, at: int) -> _Held:
-        """Of a list of tensors, or of numbers, one."""
-        return _Held(self.kinds, tuple(item if item is None else item[at] for item in self.values))
 
 
 def concerns(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
@@ -62,7 +50,7 @@ def concerns(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     held = capture().held
     for item in (*args, *kwargs.values()) if kwargs else args:
         kind = type(item)
-        if kind is OwnRank or (held and kind is torch.Tensor and item in held):
+        if kind is OwnRank or (held and kind in _KINDS and item in held):
             break
         if (kind is list or kind is tuple) and any(type(each) is OwnRank for each in item):
             break
@@ -106,7 +94,7 @@ def followed(
     return result
 
 
-def _read(name: str, result: Any, others: _Held) -> Any:
+def _read(name: str, result: Any, others: Held) -> Any:
     """A value that is read from a tensor, or a list of them."""
     if not others.values:
         note_values(others.kinds, _READ)
@@ -133,25 +121,26 @@ def _read(name: str, result: Any, others: _Held) -> Any:
 
 def _others(
     func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], written: Any = None
-) -> _Held:
+) -> Held:
     """What a function gives on every rank, or makes of a tensor that it writes."""
     kinds, first, known = _kinds(args, kwargs)
     elements = sum(item.numel() for item in _tensors(args, kwargs))
     if not known or len(first) > _MOST_KINDS or len(first) * elements > _MOST_ELEMENTS:
-        return _Held(kinds, ())
+        return Held(kinds, ())
     made: list[Any] = []
+    call = torch.Tensor.clone if func is torch.Tensor.cuda else func
     with without_modes():
         drawn = torch.get_rng_state()
         for rank in first:
             given = [_at(item, rank, item is written) for item in args]
             named = {key: _at(item, rank) for key, item in kwargs.items()}
             try:
-                result = func(*given, **named)
+                result = call(*given[:1]) if call is not func else func(*given, **named)
                 made.append(result if written is None else given[0])
             except (RuntimeError, ArithmeticError, LookupError, TypeError, ValueError):
                 made.append(None)  # it would end, and asks something else there
         torch.set_rng_state(drawn)
-    return _Held(kinds, tuple(made))
+    return Held(kinds, tuple(made))
 
 
 def _kinds(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Kinds, list[int], bool]:
@@ -162,6 +151,7 @@ def _kinds(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Kinds, lis
             columns.append(np.broadcast_to(everywhere(item), world()))
         elif isinstance(item, torch.Tensor) and item in capture().held:
             held = capture().held[item]
+            known &= held.version == item._version
             columns.append(held.kinds)
             known &= bool(held.values)
     _, first, kinds = np.unique(
@@ -179,25 +169,29 @@ def _at(item: Any, rank: int, written: bool = False) -> Any:
         return made if isinstance(item, list) else tuple(made)
     if isinstance(item, slice):
         return slice(*(_at(end, rank) for end in (item.start, item.stop, item.step)))
+    if isinstance(item, torch.device) or (isinstance(item, str) and item.startswith("cuda")):
+        return "cpu"
     if isinstance(item, torch.Tensor):
         held = capture().held.get(item)
-        found = item if held is None else held.values[held.kinds[rank]]
+        found = _number(item) if held is None else held.values[held.kinds[rank]]
         return found.clone() if written and found is not None else found
     return item
 
 
-def _keep(tensor: torch.Tensor, others: _Held) -> None:
+def _keep(tensor: torch.Tensor, others: Held) -> None:
     """Remember a tensor's values on the other ranks if they differ; shapes tell ranks apart."""
     held = capture().held
     held.pop(tensor, None)
+    if type(tensor) is FakeTensor and known_of(capture().known_values, tensor) is None:
+        return
     if others.values and len(set(map(_told, others.values))) == 1:
         return
     if len(set(map(_shape, others.values))) > 1:
         note_values(_told_apart(others, _shape), "is the size of a tensor")
-    held[tensor] = others
+    held[tensor] = replace(others, version=tensor._version)
 
 
-def _told_apart(others: _Held, what: Callable[[Any], str]) -> Kinds:
+def _told_apart(others: Held, what: Callable[[Any], str]) -> Kinds:
     """Kinds of ranks by something about their values, named alike whichever rank asks, [world]."""
     names = np.unique([what(item) for item in others.values], return_inverse=True)[1]
     return names.reshape(-1)[others.kinds].astype(np.int64)
@@ -226,13 +220,18 @@ def _writes(name: str) -> bool:
 
 
 def _is_small(item: Any) -> bool:
-    """Whether it is a small tensor of whole numbers on the host."""
-    return (
-        type(item) is torch.Tensor
-        and item.device.type == "cpu"
-        and item.numel() <= _MOST
-        and not (item.is_floating_point() or item.is_complex())
-    )
+    """Whether it is a small tensor of whole numbers, of the host or known."""
+    if type(item) not in _KINDS or item.numel() > _MOST:
+        return False
+    if item.is_floating_point() or item.is_complex():
+        return False
+    return item.device.type == "cpu" if type(item) is torch.Tensor else _number(item) is not item
+
+
+def _number(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor's value on the host, as far as it is known."""
+    known = known_of(capture().known_values, tensor) if type(tensor) is FakeTensor else None
+    return tensor if known is None else known.value
 
 
 def _tensors(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[torch.Tensor]:

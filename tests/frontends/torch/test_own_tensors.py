@@ -8,11 +8,13 @@ pytest.importorskip("torch")
 
 import numpy as np
 import torch
+import torch.distributed as dist
 
 from flint.frontends.torch import context
 from flint.frontends.torch.context import Capture
 from flint.frontends.torch.shims import own_sizes, own_tensors
 from flint.frontends.torch.shims.own_values import OwnRank, everywhere
+from tests.frontends.torch.test_own_rank import captured, products
 
 WORLD = 12
 TABLE = torch.arange(12).reshape(3, 4)
@@ -48,6 +50,18 @@ ANSWERS = {
     "equal": lambda rank: torch.equal(torch.tensor([rank]), torch.tensor([7])),
     "written": lambda rank: bool(one_hot(rank)[2]),
 }
+
+
+def by_gathered_numbers(mesh, x):
+    """Ranks of a row, gathered and summed up: 0 to 7 are 28, and 8 to 15 are 92."""
+    group = mesh.get_group("tp")
+    own = torch.tensor([dist.get_rank()], device="cuda")
+    ranks = [torch.empty_like(own) for _ in range(8)]
+    dist.all_gather(ranks, own, group)
+    total = own.clone()
+    dist.all_reduce(total, group=group)
+    assert total.item() in (28, 92) and ranks[7].item() in (7, 15)
+    return x @ x @ x if ranks[0].item() == dist.get_rank() else x @ x
 
 
 @pytest.fixture(autouse=True)
@@ -139,3 +153,10 @@ def test_floats_and_large_tensors_are_data():
         assert type((torch.ones(2) * own()).sum().item()) is float
         assert type(torch.ones(1 << 17, dtype=torch.long).mul(own()).sum().item()) is int
     assert not asked()
+
+
+def test_a_gather_and_a_sum_over_a_group_have_the_numbers_of_its_ranks():
+    """In a step as in a program: ranks 8 to 15 of 16, and the first of each row is told apart."""
+    workload = captured(by_gathered_numbers, (2, 8))
+    assert [rank for rank, count in enumerate(products(workload)) if count == 2] == [0, 8]
+    assert not [text for text in workload.warnings if "giving the same" in text]

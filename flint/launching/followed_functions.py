@@ -1,0 +1,104 @@
+"""Functions that changed code calls, and the methods with which a rank answers them.
+
+The idea: where a value has such a method, it says what it picks, ends or is compared with; every
+other value gives what Python would.
+
+    FUNCTIONS["__flint_at__"](sizes, rank)      # rank.followed_at(sizes), or sizes[rank]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from types import FunctionType
+from typing import Any
+
+from flint.capturing.user_frames import is_ours
+
+_USES = ("int", "among", "at", "at_or", "part", "loop", "text", "slice", "type")
+#: Methods with which a value converts itself to a number, looks for itself in a container, reads an
+#: item, an item or a default, and a part of a container, ends a loop, is written into a text, picks
+#: from what can only be gone over, and says its type where types are compared.
+METHOD, AMONG, AT, AT_OR, PART, LOOP, TEXT, SLICE, TYPE = (f"followed_{use}" for use in _USES)
+#: What they are called in changed code (``followed_code.py``).
+NAMES = tuple(f"__flint_{use}__" for use in _USES)
+
+
+def _number(*args: Any, **kwargs: Any) -> Any:
+    """As ``int``."""
+    own = getattr(args[0], METHOD, None) if len(args) == 1 and not kwargs else None
+    return int(*args, **kwargs) if own is None else own()
+
+
+def _among(item: Any) -> Callable[[Any], Any]:
+    """What tells whether a container holds the item, to be called by the program's own line."""
+    own: Callable[[Any], Any] | None = None if _is_plain(item) else getattr(item, AMONG, None)
+    return own or (lambda container: item in container)
+
+
+def _at(container: Any, index: Any) -> Any:
+    """As ``container[index]``."""
+    own = None if _is_plain(index) else getattr(index, AT, None)
+    return container[index] if own is None else own(container)
+
+
+def _at_or(get: Any, index: Any, *default: Any) -> Any:
+    """As ``container.get(index, default)``, from the bound method."""
+    own = None if _is_plain(index) else getattr(index, AT_OR, None)
+    return get(index, *default) if own is None else own(get, *default)
+
+
+def _part(container: Any, start: Any, stop: Any, step: Any) -> Any:
+    """As ``container[start:stop:step]``."""
+    for end in (start, stop, step):
+        own = None if _is_plain(end) else getattr(end, PART, None)
+        if own is not None:
+            return own(container, slice(start, stop, step))
+    return container[start:stop:step]
+
+
+def _loop(*ends: Any) -> Any:
+    """As ``range``, of a loop."""
+    for end in ends:
+        own = None if _is_plain(end) else getattr(end, LOOP, None)
+        if own is not None:
+            return own(*ends)
+    return range(*ends)
+
+
+def _text(make: Callable[..., str], *values: Any) -> str:
+    """As ``make(*values)``."""
+    for value in values:
+        own = None if _is_plain(value) else getattr(type(value), TEXT, None)
+        if own is not None:
+            made: str = own(make, values)
+            return made
+    return make(*values)
+
+
+def _slice(function: Any, items: Any, *ends: Any) -> Any:
+    """As ``islice(items, *ends)``."""
+    for end in ends if function is islice else ():
+        own = None if _is_plain(end) else getattr(type(end), SLICE, None)
+        if own is not None:
+            return own(items, ends)
+    return function(items, *ends)
+
+
+def _type(item: Any) -> Any:
+    """As ``type(item)``, to be compared with another type."""
+    kind = type(item)
+    if kind is FunctionType and hasattr(item, "__wrapped__") and is_ours(item.__code__.co_filename):
+        return _type(item.__wrapped__)  # which it stands for: one of Python's own, maybe
+    return getattr(kind, TYPE, type)(item)
+
+
+def _is_plain(index: Any) -> bool:
+    """Whether an index is of one of the usual types, which follow from nothing."""
+    kind = type(index)  # not compared by ==: the types of followed values are equal to int
+    return kind is int or kind is str or index is None
+
+
+_FUNCTIONS = _number, _among, _at, _at_or, _part, _loop, _text, _slice, _type
+#: Name -> the function that changed code calls.
+FUNCTIONS: dict[str, Callable[..., Any]] = dict(zip(NAMES, _FUNCTIONS, strict=True))
