@@ -65,6 +65,11 @@ def _name_in_run(parameters: Mapping[str, Any]) -> str:
     return _JITTED_BY_PMAP if is_mapped else str(parameters["name"])
 
 
+def stated_shardings(parameters: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Where a jitted function says that its arguments and results lie; nothing for other ops."""
+    return tuple(parameters.get(name) for name in ("in_shardings", "out_shardings"))
+
+
 def source_of(parameters: Mapping[str, Any]) -> str:
     """Of the ``jit`` primitive: "function at file:line" of what was jitted."""
     return str(parameters["jaxpr"].jaxpr.debug_info.func_src_info or "?")
