@@ -146,7 +146,7 @@ def workload_of(
     found, partition = behaviours(
         mesh.shape, ranks.sign, ranks.evidence, ranks.unseen, before, messages, others
     )
-    parts = [_part(name, options, mesh, item, ranks.folders) for item in found]
+    parts = [_part(name, options, mesh, item, ranks.module(item.representative)) for item in found]
     digest = hashlib.sha256(b"".join(part.saved[0] for part in parts)).hexdigest()
     recorded = set(ranks.folders)
     count = default_count(len(recorded)) if options.audit is None else options.audit
@@ -224,6 +224,12 @@ class RecordedRanks:
         """Read the reports of ranks that have been recorded."""
         self.reports.update({rank: rank_report.read(self.folders[rank]) for rank in ranks})
 
+    def module(self, rank: int) -> Path:
+        """The file of what a recorded rank does: the lowest that does the same has written it."""
+        signature = self.reports[rank].signature
+        lowest = min(at for at, report in self.reports.items() if report.signature == signature)
+        return self.folders[lowest] / _MODULE
+
     def evidence(self) -> Iterator[Evidence]:
         """The evidence of differences among ranks from those recorded so far."""
         evidence = {rank: report.evidence for rank, report in self.reports.items()}
@@ -255,11 +261,9 @@ def _listed(ranks: Iterable[int], world: int) -> str:
     return f"{', '.join(map(str, shown[:8]))}{more} of {world}"
 
 
-def _part(
-    name: str, options: CaptureOptions, mesh: Mesh, item: Behaviour, recorded: dict[int, Path]
-) -> Part:
+def _part(name: str, options: CaptureOptions, mesh: Mesh, item: Behaviour, file: Path) -> Part:
     """The program of ranks that do the same."""
-    data = (recorded[item.representative] / _MODULE).read_bytes()
+    data = file.read_bytes()
     module = read_mlir(data, f"{name} (rank {item.representative})")
     if module.num_partitions != math.prod(mesh.shape):
         raise FlintError(

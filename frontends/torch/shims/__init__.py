@@ -26,6 +26,7 @@ from flint.frontends.torch.shims import (
     objects,
     own_parameters,
     own_rank,
+    own_tensors,
     packed,
     parameters,
     pipeline,
@@ -40,7 +41,8 @@ from flint.frontends.torch.shims import (
 
 _SHIMS = (
     # other ranks
-    mesh, process_group, own_rank, objects, pipeline, work, data_parallel, all_ranks_shards,
+    mesh, process_group, own_rank, own_tensors, objects, pipeline, work, data_parallel,
+    all_ranks_shards,
     # values, which fake tensors have none of
     addresses, values, value_exits, checkpoints, ctc, packed, jagged, parameters, own_parameters,
     storage_parts, unseen_kinds, refused,

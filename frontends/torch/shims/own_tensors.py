@@ -31,6 +31,7 @@ from flint.frontends.torch.shims.over_ranks import world
 from flint.frontends.torch.shims.own_questions import note_values
 from flint.frontends.torch.shims.own_values import OwnRank, everywhere, own
 from flint.frontends.torch.user_lines import at_user_line, inside_torch
+from flint.launching.followed_functions import METHOD
 
 #: Of more different ranks, or more elements of all of them, others' tensors are not made.
 _MOST_KINDS, _MOST_ELEMENTS = 1024, 1 << 22
@@ -39,10 +40,29 @@ _MOST, _MOST_IN_LIST = 1 << 16, 16
 #: What is read on a rank on which the function fails: no number that a program compares with.
 _NO_NUMBER = -(1 << 31)
 _READ = "is read from a tensor"
+#: Operators that write their first operand.
+_OPERATORS = frozenset(
+    f"__{name}__"
+    for name in (
+        "iadd", "iand", "idiv", "ifloordiv", "ilshift", "imod", "imul", "ior", "ipow", "irshift",
+        "isub", "itruediv", "ixor", "setitem",
+    )
+)  # fmt: skip
+#: Modules of PyTorch's whose functions stand for operators: ``//``, ``in``.
+_WRAPPERS = ("torch._tensor", "torch.functional", "torch.overrides")
 _KINDS = (torch.Tensor, FakeTensor)
 
 #: What these make does not follow from what they are given.
 _WITHOUT_VALUES = ("rand", "empty", "normal", "bernoulli", "multinomial", "dropout", "seed")
+
+
+def apply() -> None:
+    """Let ``int()`` of a tensor follow from the rank in a program whose numbers are followed."""
+    setattr(torch.Tensor, METHOD, _whole)
+
+
+def _whole(tensor: torch.Tensor) -> int:
+    return tensor.item() if tensor in capture().held else int(tensor)  # type: ignore[return-value]  # a whole number
 
 
 def concerns(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
@@ -52,11 +72,20 @@ def concerns(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         kind = type(item)
         if kind is OwnRank or (held and kind in _KINDS and item in held):
             break
-        if (kind is list or kind is tuple) and any(type(each) is OwnRank for each in item):
+        if (kind is list or kind is tuple) and any(map(_follows, item)):
+            break
+        if kind is slice and _follows(item):
             break
     else:
         return False
     return _is_programs() and all(map(_is_small, _tensors(args, kwargs)))
+
+
+def _follows(item: Any) -> bool:
+    """Whether an item of a list, or a slice, has a number of the rank."""
+    if type(item) is slice:
+        return any(type(end) is OwnRank for end in (item.start, item.stop, item.step))
+    return type(item) is OwnRank
 
 
 def followed(
@@ -212,11 +241,7 @@ def _form(item: Any) -> str:
 
 def _writes(name: str) -> bool:
     """Whether a method writes its tensor."""
-    return (
-        name == "__setitem__"
-        or (name.startswith("__i") and name.endswith("__"))
-        or (name.endswith("_") and not name.endswith("__"))
-    )
+    return name in _OPERATORS or (name.endswith("_") and not name.endswith("__"))
 
 
 def _is_small(item: Any) -> bool:
@@ -252,6 +277,10 @@ def _parts(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[Any]:
 def _is_programs() -> bool:
     """Whether the program's own code calls."""
     frame: Any = sys._getframe(1)
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("flint."):
+    while frame.f_back is not None and _is_between(str(frame.f_globals.get("__name__"))):
         frame = frame.f_back
     return not inside_torch(frame)
+
+
+def _is_between(module: str) -> bool:
+    return module.startswith("flint.") or module in _WRAPPERS

@@ -42,6 +42,8 @@ NUMBERS = {
     "a row": lambda rank: TABLE[rank % 3].sum().item(),
     "written": lambda rank: one_hot(rank)[:5].sum().item(),
     "written in place": lambda rank: moved(rank).max().item(),
+    "a slice": lambda rank: torch.arange(40)[rank : rank + 2].sum().item(),
+    "divided": lambda rank: (torch.tensor([rank]) // 5)[0].item(),
     "one of several": lambda rank: torch.tensor([rank, 7]).max(0).indices.item(),
 }
 ANSWERS = {
@@ -49,6 +51,7 @@ ANSWERS = {
     "any": lambda rank: bool(TABLE.eq(rank)[0].any()),
     "equal": lambda rank: torch.equal(torch.tensor([rank]), torch.tensor([7])),
     "written": lambda rank: bool(one_hot(rank)[2]),
+    "in": lambda rank: rank in torch.tensor([1, 9]),
 }
 
 
@@ -99,6 +102,12 @@ def test_an_answer_read_from_a_tensor_is_asked_of_every_rank(what):
     assert [[bool(kind) for kind in kinds] for kinds in asked()] == [
         [make(rank) for rank in range(WORLD)]
     ]
+
+
+def test_int_of_a_tensor_tells_ranks_apart():
+    with own_sizes.seeing():
+        assert int(torch.tensor([own()]) % 4) == 3
+    assert asked() == [[rank % 4 for rank in range(WORLD)]]
 
 
 def test_lists_of_few_numbers_are_followed_and_long_ones_are_data():
