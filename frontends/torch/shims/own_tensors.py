@@ -34,7 +34,7 @@ from flint.frontends.torch.user_lines import at_user_line, inside_torch
 from flint.launching.followed_functions import METHOD
 
 #: Of more different ranks, or more elements of all of them, others' tensors are not made.
-_MOST_KINDS, _MOST_ELEMENTS = 1024, 1 << 22
+_MOST_KINDS, _MOST_ELEMENTS = 1024, 1 << 18
 #: Larger tensors are data, as longer lists are.
 _MOST, _MOST_IN_LIST = 1 << 16, 16
 #: What is read on a rank on which the function fails: no number that a program compares with.
@@ -62,7 +62,7 @@ def apply() -> None:
 
 
 def _whole(tensor: torch.Tensor) -> int:
-    return tensor.item() if tensor in capture().held else int(tensor)  # type: ignore[return-value]  # a whole number
+    return tensor.item() if tensor in capture().held else int(tensor)  # type: ignore[return-value]  # whole
 
 
 def concerns(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
@@ -104,7 +104,7 @@ def followed(
     if any(word in name for word in _WITHOUT_VALUES):
         return run()
     if _writes(name) and args and _is_small(args[0]):
-        written = _others(func, args, kwargs, args[0])  # before it is
+        written = _others(func, args, kwargs, 0, args[0])  # before it is
         result = run()
         _keep(args[0], written)
         return result
@@ -112,7 +112,8 @@ def followed(
     parts = result if isinstance(result, list | tuple) else (result,)
     if any(isinstance(item, torch.Tensor) and not _is_small(item) for item in parts):
         return result
-    others = _others(func, args, kwargs)
+    elements = sum(item.numel() for item in parts if isinstance(item, torch.Tensor))
+    others = _others(func, args, kwargs, elements)
     if isinstance(result, torch.Tensor):
         _keep(result, others)
     elif parts and all(isinstance(item, torch.Tensor) for item in parts):
@@ -126,7 +127,8 @@ def followed(
 def _read(name: str, result: Any, others: Held) -> Any:
     """A value that is read from a tensor, or a list of them."""
     if not others.values:
-        note_values(others.kinds, _READ)
+        if not isinstance(result, list) or len(result) <= _MOST_IN_LIST:
+            note_values(others.kinds, _READ)
     elif isinstance(result, bool):
         yes = [item is True for item in others.values]
         capture().evidence.ask(at_user_line(), np.array(yes)[others.kinds])
@@ -149,11 +151,20 @@ def _read(name: str, result: Any, others: Held) -> Any:
 
 
 def _others(
-    func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], written: Any = None
-) -> Held:
-    """What a function gives on every rank, or makes of a tensor that it writes."""
+    func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], elements: int,
+    written: Any = None,
+) -> Held:  # fmt: skip
+    """What a function gives on every rank, or makes of a tensor that it writes.
+
+    Args:
+        func: the function.
+        args: its arguments.
+        kwargs: the same.
+        elements: of what it gives here.
+        written: the argument that it writes.
+    """
     kinds, first, known = _kinds(args, kwargs)
-    elements = sum(item.numel() for item in _tensors(args, kwargs))
+    elements += sum(item.numel() for item in _tensors(args, kwargs))
     if not known or len(first) > _MOST_KINDS or len(first) * elements > _MOST_ELEMENTS:
         return Held(kinds, ())
     made: list[Any] = []

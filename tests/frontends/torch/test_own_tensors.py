@@ -157,6 +157,16 @@ def test_what_is_not_made_for_all_ranks_tells_them_apart_where_it_is_read(monkey
     assert asked() == [list(range(WORLD))]
 
 
+def test_what_is_made_for_all_ranks_is_bounded(monkeypatch):
+    """Ranks' own indices of a data set: 12 times 100 elements are more than 1,000."""
+    monkeypatch.setattr(own_tensors, "_MOST_ELEMENTS", 1000)
+    with own_sizes.seeing():
+        indices = torch.arange(own(), own() + 100)
+        assert not context.capture().held[indices].values
+        assert indices.tolist()[:2] == [3, 4]
+    assert not asked()
+
+
 def test_floats_and_large_tensors_are_data():
     with own_sizes.seeing():
         assert type((torch.ones(2) * own()).sum().item()) is float
