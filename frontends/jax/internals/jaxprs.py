@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import jax
 import numpy as np
@@ -21,6 +22,8 @@ from flint.frontends.jax.kernels.loops import of_scan
 #: The most operations of a program that is run for real for its values: a second's.
 MOST_OPERATIONS = 1 << 27
 _ROUNDS, _OP = 1000, 100
+#: Jaxpr -> its structure; jit keeps one for each of its calls that are alike.
+_STRUCTURES: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 
 def needed_for(program: Any, number: int) -> tuple[Any, list[int]]:
@@ -51,6 +54,23 @@ def operations(part: Any) -> int:
         made = sum(math.prod(getattr(item.aval, "shape", ())) for item in equation.outvars)
         total += inner * rounds.get(equation.primitive.name, 1) + _OP + made
     return total
+
+
+def structure(part: Any) -> int:
+    """A hash of a jaxpr's ops and of the types of what they give, not of numbers in it."""
+    found = _STRUCTURES.get(part)
+    if found is None:
+        found = _STRUCTURES[part] = hash(tuple(map(_op_of, part.eqns)))
+    return found
+
+
+def _op_of(equation: Any) -> tuple[Any, ...]:
+    types = tuple(
+        (getattr(item.aval, "shape", ()), str(getattr(item.aval, "dtype", "")))
+        for item in equation.outvars
+    )
+    inner = tuple(map(structure, core.jaxprs_in_params(equation.params)))
+    return equation.primitive.name, types, inner
 
 
 def loop_carries(program: Any) -> int:

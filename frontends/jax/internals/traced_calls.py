@@ -12,11 +12,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-from jax._src import linear_util, pjit, pmap
+from jax._src import core, linear_util, pjit, pmap
 from jax._src.named_sharding import UnspecifiedValue
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from flint.frontends.jax.internals.avals import size_of
+from flint.frontends.jax.internals.jaxprs import structure
 from flint.frontends.jax.internals.platform_forms import equations
 
 #: What the function is called that ``jax.pmap`` jits, which calls the user's.
@@ -65,9 +66,15 @@ def _name_in_run(parameters: Mapping[str, Any]) -> str:
     return _JITTED_BY_PMAP if is_mapped else str(parameters["name"])
 
 
-def stated_shardings(parameters: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Where a jitted function says that its arguments and results lie; nothing for other ops."""
-    return tuple(parameters.get(name) for name in ("in_shardings", "out_shardings"))
+def told_apart(parameters: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What tells calls of one jitted function apart: where it says that arguments and results lie,
+    and its ops, which follow from static arguments and closures; nothing for other ops."""
+    program = parameters.get("jaxpr")
+    return (
+        parameters.get("in_shardings"),
+        parameters.get("out_shardings"),
+        isinstance(program, core.ClosedJaxpr) and structure(program.jaxpr),
+    )
 
 
 def source_of(parameters: Mapping[str, Any]) -> str:

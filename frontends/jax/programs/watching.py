@@ -27,7 +27,7 @@ from flint.frontends.jax.host.values import UnknownIntegerError
 from flint.frontends.jax.internals.avals import aval_of, aval_on
 from flint.frontends.jax.internals.host_arrays import HostArray
 from flint.frontends.jax.internals.jaxprs import is_over_devices, meshes
-from flint.frontends.jax.internals.traced_calls import is_stated, stated_shardings
+from flint.frontends.jax.internals.traced_calls import is_stated, told_apart
 from flint.frontends.jax.internals.tracing import computes_on_host, is_folding, is_on_host, on_host
 from flint.frontends.jax.programs import whole_trainings
 from flint.frontends.jax.programs.held_arrays import HeldArrays
@@ -267,7 +267,7 @@ class Watcher:
 
     def _note(self, call: Called, given: tuple[Given, ...], thread: int) -> None:
         kind = (
-            call.name, call.file, call.line, call.donated, stated_shardings(call.parameters),
+            call.name, call.file, call.line, call.donated, told_apart(call.parameters),
             tuple((item.aval.shape, str(item.aval.dtype)) for item in call.operands),
         )  # fmt: skip
         key = self._kinds.setdefault(kind, len(self._kinds))
