@@ -156,6 +156,8 @@ class ModuleProcess:
 
     def log(self) -> str:
         """What the process has written to stderr since its last request."""
+        if not self._words.exists():  # a spare process that was killed before it began
+            return ""
         with self._words.open("rb") as words:
             words.seek(self._printed_before)
             return words.read().decode("utf-8", errors="replace")

@@ -101,7 +101,7 @@ def test_the_process_ends_with_the_block():
     with Partitioner(8, LIMITS) as partitioner:
         folder = partitioner.folder
         assert folder.is_dir()
-    assert partitioner.process.returncode is not None
+    assert partitioner.process.poll() is not None
     assert not folder.exists()
 
 
