@@ -36,7 +36,7 @@ from flint.launching.followed_functions import METHOD
 #: Of more different ranks, or more elements of all of them, others' tensors are not made.
 _MOST_KINDS, _MOST_ELEMENTS = 1024, 1 << 18
 #: Larger tensors are data, as longer lists are.
-_MOST, _MOST_IN_LIST = 1 << 16, 16
+_MOST, _MOST_IN_LIST, _MOST_GIVEN = 1 << 16, 16, 64
 #: What is read on a rank on which the function fails: no number that a program compares with.
 _NO_NUMBER = -(1 << 31)
 _READ = "is read from a tensor"
@@ -69,23 +69,21 @@ def concerns(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     """Whether the program gives a function a number of the rank, or a tensor that holds one."""
     held = capture().held
     for item in (*args, *kwargs.values()) if kwargs else args:
-        kind = type(item)
-        if kind is OwnRank or (held and kind in _KINDS and item in held):
-            break
-        if (kind is list or kind is tuple) and any(map(_follows, item)):
-            break
-        if kind is slice and _follows(item):
-            break
-    else:
-        return False
-    return _is_programs() and all(map(_is_small, _tensors(args, kwargs)))
+        if _follows(item, held):
+            return _is_programs() and all(map(_is_small, _tensors(args, kwargs)))
+    return False
 
 
-def _follows(item: Any) -> bool:
-    """Whether an item of a list, or a slice, has a number of the rank."""
-    if type(item) is slice:
+def _follows(item: Any, held: Any) -> bool:
+    """Whether an argument is a number of the rank, or a tensor, a slice or a list that has one."""
+    kind = type(item)
+    if kind in _KINDS:
+        return bool(held) and item in held
+    if kind is list or kind is tuple:
+        return len(item) <= _MOST_GIVEN and any(_follows(each, held) for each in item)
+    if kind is slice:
         return any(type(end) is OwnRank for end in (item.start, item.stop, item.step))
-    return type(item) is OwnRank
+    return kind is OwnRank
 
 
 def followed(

@@ -43,6 +43,8 @@ NUMBERS = {
     "written": lambda rank: one_hot(rank)[:5].sum().item(),
     "written in place": lambda rank: moved(rank).max().item(),
     "a slice": lambda rank: torch.arange(40)[rank : rank + 2].sum().item(),
+    "stacked": lambda rank: torch.stack([torch.tensor(rank), torch.tensor(2)]).sum().item(),
+    "nested lists": lambda rank: torch.tensor([[rank, 1], [2, 3]]).sum().item(),
     "divided": lambda rank: (torch.tensor([rank]) // 5)[0].item(),
     "one of several": lambda rank: torch.tensor([rank, 7]).max(0).indices.item(),
 }
