@@ -51,8 +51,6 @@ _TIED = "embedding and head are two matrices"
 #: (tpu_attention_benchmark.py: two sequences of 2,048, heads of 128, blocks of 512, with a bias).
 _FIRST_KERNEL = 0.206
 _WAN = "cross attention with the weights of self-attention; no modulation, f32 weights"
-#: Levanter's figure is a mean over the run: its first compilation, and norms every tenth step.
-_LEVANTER = "no compilation, and no norms of parameters and gradients every tenth step"
 #: Row -> how it is run.
 ENTRIES: Mapping[str, Entry] = {
     "iw-llama70-64-fp8": Entry("context", f"{_QWIX}; {_MOMENT}", scaling="static"),
@@ -121,12 +119,9 @@ ENTRIES: Mapping[str, Entry] = {
         Entry("offloaded attention", "AdamW, f32 weights", experts=16, memory=False),
     ),
     "mt-8b-v6e-64": Entry("offloaded attention"),
-    **dict.fromkeys(
-        ("mar-300m-v5p", "mar-520m-v5p", "mar-1b4-v5p", "mar-300m-v4", "mar-30m-v4", "mar-75m-v4",
-         "mar-150m-v4", "mar-130m-v5p"),
-        Entry("full", _LEVANTER, memory=False),
+    "mar-moe-v4": Entry(
+        "full", "no compilation, no norms every tenth step; dispatch is not published", memory=False
     ),
-    "mar-moe-v4": Entry("full", f"{_LEVANTER}; dispatch is not published", memory=False),
 }  # fmt: skip
 #: Why other rows are not expressed, by the beginning of their ids.
 REASONS: Mapping[str, str] = {
@@ -147,9 +142,6 @@ ON_GPUS: Mapping[str, tuple[str, bool]] = {
     "ax-7b1-h100-512": ("attention", False),
     "ax-7b2-h100-256": ("attention", True),
     "ax-70b2-h100-512": ("attention", False),
-    **dict.fromkeys(
-        ("mar-1b4-h200", "mar-50m-h200", "mar-50m-a100", "mar-75m-a100"), ("full", True)
-    ),
     **dict.fromkeys(
         (f"dgxc-70b-fp8-{devices}" for devices in (64, 128, 256, 512, 1024, 2048)),
         ("projections", True),

@@ -16,6 +16,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import levanter_rows
 import tied_rows
 from attending import attending
 from cases_of_runs import Case, NoCase
@@ -108,10 +109,12 @@ class Layers:
 
 def expressed(recipe: Recipe) -> Expressed | NoCase:
     """A recipe as a JAX model, or the reason why it is not expressed."""
-    if recipe.id in ON_GPUS:
-        return _on_gpus(recipe)
     if recipe.id.startswith("mx-"):
         return tied_rows.expressed(recipe)
+    if recipe.id.startswith("mar-") and "experts" not in recipe.sizes:
+        return levanter_rows.expressed(recipe)
+    if recipe.id in ON_GPUS:
+        return _on_gpus(recipe)
     entry = ENTRIES.get(recipe.id)
     if entry is None:
         return NoCase(first(REASONS, recipe.id))
@@ -141,7 +144,7 @@ def _on_gpus(recipe: Recipe) -> Expressed | NoCase:
     heads = Heads(queries=sizes["heads"], keys=sizes["kv_heads"], size=sizes["head_dim"])
     model = Config(
         layers=sizes["layers"], width=sizes["hidden"], heads=heads, hidden=sizes["ffn"],
-        vocabulary=sizes["vocabulary"], scan=recipe.id.startswith(("ax-", "dgxc-", "mar-")),
+        vocabulary=sizes["vocabulary"], scan=recipe.id.startswith(("ax-", "dgxc-")),
         mixer=cudnn_attention if kernel else attention,
     )  # fmt: skip
     run = as_run(recipe, each=recipe.batch // recipe.devices)

@@ -1,0 +1,80 @@
+"""Marin's runs with Levanter, as our JAX Llama with Levanter's loss and the attention it falls to.
+
+The idea: Levanter asks for a fused kernel, splash attention on TPUs and Transformer Engine's on
+GPUs, and takes its own attention in blocks where there is none.  Splash attention of JAX 0.5 and
+0.6 (the versions of Levanter's lock file from July to September 2025, and what was out before)
+takes heads of multiples of 128.  Transformer Engine is in no list of what Levanter or Marin
+install, so that their runs on GPUs had none (marin-community/marin, issue 7013 and pull request
+7140).
+
+    expressed(recipe)              # Expressed
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+from cases_of_runs import Case
+from expressed import Expressed, Part, as_run
+from jax_entries import GPUS, KINDS
+from levanter import blockwise, one_hot_cross_entropy
+from recipes import Recipe
+from trainers import first
+
+from flint.models.jax import llama3
+from flint.models.jax.layers import Heads, attention
+from flint.models.jax.llama3 import Config
+from flint.models.jax.training import training_step
+
+#: Levanter's figure is a mean over the run: its first compilation, and norms every tenth step.
+DIFFERS = "no compilation, and no norms of parameters and gradients every tenth step"
+#: What splash attention's heads are multiples of, up to JAX 0.6.
+LANES = 128
+
+
+def fused(recipe: Recipe) -> bool:
+    """Whether a fused kernel takes a run's attention."""
+    return recipe.accelerator in KINDS and recipe.sizes["head_dim"] % LANES == 0
+
+
+def loss(config: Config, params: Any, batch: Any) -> jax.Array:
+    """As ``llama3.loss``, with the targets as a one-hot product."""
+    return one_hot_cross_entropy(llama3.logits(config, params, batch["tokens"]), batch["targets"])
+
+
+def expressed(recipe: Recipe) -> Expressed:
+    """A dense model of Marin's."""
+    sizes, devices = recipe.sizes, recipe.devices
+    kernel = fused(recipe)
+    config = Config(
+        layers=sizes["layers"], width=sizes["hidden"], hidden=sizes["ffn"],
+        heads=Heads(queries=sizes["heads"], keys=sizes["kv_heads"], size=sizes["head_dim"]),
+        vocabulary=sizes["vocabulary"], sequence=recipe.sequence,
+        sequences=recipe.batch // devices, remat="full",
+        mixer=attention if kernel else functools.partial(attention, kernel=blockwise),
+    )  # fmt: skip
+
+    def capture(_: int) -> Any:
+        setup = functools.partial(llama3.abstract_arguments, config)
+        return training_step(functools.partial(loss, config), setup, (devices,), ("data",)).capture()
+
+    kind = KINDS.get(recipe.accelerator)
+    system, accelerator = (
+        (f"tpu-{kind}-pod", f"tpu-{kind}") if kind else first(GPUS, recipe.accelerator)
+    )
+    how = "splash attention" if kernel else "attention in blocks of 1,024 in plain JAX"
+    case = Case(
+        run=as_run(recipe),
+        measured=float("nan"),
+        system=system,
+        accelerator=accelerator,
+        key=f"levanter-{config}-{devices}",
+        expressed=f"{devices} data, remat full, {how}",
+        note=DIFFERS,
+        capture=capture,
+        slice=devices if kind else 0,
+        attention="fused" if kernel else "as-written",
+    )
+    return Expressed((Part(1.0, case),), recipe.batch, f"{case.expressed}; {DIFFERS}", memory=False)
