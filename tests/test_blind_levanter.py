@@ -1,4 +1,4 @@
-"""Levanter's attention in blocks and its loss: the same values as ours, and whose runs have them."""
+"""Levanter's attention in blocks and its loss: values as ours, and whose runs have them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ from flint.models.jax.layers import cross_entropy, plain
 def _given() -> tuple[jax.Array, ...]:
     """Queries of four heads, keys and values of two, 64 positions."""
     keys = jax.random.split(jax.random.key(0), 3)
-    return tuple(
-        jax.random.normal(key, (2, 64, heads, 8)) for key, heads in zip(keys, (4, 2, 2), strict=True)
-    )
+    heads = zip(keys, (4, 2, 2), strict=True)
+    return tuple(jax.random.normal(key, (2, 64, count, 8)) for key, count in heads)
 
 
 def test_attention_in_blocks_is_causal_attention(monkeypatch: pytest.MonkeyPatch) -> None:

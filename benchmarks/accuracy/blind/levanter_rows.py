@@ -58,7 +58,8 @@ def expressed(recipe: Recipe) -> Expressed:
 
     def capture(_: int) -> Any:
         setup = functools.partial(llama3.abstract_arguments, config)
-        return training_step(functools.partial(loss, config), setup, (devices,), ("data",)).capture()
+        step = training_step(functools.partial(loss, config), setup, (devices,), ("data",))
+        return step.capture()
 
     kind = KINDS.get(recipe.accelerator)
     system, accelerator = (
