@@ -7,12 +7,16 @@ test processes need.
 A shell that starts `make test &` may have it ignore Ctrl-C, which every process below would
 inherit.  With a handler here, tests' processes begin with the default.
 
+Python's cycle collector waits until the tests are collected, and then never looks at what is there:
+modules and tests, which stay.
+
 Hypothesis has no deadline: no test may depend on the machine's speed.  It draws the same examples
 in every run.  The profile ``thorough`` of ``make test-all`` draws five times as many, and new ones
 every time.
 """
 
 import functools
+import gc
 import os
 import signal
 import sys
@@ -42,6 +46,14 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 # A capture in the tests' process starts XLA's partitioner, which imports longer than it works.
 if sys.platform == "linux":
     spare_process.take = functools.partial(warm.take, spare_process.take)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_collection():
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_sessionfinish():
