@@ -11,6 +11,9 @@ it in a pipeline; so a row is a pipeline of one stage, and one rank's layers of 
                                      experts are within their products' kernels
     exchanges beside other work      what they would wait is taken off each batch but the first,
                                      except what they slow kernels down by
+
+Rows of ``AS_PUBLISHED`` have neither the exchanges nor the permutation: all-to-alls of every row,
+Megatron's own sums of rows, and where the row says so a product for each expert.
 """
 
 from __future__ import annotations
@@ -40,7 +43,16 @@ from flint.models.mixtures import MIXTURES, SPARSE
 from flint.models.torch import moe
 
 #: Beginning of a row's model -> ours, and layers that are captured.
-MODELS = {"GPT-OSS 20B": ("gpt-oss-20b", (2, 4)), "DeepSeek-V3": ("deepseek-v3", (1, 2))}
+MODELS = {
+    "GPT-OSS 20B": ("gpt-oss-20b", (2, 4)), "DeepSeek-V3": ("deepseek-v3", (1, 2)),
+    "DeepSeek-V2-Lite": ("deepseek-v2-lite", (2, 4)), "DeepSeek-V2 236B": ("deepseek-v2", (1, 2)),
+}  # fmt: skip
+#: Beginnings of ids of rows whose tokens go to each of their experts, without fused permutation.
+AS_PUBLISHED = ("primus-dsv2lite-mbs1", "primus-dsv2lite-mbs4", "primus-dsv2-base")
+#: Beginnings of ids of rows with forced routing: tokens to all experts in turn.
+FORCED = ("primus-",)
+#: Beginnings of ids of rows whose exchanges of experts are beside another batch's work.
+BESIDE = ("m6-",)
 #: Beginning of an id -> ranks of data parallelism that are captured for it, on the same networks:
 #: what is once in a step, not in every batch, depends on their number.
 STANDS = {
@@ -56,8 +68,13 @@ def expressed(recipe: Recipe) -> Expressed:
     """The step, without its memory: what is kept is partly in f8."""
     split, sizes = recipe.parallelism, recipe.sizes
     name, few = next(found for start, found in MODELS.items() if recipe.model.startswith(start))
-    stages, shared = split["pp"], split["tp"] * split["cp"]
-    each, batches = map(int, re.findall(r"\d+", recipe.microbatches))
+    stages, shared = split["pp"], split["tp"] * split.get("cp", 1)
+    each, batches = (
+        int(found[1])
+        for pattern in (r"micro batch (\d+)", r"(\d+) microbatches")
+        if (found := re.search(pattern, recipe.microbatches))
+    )
+    plain = recipe.id in AS_PUBLISHED
     layers = -(-sizes["layers"] // stages)
     ranks = recipe.devices // stages
     mesh = (1, first(STANDS, recipe.id, ranks // split["ep"]), split["ep"])
@@ -73,8 +90,9 @@ def expressed(recipe: Recipe) -> Expressed:
     def case(count: int, recorded: int) -> Case:
         config = moe.Config(
             model=replace(whole, layers=count), sequence=recipe.sequence // shared, sequences=each,
-            dispatch="once" if split["ep"] > 1 else "dropless", reduce_dtype=torch.bfloat16,
-            fused=True,
+            dispatch="once" if split["ep"] > 1 and not plain else "dropless",
+            products="loop" if plain else "grouped", forced=recipe.id.startswith(FORCED),
+            reduce_dtype=torch.bfloat16, fused=True,
         )  # fmt: skip
 
         def capture(number: int) -> Any:
@@ -84,23 +102,27 @@ def expressed(recipe: Recipe) -> Expressed:
 
         return Case(
             run=as_run(recipe), measured=float("nan"), system=system, accelerator=accelerator,
-            key=f"torch-moe-kept-{config.model}-{mesh}-{config.sequence}-{each}-{config.dispatch}",
+            key=f"torch-moe-kept-{config.model}-{mesh}-{config.sequence}-{each}-{config.dispatch}"
+            + (f"-{config.products}-forced" if config.forced else ""),
             expressed=f"{mesh[1]} dp x {mesh[2]} ep, {each} sequences a batch", note="",
             capture=capture, batches=recorded, recorded=(recorded,), attention=ATTENTION[True],
             accumulates=batches > 1,
             slice=SEGMENT if SEGMENT < described.network[0].size < math.prod(mesh) else 0,
         )  # fmt: skip
 
-    hidden = described.accelerator.kernel.beside_communication if stages > 1 else 0.0
+    beside = stages > 1 and recipe.id.startswith(BESIDE)
+    hidden = described.accelerator.kernel.beside_communication if beside else 0.0
     kernels = _kernels(recipe, described, each, shared)
     share = (layers - few[0]) / (few[1] - few[0])
     parts = []
     for weight, count in ((1 - share, few[0]), (share, few[1])):
         for times, recorded in ((1 - more, 1), (more, 2)) if batches > 1 else ((1.0, 1),):
-            beside = hidden * weight * (more if recorded == 2 else -more)
-            part = Part(weight * times, case(count, recorded), kernels, beside)
+            waits = hidden * weight * (more if recorded == 2 else -more)
+            part = Part(weight * times, case(count, recorded), kernels, waits)
             parts.append(part)
-    return Expressed(tuple(parts), recipe.batch, _differs(recipe, parts[0].case), memory=False)
+    differs = _differs(recipe, parts[0].case)
+    ranks_of_data = recipe.devices // stages // shared
+    return Expressed(tuple(parts), ranks_of_data * each * batches, differs, memory=False)
 
 
 def _kernels(recipe: Recipe, system: System, each: int, shared: int) -> Estimator:
@@ -109,9 +131,13 @@ def _kernels(recipe: Recipe, system: System, each: int, shared: int) -> Estimato
     tokens = each * recipe.sequence // shared
     wide = {sizes["experts"], *(() if "with the head" in recipe.compute else [sizes["vocabulary"]])}
     share = kernel.matmul_efficiency * kernel.attention_efficiency / shared
+    timed = attending(share) if recipe.id in AS_PUBLISHED else permuting(attending(share))
+    scaling = first(NARROW, recipe.compute)
+    if not scaling:
+        return timed
     return narrow(
-        SCALINGS[first(NARROW, recipe.compute)], wide=wide, tokens=tokens, kept=True,
-        rows=tokens * sizes["top_k"], timed=permuting(attending(share)),
+        SCALINGS[scaling], wide=wide, tokens=tokens, kept=True, rows=tokens * sizes["top_k"],
+        timed=timed,
     )  # fmt: skip
 
 
@@ -138,11 +164,16 @@ def _differs(recipe: Recipe, case: Case) -> str:
     found.append("attention in 16 bits; loads balanced; no biases of experts")
     if recipe.parallelism["pp"] > 1:
         found.append("one rank of the pipeline, with both ends, its bubbles; no exchanges of ranks")
+    if recipe.parallelism["pp"] > 1 and recipe.id.startswith(BESIDE):
         found.append("exchanges of experts beside another batch's work; one predicted token")
     if first(STANDS, recipe.id):
         found.append("other numbers of ranks of dp are alike")
     if case.slice:
         found.append(f"{case.slice} GPUs of a domain")
-    if recipe.parallelism["tp"] * recipe.parallelism["cp"] > 1:
+    if recipe.parallelism["tp"] * recipe.parallelism.get("cp", 1) > 1:
         found.append("ranks of tp and cp as data parallel, a part of the sequence each")
-    return "; ".join([*found, "casts as narrow.py says, gathers in bf16"])
+    if recipe.id in AS_PUBLISHED:
+        found.append("a token to each of its experts, a product for each expert")
+    if first(NARROW, recipe.compute):
+        found.append("casts as narrow.py says, gathers in bf16")
+    return "; ".join(found)

@@ -50,6 +50,7 @@ from trainers import (
     PLAIN,
     PUBLISHED,
     REASONS,
+    ROUTED,
     SHALLOW,
     SYSTEMS,
     WITHOUT,
@@ -145,8 +146,6 @@ def _excluded(recipe: Recipe) -> str:
         return "a diffusion transformer: no such PyTorch model here"
     if recipe.id.startswith("trn1"):
         return "no description of Trainium here"
-    if recipe.sizes.get("attention") == "MLA" and not recipe.id.startswith(MEGATRON):
-        return "latent attention: no such PyTorch model here"
     # MLPerf's of 5.1 were left out.
     if recipe.parallelism.get("pp", 1) > 2 and not recipe.id.startswith(PIPELINES):
         return "a pipeline of many stages: recording all of them takes too long for this page"
@@ -164,11 +163,11 @@ def _mixture(recipe: Recipe) -> Expressed | NoCase:
     found = re.search(r"(\d+) microbatches", recipe.microbatches)
     accumulated = int(found[1]) if found else 1
     system, accelerator = first(SYSTEMS, recipe.accelerator)
-    heads = Heads(queries=sizes["heads"], keys=sizes["kv_heads"], size=sizes["head_dim"])
     run = as_run(recipe, ["compile" if recipe.compiled else ""])
-    kept = recipe.remat.startswith("full") and recipe.id not in WITHOUT
-    batches = 1 if accumulated > 1 else recipe.batch // recipe.devices
+    kept: bool | str = recipe.remat.startswith("full") and recipe.id not in WITHOUT
+    kept = "selective" if recipe.remat.startswith("selective") else kept
     published = first(PUBLISHED, recipe.id)
+    batches = 1 if accumulated > 1 or published else recipe.batch // recipe.devices
     each = each_of(recipe, {"dp": recipe.devices}, accumulated) if published else 1
     fused = recipe.compiled or recipe.framework.startswith(FUSED)
     dispatch = "once" if recipe.id.startswith(ONCE) else "dropless"
@@ -178,19 +177,23 @@ def _mixture(recipe: Recipe) -> Expressed | NoCase:
             experts = Experts(
                 count=sizes["experts"], chosen=sizes["top_k"], hidden=sizes["expert_ffn"]
             )
-            model = Mixture(
-                layers=layers, width=sizes["hidden"], heads=heads, experts=experts,
-                vocabulary=sizes["vocabulary"],
-            )  # fmt: skip
             if published:
                 model = replace(MIXTURES[published], layers=layers)
+            else:
+                heads = Heads(
+                    queries=sizes["heads"], keys=sizes["kv_heads"], size=sizes["head_dim"]
+                )
+                model = Mixture(
+                    layers=layers, width=sizes["hidden"], heads=heads, experts=experts,
+                    vocabulary=sizes["vocabulary"],
+                )  # fmt: skip
             config = moe.Config(
                 model=model,
                 sequence=recipe.sequence,
                 sequences=sequences * each,
                 checkpoint=kept,
                 dispatch=dispatch,
-                forced=bool(published),
+                forced=bool(published) and not recipe.id.startswith(ROUTED),
             )
             with flash_first():
                 return moe.training(config, mesh).capture(options={"fuse": fused})
@@ -216,7 +219,7 @@ def _mixture(recipe: Recipe) -> Expressed | NoCase:
     assert not isinstance(parts, NoCase)
     parts = tuple(replace(part, weight=part.weight * accumulated) for part in parts)
     beside: tuple[Part, ...] = ()
-    if sizes.get("shared_experts"):
+    if sizes.get("shared_experts") and not published:
         beside = _beside(recipe, {"dp": recipe.devices}, system, accelerator)
     if recipe.compute in GROUPED:
         mx = partial(narrow, SCALINGS["mxfp8"], wide=(sizes["vocabulary"], sizes["experts"]))

@@ -96,9 +96,9 @@ ROTATES = ("trl-",)
 #: Beginnings of ids of rows whose weights are kept in the type of their products.
 KEPT = ("ml4-", "ml5-", "m51-", "m6-")
 #: Beginnings of ids of rows whose pipelines are recorded, or of which one rank is.
-PIPELINES = ("mg-7b-pp4", "ml4-", "ml5-", "m6-")
+PIPELINES = ("mg-7b-pp4", "ml4-", "ml5-", "m6-", "primus-dsv2")
 #: Beginnings of ids of rows whose mixtures ``moe_rows.py`` expresses.
-MEGATRON = ("m6-",)
+MEGATRON = ("m6-", "primus-dsv2")
 #: Beginnings of ids of Megatron's deterministic runs, whose products do not add to their sums.
 APART = ("mg-7b",)
 #: Beginning of an id -> evidence that a row's GPUs differ from those that it names.
@@ -117,6 +117,7 @@ REASONS: Mapping[str, str] = {
     "me-8b-b200-256k": "the optimizer runs on the CPU, whose speed is not stated",
     "rn50-": "no such recipe here",
     "ml4-h100-sd": "a UNet: no such model here",
+    "mcore-gb200-dsv3": "how its FLOPs are counted is not stated",
     "mg-moe": "a second predicted token, tensor parallelism of a mixture: no such recipe here",
     "mg-t5": "an encoder and a decoder that attends to it: no such PyTorch model here",
     "sw-7b-32k": "packed documents of unpublished lengths: attention to the whole sequence would "
@@ -142,6 +143,8 @@ DIFFERS: Mapping[str, str] = {
     "ao-b200": "the power limit is not published",
     "tt-gb200-qwen3": "no norm of queries and keys; loss not in chunks",
     "tt-gb200": "loss not in chunks",
+    "tt-h100-dsv3": "loads balanced; scores of the whole sequence",
+    "tt-gb300-dsv3": "loads balanced; scores of the whole sequence",
     "tt-qwen": "no norm of queries and keys",
     "prime-": "no norm of queries and keys",
     "rlprime-q30b": "no norm of queries and keys; the optimizer counts twice",
@@ -192,7 +195,7 @@ GROUPED: Mapping[str, bool | None] = {
     "bf16": None,
 }
 #: Mixtures whose checkpointing is expressed, or left out.
-MIXED = ("am-", "primus-mi355x-qwen30b", "rlprime-", "kf-", "prl-")
+MIXED = ("am-", "primus-mi355x-qwen30b", "rlprime-", "kf-", "prl-", "tt-h100-dsv3", "tt-gb300-dsv3")
 WITHOUT = ("primus-mi355x-qwen30b-8",)
 #: Beginning of an id -> the published mixture that it ran, with tokens sent to all experts in turn
 #: (AutoModel's ``fake_balanced_gate``).
@@ -200,7 +203,11 @@ PUBLISHED: Mapping[str, str] = {
     "am-qwen30b": "qwen3-30b",
     "am-oss20b": "gpt-oss-20b",
     "am-oss120b": "gpt-oss-120b",
+    "tt-h100-dsv3-16b": "deepseek-v2-lite",
+    "tt-gb300-dsv3-16b": "deepseek-v2-lite",
 }
+#: Beginnings of ids of published mixtures whose router chose.
+ROUTED = ("tt-",)
 #: Beginnings of ids of rows with asynchronous tensor parallelism; NeMo's configurations of these
 #: models say ``ub_tp_comm_overlap``.
 ASYNCHRONOUS = ("ttpa-", "n24-gpt20b", "n24-nemotron8b", "ml4-h100-gpt3", "ml4-b200-gpt3",
@@ -208,7 +215,7 @@ ASYNCHRONOUS = ("ttpa-", "n24-gpt20b", "n24-nemotron8b", "ml4-h100-gpt3", "ml4-b
     "m6-gb200-8b-1024",
 )  # fmt: skip
 #: How ids of mixtures begin whose tokens go once to each rank (DeepEP), not once for each expert.
-ONCE = ("am-",)
+ONCE = ("am-", "tt-gb300-dsv3")
 #: Why a row's memory is unknown, by the beginnings of ids.
 NO_MEMORY: Mapping[str, str] = {
     "tt-gb200": "loss in chunks keeps less",
