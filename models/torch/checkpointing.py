@@ -7,7 +7,11 @@ from typing import Any
 import torch
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
-from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import (
+    SAC_IGNORED_OPS,
+    CheckpointPolicy,
+    create_selective_checkpoint_contexts,
+)
 
 _ATEN: Any = torch.ops.aten
 #: What PyTorch's attention may run as.
@@ -17,6 +21,13 @@ _ATTENTION = frozenset((
     _ATEN._scaled_dot_product_flash_attention.default,
 ))  # fmt: skip
 
+#: Marks of profilers.  PyTorch counts the ops of a block's two forward passes, and FSDP within it
+#: (experts that are split by themselves) sets more marks when it runs in the backward pass.
+_MARKS = frozenset((
+    torch.ops.profiler._record_function_enter_new.default,
+    torch.ops.profiler._record_function_exit._RecordFunction,
+))  # fmt: skip
+
 
 def selective() -> Any:
     """Contexts of selective activation checkpointing: what is kept and what is computed again.
@@ -24,6 +35,7 @@ def selective() -> Any:
     Attention's results and those of every other matrix product are kept (the policy "op" of
     torchtitan, ``torchtitan/distributed/activation_checkpoint.py``).
     """
+    SAC_IGNORED_OPS.update(_MARKS)
     counts = {False: 0, True: 0}
 
     def policy(context: Any, function: Any, *_: Any, **__: Any) -> CheckpointPolicy:

@@ -191,16 +191,22 @@ def table(found: Sequence[Score]) -> list[str]:
     return lines
 
 
-def mended(found: Sequence[Score], rows: dict[str, dict[str, str]]) -> list[str]:
-    """Markdown: errors as sealed, and with the recipes as corrected since."""
+def mended(
+    found: Sequence[Score], since: Sequence[Score], rows: dict[str, dict[str, str]]
+) -> list[str]:
+    """Markdown: errors as sealed, and with the recipes as corrected or expressed since.
+
+    Args:
+        found: of the sealed predictions.
+        since: of the later ones.
+        rows: the later predictions by id.
+    """
+    sealed = {score.recipe.id: f"{score.error:+.1%}" for score in found}
     lines = ["| run | sealed | since | what was mended |", "|---|---|---|---|"]
-    for score in found:
-        row = rows.get(score.recipe.id)
-        if row:
-            value = float(row["value"])
-            rate = score.recipe.metric in RATES
-            error = (score.measured / value if rate else value / score.measured) - 1
-            lines.append(f"| {row['id']} | {score.error:+.1%} | {error:+.1%} | {row['differs']} |")
+    for score in since:
+        name = score.recipe.id
+        before, differs = sealed.get(name, "not expressed"), rows[name]["differs"]
+        lines.append(f"| {name} | {before} | {score.error:+.1%} | {differs} |")
     return lines
 
 
@@ -218,7 +224,8 @@ def main() -> None:
     text = checked(options.figures, sealed) if sealed.exists() else options.figures.read_text()
     predictions = read_predictions(batch / PREDICTIONS)
     figures = list(csv.DictReader(text.splitlines()))
-    found = scores(predictions, figures, read_recipes(batch / "recipes.csv"))
+    recipes = read_recipes(batch / "recipes.csv")
+    found = scores(predictions, figures, recipes)
     again = read_predictions(batch / MENDED)
     left = [
         f"| {row['id']} | {row['devices']} {row['accelerator']} | {row['left_out']} |"
@@ -234,7 +241,12 @@ def main() -> None:
     if left:
         lines += ["", "Left out:", "", "| run | devices | why |", "|---|---|---|", *left]
     if again:
-        lines += ["", "Recipes that were mended since:", "", *mended(found, again)]
+        lines += [
+            "",
+            "Recipes that were mended since:",
+            "",
+            *mended(found, scores(again, figures, recipes), again),
+        ]
     print("\n".join(lines))
     if options.page:
         name = batch.resolve().name

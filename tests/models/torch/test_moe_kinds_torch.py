@@ -126,3 +126,18 @@ def test_a_fused_optimizer_is_one_kernel():
 
     assert "aten._fused_adamw_.default" in kernels(True)
     assert "aten._foreach_lerp_.Scalar" in kernels(False)
+
+
+def test_selective_checkpointing_of_a_mixture_whose_experts_are_split_by_themselves():
+    """Of q, k, v, o and the router, the second and fourth run again; experts and exchanges, too
+    (of counts, of rows there, and back), attention not.  FSDP of the experts marks its steps for
+    profilers more often in the backward pass, where PyTorch counts ops."""
+    config = replace(TINY, checkpoint="selective")
+    graph = training(config, (1, 8)).capture().graph
+    ops = collections.Counter(n.op for n in graph)
+    layers = config.model.layers
+    assert ops["aten.mm.default"] == 3 * (5 * layers + 1) + 2 * layers
+    assert ops["aten._grouped_mm.default"] == (3 * 3 + 3) * layers
+    assert ops["all_to_all"] == (3 + 3 + 2) * layers
+    attention = [op for op in ops if "scaled_dot_product" in op and "backward" not in op]
+    assert sum(ops[op] for op in attention) == layers
