@@ -260,7 +260,9 @@ def test_a_mended_recipe_is_shown_next_to_the_sealed_error() -> None:
     rows = {"ao-h100-8b-bf16": prediction("ao-h100-8b-bf16", "5000", "4500", "5500")}
     found = score.scores(rows, [{"id": "ao-h100-8b-bf16", "value": "6000"}], RECIPES)
     again = {name: row | {"value": "7500"} for name, row in rows.items()}
-    assert "| +20.0% | -20.0% |" in score.mended(found, again)[-1]
+    since = score.scores(again, [{"id": "ao-h100-8b-bf16", "value": "6000"}], RECIPES)
+    assert "| +20.0% | -20.0% |" in score.mended(found, since, again)[-1]
+    assert "| not expressed | -20.0% |" in score.mended([], since, again)[-1]
 
 
 def test_nothing_is_predicted_once_the_figures_are_opened(monkeypatch, capsys) -> None:
