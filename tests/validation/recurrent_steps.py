@@ -33,6 +33,23 @@ class Packed(Sequences):
         return self.out(pad_packed_sequence(self.layer(packed)[0])[0])
 
 
+class Decoded(Packed):
+    """Products of inputs and of states alike in size, in both directions, and a cell after them."""
+
+    def __init__(self, layer, cell):
+        super().__init__(layer, hidden=INPUTS, num_layers=2, bidirectional=True)
+        self.cell = cell(2 * INPUTS, INPUTS)
+
+    def forward(self, x):
+        lengths = torch.tensor([max(len(x) - late, 1) for late in (1, 0, 3, 2)])
+        packed = pack_padded_sequence(x, lengths, enforce_sorted=False)
+        outputs, state = pad_packed_sequence(self.layer(packed)[0])[0], x.new_zeros(BATCH, INPUTS)
+        for one in outputs:
+            state = self.cell(one, state)
+            outputs = outputs + state.mean()
+        return self.out(outputs)
+
+
 class Cells(nn.Module):
     """A cell that is called for each step."""
 
@@ -85,6 +102,7 @@ STEPS = {
     "stacked_lstm": trained(lambda: Sequences(nn.LSTM, dropout=0.2, **STACKED)),
     "packed_gru": trained(lambda: Packed(nn.GRU)),
     "packed_lstm": trained(lambda: Packed(nn.LSTM, num_layers=2, bidirectional=True)),
+    "decoded_gru": trained(lambda: Decoded(nn.GRU, nn.GRUCell)),
     "sharded_gru": trained(lambda: Sequences(nn.GRU), sharded=True),
     "sharded_lstm": trained(lambda: Sequences(nn.LSTM), sharded=True),
     "gru_cell": trained(lambda: Cells(nn.GRUCell)),

@@ -125,3 +125,32 @@ def test_a_kernel_for_attention_of_another_size_is_no_partner_of_the_parts():
 def test_fewer_products_are_no_gradient_of_attention():
     matching = compared([ATTENTION], ops(*PARTS[1:]))
     assert list(matching.unmatched_captured) == [0]
+
+
+#: 2 x 4 heads of 8 numbers in two groups, causal: 5 queries and as many keys.
+GROUPED, REPEATED = (2, 2, 5, 8), (2, 2, 2, 5, 8)
+GROUPED_FORWARD = (
+    ("tril", (5, 5)), ("where", (5, 5)),
+    ("clone", REPEATED), ("clone", REPEATED),
+    ("mul", QUERIES), ("mul", (2, 4, 8, 5)), ("bmm", (8, 5, 8), (8, 8, 5)),
+    ("add", (2, 4, 5, 5), (5, 5)), ("_safe_softmax", (2, 4, 5, 5)),
+    ("bmm", (8, 5, 5), (8, 5, 8)),
+)  # fmt: skip
+GROUPED_BACKWARD = (
+    ("bmm", (8, 5, 5), (8, 5, 8)), ("bmm", (8, 5, 8), (8, 8, 5)),
+    ("_softmax_backward_data", (2, 4, 5, 5), (2, 4, 5, 5)),
+    ("bmm", (8, 8, 5), (8, 5, 5)), ("bmm", (8, 5, 5), (8, 5, 8)),
+    ("mul", QUERIES), ("mul", (2, 4, 8, 5)), ("sum", REPEATED), ("sum", REPEATED),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_parts_of_causal_attention_with_grouped_heads_may_run_as_a_kernel(backward):
+    """The model's own sum of two tensors like the queries, of rotary embeddings, is not a part."""
+    own = ("add", QUERIES, QUERIES)
+    kernel = "_scaled_dot_product_flash_attention_for_cpu" + "_backward" * backward
+    tensors = (*[QUERIES] * backward, QUERIES, GROUPED, GROUPED, *[QUERIES] * backward)
+    parts = GROUPED_BACKWARD if backward else GROUPED_FORWARD
+    matching = compared(ops(*parts, own), ops((kernel, *tensors), own))
+    assert is_whole(matching)
+    assert [j for _, j, _ in matching.pairs].count(1) == 1

@@ -30,6 +30,7 @@ pytestmark = pytest.mark.xdist_group("validation-recurrent")
 AT_ONCE = {
     "gru": 2, "gru_one_by_one": 2 + 3, "lstm": 2, "rnn": 2, "stacked_gru": 2 * 2 + 2 * 3,
     "stacked_lstm": 2 * 4, "packed_gru": 2, "packed_lstm": 2 * 2 + 2 * 3,
+    "decoded_gru": 2 * 2 + 2 * 3,
 }  # fmt: skip
 
 
@@ -77,6 +78,7 @@ def test_a_librarys_op_of_other_sizes_or_more_steps_represents_none(other):
     quick_rows(
         [(name, form) for name in STEPS for form in ("kineto", "et")],
         ("gru", "kineto"),
+        ("decoded_gru", "kineto"),
     ),
 )  # fmt: skip
 def test_a_recurrent_layer_agrees_with_its_run(name, form, traces):
@@ -85,7 +87,7 @@ def test_a_recurrent_layer_agrees_with_its_run(name, form, traces):
     gemms = report.classes[OpClass.GEMM]
     assert gemms.matched == gemms.captured
     # The lengths of packed sequences lie on a CPU, so their run copies none of them.
-    lengths = name.startswith("packed")
+    lengths = name.startswith(("packed", "decoded"))
     assert not [
         item for item in report.differences
         if item.what != "in another order" and (item.counts or not lengths)

@@ -25,10 +25,13 @@ from flint.validation.rewrites.cpu_substitutes import Free, Key, Shape, key_of, 
 COMPOSED = "gradients of attention, which the CPU computes as single products where it has dropout"
 WRITTEN = "attention of a size without a kernel on accelerators: its parts; the CPU has a kernel"
 
-#: What is around the products in PyTorch's composition, forward and in its gradient.
-_BETWEEN = frozenset(
-    {"mul", "add", "where", "_softmax", "_safe_softmax", "_softmax_backward_data", "native_dropout"}
+#: What is around the products in PyTorch's composition, forward and in its gradient: on the scaled
+#: queries and keys or the scores, on the scores, or on a mask of which queries see which keys.
+_SCALED = frozenset({"mul"})
+_OF_SCORES = frozenset(
+    {"add", "where", "_softmax", "_safe_softmax", "_softmax_backward_data", "native_dropout"}
 )
+_OF_MASKS = frozenset({"where", "tril"})
 
 
 def composed_attention(matching: Matching) -> None:
@@ -72,21 +75,29 @@ def kernel_on_the_cpu(matching: Matching) -> None:
         for one, many in parts.items():
             for _ in range(many):
                 matching.pair(products[one].popleft(), j, Evidence.SIZES)
-        # The scaled queries and keys, and the scores.
-        ends = (rows, size), (size, keys), (keys, size), (rows, keys)
-        shapes: set[Shape] = {(outer, heads, *end) for end in ends}
+        scores, mask = (outer, heads, rows, keys), (rows, keys)
+        ends = (rows, size), (size, keys), (keys, size)
+        scaled: set[Shape] = {scores, *((outer, heads, *end) for end in ends)}
+        shapes = dict.fromkeys(_SCALED, scaled) | dict.fromkeys(_OF_SCORES, {scores})
+        for name in _OF_MASKS:
+            shapes[name] = {mask} | shapes.get(name, set())
         matching.explain(WRITTEN, _between(matching, shapes, backward), [])
         matching.explained[WRITTEN] += 1
 
 
-def _between(matching: Matching, shapes: set[Shape], backward: bool) -> list[int]:
+def _between(matching: Matching, shapes: dict[str, set[Shape]], backward: bool) -> list[int]:
     """The first captured ops of these shapes that may be between the products, one of each kind,
     and a product for each of queries and keys.
+
+    Args:
+        matching: the ops.
+        shapes: name -> shapes of which one of its operands must have one.
+        backward: whether gradients are among them.
     """
     free = Free(matching.captured, unmatched_light(matching)[0])
     wanted: Counter[Key] = Counter()
     for name, operands in list(free.positions):
-        if name in _BETWEEN and operands & shapes and ("backward" in name) <= backward:
+        if operands & shapes.get(name, set()) and ("backward" in name) <= backward:
             wanted[name, operands] = 2 if name == "mul" and len(operands) == 1 else 1
     return free.take(wanted)
 

@@ -209,7 +209,8 @@ def heads(matching: Matching) -> None:
             if written:  # the products have their own layouts
                 run[key_of("clone", (batch, heads, length, size))] += 3
                 run[key_of("clone", (batch * heads, length, size))] += 1
-            for whole in {shape[1] for shape in shapes_of(captured[i]) if len(shape) == 4}:
+            queries = executed[j] if written else captured[i]  # the products have one dim for both
+            for whole in {shape[1] for shape in shapes_of(queries) if len(shape) == 4}:
                 repeated = (batch, heads, whole // heads, length, size)
                 recorded[key_of("clone", repeated)] += 2
                 recorded[key_of("sum", repeated)] += 2

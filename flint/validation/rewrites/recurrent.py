@@ -13,8 +13,8 @@ steps.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
-from itertools import accumulate
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, chain, pairwise
 from typing import NamedTuple, TypeAlias
 
 from flint.observed.classes import RECURRENT_LIBRARY, OpClass, base_name
@@ -73,7 +73,7 @@ def in_cells(matching: Matching) -> None:
 
     Within a cell the CPU multiplies in another order, so the order is no evidence.
     """
-    sizes = cell_sizes(matching)
+    sizes = {*cell_sizes(matching)}
     if not sizes:
         return
     rules = matching.rules
@@ -92,13 +92,13 @@ def in_cells(matching: Matching) -> None:
         matching.pair(captured[x], executed[y], Evidence.SIZES)
 
 
-def cell_sizes(matching: Matching) -> set[Shape]:
-    """(rows, gates) of the captured cells, forward."""
-    return {
+def cell_sizes(matching: Matching) -> list[Shape]:
+    """(rows, gates) of the captured cells, forward, in order."""
+    return [
         facts.operands[0][0]
         for facts in matching.captured
         if facts.operands and base_name(facts.name) in CELLS and "backward" not in facts.name
-    }
+    ]
 
 
 def _of_a_cell(gemms: tuple[Gemm, ...] | None, sizes: set[Shape]) -> bool:
@@ -167,12 +167,13 @@ def _at_once(matching: Matching, captured: _Captured) -> list[Weight]:
     """Pair products of all steps' inputs, in an op that runs a layer, and of their gradients."""
     found: list[Weight] = []
     executed = [j for j in matching.unmatched(OpClass.GEMM)[1] if matching.executed[j].gemms]
+    cells = cell_sizes(matching)
     for j in executed:
         _, rows, gates, inputs = (matching.executed[j].gemms or ())[0]
         if not matching.around or matching.around[j] not in LAYERS:
             continue
         weight = Weight((), gates, inputs)
-        for steps in _steps(captured, weight, rows):
+        for steps in chain(_in_cells(cells, gates, rows), _steps(captured, weight, rows)):
             weight = weight._replace(rows=steps)
             if _all(matching, j, captured, map(weight.forward, steps)):
                 found.append(weight)
@@ -187,6 +188,19 @@ def _at_once(matching: Matching, captured: _Captured) -> list[Weight]:
                 if _all(matching, j, captured, map(product, weight.rows)):
                     break
     return found
+
+
+def _in_cells(cells: Sequence[Shape], gates: int, rows: int) -> Iterator[tuple[int, ...]]:
+    """The rows of cells in sequence that together have so many, of each such sequence once."""
+    ends = [0, *accumulate(of for of, gates_of in cells if gates_of == gates)]
+    place = {end: number for number, end in enumerate(ends)}
+    seen: set[tuple[int, ...]] = set()
+    for begin, end in enumerate(ends):
+        last = place.get(end + rows, begin)
+        steps = tuple(y - x for x, y in pairwise(ends[begin : last + 1]))
+        if len(steps) > 1 and steps not in seen:
+            seen.add(steps)
+            yield steps
 
 
 def _steps(captured: _Captured, weight: Weight, rows: int) -> Iterator[tuple[int, ...]]:
