@@ -78,9 +78,10 @@ def kernel_on_the_cpu(matching: Matching) -> None:
         scores, mask = (outer, heads, rows, keys), (rows, keys)
         ends = (rows, size), (size, keys), (keys, size)
         scaled: set[Shape] = {scores, *((outer, heads, *end) for end in ends)}
-        shapes = dict.fromkeys(_SCALED, scaled) | dict.fromkeys(_OF_SCORES, {scores})
-        for name in _OF_MASKS:
-            shapes[name] = {mask} | shapes.get(name, set())
+        shapes: dict[str, set[Shape]] = defaultdict(set)
+        for names, own in ((_SCALED, scaled), (_OF_SCORES, {scores}), (_OF_MASKS, {mask})):
+            for name in names:
+                shapes[name] |= own
         matching.explain(WRITTEN, _between(matching, shapes, backward), [])
         matching.explained[WRITTEN] += 1
 
