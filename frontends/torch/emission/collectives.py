@@ -35,7 +35,7 @@ class Collectives:
         self.warnings: Counter[str] = Counter()
         self.shape = tuple(size for _, size in recording.mesh) or (recording.world_size,)
         self._channel = 0
-        self._tables: dict[tuple[int, str, int], Any] = {}
+        self._tables: dict[tuple[int, str, int | tuple[int, int]], Any] = {}
         self._pairs: dict[tuple[int, int], Any] = {}
 
     def emit(self, op: Op, attributes: dict[str, Any], location: Any) -> None:
@@ -82,11 +82,11 @@ class Collectives:
         self,
         op: Op,
         table: Callable[[Sequence[int], Sequence[int]], Table | None],
-        root: int = -1,
+        places: int | tuple[int, int] = -1,
     ) -> Any:
         if op.group < 0:
             raise FlintError("the recording names no process group")
-        key = (op.group, table.__qualname__, root)
+        key = (op.group, table.__qualname__, places)
         if key not in self._tables:
             found = table(self.recording.groups[op.group].ranks, self.shape)
             self._tables[key] = None if found is None else _integers(found)
@@ -103,6 +103,19 @@ class Collectives:
         if (source, target) not in self._pairs:
             self._pairs[source, target] = _integers(full_pairs(source, target, self.shape))
         return self._pairs[source, target]
+
+    def pairs_within(self, op: Op, source: int, target: int) -> Any:
+        """The same of a message between two positions in an op's process group.
+
+        Of a group along several mesh axes, a message that crosses one of them is no other member's.
+        """
+
+        def table(ranks: Sequence[int], shape: Sequence[int]) -> Table:
+            found = full_groups(ranks, shape)[:, [source, target]]
+            whole: Table = found[(found >= 0).all(1)]
+            return whole
+
+        return self._attribute(op, table, (source, target))
 
     def channel(self) -> Any:
         """A separate channel for a collective among devices."""

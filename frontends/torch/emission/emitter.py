@@ -201,11 +201,15 @@ class Emitter:
         return self.made("collective_broadcast", [value], [value.type], extra).results[0]
 
     def permute(self, value: Value, source: int, target: int) -> Value:
-        """A message."""
-        extra = {
-            "source_target_pairs": self.among.pairs(source, target),
-            "channel_handle": self.among.channel(),
-        }
+        """A message from a rank to another one."""
+        return self._permuted(value, self.among.pairs(source, target))
+
+    def permute_within(self, value: Value, source: int, target: int) -> Value:
+        """A message between two positions in the op's process group."""
+        return self._permuted(value, self.among.pairs_within(self.op, source, target))
+
+    def _permuted(self, value: Value, pairs: Any) -> Value:
+        extra = {"source_target_pairs": pairs, "channel_handle": self.among.channel()}
         return self.made("collective_permute", [value], [value.type], extra).results[0]
 
 

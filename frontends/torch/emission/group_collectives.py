@@ -102,10 +102,10 @@ def gather(emitter: Emitter, inputs: list[View], outputs: list[View]) -> None:
     Every member's program has all messages, so that members that do the same share one program.
     """
     (source,) = inputs
-    ranks, root = emitter.ranks(), emitter.root()
+    root = emitter.root()
     value = emitter.read(source)
-    for at, rank in enumerate(ranks):
-        part = value if at == root else emitter.permute(value, rank, ranks[root])
+    for at in range(len(emitter.ranks())):
+        part = value if at == root else emitter.permute_within(value, at, root)
         if outputs:
             emitter.write(outputs[at], build.reshape(part, outputs[at].shape))
 
@@ -121,9 +121,7 @@ def scatter(emitter: Emitter, inputs: list[View], outputs: list[View]) -> None:
     values = [emitter.read(part) for part in inputs] or [nothing] * len(ranks)
     combine = build.or_ if out.dtype == "bool" else build.add
     received = [
-        emitter.permute(value, ranks[root], rank)
-        for rank, value in zip(ranks, values, strict=True)
-        if rank != ranks[root]
+        emitter.permute_within(value, root, at) for at, value in enumerate(values) if at != root
     ]
     if emitter.among.recording.rank == ranks[root]:
         received = [values[root]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 
 import pytest
 
@@ -13,6 +14,7 @@ import torch.distributed as dist  # noqa: E402
 import flint  # noqa: E402
 from flint.errors import FlintError  # noqa: E402
 from tests.frontends.torch.in_child import record_in_child  # noqa: E402
+from tests.programs.comparing import of_ranks  # noqa: E402
 
 
 def gathered_in_one(mesh, x, y):
@@ -110,3 +112,27 @@ def test_splits_that_are_not_rows_are_refused():
     """``permute_tensor`` takes elements for rows: a matrix of 1,024 rows has 4,096 elements."""
     with pytest.raises(FlintError, match="input splits of 4,096 rows for a tensor of 1,024"):
         record_in_child(sum_of_four_columns, numbers, (4,), ("x",))
+
+
+def to_and_from_a_root(mesh, x):
+    """Over all ranks of a mesh of two axes, to rank 2 and from there."""
+    ranks = range(dist.get_world_size())
+    is_root = dist.get_rank() == 2
+    dist.gather(x, [torch.empty_like(x) for _ in ranks] if is_root else None, dst=2)
+    dist.scatter(x, [x + rank for rank in ranks] if is_root else None, src=2)
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (2, 3)])
+def test_a_gather_over_several_axes_is_a_message_from_each_rank_to_the_root(shape):
+    axes = ("dp", "tp")
+    workload = flint.capture(
+        to_and_from_a_root, mesh=shape, axes=axes,
+        setup=lambda mesh: (mesh, torch.randn(3, device=mesh.device_type)),
+    ).capture()  # fmt: skip
+    found = [item["collectives"] for item in of_ranks(workload)]
+    sent = [["message", 12]]
+    others = [rank for rank in range(len(found)) if rank != 2]
+    assert found[2] == {
+        f"{way} {rank}": sent for way, rank in itertools.product(("from", "to"), others)
+    }
+    assert all(found[rank] == {"to 2": sent, "from 2": sent} for rank in others)
