@@ -17,10 +17,11 @@ import bisect
 import re
 from typing import Any, TypeGuard
 
+from flint.launching.followed_calls import Names, is_pythons
 from flint.launching.followed_functions import NAMES
 from flint.launching.followed_texts import parts_of
 
-_INT, _AMONG, _AT, _AT_OR, _PART, _LOOP, _TEXT, _SLICE, _TYPE = NAMES
+_INT, _AMONG, _AT, _AT_OR, _PART, _LOOP, _TEXT, _SLICE, _TYPE, _CALL, _JOIN, _SPAN = NAMES
 
 #: Python's function -> the one in its place.
 _INSTEAD = {"int": _INT, "range": _LOOP, "type": _TYPE}
@@ -65,10 +66,18 @@ def changed(source: bytes, path: str, own: bool) -> ast.Module:
     """A module's syntax, with the functions in their places."""
     tree = ast.parse(source, path)
     following = _Following(own, source)
+    if own:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                following.names.see(node)
     following.visit(tree)
     for function in following.called:
         if function.id not in following.others:
             function.id = _INSTEAD[function.id]
+    for call, function in following.given:
+        if function.id not in following.others:
+            call.func, call.args = ast.Name(_CALL, ast.Load()), [function, *call.args]
+            ast.fix_missing_locations(ast.copy_location(call.func, call))
     return tree
 
 
@@ -80,14 +89,18 @@ class _Following(ast.NodeTransformer):
     Attributes:
         own: whether the module is the program's own.
         called: calls of Python's functions, unless the module gives these names to others.
+        given: calls of Python's functions that may be given a rank, unless the same holds.
         others: names that the module gives to something.
+        names: of modules whose functions may be given a rank.
     """
 
     def __init__(self, own: bool, source: bytes) -> None:
         """Nothing is visited yet."""
         self.own = own
         self.called: list[ast.Name] = []
+        self.given: list[tuple[ast.Call, ast.Name]] = []
         self.others: set[str] = set()
+        self.names = Names()
         lines = source.splitlines()
         self._lines = [at for at, line in enumerate(lines, 1) if _NAMED.search(line)]
 
@@ -122,7 +135,23 @@ class _Following(ast.NodeTransformer):
         name = getattr(function, "attr", None) or getattr(function, "id", None)
         if name == "islice" and self.own and len(node.args) in (2, 3, 4) and not node.keywords:
             return _called(_SLICE, node, function, *node.args)
-        return self._text(node)
+        text = self._text(node)
+        return text if text is not node else self._function(node)
+
+    def _function(self, node: ast.Call) -> ast.expr:
+        """A call of a function in C that may be given a rank."""
+        function, given = node.func, node.args or node.keywords
+        if not (self.own and given):
+            return node
+        if isinstance(function, ast.Name) and is_pythons(function.id):
+            self.given.append((node, function))
+            return node
+        joins = isinstance(function, ast.Attribute) and function.attr == "join"
+        if not (joins or self.names.follows(function)):
+            return node
+        name = ast.Name(_JOIN if joins else _CALL, ast.Load())
+        call = ast.Call(name, [function, *node.args], node.keywords)
+        return ast.fix_missing_locations(ast.copy_location(call, node))
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)
@@ -158,11 +187,21 @@ class _Following(ast.NodeTransformer):
             where = ast.UnaryOp(ast.Not(), where)
         return ast.fix_missing_locations(ast.copy_location(where, node))
 
+    def visit_Starred(self, node: ast.Starred) -> ast.expr:
+        self.generic_visit(node)
+        self._range(node.value)
+        return node
+
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         self.generic_visit(node)
         index = node.slice
-        if not isinstance(node.ctx, ast.Load) or isinstance(index, ast.Tuple):
+        if not isinstance(node.ctx, ast.Load):
             return node
+        if isinstance(index, ast.Tuple):
+            if not (self.own and any(map(self._may, index.elts))):
+                return node
+            index.elts = [_span(item) for item in index.elts]
+            return _called(_AT, node, node.value, index)
         if not isinstance(index, ast.Slice):
             return _called(_AT, node, node.value, index) if self._may(index) else node
         ends = [end or ast.Constant(None) for end in (index.lower, index.upper, index.step)]
@@ -185,10 +224,15 @@ class _Following(ast.NodeTransformer):
             self.called.append(node.func)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        self.others.add(node.name)
         return self._without(node, "returns")
 
     def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
         return self._without(node, "returns")
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        self.others.add(node.name)
+        return self.generic_visit(node)
 
     def visit_arg(self, node: ast.arg) -> ast.AST:
         return self._without(node, "annotation")
@@ -207,7 +251,11 @@ class _Following(ast.NodeTransformer):
     def _may(self, index: ast.expr) -> bool:
         """Whether an index, or what is looked for, may follow from a rank."""
         if self.own:
-            return not isinstance(index, ast.Constant | ast.Starred | ast.UnaryOp)
+            plain = ast.Constant | ast.Starred | ast.UnaryOp
+            ends = (
+                (index.lower, index.upper, index.step) if isinstance(index, ast.Slice) else [index]
+            )
+            return not all(end is None or isinstance(end, plain) for end in ends)
         return any(map(_names_a_rank, ast.walk(index)))
 
 
@@ -218,6 +266,14 @@ def _is(function: ast.expr, name: str) -> TypeGuard[ast.Name]:
 def _called(name: str, at: ast.expr, *arguments: ast.expr) -> ast.expr:
     call = ast.Call(ast.Name(name, ast.Load()), list(arguments), [])
     return ast.fix_missing_locations(ast.copy_location(call, at))
+
+
+def _span(index: ast.expr) -> ast.expr:
+    """A slice in a tuple, as a call that makes it."""
+    if not isinstance(index, ast.Slice):
+        return index
+    ends = [end or ast.Constant(None) for end in (index.lower, index.upper, index.step)]
+    return _called(_SPAN, index, *ends)
 
 
 def _names_a_rank(node: ast.AST) -> bool:

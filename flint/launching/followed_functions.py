@@ -8,6 +8,7 @@ other value gives what Python would.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from itertools import islice
 from types import FunctionType
@@ -15,13 +16,17 @@ from typing import Any
 
 from flint.capturing.user_frames import is_ours
 
-_USES = ("int", "among", "at", "at_or", "part", "loop", "text", "slice", "type")
+_USES = ("int", "among", "at", "at_or", "part", "loop", "text", "slice", "type", "call")
 #: Methods with which a value converts itself to a number, looks for itself in a container, reads an
 #: item, an item or a default, and a part of a container, ends a loop, is written into a text, picks
-#: from what can only be gone over, and says its type where types are compared.
-METHOD, AMONG, AT, AT_OR, PART, LOOP, TEXT, SLICE, TYPE = (f"followed_{use}" for use in _USES)
-#: What they are called in changed code (``followed_code.py``).
-NAMES = tuple(f"__flint_{use}__" for use in _USES)
+#: from what can only be gone over, says its type where types are compared, and is given to a
+#: function that takes it as any other.
+METHOD, AMONG, AT, AT_OR, PART, LOOP, TEXT, SLICE, TYPE, CALL = (f"followed_{use}" for use in _USES)
+#: What they are called in changed code (``followed_code.py``); the last ones join texts and are
+#: Python's slice.
+NAMES = tuple(f"__flint_{use}__" for use in (*_USES, "join", "span"))
+#: Longer lists of arguments are data.
+_MOST = 64
 
 
 def _number(*args: Any, **kwargs: Any) -> Any:
@@ -38,7 +43,11 @@ def _among(item: Any) -> Callable[[Any], Any]:
 
 def _at(container: Any, index: Any) -> Any:
     """As ``container[index]``."""
+    if type(index) is slice:
+        return _part(container, index.start, index.stop, index.step)
     own = None if _is_plain(index) else getattr(index, AT, None)
+    if own is None and type(index) is tuple and type(container).__module__ == "numpy":
+        return _call(operator.getitem, container, index)
     return container[index] if own is None else own(container)
 
 
@@ -93,12 +102,43 @@ def _type(item: Any) -> Any:
     return getattr(kind, TYPE, type)(item)
 
 
+def _call(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """As ``function(*args, **kwargs)``."""
+    own = _follower((*args, *kwargs.values()) if kwargs else args)
+    own = own or getattr(type(getattr(function, "__self__", None)), CALL, None)
+    return function(*args, **kwargs) if own is None else own(function, args, kwargs)
+
+
+def _follower(items: Any) -> Any:
+    """What follows a call with such arguments; None if they follow from nothing."""
+    for item in items:
+        kind = type(item)
+        if kind is list or kind is tuple:
+            own = _follower(item) if len(item) <= _MOST else None
+        elif kind is slice:
+            own = _follower((item.start, item.stop, item.step))
+        else:
+            own = getattr(kind, CALL, None)
+        if own is not None:
+            return own
+    return None
+
+
+def _join(join: Any, *args: Any, **kwargs: Any) -> Any:
+    """As ``separator.join(texts)``, from the bound method."""
+    if type(getattr(join, "__self__", None)) is str and len(args) == 1:
+        args = (list(args[0]),)  # as it does itself
+    return _call(join, *args, **kwargs)
+
+
 def _is_plain(index: Any) -> bool:
     """Whether an index is of one of the usual types, which follow from nothing."""
     kind = type(index)  # not compared by ==: the types of followed values are equal to int
     return kind is int or kind is str or index is None
 
 
-_FUNCTIONS = _number, _among, _at, _at_or, _part, _loop, _text, _slice, _type
+_FUNCTIONS = (
+    _number, _among, _at, _at_or, _part, _loop, _text, _slice, _type, _call, _join, slice
+)  # fmt: skip
 #: Name -> the function that changed code calls.
 FUNCTIONS: dict[str, Callable[..., Any]] = dict(zip(NAMES, _FUNCTIONS, strict=True))

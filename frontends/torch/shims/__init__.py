@@ -24,6 +24,7 @@ from flint.frontends.torch.shims import (
     jagged,
     mesh,
     objects,
+    own_memory,
     own_parameters,
     own_rank,
     own_tensors,
@@ -41,7 +42,7 @@ from flint.frontends.torch.shims import (
 
 _SHIMS = (
     # other ranks
-    mesh, process_group, own_rank, own_tensors, objects, pipeline, work, data_parallel,
+    mesh, process_group, own_rank, own_tensors, own_memory, objects, pipeline, work, data_parallel,
     all_ranks_shards,
     # values, which fake tensors have none of
     addresses, values, value_exits, checkpoints, ctc, packed, jagged, parameters, own_parameters,

@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from flint.errors import FlintError
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.patching import replace
-from flint.frontends.torch.shims.own_values import OwnFloat, OwnRank, everywhere
+from flint.frontends.torch.shims.own_calls import at_rank, follows
 from flint.frontends.torch.user_lines import at_user_line
 
 #: The most bytes of pickled objects that are passed to other ranks.
@@ -143,16 +143,11 @@ def _text(held: list[Any] | None) -> str | None:
 
 
 def _of_each(obj: Any, ranks: Sequence[int]) -> list[Any]:
-    """An object as each rank holds it: numbers in it that follow from the rank are that rank's."""
+    """An object as each rank holds it: what follows from the rank in it is that rank's."""
     leaves, structure = tree_flatten(obj)
-    if not any(isinstance(leaf, OwnRank | OwnFloat) for leaf in leaves):
+    if not any(map(follows, leaves)):
         return [obj] * len(ranks)
-
-    def of(leaf: Any, rank: int) -> Any:
-        own = isinstance(leaf, OwnRank | OwnFloat)
-        return everywhere(leaf)[rank].item() if own else leaf
-
-    return [tree_unflatten([of(leaf, rank) for leaf in leaves], structure) for rank in ranks]
+    return [tree_unflatten([at_rank(leaf, rank) for leaf in leaves], structure) for rank in ranks]
 
 
 def _assume(more: str) -> None:

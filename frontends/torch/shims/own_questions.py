@@ -20,8 +20,11 @@ from flint.frontends.torch.user_lines import at_line, at_user_line, inside_torch
 
 #: Modules whose frames lie between a program's line and the question.
 _BETWEEN = (
-    __name__, "flint.frontends.torch.shims.own_values", "flint.frontends.torch.shims.own_words",
-    "flint.launching.followed_functions",
+    __name__, "flint.launching.followed_functions", "numpy.lib.mixins",
+    *(
+        f"flint.frontends.torch.shims.own_{name}"
+        for name in ("arrays", "calls", "methods", "values", "words")
+    ),
 )  # fmt: skip
 
 #: Up to this many different values are all noted if comparisons with them are not seen.

@@ -22,7 +22,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.shims.over_ranks import world
-from flint.frontends.torch.shims.own_values import OwnRank, OwnText, everywhere
+from flint.frontends.torch.shims.own_values import OwnRank, OwnText, OwnWhole, everywhere
 from flint.frontends.torch.shims.places import membership
 from flint.frontends.torch.user_lines import inside_torch
 from flint.launching.commands.variables import is_of_process, of_ranks
@@ -128,9 +128,9 @@ def _member(original: Callable[..., int]) -> Callable[..., int]:
 def _place(original: Callable[..., int]) -> Callable[..., int]:
     @functools.wraps(original)
     def get_group_rank(group: Any, global_rank: int) -> int:
-        if not isinstance(global_rank, OwnRank):
+        if not isinstance(global_rank, OwnWhole):
             return original(group, global_rank)
-        place = original(group, int.__pos__(global_rank))
+        place = original(group, int(global_rank.plain.__pos__(global_rank)))
         found = membership(group)
         if found is None or inside_torch(sys._getframe(1)):
             return place

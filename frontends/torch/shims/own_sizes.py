@@ -18,11 +18,11 @@ import torch
 
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.modes import function_mode
-from flint.frontends.torch.shims import own_tensors
+from flint.frontends.torch.shims import own_methods, own_tensors  # noqa: F401  # which it adds
 from flint.frontends.torch.shims.over_ranks import world
 from flint.frontends.torch.shims.own_questions import note_values
 from flint.frontends.torch.shims.own_tables import note_picked
-from flint.frontends.torch.shims.own_values import OwnRank, everywhere
+from flint.frontends.torch.shims.own_values import OwnWhole, everywhere
 
 _NARROWED = (torch.narrow, torch.Tensor.narrow)
 _MADE = (
@@ -85,7 +85,7 @@ class _Parts(tuple[torch.Tensor, ...]):
     """Parts of a tensor, not all of one size."""
 
     def __getitem__(self, at: Any) -> Any:
-        if isinstance(at, OwnRank):
+        if isinstance(at, OwnWhole):
             sizes = np.array([item.numel() for item in self])
             note_values(sizes[np.clip(everywhere(at), -len(sizes), len(sizes) - 1)], _SIZE)
         return super().__getitem__(at)
@@ -94,7 +94,7 @@ class _Parts(tuple[torch.Tensor, ...]):
 def _indexed(args: tuple[Any, ...], _: Any) -> None:
     """The lengths of slices; other indices give one element at any position, or a count."""
     tensor, index = args[:2]
-    if isinstance(index, OwnRank):
+    if isinstance(index, OwnWhole):
         note_picked(tensor, index)
     parts = index if isinstance(index, tuple) else (index,)
     if not any(isinstance(item, slice) and _own(_ends(item)) for item in parts):
@@ -126,7 +126,7 @@ def _made(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Numbers among the arguments of functions that take sizes."""
     for item in (*args, kwargs.get("size")):
         for number in item if isinstance(item, list | tuple) else (item,):
-            if isinstance(number, OwnRank):
+            if isinstance(number, OwnWhole):
                 note_values(everywhere(number), _SIZE)
 
 
@@ -149,7 +149,7 @@ def _ends(part: slice) -> tuple[Any, ...]:
 
 
 def _own(items: Iterable[Any]) -> bool:
-    return any(isinstance(item, OwnRank) for item in items)
+    return any(isinstance(item, OwnWhole) for item in items)
 
 
 _RULES = {

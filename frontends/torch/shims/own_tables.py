@@ -22,10 +22,13 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.evidence import Kinds
+from flint.frontends.torch.recording.held_numbers import Held
 from flint.frontends.torch.recording.known_values import known_of
 from flint.frontends.torch.shims.over_ranks import world
+from flint.frontends.torch.shims.own_calls import spread
+from flint.frontends.torch.shims.own_parts import MOST_ELEMENTS
 from flint.frontends.torch.shims.own_questions import FEW_VALUES, note_values
-from flint.frontends.torch.shims.own_values import OwnRank, OwnText, everywhere, own
+from flint.frontends.torch.shims.own_values import OwnText, OwnWhole, everywhere, own
 from flint.frontends.torch.shims.own_words import OwnWords
 
 #: Larger tensors and arrays are data, not tables; so are longer parts of lists.
@@ -48,7 +51,7 @@ def _looked_up(index: Any, container: Any) -> Any:
     kind: Any = type(container)
     read = _READERS.get(getattr(kind, "__getitem__", None))
     if read is None:
-        if not isinstance(container, torch.Tensor | str | bytes | range):
+        if not isinstance(container, torch.Tensor):
             note_values(_values(index), _ITEM)
         return container[index]
     item = container[_plain(index)]
@@ -68,7 +71,7 @@ def _part_of(_: Any, container: Any, part: slice) -> Any:
     """``container[part]``."""
     found = container[part]
     kind = getattr(type(container), "__getitem__", None)
-    if kind not in (*_LISTS, np.ndarray.__getitem__):
+    if kind not in (*_LISTS, range.__getitem__, np.ndarray.__getitem__):
         return found
     ends = [_at_each(end) for end in (part.start, part.stop, part.step)]
     parts: dict[tuple[Any, ...], int] = {}
@@ -81,6 +84,8 @@ def _part_of(_: Any, container: Any, part: slice) -> Any:
             own(item, np.array(column)[which])
             for item, column in zip(found, zip(*others, strict=True), strict=True)
         )
+    if followed and isinstance(found, np.ndarray) and found.dtype.kind in "biuf":
+        return spread(found, Held(which, tuple(map(_copied, others))))
     tensors = kind in _LISTS and any(isinstance(item, torch.Tensor) for item in found[:1])
     forms = [
         _form_of(each) if tensors or len(each) <= _MOST_OF_PART else len(each) for each in others
@@ -94,7 +99,7 @@ def _part_of(_: Any, container: Any, part: slice) -> Any:
 def _picked_of(items: Any, ends: tuple[Any, ...]) -> Iterator[Any]:
     """``islice(items, *ends)``: of a list as a part of it; else parameters tell ranks apart."""
     part = slice(*ends)
-    if isinstance(items, list | tuple):
+    if isinstance(items, list | tuple | range):
         yield from _part_of(None, items, part)
         return
     forms: list[Any] = []
@@ -128,6 +133,8 @@ def _among(item: Any, index: Any, read: Callable[[int], Any]) -> Any:
     distinct, which = np.unique(_values(index), return_inverse=True)
     key: Callable[[int], Any] = str if isinstance(index, str) else int
     items = [read(key(at)) for at in distinct.tolist()]
+    if isinstance(item, np.ndarray | np.number) and _are_arrays(items):
+        return spread(item, Held(which, tuple(map(_copied, items))))
     there = [each for each in items if each is not _MISSING]
     if item is not None and _are_numbers(there) and _are_numbers([item]):
         present = np.array([each is not _MISSING for each in items])
@@ -223,7 +230,25 @@ def _of_dict(items: dict[Any, Any], at: int) -> Any:
 
 def _of_array(items: Any, at: int) -> Any:
     row = _of_sequence(items, at)
-    return row if row is _MISSING else row.tolist() if row.size <= _MOST else row.shape
+    kept = row is _MISSING or row.dtype.kind in "biuf"
+    return row if kept and row is not None else row.tolist() if row.size <= _MOST else row.shape
+
+
+def _are_arrays(items: Sequence[Any]) -> bool:
+    """Whether all are arrays of numbers, few enough to be followed."""
+    there = [item for item in items if item is not _MISSING]
+    kinds = isinstance(there[0], np.ndarray | np.number) if there else False
+    return (
+        kinds
+        and all(isinstance(item, np.ndarray | np.number) for item in there)
+        and all(item.dtype.kind in "biuf" for item in there)
+        and max(item.size for item in there) <= max(_MOST_OF_PART, world())
+        and sum(item.size for item in there) <= MOST_ELEMENTS
+    )
+
+
+def _copied(item: Any) -> Any:
+    return None if item is _MISSING else item.copy()
 
 
 _LISTS = (list.__getitem__, tuple.__getitem__)
@@ -232,9 +257,10 @@ _READERS: dict[Any, Callable[[Any, int], Any]] = {
     **dict.fromkeys(_LISTS, _of_sequence),
     dict.__getitem__: _of_dict,
     np.ndarray.__getitem__: _of_array,
+    **dict.fromkeys((str.__getitem__, bytes.__getitem__, range.__getitem__), _of_sequence),
 }
 
-for _kind in (OwnRank, OwnText, OwnWords):
+for _kind in (OwnWhole, OwnText, OwnWords):
     _kind.followed_at, _kind.followed_at_or = _looked_up, _looked_up_or
-OwnRank.followed_part, OwnRank.followed_loop = _part_of, _loop
-OwnRank.followed_slice = staticmethod(_picked_of)
+OwnWhole.followed_part, OwnWhole.followed_loop = _part_of, _loop
+OwnWhole.followed_slice = staticmethod(_picked_of)

@@ -12,7 +12,6 @@ are those of which numbers are known.
 
 from __future__ import annotations
 
-import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -28,17 +27,24 @@ from flint.frontends.torch.modes import without_modes
 from flint.frontends.torch.recording.held_numbers import Held
 from flint.frontends.torch.recording.known_values import known_of
 from flint.frontends.torch.shims.over_ranks import world
+from flint.frontends.torch.shims.own_arrays import OwnArray, known_array
+from flint.frontends.torch.shims.own_calls import at_rank, holding
+from flint.frontends.torch.shims.own_parts import (
+    MOST_ELEMENTS,
+    MOST_KINDS,
+    NO_NUMBER,
+    kinds_of,
+    parts,
+    replaced,
+    told_apart,
+)
 from flint.frontends.torch.shims.own_questions import note_values
-from flint.frontends.torch.shims.own_values import OwnRank, everywhere, own
+from flint.frontends.torch.shims.own_values import OwnWhole, everywhere, own
 from flint.frontends.torch.user_lines import at_user_line, inside_torch
 from flint.launching.followed_functions import METHOD
 
-#: Of more different ranks, or more elements of all of them, others' tensors are not made.
-_MOST_KINDS, _MOST_ELEMENTS = 1024, 1 << 18
 #: Larger tensors are data, as longer lists are.
 _MOST, _MOST_IN_LIST, _MOST_GIVEN = 1 << 16, 16, 64
-#: What is read on a rank on which the function fails: no number that a program compares with.
-_NO_NUMBER = -(1 << 31)
 _READ = "is read from a tensor"
 #: Operators that write their first operand.
 _OPERATORS = frozenset(
@@ -70,7 +76,7 @@ def concerns(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     held = capture().held
     for item in (*args, *kwargs.values()) if kwargs else args:
         if _follows(item, held):
-            return _is_programs() and all(map(_is_small, _tensors(args, kwargs)))
+            return _is_programs() and all(map(is_small, _tensors(args, kwargs)))
     return False
 
 
@@ -82,8 +88,8 @@ def _follows(item: Any, held: Any) -> bool:
     if kind is list or kind is tuple:
         return len(item) <= _MOST_GIVEN and any(_follows(each, held) for each in item)
     if kind is slice:
-        return any(type(end) is OwnRank for end in (item.start, item.stop, item.step))
-    return kind is OwnRank
+        return any(isinstance(end, OwnWhole) for end in (item.start, item.stop, item.step))
+    return issubclass(kind, OwnWhole) or (kind is OwnArray and holding(item) is not None)
 
 
 def followed(
@@ -101,22 +107,22 @@ def followed(
     name = str(getattr(func, "__name__", ""))
     if any(word in name for word in _WITHOUT_VALUES):
         return run()
-    if _writes(name) and args and _is_small(args[0]):
+    if _writes(name) and args and is_small(args[0]):
         written = _others(func, args, kwargs, 0, args[0])  # before it is
         result = run()
-        _keep(args[0], written)
+        keep(args[0], written)
         return result
     result = run()
-    parts = result if isinstance(result, list | tuple) else (result,)
-    if any(isinstance(item, torch.Tensor) and not _is_small(item) for item in parts):
+    several = result if isinstance(result, list | tuple) else (result,)
+    if any(isinstance(item, torch.Tensor) and not is_small(item) for item in several):
         return result
-    elements = sum(item.numel() for item in parts if isinstance(item, torch.Tensor))
+    elements = sum(item.numel() for item in several if isinstance(item, torch.Tensor))
     others = _others(func, args, kwargs, elements)
     if isinstance(result, torch.Tensor):
-        _keep(result, others)
-    elif parts and all(isinstance(item, torch.Tensor) for item in parts):
-        for at, item in enumerate(parts):
-            _keep(item, others.part(at))
+        keep(result, others)
+    elif several and all(isinstance(item, torch.Tensor) for item in several):
+        for at, item in enumerate(several):
+            keep(item, others.part(at))
     else:
         return _read(name, result, others)
     return result
@@ -124,6 +130,8 @@ def followed(
 
 def _read(name: str, result: Any, others: Held) -> Any:
     """A value that is read from a tensor, or a list of them."""
+    if isinstance(result, np.ndarray):
+        return known_array(result, others)
     if not others.values:
         if not isinstance(result, list) or len(result) <= _MOST_IN_LIST:
             note_values(others.kinds, _READ)
@@ -132,11 +140,11 @@ def _read(name: str, result: Any, others: Held) -> Any:
         capture().evidence.ask(at_user_line(), np.array(yes)[others.kinds])
     elif isinstance(result, list):
         if len(set(map(_form, others.values))) > 1:
-            note_values(_told_apart(others, _form), "is the size of a list")
+            note_values(told_apart(others.kinds, others.values, _form), "is the size of a list")
         elif len(result) <= _MOST_IN_LIST:
             return [_read(name, item, others.part(at)) for at, item in enumerate(result)]
     elif isinstance(result, int):
-        numbers = [_NO_NUMBER if item is None else item for item in others.values]
+        numbers = [NO_NUMBER if item is None else item for item in others.values]
         values = np.array(numbers)[others.kinds]
         if values.min() == values.max():
             return result
@@ -144,7 +152,7 @@ def _read(name: str, result: Any, others: Held) -> Any:
             return own(result, values)
         note_values(values, _READ)
     elif result is not None and len(set(map(repr, others.values))) > 1:
-        note_values(_told_apart(others, repr), _READ)
+        note_values(told_apart(others.kinds, others.values, repr), _READ)
     return result
 
 
@@ -163,7 +171,7 @@ def _others(
     """
     kinds, first, known = _kinds(args, kwargs)
     elements += sum(item.numel() for item in _tensors(args, kwargs))
-    if not known or len(first) > _MOST_KINDS or len(first) * elements > _MOST_ELEMENTS:
+    if not known or len(first) > MOST_KINDS or len(first) * elements > MOST_ELEMENTS:
         return Held(kinds, ())
     made: list[Any] = []
     call = torch.Tensor.clone if func is torch.Tensor.cuda else func
@@ -184,39 +192,37 @@ def _others(
 def _kinds(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Kinds, list[int], bool]:
     """Which ranks are given the same, [world], the first of each kind, and if all is known."""
     columns, known = [], True
-    for item in _parts(args, kwargs):
-        if isinstance(item, OwnRank):
-            columns.append(np.broadcast_to(everywhere(item), world()))
-        elif isinstance(item, torch.Tensor) and item in capture().held:
+    for item in parts(args, kwargs):
+        held = holding(item)
+        if isinstance(item, torch.Tensor) and item in capture().held:
             held = capture().held[item]
             known &= held.version == item._version
+        if held is not None:
             columns.append(held.kinds)
             known &= bool(held.values)
-    _, first, kinds = np.unique(
-        np.stack(columns, 1), axis=0, return_index=True, return_inverse=True
-    )
-    return kinds.reshape(-1), first.tolist(), known
+        elif isinstance(item, OwnWhole):
+            columns.append(np.broadcast_to(everywhere(item), world()))
+    return *kinds_of(columns), known
 
 
 def _at(item: Any, rank: int, written: bool = False) -> Any:
     """An argument as another rank gives it; one that is written, as a copy."""
-    if isinstance(item, OwnRank):
-        return np.broadcast_to(everywhere(item), world())[rank].item()
-    if isinstance(item, list | tuple):
-        made = [_at(each, rank) for each in item]
-        return made if isinstance(item, list) else tuple(made)
-    if isinstance(item, slice):
-        return slice(*(_at(end, rank) for end in (item.start, item.stop, item.step)))
+    if not isinstance(item, torch.Tensor):
+        return replaced(item, lambda part: _part_at(part, rank))
+    found = _part_at(item, rank)
+    return found.clone() if written and found is not None else found
+
+
+def _part_at(item: Any, rank: int) -> Any:
     if isinstance(item, torch.device) or (isinstance(item, str) and item.startswith("cuda")):
         return "cpu"
     if isinstance(item, torch.Tensor):
         held = capture().held.get(item)
-        found = _number(item) if held is None else held.values[held.kinds[rank]]
-        return found.clone() if written and found is not None else found
-    return item
+        return _number(item) if held is None else held.values[held.kinds[rank]]
+    return at_rank(item, rank)
 
 
-def _keep(tensor: torch.Tensor, others: Held) -> None:
+def keep(tensor: torch.Tensor, others: Held) -> None:
     """Remember a tensor's values on the other ranks if they differ; shapes tell ranks apart."""
     held = capture().held
     held.pop(tensor, None)
@@ -225,14 +231,8 @@ def _keep(tensor: torch.Tensor, others: Held) -> None:
     if others.values and len(set(map(_told, others.values))) == 1:
         return
     if len(set(map(_shape, others.values))) > 1:
-        note_values(_told_apart(others, _shape), "is the size of a tensor")
+        note_values(told_apart(others.kinds, others.values, _shape), "is the size of a tensor")
     held[tensor] = replace(others, version=tensor._version)
-
-
-def _told_apart(others: Held, what: Callable[[Any], str]) -> Kinds:
-    """Kinds of ranks by something about their values, named alike whichever rank asks, [world]."""
-    names = np.unique([what(item) for item in others.values], return_inverse=True)[1]
-    return names.reshape(-1)[others.kinds].astype(np.int64)
 
 
 def _told(tensor: torch.Tensor | None) -> str:
@@ -253,7 +253,7 @@ def _writes(name: str) -> bool:
     return name in _OPERATORS or (name.endswith("_") and not name.endswith("__"))
 
 
-def _is_small(item: Any) -> bool:
+def is_small(item: Any) -> bool:
     """Whether it is a small tensor of whole numbers, of the host or known."""
     if type(item) not in _KINDS or item.numel() > _MOST:
         return False
@@ -269,18 +269,7 @@ def _number(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _tensors(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[torch.Tensor]:
-    return (item for item in _parts(args, kwargs) if isinstance(item, torch.Tensor))
-
-
-def _parts(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[Any]:
-    """Arguments, and what is in lists of them and in slices."""
-    for item in itertools.chain(args, kwargs.values()):
-        if isinstance(item, list | tuple):
-            yield from _parts(tuple(item), {})
-        elif isinstance(item, slice):
-            yield from (item.start, item.stop, item.step)
-        else:
-            yield item
+    return (item for item in parts(args, kwargs) if isinstance(item, torch.Tensor))
 
 
 def _is_programs() -> bool:

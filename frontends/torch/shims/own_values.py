@@ -40,6 +40,12 @@ def everywhere(item: Any) -> Any:
     return item.values
 
 
+def whole(values: Any) -> Any:
+    """Numbers without their fractions."""
+    broken = isinstance(values, np.ndarray) and values.dtype.kind == "f"
+    return np.trunc(np.nan_to_num(values)).astype(np.int64) if broken else values
+
+
 class _LikePlain(type):
     """Types that equal Python's: ``type(rank) == int``, ``type(rank) in (int, str)``."""
 
@@ -61,7 +67,11 @@ class _Own(metaclass=_LikePlain):
     plain: Any
     values: Everywhere
 
-    def __new__(cls, value: Any, values: Everywhere) -> Self:
+    def __new__(cls, value: Any, values: Everywhere = None) -> Self:
+        """A number and its values; the usual one without them (``type(rank)("7")``)."""
+        if values is None:
+            usual: Self = value if type(value) is cls else cls.plain(value)
+            return usual
         made: Self = cls.plain.__new__(cls, value)
         made.values = values
         return made
@@ -80,11 +90,14 @@ class _Own(metaclass=_LikePlain):
     def __reduce__(self) -> Any:
         return self.plain, (self.plain.__pos__(self),)
 
+    def followed_int(self) -> OwnRank:
+        """``int()`` of it in a program whose numbers are followed (``flint run``)."""
+        return OwnRank(self.plain.__int__(self), lambda: whole(everywhere(self)))
 
-class OwnRank(_Own, int):
-    """An integer that follows from the rank."""
 
-    plain = int
+class OwnWhole(_Own):
+    """A whole number that follows from the rank, Python's or NumPy's."""
+
     #: What it picks from a container (``own_tables.py``), a loop that it begins or ends, and a text
     #: that is made of it (``own_words.py``).
     followed_at: Callable[..., Any]
@@ -93,17 +106,8 @@ class OwnRank(_Own, int):
     followed_loop: Callable[..., Any]
     followed_slice: Callable[..., Any]
     followed_text: Callable[..., Any]
-
-    def __float__(self) -> float:
-        leaves(everywhere(self), "is converted to a plain number")
-        return int.__float__(self)
-
-    def __str__(self) -> str:
-        return OwnText(int.__repr__(self), "", everywhere(self))
-
-    def followed_int(self) -> OwnRank:
-        """``int()`` of it in a program whose numbers are followed (``flint run``)."""
-        return self
+    #: What a function that takes it as a plain number makes of it (``own_calls.py``).
+    followed_call: Callable[..., Any]
 
     def followed_among(self, container: Any) -> bool:
         """``self in container`` in such a program: all numbers in it are known at once."""
@@ -114,7 +118,24 @@ class OwnRank(_Own, int):
         else:
             return self in container
         ask_whether_among(yes)
-        return int.__pos__(self) in container
+        return self.plain.__pos__(self) in container
+
+
+class OwnRank(OwnWhole, int):
+    """An integer that follows from the rank."""
+
+    plain = int
+
+    def __float__(self) -> float:
+        leaves(everywhere(self), "is converted to a plain number")
+        return int.__float__(self)
+
+    def __str__(self) -> str:
+        return OwnText(int.__repr__(self), "", everywhere(self))
+
+    def followed_int(self) -> OwnRank:
+        """It is one already."""
+        return self
 
 
 class OwnFloat(_Own, float):

@@ -27,6 +27,7 @@ class OwnWords(_Own, str):
     """A text that follows from the rank; ``values`` are the texts of all ranks, [world]."""
 
     plain = str
+    followed_call: Callable[..., Any]
     followed_at: Callable[..., Any]
     followed_at_or: Callable[..., Any]
 
@@ -37,6 +38,10 @@ class OwnWords(_Own, str):
 
     def __int__(self) -> int:
         return int(str.__str__(self))
+
+    def followed_int(self) -> OwnRank:
+        """``int()`` of it in a program whose numbers are followed (``flint run``)."""
+        return OwnRank(int(str.__str__(self)), lambda: _numbers(everywhere(self)))
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, str):
@@ -49,6 +54,8 @@ class OwnWords(_Own, str):
     def followed_among(self, container: Any) -> bool:
         """``self in container``."""
         plain = str.__str__(self)
+        if isinstance(container, str):
+            return bool(self.followed_call(str.__contains__, (container, self), {}))
         if not isinstance(container, set | frozenset | dict):
             return self in container
         ask_whether_among([text in container for text in everywhere(self).tolist()])
@@ -92,6 +99,10 @@ def _everywhere(make: Callable[..., str], parts: tuple[Any, ...]) -> Any:
 
 def _values(part: Any) -> Any:
     return np.char.mod("%d", part.values) if isinstance(part, OwnText) else everywhere(part)
+
+
+def _numbers(texts: Any) -> Any:
+    return np.array([int(text) if text.strip("+- ").isdecimal() else -1 for text in texts.tolist()])
 
 
 _kinds: tuple[Any, ...] = (OwnRank, OwnFloat, OwnText, OwnWords)

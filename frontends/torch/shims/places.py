@@ -23,7 +23,7 @@ from flint.errors import FlintError
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.ranks.replica_groups import full_groups
 from flint.frontends.torch.shims.over_ranks import world
-from flint.frontends.torch.shims.own_values import OwnRank
+from flint.frontends.torch.shims.own_values import OwnWhole
 from flint.frontends.torch.user_lines import at_user_line
 
 Ranks = NDArray[np.int64]
@@ -33,7 +33,7 @@ def note_group(ranks: Iterable[int]) -> None:
     """A program creates a group of these ranks, with or without this rank."""
     listed = list(ranks)
     if not any(
-        isinstance(rank, OwnRank) for rank in listed
+        isinstance(rank, OwnWhole) for rank in listed
     ):  # otherwise of other ranks on another rank
         capture().groups_made.setdefault(at_user_line(), {})[tuple(map(int, listed))] = None
 

@@ -153,7 +153,7 @@ def test_random_numbers_are_those_of_a_run_without_other_ranks():
 
 
 def test_what_is_not_made_for_all_ranks_tells_them_apart_where_it_is_read(monkeypatch):
-    monkeypatch.setattr(own_tensors, "_MOST_KINDS", 4)
+    monkeypatch.setattr(own_tensors, "MOST_KINDS", 4)
     with own_sizes.seeing():
         assert torch.tensor(own()).item() == 3
     assert asked() == [list(range(WORLD))]
@@ -161,7 +161,7 @@ def test_what_is_not_made_for_all_ranks_tells_them_apart_where_it_is_read(monkey
 
 def test_what_is_made_for_all_ranks_is_bounded(monkeypatch):
     """Ranks' own indices of a data set: 12 times 100 elements are more than 1,000."""
-    monkeypatch.setattr(own_tensors, "_MOST_ELEMENTS", 1000)
+    monkeypatch.setattr(own_tensors, "MOST_ELEMENTS", 1000)
     with own_sizes.seeing():
         indices = torch.arange(own(), own() + 100)
         assert not context.capture().held[indices].values

@@ -1,0 +1,199 @@
+"""NumPy's numbers and arrays, and what C makes of a rank, against Python on every rank."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+
+import numpy as np
+
+from flint.frontends.torch import context
+from flint.frontends.torch.shims import own_calls, own_memory
+from flint.frontends.torch.shims.own_values import everywhere
+from tests.frontends.torch.followed_expressions import WORLD, asked, plainly, verdict
+
+ARRAYS = """
+np.int64(rank)
+np.int32(rank) + 1
+np.float32(rank) / 2
+np.arange(W)[rank]
+np.arange(2 * W).reshape(W, 2)[rank][1]
+np.arange(2 * W).reshape(W, 2)[rank, 1]
+np.arange(2 * W).reshape(2, W)[:, rank].sum()
+np.array([rank])[0]
+np.array([[rank, 2], [3, 4]]).T[0, 0]
+np.array([rank, 1]).sum()
+np.array([rank]).tolist()[0]
+np.array(rank).item()
+np.array_split(np.arange(4 * W), W)[rank][0]
+np.full(3, rank)[1]
+np.arange(W)[np.arange(W) == rank][0]
+(np.arange(W) == rank).argmax()
+(rank == np.arange(W)).nonzero()[0][0]
+np.where(np.arange(W) == rank)[0][0]
+np.unravel_index(rank, (5, 4))[0]
+np.unravel_index(rank, (5, 4))[1]
+np.mod(rank, 8)
+np.arange(rank, rank + 3)[0]
+np.linspace(0, rank, 3)[2]
+np.eye(W, dtype=int)[rank].argmax()
+np.isin(rank, [7]).item()
+int(np.log2(rank + 1))
+int(np.array([rank])[0]) // 2
+np.random.default_rng(0).permutation(W)[rank]
+np.concatenate([[rank], [1]])[0]
+np.array([rank]).astype(np.float32)[0]
+np.searchsorted(np.arange(0, W, 4), rank)
+np.roll(np.arange(W), rank)[0]
+[3 * i for i in range(W)][np.int64(rank)]
+range(5, 60)[np.int32(rank)]
+{3: 1, 7: 2}.get(np.int64(rank) + 0, 5)
+[i for i in np.array([rank, 5])][0]
+bool(np.array([rank]) > 4)
+divmod(np.int64(rank), 3)[1]
+torch.tensor(np.array([rank])).item()
+torch.tensor([rank, 2]).numpy()[0]
+torch.full((2,), np.int64(rank))[1].item()
+"""
+NUMBERS = """
+"-".join([str(rank)])
+"-".join(str(i) for i in [rank, 1])
+",".join(map(str, [rank]))
+"stage" + str(rank)
+str(rank) + "x"
+str(rank).zfill(3)
+str(rank)[-1]
+("%03d" % rank)[1:]
+f"stage{rank}"[5:]
+f"stage{rank}".endswith("e7")
+f"stage{rank}".split("e")[1]
+f"stage{rank}".upper()
+int(f"{rank}") + 1
+int(str(rank)[-1])
+len(str(rank))
+str(rank) in "172"
+repr(rank)
+format(rank, "03d")
+hex(rank)
+bin(rank).count("1")
+chr(65 + rank)
+ord(chr(65 + rank))
+"ab" * rank
+rank.bit_length()
+rank.bit_count()
+rank.real
+rank.conjugate()
+operator.index(rank)
+math.gcd(rank, 14)
+math.log2(rank + 1)
+math.prod([rank, 2])
+float(rank)
+bisect.bisect_left(list(range(0, W, 3)), rank)
+"""
+TOLD = """
+bytes([rank])
+bytearray([rank])[0]
+rank.to_bytes(2, "little")
+struct.pack("i", rank)
+array.array("i", [rank])[0]
+"abcdefghijklmnopqrstuvwxyz"[rank]
+range(5, 60)[rank]
+list(range(W)).pop(rank)
+len([0] * rank)
+len(list(itertools.islice(range(100), rank)))
+len(list(itertools.repeat(1, rank)))
+list(enumerate([5], rank))[0][0]
+[*range(rank, W)][0]
+complex(rank)
+sum(1 for _ in range(np.int64(rank)))
+"""
+
+
+@pytest.fixture(autouse=True)
+def begun(monkeypatch):
+    before = context.capture()
+    yield
+    context.begin(before)
+
+
+@pytest.mark.parametrize("expression", [*ARRAYS.split("\n")[1:-1], *NUMBERS.split("\n")[1:-1]])
+def test_what_c_makes_of_a_rank_tells_ranks_apart_as_python_does(expression):
+    assert verdict(expression) == "followed"
+
+
+@pytest.mark.parametrize("expression", TOLD.split("\n")[1:-1])
+def test_what_is_not_followed_is_told(expression):
+    assert verdict(expression)
+
+
+def everywhere_of(expression):
+    return np.asarray(everywhere(asked(expression)[0])).tolist()
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["np.int64(rank) * 3 - 1", "np.array([rank, 5]).max()", "np.uint8(rank) + np.uint8(1)"],
+)
+def test_a_number_of_numpys_knows_that_of_every_rank(expression):
+    assert everywhere_of(expression) == plainly(expression)
+    assert asked(expression)[0].dtype == plainly(expression)[0].dtype
+
+
+def test_what_is_written_into_an_array_is_written_on_every_rank():
+    found, _ = asked(
+        "(a := np.array([rank, 1]), v := a[1:], v.__setitem__(0, 4), a.__iadd__(1), a.sum())[-1]"
+    )
+    assert everywhere(found).tolist() == [rank + 6 for rank in range(WORLD)]
+    assert found == 3 + 6
+
+
+def test_an_array_of_the_programs_own_is_written_once():
+    found, _ = asked(
+        "(a := np.arange(40).reshape(W, 2), r := a[rank], r.__iadd__(1), a.tolist())[-1]"
+    )
+    want = np.arange(40).reshape(WORLD, 2)
+    want[3] += 1
+    assert found == want.tolist()
+
+
+def test_what_an_array_of_all_ranks_is_given_by_a_rank_is_told():
+    found, seen = asked("(a := np.zeros(W, int), np.put(a, rank, 1), a.argmax())[-1]")
+    assert found == 3 and seen.unseen
+
+
+def test_iterators_and_files_are_used_once():
+    """What may not be called again is not: the second rank would get the second item."""
+    found, _ = asked("(i := iter(range(9)), list(enumerate(i, rank))[0], next(i, 'none'))[1:]")
+    assert found == ((3, 0), "none")
+
+
+def test_more_ranks_than_are_made_are_told_where_they_are_read(monkeypatch):
+    monkeypatch.setattr(own_calls, "MOST_KINDS", 4)
+    assert everywhere_of("np.int64(rank) + 1") == list(range(1, 21))
+    found, seen = asked("np.array([rank])[0] == 7")
+    assert not found and seen.unseen
+
+
+def test_long_arrays_are_data():
+    found, seen = asked("np.arange(rank, rank + 100)[5]")
+    assert found == 8 and type(found) is np.int64
+    assert not list(seen.evidence.all()) and not seen.unseen
+
+
+def test_arrays_pickle_and_print_as_numpys():
+    for made in ("repr(np.array([rank]))", "str(np.int64(rank))", "np.array([rank]).dtype.name"):
+        assert asked(made)[0] == plainly(made)[3]
+    import pickle
+
+    array, _ = asked("np.array([rank])")
+    assert type(pickle.loads(pickle.dumps(array))) is np.ndarray
+    assert type(np.asarray(array)) is np.ndarray and isinstance(array, np.ndarray)
+
+
+def test_a_tensor_of_an_arrays_memory_holds_the_rank(monkeypatch):
+    import torch
+
+    plain = torch.from_numpy
+    monkeypatch.setattr(torch, "from_numpy", own_memory.shared(plain))
+    assert verdict("torch.from_numpy(np.array([rank])).item()") == "followed"
