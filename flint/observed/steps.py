@@ -69,57 +69,31 @@ def choose(trace: Observed, rank: int, wanted: str | None) -> Chosen:
         groups[counts[number].tobytes()].append(number)
     most, settled = _settled(list(groups.values()), compared[-1])
     step = min(reversed(most), key=lambda number: moved(trace, trace.rows(rank, number)))
-    why = f"unlike the other {len(most)} steps"
-    if 2 * len(most) <= len(compared) and not settled:
-        most, why = _of_unlike(trace, counts, compared)
-        step = most[-1]
     others = [number for number in compared if number not in most]
+    only = -1
+    if 2 * len(most) <= len(compared) and not settled:
+        only = _with_nothing_else(counts, compared)
+    if only >= 0:
+        most, step = [only], only
+        others = [number for number in compared if number != only]
+    elif 2 * len(most) <= len(compared) and not settled:
+        last = compared[-1]
+        before = [number for number in compared if (counts[number] != counts[last]).any()][-1]
+        raise FlintError(
+            f"{trace.path}: the steps differ: {_difference(trace, counts, before, last)}: choose "
+            f"one with --step ({', '.join(trace.steps[n] for n in compared[:8])})"
+        )
     notes: tuple[str, ...] = ()
     if others:
         names = ", ".join(trace.steps[number] for number in others[:4])
         more = f" and {len(others) - 4} more" if len(others) > 4 else ""
+        alike = f"unlike the other {len(most)} steps"
+        if only >= 0:
+            alike = f"in which more ran than what {trace.steps[step]} and all others have"
         notes = (
-            f"not compared: {names}{more}, {why}: {_difference(trace, counts, others[-1], step)}",
+            f"not compared: {names}{more}, {alike}: {_difference(trace, counts, others[-1], step)}",
         )
     return Chosen(step, tuple(most), notes)
-
-
-def _of_unlike(trace: Observed, counts: Ints, compared: list[int]) -> tuple[list[int], str]:
-    """The steps to compare if no majority is equal, and what the others are.
-
-    Raises:
-        FlintError: the user has to choose.
-    """
-    whole = _whole(trace, counts, compared)
-    if whole:
-        return whole, "of which the profile does not contain all"
-    only = _with_nothing_else(counts, compared)
-    if only >= 0:
-        return [only], f"in which more ran than what {trace.steps[only]} and all others have"
-    last = compared[-1]
-    before = [number for number in compared if (counts[number] != counts[last]).any()][-1]
-    raise FlintError(
-        f"{trace.path}: the steps differ: {_difference(trace, counts, before, last)}: choose "
-        f"one with --step ({', '.join(trace.steps[n] for n in compared[:8])})"
-    )
-
-
-def _whole(trace: Observed, counts: Ints, compared: list[int]) -> list[int]:
-    """The steps without the first or last one, or both, if the rest is equal and has all that ran
-    in them: a JAX program runs while the host starts or stops the profiler.  None otherwise.
-    """
-    if trace.form != "xplane":
-        return []
-    first, last = compared[0], compared[-1]
-    for cut in ([last], [first], [first, last]):
-        rest = [number for number in compared if number not in cut]
-        if (
-            rest
-            and (counts[rest] == counts[rest[0]]).all()
-            and (counts[cut] <= counts[rest[0]]).all()
-        ):
-            return rest
-    return []
 
 
 def _with_nothing_else(counts: Ints, compared: list[int]) -> int:

@@ -24,6 +24,7 @@ from flint.converters.profilers.xplane.command_buffers import named_ops
 from flint.converters.profilers.xplane.devices import Devices, hosts_of
 from flint.converters.profilers.xplane.events import Event, Ran, events_of, modules_of
 from flint.converters.profilers.xplane.program import Program
+from flint.converters.profilers.xplane.whole_runs import CUT, whole_runs
 from flint.errors import FlintError
 from flint.hlo.messages import parse_module, signature
 from flint.host.packed_files import check_all_plain
@@ -116,7 +117,10 @@ def profile_of(
     backend = "/".join(sorted(backends))
     numbers = {rank: files.index(file) for rank, file in of_file.items()}
     joined = _joined(events, first.program.entry)
-    return Profile(rows, first.proto, first.program, joined, backend, read[0].device, numbers)
+    whole, cut = whole_runs(joined, first.program.entry, numbers)
+    if cut:
+        rows.note(CUT, cut)
+    return Profile(rows, first.proto, first.program, whole, backend, read[0].device, numbers)
 
 
 class _Host(NamedTuple):
