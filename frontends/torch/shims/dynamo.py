@@ -21,6 +21,9 @@ import torch
 _NAME: Final = "torch._dynamo"
 #: Its settings, which fake tensors have too, need nothing else of it.
 _SETTINGS: Final = f"{_NAME}.config"
+#: What a tensor comes from, by kind: each real tensor that becomes a fake one is given a source.
+_SOURCES: Final = f"{_NAME}.source"
+_KINDS: Final = ("AttrSource", "ConstantSource", "RandomValueSource")
 
 
 def apply() -> None:
@@ -28,6 +31,7 @@ def apply() -> None:
     spec = PathFinder.find_spec(_NAME, torch.__path__)
     if _NAME not in sys.modules and spec is not None:
         sys.modules[_NAME] = vars(torch)["_dynamo"] = _standing(spec)
+        sys.modules[_SOURCES] = vars(torch)["_dynamo"].source
         sys.meta_path.insert(0, _Parts())
 
 
@@ -56,6 +60,9 @@ def _standing(spec: ModuleSpec) -> ModuleType:
     found.utils.get_optimize_ddp_mode = lambda: "ddp_optimizer"
     found.trace_rules = _Standing(f"{_NAME}.trace_rules")
     found.trace_rules.clear_lru_cache = _nothing
+    found.source = _Standing(_SOURCES)
+    for name in _KINDS:
+        setattr(found.source, name, type(name, (_Source,), {}))
     return standing
 
 
@@ -66,6 +73,20 @@ def _unchanged(fn: Callable[..., Any] | None = None, *_: Any, **__: Any) -> Any:
 
 def _nothing(*_: Any, **__: Any) -> None:
     """Nothing is traced that could be broken off or forgotten."""
+
+
+class _Source:
+    """Stands for a source, which nothing asks unless sizes are symbols."""
+
+    def __init__(self, *given: Any) -> None:
+        self._given = given
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        _imported()
+        kind: Any = getattr(sys.modules[_SOURCES], type(self).__name__)
+        return getattr(kind(*self._given), name)
 
 
 class _Parts(MetaPathFinder, Loader):
@@ -100,7 +121,8 @@ class _Parts(MetaPathFinder, Loader):
 def _imported() -> None:
     """Import Dynamo in the place of the module that stands for it."""
     if isinstance(sys.modules.get(_NAME), _Standing):
-        del sys.modules[_NAME]
+        for name in (_NAME, _SOURCES):
+            sys.modules.pop(name, None)
         del vars(torch)["_dynamo"]
         found: Any = importlib.import_module(_NAME)
         found.config = importlib.import_module(_SETTINGS)
