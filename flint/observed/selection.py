@@ -18,6 +18,7 @@ import numpy as np
 from flint.mesh.ragged import Ints
 from flint.observed.classes import OpClass, aten_class, base_name
 from flint.observed.columns import Observed, OpFacts
+from flint.observed.unfinished_ops import PRODUCTS, answered, halted
 
 #: Library-specific names of ops -> PyTorch's own name of the same op.
 LIBRARY_NAMES = {
@@ -49,8 +50,6 @@ _DEPTH = 16
 #: Recorded by PyTorch when an op is dispatched to a tensor subclass: the inner op follows
 #: separately.
 _SUBCLASS = "PythonSubclass"
-#: The same for an op that a mode sees first.
-_MODE = "PythonDispatchMode"
 
 #: Part of the names of CPU kernels for ops that lack it in their name.
 _FOR_CPU = "_for_cpu"
@@ -101,14 +100,14 @@ def selected(trace: Observed, rows: Ints, names: Set[str]) -> tuple[Ints, Ints]:
         if on_device:
             time[outer] += time[i]
         around = outer
-        is_product = plain[facts[i]] in _PRODUCTS & names
+        is_product = plain[facts[i]] in PRODUCTS & names
         for _ in range(_DEPTH):
             if around < 0 or repeated[around]:
                 break
             # DTensor's op, with global shapes, around the op on this rank's part; vmap's with the
             # shapes of one sample, around a product of all.
             same = plain[facts[around]] == plain[facts[i]]
-            same |= is_product and plain[facts[around]] in _PRODUCTS
+            same |= is_product and plain[facts[around]] in PRODUCTS
             repeated[around] = same and _FOR_CPU not in facts[i].name
             around = parents[around]
         communicates[outer] |= communicates[i] or facts[i].kind.collective
@@ -116,7 +115,7 @@ def selected(trace: Observed, rows: Ints, names: Set[str]) -> tuple[Ints, Ints]:
         named[outer] |= named[i] or plain[facts[i]] in names
         of_subclass[outer] |= of_subclass[i] or facts[i].name == _SUBCLASS
     covered = [False] * len(rows)
-    halted = _halted(trace, parents, facts) | _answered(trace, parents, facts)
+    unfinished = halted(trace, parents, facts) | answered(trace, parents, facts)
     chosen = []
     for i, fact in enumerate(facts):
         outer = parents[i]
@@ -124,11 +123,11 @@ def selected(trace: Observed, rows: Ints, names: Set[str]) -> tuple[Ints, Ints]:
             covered[i] = True
             continue
         if fact.kind.collective:
-            take = not communicates[i] and i not in halted
+            take = not communicates[i] and i not in unfinished
         elif (
             communicates[i]
             or of_subclass[i]
-            or i in halted
+            or i in unfinished
             or (repeated[i] and plain[fact] in names)
         ):
             take = False
@@ -174,7 +173,7 @@ def moved(trace: Observed, rows: Ints) -> int:
 
 def stopped(trace: Observed, rows: Ints) -> int:
     """Products among some rows that began but never ran."""
-    return len(_halted(trace, *_nested(trace, rows)))
+    return len(halted(trace, *_nested(trace, rows)))
 
 
 def _nested(trace: Observed, rows: Ints) -> tuple[list[int], list[OpFacts]]:
@@ -182,37 +181,6 @@ def _nested(trace: Observed, rows: Ints) -> tuple[list[int], list[OpFacts]]:
     place = {int(row): i for i, row in enumerate(rows)}
     parents = [place.get(int(parent), -1) for parent in trace.parent[rows]]
     return parents, [trace.facts[int(op)] for op in trace.op[rows]]
-
-
-def _halted(trace: Observed, parents: list[int], facts: list[OpFacts]) -> set[int]:
-    """Products that contain nothing except ops that save their arguments.
-
-    Activation checkpointing recomputes a layer until it has everything that the backward pass
-    needs; the last op saves its arguments, and then an exception ends it
-    (torch/utils/checkpoint.py, early stopping).  One that runs on a CPU always calls more.
-    """
-    held: dict[int, set[str]] = {}
-    if trace.backend != "cpu":
-        return set()
-    for i, outer in enumerate(parents):
-        if outer >= 0 and base_name(facts[outer].name) in _PRODUCTS:
-            held.setdefault(outer, set()).add(facts[i].name)
-    return {outer for outer, names in held.items() if names == {"aten::detach"}}
-
-
-def _answered(trace: Observed, parents: list[int], facts: list[OpFacts]) -> set[int]:
-    """Ops that a mode answered itself: what a selective checkpoint has kept does not run again.
-
-    A mode that lets an op run calls it, and it is recorded inside.
-    """
-    if trace.form == "pytorch-et":  # which puts ops inside of others that end at the same moment
-        return set()
-    runs, answered = set[int](), set[int]()
-    for i in range(len(facts) - 1, -1, -1):
-        is_range = facts[i].name == _MODE or (i in answered and "::" not in facts[i].name)
-        is_silent = is_range and i not in runs
-        (answered if is_silent else runs).add(parents[i])
-    return answered - runs
 
 
 def _repaired(parents: list[int], facts: list[OpFacts], threads: list[int]) -> list[int]:
@@ -280,7 +248,7 @@ def _may_contain(outer: OpFacts, inner: OpFacts) -> bool:
     if inner.kind.must_match:
         composed = "math" in outer.name or outer.kind not in (*_LIGHT, OpClass.ATTENTION)
         return composed or inner.kind == outer.kind
-    if base_name(outer.name) in _PRODUCTS:
+    if base_name(outer.name) in PRODUCTS:
         return base_name(name) != "t"
     if outer.kind == OpClass.ATTENTION and "math" not in outer.name:
         return inner.kind not in _LIGHT[1:] and base_name(name) != "cat"
@@ -288,7 +256,6 @@ def _may_contain(outer: OpFacts, inner: OpFacts) -> bool:
 
 
 _LIGHT = (OpClass.COPY, OpClass.ELEMENTWISE, OpClass.REDUCTION)
-_PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm"})
 
 
 def has_heads(shape: tuple[int, ...]) -> bool:
