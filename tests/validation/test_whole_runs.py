@@ -6,15 +6,13 @@ functions, maps functions over devices, calls the host.
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from flint.validation.validating import validate
 from flint.workload.loading import load
-from tests.support.children import HUNG, child_environment
-from tests.support.command_line import flint
+from tests.support.children import child_environment
+from tests.support.command_line import flint_with_jax as flint
+from tests.support.warm import warm
 
 PROFILED = """
 import runpy, sys, jax
@@ -102,10 +100,9 @@ def test_a_run_from_its_first_line_on_agrees_with_the_capture(name, tmp_path):
         cwd=tmp_path,
     )  # fmt: skip
     assert captured.returncode == 0, captured.stderr
-    subprocess.run(
-        [sys.executable, "-c", PROFILED], cwd=tmp_path, env=child_environment(8), check=True,
-        stdout=subprocess.DEVNULL, timeout=HUNG,
-    )  # fmt: skip
+    (tmp_path / "profiled.py").write_text(PROFILED)
+    ran = warm("jax").run(["profiled.py"], tmp_path, child_environment(8))
+    assert ran.returncode == 0, ran.stderr
     report = validate(load(tmp_path / "out"), [tmp_path / "profile"])
     assert report.ok, (report.verdict, report.differences[:4])
     assert report.ranks == list(range(8))
