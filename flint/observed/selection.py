@@ -18,7 +18,7 @@ import numpy as np
 from flint.mesh.ragged import Ints
 from flint.observed.classes import OpClass, aten_class, base_name
 from flint.observed.columns import Observed, OpFacts
-from flint.observed.unfinished_ops import PRODUCTS, answered, halted
+from flint.observed.unfinished_ops import PRODUCTS, answered, halted, nested
 
 #: Library-specific names of ops -> PyTorch's own name of the same op.
 LIBRARY_NAMES = {
@@ -77,7 +77,7 @@ def selected(trace: Observed, rows: Ints, names: Set[str]) -> tuple[Ints, Ints]:
         rows: the rows of one rank and step.
         names: ``plain_name`` of every op that the capture has.
     """
-    parents, facts = _nested(trace, rows)
+    parents, facts = nested(trace, rows)
     if trace.form == "pytorch-et":
         parents = _repaired(parents, facts, trace.stream[rows].tolist())
     on_device = bool((trace.launches[rows] >= 0).any())
@@ -166,21 +166,14 @@ def moved(trace: Observed, rows: Ints) -> int:
     """How many ops of an execution trace are moved (``selected``)."""
     if trace.form != "pytorch-et":
         return 0
-    parents, facts = _nested(trace, rows)
+    parents, facts = nested(trace, rows)
     found = _repaired(parents, facts, trace.stream[rows].tolist())
     return sum(one != other for one, other in zip(parents, found, strict=True))
 
 
 def stopped(trace: Observed, rows: Ints) -> int:
     """Products among some rows that began but never ran."""
-    return len(halted(trace, *_nested(trace, rows)))
-
-
-def _nested(trace: Observed, rows: Ints) -> tuple[list[int], list[OpFacts]]:
-    """For each row, the position of its enclosing op among them, -1 for none, and its facts."""
-    place = {int(row): i for i, row in enumerate(rows)}
-    parents = [place.get(int(parent), -1) for parent in trace.parent[rows]]
-    return parents, [trace.facts[int(op)] for op in trace.op[rows]]
+    return len(halted(trace, *nested(trace, rows)))
 
 
 def _repaired(parents: list[int], facts: list[OpFacts], threads: list[int]) -> list[int]:

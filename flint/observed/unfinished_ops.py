@@ -5,6 +5,7 @@ unfinished = halted(trace, parents, facts) | answered(trace, parents, facts)
 
 from __future__ import annotations
 
+from flint.mesh.ragged import Ints
 from flint.observed.classes import base_name
 from flint.observed.columns import Observed, OpFacts
 
@@ -14,6 +15,19 @@ PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm"})
 _SAVES = "aten::detach"
 #: Recorded by PyTorch when an op is dispatched to a mode, which sees it first.
 _MODE = "PythonDispatchMode"
+
+
+def nested(trace: Observed, rows: Ints) -> tuple[list[int], list[OpFacts]]:
+    """For each row, the position of its enclosing op among them, -1 for none, and its facts."""
+    place = {int(row): i for i, row in enumerate(rows)}
+    parents = [place.get(int(parent), -1) for parent in trace.parent[rows]]
+    return parents, [trace.facts[int(op)] for op in trace.op[rows]]
+
+
+def unfinished(trace: Observed, rows: Ints) -> set[int]:
+    """Which of some rows of a trace, by position, are ops that did not run."""
+    parents, facts = nested(trace, rows)
+    return halted(trace, parents, facts) | answered(trace, parents, facts)
 
 
 def halted(trace: Observed, parents: list[int], facts: list[OpFacts]) -> set[int]:

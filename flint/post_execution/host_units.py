@@ -18,6 +18,7 @@ from flint.graph.distinct import distinct
 from flint.mesh.ragged import Ints
 from flint.observed.classes import OpClass, base_name, is_fused_in_cpp
 from flint.observed.columns import Observed, OpFacts
+from flint.observed.unfinished_ops import unfinished
 from flint.post_execution.links import Links
 from flint.post_execution.units import NO_STREAM, Units, by_fact
 
@@ -44,6 +45,7 @@ NO_KERNELS = (
     "which launched the kernels; profile with ProfilerActivity.CUDA, and check that the "
     "profiler has permission"
 )
+NOT_RUN = "products that began and did not run: activation checkpointing already had what it needed"
 #: Annotations of gloo's own work.
 _GLOO = "gloo:"
 #: Ops that make room for the result of the op that calls them.
@@ -165,6 +167,8 @@ def host_units(trace: Observed, links: Links | None, rows: Ints) -> Units:
         ~below_talks[rows],
         ~below_numbers & ((weight[op[rows]] > inside[rows]) | alone),
     )
+    not_run = unfinished(trace, rows)
+    taken[list(not_run)] = False
     covered = _within_library(trace, links).tolist()
     chosen = []
     for row, take, outer in zip(rows.tolist(), taken.tolist(), parent[rows].tolist(), strict=True):
@@ -200,6 +204,6 @@ def host_units(trace: Observed, links: Links | None, rows: Ints) -> Units:
         thread=thread,
         stream=np.where(collective, NO_STREAM, thread),
         collective=collective,
-        notes=_unnamed(trace, links, rows),
+        notes=_unnamed(trace, links, rows) | ({NOT_RUN: len(not_run)} if not_run else {}),
     )  # fmt: skip
     return units.taken(np.argsort(units.issued, kind="stable"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
+from torch.utils.checkpoint import checkpoint
 
 from flint.graph.work import Unit
 from flint.post_execution.converting import convert_traces
@@ -45,6 +46,20 @@ def test_products_of_a_gradient_with_a_bias_are_all_there(tmp_path):
     layer = torch.nn.Linear(IN, OUT)
     x = torch.ones(ROWS, IN, requires_grad=True)
     assert products(lambda: layer(x).sum().backward(), tmp_path) == [2 * ROWS * IN * OUT] * 3
+
+
+def test_a_product_that_a_checkpoint_has_ended_is_not_work(tmp_path):
+    """Forward two products, again the first one, and the gradients of both operands of the first,
+    and of one of the second: its weight is frozen.  The second one's record when it is computed
+    again is empty, as what it saves is there.
+    """
+    first, last = torch.ones(IN, OUT, requires_grad=True), torch.ones(OUT, IN)
+    x = torch.ones(ROWS, IN, requires_grad=True)
+
+    def step():
+        checkpoint(lambda x: x + (x @ first) @ last, x, use_reentrant=False).sum().backward()
+
+    assert products(step, tmp_path) == [2 * ROWS * IN * OUT] * 6
 
 
 def test_a_dropout_that_drops_nothing_is_not_work_and_memory_is_not_reported(tmp_path):
