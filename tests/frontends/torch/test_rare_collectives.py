@@ -136,3 +136,24 @@ def test_a_gather_over_several_axes_is_a_message_from_each_rank_to_the_root(shap
         f"{way} {rank}": sent for way, rank in itertools.product(("from", "to"), others)
     }
     assert all(found[rank] == {"to 2": sent, "from 2": sent} for rank in others)
+
+
+def over_parts(mesh, x):
+    """Halves of the world, and the ends of each half."""
+    half = dist.split_group(split_ranks=[[1, 0, 2], [3, 4, 5]])
+    ends = dist.split_group(half, [[0, 2]], group_desc="ends")
+    dist.all_reduce(x, group=half)
+    if ends is not None:
+        dist.all_reduce(x[:1], group=ends)
+
+
+def test_parts_of_a_group_are_groups_of_its_places():
+    workload = flint.capture(
+        over_parts, mesh=(6,), axes=("dp",),
+        setup=lambda mesh: (mesh, torch.randn(3, device=mesh.device_type)),
+    ).capture()  # fmt: skip
+    whole, few = ["all_reduce", 12], ["all_reduce", 4]
+    halves = [{"over 0, 1, 2": [whole]}] * 3 + [{"over 3, 4, 5": [whole]}] * 3
+    halves[0] = halves[2] = {**halves[0], "over 0, 2": [few]}
+    halves[3] = halves[5] = {**halves[3], "over 3, 5": [few]}
+    assert [item["collectives"] for item in of_ranks(workload)] == halves
