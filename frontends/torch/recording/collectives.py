@@ -13,7 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 #: Where ops that communicate are.
-NAMESPACES = frozenset(("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor"))
+NAMESPACES = frozenset(
+    ("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor", "symm_mem")
+)
 
 #: Ops of these namespaces that do not communicate: they wait, or represent another tensor.
 _NO_COMMUNICATION = frozenset(("wait_tensor", "_wrap_tensor_autograd"))

@@ -35,6 +35,7 @@ from flint.frontends.torch.shims import (
     refused,
     split_groups,
     storage_parts,
+    symmetric,
     unseen_kinds,
     value_exits,
     values,
@@ -43,8 +44,8 @@ from flint.frontends.torch.shims import (
 
 _SHIMS = (
     # other ranks
-    mesh, process_group, split_groups, own_rank, own_tensors, own_memory, objects, pipeline, work,
-    data_parallel, all_ranks_shards,
+    mesh, process_group, split_groups, symmetric, own_rank, own_tensors, own_memory, objects,
+    pipeline, work, data_parallel, all_ranks_shards,
     # values, which fake tensors have none of
     addresses, values, value_exits, checkpoints, ctc, packed, jagged, parameters, own_parameters,
     storage_parts, unseen_kinds, refused,
