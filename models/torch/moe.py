@@ -9,6 +9,7 @@ routing=...)``), which it reports.
     ("dp", "ep")        every rank has sequences of its own; experts are split over ep and, by FSDP,
                         over dp; everything else by FSDP over all ranks
     ("pp", "dp", "ep")  the same in every stage of a pipeline
+    "cp", "tp" as well  a sequence is split over their ranks (``moe_parallel.py``)
 
     flint capture models/torch/moe.py:train_mixtral --mesh 64,8 -o out/
 
@@ -26,15 +27,14 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import Shard
 
 import flint
 from flint.models import mixtures
 from flint.models.mixtures import MIXTURES, Heads
 from flint.models.torch.batches import batch_of, loss_of
-from flint.models.torch.checkpointing import checkpoint_blocks
 from flint.models.torch.moe_model import Config, Mixture, Model
+from flint.models.torch.moe_parallel import check, experts_mesh, parallelise, token_groups
+from flint.models.torch.parallel import parallel_loss, split_sequence
 from flint.models.torch.pipelines import pipeline, pipeline_stages, run_schedule
 
 TINY = Config(
@@ -48,60 +48,9 @@ TINY = Config(
 MIXTRAL_8X7B = Config(model=MIXTURES["mixtral-8x7b"])
 
 
-def shard(model: Model, mesh: DeviceMesh, keep: bool = False) -> None:
-    """FSDP: experts over "dp", everything else over all ranks of "dp" and "ep".
-
-    Args:
-        model: on the meta device.
-        mesh: of the cluster.
-        keep: do not free gathered parameters after the forward pass, as in a pipeline.
-    """
-    config = model.config
-    policy = MixedPrecisionPolicy(param_dtype=config.dtype, reduce_dtype=config.reduce_dtype)
-    everyone = _everyone(mesh)
-    options: dict[str, Any] = {"mp_policy": policy, "reshard_after_forward": not keep}
-    evenly = functools.partial(evenly_placed, everyone.size())
-    for block in model.layers.values():
-        if block.moe is not None:
-            experts, data = block.moe.experts, mesh["dp"]
-            placed = functools.partial(evenly_placed, data.size())
-            fully_shard(experts, mesh=data, shard_placement_fn=placed, **options)
-            # Tokens of all ranks come to an expert, and the loss is the mean over all ranks.
-            experts.set_gradient_divide_factor(everyone.size())
-        fully_shard(block, mesh=everyone, shard_placement_fn=evenly, **options)
-    fully_shard(model, mesh=everyone, mp_policy=policy, shard_placement_fn=evenly)
-
-
-def _everyone(mesh: DeviceMesh) -> DeviceMesh:
-    """The ranks that have sequences of their own for the same layers."""
-    return mesh["dp", "ep"]._flatten("dp_ep")
-
-
-def evenly_placed(ranks: int, parameter: nn.Parameter) -> Shard:
-    """Split a parameter along its first dim that divides among the ranks, else along the first.
-
-    A router has fewer rows than there are ranks, a rank one expert: split by these, most ranks
-    would have none and gather what is mostly padding.
-    """
-    even = (dim for dim, size in enumerate(parameter.shape) if size % ranks == 0)
-    return Shard(next(even, 0))
-
-
-def check(config: Config, mesh: DeviceMesh) -> None:
-    """Refuse a mesh that the model cannot be split over.
-
-    Raises:
-        ValueError: experts that do not divide among the ranks of "ep".
-    """
-    count, ranks = config.model.experts.count, mesh["ep"].size()
-    if count % ranks:
-        raise ValueError(f"{count} experts do not divide among {ranks} ranks")
-
-
 def finished(model: Model, mesh: DeviceMesh, keep: bool = False) -> Model:
     """A model that was made on the meta device, split, on the mesh's devices, initialised."""
-    checkpoint_blocks(model, model.config.checkpoint)
-    shard(model, mesh, keep)
+    parallelise(model, mesh, keep)
     model.to_empty(device=mesh.device_type)
     with torch.no_grad():
         model.initialise()
@@ -115,14 +64,14 @@ def optimizer_of(parameters: Iterable[nn.Parameter], fused: bool = False) -> tor
 
 
 def build(config: Config, mesh: DeviceMesh) -> tuple[Any, ...]:
-    """Model, optimizer, batch and mesh, of a mesh ("dp", "ep").
+    """Model, optimizer, batch and mesh, of a mesh without an axis "pp".
 
     Raises:
         ValueError: as of ``check``.
     """
     check(config, mesh)
     with torch.device("meta"):
-        model = Model(config, mesh["ep"].get_group())
+        model = Model(config, experts_mesh(mesh).get_group())
     finished(model, mesh)
     shape = config.sequences, config.sequence
     batch = batch_of(config.model.vocabulary, shape, mesh.device_type)
@@ -137,7 +86,8 @@ def balance(models: Iterable[Model], mesh: DeviceMesh) -> None:
     if not found:
         return
     loads = torch.stack([mixture.load for mixture in found])
-    dist.all_reduce(loads, group=_everyone(mesh).get_group())
+    for group in token_groups(mesh):
+        dist.all_reduce(loads, group=group)
     for mixture, load in zip(found, loads, strict=True):
         mixture.correction += mixture.config.rate * torch.sign(load.mean() - load)
         mixture.load.zero_()
@@ -151,8 +101,9 @@ def step(
 ) -> torch.Tensor:
     """One training step; returns the loss of the rank's tokens."""
     tokens, targets = batch
-    loss = loss_of(model(tokens), targets)
-    loss.backward()
+    with split_sequence(mesh, batch, [model.rotary]), parallel_loss(mesh):
+        loss = loss_of(model(tokens), targets)
+        loss.backward()
     balance([model], mesh)
     optimizer.step()
     optimizer.zero_grad()
@@ -160,10 +111,10 @@ def step(
 
 
 def build_pipeline(config: Config, mesh: DeviceMesh) -> tuple[Any, ...]:
-    """Arguments of ``pipeline_step`` on a rank of a mesh ("pp", "dp", "ep")."""
+    """Arguments of ``pipeline_step`` on a rank of a mesh with an axis "pp"."""
     check(config, mesh)
     with torch.device("meta"):
-        make = functools.partial(Model, config, mesh["ep"].get_group())
+        make = functools.partial(Model, config, experts_mesh(mesh).get_group())
         stages = pipeline_stages(make, config.model.layers, mesh, config.stages)
     models = nn.ModuleList(finished(part, mesh, keep=True) for _, part in stages)  # type: ignore[arg-type]  # made here
     schedule = pipeline(stages, mesh, config.schedule, config.microbatches, loss_of)
@@ -181,7 +132,9 @@ def pipeline_step(
     mesh: DeviceMesh,
 ) -> None:
     """One training step of a pipeline's rank."""
-    run_schedule(schedule, models, batch)
+    tables = [model.rotary for model in models]
+    with split_sequence(mesh, batch, tables), parallel_loss(mesh):
+        run_schedule(schedule, models, batch)
     balance(models, mesh)  # type: ignore[arg-type]  # Models
     optimizer.step()
     optimizer.zero_grad()
@@ -198,7 +151,7 @@ def training(
     Args:
         config: the model.
         mesh: ranks along the axes.
-        axes: "dp" and "ep", and "pp" for a pipeline.
+        axes: "dp" and "ep"; "pp" for a pipeline, "cp" and "tp" in front of and behind "ep".
         routing: "balanced", "zipf:1.2", or relative loads of the experts.  Ranks whose experts
             together get unlike loads are programs of their own.
     """

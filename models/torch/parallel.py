@@ -131,13 +131,16 @@ def sharding_mesh(mesh: DeviceMesh) -> DeviceMesh | None:
     return mesh["dp_replicate", last] if "dp_replicate" in names else mesh[last]
 
 
-def split_tensors(model: nn.Module, mesh: DeviceMesh, *, whole_ends: bool = False) -> None:
+def split_tensors(
+    model: nn.Module, mesh: DeviceMesh, *, whole_ends: bool = False, blocks: bool = True
+) -> None:
     """Tensor and sequence parallelism over a mesh of one axis.
 
     Args:
         model: as ``parallelise``'s.
         mesh: of the axis "tp".
         whole_ends: as ``Ends.whole``.
+        blocks: blocks are Llama's, and are split too.
     """
     plan: dict[str, Any] = {}
     if model.embedding is not None and whole_ends:
@@ -152,7 +155,7 @@ def split_tensors(model: nn.Module, mesh: DeviceMesh, *, whole_ends: bool = Fals
             input_layouts=Shard(1), output_layouts=scores, use_local_output=whole_ends
         )
     parallelize_module(model, mesh, plan, src_data_rank=None)
-    for block in model.layers.values():
+    for block in model.layers.values() if blocks else ():
         parallelize_module(block, mesh, _block_plan(), src_data_rank=None)
 
 

@@ -21,9 +21,10 @@ from flint.converters.chakra.check.checker import check  # noqa: E402
 from flint.errors import FlintError  # noqa: E402
 from flint.graph.graph import Phase  # noqa: E402
 from flint.graph.work import Unit  # noqa: E402
-from flint.models.torch.moe import TINY, evenly_placed, train_tiny, train_tiny_pipeline, training  # noqa: E402
+from flint.models.torch.moe import TINY, train_tiny, train_tiny_pipeline, training  # noqa: E402
 from flint.models.torch.moe_dispatch import regrouped  # noqa: E402
 from flint.models.torch.moe_model import Model  # noqa: E402
+from flint.models.torch.moe_parallel import evenly_placed  # noqa: E402
 from flint.models.torch.moe_sizes import SIZES  # noqa: E402
 from tests.converters.chakra.check.traces import records_of  # noqa: E402
 from tests.models.published_mixtures import PUBLISHED  # noqa: E402
