@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flint.graph.graph import WorkloadGraph
+from flint.graph.graph import EdgeKind, NodeKind, WorkloadGraph
 from flint.graph.joins import through_joins
 from flint.mesh.ragged import Ints
 from flint.validation.expected.ops import Expected
@@ -21,7 +21,7 @@ _MOST = 4096
 
 
 def contradictions(
-    expected: Expected, began: Ints, *, barriers: bool = True
+    expected: Expected, began: Ints, *, barriers: bool = True, issued: bool = True
 ) -> tuple[int, list[tuple[int, int]]]:
     """Number of checked edges, and (producer, consumer) of those that the run contradicts.
 
@@ -30,13 +30,15 @@ def contradictions(
         began: when each of them began, -1 for those that were not found, shape [ops].
         barriers: whether the backend keeps optimization barriers until it has scheduled its
             kernels.
+        issued: whether kernels of a stream run in the captured order; a compiler of parts of the
+            program chooses its own.
     """
     checked, wrong = 0, []
     for number, graph in enumerate(expected.graphs):
         graph = graph if barriers else through_joins(graph)
         inside = np.flatnonzero(expected.graph == number)
         found = inside[began[inside] >= 0]
-        before = _nearest(graph, set(expected.node[found].tolist()))
+        before = _nearest(graph, set(expected.node[found].tolist()), issued)
         at = {(int(expected.instance[i]), int(expected.node[i])): int(i) for i in found.tolist()}
         for (instance, node), consumer in at.items():
             for other in before.get(node, ()):
@@ -49,17 +51,18 @@ def contradictions(
     return checked, sorted(wrong)
 
 
-def _nearest(graph: WorkloadGraph, compared: set[int]) -> dict[int, frozenset[int]]:
+def _nearest(graph: WorkloadGraph, compared: set[int], issued: bool) -> dict[int, frozenset[int]]:
     """For every compared node, the nearest compared nodes that it waits for."""
     behind: list[frozenset[int]] = []
     result: dict[int, frozenset[int]] = {}
     producer = graph.producer
+    computes = graph.kind != NodeKind.COMMUNICATION
     for index in range(len(graph)):
         operands = graph.operands_of(index)
         direct = set(producer[operands].tolist()) - {-1}
-        direct |= set(
-            graph.order_node[graph.order_ptr[index] : graph.order_ptr[index + 1]].tolist()
-        )
+        order = slice(graph.order_ptr[index], graph.order_ptr[index + 1])
+        kept = issued | (graph.order_kind[order] != EdgeKind.STREAM) | ~computes[index]
+        direct |= set(graph.order_node[order][kept].tolist())
         reached: set[int] = set()
         for node in direct:
             reached |= behind[node]

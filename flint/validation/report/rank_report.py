@@ -97,7 +97,7 @@ def add_differences(
     """
     captured, executed, rank = matching.captured, matching.executed, matching.rank
     named = report.comparable and trace.form in _WITH_NAMES
-    compiled = any(facts.name.startswith(_COMPILED) for facts in trace.facts)
+    compiled = _is_compiled(trace)
     if named and compiled:
         report.note(FUSED)
     shown = telling(matching, trace, rows, others) if named else Telling()
@@ -127,6 +127,11 @@ def add_differences(
                 i in shown.moved or (facts.kind.collective if compiled else facts.kind.must_match),
             )
         )  # fmt: skip
+
+
+def _is_compiled(trace: Observed) -> bool:
+    """Whether ``torch.compile`` compiled parts of what ran."""
+    return any(facts.name.startswith(_COMPILED) for facts in trace.facts)
 
 
 def add_edges(report: Report, matching: Matching, trace: Observed, rows: Ints) -> None:
@@ -159,7 +164,8 @@ def add_edges(report: Report, matching: Matching, trace: Observed, rows: Ints) -
         report.note(
             "optimization barriers, which a CPU does not keep: their order is not checked", held
         )
-    checked, wrong = contradictions(expected, began, barriers=barriers)
+    issued = not _is_compiled(trace)
+    checked, wrong = contradictions(expected, began, barriers=barriers, issued=issued)
     report.edges += checked
     report.contradicted += len(wrong)
     for producer, consumer in wrong[: max(0, _LISTED_EDGES - len(report.contradictions))]:
