@@ -45,7 +45,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 # A capture in the tests' process starts XLA's partitioner, which imports longer than it works.
 if sys.platform == "linux":
-    spare_process.take = functools.partial(warm.take, spare_process.take)
+    spare_process.take = functools.partial(warm.take, warm.own_spare, spare_process.take)
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import gc
 import importlib
 import io
@@ -32,7 +33,9 @@ from flint import registry
 from flint.cli import forks
 from flint.host import spare_process
 from flint.host.child_processes import adopt_orphans, end_with_parent, fork
+from tests.support.lending import borrow, lend
 
+PARTITION = "flint.frontends.jax.partition.child"
 #: What each kind of process imports beside the command line.
 MODULES = {
     "flint": (),
@@ -45,9 +48,9 @@ MODULES = {
         "jax", "jax.numpy", "flint.capturing.request", "flint.frontends.jax.capturing",
         "flint.frontends.jax.programs.running", "flint.cli.run", "flint.launching.capturing",
     ),
-    # What captures of the tests' own process start.
-    "flint.frontends.jax.partition.child": (
-        "flint.frontends.jax.partition.child", "jax", "jax.numpy", "jax.interpreters.mlir",
+    # What captures start.
+    PARTITION: (
+        PARTITION, "jax", "jax.numpy", "jax.interpreters.mlir",
         "flint.frontends.jax.internals.xla", "flint.frontends.jax.saved_module",
         "flint.stablehlo.read.bindings", "flint.hlo.messages", "flint.hlo.text",
     ),
@@ -130,11 +133,16 @@ def warm(kind):
     return _running[kind]
 
 
-def take(taken, module, *words):
+def take(spare, taken, module, *words):
     """As ``spare_process.take``, with a warm process if there is none."""
-    if os.getpid() == _OWN and module in MODULES and spare_process._spare is None:
-        spare_process._spare = warm(module).spare()
+    if module == PARTITION and spare_process._spare is None:
+        spare_process._spare = spare()
     return taken(module, *words)
+
+
+def own_spare():
+    """A partitioner for the tests' process itself."""
+    return warm(PARTITION).spare() if os.getpid() == _OWN else None
 
 
 def end_all():
@@ -147,12 +155,10 @@ def serve(kind):
     """Import, then fork for each request, until the input ends."""
     gc.disable()
     forks._import_flint()
-    register = xla_client.register_custom_call_partitioner
-    if kind in registry.SPARES:  # its own answers to XLA's questions come before JAX's
-        xla_client.register_custom_call_partitioner = lambda *_, **__: None
-    for name in MODULES[kind]:
-        importlib.import_module(name)
-    xla_client.register_custom_call_partitioner = register
+    if kind == "jax":
+        address = lend(lambda: _import(PARTITION))
+        spare_process.take = functools.partial(take, lambda: borrow(address), spare_process.take)
+    _import(kind)
     gc.enable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the end of the input ends this process
     answers = os.fdopen(os.dup(1), "w")
@@ -163,6 +169,15 @@ def serve(kind):
             found = orphan(request) if "parent" in request else ended(request, answers)
             print(json.dumps(found), file=answers, flush=True)
     os._exit(0)
+
+
+def _import(kind):
+    register = xla_client.register_custom_call_partitioner
+    if kind in registry.SPARES:  # its own answers to XLA's questions come before JAX's
+        xla_client.register_custom_call_partitioner = lambda *_, **__: None
+    for name in MODULES[kind]:
+        importlib.import_module(name)
+    xla_client.register_custom_call_partitioner = register
 
 
 def ended(request, answers):
