@@ -76,7 +76,8 @@ def edges_of(units: Units, trace: Observed, links: Links | None, linked: Set[int
     results = [unit for unit in talks if not sends[unit]]
     if units.timed:
         work = [q for q in streams.values() if not edges.talks[q.units].all()]
-        by_time(edges, work, results)
+        # A host that waits for a message that it has sent goes on when it is gone.
+        by_time(edges, work, results if units.device else talks)
         by_optimizer(edges, work, links, results)
     left_over(edges, results)
     return edges.finish()

@@ -72,31 +72,6 @@ def test_a_trace_of_a_host_without_marks_reaches_from_its_first_op_to_its_last(t
     assert workload.simulate(host="none").step_seconds == pytest.approx(10e-6)
 
 
-def test_a_message_is_on_its_way_before_gloo_reports_it(tmp_path):
-    """Rank 0's call hands it over from 10 to 30; what gloo notes of it begins at 29, when rank 1
-    has it: at 25.  The clocks are one, and it takes 15 us.
-    """
-    told = {"Input Dims": [[[4]], [], [], []], "Input type": ["TensorList", "", "Scalar", "Scalar"]}
-    profiles = []
-    for rank, (call, begin, over, name) in enumerate(
-        [(10, 29, 40, "send"), (2, 3, 25, "recv")],
-    ):
-        profile = Profile(rank, 2, pg_config=[{"pg_name": "0", "ranks": [0, 1]}])
-        more = {**told, "Concrete Inputs": ["", "", str(1 - rank), "0"]}
-        profile.op(f"c10d::{name}{'_' if rank else ''}", call, begin + 1 - call, **more)
-        profile.count += 1
-        profile.span(f"gloo:{name}", begin, over - begin)
-        profile.events[-1]["args"] = {
-            "Record function id": profile.count, "Input Dims": [[4]], "Input type": ["float"],
-        }  # fmt: skip
-        profile.op("aten::mm", 60, 10)
-        profiles.append(profile.write(tmp_path / f"rank{rank}.json"))
-    workload = convert_traces(profiles)
-    starts = [program.timing.start.tolist() for program in workload.programs]
-    assert starts == [[8000, 58000], [0, 58000]]
-    assert workload.programs[0].graph.measured_by_node().tolist() == [15000, 10000]
-
-
 def test_the_host_is_a_lane_of_launches_and_waits(tmp_path):
     """Launches at 2, 12 and 182 us: the lane reaches from the first kernel (20) to the last call.
 
