@@ -11,7 +11,8 @@ The idea: a dependency is taken from the strongest evidence in the trace, in thi
    it waits for the last one that had.
 4. A wait that does not name its streams, and ``wait_tensor``: the next unit of that thread waits
    for the oldest collective that no unit has waited for, among those that had ended when it began.
-5. A unit that began right when a collective ended, on a stream that was idle, waits for it.
+5. A unit that began right when a collective ended, on a stream that was idle, waits for it. The
+   host thread that issued the collective may take as long to go on as the collective held it.
 6. An optimizer's step waits for the collectives that no other unit waits for.
 7. Kernels of one launch, those of a CUDA graph, follow what was issued before it, and what is
    issued after it follows them (``flint.post_execution.launches``).

@@ -163,9 +163,15 @@ def by_time(edges: EdgeSet, work: list[Queue], results: list[int]) -> None:
                 continue
             after = int(queue.units[at])
             other = units.stream[unit] != units.stream[after]
-            idle = at == 0 or queue.over[at - 1] < end - JITTER
+            last = int(queue.over[at - 1]) if at else 0
+            idle = last < end - JITTER
             ready = units.issued[after] < end or not units.device
-            soon = edges.start[after] - end <= patience
+            waited = end - int(units.issued[unit])
+            # A thread that does nothing between a call and its end is held by it; on a machine with
+            # fewer processors than ranks it takes long to go on.
+            held = not units.device and units.thread[unit] == units.thread[after]
+            held = held and last <= units.issued[unit]
+            soon = edges.start[after] - end <= (max(patience, waited) if held else patience)
             if unit < after and other and idle and ready and soon:
                 edges.note(BY_TIME, edges.add(unit, after, EdgeKind.STREAM))
 

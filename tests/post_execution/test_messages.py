@@ -51,3 +51,10 @@ def test_a_host_that_waited_for_what_it_sent_goes_on_when_that_is_gone(product, 
     """Its thread did nothing until gloo was done at 40, and went on 1 us later."""
     workload = convert_traces(profiled(tmp_path, [(10, 20, 40), (2, 3, 41)], product))
     assert stream_edges(workload.programs[0].graph) == ({(0, 1)} if waits else set())
+
+
+@pytest.mark.parametrize(("product", "waits"), [(1_500, True), (2_500, False)])
+def test_a_thread_that_a_call_held_may_go_on_late(product, waits, tmp_path):
+    """As with more ranks than processors: 1,030 us in the call, and then 460 or 1,460 us."""
+    workload = convert_traces(profiled(tmp_path, [(10, 20, 1_040), (2, 3, 1_041)], product))
+    assert stream_edges(workload.programs[0].graph) == ({(0, 1)} if waits else set())
