@@ -31,6 +31,7 @@ from flint.frontends.torch.recording.filled_first import fill_first
 from flint.frontends.torch.recording.grouped_products import by_groups
 from flint.frontends.torch.recording.hazards import Extent, Hazards
 from flint.frontends.torch.recording.packed_lengths import with_lengths
+from flint.frontends.torch.recording.pending_works import PendingWorks
 from flint.frontends.torch.recording.precision import exact, recurrent
 from flint.frontends.torch.recording.recording import Argument, Op
 from flint.frontends.torch.recording.schemas import (
@@ -88,7 +89,7 @@ class Recorder:
         self._below = below
         self._hazards = Hazards()
         self._streams: dict[Hashable, int] = {0: 0}
-        self._works: dict[int, tuple[Any, int]] = {}
+        self._works = PendingWorks()
         self._flying: dict[int, int] = {}  # storage -> the functional collective that fills it
         self._on_host: set[int] = set()  # collectives of tensors that are on the CPU
 
@@ -217,7 +218,7 @@ class Recorder:
             if on_host:
                 self._on_host.add(number)
             for work in communication.works_in(result):
-                self._works[id(work)] = work, number
+                self._works.add(work, number)
             for item in fresh:
                 self._flying[storages.number(item)] = number
 
@@ -287,9 +288,9 @@ class Recorder:
 
     def wait_work(self, work: Any) -> None:
         """The current stream waits for a collective."""
-        known = self._works.get(id(work))
-        if known is not None:
-            self._wait_for(known[1])
+        number = self._works.waited(work)
+        if number is not None:
+            self._wait_for(number)
 
     def _wait_tensor(self, tensor: torch.Tensor, result: torch.Tensor) -> None:
         number = self.storages.number(tensor)

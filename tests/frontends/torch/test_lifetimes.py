@@ -6,6 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import torch.distributed as dist  # noqa: E402
+
 from flint.graph.allocations import BEFORE, FIRST_STEP, HOST, NEVER  # noqa: E402
 from tests.frontends.torch.in_child import record_in_child  # noqa: E402
 
@@ -100,3 +102,38 @@ def test_gradients_are_in_use_until_the_optimizer_has_finished() -> None:
     updates = [number for number, op in enumerate(recording.ops) if op.phase == "optimizer"]
     held = [life for life in recording.lives if 0 <= life.born < updates[0] < life.freed]
     assert [(life.bytes, life.used) for life in held] == [(512, updates[-1])]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_what_a_collective_wrote_is_freed_after_the_program_has_waited(asynchronous):
+    """Ops 0 to 5: twice memory, a gather into it, and what is computed from that."""
+
+    def step(x):
+        for _ in range(2):
+            whole = x.new_empty(512)
+            work = dist.all_gather_into_tensor(whole, x, async_op=asynchronous)
+            if work is not None:
+                work.wait()
+            y = whole.neg()
+            del whole, work
+        return y
+
+    recording = record_in_child(step, one_tensor, (2,), ("dp",))
+    found = [(life.born, life.freed) for life in recording.lives if life.born >= 0]
+    assert found == [(0, 3), (2, 6), (3, 6), (5, NEVER)]
+
+
+def test_a_work_that_one_stream_has_waited_for_orders_another_one_too():
+    def step(x):
+        whole = x.new_empty(512)
+        work = dist.all_gather_into_tensor(whole, x, async_op=True)
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            work.wait()
+            a = whole.neg()
+        work.wait()
+        return a, whole.abs()
+
+    _, _, first, second = record_in_child(step, one_tensor, (2,), ("dp",)).ops
+    assert 1 in first.after
+    assert 1 in second.after
