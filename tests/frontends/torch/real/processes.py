@@ -189,8 +189,9 @@ def watched(seen):
 
         def wait_work(self, work):
             super().wait_work(work)
-            if id(work) in self._works:
-                self._waits_for(self._works[id(work)][1])
+            number = self._works.waited(work)
+            if number is not None:
+                self._waits_for(number)
 
         def _waits_for(self, number):
             seen.append(_other("wait", args=[] if number is None else [self.ops[number].name]))
