@@ -84,9 +84,10 @@ def together(
     """The ranks, with each exchange ending at the same time for all members.
 
     A message ends for its sender when it is received, at the latest: a library may record it until
-    its sender asks whether it has ended, as gloo does.  A collective ends when it does for the
-    first of its members; a member that notices later, because its processor was busy, loses that
-    time afterwards.  If clocks contradict each other, durations stay unchanged.
+    its sender asks whether it has ended, as gloo does.  For its receiver it ends when it is gone,
+    and a collective when it does for the first of its members; one that notices later, because its
+    processor was busy, loses that time afterwards.  If clocks contradict each other, durations of
+    collectives stay unchanged.
 
     Args:
         recorded: the ranks.
@@ -111,9 +112,10 @@ def together(
                     duration[unit] = first_end[number] + ahead[rank] - begin
                 continue
             source, target = exchange.group
-            if source == rank and number in sides.get(target, ()):
-                received = sides[target][number].end - ahead[target] + ahead[rank]
-                duration[unit] = max(0, min(end, received) - begin)
+            other = target if source == rank else source
+            if number in sides.get(other, ()):
+                theirs = sides[other][number].end - ahead[other] + ahead[rank]
+                duration[unit] = max(0, min(end, theirs) - begin)
         found[rank] = replace(recorded[rank], units=replace(units, duration=duration))
     return found
 

@@ -11,14 +11,14 @@ from tests.post_execution.traces import Profile, stream_edges
 TOLD = {"Input Dims": [[[4]], [], [], []], "Input type": ["TensorList", "", "Scalar", "Scalar"]}
 
 
-def profiled(folder, messages, product=60):
+def profiled(folder, messages, product=60, last=60):
     """Traces of two ranks: a message and a product of 10 us each.
 
     Args:
         folder: where the files are.
         messages: for each rank when its call begins, and when gloo's part of it begins and ends;
             rank 0 sends.
-        product: when rank 0's product begins.
+        product, last: when rank 0's product begins, and rank 1's.
     """
     found = []
     for rank, (call, begin, over) in enumerate(messages):
@@ -31,7 +31,7 @@ def profiled(folder, messages, product=60):
         profile.events[-1]["args"] = {
             "Record function id": profile.count, "Input Dims": [[4]], "Input type": ["float"],
         }  # fmt: skip
-        profile.op("aten::mm", 60 if rank else product, 10)
+        profile.op("aten::mm", last if rank else product, 10)
         found.append(profile.write(folder / f"rank{rank}.json"))
     return found
 
@@ -58,3 +58,9 @@ def test_a_thread_that_a_call_held_may_go_on_late(product, waits, tmp_path):
     """As with more ranks than processors: 1,030 us in the call, and then 460 or 1,460 us."""
     workload = convert_traces(profiled(tmp_path, [(10, 20, 1_040), (2, 3, 1_041)], product))
     assert stream_edges(workload.programs[0].graph) == ({(0, 1)} if waits else set())
+
+
+def test_a_receiver_that_notices_late_loses_that_time_in_a_replay_too(tmp_path):
+    """The message is gone at 40; rank 1, which began at 2, notices at 90 and computes until 105."""
+    workload = convert_traces(profiled(tmp_path, [(10, 20, 40), (2, 3, 90)], 45, 95))
+    assert workload.simulate().step_seconds == pytest.approx(103e-6)
