@@ -15,7 +15,7 @@ A distribution adds one of its own in its pyproject.toml:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -85,6 +85,9 @@ SPARES: Mapping[str, str] = {
     "torch.testing._internal.distributed.fake_pg": "torch",
     "torch.utils.backend_registration": "torch",
 }
+
+#: What a process that others are forks of calls before it imports a package: package -> function.
+BEFORE_IMPORT: Mapping[str, str] = {"jax": "flint.frontends.jax.internals.questions:stand_between"}
 
 #: The framework of a step if no argument's type shows it.
 DEFAULT_FRAMEWORK = "jax"
@@ -177,6 +180,12 @@ def prepare(devices: int | None) -> None:
     """Let the capturing frontends prepare the process for user code with that many devices."""
     for target in PREPARATIONS:
         _attribute(target)(devices)
+
+
+def before_import(modules: Iterable[str]) -> None:
+    """Prepare a process that others are forks of for these modules."""
+    for package in BEFORE_IMPORT.keys() & {name.partition(".")[0] for name in modules}:
+        _attribute(BEFORE_IMPORT[package])()
 
 
 def saved_compiler() -> Any:

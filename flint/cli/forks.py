@@ -74,6 +74,8 @@ def _import_flint() -> None:
 
 
 def _import(modules: list[str]) -> None:
+    with contextlib.suppress(Exception):  # as below
+        registry.before_import(modules)
     for name in modules:
         with contextlib.suppress(Exception):  # the command that needs it will say what is wrong
             import_module(name)
