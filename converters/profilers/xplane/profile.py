@@ -113,11 +113,14 @@ def profile_of(
             if of_file.setdefault(rank, file) != file:
                 raise FlintError(f"{file}: has rank {rank}, like {of_file[rank].name}")
         events += [event._replace(device=ranks[event.device]) for event in host.events]
+    numbered = any(event.run >= 0 for event in events)
     events = begun_runs(sorted(events), first.program)
     backend = "/".join(sorted(backends))
     numbers = {rank: files.index(file) for rank, file in of_file.items()}
     joined = _joined(events, first.program.entry)
-    whole, cut = whole_runs(joined, first.program.entry, numbers)
+    # Runs that only we have numbered have no number in common on several devices.
+    process = numbers if numbered else {rank: rank for rank in numbers}
+    whole, cut = whole_runs(joined, first.program.entry, process)
     if cut:
         rows.note(CUT, cut)
     return Profile(rows, first.proto, first.program, whole, backend, read[0].device, numbers)

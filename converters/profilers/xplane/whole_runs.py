@@ -28,7 +28,8 @@ def whole_runs(
     Args:
         events: what ran, by rank.
         entry: names of the ops of the entry computation.
-        file_of: the number of the file, one per process, of each rank.
+        file_of: the number of the file, one per process, of each rank; of its own for each rank if
+            their runs have no common numbers.
     """
     ran: dict[int, dict[int, set[str]]] = defaultdict(dict)  # rank -> run, by begin -> entry's ops
     for event in sorted(events, key=lambda event: event.start):

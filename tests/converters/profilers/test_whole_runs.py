@@ -73,3 +73,9 @@ def test_runs_of_which_none_is_whole_on_all_devices_are_kept():
     numbers = [1, 2]
     events = ran(WHOLE, WHOLE[:3], numbers=numbers) + ran(WHOLE[3:], WHOLE, rank=1, numbers=numbers)
     assert kept(events) == ({0: [1, 2], 1: [1, 2]}, 0)
+
+
+def test_runs_without_a_common_number_are_cut_on_each_device_alone():
+    """The second run of one is the first of the other, which has nothing of the one before."""
+    events = ran(WHOLE[4:], WHOLE, WHOLE) + ran(WHOLE, WHOLE, rank=1)
+    assert kept(events, {0: 0, 1: 1}) == ({0: [1, 2], 1: [0, 1]}, 1)
