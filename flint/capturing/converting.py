@@ -8,8 +8,8 @@ order and split ranks that behave differently.  Nothing here depends on a file f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from typing import Any
 
 from flint.capturing.donation import donations
@@ -17,7 +17,6 @@ from flint.graph.allocations import Allocations
 from flint.graph.graph import WorkloadGraph
 from flint.graph.routing import routing_of
 from flint.mesh.mesh import Mesh
-from flint.mesh.ranks import RankSet
 from flint.passes.branches import split_by_rank
 from flint.passes.copy_insertion import with_copies
 from flint.passes.optimizer_phase import mark_optimizer
@@ -125,31 +124,62 @@ def assembled(
     programs = tuple(
         Program(
             name="main" if len(splits) == 1 else f"main_{number}",
-            graph=_with_copies(split.graph, module, inputs),
+            graph=with_input_copies(split.graph, module, inputs),
             ranks=split.ranks,
             inputs=inputs,
             module=saved if number == 0 else None,
             listing=listing if number == 0 else None,
             calls=calls,
-            allocations=_allocations(module, options),
+            allocations=allocations_of(module, options),
         )
         for number, split in enumerate(splits)
     )
-    programs = with_largest_sizes(with_communicators(programs), walked.mesh.size)
+    return of_programs(
+        programs,
+        walked.mesh,
+        options=options,
+        source=source,
+        warnings=walked.warnings | remarks_of(walked),
+        level=level_of(module, walked.per_device),
+        order=order_of(module),
+    )
+
+
+def of_programs(
+    programs: tuple[Program, ...],
+    mesh: Mesh,
+    *,
+    options: WalkOptions,
+    source: dict[str, str],
+    warnings: dict[str, int],
+    level: Level,
+    order: Order,
+) -> Workload:
+    """The workload of programs, verified over all of them.
+
+    Args:
+        programs: they cover every rank once.
+        mesh: the device grid.
+        options: the walk's options, for the record.
+        source: name and hash of the input.
+        warnings: remarks made during capturing, text -> count.
+        level, order: of the programs.
+    """
+    programs = with_largest_sizes(with_communicators(programs), mesh.size)
     workload = Workload(
-        mesh=walked.mesh,
+        mesh=mesh,
         programs=programs,
-        level=_level(module, walked.per_device),
-        order=_order(module, recorded),
+        level=level,
+        order=order,
         options={key: _plain(value) for key, value in asdict(options).items()},
         input=source,
-        warnings=walked.warnings | _remarks(walked) | uneven_remarks(programs),
+        warnings=warnings | uneven_remarks(programs),
     )
     workload.verify()
     return workload
 
 
-def _with_copies(
+def with_input_copies(
     graph: WorkloadGraph, module: Module, inputs: tuple[ProgramInput, ...]
 ) -> WorkloadGraph:
     """``graph`` with the copies that a backend makes of inputs that are not donated."""
@@ -158,83 +188,33 @@ def _with_copies(
     return with_copies(graph, {at for at, item in enumerate(inputs) if item.donated < 0})
 
 
-def _level(module: Module, per_device: bool) -> Level:
+def level_of(module: Module, per_device: bool) -> Level:
+    """The level of a module.
+
+    Args:
+        module: op records.
+        per_device: whether all shapes are those of one device.
+    """
     if module.optimized:
         return Level.OPTIMIZED
     return Level.PARTITIONED if per_device else Level.LOGICAL
 
 
-def _order(module: Module, recorded: bool) -> Order:
-    if recorded:
+def order_of(module: Module) -> Order:
+    """Where the issue order of a module's graph comes from."""
+    if module.issues:
         return Order.RECORDED
     return Order.COMPILED if module.scheduled else Order.MODELLED
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One of several programs of a workload: a walked module and the ranks that run it."""
-
-    walked: Walked
-    module: Module
-    ranks: RankSet
-    saved: tuple[bytes, str]
-
-
-def workload_of_parts(
-    parts: Sequence[Part],
-    mesh: Mesh,
-    *,
-    options: WalkOptions,
-    source: dict[str, str],
-    warnings: dict[str, int],
-    level: Level = Level.PARTITIONED,
-) -> Workload:
-    """The workload of several recorded modules, verified over all of them.
-
-    Args:
-        parts: one per distinct behaviour; together they cover every rank once.
-        mesh: the device grid.
-        options: the walk's options, for the record.
-        source: name and hash of the input.
-        warnings: remarks made during capturing, text -> count.
-        level: the compilation level of the programs.
-    """
-    inputs = [program_inputs(part.module, part.walked.graph) for part in parts]
-    programs = tuple(
-        Program(
-            name="main" if len(parts) == 1 else f"main_{number}",
-            graph=_with_copies(part.walked.graph, part.module, inputs[number]),
-            ranks=part.ranks,
-            inputs=inputs[number],
-            module=part.saved,
-            allocations=_allocations(part.module, options),
-        )
-        for number, part in enumerate(parts)
-    )
-    for part in parts:
-        warnings = warnings | part.walked.warnings
-    programs = with_largest_sizes(with_communicators(programs), mesh.size)
-    workload = Workload(
-        mesh=mesh,
-        programs=programs,
-        level=level,
-        order=Order.RECORDED,
-        options={key: _plain(value) for key, value in asdict(options).items()},
-        input=source,
-        warnings=warnings | _remarks(parts[0].walked) | uneven_remarks(programs),
-    )
-    workload.verify()
-    return workload
-
-
-def _allocations(module: Module, options: WalkOptions) -> Allocations | None:
+def allocations_of(module: Module, options: WalkOptions) -> Allocations | None:
     """A program's allocations: as recorded, or as of a compiler that opens the kernels."""
     if module.allocations is None or not options.fuse:
         return module.allocations
     return module.allocations.until_last_use()
 
 
-def _remarks(walked: Walked) -> dict[str, int]:
+def remarks_of(walked: Walked) -> dict[str, int]:
     """What a user should know about the workload as a whole."""
     if walked.world.copies > 1:
         text = (

@@ -11,6 +11,9 @@ a node ``host_read`` for each in between.
 
 Both kinds of nodes compute nothing (role CONTROL) and have no results, so that no pass removes them
 or makes them part of a kernel.
+
+Programs of other ranks may take values, or make them.  Such a message goes its way while the device
+runs the next program; the program that takes its value waits for it.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ from flint.graph.graph import (
 from flint.graph.tensor_types import TensorType
 from flint.graph.work import NO_WORK, Role, Unit, Work, WorkItem
 from flint.mesh.ragged import pointer, row_of_entry
+from flint.passes.shared_tables import in_tables
 
 END = "program_end"
 READ = "host_read"
@@ -86,19 +90,35 @@ class Link:
     reads: tuple[Read, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A value on its way from ranks of one program to those of another, between programs.
+
+    Attributes:
+        graph: its sends and receives; returns the value if it arrives here.
+        operands: the value, if it is here; else none.
+    """
+
+    graph: WorkloadGraph
+    operands: tuple[Origin, ...]
+
+
 def in_sequence(
-    links: Sequence[Link], inputs: Sequence[TensorType], outputs: Sequence[Origin]
+    links: Sequence[Link | Message], inputs: Sequence[TensorType], outputs: Sequence[Origin]
 ) -> WorkloadGraph:
     """One graph of programs in sequence; the order of nodes within each is kept.
 
     Args:
-        links: the programs, in order.
+        links: the programs and messages, in order.
         inputs: types of the step's inputs.
         outputs: what the step returns.
     """
     tables = TableBuilder()
     joined = _Joined(tables, inputs)
     for link in links:
+        if isinstance(link, Message):
+            joined.message(link)
+            continue
         joined.program(link)
         joined.end(link)
         for read in link.reads:
@@ -120,27 +140,28 @@ class _Joined:
         self._values = len(inputs)
         self._gates: list[int] = []  # what the next program waits for
         self._ends: list[int] = []
+        self._arrived: dict[int, int] = {}  # number of a message -> its end
         self._first = 0  # the first node of the block that was added last
 
     def program(self, link: Link) -> None:
-        """Add a program's nodes; its first nodes wait for the gate."""
-        graph = _retabled(link.graph, self._tables)
-        values = self._add(graph, [self._value[origin] for origin in link.operands])
-        for number, value in enumerate(values[graph.outputs].tolist()):
-            self._value[Origin(len(self._ends), number)] = value
-        self._wait(_beginning(graph) + self._first, self._gates)
+        """Add a program's nodes; its first nodes wait for the gate, and for values on their way."""
+        graph = self._block(link)
+        arrived = [self._arrived.get(origin.program, -1) for origin in link.operands]
+        waits_for = [*self._gates, *sorted({end for end in arrived if end >= 0})]
+        self._wait(_beginning(graph) + self._first, waits_for)
 
     def end(self, link: Link) -> None:
         """Add the node that waits for everything in the last program."""
-        graph = self._blocks[-1]
-        returned = [Origin(len(self._ends), output) for output in range(len(graph.outputs))]
-        read = [self._value[origin] for origin in (*returned, *link.held)]
-        used = np.zeros(len(graph) + 1, bool)  # producer -1, an input, marks the last
-        used[graph.producer[graph.operand]] = used[graph.producer[graph.outputs]] = True
-        used[graph.order_node] = True
-        last = (np.flatnonzero(~used[:-1]) + self._first).tolist()
-        self._gates = [self._control(END, read, NO_WORK, UNKNOWN, last or self._gates)]
-        self._ends += self._gates
+        self._gates = [self._end(link.held, self._gates)]
+
+    def message(self, link: Message) -> None:
+        """Add a message: it waits for the program that makes the value, and no program for it."""
+        graph = self._block(link)
+        made_by = {self._ends[origin.program] for origin in link.operands if origin.program >= 0}
+        waits_for = [*sorted(made_by), *self._gates[1:]]
+        self._wait(np.arange(len(graph)) + self._first, waits_for)
+        number = len(self._ends)
+        self._arrived[number] = self._end((), waits_for)
 
     def read(self, read: Read) -> None:
         """Add a node for what the host reads, one value after the other."""
@@ -176,6 +197,27 @@ class _Joined:
             conditionals=tuple(item for block in blocks for item in block.conditionals),
         )
         return with_tables(graph, tables)
+
+    def _block(self, link: Link | Message) -> WorkloadGraph:
+        """Add the nodes of a program or message, and number what it returns."""
+        graph = in_tables(link.graph, self._tables)
+        values = self._add(graph, [self._value[origin] for origin in link.operands])
+        for number, value in enumerate(values[graph.outputs].tolist()):
+            self._value[Origin(len(self._ends), number)] = value
+        return graph
+
+    def _end(self, held: Sequence[Origin], otherwise: Sequence[int]) -> int:
+        """Add the node that waits for everything in the last block, or else for ``otherwise``."""
+        graph = self._blocks[-1]
+        returned = [Origin(len(self._ends), output) for output in range(len(graph.outputs))]
+        read = [self._value[origin] for origin in (*returned, *held)]
+        used = np.zeros(len(graph) + 1, bool)  # producer -1, an input, marks the last
+        used[graph.producer[graph.operand]] = used[graph.producer[graph.outputs]] = True
+        used[graph.order_node] = True
+        last = (np.flatnonzero(~used[:-1]) + self._first).tolist()
+        end = self._control(END, read, NO_WORK, UNKNOWN, last or otherwise)
+        self._ends.append(end)
+        return end
 
     def _add(self, graph: WorkloadGraph, operands: Sequence[int]) -> Ints:
         """Add a block whose inputs are these values; the numbers of its values here."""
@@ -253,36 +295,3 @@ def _beginning(graph: WorkloadGraph) -> Ints:
         behind[node] = any(other >= 0 and (counts[other] or behind[other]) for other in before)
     found: Ints = np.flatnonzero(counts & ~behind[:-1])
     return found
-
-
-def _retabled(graph: WorkloadGraph, tables: TableBuilder) -> WorkloadGraph:
-    """``graph`` and its bodies with indices into ``tables``."""
-    own = graph.tables
-    types = _numbers([tables.type(item) for item in own.types])
-    ops = _numbers([tables.op(*item) for item in own.entries()])
-    sources = _numbers([tables.source(item) for item in own.sources])
-    gemms = _numbers([*(tables.gemm(dims) for dims in own.gemms), -1])  # -1 stays
-    communications = _numbers([tables.communication(item) for item in own.communications])
-
-    def block(part: WorkloadGraph) -> WorkloadGraph:
-        talks = part.kind == NodeKind.COMMUNICATION
-        return replace(
-            part,
-            input_type=types[part.input_type],
-            result_type=types[part.result_type],
-            op=ops[part.op],
-            source=sources[part.source],
-            work_gemm=gemms[part.work_gemm],
-            detail=np.where(talks, communications[np.where(talks, part.detail, 0)], part.detail),
-            loops=tuple(replace(loop, body=block(loop.body)) for loop in part.loops),
-            conditionals=tuple(
-                replace(item, branches=tuple(block(branch) for branch in item.branches))
-                for item in part.conditionals
-            ),
-        )
-
-    return block(graph)
-
-
-def _numbers(items: list[int]) -> Ints:
-    return np.array(items or [0], np.int64)

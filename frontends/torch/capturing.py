@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flint.capturing.converting import Part, workload_of_parts
+from flint.capturing.parts import Part, workload_of_parts
 from flint.capturing.request import CaptureOptions, Request
 from flint.capturing.targets import named
 from flint.capturing.user_frames import crashed_line

@@ -20,6 +20,7 @@ from flint.frontends.jax.internals.array_values import ArrayValues
 from flint.frontends.jax.internals.avals import aval_on, size_of
 from flint.frontends.jax.internals.formats import format_of
 from flint.frontends.jax.internals.host import Host
+from flint.frontends.jax.internals.jaxprs import is_elsewhere
 
 _core: Any = core  # untyped
 
@@ -115,7 +116,7 @@ class HostArray(ArrayValues):
     def committed(self) -> bool:
         """Whether the array stays on the devices that it is on; on one it is by default."""
         found = self.known_sharding  # if it is not known, nobody has asked for it
-        return found is None or len(found.device_set) > 1
+        return found is None or is_elsewhere(found)
 
     _committed = committed
 

@@ -17,6 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from flint.frontends.jax.internals.avals import inexact_bytes
 from flint.frontends.jax.internals.platform_forms import equations
+from flint.frontends.jax.internals.tracing import is_on_host
 from flint.frontends.jax.kernels.loops import of_scan
 
 #: The most operations of a program that is run for real for its values: a second's.
@@ -180,3 +181,17 @@ def is_over_devices(sharding: Any) -> bool:
     if not isinstance(sharding, jax.sharding.Sharding):
         return False
     return bool(sharding.num_devices > 1)
+
+
+def is_placed(sharding: Any) -> bool:
+    """Whether a sharding that a program states says on which of several devices an array is."""
+    if not isinstance(sharding, jax.sharding.Sharding) or is_on_host(sharding):
+        return False
+    return bool(sharding.num_devices > 1 or jax.device_count() > 1)
+
+
+def is_elsewhere(sharding: Any) -> bool:
+    """Whether a sharding is not that of an array that no one has placed: on the first device."""
+    return is_over_devices(sharding) or (
+        is_placed(sharding) and sharding.device_set != {jax.devices()[0]}
+    )

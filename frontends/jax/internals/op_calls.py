@@ -104,7 +104,7 @@ def moved(
         if own is not None:
             results.append(own)
             continue
-        if isinstance(device, jax.Device) and _is_over_several(item):
+        if isinstance(device, jax.Device) and not _is_on(item, device):
             device = jax.sharding.SingleDeviceSharding(device)
         if isinstance(device, jax.sharding.Sharding):
             donated = 0 if copy == dispatch.ArrayCopySemantics.DONATE_INPUT else None
@@ -116,6 +116,7 @@ def moved(
     return results
 
 
-def _is_over_several(item: Any) -> bool:
-    place = getattr(item, "sharding", None)  # None: not known yet
-    return place is not None and len(place.device_set) > 1
+def _is_on(item: Any, device: jax.Device) -> bool:
+    """Whether an array is on one device only; one whose place is not known is on the first."""
+    place = getattr(item, "sharding", None)
+    return {device} == ({jax.devices()[0]} if place is None else place.device_set)

@@ -67,8 +67,13 @@ def in_hlo(wanted: Any, has: NamedSharding, dims: int) -> bool:
     """
     if not is_stated(wanted) or not isinstance(wanted, NamedSharding):
         return True
+    return cut_alike(wanted, has, dims)
+
+
+def cut_alike(one: Any, other: Any, dims: int) -> bool:
+    """Whether two shardings cut an array of some dims alike, on whatever devices."""
     return op_shardings.are_hlo_shardings_equal(
-        wanted._to_xla_hlo_sharding(dims), has._to_xla_hlo_sharding(dims)
+        one._to_xla_hlo_sharding(dims), other._to_xla_hlo_sharding(dims)
     )
 
 

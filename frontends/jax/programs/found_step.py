@@ -18,15 +18,20 @@ import numpy as np
 from jax.sharding import Mesh
 
 from flint.capturing.request import CaptureOptions, Request
-from flint.errors import FlintError
 from flint.frontends.jax.capturing import capture_recording
 from flint.frontends.jax.compiled import Compilers, Kept
 from flint.frontends.jax.host.calls import Called, Recording
 from flint.frontends.jax.internals.device_attributes import shown_layout
 from flint.frontends.jax.lower.prepared import ANY_GPU, Prepared
 from flint.frontends.jax.platforms import PLATFORMS
-from flint.frontends.jax.programs.placing import Compiled, Places, mesh_of
+from flint.frontends.jax.programs.placing import Compiled, Places
 from flint.frontends.jax.programs.settling import settled
+from flint.frontends.jax.programs.several_meshes import (
+    capture_meshes,
+    device_lists,
+    first_device,
+    homes_of,
+)
 from flint.frontends.jax.sequence import partitioned_call
 from flint.frontends.jax.targets.table import table
 from flint.host.readable import counted
@@ -67,7 +72,12 @@ def captured(
         FlintError: a call cannot be lowered or compiled.
     """
     recording, origins = _recording(calls, numbers, places, warnings)
-    mesh = _mesh(recording)
+    homes = homes_of(recording)
+    meshes = device_lists(recording, homes)
+    mesh = next(iter(meshes.values()), first_device())
+    if len(meshes) < 2 and mesh == first_device():  # nobody says more: every rank does it
+        mesh = Mesh(np.array(jax.devices()), ("device",))
+        recording = replace(recording, arguments=tuple(map(_unplaced, recording.arguments)))
     position = {number: place for place, number in enumerate(before)}
     carried = {
         argument: Origin(position[origin.program], origin.number)
@@ -75,6 +85,10 @@ def captured(
         if origin.program in position
     }
     recording = settled(recording, carried, places)
+    if len(meshes) > 1:
+        return capture_meshes(
+            recording, homes, lambda mesh: prepared_on(mesh, name, options, target), kept
+        )
     world = jax.device_count()
     if mesh.size != world:
         text = (
@@ -178,28 +192,6 @@ def _recording(
     return recording, tuple(arguments)
 
 
-def _mesh(recording: Recording) -> Mesh:
-    """The mesh of a step: that of its calls, or all devices in a row if they have none.
-
-    Raises:
-        FlintError: its calls are over different devices.
-    """
-    found: dict[Any, Called] = {}
-    first: Mesh | None = None
-    for call in recording.calls:
-        given = [
-            getattr(recording.arguments[item.origin.number], "sharding", None)
-            for item in call.operands
-            if item.origin is not None and item.origin.program < 0
-        ]
-        mesh = mesh_of(call, given)
-        if mesh is not None:
-            found.setdefault(tuple(device.id for device in mesh.devices.flat), call)
-            first = first or mesh
-    if len(found) > 1:
-        one, other = list(found.values())[:2]
-        raise FlintError(
-            f"the step's functions {one.name} and {other.name} use different devices: a step of "
-            "several meshes is not captured yet; choose one with --step"
-        )
-    return first or Mesh(np.array(jax.devices()), ("device",))
+def _unplaced(argument: Any) -> Any:
+    abstract: Any = jax.ShapeDtypeStruct
+    return abstract(argument.shape, argument.dtype)

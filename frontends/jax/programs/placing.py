@@ -20,7 +20,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
 from flint.frontends.jax.host.calls import Called
-from flint.frontends.jax.internals.jaxprs import constrained, is_over_devices, meshes, used
+from flint.frontends.jax.internals.jaxprs import constrained, is_placed, meshes, used
 from flint.frontends.jax.internals.traced_calls import is_stated
 from flint.passes.in_sequence import Origin
 
@@ -111,10 +111,12 @@ class Places:
         """
         stated = call.parameters["out_shardings"]
         if all(map(is_stated, stated)):
-            return tuple(item if is_over_devices(item) else None for item in stated)
+            return tuple(item if is_placed(item) else None for item in stated)
         mesh = mesh_of(call, given)
         if mesh is None:
             return (None,) * call.results
+        if mesh.size == 1:
+            return (on_all(mesh),) * call.results
         known = _typed(call, mesh, given) or constrained(call.parameters["jaxpr"], mesh)
         if known is not None:
             return known
@@ -131,6 +133,12 @@ class Places:
         if key not in self._known:
             self._known[key] = self._compiled(call, mesh, given)
         return self._known[key]
+
+
+def on_all(mesh: Mesh) -> NamedSharding:
+    """The sharding of an array that every device of a mesh has whole."""
+    known: Any = jax.sharding  # untyped
+    return NamedSharding(mesh, known.PartitionSpec())
 
 
 def on_one_device() -> Any:
@@ -170,8 +178,21 @@ def mesh_of(call: Called, given: Sequence[Any]) -> Mesh | None:
     """
     parameters = call.parameters
     some = (*parameters["in_shardings"], *parameters["out_shardings"], *given)
-    named = [item.mesh for item in some if isinstance(item, NamedSharding)]
-    for mesh in (*named, *meshes(parameters["jaxpr"]), parameters["ctx_mesh"]):
-        if isinstance(mesh, Mesh) and mesh.size > 1:
-            return mesh
-    return None
+    named = [mesh_of_sharding(item) for item in some if is_placed(item)]
+    inside = (*meshes(parameters["jaxpr"]), parameters["ctx_mesh"])
+    over = [item for item in inside if isinstance(item, Mesh) and item.size > 1]
+    return next((mesh for mesh in (*named, *over) if mesh is not None), None)
+
+
+def mesh_of_sharding(sharding: Any) -> Mesh | None:
+    """The mesh of devices that a sharding is on; None if that is abstract."""
+    if isinstance(sharding, NamedSharding):
+        return sharding.mesh if isinstance(sharding.mesh, Mesh) else None
+    if not is_single(sharding):
+        return None
+    return Mesh(np.array([*sharding.device_set]), ("device",))
+
+
+def is_single(sharding: Any) -> bool:
+    """Whether a sharding is of one device alone."""
+    return isinstance(sharding, jax.sharding.SingleDeviceSharding)

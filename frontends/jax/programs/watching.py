@@ -26,7 +26,7 @@ from flint.frontends.jax.host.recording import Recorder, is_jitted
 from flint.frontends.jax.host.values import UnknownIntegerError
 from flint.frontends.jax.internals.avals import aval_of, aval_on
 from flint.frontends.jax.internals.host_arrays import HostArray
-from flint.frontends.jax.internals.jaxprs import is_over_devices, meshes
+from flint.frontends.jax.internals.jaxprs import is_elsewhere, is_placed, meshes
 from flint.frontends.jax.internals.traced_calls import is_stated, told_apart
 from flint.frontends.jax.internals.tracing import computes_on_host, is_folding, is_on_host, on_host
 from flint.frontends.jax.programs import whole_trainings
@@ -112,7 +112,7 @@ class Watcher:
             call = self.recorder.calls[number]
             call.values = self.arrays.integers(call, operands)
             for result, stated in zip(results, parameters["out_shardings"], strict=True):
-                if is_stated(stated) and is_over_devices(stated):
+                if is_stated(stated) and is_placed(stated):
                     result.place_on(stated)
                     self.places[result.origin] = stated
                 elif computes_on_host():
@@ -200,7 +200,7 @@ class Watcher:
             self._placements.of(item) if isinstance(item, Origin) else item for item in compiled_for
         ]
         operands = tuple(Operand(aval, None) for aval in parameters["jaxpr"].in_avals)
-        over = [item if is_over_devices(item) else None for item in given]
+        over = [item if is_elsewhere(item) else None for item in given]
         return Called(name, parameters, operands, True, "", *running_line()), over
 
     def value(self, array: HostArray) -> Any:
@@ -220,7 +220,7 @@ class Watcher:
                 return value.part(value.shape, (slice(None),) * value.ndim, on_host())
             if not is_on_host(value.known_sharding):
                 return None
-        return self.place(value, sharding) if is_over_devices(sharding) else None
+        return self.place(value, sharding) if is_elsewhere(sharding) else None
 
     def place(self, value: Any, sharding: Any, shape: Sequence[int] | None = None) -> HostArray:
         """An array on several devices, made of the host's data.

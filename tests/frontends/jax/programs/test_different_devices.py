@@ -1,0 +1,134 @@
+"""Steps whose functions run on different devices: as XLA partitions each, with messages between."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from flint.simulation.running import simulate
+from flint.workload.loading import load
+from tests.frontends.jax.programs.different_devices import (
+    CONDITIONAL,
+    LEARNERS,
+    NOT_MOVED,
+    ONE_EACH,
+    PIPELINE,
+)
+from tests.frontends.jax.programs.really_run import instructions, partitioned
+from tests.frontends.jax.programs.test_against_runs import command
+from tests.support.children import HUNG, child_environment
+
+
+def captured(text, folder, devices=8):
+    """The workload of a program, and what was said."""
+    program = folder / "p.py"
+    program.write_text(text)
+    run = command(program, devices=devices, options=("-o", folder / "out"))
+    assert run.returncode == 0, run.stderr
+    return load(folder / "out"), run.stderr
+
+
+def op_of(graph, node):
+    return graph.tables.ops[graph.op[node]]
+
+
+def messages(program):
+    """(sends or receives, source, target, bytes) of a program in order."""
+    graph, found = program.graph, []
+    own = set(program.ranks.array().tolist())
+    for node in range(len(graph)):
+        if op_of(graph, node) in ("send", "recv"):
+            item = graph.tables.communications[graph.detail[node]]
+            pairs = enumerate(item.permutation.target.tolist())
+            side = 0 if item.kind == "send" else 1
+            found += [
+                (item.kind, *pair, item.bytes_in or item.bytes_out)
+                for pair in pairs
+                if pair[1] >= 0 and pair[side] in own
+            ]
+    return found
+
+
+def test_each_stage_is_compiled_for_its_own_mesh_as_in_a_run(tmp_path):
+    workload, _ = captured(PIPELINE, tmp_path)
+    real = partitioned(tmp_path / "p.py", tmp_path)
+    own = [[call for call in program.calls if call.jitted] for program in workload.programs]
+    assert [[call.name for call in calls] for calls in own] == [["layer", "backward"], ["losses"]]
+    for call in (*own[0], *own[1]):
+        assert instructions(call.module[0]) == instructions(real[call.name]), call.name
+    assert [str(program.ranks) for program in workload.programs] == ["0-3", "4-7"]
+    assert workload.mesh.axes == ("submesh", "data")
+
+
+def test_what_moves_between_meshes_are_messages_of_each_device_s_part(tmp_path):
+    first, last = captured(PIPELINE, tmp_path)[0].programs
+    part = 64 * 256 * 4 // 4  # bytes of the rows of one of four devices, f32
+    there = [(n, n + 4, part) for n in range(4)]
+    back = [(n + 4, n, part) for n in range(4)]
+    assert messages(first) == [("send", *m) for m in there] + [("recv", *m) for m in back]
+    assert messages(last) == [("recv", *m) for m in there] + [("send", *m) for m in back]
+
+
+def test_layers_on_one_device_each_are_ranks_that_pass_on_what_they_make(tmp_path):
+    workload, said = captured(ONE_EACH, tmp_path, devices=5)
+    assert "uses 4 devices, and the cluster has 5" in said
+    assert [str(program.ranks) for program in workload.programs] == ["0", "1", "2", "3"]
+    product = 2 * 64 * 256 * 256  # of x @ w; the gradients are two more, and the same one again
+    for program in workload.programs:
+        graph = program.graph
+        flops = graph.flops_by_node()
+        products = [flops[n] for n in range(len(graph)) if op_of(graph, n) == "dot_general"]
+        assert products == [product] * 4
+    size = 64 * 256 * 4
+    expected = [
+        [("send", 0, 1, size), ("recv", 1, 0, size)],
+        [("recv", 0, 1, size), ("send", 1, 2, size), ("recv", 2, 1, size), ("send", 1, 0, size)],
+        [("recv", 1, 2, size), ("send", 2, 3, size), ("recv", 3, 2, size), ("send", 2, 1, size)],
+        [("recv", 2, 3, size), ("send", 3, 2, size)],
+    ]
+    assert [messages(program) for program in workload.programs] == expected
+
+
+def test_an_actor_s_device_gets_the_learners_parameters_from_the_last_of_them(tmp_path):
+    actor, learners = captured(LEARNERS, tmp_path)[0].programs
+    assert [call.name for call in actor.calls if call.jitted] == ["act", "act_2", "act_3"]
+    assert [call.name for call in learners.calls if call.jitted] == ["learn"]
+    part = 28 * 512 * 4 // 7  # of what the actor has made, for each of seven learners
+    sent = [("send", 0, n, part) for n in range(1, 8)]
+    parameters = 7, 0, 512 * 512 * 4  # the last device that has all of them: JAX's choice
+    assert messages(actor) == [*sent * 3, ("recv", *parameters)]
+    assert sorted(messages(learners)) == sorted(
+        [("recv", *m[1:]) for m in sent * 3] + [("send", *parameters)]
+    )
+
+
+@pytest.mark.parametrize(
+    "text", (PIPELINE, ONE_EACH, LEARNERS), ids=("pipeline", "one each", "learners")
+)
+def test_such_a_step_can_be_simulated(text, tmp_path):
+    workload, _ = captured(text, tmp_path)
+    assert simulate(workload, "dgx-h100").step_seconds > 0
+
+
+def test_an_array_that_has_not_been_moved_stops_the_capture_as_a_run(tmp_path):
+    program = tmp_path / "p.py"
+    program.write_text(NOT_MOVED)
+    real = subprocess.run(
+        [sys.executable, str(program)], env=child_environment(8), cwd=tmp_path,
+        capture_output=True, text=True, timeout=HUNG, check=False,
+    )  # fmt: skip
+    assert "Received incompatible devices for jitted computation" in real.stderr
+    run = command(program, options=("-o", tmp_path / "out"))
+    assert run.returncode == 1
+    assert "p.py:25: losses is called with an array of shape (64, 256)" in run.stderr
+    assert "Received incompatible devices for jitted computation" in run.stderr
+
+
+def test_a_conditional_that_depends_on_the_device_is_refused_by_its_line(tmp_path):
+    program = tmp_path / "p.py"
+    program.write_text(CONDITIONAL)
+    run = command(program, options=("-o", tmp_path / "out"))
+    assert run.returncode == 1
+    assert "p.py:16: some has a conditional that depends on the device" in run.stderr
