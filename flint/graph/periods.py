@@ -15,7 +15,7 @@ then compared column by column.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -32,6 +32,8 @@ _LAGS: Final = 24
 #: How much more than a shorter period a longer one must cover.
 _MORE: Final = 1.1
 _SEED: Final = 20_250_101
+#: Ops whose parameters say which part is taken, or which value: each microbatch has its own.
+_OF_ONE: Final = ("slice", "constant")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ def periods(graph: WorkloadGraph, least: int = _LEAST) -> list[Periods]:
         least: fewest periods of a part.
     """
     found: list[Periods] = []
+    graph = replace(graph, op=_ops(graph)[graph.op])
     details = _details(graph)
     numbers = _numbers(graph, details)
     left = [(0, len(graph))]
@@ -94,6 +97,16 @@ def communication_numbers(communications: tuple[Communication, ...]) -> Ints:
         )  # fmt: skip
         numbers[index] = keys.setdefault(key, len(keys))
     return numbers
+
+
+def _ops(graph: WorkloadGraph) -> Ints:
+    """A number per entry of the table of ops, equal for those that do the same work."""
+    known: dict[Hashable, int] = {}
+    numbers = [
+        known.setdefault((name, hero, () if name in _OF_ONE else form), len(known))
+        for name, hero, form in graph.tables.entries()
+    ]
+    return np.array(numbers or [0], np.int64)
 
 
 def _details(graph: WorkloadGraph) -> Ints:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from flint.graph.kinds import NodeKind
 from flint.graph.periods import periods
+from flint.graph.tensor_types import tensor_type
 from flint.graph.verification import verify
+from flint.graph.work import Role
 from flint.passes.periods import fewer_periods
+from tests.passes.building import Graph
 from tests.simulation.pipelines import SCHEDULES, stage_program
 
 
@@ -50,3 +54,18 @@ def test_a_program_with_fewer_periods_is_that_of_fewer_microbatches(kind):
         assert np.array_equal(short.operand[:ends], few.operand[:ends])
         assert np.array_equal(short.order_node, few.order_node)
         assert short.flops_by_node().sum() == few.flops_by_node().sum()
+
+
+def test_parts_of_a_batch_are_alike_wherever_they_begin():
+    """Eight microbatches of two rows of 16: a slice, from another row each, and its sum."""
+    build = Graph()
+    batch, part = build.input(tensor_type((16, 32), "f32")), tensor_type((2, 32), "f32")
+    tables = build.builder.tables
+    for row in range(0, 16, 2):
+        entry = tables.op("slice", "", (row, 0, row + 2, 32, 1, 1))
+        [taken] = build.builder.node(
+            NodeKind.COMPUTE, entry, [batch], [tables.type(part)], role=Role.MOVEMENT
+        )
+        build.elementwise(taken, taken, of=part)
+    [found] = periods(build.builder.finish(()))
+    assert (found.nodes, found.count) == (2, 8)
