@@ -40,7 +40,8 @@ from flint.frontends.torch.programs import (
 from flint.frontends.torch.programs.grid import Grid
 from flint.frontends.torch.programs.own_updates import OwnUpdates
 from flint.frontends.torch.programs.repeated_calls import answering
-from flint.frontends.torch.programs.steps import Kind, OptimizerRounds, Steps
+from flint.frontends.torch.programs.steps import LOOP, NO_TRAINING, ONCE, REPEATED, Kind, Steps
+from flint.frontends.torch.programs.trainings import Trainings
 from flint.frontends.torch.rank_process import fake_device, prepare
 from flint.frontends.torch.recording.finished import finished
 from flint.frontends.torch.recording.lifetimes import watching_sizes
@@ -60,13 +61,6 @@ from flint.launching.stand_ins.missing import watch
 from flint.launching.unknown import Unknown
 
 _EMISSION = "flint.frontends.torch.emission"
-_NO_TRAINING = (
-    "the program creates an optimizer or runs a backward pass, but ends before that repeats: the "
-    "step runs from one call of a model without gradients to the next"
-)
-_ONCE = "no optimizer steps twice: the step is from the first call of a model to the last update"
-_REPEATED = "no optimizer steps, or not on every rank: the step is one round of the repeated ops"
-_LOOP = "its repeated ops, without an optimizer's step"
 #: Backward passes after which a program without an optimizer has shown what it repeats.
 _MANY = 256
 
@@ -103,7 +97,7 @@ class ProgramRank:
         self._always, self._guessed = contextlib.ExitStack(), ""
         self._has_optimizer = self._has_stepped = False
         self.steps = Steps(request.step, self._start, self._end)
-        self._rounds = OptimizerRounds(self.steps, patient=request.step.name is None)
+        self._trainings = Trainings(self.steps, self._leave, request.step.name is None)
         self._updates = OwnUpdates(lambda: self.steps.ended(OwnUpdates.NAME, Kind.UPDATE))
         self._ops = loops.Ops(request.step, lambda: self.steps.ended(loops.NAME, Kind.LOOP))
 
@@ -145,7 +139,7 @@ class ProgramRank:
         enter(self._graphs.capturing())
         enter(watching_sizes(self._resized))
         enter(answering(lambda: self._recorder is not None or self._graphs.parts is not None))
-        for hook in (self._rounds.stepped, self._trained):
+        for hook in (self._trainings.stepped, self._trained):
             register_optimizer_step_post_hook(self._graphs.later(hook))
         around(torch.optim.Optimizer, "__init__", self._makes_optimizer)
         self._tracker.entered = self._called
@@ -154,22 +148,22 @@ class ProgramRank:
         self._seen.is_of_host, self._seen.prepared = host_tensors.is_of_host, host_tensors.plain
         marks.listen(self._marked)
         if self.request.step.once:
-            self._known.notice(_ONCE)
+            self._known.notice(ONCE)
         if self.request.step.mark:
-            self._known.notice(_REPEATED)
+            self._known.notice(REPEATED)
 
     def _makes_optimizer(self, make: Any, optimizer: Any, *args: Any, **kwargs: Any) -> None:
         self._has_optimizer = True
         self._updates.over()
         make(optimizer, *args, **kwargs)
-        self._rounds.made(optimizer)
+        self._trainings.made(optimizer)
 
     def _trained(self, *_: Any) -> None:
         """An optimizer has stepped."""
         self._has_stepped = True
         self._known.unknown.trained += 1
         self._ops.over()
-        if self._recorder is not None and 0 < self._rounds.only == self.request.step.once:
+        if self._recorder is not None and 0 < self._trainings.only == self.request.step.once:
             self._end(Kind.OPTIMIZER)
 
     def _ran_backward(self) -> None:
@@ -227,7 +221,8 @@ class ProgramRank:
         self._kept, self._recorder = self._recorder, None
         self._guessed = self._known.guessed
         self._seen.by = self._seen.follow
-        if self._is_sure(kind):
+        self._known.strict_values = False
+        if self._is_sure(kind) and not self._trainings.goes_on(kind):
             self._leave()
 
     def _is_sure(self, kind: Kind) -> bool:
@@ -235,7 +230,8 @@ class ProgramRank:
         return kind is not Kind.CALL or self.request.step.name is not None
 
     def failed(self, error: BaseException) -> None:
-        """The program has failed; it runs again if only kernels that can be stood in for lack."""
+        """The program has failed, behind its step or for want of kernels with stand-ins."""
+        self._trainings.failed(error)
         step = self.request.step
         if kernels := kernel_packages.needed(error, step.kernels):
             found(self._own.folder, "torch", again=replace(step, kernels=kernels))
@@ -249,8 +245,10 @@ class ProgramRank:
         """
         spawning.check(self.request.cluster)
         asked, seen = self.request, list(self.steps.seen())
-        if self._rounds.waits:  # for one that never came
-            found(self._own.folder, "torch", seen, replace(asked.step, name=OptimizerRounds.NAME))
+        if waits := self._trainings.waits:  # for one that never came
+            found(self._own.folder, "torch", seen, replace(asked.step, name=waits))
+        if self._trainings.has_step:  # another training never came
+            self._leave()
         trains = self._has_stepped or self._ops.runs_backward
         again = self._known.unknown.again(asked.step)
         # A stretch that repeats may be a part of a round whose loop has ended.
@@ -258,10 +256,10 @@ class ProgramRank:
         if again is not None and not asked.step.mark and wrong:
             found(self._own.folder, "torch", again=again)
         if self._is_whole() and not asked.lists_steps:
-            found(self._own.folder, "torch", again=replace(asked.step, once=self._rounds.only))
+            found(self._own.folder, "torch", again=replace(asked.step, once=self._trainings.only))
         loop = self._ops.loop() if self._kept is None or self._ops.runs_backward else None
         if loop is not None and not asked.step.mark:
-            step = SeenStep(name=loops.NAME, count=loop.count, place=loop.place, what=_LOOP)
+            step = SeenStep(name=loops.NAME, count=loop.count, place=loop.place, what=LOOP)
             wanted = asked.step.name == loops.NAME or (loop.is_whole and asked.step.name is None)
             if wanted and loop.count >= asked.step.number and not asked.lists_steps:
                 again = replace(asked.step, name=loops.NAME, mark=loop.mark)
@@ -271,7 +269,7 @@ class ProgramRank:
             if trains and again is None and asked.step.values:
                 return seen  # the cause of the end of its training is not known
             if trains or self._has_optimizer:
-                self._known.notice(_NO_TRAINING)
+                self._known.notice(NO_TRAINING)
             self._leave()
         return seen
 
@@ -279,7 +277,7 @@ class ProgramRank:
         """Whether the program has ended well after a single round, which no assumed value ended."""
         is_free = replace(self.request.step, kernels=()) == StepChoice()
         cut = self._own.has_failed or self._known.unknown.is_read
-        return is_free and not cut and self._rounds.only > 0
+        return is_free and not cut and self._trainings.only > 0
 
     def _leave(self) -> None:
         recorder, peers = self._kept, self._known.peers
@@ -290,6 +288,7 @@ class ProgramRank:
             raise FlintError(self._guessed)
         if self.request.lists_steps:
             found(self._own.folder, "torch", self.steps.seen())
+        self._trainings.note()
         shards.note_all(self._names.modules)
         recording = finished(recorder, self._names, rank=self._own.rank, mesh=self._grid.axes())
         warnings = Counter(recording.warnings) + noted.of_all_processes(self._own.folder)

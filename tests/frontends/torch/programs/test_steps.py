@@ -8,7 +8,8 @@ import pytest
 
 pytest.importorskip("torch")
 from flint.frontends.torch.cluster.device import Stream
-from flint.frontends.torch.programs.steps import Kind, OptimizerRounds, Steps
+from flint.frontends.torch.programs.rounds import OptimizerRounds
+from flint.frontends.torch.programs.steps import Kind, Steps
 from flint.launching.program import StepChoice
 
 

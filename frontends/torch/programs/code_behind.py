@@ -1,0 +1,210 @@
+"""What a program's code does behind the loops that it is in.
+
+The idea: each call on the stack stands at an instruction.  What can run after it, without the loops
+around it, is the code behind; functions and classes of the program's own that this names belong to
+it, however deep.  Nothing of it runs: names are looked up in the variables that there are.
+
+    trainings_behind(sys._getframe())    # (Behind(frame, 148, "train.py:31"),)
+"""
+
+from __future__ import annotations
+
+import dis
+import inspect
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from flint.capturing.user_frames import is_programs, short_path
+
+#: The methods that a training calls: of a loss, a scaler or an engine, and of an optimizer.
+_TRAINING = frozenset(("backward", "step"))
+#: Instructions after which the next one does not run.
+_LEAVES = frozenset(
+    ("JUMP_ABSOLUTE", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_FORWARD",
+     "RAISE_VARARGS", "RERAISE", "RETURN_CONST", "RETURN_VALUE")
+)  # fmt: skip
+_JUMPS = frozenset(dis.hasjrel) | frozenset(dis.hasjabs)
+_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
+#: More functions are not looked at.
+_MOST = 2000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Behind:
+    """Code behind the loops of a call that trains.
+
+    Attributes:
+        frame: the call.
+        end: the last instruction of its loops.
+        place: the first line of the code that leads to a training.
+    """
+
+    frame: FrameType
+    end: int
+    place: str
+
+    def is_reached(self) -> bool:
+        """Whether the call has left its loops."""
+        return self.frame.f_lasti > self.end
+
+
+def trainings_behind(frame: FrameType | None) -> tuple[Behind, ...]:
+    """The calls of the program's own on the stack that have a training behind, innermost first."""
+    frames = []
+    while frame is not None:
+        if is_programs(frame.f_code.co_filename):
+            frames.append(frame)
+        frame = frame.f_back
+    running = frozenset(one.f_code for one in frames)
+    found = (_behind(one, running) for one in frames)
+    return tuple(one for one in found if one is not None)
+
+
+def _behind(frame: FrameType, running: frozenset[CodeType]) -> Behind | None:
+    every = list(dis.get_instructions(frame.f_code))
+    end = max([at for at, start in _backward(every) if start <= frame.f_lasti <= at], default=-1)
+    now = max(one.offset for one in every if one.offset <= frame.f_lasti)  # it may be in a cache
+    after = _reachable(every, now)
+    last = max(end, frame.f_lasti)
+    behind = [one for one in every if one.offset in after and one.offset > last]
+    named, place = set(), ""
+    search = _Search(running)
+    for line in _by_line(behind):
+        new = search.methods(line, frame.f_globals, frame.f_locals)
+        if not place and new & _TRAINING:
+            place = f"{short_path(frame.f_code.co_filename)}:{_line_of(frame.f_code, line[0])}"
+        named |= new
+    return Behind(frame, last, place) if named >= _TRAINING else None
+
+
+def _backward(every: Iterable[dis.Instruction]) -> Iterator[tuple[int, int]]:
+    """The last and the first instruction of each loop."""
+    for one in every:
+        if one.opcode in _JUMPS and one.argval <= one.offset:
+            yield one.offset, one.argval
+
+
+def _reachable(every: list[dis.Instruction], start: int) -> set[int]:
+    """Instructions that can run after one, without errors."""
+    places = {one.offset: at for at, one in enumerate(every)}
+    waiting, seen = [start], set()
+    while waiting:
+        offset = waiting.pop()
+        if offset in seen or offset not in places:
+            continue
+        seen.add(offset)
+        one = every[places[offset]]
+        if one.opcode in _JUMPS:
+            waiting.append(one.argval)
+        if one.opname not in _LEAVES and places[offset] + 1 < len(every):
+            waiting.append(every[places[offset] + 1].offset)
+    return seen
+
+
+def _by_line(instructions: Iterable[dis.Instruction]) -> list[list[dis.Instruction]]:
+    """Runs of instructions that begin where a line does."""
+    lines: list[list[dis.Instruction]] = []
+    for one in instructions:
+        if not lines or one.starts_line:
+            lines.append([])
+        lines[-1].append(one)
+    return lines
+
+
+def _line_of(code: CodeType, one: dis.Instruction) -> int:
+    lines = (line for start, end, line in code.co_lines() if start <= one.offset < end)
+    return next(lines, None) or code.co_firstlineno
+
+
+class _Search:
+    """Names of methods that code calls, and what it calls of the program's own."""
+
+    def __init__(self, running: frozenset[CodeType]) -> None:
+        """Code that runs now is not behind; it is looked at once."""
+        self._seen = set(running)
+
+    def methods(
+        self, code: Iterable[dis.Instruction], names: dict[str, Any], known: Any
+    ) -> set[str]:
+        """The names of attributes in code, and in what it names, however deep.
+
+        Args:
+            code: instructions.
+            names: variables of its module.
+            known: variables of its own.
+        """
+        found: set[str] = set()
+        item: Any = None  # what the last instruction has put on the stack; None: not known
+        for one in code:
+            if one.opname in _ATTRIBUTES:
+                found.add(one.argval)
+                item = _attribute(item, one.argval)
+            elif one.opname.startswith("LOAD_CONST") and isinstance(one.argval, CodeType):
+                found |= self._code(one.argval, names, {})
+                continue
+            elif one.opname.startswith("LOAD_") and isinstance(one.argval, str):
+                item = known.get(one.argval, names.get(one.argval))
+            else:
+                if one.opname not in ("PUSH_NULL", "CACHE", "EXTENDED_ARG"):
+                    item = None
+                continue
+            found |= self._named(item)
+        return found
+
+    def _named(self, item: Any) -> set[str]:
+        owner: Any = None
+        if isinstance(item, MethodType):
+            owner, item = item.__self__, item.__func__
+        if isinstance(item, _Of):
+            owner, item = item.owner, item.function
+        item = getattr(item, "__func__", item) if isinstance(item, _WRAPPED) else item
+        if isinstance(item, FunctionType):
+            item = inspect.unwrap(item)
+            first = item.__code__.co_varnames[:1]
+            own = dict.fromkeys(first, owner) if owner is not None else {}
+            return self._code(item.__code__, item.__globals__, own)
+        if isinstance(item, type) and _is_own(item):
+            every = (self._named(_Of(item, one)) for one in vars(item).values() if _is_code(one))
+            return set().union(*every)
+        return set()
+
+    def _code(self, code: CodeType, names: dict[str, Any], known: Any) -> set[str]:
+        if code in self._seen or len(self._seen) > _MOST or not is_programs(code.co_filename):
+            return set()
+        self._seen.add(code)
+        return self.methods(dis.get_instructions(code), names, known)
+
+
+_WRAPPED = (staticmethod, classmethod)
+
+
+@dataclass(frozen=True, slots=True)
+class _Of:
+    """A function of an object or a class."""
+
+    owner: Any
+    function: Any
+
+
+def _is_code(item: Any) -> bool:
+    return isinstance(item, (FunctionType, *_WRAPPED))
+
+
+def _is_own(kind: type) -> bool:
+    return any(
+        is_programs(one.__code__.co_filename)
+        for one in vars(kind).values()
+        if isinstance(one, FunctionType)
+    )
+
+
+def _attribute(item: Any, name: str) -> Any:
+    """An attribute, without running code; None: not known."""
+    if item is None:
+        return None
+    if isinstance(item, ModuleType):
+        return vars(item).get(name)
+    found = inspect.getattr_static(item, name, None)
+    return _Of(item, found) if _is_code(found) else found

@@ -1,0 +1,179 @@
+"""Programs that train more than once: a search for a learning rate, and then the training."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+pytest.importorskip("torch")
+from flint.frontends.torch.programs import code_behind
+from flint.frontends.torch.programs.code_behind import trainings_behind
+from tests.programs.comparing import captured
+from tests.support.command_line import flint
+
+
+class Loop:
+    """What trains."""
+
+    def fit(self, loss, optimizer):
+        self.once(loss, optimizer)
+
+    def once(self, loss, optimizer):
+        loss.backward()
+        optimizer.step()
+
+
+def evaluated(loss):
+    return loss.item()
+
+
+def looks():
+    return trainings_behind(sys._getframe(1))
+
+
+def searched():
+    for _ in range(2):
+        found = looks()
+    return found
+
+
+def before_a_training(loss, optimizer):
+    found = searched()
+    for _ in range(2):
+        loss.backward()
+        optimizer.step()
+    return found
+
+
+def before_a_trainers(loss, optimizer):
+    found = searched()
+    trainer = Loop()
+    trainer.fit(loss, optimizer)
+    return found
+
+
+def before_a_closures(loss, optimizer):
+    found = searched()
+
+    def closure():
+        loss.backward()
+
+    optimizer.step(closure)
+    return found
+
+
+def inside_of_epochs(loss, optimizer):
+    for _ in range(2):
+        found = searched()
+        loss.backward()
+        optimizer.step()
+    return found
+
+
+def instead_of_a_training(loss, optimizer, search=True):
+    if search:
+        return looks()
+    loss.backward()
+    optimizer.step()
+
+
+def before_an_evaluation(loss, _):
+    found = searched()
+    evaluated(loss)
+    return found
+
+
+class Loss:
+    backward = step = item = staticmethod(lambda *_: None)
+
+
+@pytest.mark.parametrize(
+    ("program", "has_one"),
+    [
+        (before_a_training, True),
+        (before_a_trainers, True),
+        (before_a_closures, True),
+        (inside_of_epochs, False),
+        (instead_of_a_training, False),
+        (before_an_evaluation, False),
+    ],
+)
+def test_a_training_behind_is_seen_in_code_that_has_not_run(program, has_one, monkeypatch):
+    monkeypatch.setattr(code_behind, "is_programs", lambda file: file == __file__)
+    found = program(Loss, Loss)
+    assert bool(found) is has_one
+    if has_one:  # by now the call has gone on
+        assert found[0].is_reached() and found[0].frame.f_code is program.__code__
+
+
+#: A search on 4 rows, without DDP, and a training on 2 batches of 8 rows a step, of 16 features.
+SEARCHES = """
+import copy, os, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("nccl")
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+model = torch.nn.Linear(16, 16, bias=False).cuda()
+
+def find_rate(count):
+    kept = copy.deepcopy(model.state_dict())
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-7)
+    for _ in range(count):
+        model(torch.ones(4, 16, device="cuda")).sum().backward()
+        optimizer.step()
+    model.load_state_dict(kept)
+    return 0.1
+
+rate = find_rate(COUNT)
+wrapped = DistributedDataParallel(model)
+optimizer = torch.optim.AdamW(wrapped.parameters(), lr=rate)
+for _ in range(5):
+    for rows in (8, 8):
+        wrapped(torch.ones(rows, 16, device="cuda")).sum().backward()
+    optimizer.step()
+"""
+#: Of a row: forward, and of the weight's gradient.
+ROW = 2 * 2 * 16 * 16
+TRAINING = {"collectives": {"over 0, 1": [["all_reduce", 1024]] * 2}, "flops": 16 * ROW}
+SEARCH = {"collectives": {}, "flops": 4 * ROW}
+
+
+@pytest.mark.parametrize(
+    ("count", "options", "step"),
+    [
+        (6, (), TRAINING),
+        (6, ("--step", "optimizer"), SEARCH),
+        (200, (), SEARCH),  # longer than it is waited for
+        (200, ("--step", "optimizer-2"), TRAINING),
+    ],
+)
+def test_the_step_is_that_of_the_training_behind_a_search(tmp_path, count, options, step):
+    (tmp_path / "train.py").write_text(SEARCHES.replace("COUNT", str(count)))
+    assert captured(tmp_path, 2, "train.py", options=options) == [step] * 2
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        (6, "the step is optimizer-2 at train.py:23; --step NAME captures another: optimizer at "
+            "train.py:13"),
+        (200, "the step is optimizer at train.py:13; --step NAME captures another: optimizer-2 at "
+              "train.py:22, not begun yet"),
+    ],
+)  # fmt: skip
+def test_both_trainings_are_named(tmp_path, count, said):
+    (tmp_path / "train.py").write_text(SEARCHES.replace("COUNT", str(count)))
+    done = flint("run", "--world", 2, "-o", "out", "--", "python", "train.py", cwd=tmp_path,
+                 imported="torch")  # fmt: skip
+    assert said in " ".join(done.stderr.split())
+
+
+def test_a_program_that_fails_or_ends_behind_its_training_is_captured(tmp_path):
+    more = "raise SystemExit('no second stage')\n"
+    text = SEARCHES.replace("COUNT", "6").replace("wrapped =", f"{more}wrapped =")
+    (tmp_path / "train.py").write_text(text)
+    assert captured(tmp_path, 2, "train.py") == [SEARCH] * 2
+    (tmp_path / "train.py").write_text(text.replace("SystemExit", "ValueError"))
+    done = flint("run", "--world", 2, "-o", "out", "--", "python", "train.py", cwd=tmp_path,
+                 imported="torch")  # fmt: skip
+    assert done.returncode == 0 and "ValueError: no second stage" in done.stderr
