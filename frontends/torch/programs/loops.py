@@ -4,7 +4,7 @@ The idea: ops of the device are noted by their name and the lines that led to th
 outermost calls of models and ends of backward passes.  The ops of a loop occur in this sequence
 several times in a row.  The longest such stretch that is not within one call of a model is the
 program's loop; an op that occurs in it once per round marks the rounds, on other ranks and when the
-program runs again.
+program runs again.  If there is none, the mark is an op with those right before it.
 
     ops.noted(op); ...; ops.loop()       # Loop("5f1c", count=7, place="train.py:12")
 """
@@ -16,7 +16,7 @@ import hashlib
 import itertools
 import sys
 from array import array
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType, FrameType
@@ -33,9 +33,13 @@ NAME = "loop"
 
 #: Number of distances that are examined: those between equal ops that cover the most.
 _DISTANCES = 64
+#: How often the rarest op of a round may occur in it.
+_RAREST = 4
 
 #: Reads by the host are not work of the device: a loss may be printed every tenth time.
 _READS = ("aten._local_scalar_dense", "aten.is_nonzero", "aten.equal")
+#: Between the marks of a round.
+_AND = "+"
 #: Questions about a tensor (``prim.device``) belong to a round, but do not make one.
 _QUESTIONS = "prim."
 
@@ -52,7 +56,7 @@ class Loop:
     """The loop of a program.
 
     Attributes:
-        mark: the mark of the op that begins each round.
+        mark: the marks of the op that begins each round and of those before it, the last one first.
         count: whole rounds.
         place: the program's line that begins a round.
         is_whole: a round ends a backward pass, if the program runs any.  What repeats between two
@@ -75,7 +79,8 @@ class Ops:
             choice: the wanted step.
             begins: called before the op with the mark runs.
         """
-        self._mark, self._begins = choice.mark, begins
+        self._mark, self._begins = choice.mark.split(_AND) if choice.mark else [], begins
+        self._before: deque[str] = deque(maxlen=len(self._mark))
         self._is_kept = choice.name == NAME
         self._numbers: dict[tuple[str, bool, _Lines], int] = {}
         self._known: dict[tuple[str, bool, _Calls], int] = {}
@@ -119,7 +124,9 @@ class Ops:
                 self._marks.append(_mark(key))
         if not self._mark:
             self._sequence.append(number)
-        elif self._marks[number] == self._mark:
+            return
+        self._before.appendleft(self._marks[number])
+        if list(self._before) == self._mark:
             self._begins()
 
     def loop(self) -> Loop | None:
@@ -141,12 +148,29 @@ class Ops:
         often = Counter(ops)
         first = min(order, key=lambda at: often[ops[at]])
         place = stacks[first][: level + 1] or (("", 0),)
+        begin = _unlike_others(ops, first)
         return Loop(
-            mark=self._marks[ops[first]],
-            count=int((sequence == ops[first]).sum()) - 1,
+            mark=_AND.join(self._marks[number] for number in begin),
+            count=_count(sequence, begin) - 1,
             place=f"{short_path(place[-1][0])}:{place[-1][1]}",
             is_whole=not self.runs_backward or any(keys[at][0] == _BACKWARD for at in ops),
         )
+
+
+def _unlike_others(ops: list[int], at: int) -> list[int]:
+    """An op of a round and those right before it, the last one first: as many as occur once."""
+    for length in range(1, len(ops) + 1):
+        every = [tuple(ops[one - back] for back in range(length)) for one in range(len(ops))]
+        if every.count(every[at]) == 1:
+            return list(every[at])
+    return [ops[at]]  # which is the same several times
+
+
+def _count(sequence: NDArray[np.int64], begin: list[int]) -> int:
+    """How often an op is there with those before it."""
+    size = len(sequence) - len(begin) + 1
+    parts = (sequence[at : at + size] == number for at, number in enumerate(reversed(begin)))
+    return int(np.logical_and.reduce(list(parts)).sum())
 
 
 def _common(stacks: list[_Lines]) -> int:
@@ -212,11 +236,9 @@ def _longest(sequence: NDArray[np.int64], outside: NDArray[np.bool_]) -> tuple[i
         outside: of each number, whether it is outside of any model's call.
     """
     order = np.argsort(sequence, kind="stable")
-    same = sequence[order][1:] == sequence[order][:-1]
-    distances, counts = np.unique(np.diff(order)[same], return_counts=True)
-    likely = np.argsort(-distances * counts, kind="stable")[:_DISTANCES]
     best, found = 0, None
-    for period in sorted(distances[likely].tolist()):
+    likely = (_likely(sequence, order, often) for often in range(1, _RAREST + 1))
+    for period in sorted(set(itertools.chain.from_iterable(likely))):
         # Positions between which everything equals what comes one period later.
         breaks = np.flatnonzero(sequence[:-period] != sequence[period:])
         edges = np.concatenate(([-1], breaks, [len(sequence) - period]))
@@ -226,3 +248,18 @@ def _longest(sequence: NDArray[np.int64], outside: NDArray[np.bool_]) -> tuple[i
         if is_loop and length // period * period > best:
             best, found = length // period * period, (start, period)
     return found
+
+
+def _likely(sequence: NDArray[np.int64], order: NDArray[np.int64], often: int) -> list[int]:
+    """Distances of an op to one that is equal, of those behind it the one of that number.
+
+    Args:
+        sequence: numbers of ops, shape [count].
+        order: their places, sorted by number.
+        often: 1 for the next one.
+    """
+    same = sequence[order][often:] == sequence[order][:-often]
+    distances, counts = np.unique((order[often:] - order[:-often])[same], return_counts=True)
+    most = np.argsort(-distances * counts, kind="stable")[:_DISTANCES]
+    likely: list[int] = distances[most].tolist()
+    return likely

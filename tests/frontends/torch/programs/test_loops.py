@@ -33,6 +33,8 @@ class Program:
         ("MllllhXMllllhXY", 1),
         ("AbAcAcAcAc", 4),  # the first round makes what is made once
         ("AAABAAABAAAB", 2),  # a round of several equal parts
+        ("AABBAABBAABBAABB", 2),  # nothing is there once a round: the second is the first known
+        ("AAAABBAAAABBAAAABBAAAABB", 3),
         ("Mllllllh", None),  # a model that is called once
         ("ABCDEF", None),
         ("", None),
@@ -49,6 +51,14 @@ def test_rounds_begin_at_the_same_op_when_the_program_runs_again():
         ops = program.ops(before + "WABABABX", mark)
         if not mark:
             mark = ops.loop().mark
+    assert len(program.begun) == 3
+
+
+def test_rounds_of_which_nothing_is_there_once_begin_once():
+    program, mark = Program(), ""
+    for _ in range(2):
+        ops = program.ops("AABB" * 4, mark)
+        mark = mark or ops.loop().mark
     assert len(program.begun) == 3
 
 

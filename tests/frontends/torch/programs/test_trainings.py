@@ -169,8 +169,8 @@ def test_both_trainings_are_named(tmp_path, count, said):
 
 
 def test_a_program_that_fails_or_ends_behind_its_training_is_captured(tmp_path):
-    more = "raise SystemExit('no second stage')\n"
-    text = SEARCHES.replace("COUNT", "6").replace("wrapped =", f"{more}wrapped =")
+    ends = "def leave():\n    raise SystemExit('no second stage')\nleave()\n"
+    text = SEARCHES.replace("COUNT", "6").replace("wrapped =", f"{ends}wrapped =")
     (tmp_path / "train.py").write_text(text)
     assert captured(tmp_path, 2, "train.py") == [SEARCH] * 2
     (tmp_path / "train.py").write_text(text.replace("SystemExit", "ValueError"))
