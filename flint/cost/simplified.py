@@ -1,5 +1,5 @@
-"""Systems without the parts that only some simulators model: launches, protocols, reductions in
-switches, and kernels that communication slows down.
+"""Systems without the parts that only some simulators model: launches, PyTorch's host, protocols,
+reductions in switches, and kernels that communication slows down.
 
 The idea: two simulators can be compared if both have the same hardware.  Parts that one of them
 lacks are left out of the system, by name, and the system lists them.
@@ -47,6 +47,7 @@ def _of_tiers(system: System, change: Callable[[Tier], Tier]) -> System:
 #: What can be left out -> how.
 PARTS: Final[Mapping[str, Callable[[System], System]]] = {
     "launches": _no_launches,
+    "host": lambda system: system,  # of PyTorch, which simulations add (flint.simulation.launches)
     "protocols": _no_protocols,
     "in-network": _no_in_network,
     "contention": _no_contention,

@@ -28,7 +28,6 @@ from flint.explaining.step_breakdown import kernels_of, waiting_for_host
 from flint.graph.stated import without_unknown
 from flint.observed.device_events import DeviceEvents
 from flint.simulation.durations import TICKS_PER_SECOND
-from flint.simulation.launches import OP, by_torch, launched
 from flint.simulation.playing import Played, play
 from flint.simulation.result import SimulationResult
 from flint.simulation.running import simulate
@@ -149,7 +148,7 @@ def explain(
     if not len(path):
         raise FlintError("nothing in the step takes time: there is nothing to explain")
     named = named_parts(played, workload.mesh, workload.options.get("device") == "CPU")
-    hosts = _launch_seconds(workload, played)
+    hosts = [program.launch_seconds for program in base.programs]
     launches = round(max(hosts) * TICKS_PER_SECOND)
     traced = np.array([workload.programs[i.program].traced for i in played.everyone.info])
     alone = int(traced.sum()) == 1 and played.everyone.info[int(traced.argmax())].ranks == 1
@@ -178,14 +177,6 @@ _BLIND: Final = (
     "one rank's profile does not show how long its collectives waited for other ranks: their "
     "time includes these waits; give the profiles of several ranks",
 )
-
-
-def _launch_seconds(workload: Workload, played: Played) -> list[float]:
-    """How long PyTorch's host takes to launch a captured step's ops, by program; 0 without one."""
-    programs = len(workload.programs)
-    if not by_torch(workload, played.system):
-        return [0.0] * programs
-    return [ops * OP for ops in launched(played.everyone, played.happened, (), programs)]
 
 
 def _shares(named: NamedParts, path: CriticalPath, launches: int) -> tuple[PathShare, ...]:

@@ -8,6 +8,10 @@ launching takes longer than running, the device waits, and a step lasts as long 
 
     counts = launched(everyone, happened, repeated, 1)      # ops of each program
     hosted(counts, [program_result])    # results whose steps are as long as their launches
+
+An opened capture (``--fuse``) stands for code that a compiler or a library has fused.  Its launches
+are the kernels of PyTorch's compiler, whatever granularity times the device: Transformer Engine's
+layers have no fewer, and ops that nothing fuses would be launched by no one.
 """
 
 from __future__ import annotations
@@ -35,16 +39,29 @@ from flint.workload.workload import Workload
 OP: Final = 33e-6
 
 
+#: Granularity whose kernels an opened capture's host launches.
+OF_OPENED: Final = "inductor"
+
+
 def by_torch(workload: Workload, system: System) -> bool:
     """Whether PyTorch's host launches the kernels of a captured step one by one."""
     profile = any(program.timing is not None for program in workload.programs)
-    opened = bool(workload.options.get("fuse"))
-    launches = system.accelerator.launch_overhead > 0
-    return launches and workload.order == Order.RECORDED and not profile and not opened
+    launches = system.accelerator.launch_overhead > 0 and "host" not in system.without
+    return launches and workload.order == Order.RECORDED and not profile
+
+
+def is_opened(workload: Workload) -> bool:
+    """Whether a capture's ops were opened, and are fused here."""
+    return bool(workload.options.get("fuse"))
 
 
 def launched(
-    everyone: Actors, happened: Run, repeated: Sequence[Repeat], programs: int
+    everyone: Actors,
+    happened: Run,
+    repeated: Sequence[Repeat],
+    programs: int,
+    *,
+    opened: bool = False,
 ) -> list[int]:
     """Ops that the host launches in a step of each program, on the rank that launches most.
 
@@ -53,6 +70,7 @@ def launched(
         happened: when everything happened.
         repeated: what happens again.
         programs: their number.
+        opened: as of ``by_host``.
     """
     counts = [0] * programs
     for actor, info in enumerate(everyone.info):
@@ -62,7 +80,7 @@ def launched(
             if actor in item.early:
                 times[item.nodes(actor, end)] += item.times
         instances, first = np.unique(info.emission.instance, return_index=True)
-        own = np.concatenate([by_host(graph) for graph in info.unrolled.graphs])
+        own = np.concatenate([by_host(graph, opened=opened) for graph in info.unrolled.graphs])
         count = int(times[first][own[info.unrolled.template[instances]]].sum())
         counts[info.program] = max(counts[info.program], count)
     return counts
@@ -77,22 +95,26 @@ def hosted(
         counts: launched ops, by program.
         programs: their results on a device that never waits for the host.
     """
-    late = [
-        (count, count * OP, program)
+    told = [
+        replace(program, launch_seconds=count * OP)
         for count, program in zip(counts, programs, strict=True)
-        if count * OP > program.figures.step_seconds
+    ]
+    late = [
+        (count, program)
+        for count, program in zip(counts, told, strict=True)
+        if program.launch_seconds > program.figures.step_seconds
     ]
     if not late:
-        return list(programs), []
+        return told, []
     made = [
-        _lasting(program, max(count * OP, program.figures.step_seconds))
-        for count, program in zip(counts, programs, strict=True)
+        _lasting(program, max(program.launch_seconds, program.figures.step_seconds))
+        for program in told
     ]
-    count, _, program = max(late, key=lambda item: item[:2])
+    count, program = max(late, key=lambda item: item[0])
     return made, [
         f"PyTorch's host decides the step: it launches {count:,} ops one by one, {OP * 1e6:g} us "
         f"each, which the device runs in {program.figures.step_seconds * 1e3:.3g} ms (a faster "
-        "host, or CUDA graphs, would shorten the step; --without launches leaves the host out)"
+        "host, or CUDA graphs, would shorten the step; --without host leaves the host out)"
     ]
 
 
@@ -106,10 +128,18 @@ def _lasting(program: ProgramResult, seconds: float) -> ProgramResult:
     )
 
 
-def by_host(graph: WorkloadGraph) -> NDArray[np.bool_]:
-    """Kernels and communications that the host launches, shape [nodes]."""
+def by_host(graph: WorkloadGraph, *, opened: bool = False) -> NDArray[np.bool_]:
+    """Kernels and communications that the host launches, shape [nodes].
+
+    Args:
+        graph: of a captured step, at the granularity of its kernels.
+        opened: its kernels were fused here; else those that PyTorch launches have names, and
+            others are plumbing.
+    """
     moved = graph.bytes_read + graph.bytes_written > 0
     own = np.array([hero != RECURRENT for _, hero in graph.tables.named_heroes()] or [True])
-    kernels = (graph.kind == NodeKind.COMPUTE) & (graph.role == Role.OPAQUE) & moved & own[graph.op]
+    kernels = (graph.kind == NodeKind.COMPUTE) & moved & own[graph.op]
+    if not opened:
+        kernels &= graph.role == Role.OPAQUE
     found: NDArray[np.bool_] = kernels | (graph.kind == NodeKind.COMMUNICATION)
     return found

@@ -87,6 +87,8 @@ class ProgramResult:
             of its allocator.
         classes: most time first.
         host_memory_bytes: the most that the program keeps in the host's memory.
+        launch_seconds: what PyTorch's host takes to launch the ops of a captured step one by one,
+            on the rank with the most; 0 where no such host is modelled.
     """
 
     name: str
@@ -96,6 +98,7 @@ class ProgramResult:
     memory: dict[str, int]
     classes: tuple[ClassRow, ...]
     host_memory_bytes: int = 0
+    launch_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

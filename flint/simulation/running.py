@@ -32,7 +32,7 @@ from flint.simulation.algorithm_notes import algorithm_notes
 from flint.simulation.attention_choice import FUSED, check_attention, notes_on_attention
 from flint.simulation.durations import TICKS_PER_SECOND
 from flint.simulation.group_notes import notes_on_groups
-from flint.simulation.launches import by_torch, hosted, launched
+from flint.simulation.launches import OF_OPENED, by_torch, hosted, is_opened, launched
 from flint.simulation.machine import Run
 from flint.simulation.microbatches import Microbatches
 from flint.simulation.preparing import Prepared, order_of, prepare, program_graphs, setting
@@ -114,10 +114,8 @@ def simulate(
     if more is not None and any(program.timing is not None for program in workload.programs):
         raise UsageError("--microbatches is for captured programs: a profile has those of its run")
 
-    def prepared(written: Sequence[WorkloadGraph]) -> Prepared:
-        return prepare(
-            workload, written, granularity, chosen, host=replay.host, launch_overhead=overhead
-        )
+    def prepared(written: Sequence[WorkloadGraph], at: str = granularity) -> Prepared:
+        return prepare(workload, written, at, chosen, host=replay.host, launch_overhead=overhead)
 
     def happens(graphs: Sequence[WorkloadGraph]) -> tuple[Actors, Run, list[Repeat]]:
         ranks = (program.ranks.array() for program in workload.programs)
@@ -151,7 +149,11 @@ def simulate(
         programs = [replace(item, figures=replace(item.figures, mfu=math.nan)) for item in programs]
     launch_notes: list[str] = []
     if by_torch(workload, fitted):
-        counts = launched(everyone, happened, repeated, len(programs))
+        opened = is_opened(workload)
+        run = everyone, happened, repeated
+        if opened and granularity != OF_OPENED:
+            run = happens(prepared(written, OF_OPENED).graphs)
+        counts = launched(*run, len(programs), opened=opened)
         programs, launch_notes = hosted(counts, programs)
     figures = whole_figures([program.figures for program in programs], programs)
     attention_notes = _attention(written)

@@ -21,8 +21,8 @@ def step(kernels, name="aten.mul.Tensor"):
     return g.finish(g.op("slice", Role.ALIAS, (g.all_reduce(x),)))
 
 
-def launches(graph):
-    return int(by_host(graph).sum())
+def launches(graph, **options):
+    return int(by_host(graph, **options).sum())
 
 
 def result(seconds, compute=1e-4):
@@ -42,6 +42,7 @@ def test_a_step_is_at_least_as_long_as_its_launches(longer, name):
     )
     assert made.figures.mfu == pytest.approx(0.5 * device / max(launching, device))
     assert bool(notes) == (longer < 1)
+    assert made.launch_seconds == launching
     assert not notes or "launches 200 ops one by one" in notes[0]
 
 
@@ -56,3 +57,13 @@ def test_a_compilers_own_kernels_are_not_launched_by_pytorch():
     graph = g.finish(g.elementwise(g.input()))
     assert launches(graph) == 0
     assert hosted([0], [result(1e-9, 0.0)]) == ([result(1e-9, 0.0)], [])
+
+
+def test_what_was_fused_in_an_opened_capture_is_launched():
+    """Three elementwise ops and a product, an all-reduce; a view is not."""
+    g = Graph()
+    x = g.input()
+    for _ in range(3):
+        x = g.elementwise(x)
+    graph = g.finish(g.op("slice", Role.ALIAS, (g.all_reduce(x),)))
+    assert (launches(graph), launches(graph, opened=True)) == (1, 4)

@@ -35,7 +35,7 @@ def error_of(
     """Error of a step's seconds, relative to the measured ones, and its peaks in GiB: allocated,
     and reserved by PyTorch's allocator.
     """
-    step = predicted(found, recipe.program, cache)
+    step = predicted(found, recipe, cache)
     value = recipe.figure(step.seconds, found.batch)
     longer = measured / value if recipe.metric in RATES else value / measured
     return longer - 1, (step.live / 2**30, step.peak / 2**30)

@@ -7,6 +7,8 @@ of captured steps, whose weights add up to 1:
     80 layers, of 4 and of 8 that are captured      -18 x (4 layers) + 19 x (8 layers)
     40 local and 8 global layers of 48              5/6 x (48 local) + 1/6 x (48 global)
     27 of 32 layers in f4                           27/32 x (all in f4) + 5/32 x (none)
+
+What PyTorch's host takes to launch the step is such a sum, too, and the step the longer of both.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from published import Run
 from recipes import Recipe
 
 from flint.cost.kernels import Estimator
+from flint.cost.simplified import without
 from flint.cost.uncertainty import Spread, spread_of
 from flint.simulation.result import SimulationResult
 
@@ -137,30 +140,42 @@ def _allocated(result: SimulationResult) -> float:
     )
 
 
-def predicted(expressed: Expressed, program: str, cache: Path) -> Predicted:
+def _launching(result: SimulationResult) -> float:
+    """Seconds that PyTorch's host takes to launch the step of the rank with most to launch."""
+    return max(item.launch_seconds for item in result.programs)
+
+
+def predicted(expressed: Expressed, recipe: Recipe, cache: Path) -> Predicted:
     """Simulate a recipe's step; missing captures are added to ``cache``.
 
     Args:
         expressed: the step.
-        program: the kind of program, for its range.
+        recipe: what it is of.
         cache: folder of captures.
     """
-    seconds = exposed = peak = live = 0.0
+    seconds = launches = exposed = peak = live = 0.0
     system = None
     for part in expressed.parts:
         system = accuracy.system_of(part.case)
         workloads = accuracy.workloads_of(part.case, cache)
-        results = accuracy.results_of(workloads, part.case, system, kernels=part.kernels)
+        hosted = accuracy.results_of(workloads, part.case, system, kernels=part.kernels)
+        results = hosted
+        if any(_launching(item) >= item.step_seconds for item in hosted.values()):
+            alone = without(system, ("host",))
+            results = accuracy.results_of(workloads, part.case, alone, kernels=part.kernels)
 
         def of(figure: Callable[[SimulationResult], float], found=results, case=part.case) -> float:
             values = {count: float(figure(item)) for count, item in found.items()}
             return extrapolated(values, case.batches)
 
+        if not recipe.graphed:
+            launches += part.weight * of(_launching, hosted)
         waited = of(lambda item: item.exposed_communication_seconds)
         seconds += part.weight * of(lambda item: item.step_seconds) - part.hidden * waited
         exposed += (part.weight - part.hidden) * waited
         peak += part.weight * of(lambda item: item.peak_memory_bytes)
         live += part.weight * of(_allocated)
     assert system is not None
-    spread = spread_of(system, min(1.0, max(0.0, exposed / seconds)), program)
+    seconds = max(seconds, launches)
+    spread = spread_of(system, min(1.0, max(0.0, exposed / seconds)), recipe.program)
     return Predicted(seconds, spread, peak, live, float(system.accelerator.memory_bytes))

@@ -74,7 +74,7 @@ def row_of(recipe: Recipe, found: Expressed | NoCase, cache: Path) -> dict[str, 
     }
     if isinstance(found, NoCase):
         return row | {"left_out": found.reason}
-    step = predicted(found, recipe.program, cache)
+    step = predicted(found, recipe, cache)
     least, most = step.spread.bounds(step.seconds)
     bounds = low, middle, high = least, step.seconds, most
     values = [recipe.figure(seconds, found.batch) for seconds in bounds]

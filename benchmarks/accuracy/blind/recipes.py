@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ LONG = 32768
 PEAKS = {"TPU v6e": 918e12}
 #: Metrics that are larger the faster a run is.
 RATES = ("tokens_per_s_per_device", "samples_per_s", "tflops_per_device", "mfu")
+_GRAPHED = re.compile("(?<![Nn]o )CUDA graph")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class Recipe:
         url: where it is published.
         memory: its peak of memory was published, too.
         date: of its source, as far as it is known: "2025-06", "2025-06-11".
+        graphed: CUDA graphs launch its step, or its layers, as the row says.
     """
 
     id: str
@@ -68,6 +71,7 @@ class Recipe:
     url: str
     memory: bool
     date: str = ""
+    graphed: bool = False
 
     @property
     def kind(self) -> str:
@@ -156,4 +160,5 @@ def _recipe(row: dict[str, str]) -> Recipe:
         url=row["url"],
         memory=row.get("published_memory_known", "").startswith("yes"),
         date=row.get("source_date", ""),
+        graphed=bool(_GRAPHED.search(row["compiled"] + row.get("notes", ""))),
     )

@@ -18,6 +18,7 @@ from flint.graph.graph import WorkloadGraph
 from flint.graph.work import Role
 from flint.stablehlo.recorded.fused_streams import Opened, Streams
 from flint.stablehlo.recorded.issue_order import existing_edges, issued_as_recorded, ordered
+from flint.stablehlo.recorded.read_views import with_read_views
 from flint.stablehlo.recorded.written_views import with_written_views
 from flint.stablehlo.sources.borrowed_sources import with_borrowed_sources
 from flint.stablehlo.walk.scope import Scope
@@ -42,7 +43,8 @@ def issued(state: WalkState, graph: WorkloadGraph, scope: Scope) -> WorkloadGrap
             nodes, source = state.opened.get(op.results[0], (range(node, node + 1), 0))
             found.append(Opened(issue, nodes, source))
     ordered = with_borrowed_sources(issued_in_parts(graph, found))
-    return with_written_views(ordered, state.module, scope)
+    named = with_read_views(ordered, state.module, scope, state.opened)
+    return with_written_views(named, state.module, scope)
 
 
 def issued_in_parts(graph: WorkloadGraph, ops: Sequence[Opened]) -> WorkloadGraph:
