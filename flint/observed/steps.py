@@ -70,9 +70,9 @@ def choose(trace: Observed, rank: int, wanted: str | None) -> Chosen:
     most, settled = _settled(list(groups.values()), compared[-1])
     step = min(reversed(most), key=lambda number: moved(trace, trace.rows(rank, number)))
     others = [number for number in compared if number not in most]
-    only = -1
+    only, why = -1, ""
     if 2 * len(most) <= len(compared) and not settled:
-        only = _with_nothing_else(counts, compared)
+        only, why = _single(counts, compared)
     if only >= 0:
         most, step = [only], only
         others = [number for number in compared if number != only]
@@ -89,21 +89,30 @@ def choose(trace: Observed, rank: int, wanted: str | None) -> Chosen:
         more = f" and {len(others) - 4} more" if len(others) > 4 else ""
         alike = f"unlike the other {len(most)} steps"
         if only >= 0:
-            alike = f"in which more ran than what {trace.steps[step]} and all others have"
+            alike = why.format(trace.steps[step])
         notes = (
             f"not compared: {names}{more}, {alike}: {_difference(trace, counts, others[-1], step)}",
         )
     return Chosen(step, tuple(most), notes)
 
 
-def _with_nothing_else(counts: Ints, compared: list[int]) -> int:
-    """The last of at least three steps whose ops ran equally often in all of them; -1 for none."""
+def _single(counts: Ints, compared: list[int]) -> tuple[int, str]:
+    """The one of at least three steps that shows what all do, and what others have; -1 for none.
+
+    It is the last one whose ops ran equally often in all of them; or, if no two are equal, the last
+    of all, if the one before ran the same and more: what DDP sends once, when it has rebuilt its
+    buckets.
+    """
     of = counts[compared]
     if len(of) < 3:
-        return -1
+        return -1, ""
     everywhere = (of == of[0]).all(axis=0)
     alone = [step for step in compared if not counts[step][~everywhere].any()]
-    return alone[-1] if alone else -1
+    if alone:
+        return alone[-1], "in which more ran than what {} and all others have"
+    if len(np.unique(of, axis=0)) == len(of) and (of[-1] <= of[-2]).all():
+        return compared[-1], "unlike {}, in which nothing ran that had not run before"
+    return -1, ""
 
 
 def _settled(groups: list[list[int]], last: int) -> tuple[list[int], bool]:

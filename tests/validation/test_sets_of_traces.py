@@ -59,24 +59,40 @@ def test_a_last_step_that_differs_from_most_is_left_out_too(step, tmp_path):
     assert (report.ok, report.step) == (True, ["ProfilerStep#2"])
 
 
-def test_of_steps_that_all_differ_the_one_with_nothing_else_is_compared(step, tmp_path):
-    """DDP of two models arranges the buckets of each anew in another step."""
-    path = one(tmp_path, {}, {}, {})
+def add_products(path, *extra):
+    """Add products of square matrices to steps of a trace: (step, size)."""
     document = json.loads(path.read_text())
-    product = next(e for e in document["traceEvents"] if e["name"] == "aten::mm")
-    marks = {e["name"]: e["ts"] for e in document["traceEvents"] if "ProfilerStep#" in e["name"]}
-    for name, size in (("ProfilerStep#1", 5), ("ProfilerStep#3", 7)):
-        number = len(document["traceEvents"]) + 10**6
+    events = document["traceEvents"]
+    product = next(e for e in events if e["name"] == "aten::mm")
+    marks = {e["name"]: e["ts"] for e in events if "ProfilerStep#" in e["name"]}
+    for name, size in extra:
+        number = len(events) + 10**6
         args = product["args"] | {
             "Input Dims": [[size, size], [size, size]], "External id": number,
             "Record function id": number,
         }  # fmt: skip
-        extra = product | {"ts": marks[name] + 1, "dur": 0, "args": args}
-        document["traceEvents"].append(extra)
+        events.append(product | {"ts": marks[name] + 1, "dur": 0, "args": args})
     path.write_text(json.dumps(document))
+
+
+def test_of_steps_that_all_differ_the_one_with_nothing_else_is_compared(step, tmp_path):
+    """DDP of two models arranges the buckets of each anew in another step."""
+    path = one(tmp_path, {}, {}, {})
+    add_products(path, ("ProfilerStep#1", 5), ("ProfilerStep#3", 7))
     report = validate(step, [path])
     assert (report.ok, report.step) == (True, ["ProfilerStep#2"])
     assert [note for note in report.notes if "than what ProfilerStep#2 and all others have" in note]
+
+
+def test_the_last_step_is_compared_if_the_one_before_ran_the_same_and_more(step, tmp_path):
+    """DDP in a profile from its first step on: other buckets, these with what makes them, these."""
+    path = one(tmp_path, {}, {}, {})
+    later = (("ProfilerStep#2", 7), ("ProfilerStep#2", 9), ("ProfilerStep#3", 7))
+    add_products(path, ("ProfilerStep#1", 5), *later)
+    report = validate(step, [path])
+    assert report.step == ["ProfilerStep#3"]
+    said = "not compared: ProfilerStep#1, ProfilerStep#2, unlike ProfilerStep#3, in which nothing"
+    assert [note for note in report.notes if note.startswith(said)]
 
 
 @pytest.mark.parametrize("extras", [(0, 1), (0, 1, 2), (1, 1, 0, 0)])
