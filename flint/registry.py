@@ -81,6 +81,7 @@ SPARES: Mapping[str, str] = {
     "flint.frontends.saved.child": "saved",
     "flint.frontends.torch.emission": "torch",
     "flint.frontends.torch.session": "torch",
+    "torch.distributed.fsdp": "torch",
     "torch.distributed.pipelining": "torch",
     "torch.testing._internal.distributed.fake_pg": "torch",
     "torch.utils.backend_registration": "torch",

@@ -182,6 +182,9 @@ def prepare(level: Level = Level.PARTITIONED) -> None:
     for name, frontend in SPARES.items():
         if frontend == "torch":
             importlib.import_module(name)
+    from flint.frontends.torch import everywhere  # imports torch
+
+    everywhere.search()
     if level is Level.OPTIMIZED:
         importlib.import_module(_COMPILER)
 

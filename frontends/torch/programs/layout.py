@@ -14,10 +14,10 @@ from torch.distributed import distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh
 
 from flint.frontends.torch.context import Capture
+from flint.frontends.torch.everywhere import replace_everywhere
 from flint.frontends.torch.patching import around
 from flint.frontends.torch.programs.grid import Grid
 from flint.frontends.torch.shims.mesh import with_real_tensors
-from flint.frontends.torch.shims.own_rank import replace_everywhere
 
 
 def apply(grid: Grid, known: Capture) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from flint.frontends.torch.patching import around, register_kernels
+from flint.frontends.torch.patching import always_around, around, register_kernels
 from flint.frontends.torch.recording.schemas import tensors_in
 
 _LOWER = (
@@ -52,7 +52,21 @@ _casts: dict[int, tuple[Any, Any]] = {}  # parameter -> itself, to keep it alive
 
 
 def apply() -> None:
-    """Register autocast for the recording device."""
+    """Register autocast for the recording device when it is first enabled.
+
+    Registration changes what the dispatcher knows of every op, which takes as long as a small step.
+    """
+    always_around(torch, "set_autocast_enabled", _set_enabled)
+    around(torch, "clear_autocast_cache", _clear_both)
+
+
+def _set_enabled(original: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+    if _others is None and (kwargs.get("enabled") or True in args):
+        _register()
+    original(*args, **kwargs)
+
+
+def _register() -> None:
     global _others
     _others = _new_library("_", "IMPL")
     _others.fallback(_fall_through, "AutocastPrivateUse1")
@@ -64,7 +78,6 @@ def apply() -> None:
     ):
         kernels = {name: _without_autocast(_op(name), rule) for name in names}
         register_kernels("aten", "AutocastPrivateUse1", kernels)
-    around(torch, "clear_autocast_cache", _clear_both)
 
 
 def _op(name: str) -> Any:

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 import torch.distributed as dist
-from torch.distributed import distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh
 
 from flint.frontends.torch.context import capture
+from flint.frontends.torch.everywhere import replace_everywhere
 from flint.frontends.torch.shims.over_ranks import world
 from flint.frontends.torch.shims.own_values import OwnRank, OwnText, OwnWhole, everywhere
 from flint.frontends.torch.shims.places import membership
@@ -46,15 +46,6 @@ def apply() -> None:
     kind.get_coordinate = _coordinate(kind.get_coordinate)
     environment: Any = type(os.environ)
     environment.__getitem__ = _variable(environment.__getitem__)
-
-
-def replace_everywhere(original: Any, other: Any) -> None:
-    """Replace a function by ``other``, wherever it was imported."""
-    name = original.__name__
-    # Programs with "from torch.distributed import get_rank" have it already.
-    for module in (dist, distributed_c10d, *list(sys.modules.values())):
-        if getattr(module, "__dict__", {}).get(name) is original:
-            setattr(module, name, other)
 
 
 def device_number() -> int:

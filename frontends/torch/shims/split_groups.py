@@ -13,8 +13,8 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
+from flint.frontends.torch.everywhere import replace_everywhere
 from flint.frontends.torch.patching import around
-from flint.frontends.torch.shims.own_rank import replace_everywhere
 
 
 def apply() -> None:

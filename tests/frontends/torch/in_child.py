@@ -9,6 +9,7 @@ import json
 # Here, not in every child.
 import flint.frontends.torch.emission
 import flint.frontends.torch.session  # noqa: F401
+from flint.frontends.torch import everywhere
 from flint.frontends.torch.evidence import Evidence
 from flint.frontends.torch.recording.recording import Group, Input, Life, Op, Recording, View
 from flint.host.child_processes import Limits
@@ -25,6 +26,7 @@ def in_child(work, *args, **kwargs):
     def run(task, folder):
         (folder / "result").write_text(json.dumps(_plain(work(*args, **kwargs))))
 
+    everywhere.search()
     with temporary_folder() as folder:
         return _object(json.loads((run_all(run, [0], folder, LIMITS)[0] / "result").read_text()))
 
