@@ -131,6 +131,7 @@ def assembled(
             listing=listing if number == 0 else None,
             calls=calls,
             allocations=allocations_of(module, options),
+            graphed=graphed(module),
         )
         for number, split in enumerate(splits)
     )
@@ -212,6 +213,12 @@ def allocations_of(module: Module, options: WalkOptions) -> Allocations | None:
     if module.allocations is None or not options.fuse:
         return module.allocations
     return module.allocations.until_last_use()
+
+
+def graphed(module: Module) -> float:
+    """The share of a recorded module's ops that CUDA graphs launch."""
+    launched = [issue for issue in module.issues.values() if issue.number >= 0]
+    return sum(issue.graphed for issue in launched) / len(launched) if launched else 0.0
 
 
 def remarks_of(walked: Walked) -> dict[str, int]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from flint.capturing.converting import (
     allocations_of,
+    graphed,
     of_programs,
     program_inputs,
     remarks_of,
@@ -65,6 +66,7 @@ def workload_of_parts(
             inputs=inputs[number],
             module=part.saved,
             allocations=allocations_of(part.module, options),
+            graphed=graphed(part.module),
         )
         for number, part in enumerate(parts)
     )

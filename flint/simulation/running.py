@@ -153,7 +153,12 @@ def simulate(
         run = everyone, happened, repeated
         if opened and granularity != OF_OPENED:
             run = happens(prepared(written, OF_OPENED).graphs)
-        counts = launched(*run, len(programs), opened=opened)
+        counts = [
+            round(count * (1 - program.graphed))
+            for count, program in zip(
+                launched(*run, len(programs), opened=opened), workload.programs, strict=True
+            )
+        ]
         programs, launch_notes = hosted(counts, programs)
     figures = whole_figures([program.figures for program in programs], programs)
     attention_notes = _attention(written)

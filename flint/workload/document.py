@@ -94,6 +94,7 @@ class ProgramOf(Struct):
     calls: list[CallOf] = []
     times: File | None = None
     memory: File | None = None
+    graphed: Annotated[float, Meta(ge=0, le=1)] = 0.0
 
 
 class ReducedOf(Struct):

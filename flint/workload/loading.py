@@ -109,6 +109,7 @@ def _read_program(folder: Path, item: ProgramOf, document: Document) -> Program:
         calls=tuple(_call(item, call, read) for call in item.calls),
         timing=_times(folder, item, len(graph), read),
         allocations=_allocations(folder, item, read),
+        graphed=item.graphed,
     )
 
 

@@ -123,6 +123,7 @@ class Program:
             does not show it.
         allocations: the memory that it took from its framework's allocator, in ops as captured;
             None if the source does not show it.
+        graphed: share of its ops that CUDA graphs launch.
     """
 
     name: str
@@ -134,6 +135,7 @@ class Program:
     calls: tuple[Call, ...] = ()
     timing: Timing | None = None
     allocations: Allocations | None = None
+    graphed: float = 0.0
 
     @property
     def traced(self) -> bool:

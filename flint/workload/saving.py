@@ -198,6 +198,7 @@ def _document(workload: Workload) -> dict[str, Any]:
                     if program.allocations
                     else {}
                 ),
+                **({"graphed": program.graphed} if program.graphed else {}),
             }
             for program in workload.programs
         ],

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
+from dataclasses import replace as replaced
 from functools import partial
 from typing import Any
 
@@ -96,8 +97,12 @@ class _Writer(Recorder):
         def again(replay: _Replay) -> None:
             recorder = replay.recorder()
             if recorder is not None:
+                before = len(recorder.ops)
                 with replay.on(stream):
                     recorder.note(*op)
+                recorder.ops[before:] = [
+                    replaced(new, graphed=True) for new in recorder.ops[before:]
+                ]
 
         self._parts.append(again)
 

@@ -49,7 +49,7 @@ class PackedModule(msgspec.Struct, frozen=True):
         operands, results: per op.
         regions: (op, its blocks) of ops with regions; each block comes before the op's own.
         blocks: arguments, number of ops and what is yielded, per block.
-        issues: first result, number, stream and what it waits for.
+        issues: first result, number, stream, what it waits for, and whether a graph launches it.
     """
 
     name: str
@@ -68,7 +68,7 @@ class PackedModule(msgspec.Struct, frozen=True):
     results: list[_Values]
     regions: list[tuple[_Natural, _Values]]
     blocks: list[tuple[_Values, _Natural, _Values]]
-    issues: list[tuple[int, int, int, tuple[int, ...]]]
+    issues: list[tuple[int, int, int, tuple[int, ...], bool]]
     num_partitions: int
     num_replicas: int
     meshes: dict[str, tuple[tuple[str, int], ...]]
@@ -168,7 +168,7 @@ def packed(module: Module) -> bytes:
             regions=packing.regions,
             blocks=packing.blocks,
             issues=[
-                (value, issue.number, issue.stream, issue.after)
+                (value, issue.number, issue.stream, issue.after, issue.graphed)
                 for value, issue in module.issues.items()
             ],
             **plain,

@@ -31,6 +31,8 @@ ID = "flint.id"
 VIEW = "flint.view"
 #: On an op: its stream (i64, default 0), and numbers of ops that it waits for (array of i64).
 STREAM, AFTER = "flint.stream", "flint.after"
+#: On an op: a CUDA graph launches it (unit).
+GRAPHED = "flint.graphed"
 #: On an op: phase and module path (strings).
 PHASE, MODULE = "flint.phase", "flint.module"
 #: On an op: what the library's kernel for it does (string, see ``flint.cost.library_kernels``).
@@ -66,7 +68,7 @@ def issue_of(op: Any) -> Issue | None:
     if AFTER in attributes:
         after = tuple(ir.DenseI64ArrayAttr(attributes[AFTER]))
     stream = ir.IntegerAttr(attributes[STREAM]).value if STREAM in attributes else 0
-    return Issue(ir.IntegerAttr(attributes[ID]).value, stream, after)
+    return Issue(ir.IntegerAttr(attributes[ID]).value, stream, after, GRAPHED in attributes)
 
 
 def location_of(op: Any) -> tuple[Any, str, str]:

@@ -179,11 +179,13 @@ class Issue:
             no time.
         stream: the stream it ran on.
         after: numbers of the ops that it waited for, in addition to those before it on its stream.
+        graphed: whether a CUDA graph launched it.
     """
 
     number: int = -1
     stream: int = 0
     after: tuple[int, ...] = ()
+    graphed: bool = False
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from typing import Any
 from flint.frontends.torch.recording.effects import shown_name
 from flint.frontends.torch.recording.recording import Op
 from flint.stablehlo.read.bindings import ir
-from flint.stablehlo.read.issue_attributes import AFTER, ID, MODULE, PHASE, STREAM
+from flint.stablehlo.read.issue_attributes import AFTER, GRAPHED, ID, MODULE, PHASE, STREAM
 
 
 class IssueAttributes:
@@ -57,6 +57,8 @@ class IssueAttributes:
         waits = self.waits(number, op)
         if waits:
             made[AFTER] = ir.DenseI64ArrayAttr.get(waits)
+        if op.graphed:
+            made[GRAPHED] = ir.UnitAttr.get()
         if op.phase:
             made[PHASE] = self.text(op.phase)
         if op.module:

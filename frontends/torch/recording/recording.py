@@ -72,6 +72,7 @@ class Op:
         file, line: the user's line that caused it; of the forward op in the backward pass.
         exact: whether products of f32 are not computed in TF32 (see ``precision``).
         recurrent: whether it is a step of a recurrent layer, for which cuDNN has one kernel.
+        graphed: whether a CUDA graph launches it.
     """
 
     name: str
@@ -91,6 +92,7 @@ class Op:
     line: int = 0
     exact: bool = False
     recurrent: bool = False
+    graphed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,7 @@ def test_what_only_recorded_modules_have_comes_back():
     module = Module(
         "m", {"main": Block((), [Op("x", (), (0,))], ())}, [0], [TOKEN],
         donated={3: 1}, donors=frozenset({2}), meshes={"mesh": (("x", 2),)},
-        issues={0: Issue(7, 2, (1, 2))}, warnings={"odd": 3}, input_roles=("batch",),
+        issues={0: Issue(7, 2, (1, 2), True)}, warnings={"odd": 3}, input_roles=("batch",),
     )  # fmt: skip
     assert listing(unpacked(packed(module))) == listing(module)
 
