@@ -203,6 +203,7 @@ class Observed:
         host: the name of the machine whose clock it has; "" if not recorded.
         hints: how profiles of this kind can record more.
         alone: kernels that no op launched, by rank and step; 0 where none are named.
+        devices: the id of each rank's device, if the executed XLA program states them; else ().
     """
 
     path: str
@@ -231,6 +232,7 @@ class Observed:
     host: str = ""
     hints: Hints = field(default_factory=Hints)
     alone: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    devices: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.op)

@@ -19,12 +19,14 @@ class AskedProgram(NamedTuple):
         number: how many others of that name, and of these types, ran before it.
         types: of its arguments and results; "" if any will do.
         of: of so many of these types, which are the last ones; 0 if they are the first ones.
+        devices: ids of the devices that it ran on, ascending; () if any will do.
     """
 
     name: str
     number: int = 0
     types: str = ""
     of: int = 0
+    devices: tuple[int, ...] = ()
 
 
 class ProgramRun(NamedTuple):
@@ -46,7 +48,7 @@ class ProgramRuns(NamedTuple):
 
     Attributes:
         backend: "cpu", "gpu" or "tpu".
-        by_rank: per rank, in the order in which they began.
+        by_rank: per rank, or per device id, in the order in which they began.
     """
 
     backend: str

@@ -59,7 +59,7 @@ def read_trace(path: Path, program: AskedProgram | None = None) -> Observed:
     return found
 
 
-def read_runs(path: Path, program: AskedProgram) -> ProgramRuns:
+def read_runs(path: Path, program: AskedProgram | None) -> ProgramRuns:
     """Which programs every rank ran; arguments and errors as of ``read_trace``."""
     if form_of(path) != "xplane-ops":
         raise FlintError(f"{path}: {_IN_SEQUENCE}")

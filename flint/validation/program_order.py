@@ -16,6 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
+
 from flint.host.readable import counted
 from flint.observed.classes import OpClass
 from flint.observed.program_runs import ProgramRun, ProgramRuns
@@ -55,8 +57,10 @@ def compare_order(workload: Workload, runs: ProgramRuns, report: Report) -> None
         runs: the programs that the ranks ran.
         report: results are added here.
     """
-    expected = _expected(workload.programs[0].calls)
+    own = [(program.ranks, _expected(program.calls)) for program in workload.programs]
     for rank, found in runs.by_rank.items():
+        number = np.array([rank])
+        [expected] = [calls for ranks, calls in own if ranks.contains(number)[0]] or [own[0][1]]
         ran = _told_apart(expected, found)
         mine = _within_steps(
             expected, ran, [place for place, run in enumerate(ran) if run.name in expected.names]

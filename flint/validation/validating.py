@@ -18,7 +18,9 @@ from flint.host.packed_files import MEMORY_LIMIT
 from flint.host.reading_memory import allowed
 from flint.observed.clocks import Meetings
 from flint.observed.columns import NO_OP, UNKNOWN_RANK, Observed
+from flint.observed.program_runs import AskedProgram, ProgramRuns
 from flint.observed.reading import expanded, read_runs, read_trace
+from flint.observed.renumbered import renumbered
 from flint.observed.sources import openable
 from flint.observed.steps import MEAN, choose
 from flint.validation.comparison import Comparison
@@ -29,7 +31,7 @@ from flint.validation.program_order import compare_order
 from flint.validation.report.report import Report
 from flint.validation.report.sanity_checks import conclude
 from flint.validation.rewrites.branches import OtherBranches
-from flint.workload.programs import Level, Order
+from flint.workload.programs import DEVICES, Level, Order
 from flint.workload.workload import Workload
 
 
@@ -80,17 +82,19 @@ def _compared(
     if system is not None:
         modelled = Modelled.of(system, workload.mesh.size)
         report.times.system = modelled.system.name
-    moves = sum(map(is_move, workload.programs[0].calls))
+    moves = sum(is_move(call) for program in workload.programs for call in program.calls)
     if moves:
         report.note(NOT_COMPARED, moves)
     meetings, evidence = Meetings(), GroupEvidence()
-    parts = [(part, asked, OtherBranches(part)) for part, asked in compared(workload)]
+    parts = [(part, OtherBranches(part.workload)) for part in compared(workload)]
     for path in files:
         before = set(report.ranks)
-        if parts[0][1] is not None:
-            compare_order(workload, read_runs(path, parts[0][1]), report)
-        for part, asked, branches in parts:
+        if parts[0][0].asked is not None:
+            compare_order(workload, _runs(workload, path, parts[0][0].asked), report)
+        for (part, asked, ranks), branches in parts:
             trace = replace(read_trace(path, asked), path=named(str(path)))
+            if ranks:
+                trace = _among_all(workload, trace, ranks)
             _check_world(workload, trace)
             for text, count in trace.notes.items():
                 report.note(text, count)
@@ -115,6 +119,39 @@ def _compared(
         evidence.conclude(report)
     conclude(report, workload, meetings)
     return report
+
+
+def _runs(workload: Workload, path: Path, first: AskedProgram) -> ProgramRuns:
+    """The programs that each rank ran.
+
+    Args:
+        workload: the workload.
+        path: the trace.
+        first: one of its programs, which shows the ranks of devices if all devices run it.
+    """
+    devices = workload.options.get(DEVICES)
+    if devices is None:
+        return read_runs(path, first)
+    runs = read_runs(path, None)
+    known = {id: rank for rank, id in enumerate(devices)}
+    by_rank = {known[id]: ran for id, ran in runs.by_rank.items() if id in known}
+    return runs._replace(by_rank=by_rank)
+
+
+def _among_all(workload: Workload, trace: Observed, ranks: tuple[int, ...]) -> Observed:
+    """A trace of a program that these ranks run, with their numbers among all ranks.
+
+    Raises:
+        FlintError: the program ran on another number of devices.
+    """
+    if trace.world != len(ranks):
+        raise FlintError(
+            f"{trace.path}: a program that ran on {trace.world:,} devices is captured for "
+            f"{len(ranks):,}"
+        )
+    devices: list[int] = workload.options[DEVICES]
+    ids = [*map(devices.index, trace.devices)] if {*trace.devices} <= {*devices} else []
+    return renumbered(trace, ids or ranks, workload.mesh.size)
 
 
 def _twice(trace: Observed, rank: int) -> str:

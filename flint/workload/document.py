@@ -80,6 +80,7 @@ class CallOf(Struct):
     reads: list[ReadOf]
     module: File | None
     listing: File | None
+    ranks: list[Natural] = []
 
 
 class ProgramOf(Struct):

@@ -149,6 +149,7 @@ def _call(program: ProgramOf, item: CallOf, read: Callable[[str], bytes]) -> Cal
         jitted=item.jitted,
         module=_form(own, item.module, read),
         listing=_form(own, item.listing, read),
+        ranks=tuple(item.ranks),
     )
 
 

@@ -60,6 +60,8 @@ class ProgramInput:
 #: Option of a workload: the programs whose run a profile shows, one after another, as one program.
 #: What they hand to each other is not recorded, so memory is unknown.
 PROFILED_SEQUENCE: Final = "programs"
+#: Option of a workload: the id of each rank's device, where its programs run on several meshes.
+DEVICES: Final = "devices"
 #: Prefix of the names of programs that stand for ranks without a trace.
 UNTRACED: Final = "untraced"
 
@@ -92,6 +94,7 @@ class Call:
         jitted: whether it is a jitted function, not an op outside of one.
         module: as in ``Program``.
         listing: as in ``Program``.
+        ranks: the ranks that run it, in the order of its own devices; () for all.
     """
 
     name: str
@@ -104,6 +107,7 @@ class Call:
     jitted: bool = True
     module: tuple[bytes, str] | None = None
     listing: tuple[bytes, str] | None = None
+    ranks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,6 +234,7 @@ def _calls(program: Program) -> list[dict[str, Any]]:
             ],
             "module": _path(f"{program.name}.{call.name}", call.module),
             "listing": _path(f"{program.name}.{call.name}", call.listing),
+            **({"ranks": list(call.ranks)} if call.ranks else {}),
         }
         for call in program.calls
     ]

@@ -94,6 +94,7 @@ def _observed(path: Path, program: AskedProgram | None) -> Observed:
         parameters=parameters(module),
         results=results(module),
         functions=_functions(module, ran),
+        devices=profile.devices,
     )
 
 

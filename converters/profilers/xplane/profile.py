@@ -10,7 +10,6 @@ files are combined.
 from __future__ import annotations
 
 import bisect
-import contextlib
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
@@ -20,13 +19,14 @@ from typing import NamedTuple, TypeAlias
 from google.protobuf.message import DecodeError
 
 from flint.converters.profilers.xplane.annotated import SEVERAL
+from flint.converters.profilers.xplane.asked_program import asked_events, chosen_program
 from flint.converters.profilers.xplane.command_buffers import named_ops
 from flint.converters.profilers.xplane.devices import Devices, hosts_of
 from flint.converters.profilers.xplane.events import Event, Ran, events_of, modules_of
 from flint.converters.profilers.xplane.program import Program
 from flint.converters.profilers.xplane.whole_runs import CUT, whole_runs
 from flint.errors import FlintError
-from flint.hlo.messages import parse_module, signature
+from flint.hlo.messages import parse_module
 from flint.host.packed_files import check_all_plain
 from flint.observed.program_runs import AskedProgram
 from flint.observed.rows import ObservedRows
@@ -46,6 +46,7 @@ class Profile(NamedTuple):
         backend: "cpu", "gpu" or "tpu".
         device: the name of the first device, or what describes it; "" if not recorded.
         file_of: the number of the file in which each device is.
+        devices: the id of each rank's device, if the program states them; else ().
     """
 
     rows: ObservedRows
@@ -55,6 +56,7 @@ class Profile(NamedTuple):
     backend: str
     device: str
     file_of: dict[int, int]
+    devices: tuple[int, ...]
 
 
 class Read(NamedTuple):
@@ -123,7 +125,10 @@ def profile_of(
     whole, cut = whole_runs(joined, first.program.entry, process)
     if cut:
         rows.note(CUT, cut)
-    return Profile(rows, first.proto, first.program, whole, backend, read[0].device, numbers)
+    return Profile(
+        rows, first.proto, first.program, whole, backend, read[0].device, numbers,
+        first.devices.ids,
+    )  # fmt: skip
 
 
 class _Host(NamedTuple):
@@ -245,53 +250,3 @@ def _executions(kernels: list[str], is_once: bool) -> list[range]:
             seen = set()
         seen.add(kernel)
     return [range(*ends) for ends in itertools.pairwise([*begins, count])]
-
-
-def asked_events(
-    file: Path, events: list[Event], asked: AskedProgram, protos: dict[str, bytes]
-) -> list[Event]:
-    """The events of a program."""
-    name, number, types, of = asked
-    found = labels_of(events, name)
-    if types and len(found) > 1:
-        same = [label for label in found if types_of(label, protos) == types]
-        found = same[-of:] or found
-    if number >= len(found):
-        ran = ", ".join(sorted({event.program.rpartition("(")[0] for event in events})[:8])
-        times = f" {number + 1} different ones" if number else ""
-        raise FlintError(f"{file}: the step runs{times} {name}; the trace contains {ran}")
-    return [event for event in events if event.program == found[number]]
-
-
-def types_of(label: str, protos: dict[str, bytes]) -> str:
-    """The types of a program's arguments and results; "" without its HLO."""
-    with contextlib.suppress(DecodeError, KeyError):
-        return signature(parse_module(protos[label]))
-    return ""
-
-
-def labels_of(events: list[Event], name: str) -> list[str]:
-    """The programs of a name, in the order in which they began."""
-    begun: dict[str, int] = {}
-    for event in events:
-        if event.program.rpartition("(")[0] == name:
-            begun[event.program] = min(begun.get(event.program, event.start), event.start)
-    return sorted(begun, key=lambda label: begun[label])
-
-
-def chosen_program(file: Path, events: list[Event], protos: dict[str, bytes]) -> tuple[str, bytes]:
-    """The profiled program: the one with the most time among those with HLO."""
-    spent: dict[str, int] = {}
-    for event in events:
-        spent[event.program] = spent.get(event.program, 0) + event.duration
-    for program in sorted(spent, key=lambda item: -spent[item]):
-        # Programs of one name differ in their number; some backends leave it out.
-        name = program.rpartition("(")[0]
-        named = [label for label in protos if label.rpartition("(")[0] == name]
-        label = program if program in protos else named[0] if len(named) == 1 else None
-        if label is not None:
-            return program, protos[label]
-    raise FlintError(
-        f"{file}: the HLO of {', '.join(sorted(spent)[:4])} is not in the trace, so its ops have "
-        "no shapes; trace with the profiler's option enable_hlo_proto (the default)"
-    )

@@ -13,14 +13,10 @@ from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
+from flint.converters.profilers.xplane.asked_program import asked_events, chosen_program
 from flint.converters.profilers.xplane.devices import Devices, hosts_of
 from flint.converters.profilers.xplane.events import Event, events_of, modules_of
-from flint.converters.profilers.xplane.profile import (
-    asked_events,
-    begun_runs,
-    chosen_program,
-    profile_files,
-)
+from flint.converters.profilers.xplane.profile import begun_runs, profile_files
 from flint.converters.profilers.xplane.program import Program
 from flint.errors import FlintError
 from flint.hlo import hlo_pb2 as pb
@@ -30,12 +26,12 @@ from flint.observed.program_runs import AskedProgram, ProgramRun, ProgramRuns
 from flint.observed.rows import ObservedRows
 
 
-def program_runs(path: Path, program: AskedProgram) -> ProgramRuns:
+def program_runs(path: Path, program: AskedProgram | None) -> ProgramRuns:
     """The programs in a profile folder or in one ``.xplane.pb`` file.
 
     Args:
         path: the folder or file.
-        program: an executed program that shows each device's rank.
+        program: an executed program that shows each device's rank; None: devices by their ids.
 
     Raises:
         FlintError: as ``observe``.
@@ -47,10 +43,12 @@ def program_runs(path: Path, program: AskedProgram) -> ProgramRuns:
     for file in files:
         data, events, *_ = events_of(file, ObservedRows(str(path)))
         protos = modules_of(file, data)
-        _, asked = chosen_program(file, asked_events(file, events, program, protos), protos)
-        module = _module(file, asked)
-        world = Program(module, str(file)).devices
-        hosts.append((events, Devices.of(module)))
+        hosts.append((events, Devices(())))
+        if program is not None:
+            _, asked = chosen_program(file, asked_events(file, events, program, protos), protos)
+            module = _module(file, asked)
+            world = Program(module, str(file)).devices
+            hosts[-1] = events, Devices.of(module)
         for label in {event.program for event in events} - set(programs):
             own = protos.get(label)
             programs[label] = None if own is None else Program(_module(file, own), str(file))

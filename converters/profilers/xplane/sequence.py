@@ -16,15 +16,14 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
+from flint.converters.profilers.xplane.asked_program import chosen_program, labels_of
 from flint.converters.profilers.xplane.devices import Devices, hosts_of
 from flint.converters.profilers.xplane.events import Event, modules_of
 from flint.converters.profilers.xplane.profile import (
     FirstDevices,
     Profile,
     Read,
-    chosen_program,
     common_program,
-    labels_of,
     profile_of,
 )
 from flint.errors import FlintError

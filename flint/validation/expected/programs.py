@@ -3,15 +3,15 @@
 The idea: a profiler distinguishes programs, and each is compiled separately.  So each is compared
 with its own runs; one that the step calls several times is compared once.
 
-    for part, name in compared(workload):       # name None: the step is one program
+    for part in compared(workload):       # part.asked None: the step is one program
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
@@ -23,45 +23,70 @@ from flint.observed.columns import Observed
 from flint.observed.program_runs import AskedProgram
 from flint.passes.one_of_sequence import alone
 from flint.stablehlo.options import choices_for
-from flint.workload.programs import Call, Program
+from flint.workload.programs import DEVICES, Call, Program
 from flint.workload.workload import Workload
 
 _MOVE = re.compile(r"device_put(_\d+)?")
 NOT_COMPARED = "jax.device_put, which copies within one process: not compared"
 
 
-def compared(workload: Workload) -> Iterator[tuple[Workload, AskedProgram | None]]:
-    """Workloads of one program each, with the program that it is in a run.
+class Part(NamedTuple):
+    """One program of a step.
+
+    Attributes:
+        workload: the programs of the ranks that run it, of this program alone.
+        asked: the program in a run; None: the step is one program.
+        ranks: the ranks that run it, in the order of its devices; () for all.
+    """
+
+    workload: Workload
+    asked: AskedProgram | None
+    ranks: tuple[int, ...] = ()
+
+
+def compared(workload: Workload) -> list[Part]:
+    """The programs of a step, each as a workload of its own.
 
     Raises:
         FlintError: a program in sequence without its module.
     """
-    calls = workload.programs[0].calls
-    if not calls:
-        yield workload, None
-        return
-    first: dict[bytes, int] = {}
-    for number, call in enumerate(calls):
-        if not is_move(call):
-            first.setdefault(call.module[0] if call.module else b"", number)
-    known = [in_run(calls[number]) for number in first.values()]
+    if not any(program.calls for program in workload.programs):
+        return [Part(workload, None)]
+    # For each module, and the ranks that run it, the first call of each program.
+    first: dict[tuple[bytes, tuple[int, ...]], dict[int, int]] = {}
+    for place, program in enumerate(workload.programs):
+        for number, call in enumerate(program.calls):
+            if not is_move(call):
+                key = call.module[0] if call.module else b"", call.ranks
+                first.setdefault(key, {}).setdefault(place, number)
+    devices = workload.options.get(DEVICES, ())
+    known = []
+    for (_, ranks), numbers in first.items():
+        [(place, number), *_] = numbers.items()
+        ids = tuple(sorted(devices[rank] for rank in ranks)) if devices else ()
+        known.append(in_run(workload.programs[place].calls[number])._replace(devices=ids))
     of, before = Counter(known), Counter[AskedProgram]()
-    for number, found in zip(first.values(), known, strict=True):
-        call = calls[number]
-        programs = tuple(_part(program, number) for program in workload.programs)
+    parts = []
+    for ((_, ranks), numbers), found in zip(first.items(), known, strict=True):
+        programs = tuple(_part(workload.programs[place], n) for place, n in numbers.items())
+        [(place, number), *_] = numbers.items()
+        name = workload.programs[place].calls[number].name
         chosen = {
-            key: choices_for(workload.options.get(key, {}), call.name)
+            key: choices_for(workload.options.get(key, {}), name)
             for key in ("trip_counts", "branches")
         }
-        options = workload.options | chosen
-        asked = found._replace(number=before[found], of=of[found])
-        yield replace(workload, programs=programs, options=options), asked
+        part = replace(workload, programs=programs, options=workload.options | chosen)
+        parts.append(Part(part, found._replace(number=before[found], of=of[found]), ranks))
         before[found] += 1
+    return parts
 
 
 def is_move(call: Call) -> bool:
-    """Whether it only moves an array: a program in a cluster, but copies within one process."""
-    return not call.jitted and _MOVE.fullmatch(call.name) is not None
+    """Whether it only moves an array: a program in a cluster, but copies within one process.
+
+    Between devices of different programs, messages move it.
+    """
+    return not call.jitted and (call.module is None or _MOVE.fullmatch(call.name) is not None)
 
 
 def is_light(part: Workload, trace: Observed) -> bool:

@@ -79,6 +79,7 @@ class RankSequences:
 
     Attributes:
         warnings: text -> count.
+        devices: the id of each rank's device.
     """
 
     def __init__(
@@ -98,7 +99,8 @@ class RankSequences:
         self._puts = {number for (number, _), move in self._moves.items() if move.is_put}
         ids = {id for home in homes for id in device_ids(home)}
         ids |= {id for move in self._moves.values() for id in device_ids(move.source)}
-        self._rank = {id: rank for rank, id in enumerate(sorted(ids))}
+        self.devices = sorted(ids)
+        self._rank = {id: rank for rank, id in enumerate(self.devices)}
         self.warnings: dict[str, int] = {}
         if len(ids) != jax.device_count():
             text = (
@@ -159,10 +161,11 @@ class RankSequences:
                         message = self._message(number, origin, ranks, sends, gets)
                         made.move(message, number, origin, is_put=move.is_put)
             if self._has(self._homes[number], one) and number not in self._puts:
-                graph = on_ranks(
-                    item.walked.graph, self._ranks(self._homes[number]), len(self._rank)
-                )
-                made.call(number, replace(item, walked=replace(item.walked, graph=graph)))
+                own = self._ranks(self._homes[number])
+                graph = on_ranks(item.walked.graph, own, len(self._rank))
+                call = replace(item.call, ranks=tuple(own.tolist()))
+                walked = replace(item.walked, graph=graph)
+                made.call(number, replace(item, call=call, walked=walked))
             made.reads(item.call)
         return RankSequence(ranks, made.items, made.inputs(), made.outputs(self._outputs))
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -30,6 +31,7 @@ from flint.frontends.jax.operand_shardings import argument_shardings
 from flint.frontends.jax.programs.placing import is_single, mesh_of, mesh_of_sharding, on_all
 from flint.frontends.jax.programs.rank_sequences import Move, RankSequences, device_ids
 from flint.passes.in_sequence import Origin
+from flint.workload.programs import DEVICES
 from flint.workload.workload import Workload
 
 
@@ -96,7 +98,7 @@ def capture_meshes(
     ranks = RankSequences(
         called, recording.outputs, [*map(sites.home, range(len(homes)))], sites.moves
     )
-    return workload_of_sequences(
+    workload = workload_of_sequences(
         ranks.sequences(),
         ranks.mesh,
         options=request.options.walk.with_choices(called.by_values),
@@ -104,6 +106,8 @@ def capture_meshes(
         source={"function": request.name, "framework": "jax", "sha256": called.sha256},
         warnings=called.warnings | ranks.warnings,
     )
+    options = workload.options | {DEVICES: ranks.devices}
+    return replace(workload, options=options, compiled=called.compiled)
 
 
 class _Sites:

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from flint.simulation.running import simulate
+from flint.validation.validating import validate
 from flint.workload.loading import load
 from tests.frontends.jax.programs.different_devices import (
     CONDITIONAL,
@@ -18,7 +19,7 @@ from tests.frontends.jax.programs.different_devices import (
 )
 from tests.frontends.jax.programs.really_run import instructions, partitioned
 from tests.frontends.jax.programs.test_against_runs import command
-from tests.support.children import HUNG, child_environment
+from tests.support.children import HUNG, child_environment, run_script
 
 
 def captured(text, folder, devices=8):
@@ -102,6 +103,22 @@ def test_an_actor_s_device_gets_the_learners_parameters_from_the_last_of_them(tm
     assert sorted(messages(learners)) == sorted(
         [("recv", *m[1:]) for m in sent * 3] + [("send", *parameters)]
     )
+
+
+@pytest.mark.parametrize("text", (PIPELINE, ONE_EACH), ids=("pipeline", "one each"))
+def test_each_function_is_compared_with_its_runs_on_its_own_devices(text, tmp_path):
+    workload, _ = captured(text, tmp_path)
+    begin, end = (
+        "jax.profiler.start_trace('profile')\nfor _ in range(4):",
+        "w if 'w' in vars() else ws",
+    )
+    run = text.replace("for _ in range(4):", begin)
+    run += f"jax.block_until_ready({end})\njax.profiler.stop_trace()\n"
+    (tmp_path / "run.py").write_text(f"import os\nos.chdir({str(tmp_path)!r})\n{run}")
+    run_script(tmp_path / "run.py", devices=8)
+    report = validate(workload, [tmp_path / "profile"])
+    assert report.ok, report.verdict
+    assert report.ranks == list(range(workload.mesh.size))
 
 
 @pytest.mark.parametrize(
