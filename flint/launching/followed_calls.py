@@ -13,19 +13,19 @@ import ast
 
 #: Modules whose functions make something of their arguments and do nothing else.
 _MODULES = frozenset(
-    ("array", "bisect", "decimal", "fractions", "itertools", "math", "numpy", "operator", "re",
-     "struct")
+    ("array", "base64", "bisect", "decimal", "fractions", "hashlib", "itertools", "json", "math",
+     "numpy", "operator", "pickle", "re", "struct", "zlib")
 )  # fmt: skip
 #: Parts of them that draw random numbers, read and write files, or give what is not a value.
 _OTHERS = frozenset(
-    ("attrgetter", "compile", "errstate", "finditer", "fromfile", "fullmatch", "islice",
-     "itemgetter", "load", "loadtxt", "match", "memmap", "methodcaller", "random", "save",
-     "savetxt", "savez", "savez_compressed", "search", "set_printoptions", "seterr", "testing")
+    ("Pickler", "Unpickler", "attrgetter", "dump", "errstate", "file_digest", "finditer",
+     "fromfile", "islice", "itemgetter", "load", "loadtxt", "memmap", "methodcaller", "random",
+     "save", "savetxt", "savez", "savez_compressed", "set_printoptions", "seterr", "testing")
 )  # fmt: skip
 #: Python's own functions of this kind.
 _FUNCTIONS = frozenset(
     ("bin", "bytearray", "bytes", "chr", "complex", "enumerate", "float", "format", "hex", "oct",
-     "ord", "repr")
+     "ord", "pow", "repr")
 )  # fmt: skip
 #: Methods that change what they belong to by a rank, whatever it is.
 _METHODS = frozenset(("pop", "insert"))

@@ -21,7 +21,7 @@ from flint.launching.followed_calls import Names, is_pythons
 from flint.launching.followed_functions import NAMES
 from flint.launching.followed_texts import parts_of
 
-_INT, _AMONG, _AT, _AT_OR, _PART, _LOOP, _TEXT, _SLICE, _TYPE, _CALL, _JOIN, _SPAN = NAMES
+_INT, _AMONG, _AT, _AT_OR, _PART, _LOOP, _TEXT, _SLICE, _TYPE, _CALL, _JOIN, _PUT, _SPAN = NAMES
 
 #: Python's function -> the one in its place.
 _INSTEAD = {"int": _INT, "range": _LOOP, "type": _TYPE}
@@ -195,6 +195,9 @@ class _Following(ast.NodeTransformer):
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         self.generic_visit(node)
         index = node.slice
+        if isinstance(node.ctx, ast.Store) and self._puts(node):
+            container = ast.parse(ast.unparse(node.value), mode="eval").body
+            node.slice = _called(_PUT, node, container, index)
         if not isinstance(node.ctx, ast.Load):
             return node
         if isinstance(index, ast.Tuple):
@@ -206,6 +209,12 @@ class _Following(ast.NodeTransformer):
             return _called(_AT, node, node.value, index) if self._may(index) else node
         ends = [end or ast.Constant(None) for end in (index.lower, index.upper, index.step)]
         return _called(_PART, node, node.value, *ends) if any(map(self._may, ends)) else node
+
+    def _puts(self, node: ast.Subscript) -> bool:
+        """Whether one item of a container with a name is written."""
+        one = not isinstance(node.slice, ast.Slice | ast.Tuple) and self._may(node.slice)
+        named = (ast.Name, ast.Attribute, ast.Load)
+        return self.own and one and all(isinstance(part, named) for part in ast.walk(node.value))
 
     def visit_For(self, node: ast.For) -> ast.AST:
         return self._loop(node)

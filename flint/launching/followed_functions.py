@@ -16,23 +16,27 @@ from typing import Any
 
 from flint.capturing.user_frames import is_ours
 
-_USES = ("int", "among", "at", "at_or", "part", "loop", "text", "slice", "type", "call")
+_USES = ("int", "among", "at", "at_or", "part", "loop", "text", "slice", "type", "call", "put")
 #: Methods with which a value converts itself to a number, looks for itself in a container, reads an
 #: item, an item or a default, and a part of a container, ends a loop, is written into a text, picks
-#: from what can only be gone over, says its type where types are compared, and is given to a
-#: function that takes it as any other.
-METHOD, AMONG, AT, AT_OR, PART, LOOP, TEXT, SLICE, TYPE, CALL = (f"followed_{use}" for use in _USES)
-#: What they are called in changed code (``followed_code.py``); the last ones join texts and are
+#: from what can only be gone over, says its type where types are compared, is given to a
+#: function that takes it as any other, and is the place of an item that is written.
+METHOD, AMONG, AT, AT_OR, PART, LOOP, TEXT, SLICE, TYPE, CALL, PUT = (
+    f"followed_{use}" for use in _USES
+)
+#: What they are called in changed code (``followed_code.py``); two more join texts and are
 #: Python's slice.
-NAMES = tuple(f"__flint_{use}__" for use in (*_USES, "join", "span"))
+NAMES = tuple(f"__flint_{use}__" for use in (*_USES[:-1], "join", "put", "span"))
 #: Longer lists of arguments are data.
 _MOST = 64
 
 
 def _number(*args: Any, **kwargs: Any) -> Any:
     """As ``int``."""
-    own = getattr(args[0], METHOD, None) if len(args) == 1 and not kwargs else None
-    return int(*args, **kwargs) if own is None else own()
+    if len(args) > 1 or kwargs:  # a text to another base
+        return _call(int, *args, **kwargs)
+    own = getattr(args[0], METHOD, None) if args else None
+    return int(*args) if own is None else own()
 
 
 def _among(item: Any) -> Callable[[Any], Any]:
@@ -115,6 +119,8 @@ def _follower(items: Any) -> Any:
         kind = type(item)
         if kind is list or kind is tuple:
             own = _follower(item) if len(item) <= _MOST else None
+        elif kind is dict:
+            own = _follower(item.values()) if len(item) <= _MOST else None
         elif kind is slice:
             own = _follower((item.start, item.stop, item.step))
         else:
@@ -131,6 +137,14 @@ def _join(join: Any, *args: Any, **kwargs: Any) -> Any:
     return _call(join, *args, **kwargs)
 
 
+def _put(container: Any, index: Any) -> Any:
+    """The index in ``container[index] = item``."""
+    own = None if _is_plain(index) else getattr(type(index), PUT, None)
+    if own is not None:
+        own(index, container)
+    return index
+
+
 def _is_plain(index: Any) -> bool:
     """Whether an index is of one of the usual types, which follow from nothing."""
     kind = type(index)  # not compared by ==: the types of followed values are equal to int
@@ -138,7 +152,7 @@ def _is_plain(index: Any) -> bool:
 
 
 _FUNCTIONS = (
-    _number, _among, _at, _at_or, _part, _loop, _text, _slice, _type, _call, _join, slice
+    _number, _among, _at, _at_or, _part, _loop, _text, _slice, _type, _call, _join, _put, slice
 )  # fmt: skip
 #: Name -> the function that changed code calls.
 FUNCTIONS: dict[str, Callable[..., Any]] = dict(zip(NAMES, _FUNCTIONS, strict=True))

@@ -79,5 +79,5 @@ def audit(
             "query of the program about its rank distinguishes them: "
             f"{difference(representative, rank)}. The program should compare "
             "torch.distributed.get_rank() or a mesh coordinate where its behaviour depends on them "
-            "(Flint does not see what json, pickle, hashlib or random make of it)"
+            "(Flint does not see what generators of random numbers make of it)"
         )

@@ -30,6 +30,7 @@ from flint.frontends.torch.shims.own_parts import (
     told_apart,
 )
 from flint.frontends.torch.shims.own_questions import ask, note_values
+from flint.frontends.torch.shims.own_things import OwnBytes, OwnThing, is_asked_only
 from flint.frontends.torch.shims.own_values import OwnText, _Own, everywhere, own
 from flint.frontends.torch.shims.own_words import OwnWords
 
@@ -43,6 +44,8 @@ _WRITING = frozenset(
      "insort_right", "pack_into", "partition", "place", "put", "put_along_axis", "putmask",
      "resize", "setfield", "setitem", "sort")
 )  # fmt: skip
+#: What holds it on every rank.
+_HELD = (OwnArray, OwnBytes, OwnThing)
 #: More different ranks' numbers and texts are not computed one by one.
 _MOST_NUMBERS = 1 << 16
 #: Longer texts are messages.
@@ -67,6 +70,9 @@ def called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[
         if len(result) > _LONGEST:
             return result
         return OwnWords(result, lambda: _texts(function, args, kwargs, kinds, first))
+    kind = OwnBytes if isinstance(result, bytes) else OwnThing
+    if kind is OwnBytes or is_asked_only(result):
+        return kind(result, lambda: _others(function, args, kwargs, kinds, first, 1))
     return spread(result, _others(function, args, kwargs, kinds, first, _elements(result)))
 
 
@@ -119,11 +125,17 @@ def spread(result: Any, others: Held) -> Any:
             return OwnWords(result, texts[others.kinds])
     elif isinstance(result, list | tuple) and result:
         return _spread_list(result, others)
-    elif result is not None:
+    elif type(result) is dict and all(_has_keys(item, result) for item in values):
+        return {key: spread(item, others.part(key)) for key, item in result.items()}
+    else:
         kinds = told_apart(others.kinds, values, repr)
         if kinds.min() != kinds.max():
             note_values(kinds, _GIVEN)
     return result
+
+
+def _has_keys(item: Any, result: Any) -> bool:
+    return item is None or (type(item) is dict and item.keys() == result.keys())
 
 
 def _spread_list(result: Any, others: Held) -> Any:
@@ -222,8 +234,8 @@ def owner_of(function: Any) -> Any:
 
 
 def holding(item: Any) -> Held | None:
-    """What an array is on every rank; None of one that is the same, and of everything else."""
-    return item.others if isinstance(item, OwnArray) else None
+    """What an array or an object is on every rank; None of what is the same."""
+    return item.others if isinstance(item, _HELD) else None
 
 
 def _holds(item: Any) -> bool:
@@ -250,6 +262,10 @@ def _plain(item: Any) -> Any:
         return str.__str__(item) if isinstance(item, _Own | OwnText) else item
     if isinstance(item, _Own):
         return item.plain.__pos__(item)
+    if isinstance(item, OwnBytes):
+        return bytes(memoryview(item))
+    if type(item) is OwnThing:
+        return item.here
     return np.ndarray.view(item, np.ndarray) if isinstance(item, OwnArray) else item
 
 
@@ -269,6 +285,6 @@ def _elements(result: Any) -> int:
     return sum(np.size(item) for item in parts((result,), {}) if isinstance(item, np.ndarray)) or 1
 
 
-_kinds: tuple[Any, ...] = (_Own, OwnText, OwnArray)
+_kinds: tuple[Any, ...] = (_Own, OwnText, *_HELD)
 for _kind in _kinds:
     _kind.followed_call = staticmethod(called)

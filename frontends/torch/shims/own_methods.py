@@ -24,7 +24,7 @@ from flint.frontends.torch.shims.own_words import OwnWords
 _NUMBERS = ("__format__", "__repr__", "as_integer_ratio", "bit_count", "bit_length", "to_bytes")
 _TEXTS = (
     "__add__", "__contains__", "__ge__", "__getitem__", "__gt__", "__le__", "__lt__", "capitalize",
-    "casefold", "center", "count", "endswith", "find", "index", "isalpha", "isdecimal",
+    "casefold", "center", "count", "encode", "endswith", "find", "index", "isalpha", "isdecimal",
     "isdigit", "isnumeric", "ljust", "lower", "lstrip", "partition", "removeprefix", "removesuffix",
     "replace", "rfind", "rindex", "rjust", "rpartition", "rsplit", "rstrip", "split", "splitlines",
     "startswith", "strip", "swapcase", "title", "translate", "upper", "zfill",

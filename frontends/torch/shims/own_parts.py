@@ -1,7 +1,7 @@
 """What a function is given on every rank: the numbers of the rank among its arguments.
 
-The idea: arguments may hold numbers of the rank in lists, tuples and slices.  Ranks that are given
-the same are of one kind, of which one is asked; its arguments are this rank's, with each part
+The idea: arguments may hold numbers of the rank in lists, tuples, dicts and slices.  Ranks that are
+given the same are of one kind, of which one is asked; its arguments are this rank's, with each part
 replaced.
 
     kinds, first = kinds_of([everywhere(rank % 4), everywhere(rank // 4)])
@@ -25,10 +25,12 @@ NO_NUMBER = -(1 << 31)
 
 
 def parts(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[Any]:
-    """Arguments, and what is in lists of them and in slices."""
+    """Arguments, and what is in lists of them, in dicts and in slices."""
     for item in itertools.chain(args, kwargs.values()):
         if isinstance(item, list | tuple):
             yield from parts(tuple(item), {})
+        elif type(item) is dict:
+            yield from parts(tuple(item.values()), {})
         elif isinstance(item, slice):
             yield from (item.start, item.stop, item.step)
         else:
@@ -61,6 +63,8 @@ def replaced(item: Any, part: Callable[[Any], Any]) -> Any:
         if isinstance(item, list):
             return made
         return type(item)(*made) if hasattr(item, "_fields") else tuple(made)
+    if type(item) is dict:
+        return {key: replaced(each, part) for key, each in item.items()}
     if isinstance(item, slice):
         return slice(*(replaced(end, part) for end in (item.start, item.stop, item.step)))
     return part(item)

@@ -30,6 +30,7 @@ from flint.frontends.torch.shims.own_parts import MOST_ELEMENTS
 from flint.frontends.torch.shims.own_questions import FEW_VALUES, note_values
 from flint.frontends.torch.shims.own_values import OwnText, OwnWhole, everywhere, own
 from flint.frontends.torch.shims.own_words import OwnWords
+from flint.frontends.torch.user_lines import at_user_line
 
 #: Larger tensors and arrays are data, not tables; so are longer parts of lists.
 _MOST, _MOST_OF_PART = 1 << 16, 64
@@ -38,6 +39,7 @@ _MOST_FOLLOWED = 16
 
 _ITEM = "picks an item that differs among ranks"
 _TIMES = "is a number of rounds"
+_WRITTEN = "is the place where a list is written"
 _PART = "picks a part of a list that differs among ranks"
 
 #: What another rank reads that is not there.
@@ -126,6 +128,13 @@ def note_picked(tensor: torch.Tensor, index: Any) -> None:
     if known is not None:
         rows = known.value.tolist()
         _among(None, index, functools.partial(_of_sequence, rows))
+
+
+def _written(index: Any, container: Any) -> None:
+    """``container[index] = item``: a list does not know what the others' have there."""
+    kind = type(container)
+    if kind in (list, np.ndarray) and len(container) <= max(_MOST_OF_PART, world()):
+        capture().unseen.add(f"the own rank {_WRITTEN}{at_user_line()}")
 
 
 def _among(item: Any, index: Any, read: Callable[[int], Any]) -> Any:
@@ -263,4 +272,5 @@ _READERS: dict[Any, Callable[[Any, int], Any]] = {
 for _kind in (OwnWhole, OwnText, OwnWords):
     _kind.followed_at, _kind.followed_at_or = _looked_up, _looked_up_or
 OwnWhole.followed_part, OwnWhole.followed_loop = _part_of, _loop
+OwnWhole.followed_put = _written
 OwnWhole.followed_slice = staticmethod(_picked_of)

@@ -106,6 +106,8 @@ class OwnWhole(_Own):
     followed_loop: Callable[..., Any]
     followed_slice: Callable[..., Any]
     followed_text: Callable[..., Any]
+    #: It is the place of an item that is written.
+    followed_put: Callable[..., Any]
     #: What a function that takes it as a plain number makes of it (``own_calls.py``).
     followed_call: Callable[..., Any]
 

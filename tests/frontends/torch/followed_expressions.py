@@ -13,13 +13,14 @@ from flint.launching.followed import followed_code
 WORLD = 20  # more than are told apart by each value that is not followed
 OWN, ASKED = 3, 7
 IMPORTS = (
-    "import bisect, itertools, math, operator, struct, array, torch\nimport numpy as np\nW = 20\n"
+    "import array, base64, bisect, hashlib, itertools, json, math, operator, pickle, re, struct\n"
+    "import zlib, numpy as np, torch\nW = 20\n"
 )
 
 
-def _function(expression, compiled):
+def _function(expression, compiled, more=""):
     names = dict(followed_functions.FUNCTIONS)
-    exec(compiled(f"{IMPORTS}def f(rank):\n    return {expression}\n"), names)
+    exec(compiled(f"{IMPORTS}{more}def f(rank):\n    return {expression}\n"), names)
     return names["f"]
 
 
@@ -29,9 +30,9 @@ def plainly(expression):
     return [f(rank) for rank in range(WORLD)]
 
 
-def asked(expression):
+def asked(expression, more=""):
     """What it is on the own rank, with what was asked about ranks on the way."""
-    f = _function(expression, lambda source: followed_code(source.encode(), "train.py"))
+    f = _function(expression, lambda source: followed_code(source.encode(), "train.py"), more)
     context.begin(Capture((WORLD,)))
     with own_sizes.seeing():
         found = f(OwnRank(OWN, np.arange(WORLD)))

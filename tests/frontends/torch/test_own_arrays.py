@@ -91,11 +91,28 @@ math.prod([rank, 2])
 float(rank)
 bisect.bisect_left(list(range(0, W, 3)), rank)
 """
-TOLD = """
+OBJECTS = """
+json.loads(json.dumps(rank))
+json.loads(json.dumps({"stage": [rank, 1]}))["stage"][0]
+pickle.loads(pickle.dumps(rank))
+pickle.loads(pickle.dumps({"stage": rank}))["stage"]
+int(hashlib.md5(str(rank).encode()).hexdigest(), 16) % 4
+hashlib.sha256(f"stage{rank}".encode()).digest()[0]
+zlib.crc32(str(rank).encode()) % 4
+base64.b64encode(str(rank).encode()).decode()
+re.match(r"stage([0-9]+)", f"stage{rank}").group(1)
+re.search(r"([0-9])$", f"stage{rank}")[1]
+re.findall(r"[0-9]+", f"stage{rank}x")[0]
+(re.match(r"stage1[0-9]", f"stage{rank}") is not None)
 bytes([rank])
-bytearray([rank])[0]
 rank.to_bytes(2, "little")
 struct.pack("i", rank)
+str(rank).encode() + b"x"
+int(hex(rank), 16)
+pow(3, rank, 7)
+"""
+TOLD = """
+bytearray([rank])[0]
 array.array("i", [rank])[0]
 "abcdefghijklmnopqrstuvwxyz"[rank]
 range(5, 60)[rank]
@@ -110,6 +127,10 @@ sum(1 for _ in range(np.int64(rank)))
 """
 
 
+def _each(expressions):
+    return expressions.split("\n")[1:-1]
+
+
 @pytest.fixture(autouse=True)
 def begun(monkeypatch):
     before = context.capture()
@@ -117,12 +138,12 @@ def begun(monkeypatch):
     context.begin(before)
 
 
-@pytest.mark.parametrize("expression", [*ARRAYS.split("\n")[1:-1], *NUMBERS.split("\n")[1:-1]])
+@pytest.mark.parametrize("expression", [*_each(ARRAYS), *_each(NUMBERS), *_each(OBJECTS)])
 def test_what_c_makes_of_a_rank_tells_ranks_apart_as_python_does(expression):
     assert verdict(expression) == "followed"
 
 
-@pytest.mark.parametrize("expression", TOLD.split("\n")[1:-1])
+@pytest.mark.parametrize("expression", _each(TOLD))
 def test_what_is_not_followed_is_told(expression):
     assert verdict(expression)
 
@@ -197,3 +218,29 @@ def test_a_tensor_of_an_arrays_memory_holds_the_rank(monkeypatch):
     plain = torch.from_numpy
     monkeypatch.setattr(torch, "from_numpy", own_memory.shared(plain))
     assert verdict("torch.from_numpy(np.array([rank])).item()") == "followed"
+
+
+def test_bytes_of_the_rank_are_pythons(tmp_path):
+    made, _ = asked('pickle.dumps({"stage": rank})')
+    plain = plainly('pickle.dumps({"stage": rank})')[3]
+    assert made == plain and isinstance(made, bytes) and type(made) == bytes  # noqa: E721
+    (tmp_path / "state").write_bytes(made)
+    assert (tmp_path / "state").read_bytes() == plain
+
+
+def test_what_is_written_to_a_file_or_looked_at_by_nobody_asks_nothing():
+    for text in (
+        'pickle.dumps({"stage": rank})', 'json.dumps({"stage": rank})', 'struct.pack("i", rank)',
+        "hashlib.md5(str(rank).encode()).hexdigest()",
+    ):  # fmt: skip
+        _, seen = asked(text)
+        assert not list(seen.evidence.all()) and not seen.unseen
+
+
+def test_what_is_written_at_the_ranks_place_is_told():
+    for made in ("[0] * W", "np.zeros(W, int)"):
+        lines = f"(a := {made}, write(a, rank), a[0])[-1]"
+        found, seen = asked(lines, "def write(a, place):\n    a[place] = 1\n")
+        assert found == 0 and seen.unseen == {
+            "the own rank is the place where a list is written at train.py:5"
+        }
