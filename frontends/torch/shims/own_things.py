@@ -84,8 +84,8 @@ class OwnThing(_Everywhere):
     def __init__(self, here: Any, make: Callable[[], Held]) -> None:
         self.here, self.make = here, make
 
-    @property
-    def __class__(self) -> Any:  # type: ignore[misc]  # so that it is an instance of its type
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:  # so that it is an instance of its type
         return type(self.here)
 
     def __getattr__(self, name: str) -> Any:
