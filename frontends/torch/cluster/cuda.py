@@ -20,6 +20,7 @@ from torch.cuda import nvtx, profiler
 
 from flint.frontends.torch.cluster.device import NAME, Event, Stream, current_stream
 from flint.frontends.torch.cluster.device_module import GENERATOR, DeviceModule, Markers
+from flint.frontends.torch.cluster.device_numbers import number_of, of_number, put_on
 from flint.frontends.torch.cluster.nccl import ProcessGroupNCCL
 from flint.frontends.torch.cluster.tensor_types import kind_of, set_default, types
 from flint.frontends.torch.modes import function_mode
@@ -45,15 +46,17 @@ _MOST_DEVICES = 64
 
 def recording_device() -> torch.device:
     """The device that this process records."""
-    return torch.device(NAME, 0)
+    return of_number(None)
 
 
 def mapped(item: Any) -> Any:
     """A device that names CUDA becomes the recording device; any other object is unchanged."""
     if isinstance(item, torch.device):
-        return recording_device() if item.type in ("cuda", NAME) else item
+        if item.type == "cuda":
+            return of_number(item.index)
+        return of_number(number_of(item)) if item.type == NAME else item
     if isinstance(item, str) and (item == "cuda" or item.startswith("cuda:")):
-        return recording_device()
+        return of_number(torch.device(item).index)
     return item
 
 
@@ -61,23 +64,29 @@ def _see(func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     """Substitute the recording device wherever a function is given a CUDA device."""
     if func is torch.Tensor.cuda:
         rest = {key: value for key, value in kwargs.items() if key == "non_blocking"}
+        device = args[1] if args[1:] else kwargs.get("device")
+        put_on(of_number(device) if isinstance(device, int) else mapped(device))
         return args[0].to(recording_device(), **rest)
     if func is torch.device:
-        return mapped(torch.device(*args, **kwargs))
+        same = len(args) == 1 and isinstance(args[0], torch.device)
+        return mapped(args[0] if same else torch.device(*args, **kwargs))
     if func is torch.Tensor.type:
         kind = kind_of(args[1] if args[1:] else kwargs.get("dtype"))
         if kind is not None:
             return args[0].to(recording_device(), kind.dtype)
     if func is torch.Tensor.to and len(args) > 1 and isinstance(args[1], int):
-        args = (args[0], recording_device(), *args[2:])
+        args = (args[0], of_number(args[1]), *args[2:])
     for item in args:
         if isinstance(item, torch.device | str):
             args = tuple(mapped(part) for part in args)
+            for part in args:
+                put_on(part)
             break
     if "device" in kwargs:
         device = mapped(kwargs["device"])
         is_number = isinstance(device, int) and not isinstance(device, bool)
-        kwargs = {**kwargs, "device": recording_device() if is_number else device}
+        kwargs = {**kwargs, "device": of_number(device) if is_number else device}
+        put_on(kwargs["device"])
     if kwargs.get("pin_memory"):
         kwargs = {**kwargs, "pin_memory": False}
     return func(*args, **kwargs)
@@ -112,6 +121,7 @@ def cuda_names() -> Iterator[None]:
         stack.callback(replace(torch.Tensor, "record_stream", lambda *_: None))
         for owner, name, where in _device_arguments():
             stack.callback(around(owner, name, functools.partial(_with_mapped, where)))
+        stack.callback(around(torch.nn.Module, "to", _module_to))
         for owner in (torch.autograd, torch.autograd.graph):
             stack.callback(around(owner, "_engine_run_backward", _backward))
         stack.enter_context(function_mode(_see))
@@ -123,6 +133,14 @@ def _backward(run: Any, *args: Any, **kwargs: Any) -> Any:
     hooks and the gradients of a program's own functions name devices, too."""
     with function_mode(_see):
         return run(*args, **kwargs)
+
+
+def _module_to(plain: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+    """``module.to(device)``, which makes a device of its own of what it is given."""
+    for item in (*args, *kwargs.values()):
+        number = isinstance(item, int) and not isinstance(item, bool)
+        put_on(of_number(item) if number else mapped(item))
+    return plain(module, *args, **kwargs)
 
 
 def built() -> Iterator[tuple[Any, str, Any]]:
