@@ -249,6 +249,8 @@ def become(request):
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["environment"])
+    own = list(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
+    sys.path[1:] = [*own, *(place for place in sys.path[1:] if place not in own)]
     arguments = request["arguments"]
     sys.orig_argv[1:] = arguments
     if arguments[0] == "-m":
