@@ -8,7 +8,8 @@ A shell that starts `make test &` may have it ignore Ctrl-C, which every process
 inherit.  With a handler here, tests' processes begin with the default.
 
 Python's cycle collector waits until the tests are collected, and then never looks at what is there:
-modules and tests, which stay.
+modules and tests, which stay.  It looks at the rest less often than elsewhere, and not at the end,
+when pytest asks for it five times.
 
 Hypothesis has no deadline: no test may depend on the machine's speed.  It draws the same examples
 in every run.  The profile ``thorough`` of ``make test-all`` draws five times as many, and new ones
@@ -24,12 +25,14 @@ import sys
 import pytest
 from hypothesis import settings
 
+gc.disable()
+
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from flint.host import spare_process
-from tests.support import warm
-from tests.workloads import loop, loop_file, saved, two_programs  # noqa: F401  # fixtures
+from flint.host import spare_process  # noqa: E402
+from tests.support import warm  # noqa: E402
+from tests.workloads import loop, loop_file, saved, two_programs  # noqa: E402, F401  # fixtures
 
 # What `nohup` and some CI systems ignore would be ignored by the commands that tests start.
 for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -50,14 +53,18 @@ if sys.platform == "linux":
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_collection():
-    gc.disable()
     yield
     gc.freeze()
+    gc.set_threshold(*warm.SELDOM)
     gc.enable()
 
 
 def pytest_sessionfinish():
     warm.end_all()
+
+
+def pytest_unconfigure():
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
