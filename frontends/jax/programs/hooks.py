@@ -67,6 +67,7 @@ def cause(error: BaseException) -> BaseException:
     """The error itself; a program that looked for a launcher's variables runs again without."""
     [running] = _RUNNING
     running.run_unlaunched()
+    running.failed()
     return error
 
 

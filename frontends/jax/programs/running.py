@@ -87,6 +87,11 @@ class Running:
             found(self._folder, _FRAMEWORK, again=again)
         return self._steps()
 
+    def failed(self) -> None:
+        """The program has failed: a step that is held has not."""
+        if self._watcher.held.period is not None:
+            self._finish(self._watcher.held.period)
+
     def run_unlaunched(self) -> None:
         """Run the program again without a launcher's variables, if it has looked for them."""
         again = without_launcher(self._request, self._own)

@@ -31,6 +31,7 @@ from flint.frontends.jax.internals.traced_calls import is_stated, told_apart
 from flint.frontends.jax.internals.tracing import computes_on_host, is_folding, is_on_host, on_host
 from flint.frontends.jax.programs import whole_trainings
 from flint.frontends.jax.programs.held_arrays import HeldArrays
+from flint.frontends.jax.programs.held_step import HeldStep
 from flint.frontends.jax.programs.operand_sizes import Given, Made
 from flint.frontends.jax.programs.periods import Period, Periods
 from flint.frontends.jax.programs.placing import Placements
@@ -66,6 +67,7 @@ class Watcher:
         recorder: the calls.
         arrays: the arrays that the program holds.
         places: shardings of arrays that no program created, and those that programs state.
+        held: the step, while another training may follow.
     """
 
     def __init__(
@@ -81,14 +83,13 @@ class Watcher:
         self.jitted: Counter[tuple[str, str]] = Counter()
         self._choice, self._lists_steps = choice, lists_steps
         self._finish, self._placements = finish, placements
-        self.arrays = HeldArrays()
-        self._put = 0  # arrays that no program made
-        self._threads = {threading.get_ident(): 0}
+        self.arrays, self.held = HeldArrays(), HeldStep()
+        self._threads, self._put = {threading.get_ident(): 0}, 0  # arrays that no program made
         self._taken = TakenArrays()
         self._kinds: dict[Hashable, int] = {}
         self._lock = threading.RLock()
         self._due: Period | None = None
-        self._seen = 0  # calls of a function that is the step alone
+        self._seen = 0  # calls of the step alone
 
     def call(
         self,
@@ -103,9 +104,8 @@ class Watcher:
             thread = self._threads.setdefault(threading.get_ident(), len(self._threads))
             due = self._due
         if due is not None and due.thread == thread:
-            self._finish(
-                due
-            )  # other threads continue meanwhile: they may hold locks that a capture waits for
+            # Other threads continue meanwhile: they may hold locks that a capture waits for.
+            self._finish(due)
         with self._lock:
             results = self.recorder.call(name, parameters, operands, source, compiled_for)
             number = len(self.recorder.calls) - 1
@@ -140,7 +140,7 @@ class Watcher:
             if (named is None or (not choice.alone and choice.names(period.name, period.place)))
             and period.count >= choice.number
         ]
-        best = self._due or self.periods.best(some)
+        best = self._due or self.held.period or self.periods.best(some)
         if named is None and not (best is not None and best.whole and best.trains):
             training = whole_trainings.last_of(self.recorder.calls)
             if best is None and training is None and again is None:
@@ -284,7 +284,7 @@ class Watcher:
             if self._seen == self._choice.number and self._due is None:
                 self._due = self.periods.single(self._choice.names)
         elif period is not None and not self._lists_steps and self._is_wanted(period):
-            self._due = period
+            self._due = self.held.taken(period) if self._choice.name is None else period
 
     def _is_wanted(self, period: Period) -> bool:
         if period.count < self._choice.number:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakSet
 
+import torch
+
 from flint.frontends.torch.cluster.device import current_stream
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.programs.steps import Kind, Steps
@@ -125,7 +127,10 @@ class OptimizerRounds:
             self._end()
 
     def _warms_up(self) -> bool:
-        aside = self._patient and current_stream().stream_id != 0
+        backward = (
+            torch._C._current_graph_task_id() >= 0
+        )  # whose hooks update, on streams of its own
+        aside = self._patient and current_stream().stream_id != 0 and not backward
         if not aside or self._warm_ups == self.WARM_UPS:
             return False
         self._warm_ups += 1

@@ -17,9 +17,12 @@ from collections.abc import Callable
 from typing import Any
 
 from flint.frontends.torch.context import capture
-from flint.frontends.torch.programs.code_behind import Behind, trainings_behind
 from flint.frontends.torch.programs.rounds import OptimizerRounds
 from flint.frontends.torch.programs.steps import Kind, Steps
+from flint.launching.code_behind import Behind, trainings_behind
+
+#: The methods that a training calls: of a loss, a scaler or an engine, and of an optimizer.
+_WAYS = (("backward", "step"),)
 
 
 class Trainings:
@@ -77,7 +80,7 @@ class Trainings:
             self._begin_next()
         self._calls += 1
         if self._calls == 2:  # the program is in its loop, if not before
-            self._behind = trainings_behind(sys._getframe(1))
+            self._behind = trainings_behind(sys._getframe(1), _WAYS)
         self.rounds.stepped(optimizer)
         if self._is_over:
             self._leave()

@@ -7,6 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 pytest.importorskip("torch")
+import torch
+
 from flint.frontends.torch.cluster.device import Stream
 from flint.frontends.torch.programs.rounds import OptimizerRounds
 from flint.frontends.torch.programs.steps import Kind, Steps
@@ -132,3 +134,9 @@ def test_calls_without_gradients_are_a_step_of_their_own_kind():
 
 def test_a_program_that_ends_early_has_no_step():
     assert recorded("A1A") is None
+
+
+def test_optimizers_that_a_backward_passs_hooks_step_are_no_warm_up(monkeypatch):
+    """FSDP's streams run such hooks, of each parameter's own optimizer."""
+    monkeypatch.setattr(torch._C, "_current_graph_task_id", lambda: 0)
+    assert recorded("w1w2w3w")[0] == "2w"

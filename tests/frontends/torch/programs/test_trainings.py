@@ -7,8 +7,8 @@ import sys
 import pytest
 
 pytest.importorskip("torch")
-from flint.frontends.torch.programs import code_behind
-from flint.frontends.torch.programs.code_behind import trainings_behind
+from flint.launching import code_behind
+from flint.launching.code_behind import trainings_behind
 from tests.programs.comparing import captured
 from tests.support.command_line import flint
 
@@ -29,7 +29,7 @@ def evaluated(loss):
 
 
 def looks():
-    return trainings_behind(sys._getframe(1))
+    return trainings_behind(sys._getframe(1), [("backward", "step")])
 
 
 def searched():

@@ -4,28 +4,29 @@ The idea: each call on the stack stands at an instruction.  What can run after i
 around it, is the code behind; functions and classes of the program's own that this names belong to
 it, however deep.  Nothing of it runs: names are looked up in the variables that there are.
 
-    trainings_behind(sys._getframe())    # (Behind(frame, 148, "train.py:31"),)
+    trainings_behind(sys._getframe(), [("backward", "step")])      # [0].place: "train.py:31"
 """
 
 from __future__ import annotations
 
 import dis
 import inspect
-from collections.abc import Iterable, Iterator
+import itertools
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from flint.capturing.user_frames import is_programs, short_path
 
-#: The methods that a training calls: of a loss, a scaler or an engine, and of an optimizer.
-_TRAINING = frozenset(("backward", "step"))
 #: Instructions after which the next one does not run.
 _LEAVES = frozenset(
     ("JUMP_ABSOLUTE", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_FORWARD",
      "RAISE_VARARGS", "RERAISE", "RETURN_CONST", "RETURN_VALUE")
 )  # fmt: skip
 _JUMPS = frozenset(dis.hasjrel) | frozenset(dis.hasjabs)
+#: Where functions in C come from that stand for one of the program's own.
+_JITTED = ("jax", "torch")
 _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
 #: More functions are not looked at.
 _MOST = 2000
@@ -50,33 +51,42 @@ class Behind:
         return self.frame.f_lasti > self.end
 
 
-def trainings_behind(frame: FrameType | None) -> tuple[Behind, ...]:
-    """The calls of the program's own on the stack that have a training behind, innermost first."""
+def trainings_behind(
+    frame: FrameType | None, ways: Collection[Collection[str]]
+) -> tuple[Behind, ...]:
+    """The calls of the program's own on the stack that have a training behind, innermost first.
+
+    Args:
+        frame: the innermost call.
+        ways: methods and functions that a training calls, all of one of these.
+    """
     frames = []
     while frame is not None:
         if is_programs(frame.f_code.co_filename):
             frames.append(frame)
         frame = frame.f_back
     running = frozenset(one.f_code for one in frames)
-    found = (_behind(one, running) for one in frames)
+    found = (_behind(one, running, ways) for one in frames)
     return tuple(one for one in found if one is not None)
 
 
-def _behind(frame: FrameType, running: frozenset[CodeType]) -> Behind | None:
+def _behind(
+    frame: FrameType, running: frozenset[CodeType], ways: Collection[Collection[str]]
+) -> Behind | None:
     every = list(dis.get_instructions(frame.f_code))
     end = max([at for at, start in _backward(every) if start <= frame.f_lasti <= at], default=-1)
     now = max(one.offset for one in every if one.offset <= frame.f_lasti)  # it may be in a cache
     after = _reachable(every, now)
     last = max(end, frame.f_lasti)
     behind = [one for one in every if one.offset in after and one.offset > last]
-    named, place = set(), ""
+    named, place, wanted = set(), "", set(itertools.chain(*ways))
     search = _Search(running)
     for line in _by_line(behind):
         new = search.methods(line, frame.f_globals, frame.f_locals)
-        if not place and new & _TRAINING:
+        if not place and new & wanted:
             place = f"{short_path(frame.f_code.co_filename)}:{_line_of(frame.f_code, line[0])}"
         named |= new
-    return Behind(frame, last, place) if named >= _TRAINING else None
+    return Behind(frame, last, place) if any(named.issuperset(way) for way in ways) else None
 
 
 def _backward(every: Iterable[dis.Instruction]) -> Iterator[tuple[int, int]]:
@@ -146,6 +156,8 @@ class _Search:
                 continue
             elif one.opname.startswith("LOAD_") and isinstance(one.argval, str):
                 item = known.get(one.argval, names.get(one.argval))
+                if isinstance(item, FunctionType):
+                    found.add(item.__name__)
             else:
                 if one.opname not in ("PUSH_NULL", "CACHE", "EXTENDED_ARG"):
                     item = None
@@ -160,6 +172,8 @@ class _Search:
         if isinstance(item, _Of):
             owner, item = item.owner, item.function
         item = getattr(item, "__func__", item) if isinstance(item, _WRAPPED) else item
+        if type(item).__module__.startswith(_JITTED):
+            item = getattr(item, "__wrapped__", None)
         if isinstance(item, FunctionType):
             item = inspect.unwrap(item)
             first = item.__code__.co_varnames[:1]

@@ -1,0 +1,66 @@
+"""A training's step that is held, because the program may have another training behind it.
+
+The idea: a search for a learning rate trains as the training does, and comes first.  If the code
+behind the running loops computes gradients, the program goes on for a while after its step has been
+found; the step is that of the next training, if there is one.
+
+    held = HeldStep()
+    held.taken(period)                   # None: the program goes on; held.period is kept
+"""
+
+from __future__ import annotations
+
+import sys
+
+from flint.frontends.jax.programs.periods import Period
+from flint.launching.code_behind import Behind, trainings_behind
+from flint.launching.notes import noted
+
+#: What a training calls: a function of JAX's for gradients.
+_WAYS = (("grad",), ("value_and_grad",))
+
+
+class HeldStep:
+    """The step of a training, if another one may follow.
+
+    Attributes:
+        period: the step.
+    """
+
+    #: Rounds of one training that are waited for the next one.
+    PATIENCE = 128
+
+    def __init__(self) -> None:
+        """None is held."""
+        self.period: Period | None = None
+        self._behind: tuple[Behind, ...] = ()
+        self._rounds = 0
+
+    def taken(self, period: Period) -> Period | None:
+        """The step to capture now that a period is complete; None: the program goes on."""
+        held, is_over = self.period, any(one.is_reached() for one in self._behind)
+        if held is None or is_over:
+            is_next = held is not None and period.trains and not _is_one(held, period)
+            if held is not None and not is_next:
+                return held if _is_one(held, period) else None
+            found = trainings_behind(sys._getframe(1), _WAYS) if period.trains else ()
+            if held is not None:
+                _note(period, f"{held.name} at {held.place}")
+            self.period, self._behind, self._rounds = period if found else None, found, 0
+            return None if found else period
+        self._rounds += 1
+        if self._rounds <= self.PATIENCE:
+            return None
+        _note(held, f"one at {self._behind[0].place}, not begun yet")
+        return held
+
+
+def _is_one(one: Period, other: Period) -> bool:
+    return (one.name, one.place) == (other.name, other.place)
+
+
+def _note(period: Period, other: str) -> None:
+    noted[
+        f"the program trains more than once: the step is {period.name} at {period.place}; "
+        f"--step NAME captures another: {other}"
+    ] += 1
