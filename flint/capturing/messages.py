@@ -107,10 +107,10 @@ def message_graph(
         for item in exchanges
         if item.permutation is not None and (item.permutation.source[own] >= 0).any()
     ]
+    for item in coming[:-1] if arrives is not None else coming:
+        builder.communication(item, [], [])
     if arrives is None:
         return builder.finish(())
-    for item in coming[:-1]:
-        builder.communication(item, [], [])
     if coming:  # the last part completes the array
         value = builder.communication(coming[-1], [], [arrives])[0]
     assert value is not None

@@ -97,10 +97,12 @@ class Moved:
         call: what is known about it: it takes the array if it is here, and returns it if it
             arrives.
         graph: its messages.
+        awaited: whether the host waits for it, where it arrives.
     """
 
     call: Call
     graph: WorkloadGraph
+    awaited: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +176,7 @@ def workload_of_sequences(
 
 def _link(item: CalledModule | Moved, read_seconds: float) -> Link | Message:
     if isinstance(item, Moved):
-        return Message(item.graph, item.call.operands)
+        return Message(item.graph, item.call.operands, item.awaited)
     nanoseconds = round(read_seconds * 1e9)
     reads = tuple(
         Read(read.value, Source("", read.file, read.line), nanoseconds) for read in item.call.reads

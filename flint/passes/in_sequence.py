@@ -97,10 +97,12 @@ class Message:
     Attributes:
         graph: its sends and receives; returns the value if it arrives here.
         operands: the value, if it is here; else none.
+        awaited: whether the host waits for it: nothing begins here before it ends.
     """
 
     graph: WorkloadGraph
     operands: tuple[Origin, ...]
+    awaited: bool = False
 
 
 def in_sequence(
@@ -160,8 +162,9 @@ class _Joined:
         made_by = {self._ends[origin.program] for origin in link.operands if origin.program >= 0}
         waits_for = [*sorted(made_by), *self._gates[1:]]
         self._wait(np.arange(len(graph)) + self._first, waits_for)
-        number = len(self._ends)
-        self._arrived[number] = self._end((), waits_for)
+        end = self._end((), waits_for)
+        self._arrived[len(self._ends) - 1] = end
+        self._gates += [end] if link.awaited else []
 
     def read(self, read: Read) -> None:
         """Add a node for what the host reads, one value after the other."""

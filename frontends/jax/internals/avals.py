@@ -31,6 +31,11 @@ def aval_on(aval: Any, shape: Sequence[int], sharding: Any) -> Any:
     return _core.update_aval_with_sharding(aval.update(shape=tuple(shape), sharding=None), sharding)
 
 
+def stored(aval: Any) -> Any:
+    """The type of the numbers that an array is kept as: those of random keys have a dim more."""
+    return _core.physical_aval(aval)
+
+
 def size_of(aval: Any) -> int:
     """Bytes of a whole array of a type; 0 for anything else."""
     item = getattr(getattr(aval, "dtype", None), "itemsize", 0)

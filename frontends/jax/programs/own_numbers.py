@@ -43,6 +43,10 @@ class SequenceInMaking:
             self._arrived[number, origin] = Origin(len(self.items), 0)
         self.items.append(replace(item, call=self._renumbered(item.call, -1)))
 
+    def tell(self, item: Moved) -> None:
+        """Add a message that stands for the host, which waits for a value."""
+        self.items.append(replace(item, call=self._renumbered(item.call, -1)))
+
     def call(self, number: int, item: CalledModule) -> None:
         """Add a call."""
         call = replace(self._renumbered(item.call, number), reads=())

@@ -22,6 +22,7 @@ from jax.sharding import Mesh as DeviceMesh
 from flint.capturing.messages import exchanges_of, message_graph
 from flint.capturing.sequences import Moved, RankSequence
 from flint.frontends.jax.called_modules import CalledModules
+from flint.frontends.jax.programs.host_waits import device_ids, told
 from flint.frontends.jax.programs.moved_arrays import Plan, plan_of
 from flint.frontends.jax.programs.own_numbers import SequenceInMaking
 from flint.graph.communication import Communication
@@ -39,7 +40,8 @@ THROUGH_HOST = (
     "as messages between devices"
 )
 READ_ELSEWHERE = (
-    "values that the host reads before it calls functions on other devices: those do not wait here"
+    "values that the host reads before it calls functions on other devices: messages of their size "
+    "stand for its waiting"
 )
 
 
@@ -58,14 +60,6 @@ class Move:
     source: Any
     target: Any
     is_put: bool
-
-
-def device_ids(place: Any) -> tuple[int, ...]:
-    """The ids of the devices of a mesh or sharding, in its order."""
-    if isinstance(place, DeviceMesh):
-        return tuple(device.id for device in place.devices.flat)
-    mesh = getattr(place, "mesh", None)
-    return device_ids(mesh) if mesh is not None else tuple(d.id for d in place.device_set)
 
 
 class RankSequences:
@@ -109,7 +103,9 @@ class RankSequences:
             )
             self.warnings[text] = 1
         self._exchanges = {key: self._exchanged(*key) for key in self._moves}
-        self._count_reads()
+        self._told = told(called.modules, homes, self._moves, self._rank)
+        if self._told:
+            self.warnings[READ_ELSEWHERE] = sum(map(len, self._told.values()))
 
     @cached_property
     def mesh(self) -> Mesh:
@@ -167,6 +163,9 @@ class RankSequences:
                 walked = replace(item.walked, graph=graph)
                 made.call(number, replace(item, call=call, walked=walked))
             made.reads(item.call)
+            for read in self._told.get(number, ()):
+                if read.concerns(ranks):
+                    made.tell(read.seen_by(ranks))
         return RankSequence(ranks, made.items, made.inputs(), made.outputs(self._outputs))
 
     def _message(
@@ -212,26 +211,3 @@ class RankSequences:
             for item in plan.pieces
         ]
         return exchanges_of(pieces, world=len(self._rank), dtype=dtype)
-
-    def _count_reads(self) -> None:
-        """A warning for values that the host reads while other devices have work to come."""
-        homes = [device_ids(home) for home in self._homes]
-        count = 0
-        for number, item in enumerate(self._called.modules):
-            later = range(number + 1, len(homes))
-            first = {homes[call]: call for call in reversed(later)}
-            for program in {read.value.program for read in item.call.reads}:
-                elsewhere = [c for home, c in first.items() if not {*home} <= {*homes[program]}]
-                count += not all(self._waits(call, program) for call in elsewhere)
-        if count:
-            self.warnings[READ_ELSEWHERE] = count
-
-    def _waits(self, call: int, program: int) -> bool:
-        """Whether a call takes an array that other devices make after, or in, a program."""
-        home = device_ids(self._homes[program])
-        return any(
-            number == call
-            and origin.program >= program
-            and device_ids(self._homes[origin.program]) == home
-            for number, origin in self._moves
-        )

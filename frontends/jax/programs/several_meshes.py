@@ -26,10 +26,12 @@ from flint.errors import FlintError
 from flint.frontends.jax.called_modules import Site, called_modules
 from flint.frontends.jax.compiled import Compilers, Kept
 from flint.frontends.jax.host.calls import Called, Operand, Recording
+from flint.frontends.jax.internals.avals import stored
 from flint.frontends.jax.lower.prepared import Prepared
 from flint.frontends.jax.operand_shardings import argument_shardings
+from flint.frontends.jax.programs.host_waits import device_ids
 from flint.frontends.jax.programs.placing import is_single, mesh_of, mesh_of_sharding, on_all
-from flint.frontends.jax.programs.rank_sequences import Move, RankSequences, device_ids
+from flint.frontends.jax.programs.rank_sequences import Move, RankSequences
 from flint.passes.in_sequence import Origin
 from flint.workload.programs import DEVICES
 from flint.workload.workload import Workload
@@ -139,7 +141,9 @@ class _Sites:
             if device_ids(has) != device_ids(home):
                 self._check(call, operand, origin, where)
                 here[origin] = _wanted(call, place, home)
-                self.moves[number, origin] = Move(operand.aval, has, here[origin], _is_put(call))
+                self.moves[number, origin] = Move(
+                    stored(operand.aval), has, here[origin], _is_put(call)
+                )
         prepared = self.prepared(home)
         return Site(prepared, self._ready(prepared), ChainMap(here, dict(where)))
 

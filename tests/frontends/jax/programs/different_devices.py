@@ -103,3 +103,38 @@ x = jax.device_put(np.ones((64, 256), np.float32), rows[0])
 for _ in range(4):
     x = jax.device_put(layers[1](jax.device_put(layers[0](x), rows[1])), rows[0])
 """
+#: A key, which is two whole numbers, goes from stage to stage.
+KEYS = """
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+devices = jax.devices()
+meshes = [Mesh(np.array(some), ("data",)) for some in (devices[:4], devices[4:])]
+whole = [NamedSharding(mesh, P()) for mesh in meshes]
+def noise(k):
+    return jax.random.normal(k, (512, 512)), jax.random.split(k)[0]
+
+noises = [jax.jit(noise, out_shardings=place) for place in whole]
+k = jax.device_put(jax.random.key(0), whole[0])
+for _ in range(4):
+    _, k = noises[0](k)
+    _, k = noises[1](jax.device_put(k, whole[1]))
+    k = jax.device_put(k, whole[0])
+"""
+#: The host reads the first stage's loss before it calls the second stage, which takes none of it.
+READS = """
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+devices = jax.devices()
+meshes = [Mesh(np.array(some), ("data",)) for some in (devices[:4], devices[4:])]
+whole = [NamedSharding(mesh, P()) for mesh in meshes]
+
+def update(w):
+    return w - 0.1 * w @ w, jnp.mean(w)
+
+updates = [jax.jit(update, out_shardings=place) for place in whole]
+w, v = (jax.device_put(np.ones((512, 512), np.float32), place) for place in whole)
+for _ in range(4):
+    w, loss = updates[0](w)
+    print(float(loss))
+    v, _ = updates[1](v)
+"""

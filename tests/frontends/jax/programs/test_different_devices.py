@@ -12,10 +12,12 @@ from flint.validation.validating import validate
 from flint.workload.loading import load
 from tests.frontends.jax.programs.different_devices import (
     CONDITIONAL,
+    KEYS,
     LEARNERS,
     NOT_MOVED,
     ONE_EACH,
     PIPELINE,
+    READS,
 )
 from tests.frontends.jax.programs.really_run import instructions, partitioned
 from tests.frontends.jax.programs.test_against_runs import command
@@ -141,6 +143,31 @@ def test_an_array_that_has_not_been_moved_stops_the_capture_as_a_run(tmp_path):
     assert run.returncode == 1
     assert "p.py:25: losses is called with an array of shape (64, 256)" in run.stderr
     assert "Received incompatible devices for jitted computation" in run.stderr
+
+
+def test_a_random_key_moves_with_both_of_its_numbers(tmp_path):
+    first, _ = captured(KEYS, tmp_path)[0].programs
+    sent = [("send", n, n + 4, 2 * 4) for n in range(4)]
+    assert messages(first) == sent + [("recv", n + 4, n, 2 * 4) for n in range(4)]
+
+
+def test_devices_whose_work_the_host_starts_when_it_has_read_a_value_wait_for_it(tmp_path):
+    workload, said = captured(READS, tmp_path)
+    assert "messages of their size stand for its waiting" in said
+    first, last = workload.programs
+    assert messages(first) == [("send", n, n + 4, 4) for n in range(4)]  # the loss, an f32
+    assert messages(last) == [("recv", n, n + 4, 4) for n in range(4)]
+    graph = last.graph
+    names = [op_of(graph, node) for node in range(len(graph))]
+    assert names[:2] == ["recv", "program_end"]
+    behind, open_ = set(), [names.index("dot_general")]
+    while open_:
+        behind |= (before := graph.predecessors(open_.pop()))
+        open_ += before
+    assert {0, 1} <= behind
+    # The second stage ends after the first one, and not beside it.
+    both = simulate(workload, "dgx-h100")
+    assert both.step_seconds > 1.5 * max(one.figures.compute_seconds for one in both.programs)
 
 
 def test_a_conditional_that_depends_on_the_device_is_refused_by_its_line(tmp_path):
