@@ -1,4 +1,4 @@
-"""Blind errors by what causes them, as far as that is known (``causes.csv``).
+"""Blind errors by what causes them, as far as that is known (``causes.csv``), by kind and by sign.
 
     python benchmarks/accuracy/blind/causes.py            # print the table
     python benchmarks/accuracy/blind/causes.py --page     # and write it into the page
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import re
 import statistics
 import sys
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 sys.path.insert(0, str(Path(__file__).parent))
 
-from blind_errors import BATCHES, scored
+from blind_errors import BATCHES, accelerator, scored
 from recipes import HERE
 from score import PAGE
 
@@ -45,13 +46,35 @@ def errors() -> dict[str, dict[str, float]]:
     return found
 
 
-def line(name: str, why: str, some: Sequence[float]) -> str:
-    """One row of the table."""
+def line(name: str, some: Sequence[float]) -> str:
+    """One row of a table."""
     sizes = sorted(abs(each) for each in some)
     ninth = statistics.quantiles(sizes, n=10, method="inclusive")[-1]
     return (
-        f"| {name} | {why} | {len(some)} | {statistics.median(some):+.1%} "
+        f"| {name} | {len(some)} | {statistics.median(some):+.1%} "
         f"| {statistics.median(sizes):.1%} | {ninth:.1%} |"
+    )
+
+
+def groups(least: int = 5) -> dict[str, list[float]]:
+    """Kind of run, accelerator and framework -> errors, where that many runs have all three."""
+    found: dict[str, list[float]] = {}
+    for batch in BATCHES:
+        for score in scored(batch):
+            framework = re.split(r"[ (+:,]", score.recipe.framework)[0]
+            name = " | ".join((score.recipe.kind, accelerator(score.accelerator), framework))
+            found.setdefault(name, []).append(score.error)
+    several = {name: some for name, some in found.items() if len(some) >= least}
+    return dict(sorted(several.items(), key=lambda item: statistics.median(item[1])))
+
+
+def signs(name: str, some: Sequence[float]) -> str:
+    """One row of the table by kind."""
+    slow = sum(error > 0 for error in some)
+    sizes = [abs(error) for error in some]
+    return (
+        f"| {name} | {len(some)} | {slow} | {len(some) - slow} | {statistics.median(some):+.1%} "
+        f"| {statistics.median(sizes):.1%} |"
     )
 
 
@@ -67,8 +90,18 @@ def main() -> None:
         "| cause | how that is known | rows | median | median error | 90th percentile |",
         "|---|---|---|---|---|---|",
     ]
-    lines += [line(cause, why.get(cause, ""), [*some.values()]) for cause, some in found.items()]
-    lines.append(line("all", "", [error for some in found.values() for error in some.values()]))
+    lines += [
+        line(f"{cause} | {why.get(cause, '')}", [*some.values()]) for cause, some in found.items()
+    ]
+    lines.append(line("all | ", [error for some in found.values() for error in some.values()]))
+    lines += [
+        "",
+        "Kinds of five rows or more, the fastest predictions first:",
+        "",
+        "| kind | accelerator | framework | rows | too slow | too fast | median | median error |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    lines += [signs(name, some) for name, some in groups().items()]
     print("\n".join(lines))
     if options.page:
         begin, end = (f"<!-- causes: {word} -->\n" for word in ("begin", "end"))
