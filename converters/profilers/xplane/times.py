@@ -32,6 +32,8 @@ from flint.hlo.messages import parse_module
 from flint.post_execution.module_times import DeviceRun, ModuleTimes
 
 _ENCLOSING = ("while", "conditional", "call")
+AS_WELL = "as well"
+ELSEWHERE = "on other devices, whose ranks are missing"
 IN_ORDER = (
     "hosts whose ranks the profile does not name: taken in the order of their files' names (for "
     "GPUs, name the files 0.xplane.pb, 1.xplane.pb, ... by jax.process_index())"
@@ -83,21 +85,23 @@ def times_of(path: Path, step: str | None) -> ModuleTimes:
         ),
         device=profile.device or ("CPU" if profile.backend == "cpu" else ""),
         run=wanted,
-        notes=read.rows.notes | notes | _left_out(read, names),
+        notes=read.rows.notes | notes | _left_out(read, chosen),
         programs=names,
     )
 
 
-def _left_out(read: Read, names: tuple[str, ...]) -> dict[str, int]:
+def _left_out(read: Read, step: Step) -> dict[str, int]:
     """Notes on programs of a single host that are not in the step."""
     if len(read.files) > 1:
         return {}
-    others = Counter(event.program.rpartition("(")[0] for event in read.ran[0].events)
-    return {
-        f"ops of another program that ran as well, {name}": count
-        for name, count in others.items()
-        if name not in names
-    }
+    names, own = {part.program.name for part, _ in step}, {*step[0][0].devices}
+    others: Counter[str] = Counter()
+    for event in read.ran[0].events:
+        name = event.program.rpartition("(")[0]
+        elsewhere = bool(own) and event.device not in own
+        if elsewhere or name not in names:
+            others[f"{ELSEWHERE if elsewhere else AS_WELL}, {name}"] += 1
+    return {f"ops of another program that ran {words}": count for words, count in others.items()}
 
 
 def _named(step: Step, place: int, name: str) -> str:

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from flint.converters.profilers.xplane.times import ELSEWHERE
+from flint.post_execution.modules import convert_profile
 from flint.simulation.running import simulate
 from flint.validation.validating import validate
 from flint.workload.loading import load
@@ -121,6 +123,8 @@ def test_each_function_is_compared_with_its_runs_on_its_own_devices(text, tmp_pa
     report = validate(workload, [tmp_path / "profile"])
     assert report.ok, report.verdict
     assert report.ranks == list(range(workload.mesh.size))
+    replayed = convert_profile(tmp_path / "profile")
+    assert any(ELSEWHERE in text for text in replayed.warnings)
 
 
 @pytest.mark.parametrize(
