@@ -24,8 +24,8 @@ _OTHERS = frozenset(
 )  # fmt: skip
 #: Python's own functions of this kind.
 _FUNCTIONS = frozenset(
-    ("bin", "bytearray", "bytes", "chr", "complex", "enumerate", "float", "format", "hex", "oct",
-     "ord", "pow", "repr")
+    ("bin", "bytearray", "bytes", "chr", "complex", "enumerate", "float", "format", "getattr",
+     "hasattr", "hex", "oct", "ord", "pow", "repr")
 )  # fmt: skip
 #: Methods that change what they belong to by a rank, whatever it is.
 _METHODS = frozenset(("pop", "insert"))

@@ -26,10 +26,11 @@ from flint.frontends.torch.shims.own_values import OwnWhole, everywhere
 
 _NARROWED = (torch.narrow, torch.Tensor.narrow)
 _MADE = (
-    torch.arange, torch.empty, torch.full, torch.ones, torch.rand, torch.randint, torch.randn,
-    torch.randperm, torch.zeros, torch.Tensor.expand, torch.Tensor.new_empty, torch.Tensor.new_full,
-    torch.Tensor.new_ones, torch.Tensor.new_zeros, torch.Tensor.repeat, torch.Tensor.reshape,
-    torch.Tensor.view,
+    torch.arange, torch.empty, torch.eye, torch.full, torch.nn.functional.pad, torch.ones,
+    torch.rand, torch.randint, torch.randn, torch.randperm, torch.repeat_interleave, torch.tile,
+    torch.zeros, torch.Tensor.expand, torch.Tensor.new_empty, torch.Tensor.new_full,
+    torch.Tensor.new_ones, torch.Tensor.new_zeros, torch.Tensor.repeat,
+    torch.Tensor.repeat_interleave, torch.Tensor.reshape, torch.Tensor.tile, torch.Tensor.view,
 )  # fmt: skip
 _PARTED = (
     torch.chunk, torch.split, torch.tensor_split, torch.Tensor.chunk, torch.Tensor.split,
@@ -144,6 +145,11 @@ def _arange(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         note_values(-(-(everywhere(end) - everywhere(start)) // everywhere(step)), _SIZE)
 
 
+def _steps(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """``linspace(start, end, steps)``."""
+    _made((kwargs.get("steps", args[2] if len(args) > 2 else 0),), {})
+
+
 def _ends(part: slice) -> tuple[Any, ...]:
     return part.start, part.stop, part.step
 
@@ -157,4 +163,5 @@ _RULES = {
     **dict.fromkeys(_MADE, _made),
     **dict.fromkeys((torch.full, torch.Tensor.new_full), _full),
     torch.arange: _arange,
+    **dict.fromkeys((torch.linspace, torch.logspace), _steps),
 }

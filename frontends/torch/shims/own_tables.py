@@ -22,12 +22,14 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.evidence import Kinds
+from flint.frontends.torch.modes import without_modes
 from flint.frontends.torch.recording.held_numbers import Held
 from flint.frontends.torch.recording.known_values import known_of
 from flint.frontends.torch.shims.over_ranks import world
 from flint.frontends.torch.shims.own_calls import spread
 from flint.frontends.torch.shims.own_parts import MOST_ELEMENTS
 from flint.frontends.torch.shims.own_questions import FEW_VALUES, note_values
+from flint.frontends.torch.shims.own_tensors import is_small, keep
 from flint.frontends.torch.shims.own_values import OwnText, OwnWhole, everywhere, own
 from flint.frontends.torch.shims.own_words import OwnWords
 from flint.frontends.torch.user_lines import at_user_line
@@ -144,6 +146,11 @@ def _among(item: Any, index: Any, read: Callable[[int], Any]) -> Any:
     items = [read(key(at)) for at in distinct.tolist()]
     if isinstance(item, np.ndarray | np.number) and _are_arrays(items):
         return spread(item, Held(which, tuple(map(_copied, items))))
+    if type(item) is torch.Tensor and all(map(_is_plain_tensor, items)):
+        with without_modes():
+            made = item.view(item.shape)  # the item may be used without the rank, too
+        keep(made, Held(which, tuple(items)))
+        return made
     there = [each for each in items if each is not _MISSING]
     if item is not None and _are_numbers(there) and _are_numbers([item]):
         present = np.array([each is not _MISSING for each in items])
@@ -254,6 +261,11 @@ def _are_arrays(items: Sequence[Any]) -> bool:
         and max(item.size for item in there) <= max(_MOST_OF_PART, world())
         and sum(item.size for item in there) <= MOST_ELEMENTS
     )
+
+
+def _is_plain_tensor(item: Any) -> bool:
+    """Whether it is a small tensor of the host's of whole numbers."""
+    return type(item) is torch.Tensor and is_small(item)
 
 
 def _copied(item: Any) -> Any:

@@ -110,6 +110,11 @@ struct.pack("i", rank)
 str(rank).encode() + b"x"
 int(hex(rank), 16)
 pow(3, rank, 7)
+getattr(operator, ["add", "sub"][rank // 7 % 2])(5, 3)
+hasattr(math, f"log{rank}")
+torch.arange(W).chunk(4)[rank % 4][0].item()
+torch.arange(W).split(5)[rank // 5].tolist()[1]
+[torch.tensor([i, 3]) for i in range(W)][rank].sum().item()
 """
 TOLD = """
 bytearray([rank])[0]
@@ -124,6 +129,10 @@ list(enumerate([5], rank))[0][0]
 [*range(rank, W)][0]
 complex(rank)
 sum(1 for _ in range(np.int64(rank)))
+torch.linspace(0, 1, rank + 2).numel()
+torch.eye(rank + 1).numel()
+torch.nn.functional.pad(torch.ones(3), (0, rank)).numel()
+torch.ones(2).tile(rank + 1).numel()
 """
 
 
