@@ -76,3 +76,12 @@ def test_sums_of_rows_take_the_time_in_which_their_bytes_are_moved() -> None:
         return np.full(len(graph), 1.0)
 
     assert permuting(slow)(graph, H100).tolist() == pytest.approx([moved / rate])
+
+
+def test_rows_of_automodel_are_summed_by_transformer_engine() -> None:
+    """Its dispatcher asks for fused permutation; torchtitan's mixtures add rows at indices."""
+    given = read_recipes(HERE.parent / "given" / "recipes.csv")
+    for name in ("am-qwen30b", "am-oss20b"):
+        assert all(part.kernels is not None for part in predict.expressed(given[name]).parts)
+    titan = read_recipes(HERE / "recipes.csv")["tt-h100-dsv3-16b-flex"]
+    assert all(part.kernels is None for part in predict.expressed(titan).parts)

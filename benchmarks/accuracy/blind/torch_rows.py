@@ -46,6 +46,7 @@ from trainers import (
     NO_MEMORY,
     ONCE,
     PACKED,
+    PERMUTED,
     PIPELINES,
     PLAIN,
     PUBLISHED,
@@ -57,6 +58,7 @@ from trainers import (
     first,
 )
 
+from flint.cost.kernels import kernel_seconds
 from flint.models.mixtures import MIXTURES, Experts, Heads, Mixture
 from flint.models.torch import moe
 from flint.models.torch.llama3_model import Config
@@ -218,6 +220,8 @@ def _mixture(recipe: Recipe) -> Expressed | NoCase:
     parts = by_layers(case, sizes["layers"], FEW)
     assert not isinstance(parts, NoCase)
     parts = tuple(replace(part, weight=part.weight * accumulated) for part in parts)
+    if recipe.id.startswith(PERMUTED):
+        parts = weighted(parts, 1.0, moe_rows.permuting(kernel_seconds))
     beside: tuple[Part, ...] = ()
     if sizes.get("shared_experts") and not published:
         beside = _beside(recipe, {"dp": recipe.devices}, system, accelerator)

@@ -216,6 +216,9 @@ ASYNCHRONOUS = ("ttpa-", "n24-gpt20b", "n24-nemotron8b", "ml4-h100-gpt3", "ml4-b
 )  # fmt: skip
 #: How ids of mixtures begin whose tokens go once to each rank (DeepEP), not once for each expert.
 ONCE = ("am-", "tt-gb300-dsv3")
+#: How ids of mixtures begin whose rows Transformer Engine's kernels permute and sum, without atomic
+#: additions (AutoModel's dispatcher: ``moe_permute_fusion=True``).
+PERMUTED = ("am-",)
 #: Why a row's memory is unknown, by the beginnings of ids.
 NO_MEMORY: Mapping[str, str] = {
     "tt-gb200": "loss in chunks keeps less",
