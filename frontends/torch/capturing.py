@@ -9,6 +9,7 @@ read and walked like any saved module.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import math
@@ -48,8 +49,25 @@ from flint.workload.programs import Level
 from flint.workload.workload import Workload
 
 _MODULE = "module.mlirbc"
-#: The modules that compile, which take seconds to import.
+#: The modules that compile, which take seconds to import, and those that they import when they do.
 _COMPILER = "torch._inductor.compile_fx"
+_COMPILERS_LATER = (
+    "sympy.tensor.tensor",
+    "torch._dynamo.repro.after_dynamo",
+    "torch._inductor.choices",
+    "torch._inductor.codegen.cuda_combined_scheduling",
+    "torch._inductor.codegen.halide",
+    "torch._inductor.codegen.mps",
+    "torch._inductor.codegen.pallas",
+    "torch._inductor.fx_passes.fuse_attention",
+    "torch._inductor.fx_passes.freezing_patterns",
+    *(f"torch._inductor.fx_passes.serialized_patterns._sfdp_pattern_{n}" for n in range(1, 31)),
+    "torch._inductor.runtime.caching",
+    "torch._inductor.tiling_utils",
+    "torch.distributed.tensor.experimental",
+    "torch.export._trace",
+    "torch.fx.experimental.validator",
+)
 
 
 def capture(request: Request) -> Workload:
@@ -187,6 +205,9 @@ def prepare(level: Level = Level.PARTITIONED) -> None:
     everywhere.search()
     if level is Level.OPTIMIZED:
         importlib.import_module(_COMPILER)
+        for name in _COMPILERS_LATER:
+            with contextlib.suppress(ImportError):  # other versions have others
+                importlib.import_module(name)
 
 
 @dataclass(frozen=True, slots=True)

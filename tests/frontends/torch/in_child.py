@@ -10,11 +10,13 @@ import json
 import flint.frontends.torch.emission
 import flint.frontends.torch.session  # noqa: F401
 from flint.frontends.torch import everywhere
+from flint.frontends.torch.capturing import prepare
 from flint.frontends.torch.evidence import Evidence
 from flint.frontends.torch.recording.recording import Group, Input, Life, Op, Recording, View
 from flint.host.child_processes import Limits
 from flint.host.tasks import run_all
 from flint.host.temporary import temporary_folder
+from flint.workload.programs import Level
 
 LIMITS = Limits(seconds=1200, memory=2**35)
 _KINDS = {kind.__name__: kind for kind in (Evidence, Group, Input, Life, Op, Recording, View)}
@@ -35,6 +37,8 @@ def record_in_child(function, setup, shape, axes, rank=0, **options):
     """``session.record`` in a child."""
     from flint.frontends.torch.session import record
 
+    if options.get("compile_for"):
+        prepare(Level.OPTIMIZED)
     return in_child(record, function, setup, shape, axes, rank, **options)
 
 
