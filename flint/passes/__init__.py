@@ -34,6 +34,8 @@ def _in(module: str, name: str) -> Pass:
 PASSES: dict[str, Pass] = {
     # make work on the host's buffers free for the device
     "host": _in("host_memory", "with_host_buffers"),
+    # make transposes free that undo, behind attention, those in front of it
+    "attention-layout": _in("attention.layout", "without_turning_back"),
     # remove ops that only rename a buffer
     "aliases": _in("aliases", "resolve_aliases"),
     # put nodes in issue order, computed from the dependences
@@ -57,7 +59,7 @@ GRANULARITIES: dict[str, tuple[str, ...]] = {
     "kernel": ("host", "aliases", "inplace", "fuse"),
     "region": ("host", "aliases", "inplace", "fuse", "coarsen"),
     "xla": ("host", "aliases", "inplace", "fuse-xla"),
-    "inductor": ("host", "aliases", "inplace", "fuse-inductor"),
+    "inductor": ("host", "attention-layout", "aliases", "inplace", "fuse-inductor"),
 }
 
 

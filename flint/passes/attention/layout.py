@@ -15,7 +15,7 @@ from typing import Final
 
 from flint.graph.graph import WorkloadGraph
 from flint.graph.work import Role
-from flint.passes.aliases import resolve_aliases
+from flint.passes.columns import with_bodies
 
 #: How the names of these kernels begin.
 _KERNELS: Final = "aten._scaled_dot_product_"
@@ -26,7 +26,10 @@ _BETWEEN: Final = 16
 
 
 def without_turning_back(graph: WorkloadGraph) -> WorkloadGraph:
-    """One block without the transposes that undo, behind attention, those in front of it."""
+    """``graph`` with transposes that name memory only, where they undo, behind attention, those in
+    front of it; some of these are views already.
+    """
+    graph = with_bodies(graph, lambda body, _: without_turning_back(body))
     ops = graph.tables.ops
     attention = [name.startswith(_KERNELS) for name in ops]
     transpose = [name == "transpose" for name in ops]
@@ -42,19 +45,21 @@ def without_turning_back(graph: WorkloadGraph) -> WorkloadGraph:
             back = (*was[:1], *was[2:3], *was[1:2], *was[3:])
             if len(was) == 4 and made == back and _turned(graph, maker, value):
                 role[node] = Role.ALIAS
-    return resolve_aliases(replace(graph, role=role)) if (role != graph.role).any() else graph
+    return replace(graph, role=role) if (role != graph.role).any() else graph
 
 
 def _turned(graph: WorkloadGraph, attention: int, result: int) -> bool:
     """Whether the operand of attention that a result is made like has been transposed."""
     backward = "_backward" in graph.tables.ops[graph.op[attention]]
     nth = result - graph.inputs - int(graph.result_ptr[attention]) + _BEFORE[backward]
+    ops = graph.tables.ops
     node = int(graph.producer[graph.operands_of(attention)[nth]])
     for _ in range(_BETWEEN):
-        if node < 0 or graph.role[node] != Role.ELEMENTWISE:
+        passed = node >= 0 and graph.role[node] in (Role.ELEMENTWISE, Role.ALIAS)
+        if not passed or ops[graph.op[node]] == "transpose":
             break
         node = _maker(graph, node)
-    return node >= 0 and graph.tables.ops[graph.op[node]] == "transpose"
+    return node >= 0 and ops[graph.op[node]] == "transpose"
 
 
 def _maker(graph: WorkloadGraph, node: int) -> int:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flint.frontends.torch.context import capture
+from flint.frontends.torch.modes import without_modes
 from flint.frontends.torch.programs.rounds import OptimizerRounds
 from flint.frontends.torch.programs.steps import Kind, Steps
 from flint.launching.code_behind import Behind, trainings_behind
@@ -80,7 +81,9 @@ class Trainings:
             self._begin_next()
         self._calls += 1
         if self._calls == 2:  # the program is in its loop, if not before
-            self._behind = trainings_behind(sys._getframe(1), _WAYS)
+            frame = sys._getframe(1)
+            with without_modes():  # Dynamo, which may run the program's code, would trace it
+                self._behind = trainings_behind(frame, _WAYS)
         self.rounds.stepped(optimizer)
         if self._is_over:
             self._leave()
