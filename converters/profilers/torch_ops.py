@@ -101,12 +101,30 @@ _OTHERWISE = {
 }
 #: Reductions whose names PyTorch also gives to ops of two tensors, which call these.
 _OF_TWO = {"aten::max": "aten::maximum", "aten::min": "aten::minimum"}
-#: Namespaces of ops that implement all-reduces: PyTorch's symmetric memory, vLLM, SGLang,
-#: TensorRT-LLM, AITER.
+#: Namespaces of ops that implement collectives: PyTorch's symmetric memory, vLLM (on CPUs ``_C``),
+#: SGLang, TensorRT-LLM, AITER, DeepSpeed.
 _EXCHANGING = frozenset(
-    {"symm_mem", "vllm", "_C_custom_ar", "sgl_kernel", "sglang", "trtllm", "aiter"}
+    {"symm_mem", "vllm", "_C", "_C_custom_ar", "sgl_kernel", "sglang", "trtllm", "aiter"}
+    | {"deepspeed"}
 )
-_ALL_REDUCE = re.compile(r"(multimem_|one_shot_|two_shot_|custom_)?all_?reduce(_out|_copy)?")
+#: Their names; of vLLM's and SGLang's on CPUs, in memory that ranks share, also gathers.
+_OWN_COLLECTIVES = (
+    (
+        re.compile(
+            r"(multimem_|one_shot_|two_shot_|custom_|shm_|inference_)?all_?reduce(_out|_copy)?"
+        ),
+        OpClass.ALL_REDUCE,
+    ),
+    (re.compile(r"shm_all_?gather"), OpClass.ALL_GATHER),
+)
+
+
+def _own_collective(name: str) -> OpClass | None:
+    """The collective that an op of a library implements itself; None for other ops."""
+    if name.partition("::")[0] not in _EXCHANGING:
+        return None
+    base = base_name(name)
+    return next((kind for names, kind in _OWN_COLLECTIVES if names.fullmatch(base)), None)
 
 
 def op_facts(
@@ -126,10 +144,11 @@ def op_facts(
     namespace = name.partition("::")[0]
     if namespace in ("c10d", "_c10d_functional", "c10d_functional"):
         return _collective(name, arguments, group)
-    if namespace in _EXCHANGING and _ALL_REDUCE.fullmatch(base_name(name)):
+    own = _own_collective(name)
+    if own is not None:
         sent = tuple(next(filter(None, arguments or ()), ()))
         dtype = sent[0][1] if sent else ""
-        return OpFacts(OpClass.ALL_REDUCE, name, sent or None, bytes_of(sent), dtype, group)
+        return OpFacts(own, name, sent or None, bytes_of(sent), dtype, group, blocks=True)
     if name in _OF_TWO and [len(tensors) for tensors in arguments or ()] == [1, 1]:
         name = _OF_TWO[name]
     kind = aten_class(name) if "::" in name or is_fused_in_cpp(name) else OpClass.OTHER

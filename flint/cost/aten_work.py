@@ -117,17 +117,38 @@ _BLOCK_SCALES: Final = frozenset({"f8E8M0FNU"})
 
 
 def _matrices(arguments: Arguments, values: Sequence[Any]) -> Items | None:
-    """A product under a library's name: rows by a weight, which has outputs first or last."""
+    """A product under a library's name: rows by a weight, which has outputs first or last.
+
+    Some libraries are given the result as the first operand.
+    """
     tensors = [tensor for argument in arguments for tensor in argument if len(tensor[0]) >= 2]
-    for (a, dtype), (b, _) in pairwise(tensors):
-        batch = prod(b[:-2])
-        if a[-1] in b[-2:] and (len(b) == 2 or a[:-2] == b[:-2]):
-            wide = b[-2] if b[-1] == a[-1] else b[-1]
-            rows = prod(a[:-1]) if len(b) == 2 else a[-2]
+    shapes = [shape for shape, _ in tensors]
+    for i, (a, b) in enumerate(pairwise(shapes)):
+        dims = _multiplied(a, b)
+        inner = _multiplied(*shapes[i + 1 : i + 3]) if i + 2 < len(shapes) else None
+        is_result = inner and (prod(a[:-1]), a[-1]) == (inner[0] * inner[1], inner[2])
+        if dims and not is_result:
+            dtype = tensors[i][1]
             scaled = any(kind in _BLOCK_SCALES for argument in arguments for _, kind in argument)
-            kind = block_scaled(dtype) if scaled else dtype or "bf16"
-            return (product((batch, rows, wide, a[-1]), kind),)
+            return (product(dims, block_scaled(dtype) if scaled else dtype or "bf16"),)
     return None
+
+
+def _multiplied(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, int, int, int] | None:
+    """(batch, m, n, k) of a product of matrices, the second of which may be transposed."""
+    if a[-1] not in b[-2:] or not (len(b) == 2 or a[:-2] == b[:-2]):
+        return None
+    wide = b[-2] if b[-1] == a[-1] else b[-1]
+    return prod(b[:-2]), prod(a[:-1]) if len(b) == 2 else a[-2], wide, a[-1]
+
+
+def _into(arguments: Arguments, values: Sequence[Any]) -> Items | None:
+    """A product into the first argument, of the second one and a weight that is not an argument."""
+    (result, _), (a, dtype) = arguments[0][0], arguments[1][0]
+    rows = prod(a[:-1])
+    if rows != prod(result[:-1]):
+        return None
+    return (product((1, rows, result[-1], a[-1]), dtype or "bf16"),)
 
 
 def _grouped(arguments: Arguments, values: Sequence[Any]) -> Items | None:
@@ -171,7 +192,7 @@ _ARITHMETIC: Final = _names(
 )
 _TRITON: Final = re.compile(r"triton_(?:poi|red|per|for)_fused_(\w+?)_\d+$")
 _LIBRARY_PRODUCT: Final = re.compile(
-    r"gemm(?!v)|scaled_mm|_mm$|fp8_linear|matmul|triton_tem_\w*mm|^(f8|i8|bf16)(f8|i8)bf16"
+    r"gemm(?!v)|scaled_mm|_mm$|fp8_linear|packed_linear|matmul|triton_tem_\w*mm|^(f8|i8|bf16)(f8|i8)bf16"
 )
 
 
@@ -216,6 +237,7 @@ FORMULAS: Final[dict[str, Formula]] = {
     **upsampling_work.FORMULAS,
     **dict.fromkeys(("_grouped_mm", "_scaled_grouped_mm", "_scaled_grouped_mm_v2"), _grouped),
     **dict.fromkeys(("inplace_fused_experts", "outplace_fused_experts", "fused_experts"), _experts),
+    **dict.fromkeys(("onednn_mm", "onednn_scaled_mm"), _into),
     # Norms of vLLM's and SGLang's kernels, whose result is the first argument or which work in
     # place.
     "rms_norm": _per_element(4, 0, 0),

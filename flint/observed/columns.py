@@ -71,6 +71,7 @@ class OpFacts:
             cache; (0, 0) if unknown; None if they are.
         lacks: what the trace does not record, so that ``work`` is a bound or unknown; "" if
             nothing.
+        blocks: whether a collective of a host is over when its op is; others are only started.
     """
 
     kind: OpClass
@@ -91,6 +92,7 @@ class OpFacts:
     work: tuple[WorkItem, ...] | None = field(default=None, hash=False)
     moved: tuple[int, int] | None = field(default=None, hash=False)
     lacks: str = field(default="", hash=False)
+    blocks: bool = field(default=False, hash=False)
 
     @property
     def bytes(self) -> int:

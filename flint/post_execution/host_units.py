@@ -2,9 +2,11 @@
 
 The idea: lighter ops that an op calls are part of it: a product copies its bias, a gradient begins
 with zeros.  If several ops of the same weight are nested, the innermost counts.  An op of unknown
-class works if nothing in it does, and it either calls nothing or makes its result (an upsampling);
-others only call ops or make views.  Copies in it are part of it if it is known to work on them (an
-FFT, a factorisation) or spends most of its time itself; otherwise it only calls them.
+class works if nothing in it does, and it calls nothing or makes its result (an upsampling); others
+only call ops or make views.  Ops of other libraries also write into results that they are given:
+those that spend most of their time themselves work, too (a product of vLLM's that reads a number).
+Copies in an op are part of it if it is known to work on them (an FFT, a factorisation) or spends
+most of its time itself; otherwise it only calls them.
 
 units = host_units(trace, links, rows)
 """
@@ -50,6 +52,8 @@ NOT_RUN = "products that began and did not run: activation checkpointing already
 _GLOO = "gloo:"
 #: Ops that make room for the result of the op that calls them.
 _MAKE = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "resize"})
+#: How names of PyTorch's own ops begin, which make their results or are views.
+_PYTORCH = ("aten::", "prim::", "prims::")
 #: How names of ops begin that may copy operands, and then work on the copies.
 _KEEPS_COPIES = ("_fft_", "linalg_", "_linalg_", "upsample_", "_upsample_", "grid_sampler_")
 
@@ -141,7 +145,9 @@ def _unknown_work(trace: Observed, rows: Ints, inside: Ints) -> NDArray[np.bool_
     if trace.timed:
         own = trace.duration.copy()
         np.subtract.at(own, parent[inner], trace.duration[inner])
-        keeps |= 2 * own > trace.duration
+        itself = 2 * own > trace.duration
+        keeps |= itself
+        made |= itself & by_fact(trace.facts, lambda fact: not fact.name.startswith(_PYTORCH))[op]
     made &= np.where(keeps, inside <= OpClass.COPY.weight, inside == 0)
     found = unknown & np.where(has_parts, made, inside == 0)
     return found[rows] & ~_below(rows, parent, found)[rows]
@@ -182,6 +188,7 @@ def host_units(trace: Observed, links: Links | None, rows: Ints) -> Units:
     number = {name: i for i, name in enumerate(names)}
     of_fact = np.array([number[fact.name] for fact in trace.facts], np.int64)
     collective = talks[op[row]]
+    started = by_fact(trace.facts, lambda fact: fact.kind.collective and not fact.blocks)[op[row]]
     timed = trace.timed
     thread = links.thread[row] if links is not None else trace.stream[row]
     end = np.where(trace.end[row] >= 0, trace.end[row], trace.start[row] + trace.duration[row])
@@ -202,7 +209,7 @@ def host_units(trace: Observed, links: Links | None, rows: Ints) -> Units:
         issued=trace.start[row] if timed else np.arange(len(row), dtype=np.int64),
         launch=np.full(len(row), -1, np.int64),
         thread=thread,
-        stream=np.where(collective, NO_STREAM, thread),
+        stream=np.where(started, NO_STREAM, thread),
         collective=collective,
         notes=_unnamed(trace, links, rows) | ({NOT_RUN: len(not_run)} if not_run else {}),
     )  # fmt: skip

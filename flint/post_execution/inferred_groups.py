@@ -126,8 +126,8 @@ class InferredGroups:
             return self.across[unit], ACROSS
         if members >= 0:
             return None, ""
-        if len(self._groups) == 1:
-            return next(iter(self._groups)), ONLY_GROUP
+        if len(self._groups) == 1 or len(self.listed) == 1:
+            return next(iter(self.listed or self._groups)), ONLY_GROUP
         if not self._groups and self._world is not None:
             return tuple(range(self._world)), EVERYBODY
         return None, ""

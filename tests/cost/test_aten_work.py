@@ -75,6 +75,22 @@ def test_a_products_weight_may_have_its_outputs_first_or_last():
         assert flops(found) == 2 * 16 * 16 * 64
 
 
+def test_a_product_into_its_first_operand_is_that_of_the_operands_behind_it():
+    """vLLM's schemas: ``cutlass_scaled_mm(out, a, b, a_scales, b_scales, bias)``, and oneDNN's
+    product, whose weight is behind a handle; 8 rows of 16 by a square weight: 2 * 8 * 16 * 16.
+    """
+    out, a, weight = tensor(8, 16), tensor(8, 16), tensor(16, 16)
+    scales = tensor(8, 1), tensor(1, 16)
+    for name, arguments in (
+        ("_C::cutlass_scaled_mm", [out, a, weight, *scales, []]),
+        ("sgl_kernel::fp8_scaled_mm", [a, weight, *scales]),
+        ("_C::onednn_mm", [out, a, [], []]),
+        ("sgl-kernel::weight_packed_linear", [a, weight, []]),
+    ):
+        assert flops(work_of(name, arguments, [])) == 2 * 8 * 16 * 16, name
+    assert flops(work_of("_C::onednn_mm", [tensor(8, 4), a, [], []], [])) == 2 * 8 * 4 * 16
+
+
 def test_a_fused_kernel_of_inductor_has_the_ops_that_its_name_lists():
     """add, pow, mean, rsqrt and two mul per element; the largest operand has 32."""
     arguments = [tensor(4, 8), tensor(8), tensor(4, 8), [], []]

@@ -168,6 +168,15 @@ UNKNOWN = {
         [("aten::tensor_split", 0, 20), ("aten::as_strided", 2, 3), ("aten::mm", 30, 10)],
         {"aten::mm": 10},
     ),
+    "a library's product, into a result that it is given": (
+        [("_C::onednn_mm", 0, 100), ("aten::item", 2, 3), ("aten::_local_scalar_dense", 3, 1),
+         ("aten::mm", 110, 10)],
+        {"_C::onednn_mm": 100, "aten::mm": 10},
+    ),
+    "a library's op that calls another's": (
+        [("vllm::attention", 0, 100), ("aten::view", 2, 3), ("_C::cpu_attention", 95, 4)],
+        {"_C::cpu_attention": 4},
+    ),
     "random numbers": (
         [("aten::randn", 0, 60), ("aten::empty", 2, 8), ("aten::normal_", 12, 40)],
         {"aten::normal_": 40},

@@ -83,9 +83,9 @@ def add_ops(
     over = start + duration
     if events.links is not None:
         events.links.add_ops(list(numbers), stream, (start, over, np.array(records, np.int64)))
-    # The host does not know when collectives ended.
-    communicates = np.array([facts.kind.collective for facts in rows.facts], bool)
-    end = np.full(len(over), -1) if events.kernels else np.where(communicates[of], -1, over)
+    # The host does not know when the collectives that it started ended.
+    starts = np.array([fact.kind.collective and not fact.blocks for fact in rows.facts], bool)
+    end = np.where(starts[of] | bool(events.kernels), -1, over)
     for place, work in gloo.items():
         # On the calling thread, the annotation begins after a message has been sent.
         begin = start[place] if work.thread == threads[place] else work.start
