@@ -117,6 +117,9 @@ def _be_program(request: ProgramRequest, own: Own, template: Template | None) ->
             raise
         except BaseException as error:  # some libraries' errors are not Exceptions
             raise_failure(request, begun, error)
+    for caught in [hook.caught() for hook in begun.values()]:
+        if caught is not None:
+            raise_failure(request, begun, caught)
     _report_end(request, begun, ended, own)
 
 

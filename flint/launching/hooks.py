@@ -50,6 +50,12 @@ class Hooks(Protocol):
     def begin(self, request: ProgramRequest, own: Own) -> None:
         """In the program's process, after the framework was imported: watch for the step."""
 
+    def caught(self) -> BaseException | None:
+        """In the program's process, when it has ended: an error that ended its training.
+
+        None if there was none, or if it is not known: the program went on behind it.
+        """
+
     def seen(self) -> Sequence[SeenStep]:
         """In the program's process, when it has ended: the steps that were seen.
 

@@ -57,6 +57,10 @@ def seen() -> Sequence[SeenStep]:
     return running.ended()
 
 
+def caught() -> None:
+    """Errors that a program has caught are not looked for."""
+
+
 def assumed() -> Mapping[str, int]:
     """The values that the program was given for unknown ones."""
     [running] = _RUNNING

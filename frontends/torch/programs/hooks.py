@@ -141,6 +141,12 @@ def seen() -> Sequence[SeenStep]:
     return _ranks[0].ended() if _ranks else ()
 
 
+def caught() -> BaseException | None:
+    """The error that ended the program's training, if the program has caught it."""
+    error: BaseException | None = _ranks[0].caught() if _ranks else None
+    return error
+
+
 def assumed() -> Mapping[str, int]:
     """The values that the program was given for unknown ones."""
     if not _ranks:

@@ -98,6 +98,7 @@ class ProgramRank:
         self._has_optimizer = self._has_stepped = False
         self.steps = Steps(request.step, self._start, self._end)
         self._trainings = Trainings(self.steps, self._leave, request.step.name is None)
+        self.caught: Any = lambda: self._trainings.caught(self._tracker)
         self._updates = OwnUpdates(lambda: self.steps.ended(OwnUpdates.NAME, Kind.UPDATE))
         self._ops = loops.Ops(request.step, lambda: self.steps.ended(loops.NAME, Kind.LOOP))
 
@@ -160,7 +161,7 @@ class ProgramRank:
 
     def _trained(self, *_: Any) -> None:
         """An optimizer has stepped."""
-        self._has_stepped = True
+        self._has_stepped, self._tracker.failed = True, None
         self._known.unknown.trained += 1
         self._ops.over()
         if self._recorder is not None and 0 < self._trainings.only == self.request.step.once:
@@ -200,10 +201,6 @@ class ProgramRank:
         elif not torch.is_grad_enabled():
             self.steps.ended(type(module).__name__, Kind.CALL)
 
-    def _resized(self, storage: Any) -> None:
-        if self._recorder is not None:
-            self._recorder.resized(storage)
-
     def _start(self, kind: Kind) -> None:
         """A step may begin here: earlier recorded ops do not belong to it."""
         tracker = self._tracker
@@ -228,6 +225,10 @@ class ProgramRank:
     def _is_sure(self, kind: Kind) -> bool:
         """A call of a model may be an evaluation or a policy's action before the training."""
         return kind is not Kind.CALL or self.request.step.name is not None
+
+    def _resized(self, storage: Any) -> None:
+        if self._recorder is not None:
+            self._recorder.resized(storage)
 
     def failed(self, error: BaseException) -> None:
         """The program has failed, behind its step or for want of kernels with stand-ins."""

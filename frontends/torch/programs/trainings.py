@@ -20,6 +20,7 @@ from flint.frontends.torch.context import capture
 from flint.frontends.torch.modes import without_modes
 from flint.frontends.torch.programs.rounds import OptimizerRounds
 from flint.frontends.torch.programs.steps import Kind, Steps
+from flint.frontends.torch.recording.tracking import Tracker
 from flint.launching.code_behind import Behind, trainings_behind
 
 #: The methods that a training calls: of a loss, a scaler or an engine, and of an optimizer.
@@ -48,7 +49,7 @@ class Trainings:
         self._steps, self._leave, self._patient = steps, leave, patient
         self._calls, self._number = 0, 1
         self._behind: tuple[Behind, ...] = ()
-        self._kept, self._waits = "", False
+        self._kept, self._waits, self._has_made = "", False, False
         self.rounds = OptimizerRounds(steps, patient=patient)
 
     @property
@@ -73,6 +74,7 @@ class Trainings:
 
     def made(self, optimizer: Any) -> None:
         """The program has made an optimizer."""
+        self._has_made = True
         self.rounds.made(optimizer)
 
     def stepped(self, optimizer: Any, *_: Any) -> None:
@@ -95,6 +97,10 @@ class Trainings:
         self._kept = self.rounds.name
         self._waits = self._patient and bool(self._behind) and self._calls <= self.PATIENCE
         return self._waits
+
+    def caught(self, tracker: Tracker) -> BaseException | None:
+        """An error of a model that the program has caught, and has not trained behind it."""
+        return tracker.failed if self._has_made and not self.has_step else None
 
     def failed(self, error: BaseException) -> None:
         """The program has failed; a step that was kept is not concerned."""

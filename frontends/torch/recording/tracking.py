@@ -60,6 +60,8 @@ class Tracker:
         optimizers: the optimizers that have stepped.
         entered: called with each module that is called outside of any other one.
         ran_backward: called at the end of each backward pass.
+        failed: the last error in a model's call with gradients, or in a backward pass; the next
+            optimizer step forgets it.
     """
 
     def __init__(self, names: Mapping[torch.nn.Module, str] | None = None) -> None:
@@ -69,6 +71,7 @@ class Tracker:
         self.optimizers: list[torch.optim.Optimizer] = []
         self.entered: Callable[[torch.nn.Module], None] | None = None
         self.ran_backward: Callable[[], None] | None = None
+        self.failed: BaseException | None = None
         self._stack: list[tuple[str, bool]] = []  # path, whether entered during a backward pass
         self._owners: list[str] = []
         self._gradients: dict[int, Any] = {}  # storages of gradients that pipeline stages exchange
@@ -89,6 +92,10 @@ class Tracker:
         self._mark(path)
         try:
             yield
+        except Exception as error:
+            if torch.is_grad_enabled():
+                self.failed = error
+            raise
         finally:
             self._stack.pop()
             self._mark(self._stack[-1][0] if self._stack else "")
@@ -100,6 +107,9 @@ class Tracker:
         self._running[what] += 1
         try:
             yield
+        except Exception as error:
+            self.failed = error
+            raise
         finally:
             self._running[what] -= 1
             self._ran_backward |= what == "backward"

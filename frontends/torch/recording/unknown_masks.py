@@ -59,7 +59,8 @@ def most_set(op: Any, args: Any) -> int | None:
         The number; None if nothing is known about it.
     """
     rule = _RULES.get(op) if capture().begins_group else None
-    if rule is None or not (capture().deferred or capture().most_set):
+    capture_ = capture()
+    if rule is None or not (capture_.deferred or capture_.most_set or rule is _put):
         return None
     return rule(op, args)
 
@@ -72,10 +73,16 @@ def _most(tensor: Any) -> int | None:
     if noted is not None:
         return noted
     filled = capture().deferred.get(tensor)
-    if filled is None or filled.origin or not tensor.numel():
-        return None
+    if filled is not None and not filled.origin and tensor.numel():
+        with unset_fake_temporarily():
+            return None if bool(filled.make().flatten()[0]) else 0
+    known = known_of(capture().known_values, tensor)
+    return None if known is None else _count(known.value)
+
+
+def _count(value: torch.Tensor) -> int:
     with unset_fake_temporarily():
-        return None if bool(filled.make().flatten()[0]) else 0
+        return int(value.count_nonzero())
 
 
 def _written(op: Any, args: Any) -> int | None:
@@ -93,7 +100,10 @@ def _filled(op: Any, args: Any) -> int | None:
 
 def _put(op: Any, args: Any) -> int | None:
     """``x[index] = value``; a mask among the indices sets what it chooses."""
-    tensor, indices = args[:2]
+    tensor, indices, values = args[:3]
+    left_over = _overwritten(tensor, indices, values)
+    if left_over is not None:
+        return left_over
     before, dim = _most(tensor), 0
     places: set[tuple[int, ...]] = set()
     left: list[int] = []
@@ -114,11 +124,25 @@ def _put(op: Any, args: Any) -> int | None:
 
 def _chosen(mask: torch.Tensor) -> int:
     """The most elements that a mask chooses."""
-    known, most = known_of(capture().known_values, mask), _most(mask)
-    if known is None:
-        return mask.numel() if most is None else most
+    most = _most(mask)
+    return mask.numel() if most is None else most
+
+
+def _overwritten(tensor: Any, indices: Any, values: Any) -> int | None:
+    """``mask[candidates] = scores > 0.5``, of which mask and candidates are known."""
+    known = known_of(capture().known_values, tensor)
+    place = known_of(capture().known_values, indices[0]) if len(indices) == 1 else None
+    if known is None or place is None or place.value.dtype != torch.bool:
+        return None
+    places = _count(place.value)
+    if place.value.shape != known.value.shape or values.numel() not in (1, places):
+        return None
+    set_there = _most(values)
+    if set_there is None:
+        set_there = math.ceil(capture().mask_shares.usual * values.numel())
     with unset_fake_temporarily():
-        return int(known.value.count_nonzero())
+        left = _count(known.value.bool() & ~place.value)
+    return left + set_there * places // max(int(values.numel()), 1)
 
 
 def _same(op: Any, args: Any) -> int | None:
@@ -140,6 +164,12 @@ def _either(op: Any, args: Any) -> int | None:
     if first is None or second is None or not _alike(args):
         return None
     return first + second
+
+
+def _joined(op: Any, args: Any) -> int | None:
+    every = [_most(part) for part in args[0]]
+    known = [most for most in every if most is not None]
+    return sum(known) if len(known) == len(every) else None
 
 
 def _both(op: Any, args: Any) -> int | None:
@@ -188,6 +218,7 @@ _RULES: Mapping[Any, Callable[[Any, Any], int | None]] = {
     **dict.fromkeys(
         (_aten.bitwise_or.Tensor, _aten.logical_or.default, _aten.add.Tensor), _either
     ),
+    **dict.fromkeys((_aten.cat.default, _aten.stack.default), _joined),
     **dict.fromkeys(
         (_aten.bitwise_and.Tensor, _aten.logical_and.default, _aten.mul.Tensor), _both
     ),

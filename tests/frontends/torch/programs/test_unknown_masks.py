@@ -80,6 +80,25 @@ def test_a_mask_chooses_as_many_places_as_were_set_in_it(said):
     """) == [[5, 8, 5, 5, 24, 24, 8], 2, 75]
 
 
+def test_a_known_mask_loses_only_the_places_that_are_written(said):
+    """Anchors in boxes, of which an assigner drops some: 3 of 5 are written, in both images."""
+    assert said(f"""{MASKS}
+        from flint.launching.shares import MaskShares
+        inside = torch.tensor([True, False, True, True, False]).to("cuda")
+        def kept(mask, candidates):
+            mask = mask.clone()
+            mask[candidates] = scores.view(-1)[:int(candidates.cpu().sum())] > 0.5
+            return mask
+        some = torch.tensor([True, False, False, False, False]).to("cuda")
+        boxes, found = scores.view(-1)[:5], []
+        for share in (1.0, 0.5):
+            capture().mask_shares = MaskShares(share)
+            both = torch.cat([kept(inside, inside), kept(inside, some)])
+            found += [len(boxes[kept(inside, inside)]), len(torch.cat([boxes, boxes])[both])]
+        say(found)
+    """) == [[3, 3 + 3, 2, 2 + 3]]
+
+
 def test_numbers_may_stand_in_front_of_masks_and_choices(said):
     """As ``torch.add(0.33, mask)``, ``2 // choices``."""
     assert said(f"""{MASKS}
