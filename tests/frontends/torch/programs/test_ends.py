@@ -24,7 +24,7 @@ from tests.support.shared import quick_rows
 
 LIMITS = Limits(seconds=1200, memory=2**35)
 
-#: Its n-th batch has n rows, which tells which step was captured.
+#: Its n-th batch has n rows: which step was captured can be told from it.
 TRAIN = """
 import torch
 def train(count):
@@ -129,11 +129,6 @@ ENDS = [
         "try:\n    torch.ones(2).cuda() @ torch.ones(3).cuda()\n"
         "except Exception:\n    raise SystemExit(1)",
         "^train.py:10: the program failed: RuntimeError: ",
-    ),
-    (  # after some inference, which must not pass for its step
-        "layer = torch.nn.Linear(4, 4).cuda()\ntorch.optim.SGD([layer.weight], lr=1)\n"
-        "for n in 4, 4, 5:\n    try: layer(torch.ones(2, n).cuda())\n    except Exception: pass",
-        "^train.py:12: the program failed: RuntimeError: ",
     ),
     (
         "count = torch.rand(3, device='cuda').long().sum().item()\n"
