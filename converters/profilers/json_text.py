@@ -27,6 +27,8 @@ from flint.host.reading_memory import check_room
 MAX_BYTES = 16 << 30
 #: The most characters of one object of the list, and of all entries around the list.
 MAX_ITEM, MAX_AROUND = 64 << 20, 256 << 20
+#: The most bytes behind its middle in which the second half of a list may begin: they are kept.
+_NEAR = 1 << 20
 #: Memory needed before characters are decoded, in bytes: the most that a decoder and its reader
 #: make of each (``{"a":[]}`` is a dictionary, its table and a list: 37), and what the allocator
 #: takes from the system at once.
@@ -82,7 +84,10 @@ class Text:
             self.more(0, len(self.text))
 
     def pause(self, middle: int, separator: str) -> None:
-        """Let ``more`` end once before the first separator from a byte on; then it goes on."""
+        """Let ``more`` end once before the first separator from a byte on; then it goes on.
+
+        It does not end if there is none near that byte: objects may begin with another key there.
+        """
         self._pieces = _paused(self._pieces, self._taken, middle, separator.encode())
 
     def skip(self) -> None:
@@ -111,7 +116,7 @@ def _paused(
         taken += len(piece)
         yield piece
     searched = max(0, middle - taken)
-    while (at := held.find(separator, searched)) < 0 and len(held) <= MAX_ITEM:
+    while (at := held.find(separator, searched)) < 0 and taken + len(held) <= middle + _NEAR:
         searched = max(searched, len(held) - len(separator) + 1)
         more = next(pieces, b"")
         if not more:

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from flint.converters.profilers import json_text
 from flint.converters.profilers.kineto import halves
 from flint.converters.profilers.kineto.observe import linked
 from flint.errors import FlintError
@@ -107,6 +108,33 @@ def test_a_separator_within_an_object_divides_nothing(tmp_path, monkeypatch, joi
     events.insert(len(events) // 2, events[3] | {"args": {"nested": inside}})
     assert_same(write(tmp_path / "rank0.json", trace), monkeypatch)
     assert not joined
+
+
+@pytest.mark.parametrize("labels", [10, 8000])
+def test_objects_that_begin_with_another_key_are_not_kept_all_at_once(
+    tmp_path, monkeypatch, joined, labels
+):
+    """As in a profile of an MTIA by HolisticTraceAnalysis, half of which labels its threads again
+    and again: there is no place in the middle at which to divide the file, and little is kept.
+    """
+    trace = long_profile()
+    events = trace["traceEvents"]
+    middle = len(events) // 2
+    label = {"name": "thread_name", "ph": "M", "pid": 1, "tid": 1, "args": {"name": "stream 7"}}
+    trace["traceEvents"] = events[:middle] + [label] * labels + events[middle:]
+    kept = []
+
+    def room(size):
+        kept.append(size)
+
+    monkeypatch.setattr(json_text, "check_room", room)
+    monkeypatch.setattr(json_text, "_NEAR", 4 << 10)
+    path = write(tmp_path / "rank0.json", trace)
+    assert_same(path, monkeypatch)
+    assert len(joined) == (labels < 100)
+    piece = 512 << 10  # and what remains of the one before
+    assert max(kept) < json_text.PER_CHARACTER * piece + json_text.AT_ONCE
+    assert path.stat().st_size > piece or labels < 100
 
 
 def test_another_process_in_the_second_half_is_met(tmp_path, monkeypatch, joined):
