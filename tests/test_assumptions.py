@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import re
+from collections.abc import Iterator
 from functools import cache
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import CodeType
 
 import pytest
 
@@ -16,17 +18,28 @@ OPTIONS = (ROOT / "tests" / "data" / "command_line.txt").read_text()
 
 @cache
 def literals() -> tuple[str, ...]:
-    """Every text in the code; ``...`` for what is filled in when it runs."""
-    found = []
+    """Every text in the code, or part of one between what is filled in when it runs.
+
+    Python keeps compiled files, which are read faster than source."""
+    found: list[str] = []
     for folder in ("flint", "frontends", "converters"):
         for file in (ROOT / folder).rglob("*.py"):
-            for node in ast.walk(ast.parse(file.read_text())):
-                if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    found.append(node.value)
-                elif isinstance(node, ast.JoinedStr):
-                    parts = [v.value if isinstance(v, ast.Constant) else "..." for v in node.values]
-                    found.append("".join(map(str, parts)))
+            code = SourceFileLoader(file.stem, str(file)).get_code(file.stem)
+            if code is not None:
+                found.extend(texts(code))
     return tuple(found)
+
+
+def texts(code: CodeType) -> Iterator[str]:
+    waiting: list[object] = [code]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, CodeType):
+            waiting.extend(item.co_consts)
+        elif isinstance(item, tuple | frozenset):
+            waiting.extend(item)
+        elif isinstance(item, str):
+            yield item
 
 
 def quoted() -> list[str]:

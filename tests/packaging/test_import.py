@@ -8,21 +8,27 @@ import pytest
 
 from tests.support.shared import quick
 
-from .conftest import ROOT, Installed
+from .conftest import ROOT, Installed, run
 
 pytestmark = pytest.mark.xdist_group("packaging")
+#: Prints the modules that `import flint` brings.
+LOADED = "import sys; before = set(sys.modules); import flint; print(*set(sys.modules) - before)"
 
 
-def test_importing_flint_imports_nothing_but_the_standard_library(installed: Installed) -> None:
-    script = (
-        "import sys; before = set(sys.modules); import flint; print(*set(sys.modules) - before)"
-    )
-    loaded = set(installed.run(installed.python, "-c", script).split())
-    others = {name for name in loaded if name.split(".")[0] not in sys.stdlib_module_names}
-    assert others == {"flint"}
+def only_flint_is_loaded(shown: str) -> bool:
+    return {name.split(".")[0] for name in shown.split()} - sys.stdlib_module_names == {"flint"}
 
 
-def test_flint_has_no_version(installed: Installed) -> None:
+def test_importing_flint_imports_nothing_but_the_standard_library(tmp_path: Path) -> None:
+    assert only_flint_is_loaded(run([sys.executable, "-c", LOADED], tmp_path))
+
+
+@pytest.mark.thorough
+def test_importing_an_installed_flint_imports_nothing_else_either(installed: Installed) -> None:
+    assert only_flint_is_loaded(installed.run(installed.python, "-c", LOADED))
+
+
+def test_flint_has_no_version(tmp_path: Path) -> None:
     script = """
 import flint
 assert not hasattr(flint, "__version__") and "__version__" not in dir(flint)
@@ -33,10 +39,10 @@ except ImportError:
 else:
     raise AssertionError(__version__)
 """
-    installed.run(installed.python, "-c", script)
+    run([sys.executable, "-c", script], tmp_path)
 
 
-def test_an_unknown_name_is_an_attribute_error(installed: Installed) -> None:
+def test_an_unknown_name_is_an_attribute_error(tmp_path: Path) -> None:
     script = """
 import flint
 try:
@@ -44,7 +50,7 @@ try:
 except AttributeError as error:
     print(error)
 """
-    shown = installed.run(installed.python, "-c", script)
+    shown = run([sys.executable, "-c", script], tmp_path)
     assert shown.strip() == "module 'flint' has no attribute 'no_such_name'"
 
 

@@ -14,6 +14,7 @@ import pytest
 
 import flint
 
+pytestmark = pytest.mark.xdist_group("sources")  # parsed once
 ROOT = Path(__file__).parents[2]
 # Folder in the repository -> its import name (the mapping in pyproject.toml).
 PACKAGES = {

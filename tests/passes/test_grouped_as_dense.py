@@ -88,6 +88,7 @@ def test_a_step_has_eight_times_the_flops_on_a_gpu_alone() -> None:
     assert not any(NOTE in note for note in tpu.notes)
 
 
+@pytest.mark.thorough
 def test_pytorchs_grouped_products_stay_when_ops_are_opened() -> None:
     """Opened, ``_grouped_mm`` is a ragged product, too; PyTorch has a kernel for it."""
     pytest.importorskip("torch")

@@ -17,6 +17,7 @@ import pytest
 from flint.cli import main
 from tests.support.children import HUNG
 from tests.support.command_line import flint_here
+from tests.support.command_line import flint_with_jax as flint
 
 ROOT = Path(__file__).parents[2]
 STEPS = ROOT / "tests" / "frontends" / "jax" / "steps.py"
@@ -48,13 +49,6 @@ def rough_setup(mesh):
 def mlp_loss_only(params, batch):
     return jax.tree.map(lambda p: p - 0.1, params), mlp_loss(params, batch)
 """
-
-
-def flint(*arguments, cwd, **variables):
-    return subprocess.run(
-        [sys.executable, "-m", "flint", *map(str, arguments)], cwd=cwd, capture_output=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **variables}, text=True,
-    )  # fmt: skip
 
 
 @pytest.fixture
@@ -183,11 +177,9 @@ def test_ctrl_c_ends_all_processes_and_keeps_what_is_done(step):
     assert running.returncode == 130
     assert "1 of 2 points are done and kept" in said and "Traceback" not in said
     assert happens(lambda: not alive(asleep))
-    done = subprocess.run(command, cwd=step.parent, env=environment, capture_output=True, text=True)
+    done = flint(*command[3:], cwd=step.parent)
     assert [row["error"] for row in rows_of(done)] == [None, None]
-    again = subprocess.run(
-        [*command[:-1]], cwd=step.parent, env=environment, capture_output=True, text=True
-    )
+    again = flint(*command[3:-1], cwd=step.parent)
     assert "2 of 2 points simulated, 2 of them from an earlier run" in again.stdout
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from flint.workload.loading import load
-from tests.support.command_line import flint
+from tests.support.command_line import flint_with_jax as flint
 
 pytest.importorskip("jax")
 

@@ -11,7 +11,7 @@ from flint.errors import UsageError
 from flint.sweeps.description import Sweep
 from flint.sweeps.points import Point, points
 from flint.sweeps.varied import commands_of, left_open, values_of
-from tests.support.command_line import flint_here
+from tests.support.command_line import flint_here, flint_with_jax
 
 
 def test_every_combination_has_a_command() -> None:
@@ -159,7 +159,7 @@ def test_a_program_is_swept_over_sizes_and_values(tmp_path: Path) -> None:
     else a device does is less than a hundredth of it.
     """
     (tmp_path / "train.py").write_text(PROGRAM)
-    done = flint_here(
+    done = flint_with_jax(
         "sweep", "--world", 2, "--world", 4, "--vary", "width=256,1000", "-o", "out", "--json",
         "--gpus-per-node", 2, "--", "python", "train.py", "--width={width}", cwd=tmp_path,
     )  # fmt: skip

@@ -76,6 +76,7 @@ def test_torch_models_agree(name, tmp_path):
         assert report.ok, (report.verdict, report.differences[:4], report.contradictions[:4])
 
 
+@pytest.mark.thorough
 def test_a_broadcast_is_a_message_to_every_other_member(tmp_path):
     """DDP's buffers on four ranks: the tree has three messages, of which each is sent once."""
     report = against_itself(captured("ddp_buckets"), tmp_path / "out", "kernel")

@@ -78,7 +78,6 @@ def test_a_librarys_op_of_other_sizes_or_more_steps_represents_none(other):
     quick_rows(
         [(name, form) for name in STEPS for form in ("kineto", "et")],
         ("gru", "kineto"),
-        ("decoded_gru", "kineto"),
     ),
 )  # fmt: skip
 def test_a_recurrent_layer_agrees_with_its_run(name, form, traces):

@@ -210,6 +210,7 @@ def test_steps_of_different_length_are_refused_until_one_is_chosen(captures, run
     assert sorted(kept) == [False, True]
 
 
+@pytest.mark.thorough
 def test_a_gemm_of_other_sizes_is_found(captures, runs):
     from flint.models.torch.resnet import TINY, training
 

@@ -12,6 +12,7 @@ from flint.validation.validating import validate
 from flint.workload.loading import load
 from tests.support.children import child_environment
 from tests.support.command_line import flint_with_jax as flint
+from tests.support.shared import quick
 from tests.support.warm import warm
 
 PROFILED = """
@@ -92,7 +93,7 @@ for _ in range(4):
 }
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", quick(PROGRAMS, "looped", "mapped"))
 def test_a_run_from_its_first_line_on_agrees_with_the_capture(name, tmp_path):
     (tmp_path / "train.py").write_text(HEAD + PROGRAMS[name])
     captured = flint(

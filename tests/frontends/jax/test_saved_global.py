@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 
@@ -78,9 +79,14 @@ def test_a_saved_program_is_partitioned_as_the_captured_step(step, setup, form, 
     assert work(workload) == work(captured)
 
 
-@pytest.mark.parametrize("shardy", [True, False])
-@pytest.mark.parametrize("form", ["mlir", "hlo"])
-@pytest.mark.parametrize("place", ["input", "result", "inside", "part"])
+@pytest.mark.parametrize(
+    ("place", "form", "shardy"),
+    quick_rows(
+        itertools.product(("input", "result", "inside", "part"), ("mlir", "hlo"), (True, False)),
+        ("input", "mlir", False), ("result", "hlo", True), ("inside", "mlir", True),
+        ("part", "hlo", False), ("part", "mlir", True),
+    ),
+)  # fmt: skip
 def test_it_is_global_wherever_shardings_are_written(place, form, shardy, tmp_path):
     """Data parallel on 4: each device has 8 of 32 rows, 2 x 8 x 64 x 64 FLOPs; the sum is reduced
     over 4 devices.  A program that was taken for that of a device has four times as many.

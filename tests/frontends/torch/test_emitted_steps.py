@@ -77,6 +77,7 @@ def worst_update(recorded, made_of):
     return worst
 
 
+@pytest.mark.thorough
 def test_an_executed_step_in_bf16_changes_parameters_as_pytorch_does_within_its_precision():
     """Compared are the changes, which are small against the parameters.
 

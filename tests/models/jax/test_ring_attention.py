@@ -69,7 +69,7 @@ STEPS = {
 }
 
 
-@pytest.fixture(scope="module", params=quick(STEPS, "tiny 2x2x2", "8B 8x8x8 zigzag"))
+@pytest.fixture(scope="module", params=quick(STEPS, "tiny 2x2x2"))
 def case(request):
     """Workload, config, devices in a ring, heads' parts."""
     step, config = STEPS[request.param]

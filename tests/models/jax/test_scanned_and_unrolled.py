@@ -137,6 +137,7 @@ def test_a_scan_takes_longer_by_its_stacks_only(remat):
     assert longer > 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("gated", quick([True, False], True))
 def test_rematerialisation_adds_the_blocks_forward_products_but_the_last(gated):
     """Nothing in the backward pass reads what the last product of a block adds to the residual

@@ -206,6 +206,7 @@ def test_gpts_parameters_are_as_many_as_published_without_the_head(layers, width
 GPT = replace(TINY, heads=replace(TINY.heads, keys=8), style="gpt")
 
 
+@pytest.mark.thorough
 def test_gemms_and_attention_kernels_of_gpt():
     """Six linear layers per block (q, k, v, o, up, down), and the head."""
     graph = graph_of(training(GPT, mesh=(2,), axes=("dp",)))

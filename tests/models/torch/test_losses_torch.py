@@ -105,13 +105,22 @@ def test_scores_that_a_variable_holds_add_once_their_bytes(whole):
     # the last part's scores in float32, 2 + 4 + 4 / n.
     ({"loss": "chunked"}, lambda t, v, d: (12 - (2 + 4 + 4 / 8)) * t * v),
     # All scores in float32, and those of all tokens but the last; three numbers a token.
-    ({"loss": "in place"}, lambda t, v, d: (12 - 4 - 4) * t * v + 4 * v - 3 * 4 * t),
+    pytest.param(
+        {"loss": "in place"}, lambda t, v, d: (12 - 4 - 4) * t * v + 4 * v - 3 * 4 * t,
+        marks=pytest.mark.thorough,
+    ),
     # Scores and their gradients, and the last of n = 8 parts in float32.
     ({"loss": "compiled"}, lambda t, v, d: (12 - 2 - 2 - 4 / 8) * t * v - 4 * t),
     # Of one part scores and log-softmaxes in float32, 8 / n; the gradients of the head's weight and
     # input are there already.
-    ({"loss": "fused"}, lambda t, v, d: (12 - 8 / 8) * t * v - BF16 * (v + t) * d),
-    ({"loss": "fused", "chunks": 4}, lambda t, v, d: (12 - 8 / 4) * t * v - BF16 * (v + t) * d),
+    pytest.param(
+        {"loss": "fused"}, lambda t, v, d: (12 - 8 / 8) * t * v - BF16 * (v + t) * d,
+        marks=pytest.mark.thorough,
+    ),
+    pytest.param(
+        {"loss": "fused", "chunks": 4}, lambda t, v, d: (12 - 8 / 4) * t * v - BF16 * (v + t) * d,
+        marks=pytest.mark.thorough,
+    ),
 ])  # fmt: skip
 def test_a_loss_in_parts_keeps_less(whole, options, less):
     """To a few scalars."""
@@ -119,6 +128,7 @@ def test_a_loss_in_parts_keeps_less(whole, options, less):
     assert abs(whole - peak(**options) - expected) < 1024
 
 
+@pytest.mark.thorough
 def test_whole_weights_are_gathered_once_and_gradients_reduced_for_each_batch():
     """ZeRO-2: each of the L + 2 groups once, and its gradients twice, for two batches."""
     config = replace(TINY, keep="weights", accumulation=2)

@@ -110,6 +110,7 @@ def test_a_capacity_makes_all_exchanges_equal_and_reads_no_counts(dispatch):
     assert {(*item.operand_bytes, *item.result_bytes) for item in exchanges} == {(size, size)}
 
 
+@pytest.mark.thorough
 def test_gradients_are_reduced_in_the_type_that_a_config_says():
     def reduced(dtype):
         config = replace(TINY, reduce_dtype=dtype)
@@ -128,6 +129,7 @@ def test_a_fused_optimizer_is_one_kernel():
     assert "aten._foreach_lerp_.Scalar" in kernels(False)
 
 
+@pytest.mark.thorough
 def test_selective_checkpointing_of_a_mixture_whose_experts_are_split_by_themselves():
     """Of q, k, v, o and the router, the second and fourth run again; experts and exchanges, too
     (of counts, of rows there, and back), attention not.  FSDP of the experts marks its steps for

@@ -80,6 +80,7 @@ def test_experts_are_spread_over_the_ranks_of_both_axes():
     assert exchanged(graph, 4)["all_to_all", HALF * EXPERTS.chosen] == 4 * LAYERS
 
 
+@pytest.mark.thorough
 def test_exchanges_of_context_parallelism():
     """Keys and values of all positions, once in either pass, and their gradients back."""
     for graph in graphs((1, 2, 2), ("dp", "cp", "ep")):
@@ -91,6 +92,7 @@ def test_exchanges_of_context_parallelism():
         assert kinds["ragged_all_to_all"] == 2 * LAYERS
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("axes", [("dp", "ep", "tp"), ("dp", "cp", "ep")])
 def test_two_ranks_of_a_sequence_compute_half_each(axes):
     [whole] = graphs((2, 2), ("dp", "ep"))

@@ -109,7 +109,13 @@ def test_an_actor_s_device_gets_the_learners_parameters_from_the_last_of_them(tm
     )
 
 
-@pytest.mark.parametrize("text", (PIPELINE, ONE_EACH), ids=("pipeline", "one each"))
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(PIPELINE, id="pipeline"),
+        pytest.param(ONE_EACH, id="one each", marks=pytest.mark.thorough),
+    ],
+)
 def test_each_function_is_compared_with_its_runs_on_its_own_devices(text, tmp_path):
     workload, _ = captured(text, tmp_path)
     begin, end = (

@@ -67,6 +67,7 @@ def test_the_explanation_has_the_same_launches():
     assert cause.step_seconds + cause.seconds == pytest.approx(LAYERS * OP)
 
 
+@pytest.mark.thorough
 def test_compiled_opened_and_eager_launches():
     """Of one Llama block, forward and backward: PyTorch's compiler launches 32 kernels, 21 of them
     products and two of attention.  Rules like its own are within an eighth of that; Transformer
