@@ -48,6 +48,7 @@ def test_tables_and_the_verdict_in_the_last_line(folders, profiles):
     assert lines[-1].startswith("agrees: all 88 collectives")
 
 
+@pytest.mark.thorough
 def test_exit_status_1_and_where_it_differs(folders, profiles):
     run = flint(folders["wrong"], "--trace", profiles["mlp"])
     assert run.returncode == 1
@@ -58,6 +59,7 @@ def test_exit_status_1_and_where_it_differs(folders, profiles):
 def test_json_and_html_say_the_same(folders, profiles, tmp_path):
     html = tmp_path / "report.html"
     run = flint(folders["wrong"], "--trace", profiles["mlp"], "--json", "--html", html)
+    assert run.returncode == 1
     document = json.loads(run.stdout)
     assert (document["ok"], document["failures"]) == (False, 16)
     assert document["classes"]["all-gather"]["executed"] == 24

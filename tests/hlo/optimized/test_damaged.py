@@ -16,7 +16,7 @@ from flint.hlo.reader import read_hlo
 from flint.stablehlo.walker import walk
 from tests.hlo.optimized.single import load
 from tests.hlo.optimized.text import module_of
-from tests.support.shared import examples
+from tests.support.shared import examples, quick
 
 SMALL = ("gpu_library", "gpu_conditional", "tpu_library")
 
@@ -67,7 +67,7 @@ def test_a_module_cut_anywhere_is_refused_or_warned_of(name, data):
     assert warnings is None or UNENDED in warnings
 
 
-@pytest.mark.parametrize("name", [*SMALL, "cpu_resnet"])
+@pytest.mark.parametrize("name", quick([*SMALL, "cpu_resnet"], *SMALL))
 def test_a_module_cut_between_two_fields_is_refused(name):
     """But before its last two, buffer donors and attributes of the module, which are not read."""
     whole = load(name)

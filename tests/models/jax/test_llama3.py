@@ -141,6 +141,7 @@ def test_weights_are_gathered_in_bfloat16_once_per_use():
     assert jnp.bfloat16 == LLAMA3_8B.dtype
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("step", [variants.shared_keys, train_405b])
 def test_more_parts_than_key_heads_make_xla_replicate_nothing(step):
     """XLA logs where it gathers a whole tensor for lack of a better way."""

@@ -64,6 +64,7 @@ def captured(precision, sequence=32):
     return config, llama3.training(config, mesh=(1,), axes=("data",)).capture()
 
 
+@pytest.mark.thorough
 def test_blocks_multiply_three_times_per_weight_and_layer_in_narrow_types():
     """Weights of a layer: 64 x (8 + 2 x 4 + 8) heads of 8, and 3 x 64 x 128; every product has 2
     FLOPs per weight and token, one forward in e4m3, two backward with a gradient in e5m2."""

@@ -112,6 +112,7 @@ def test_the_same_bytes_are_communicated(remat):
         assert 0 <= unrolled[name].bytes - scanned[name].bytes <= 4 * tensors
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("remat", REMATS)
 def test_a_scan_moves_what_its_stacks_take(remat):
     scanned, unrolled = both(remat, "one device")
@@ -120,6 +121,7 @@ def test_a_scan_moves_what_its_stacks_take(remat):
     assert LAYERS * (5.5 * WEIGHTS + 2 * kept) < more < LAYERS * (6.5 * WEIGHTS + 4 * kept)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("remat", REMATS)
 def test_a_scan_takes_longer_by_its_stacks_only(remat):
     """On one device, where no kernel waits for communication, the step is the sum of its kernels:

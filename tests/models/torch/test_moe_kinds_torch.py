@@ -120,6 +120,7 @@ def test_gradients_are_reduced_in_the_type_that_a_config_says():
     assert reduced(torch.float32) == 2 * reduced(torch.bfloat16) > 0
 
 
+@pytest.mark.thorough
 def test_a_fused_optimizer_is_one_kernel():
     def kernels(fused):
         found = training(replace(TINY, fused=fused), (1, 1)).capture().graph

@@ -69,6 +69,7 @@ def test_exchanges_of_tensor_parallelism():
     assert TINY.sequence * F32 == WIDTH * BF16
 
 
+@pytest.mark.thorough
 def test_experts_are_spread_over_the_ranks_of_both_axes():
     """A quarter of them on each of 2 x 2, and FSDP splits these over the ranks of "dp"."""
     [graph] = graphs((2, 2, 2), ("dp", "ep", "tp"))
