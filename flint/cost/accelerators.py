@@ -142,6 +142,7 @@ def _shares(table: Description) -> dict[str, float]:
 
 def _kernel(table: Description) -> KernelModel:
     attention = table.share("attention_efficiency", 1.0)
+    beside = table.share("beside_communication", 1.0)
     kernel = KernelModel(
         units=table.count("units"),
         tiles=_tiles(table),
@@ -151,7 +152,9 @@ def _kernel(table: Description) -> KernelModel:
         latency=table.quantity("latency", "seconds", zero=True),
         attention_efficiency=attention,
         eager_attention_efficiency=table.share("eager_attention_efficiency", attention),
-        beside_communication=table.share("beside_communication", 1.0),
+        narrow_attention_efficiency=table.share("narrow_attention_efficiency", attention),
+        beside_communication=beside,
+        beside_copies=table.share("beside_copies", beside),
         grouped_rows=table.count("grouped_rows") if "grouped_rows" in table.entries() else 0,
         attention_block=table.count("attention_block")
         if "attention_block" in table.entries()

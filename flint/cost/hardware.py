@@ -53,7 +53,11 @@ class KernelModel:
             1.
         eager_attention_efficiency: the same for the kernels that come with PyTorch; equal by
             default.
+        narrow_attention_efficiency: the same for attention whose products are in 8 bits, of a
+            product's rate in that type: softmax is as slow as in 16.  Equal by default.
         beside_communication: speed of kernels while the device communicates, at most 1.
+        beside_copies: the same while only parts of exchanges are on their way, which copy engines
+            send; equal by default.
         grouped_rows: rows of a grouped product's tile if groups follow each other within tiles; 0:
             each group begins a new tile, from those above.
         attention_block: queries and keys of a block of fused attention, of which kernels skip those
@@ -77,7 +81,9 @@ class KernelModel:
     latency: float
     attention_efficiency: float = 1.0
     eager_attention_efficiency: float = 1.0
+    narrow_attention_efficiency: float = 1.0
     beside_communication: float = 1.0
+    beside_copies: float = 1.0
     grouped_rows: int = 0
     attention_block: int = 0
     matmul_alone: float = 0.0

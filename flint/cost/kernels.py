@@ -16,7 +16,7 @@ attention keeps its scores on the chip, and its products reach a share of that r
 ``attention_efficiency``, because softmax and products of one tile wait for each other; blocks of
 ``attention_block`` that a causal mask cuts are computed whole.  The share of the kernels that come
 with PyTorch, in steps that no compiler has changed, is ``eager_attention_efficiency``, except for
-cuDNN's.  Everything
+cuDNN's; that of attention in 8 bits is ``narrow_attention_efficiency``.  Everything
 else runs at its peak, units work in parallel, bytes move at bandwidth * memory efficiency, and
 
     kernel = max(matmul, vector, transcendental, bytes) + latency + launch overhead
@@ -56,6 +56,8 @@ _CUTS: Final = (1, 2, 4, 8, 16)
 _PARTIAL: Final = 8
 #: Work of attention that is a smaller share of its products' is masked.
 _MASKED: Final = 0.75
+#: Floating-point types of 8 bits.
+_NARROW: Final = [code for code, name in enumerate(DTYPES) if name.startswith("f8")]
 #: Names of PyTorch's kernels; in steps that no compiler has changed, attention is slower, but for
 #: that of cuDNN, which is written for the device.
 _EAGER, _CUDNN = "aten.", "cudnn"
@@ -127,8 +129,11 @@ def seconds_with(graph: WorkloadGraph, accelerator: Accelerator, products: Produ
         stretch[matmul] /= type_efficiency(accelerator)[graph.work_dtype[matmul]]
     eager = attention & named(graph, (_EAGER,)) & ~named(graph, (_CUDNN,))
     eager &= not is_compiled(graph)
-    stretch[matmul & (attention & ~eager)[owner]] /= model.attention_efficiency
-    stretch[matmul & eager[owner]] /= model.eager_attention_efficiency
+    attended = matmul & attention[owner]
+    narrow = attended & np.isin(graph.work_dtype, _NARROW)
+    stretch[attended & ~(eager[owner] | narrow)] /= model.attention_efficiency
+    stretch[attended & eager[owner] & ~narrow] /= model.eager_attention_efficiency
+    stretch[narrow] /= model.narrow_attention_efficiency
     if model.attention_block:
         causal = sized & attention[owner]
         stretch[causal] *= _visited(graph, causal, model.attention_block)

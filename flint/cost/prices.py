@@ -117,7 +117,10 @@ class Prices:
             tiers = [use.tier for use in placement.profiles[number_of]] if number_of >= 0 else []
         else:
             tiers = []
-        own = self.system.accelerator.kernel.beside_communication
+        kernel = self.system.accelerator.kernel
+        if tiers and item.point_to_point and item.origin:  # a part of an exchange
+            return max(kernel.beside_copies, tiers[-1].beside_communication)
+        own = kernel.beside_communication
         return (tiers[-1].beside_communication or own) if tiers else 1.0
 
     def message(self, permutation: Permutation, size: int, sender: int) -> float | None:

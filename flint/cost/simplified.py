@@ -35,7 +35,7 @@ def _no_in_network(system: System) -> System:
 
 
 def _no_contention(system: System) -> System:
-    kernel = replace(system.accelerator.kernel, beside_communication=1.0)
+    kernel = replace(system.accelerator.kernel, beside_communication=1.0, beside_copies=1.0)
     system = replace(system, accelerator=replace(system.accelerator, kernel=kernel))
     return _of_tiers(system, lambda tier: replace(tier, beside_communication=0.0))
 

@@ -50,7 +50,8 @@ class Communication:
         communicator: id within the workload, -1 before ids are assigned.
         process_group: the framework's name for the group ("" if it has none).
         channel: channel id of the input (0: none); pairs a send with its recv.
-        origin: ``""`` as written, ``"all_reduce"`` for a reduce-scatter recognised in one.
+        origin: ``""`` as written, ``"all_reduce"`` for a reduce-scatter recognised in one; of a
+            message, the collective of whose parts it carries one (``flint.passes.what_if``).
         exact: False when sizes depend on data and ``operand_bytes`` is an upper bound.
         largest_bytes: if members move different amounts, the collective's size on all of them: the
             most that a member needs (``flint.workload.uneven``); 0 if all move the same.

@@ -78,6 +78,25 @@ def test_kernels_of_attention_reach_the_share_of_who_wrote_them(op, share):
     assert seconds(product(1, 128, 128, 4096, op), system) == expected
 
 
+@pytest.mark.parametrize(
+    ("device", "forward", "backward"),
+    [("gb200-nvl72", 2047, 1454), ("hgx-h200", 964, 430)],
+)
+def test_attention_in_eight_bits_is_as_much_slower_than_products_as_published(
+    device, forward, backward
+):
+    """TFLOP/s of cuDNN's kernels, causal, heads of 128, 8,192 positions, next to those of products
+    alone: NVIDIA/cudnn-frontend, benchmark/sdpa_benchmark_training; Bekman's table."""
+    system = load_system(device)
+    products = {"gb200-nvl72": 3615.6, "hgx-h200": 1453.4}[device]
+    both = 3.5 / (1 / forward + 2.5 / backward)
+    times = [
+        seconds(product(1, 8192, 8192, 8192, op, dtype="f8E4M3FN"), system)
+        for op in ("dot_general", "attention")
+    ]
+    assert times[0] / times[1] == pytest.approx(both / products, rel=0.03)
+
+
 @pytest.mark.parametrize("other", ["inductor.triton_poi_fused_add_0", "dot_general"])
 def test_attention_in_a_step_that_a_compiler_changed_has_the_share_of_fused_kernels(other):
     """The names of ops that decompositions have do not tell that anything was opened."""

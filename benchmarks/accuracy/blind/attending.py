@@ -16,12 +16,16 @@ from flint.graph.graph import WorkloadGraph
 
 
 def attending(share: float) -> Estimator:
-    """Kernels whose fused attention reaches a share of the peak."""
+    """Kernels whose fused attention reaches a share of the peak; in 8 bits in proportion."""
 
     def seconds(graph: WorkloadGraph, system: System) -> NDArray[np.float64]:
         accelerator = system.accelerator
         model = accelerator.kernel
-        slower = replace(model, attention_efficiency=share / model.matmul_efficiency)
+        reached = share / model.matmul_efficiency
+        narrow = model.narrow_attention_efficiency * reached / model.attention_efficiency
+        slower = replace(
+            model, attention_efficiency=reached, narrow_attention_efficiency=min(narrow, 1.0)
+        )
         return kernel_seconds(
             graph, replace(system, accelerator=replace(accelerator, kernel=slower))
         )

@@ -21,8 +21,8 @@ from trainers import ASYNCHRONOUS, CHECKPOINTS, FEW, NARROW, SYSTEMS, first
 
 #: What no row has as published.
 _DIFFERS = (
-    "Transformer Engine's fused kernels as what torch.compile fuses; attention in 16 bits; "
-    "casts as narrow.py says, none of weights"
+    "Transformer Engine's fused kernels as what torch.compile fuses; casts as narrow.py says, none "
+    "of weights"
 )
 
 
@@ -72,7 +72,11 @@ def expressed(recipe: Recipe) -> Expressed | NoCase:
     split_over = mesh.get("tp", 1)
     wide = {size // share for size in (rank, config.vocabulary) for share in (1, split_over)}
     tokens = each * config.sequence // mesh.get("cp", 1)
-    kernels = narrow(SCALINGS[first(NARROW, recipe.compute)], wide=wide, tokens=tokens, kept=True)
+    scaling = first(NARROW, recipe.compute)
+    kernels = narrow(
+        SCALINGS.get(f"{scaling}_frozen", SCALINGS[scaling]), wide=wide, tokens=tokens, kept=True,
+        attention=recipe.narrow_attention,
+    )  # fmt: skip
     parts = weighted(parts, 1.0, kernels)
     differs = f"{parts[0].case.expressed}; {_DIFFERS}"
     if some:

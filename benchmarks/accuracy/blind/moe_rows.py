@@ -137,7 +137,7 @@ def _kernels(recipe: Recipe, system: System, each: int, shared: int) -> Estimato
         return timed
     return narrow(
         SCALINGS[scaling], wide=wide, tokens=tokens, kept=True, rows=tokens * sizes["top_k"],
-        timed=timed,
+        attention=recipe.narrow_attention, timed=timed,
     )  # fmt: skip
 
 
@@ -161,7 +161,7 @@ def permuting(timed: Estimator) -> Estimator:
 
 def _differs(recipe: Recipe, case: Case) -> str:
     found = [case.expressed, "Transformer Engine's fused kernels as what torch.compile fuses"]
-    found.append("attention in 16 bits; loads balanced; no biases of experts")
+    found.append("loads balanced; no biases of experts")
     if recipe.parallelism["pp"] > 1:
         found.append("one rank of the pipeline, with both ends, its bubbles; no exchanges of ranks")
     if recipe.parallelism["pp"] > 1 and recipe.id.startswith(BESIDE):

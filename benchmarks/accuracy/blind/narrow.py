@@ -2,9 +2,9 @@
 
 The idea: a recipe in f8 is the bf16 program with its linear products in f8 and additional casts. So
 the same capture is timed with those products in the narrow type, and each also takes the time in
-which its operands' casts move bytes.  Attention, and the head unless the recipe says otherwise,
-stay. Whatever is not in this page (f8 gathers, fewer bytes kept for the backward pass) stays as in
-bf16.
+which its operands' casts move bytes.  Attention, and the head, stay unless the recipe says
+otherwise.  Whatever is not in this page (f8 gathers, fewer bytes kept for the backward pass) stays
+as in bf16.
 
     seconds = narrow(SCALINGS["tensorwise"], vocabulary=(128256,))(graph, system)
 
@@ -18,12 +18,17 @@ element follows from what the library's kernels do, not from times; first and ag
                  the other dim largest values need a pass of their own: 2 + 2 + 1
     delayed      Transformer Engine writes the transpose in the same kernel: 2 + 1 + 1, at
                  ``TRANSPOSING`` of the bandwidth; then nothing
+    frozen       delayed, of weights that are not trained: no product sums over tokens, nothing is
+                 transposed (``columnwise=backward_needs_input`` in its ``module/linear.py``): 2 + 1
     delayed_xla  one kernel reads, finds the largest value and writes: 2 + 1; another transposes it,
                  as Hopper's products sum over what lies in one piece: 1 + 1
     static       XLA casts where the value is made and writes it beside: 1
     blocks       as rowwise, and a scale for every 32 (MXFP8, MXFP4) or 16 (NVFP4) elements; a block
                  lies in one row or column, so that both dims take one pass.  NVFP4's tensor has a
                  scale too, whose largest value takes a pass of its own (Transformer Engine): 2
+
+Attention in f8 (Transformer Engine's ``fp8_dpa``) casts its operands, and the gradient of its
+result: 2 + 2 + 1, with scales of earlier steps 2 + 1.
 
 torchao's own benchmark of linear layers (its pull request 2185, an H100, forward and backward
 together) agrees: four layers take 2.33 ms longer than their products at twice the speed, and casts
@@ -39,7 +44,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.cost.classes import is_attention
+from flint.cost.classes import is_attention, named
 from flint.cost.grouped import groups_of
 from flint.cost.hardware import System
 from flint.cost.kernels import Estimator, kernel_seconds
@@ -78,6 +83,7 @@ SCALINGS: Final = {
     "rowwise": Scaling("f8E4M3FN", 3, 5),
     "rowwise_gw_hp": Scaling("f8E4M3FN", 3, 5, gradients=False),
     "delayed": Scaling("f8E4M3FN", 4, 0, transposes=True),
+    "delayed_frozen": Scaling("f8E4M3FN", 3, 3),
     "delayed_xla": Scaling("f8E4M3FN", 3, 2),
     "static": Scaling("f8E4M3FN", 1, 1),
     "mxfp8": Scaling("f8E4M3FN", 3 + 1 / 32, 3 + 1 / 32),
@@ -95,6 +101,7 @@ def narrow(
     grouped: bool | None = None,
     kept: bool = False,
     rows: int = 0,
+    attention: bool = False,
     timed: Estimator = kernel_seconds,
 ) -> Estimator:
     """The estimator of kernels with their linear products in a narrow type.
@@ -106,6 +113,7 @@ def narrow(
         grouped: only products of experts, or only others; None: both.
         kept: weights are kept in the narrow type: what ``tokens`` are multiplied by is not cast.
         rows: the same of the experts' products.
+        attention: that is in f8, too; its operands and results are cast.
         timed: how kernels are timed.
     """
 
@@ -117,6 +125,9 @@ def narrow(
         if not items.any():
             return timed(graph, system)
         dtypes = np.where(items, DTYPE_CODE[scaling.dtype], graph.work_dtype)
+        attended = is_attention(graph) & attention
+        scores = (graph.work_unit == Unit.MATMUL) & attended[row_of_entry(graph.work_ptr)]
+        dtypes = np.where(scores, DTYPE_CODE["f8E4M3FN"], dtypes)
         found = timed(replace(graph, work_dtype=dtypes.astype(np.int8)), system)
         accelerator = system.accelerator
         share = accelerator.kernel.memory_efficiency
@@ -125,7 +136,9 @@ def narrow(
         rate = accelerator.memory_bandwidth * share
         owner = row_of_entry(graph.work_ptr)[items]
         there = {tokens, rows or tokens} if kept else set()
-        return found + np.bincount(owner, _cast(graph, scaling, items, there) / rate, len(graph))
+        found += np.bincount(owner, _cast(graph, scaling, items, there) / rate, len(graph))
+        whole = accelerator.memory_bandwidth * accelerator.kernel.memory_efficiency
+        return found + _around(graph, attended) * (3 if scaling.transposes else 5) / whole
 
     return seconds
 
@@ -146,6 +159,7 @@ def _cast(
     for item in np.flatnonzero(items).tolist():
         node = int(owner[item])
         b, m, n, k = graph.tables.gemms[int(graph.work_gemm[item])]
+        b = max(1, min(b, round(float(graph.work_flops[item]) / (2 * m * n * k))))  # one of parts
         there = {int(v): elements[int(graph.value_type[v])] for v in graph.operands_of(node)}
         moved = 0.0
         for side, size in enumerate((b * m * k, b * k * n)):
@@ -163,6 +177,19 @@ def _cast(
     return np.array(found)
 
 
+def _around(graph: WorkloadGraph, attended: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Elements that are cast for attention, shape [nodes]: its operands, or the gradient of its
+    result, which is a backward pass's first operand; the others are in f8 since the forward pass.
+    """
+    elements = [kind.elements for kind in graph.tables.types]
+    backward = named(graph, ("backward",))
+    found = np.zeros(len(graph))
+    for node in np.flatnonzero(attended).tolist():
+        values = list(graph.operands_of(node))[: 1 if backward[node] else 3]
+        found[node] = sum(elements[int(graph.value_type[value])] for value in values)
+    return found
+
+
 def _products(
     graph: WorkloadGraph, scaling: Scaling, wide: set[int], tokens: int
 ) -> NDArray[np.bool_]:
@@ -171,7 +198,7 @@ def _products(
     items = (graph.work_unit == Unit.MATMUL) & (graph.work_gemm >= 0)
     items &= np.isin(graph.work_dtype, [DTYPE_CODE["bf16"]]) & ~is_attention(graph)[owner]
     stays = [
-        bool(wide & set(sizes)) or (not scaling.gradients and sizes[3] == tokens)
+        bool(wide & set(sizes[1:])) or (not scaling.gradients and sizes[3] == tokens)
         for sizes in graph.tables.gemms
     ]
     found: NDArray[np.bool_] = items & ~np.array([*stays, True])[graph.work_gemm]

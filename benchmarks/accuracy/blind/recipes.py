@@ -86,6 +86,11 @@ class Recipe:
         return what if self.compute.startswith(("bf16", "fp16", "autocast")) else f"{what}, narrow"
 
     @property
+    def narrow_attention(self) -> bool:
+        """Whether attention is in f8, too."""
+        return "fp8" in self.attention
+
+    @property
     def program(self) -> str:
         """What ranges tell programs apart by (``flint.cost.uncertainty``)."""
         narrow = "narrow" if self.kind.endswith("narrow") else "dense"

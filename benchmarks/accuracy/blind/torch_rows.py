@@ -260,8 +260,10 @@ def _narrow(
     vocabulary = {config.vocabulary // share for share in (1, mesh.get("tp", 1))}
     tokens = each * config.sequence // mesh.get("cp", 1)
     wide = () if "all linears" in recipe.compute else vocabulary
-    kept = recipe.id.startswith(KEPT) and "kept" in recipe.compute
-    kernels = narrow(SCALINGS[name], wide=wide, tokens=tokens, kept=kept)
+    kept = recipe.id.startswith(KEPT) and re.search("(kept|gathered) in f", recipe.compute)
+    kernels = narrow(
+        SCALINGS[name], wide=wide, tokens=tokens, kept=bool(kept), attention=recipe.narrow_attention
+    )
     some = re.search(r"in layers 0-(\d+)", recipe.compute)
     share = (int(some[1]) + 1) / recipe.sizes["layers"] if some else 1.0
     whole = partial(weighted, parts)

@@ -90,11 +90,11 @@ CAST = ("prime-",)
 #: Beginnings of ids of rows whose parameters and optimizer states are in bf16.
 BF16 = ("fa-mistral-1", "fa-mistral-2", "tune-", "lg-", "fs-")
 #: Beginnings of ids of rows whose gradients are reduced in bf16.
-REDUCED = ("lg-", "fs-", "sw-7b-16k", "m6-")
+REDUCED = ("lg-", "fs-", "sw-7b-16k", "m6-", "mlp-g", "mlp-b", "mlp-h", "m51-b", "m51-h")
 #: Beginnings of ids of rows whose keys and values go from rank to rank.
 ROTATES = ("trl-",)
 #: Beginnings of ids of rows whose weights are kept in the type of their products.
-KEPT = ("ml4-", "ml5-", "m51-", "m6-")
+KEPT = ("ml4-", "ml5-", "m51-", "m6-", "mlp-g", "mlp-b", "mlp-h")
 #: Beginnings of ids of rows whose pipelines are recorded, or of which one rank is.
 PIPELINES = ("mg-7b-pp4", "ml4-", "ml5-", "m6-", "primus-dsv2")
 #: Beginnings of ids of rows whose mixtures ``moe_rows.py`` expresses.
@@ -155,10 +155,10 @@ DIFFERS: Mapping[str, str] = {
     "me-": "ZeRO-2 as FSDP that keeps gathered parameters",
     "ca-7b": "ZeRO-2 as FSDP that keeps gathered parameters",
     "ca-70b": "parameters sharded, too",
-    "mlp-": "Transformer Engine's fused kernels as what torch.compile fuses; attention in 16 bits",
-    "m51-": "Transformer Engine's fused kernels as what torch.compile fuses; attention in 16 bits",
-    "m6-": "Transformer Engine's fused kernels as what torch.compile fuses; attention in 16 bits",
-    "m6-gb300-405b": f"{_STAGE}; attention in 16 bits",
+    "mlp-": "Transformer Engine's fused kernels as what torch.compile fuses",
+    "m51-": "Transformer Engine's fused kernels as what torch.compile fuses",
+    "m6-": "Transformer Engine's fused kernels as what torch.compile fuses",
+    "m6-gb300-405b": f"{_STAGE}",
     "te-mi300x": "Transformer Engine's fused kernels as what torch.compile fuses",
     "ao-gb200-scout": "the shared expert as a wider dense network",
     "ie-": "eight samples of 2,048 packed; optimizer and parameters sharded in a node",

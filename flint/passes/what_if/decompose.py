@@ -5,7 +5,10 @@ and the products that take these rows are done in n parts: the first with the ra
 while the first message is on its way.  Where a product's rows are summed up and scattered, each of
 its n parts is sent to its rank as soon as it is done, and the parts that arrive are added at the
 end.  Messages and FLOPs are those of the whole; what is multiplied with the rows (weights) is read
-once for each part, and a part of a product may fill its tiles less.
+once for each part.  Parts run beside each other on
+a few streams, so that only the last leaves units idle ("greatly reducing quantization
+inefficiency", ``torch/distributed/_symmetric_memory``; ``_stream_compute`` in Transformer Engine's
+userbuffers): each has the sizes of n such products.  Copy engines send messages (``beside_copies``).
 
 This is what asynchronous tensor parallelism in PyTorch, userbuffers in Transformer Engine and
 collective matmuls in XLA do (Wang et al., "Overlap Communication with Dependent Computation via
@@ -86,7 +89,7 @@ def _product_share(work: Work, dim: int, count: int) -> Work:
     other = min(b * (n if dim == 1 else m) * k * DTYPE_BITS[first.dtype] // 8, work.read)
     m, n = (-(-m // count), n) if dim == 1 else (m, -(-n // count))
     items = (
-        WorkItem(first.unit, first.dtype, first.flops // count, (b, m, n, k)),
+        WorkItem(first.unit, first.dtype, first.flops // count, (b * count, m, n, k)),
         *(item._replace(flops=item.flops // count) for item in more),
     )
     return Work(
@@ -173,7 +176,7 @@ class _Rebuilt:
         sent = replace(
             item, kind="collective_permute", reduction=None, groups=None,
             permutation=shifts[step - 1], operand_bytes=(kind.bytes,), result_bytes=(kind.bytes,),
-            communicator=-1,
+            communicator=-1, origin=item.kind,
         )  # fmt: skip
         (value,) = self.builder.communication(
             sent, [value], [kind], self._source(node), order,

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from flint.cost.kernels import kernel_seconds
+from flint.cost.prices import Prices
 from flint.cost.simplified import without
 from flint.cost.systems import load_system
 from flint.graph.graph import EdgeKind, NodeKind, WorkloadGraph, with_tables
@@ -130,9 +131,34 @@ def test_flops_payload_and_dependences_stay(graph):
 def test_every_part_of_a_product_reads_its_rows_and_the_whole_weight():
     found = transform(gathered(), ["decompose"])
     parts = [node for node in found if node.op == "dot_general"]
-    assert Counter(node.work.items[0].dims for node in parts) == {(1, 1024, 4096, 4096): 8}
+    # Eight of them run beside each other: their tiles share the units.
+    assert Counter(node.work.items[0].dims for node in parts) == {(8, 1024, 4096, 4096): 8}
     assert {node.work.read for node in parts} == {PART.bytes + WEIGHT.bytes}
     assert {node.work.written for node in parts} == {PART.bytes}
+
+
+def test_parts_fill_the_units_as_the_whole_product_does():
+    """A part alone has 128 tiles of 128 x 256 for 100 units, two waves; eight parts have 11."""
+    system = load_system("dgx-h100")
+    kernel = replace(system.accelerator.kernel, units=100, latency=0.0)
+    device = replace(system.accelerator, kernel=kernel, launch_overhead=0.0)
+    found = transform(gathered(), ["decompose"])
+    rate = device.matmul["bf16"] * kernel.matmul_efficiency / 100
+    times = kernel_seconds(found, replace(system, accelerator=device))
+    products = times[[node.op == "dot_general" for node in found]]
+    assert products.tolist() == pytest.approx([11 / 8 * 2 * 128 * 256 * WIDTH / rate] * 8)
+
+
+def test_kernels_beside_messages_that_copy_engines_send_keep_their_speed():
+    system = load_system("dgx-h100")
+    found = transform(gathered(), ["decompose"])
+    whole, parts = (
+        [g.tables.communications[i] for i in g.detail[g.kind == NodeKind.COMMUNICATION].tolist()]
+        for g in (gathered(), found)
+    )
+    prices = Prices(system)
+    assert {prices.speed_beside(item, 0) for item in parts} == {1.0}
+    assert prices.speed_beside(whole[0], 0) == system.accelerator.kernel.beside_communication
 
 
 def test_gathers_of_weights_and_reductions_of_gradients_stay_whole():
