@@ -5,10 +5,10 @@ and the products that take these rows are done in n parts: the first with the ra
 while the first message is on its way.  Where a product's rows are summed up and scattered, each of
 its n parts is sent to its rank as soon as it is done, and the parts that arrive are added at the
 end.  Messages and FLOPs are those of the whole; what is multiplied with the rows (weights) is read
-once for each part.  Parts run beside each other on
-a few streams, so that only the last leaves units idle ("greatly reducing quantization
-inefficiency", ``torch/distributed/_symmetric_memory``; ``_stream_compute`` in Transformer Engine's
-userbuffers): each has the sizes of n such products.  Copy engines send messages (``beside_copies``).
+once for each part.  Parts run beside each other on a few streams, so that only the last leaves
+units idle ("greatly reducing quantization inefficiency", ``torch/distributed/_symmetric_memory``;
+``_stream_compute`` in Transformer Engine's userbuffers): each has the sizes of n such products.
+Copy engines send messages (``beside_copies``).
 
 This is what asynchronous tensor parallelism in PyTorch, userbuffers in Transformer Engine and
 collective matmuls in XLA do (Wang et al., "Overlap Communication with Dependent Computation via
