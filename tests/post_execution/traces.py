@@ -123,3 +123,15 @@ def described(workload):
             )
         )
     return workload.mesh, found
+
+
+def exchanged(workload):
+    """(kind, ranks in the group, bytes) of the first program's communications, in order."""
+    graph = workload.programs[0].graph
+    table = graph.tables.communications
+    used = [
+        table[int(detail)]
+        for kind, detail in zip(graph.kind, graph.detail, strict=True)
+        if kind == 1
+    ]
+    return [(item.kind, int(item.groups.group_size([0])[0]), item.bytes_in) for item in used]
