@@ -9,14 +9,32 @@ texts are known by the modules that have them, and by their names.
 
 from __future__ import annotations
 
+import argparse
 import ast
+import collections
+import re
+import string
+from collections.abc import Mapping
 
 #: Modules whose functions make something of their arguments and do nothing else.
 _MODULES = frozenset(
     ("array", "base64", "bisect", "decimal", "fractions", "hashlib", "itertools", "json", "math",
      "numpy", "operator", "pickle", "re", "struct", "zlib")
 )  # fmt: skip
-#: Parts of them that draw random numbers, read and write files, or give what is not a value.
+#: Of other modules, only these functions do so; they are named so in their packages, too.
+_SOME: Mapping[str, frozenset[str]] = {
+    "ast": frozenset(("literal_eval",)),
+    "binascii": frozenset(("crc32", "hexlify", "unhexlify")),
+    "fnmatch": frozenset(("fnmatch", "fnmatchcase")),
+    "html": frozenset(("escape", "unescape")),
+    "os": frozenset(("basename", "dirname", "normpath", "splitext")),
+    "shlex": frozenset(("join", "quote", "split")),
+    "statistics": frozenset(("fmean", "mean", "median")),
+    "textwrap": frozenset(("dedent", "fill", "indent", "shorten", "wrap")),
+    "urllib": frozenset(("parse_qs", "quote", "unquote", "urlencode", "urlparse", "urlsplit")),
+    "yaml": frozenset(("dump", "full_load", "load", "safe_dump", "safe_load")),
+}
+#: Parts of the others that draw random numbers, read and write files, or give what is not a value.
 _OTHERS = frozenset(
     ("Pickler", "Unpickler", "attrgetter", "dump", "errstate", "file_digest", "finditer",
      "fromfile", "islice", "itemgetter", "load", "loadtxt", "memmap", "methodcaller", "random",
@@ -29,33 +47,46 @@ _FUNCTIONS = frozenset(
 )  # fmt: skip
 #: Methods that change what they belong to by a rank, whatever it is.
 _METHODS = frozenset(("pop", "insert"))
+#: Methods that may be given a rank -> what they belong to, where they are followed.
+METHODS: Mapping[str, type] = {
+    **dict.fromkeys(("findall", "fullmatch", "match", "search", "sub", "subn"), re.Pattern),
+    **dict.fromkeys(
+        ("center", "endswith", "ljust", "removeprefix", "removesuffix", "replace", "rjust",
+         "startswith"), str
+    ),
+    **dict.fromkeys(("parse_args", "parse_known_args"), argparse.ArgumentParser),
+    **dict.fromkeys(("safe_substitute", "substitute"), string.Template),
+    "rotate": collections.deque,
+}  # fmt: skip
 
 
 class Names:
     """What a module calls such modules and functions.
 
     Attributes:
-        modules: the names of modules.
+        modules: the names of modules, and which they are.
         functions: the names of functions that it has imported from them.
     """
 
     def __init__(self) -> None:
         """It has imported none."""
-        self.modules: set[str] = set()
+        self.modules: dict[str, str] = {"int": "int"}  # as in ``int.from_bytes``
         self.functions: set[str] = set()
 
     def see(self, node: ast.stmt) -> None:
         """A statement that imports."""
         if isinstance(node, ast.Import):
             for item in node.names:
-                if item.name.partition(".")[0] in _MODULES:
-                    self.modules.add(item.asname or item.name.partition(".")[0])
+                module = item.name.partition(".")[0]
+                if module in _MODULES or module in _SOME:
+                    self.modules[item.asname or module] = module
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             path = node.module.split(".")
-            if path[0] in _MODULES and not _OTHERS.intersection(path):
-                self.functions.update(
-                    item.asname or item.name for item in node.names if item.name not in _OTHERS
-                )
+            self.functions.update(
+                item.asname or item.name
+                for item in node.names
+                if _follows(path[0], [*path[1:], item.name])
+            )
 
     def follows(self, function: ast.expr) -> bool:
         """Whether a call of it is followed; of Python's own functions, see ``is_pythons``."""
@@ -65,9 +96,19 @@ class Names:
             return False
         if function.attr in _METHODS:
             return True
-        while isinstance(function, ast.Attribute) and function.attr not in _OTHERS:
+        names: list[str] = []
+        while isinstance(function, ast.Attribute):
+            names.insert(0, function.attr)
             function = function.value
-        return isinstance(function, ast.Name) and function.id in self.modules
+        module = self.modules.get(function.id) if isinstance(function, ast.Name) else None
+        return module is not None and _follows(module, names)
+
+
+def _follows(module: str, names: list[str]) -> bool:
+    """Whether a module's function is followed."""
+    if module in _SOME:
+        return names[-1] in _SOME[module]
+    return (module in _MODULES or module == "int") and not _OTHERS.intersection(names)
 
 
 def is_pythons(name: str) -> bool:

@@ -17,14 +17,15 @@ import bisect
 import re
 from typing import Any, TypeGuard
 
-from flint.launching.followed_calls import Names, is_pythons
+from flint.launching.followed_calls import METHODS, Names, is_pythons
 from flint.launching.followed_functions import NAMES
 from flint.launching.followed_texts import parts_of
 
-_INT, _AMONG, _AT, _AT_OR, _PART, _LOOP, _TEXT, _SLICE, _TYPE, _CALL, _JOIN, _PUT, _SPAN = NAMES
+_INT, _AMONG, _AT, _AT_OR, _PART, _LOOP, _TEXT, _SLICE, _TYPE, _CALL, _JOIN, _PUT, *_MORE = NAMES
+_METHOD, _EVAL, _SPAN = _MORE
 
 #: Python's function -> the one in its place.
-_INSTEAD = {"int": _INT, "range": _LOOP, "type": _TYPE}
+_INSTEAD = {"int": _INT, "range": _LOOP, "type": _TYPE, "eval": _EVAL}
 
 _RANK = re.compile(rb"rank", re.IGNORECASE)
 #: A rank that may be looked for in a container, or may be an index.
@@ -124,7 +125,7 @@ class _Following(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
         function = node.func
-        if _is(function, "int"):
+        if _is(function, "int") or (self.own and _is(function, "eval")):
             self.called.append(function)
         if isinstance(function, ast.Name) and function.id in _GO_OVER:
             for item in node.args:
@@ -146,11 +147,14 @@ class _Following(ast.NodeTransformer):
         if isinstance(function, ast.Name) and is_pythons(function.id):
             self.given.append((node, function))
             return node
-        joins = isinstance(function, ast.Attribute) and function.attr == "join"
-        if not (joins or self.names.follows(function)):
+        name, by = function.attr if isinstance(function, ast.Attribute) else "", ""
+        if name == "join" or self.names.follows(function):
+            by = _JOIN if name == "join" else _CALL
+        elif name in METHODS:
+            by = _METHOD
+        if not by:
             return node
-        name = ast.Name(_JOIN if joins else _CALL, ast.Load())
-        call = ast.Call(name, [function, *node.args], node.keywords)
+        call = ast.Call(ast.Name(by, ast.Load()), [function, *node.args], node.keywords)
         return ast.fix_missing_locations(ast.copy_location(call, node))
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
@@ -260,16 +264,22 @@ class _Following(ast.NodeTransformer):
     def _may(self, index: ast.expr) -> bool:
         """Whether an index, or what is looked for, may follow from a rank."""
         if self.own:
-            plain = ast.Constant | ast.Starred | ast.UnaryOp
             ends = (
                 (index.lower, index.upper, index.step) if isinstance(index, ast.Slice) else [index]
             )
-            return not all(end is None or isinstance(end, plain) for end in ends)
+            return not all(end is None or _is_plain(end) for end in ends)
         return any(map(_names_a_rank, ast.walk(index)))
 
 
 def _is(function: ast.expr, name: str) -> TypeGuard[ast.Name]:
     return isinstance(function, ast.Name) and function.id == name
+
+
+def _is_plain(index: ast.expr) -> bool:
+    """Whether an index is a constant, as 3 and -1, or is unpacked."""
+    while isinstance(index, ast.UnaryOp):
+        index = index.operand
+    return isinstance(index, ast.Constant | ast.Starred)
 
 
 def _called(name: str, at: ast.expr, *arguments: ast.expr) -> ast.expr:

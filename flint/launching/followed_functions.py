@@ -9,12 +9,14 @@ other value gives what Python would.
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable
 from itertools import islice
 from types import FunctionType
 from typing import Any
 
 from flint.capturing.user_frames import is_ours
+from flint.launching.followed_calls import METHODS
 
 _USES = ("int", "among", "at", "at_or", "part", "loop", "text", "slice", "type", "call", "put")
 #: Methods with which a value converts itself to a number, looks for itself in a container, reads an
@@ -24,9 +26,9 @@ _USES = ("int", "among", "at", "at_or", "part", "loop", "text", "slice", "type",
 METHOD, AMONG, AT, AT_OR, PART, LOOP, TEXT, SLICE, TYPE, CALL, PUT = (
     f"followed_{use}" for use in _USES
 )
-#: What they are called in changed code (``followed_code.py``); two more join texts and are
-#: Python's slice.
-NAMES = tuple(f"__flint_{use}__" for use in (*_USES[:-1], "join", "put", "span"))
+#: What they are called in changed code (``followed_code.py``); others join texts, are methods,
+#: evaluate a text, and are Python's slice.
+NAMES = tuple(f"__flint_{use}__" for use in (*_USES[:-1], "join", "put", "method", "eval", "span"))
 #: Longer lists of arguments are data.
 _MOST = 64
 
@@ -137,6 +139,29 @@ def _join(join: Any, *args: Any, **kwargs: Any) -> Any:
     return _call(join, *args, **kwargs)
 
 
+def _method(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """As ``function(*args, **kwargs)``, from a bound method with one of these names."""
+    owner = METHODS.get(getattr(function, "__name__", ""))
+    if owner is not None and isinstance(getattr(function, "__self__", None), owner):
+        return _call(function, *args, **kwargs)
+    return function(*args, **kwargs)
+
+
+def _eval(text: Any, *places: Any) -> Any:
+    """As ``eval(text)`` in the line that calls."""
+    frame = sys._getframe(1)
+    places = places or (frame.f_globals, frame.f_locals)
+    own = getattr(type(text), CALL, None)
+    if own is None:
+        return eval(text, *places)
+
+    def evaluated(there: Any) -> Any:
+        return eval(there, *places)
+
+    evaluated.__name__ = "eval" if "(" in text else "value"  # calls may do more than give one
+    return own(evaluated, (text,), {})
+
+
 def _put(container: Any, index: Any) -> Any:
     """The index in ``container[index] = item``."""
     own = None if _is_plain(index) else getattr(type(index), PUT, None)
@@ -152,7 +177,8 @@ def _is_plain(index: Any) -> bool:
 
 
 _FUNCTIONS = (
-    _number, _among, _at, _at_or, _part, _loop, _text, _slice, _type, _call, _join, _put, slice
+    _number, _among, _at, _at_or, _part, _loop, _text, _slice, _type, _call, _join, _put, _method,
+    _eval, slice
 )  # fmt: skip
 #: Name -> the function that changed code calls.
 FUNCTIONS: dict[str, Callable[..., Any]] = dict(zip(NAMES, _FUNCTIONS, strict=True))

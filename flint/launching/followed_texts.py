@@ -21,6 +21,10 @@ def parts_of(node: ast.expr) -> tuple[ast.expr, list[ast.expr]] | None:
         return _of_pieces(node)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and _is_text(node.left):
         many = node.right
+        if isinstance(many, ast.Dict) and all(isinstance(key, ast.Constant) for key in many.keys):
+            table = ast.Dict(many.keys, list(_places(len(many.values))))
+            named = _function(len(many.values), ast.BinOp(node.left, ast.Mod(), table))
+            return named, many.values
         values = many.elts if isinstance(many, ast.Tuple) else [many]
         if isinstance(many, ast.Dict) or any(isinstance(item, ast.Starred) for item in values):
             return None

@@ -92,3 +92,24 @@ def test_a_packages_calls_stay_as_they_are():
     with followed_imports(Path("unused")):
         exec(followed_code(b"import numpy as np\nx = np.array([rank])", path), names)
     assert names["x"].tolist() == [3]
+
+
+def test_methods_are_followed_by_what_they_belong_to():
+    source = """import re
+class Index:
+    def search(self, rank): return rank + 1
+x = Index().search(rank)
+y = re.compile("3").search(rank)
+z = eval("rank + x")
+"""
+    found = run(source, rank=Rank(3))
+    assert (found["x"], found["z"], type(found["y"])) == (4, 7, tuple)
+
+
+def test_a_text_is_evaluated_in_the_line_that_asks():
+    source = """rank = 1
+def inside(rank):
+    return eval("rank"), [eval("item") for item in (5, 6)], eval("rank", {"rank": 8})
+x = eval("rank"), inside(7)
+"""
+    assert run(source)["x"] == (1, (7, [5, 6], 8))

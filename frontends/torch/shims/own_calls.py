@@ -10,6 +10,9 @@ that give it different numbers are told apart instead.
 
 from __future__ import annotations
 
+import argparse
+import re
+import string
 from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType, ModuleType
 from typing import Any
@@ -37,10 +40,13 @@ from flint.frontends.torch.shims.own_words import OwnWords
 _GIVEN = "is given to a function that is not followed"
 _LENGTH = "is the size of a list"
 #: What may be called again with other ranks' numbers belongs to one of these, or to nothing.
-_FIXED = (str, bytes, int, float, type, ModuleType, np.ufunc, np.generic)
+_FIXED = (
+    str, bytes, int, float, type, ModuleType, np.ufunc, np.generic, re.Pattern, string.Template,
+    argparse.ArgumentParser,
+)  # fmt: skip
 #: Functions that write their first argument, or go over it at the program's pace.
 _WRITING = frozenset(
-    ("copyto", "delitem", "enumerate", "fill", "fill_diagonal", "insort", "insort_left",
+    ("copyto", "delitem", "enumerate", "eval", "fill", "fill_diagonal", "insort", "insort_left",
      "insort_right", "pack_into", "partition", "place", "put", "put_along_axis", "putmask",
      "resize", "setfield", "setitem", "sort")
 )  # fmt: skip
@@ -52,7 +58,8 @@ _MOST_NUMBERS = 1 << 16
 _LONGEST = 256
 #: Errors of a call on another rank, which asks something else there or ends.
 _FAILS = (
-    ArithmeticError, AttributeError, LookupError, RuntimeError, StopIteration, TypeError, ValueError
+    ArithmeticError, AttributeError, LookupError, RuntimeError, StopIteration, TypeError,
+    ValueError, SyntaxError, SystemExit,
 )  # fmt: skip
 
 
@@ -60,7 +67,7 @@ def called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[
     """What a function gives, which knows what it gives the other ranks."""
     given = [*parts(args, kwargs), owner_of(function)]
     columns = [column for column in map(_column, given) if column is not None]
-    if not columns:
+    if not columns or any(hasattr(item, "write") for item in given):  # of a file: is not followed
         return _call(function, args, kwargs, _plain)
     kinds, first = kinds_of(columns)
     if "out" in kwargs or not _may_repeat(function, given):
@@ -127,6 +134,9 @@ def spread(result: Any, others: Held) -> Any:
         return _spread_list(result, others)
     elif type(result) is dict and all(_has_keys(item, result) for item in values):
         return {key: spread(item, others.part(key)) for key, item in result.items()}
+    elif type(result) is argparse.Namespace:
+        every = tuple(None if item is None else vars(item) for item in values)
+        return argparse.Namespace(**spread(vars(result), Held(others.kinds, every)))
     else:
         kinds = told_apart(others.kinds, values, repr)
         if kinds.min() != kinds.max():

@@ -115,6 +115,27 @@ hasattr(math, f"log{rank}")
 torch.arange(W).chunk(4)[rank % 4][0].item()
 torch.arange(W).split(5)[rank // 5].tolist()[1]
 [torch.tensor([i, 3]) for i in range(W)][rank].sum().item()
+yaml.safe_load(f"stage: {rank}")["stage"]
+yaml.load(yaml.dump([rank, 1]), yaml.CSafeLoader)[0]
+ast.literal_eval(f"[{rank}, 1]")[0]
+eval(f"{rank} + 1")
+eval("rank + 1")
+re.compile(r"s([0-9]+)").match(f"s{rank}").group(1)
+re.compile("a").sub(f"{rank}", "abc")
+re.compile("[0-9]+").findall(f"s{rank}x")[0]
+shlex.split(f"--stage {rank}")[1]
+string.Template("s$r").substitute(r=rank)
+parsed(argparse.ArgumentParser(), ["--stage", f"{rank}"]).stage
+parsed(argparse.ArgumentParser(), [f"--stage={rank}"]).stage
+"a".replace("a", str(rank))
+"abc".center(rank)
+"stage1x".startswith(f"stage{rank}")
+"%(r)d-%(r)s" % {"r": rank}
+list(range(W))[-rank]
+int.from_bytes(rank.to_bytes(4, "little"), "little")
+os.path.basename(f"stages/{rank}")
+urllib.parse.quote(f"stage {rank}")
+binascii.crc32(str(rank).encode())
 """
 TOLD = """
 bytearray([rank])[0]
@@ -122,6 +143,8 @@ array.array("i", [rank])[0]
 "abcdefghijklmnopqrstuvwxyz"[rank]
 range(5, 60)[rank]
 list(range(W)).pop(rank)
+(lambda d: (d.rotate(rank), d[0])[1])(collections.deque(range(W)))
+eval(f"list(range({rank}, 40))")[0]
 len([0] * rank)
 len(list(itertools.islice(range(100), rank)))
 len(list(itertools.repeat(1, rank)))
@@ -251,5 +274,5 @@ def test_what_is_written_at_the_ranks_place_is_told():
         lines = f"(a := {made}, write(a, rank), a[0])[-1]"
         found, seen = asked(lines, "def write(a, place):\n    a[place] = 1\n")
         assert found == 0 and seen.unseen == {
-            "the own rank is the place where a list is written at train.py:5"
+            "the own rank is the place where a list is written at train.py:9"
         }
