@@ -27,6 +27,7 @@ from flint.stablehlo.walker import Walked
 from flint.workload.programs import (
     Call,
     Level,
+    Listing,
     Order,
     Program,
     ProgramInput,
@@ -67,7 +68,7 @@ def workload_of(
     options: WalkOptions,
     source: dict[str, str],
     saved: tuple[bytes, str] | None = None,
-    listing: tuple[bytes, str] | None = None,
+    listing: Listing | None = None,
     inputs: tuple[ProgramInput, ...] | None = None,
 ) -> Workload:
     """The workload of a walked module: ordered, split by rank, verified.
@@ -78,7 +79,7 @@ def workload_of(
         options: the walk's options, for the record.
         source: name and hash of the input.
         saved: the module's bytes and file suffix, kept with the first program.
-        listing: the same for people to read.
+        listing: makes the same for people to read.
         inputs: what is known about the entry's parameters; by default, what the module says.
     """
     return assembled(
@@ -105,7 +106,7 @@ def assembled(
     source: dict[str, str],
     inputs: tuple[ProgramInput, ...],
     saved: tuple[bytes, str] | None = None,
-    listing: tuple[bytes, str] | None = None,
+    listing: Listing | None = None,
     calls: tuple[Call, ...] = (),
 ) -> Workload:
     """The workload of a graph in issue order: split by rank, verified.

@@ -19,7 +19,7 @@ from flint.capturing import targets
 from flint.errors import FlintError, UsageError
 from flint.host.stages import stage
 from flint.mesh.mesh import Mesh
-from flint.workload.programs import Level
+from flint.workload.programs import Level, Listing
 
 if TYPE_CHECKING:
     from flint.host.packed_files import Content
@@ -76,14 +76,14 @@ class Taken:
         module: its records.
         mesh: the given mesh, or that of the program before compilation.
         saved: the kept bytes and their file suffix.
-        listing: the same for people to read.
+        listing: makes the same for people to read.
         compiled: the compiler's report, if it was compiled.
     """
 
     module: Module
     mesh: Mesh | None
     saved: tuple[bytes, str]
-    listing: tuple[bytes, str] | None = None
+    listing: Listing | None = None
     compiled: CompilerReport | None = None
 
 

@@ -24,7 +24,16 @@ from flint.passes.in_sequence import Origin
 from flint.workload.document import CallOf, Document, InputOf, ProgramOf
 from flint.workload.folder import DOCUMENT, read_document
 from flint.workload.names import ALLOCATIONS, TIMES, module_suffix, program_file
-from flint.workload.programs import Call, HostRead, Level, Order, Program, ProgramInput
+from flint.workload.programs import (
+    Call,
+    Form,
+    HostRead,
+    Level,
+    Listing,
+    Order,
+    Program,
+    ProgramInput,
+)
 from flint.workload.sealing import check_file
 from flint.workload.workload import Workload
 
@@ -105,7 +114,7 @@ def _read_program(folder: Path, item: ProgramOf, document: Document) -> Program:
         ranks=RankSet(ranks.world, ranks.period, tuple(ranks.runs)),
         inputs=inputs,
         module=_form(item.name, item.module, read),
-        listing=_form(item.name, item.listing, read),
+        listing=_listing(item.name, item.listing, read),
         calls=tuple(_call(item, call, read) for call in item.calls),
         timing=_times(folder, item, len(graph), read),
         allocations=_allocations(folder, item, read),
@@ -148,12 +157,17 @@ def _call(program: ProgramOf, item: CallOf, read: Callable[[str], bytes]) -> Cal
         line=item.line,
         jitted=item.jitted,
         module=_form(own, item.module, read),
-        listing=_form(own, item.listing, read),
+        listing=_listing(own, item.listing, read),
         ranks=tuple(item.ranks),
     )
 
 
-def _form(name: str, stated: str | None, read: Callable[[str], bytes]) -> tuple[bytes, str] | None:
+def _listing(name: str, stated: str | None, read: Callable[[str], bytes]) -> Listing | None:
+    form = _form(name, stated, read)
+    return None if form is None else lambda: form
+
+
+def _form(name: str, stated: str | None, read: Callable[[str], bytes]) -> Form | None:
     if stated is None:
         return None
     suffix = module_suffix(stated)

@@ -5,7 +5,8 @@ programs = with_communicators((Program("main", graph, all_ranks(8), inputs),))
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +20,12 @@ from flint.mesh.ranks import RankSet
 
 if TYPE_CHECKING:
     from flint.passes.in_sequence import Origin
+
+
+#: A module, and its file suffix.
+Form = tuple[bytes, str]
+#: Makes a module's text for people when it is asked for; None where there is none.
+Listing = Callable[[], Form | None]
 
 
 class Level(StrEnum):
@@ -105,8 +112,8 @@ class Call:
     file: str = ""
     line: int = 0
     jitted: bool = True
-    module: tuple[bytes, str] | None = None
-    listing: tuple[bytes, str] | None = None
+    module: Form | None = None
+    listing: Listing | None = field(default=None, compare=False)
     ranks: tuple[int, ...] = ()
 
 
@@ -120,7 +127,7 @@ class Program:
         ranks: the ranks that run it.
         inputs: one entry per graph input.
         module: the module as captured, with its file suffix; None when there is none.
-        listing: the same module for people to read, with its file suffix; None when there is none.
+        listing: makes the same module for people to read; None when there is none.
         calls: the compiled programs that it runs in sequence, whose graphs
             ``flint.passes.in_sequence`` has joined; empty if it is a single compiled program.
         timing: when its nodes began in the recorded run; None if it was not recorded, or a profile
@@ -134,8 +141,8 @@ class Program:
     graph: WorkloadGraph
     ranks: RankSet
     inputs: tuple[ProgramInput, ...]
-    module: tuple[bytes, str] | None = None
-    listing: tuple[bytes, str] | None = None
+    module: Form | None = None
+    listing: Listing | None = field(default=None, compare=False)
     calls: tuple[Call, ...] = ()
     timing: Timing | None = None
     allocations: Allocations | None = None

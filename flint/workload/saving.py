@@ -24,7 +24,7 @@ from flint.passes import apply
 from flint.passes.grouped_as_dense import on_device
 from flint.workload.folder import DOCUMENT, check_replaceable
 from flint.workload.names import ALLOCATIONS, TIMES, module_suffix, program_file
-from flint.workload.programs import Order, Program, ProgramInput
+from flint.workload.programs import Form, Order, Program, ProgramInput
 from flint.workload.sealing import SCHEMA, files_of
 
 if TYPE_CHECKING:
@@ -150,8 +150,8 @@ def save(
             folder, granularity, described.name, described.without, len(chosen),
             len(chosen) != traced.mesh.size, manifest,
         )  # fmt: skip
-        _write_programs(workload, partial_folder)
-        _write_document(partial_folder, _document(workload) | _traces_document(saved), sums)
+        document = _document(workload, _write_programs(workload, partial_folder))
+        _write_document(partial_folder, document | _traces_document(saved), sums)
     return saved
 
 
@@ -164,11 +164,11 @@ def save_programs(workload: Workload, folder: Path) -> None:
     """
     check_replaceable(folder)
     with replacing_folder(folder) as partial_folder:
-        _write_programs(workload, partial_folder)
-        _write_document(partial_folder, _document(workload), {})
+        document = _document(workload, _write_programs(workload, partial_folder))
+        _write_document(partial_folder, document, {})
 
 
-def _document(workload: Workload) -> dict[str, Any]:
+def _document(workload: Workload, listings: Mapping[str, str | None]) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "version": installed_version(DISTRIBUTION) or "",
@@ -189,9 +189,9 @@ def _document(workload: Workload) -> dict[str, Any]:
                 },
                 "graph": program_file(program.name, ".graph.npz"),
                 "module": _path(program.name, program.module),
-                "listing": _path(program.name, program.listing),
+                "listing": listings[program.name],
                 "inputs": [_input(item) for item in program.inputs],
-                **({"calls": _calls(program)} if program.calls else {}),
+                **({"calls": _calls(program, listings)} if program.calls else {}),
                 **({"times": program_file(program.name, TIMES)} if program.timing else {}),
                 **(
                     {"memory": program_file(program.name, ALLOCATIONS)}
@@ -217,7 +217,7 @@ def _input(item: ProgramInput) -> dict[str, Any]:
     }
 
 
-def _calls(program: Program) -> list[dict[str, Any]]:
+def _calls(program: Program, listings: Mapping[str, str | None]) -> list[dict[str, Any]]:
     """The programs that it runs in sequence; older folders have none."""
     return [
         {
@@ -233,7 +233,7 @@ def _calls(program: Program) -> list[dict[str, Any]]:
                 for read in call.reads
             ],
             "module": _path(f"{program.name}.{call.name}", call.module),
-            "listing": _path(f"{program.name}.{call.name}", call.listing),
+            "listing": listings[f"{program.name}.{call.name}"],
             **({"ranks": list(call.ranks)} if call.ranks else {}),
         }
         for call in program.calls
@@ -257,12 +257,14 @@ def _write_document(folder: Path, document: dict[str, Any], traces: Mapping[str,
     (folder / DOCUMENT).write_bytes(text.encode("utf-8", "replace"))
 
 
-def _path(name: str, form: tuple[bytes, str] | None) -> str | None:
+def _path(name: str, form: Form | None) -> str | None:
     return program_file(name, module_suffix(form[1])) if form else None
 
 
-def _write_programs(workload: Workload, folder: Path) -> None:
+def _write_programs(workload: Workload, folder: Path) -> dict[str, str | None]:
+    """Write graphs and modules; the names of the listings, by program or ``program.call``."""
     (folder / "programs").mkdir()
+    listings: dict[str, str | None] = {}
     for program in workload.programs:
         graph = folder / program_file(program.name, ".graph.npz")
         graph.write_bytes(graph_to_bytes(program.graph))
@@ -275,8 +277,14 @@ def _write_programs(workload: Workload, folder: Path) -> None:
         forms = {program.name: (program.module, program.listing)}
         for call in program.calls:
             forms[f"{program.name}.{call.name}"] = (call.module, call.listing)
-        for name, pair in forms.items():
-            for form in pair:
-                path = _path(name, form)
-                if path is not None and form is not None:
-                    (folder / path).write_bytes(form[0])
+        for name, (module, listing) in forms.items():
+            _write_form(name, module, folder)
+            listings[name] = _write_form(name, listing() if listing else None, folder)
+    return listings
+
+
+def _write_form(name: str, form: Form | None, folder: Path) -> str | None:
+    path = _path(name, form)
+    if path is not None and form is not None:
+        (folder / path).write_bytes(form[0])
+    return path

@@ -16,6 +16,7 @@ import math
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Self
 
 from flint.capturing.request import Request
@@ -36,7 +37,7 @@ from flint.stablehlo.read.reader import read_mlir
 from flint.stablehlo.read.records import Module
 from flint.stablehlo.walker import Walked, walk
 from flint.workload.compiler_report import CompilerReport
-from flint.workload.programs import Level
+from flint.workload.programs import Level, Listing
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +47,13 @@ class CompiledProgram:
     Attributes:
         module: the records.
         saved: the module's bytes and file suffix.
-        listing: the same in readable form.
+        listing: makes the same for people to read.
         compiled: the compiler's report, if one has compiled it.
     """
 
     module: Module
     saved: tuple[bytes, str]
-    listing: tuple[bytes, str] | None
+    listing: Listing | None
     compiled: CompilerReport | None = None
 
 
@@ -132,7 +133,7 @@ def _compiled(
     bytecode, interface, name = lowered.bytecode, lowered.interface, request.name
     if child is None:
         return CompiledProgram(
-            read_mlir(bytecode, name), (bytecode, ".mlirbc"), listing_of(bytecode)
+            read_mlir(bytecode, name), (bytecode, ".mlirbc"), cache(partial(listing_of, bytecode))
         )
     options = {**lowered.compiler_options, **request.options.compiler_options}
     wanted = Compilation(
@@ -166,7 +167,8 @@ def split(child: Partitioner, wanted: Compilation, name: str) -> CompiledProgram
 
 
 def _partitioned(proto: bytes, remarked: Mapping[str, int], name: str) -> CompiledProgram:
-    program = CompiledProgram(read_hlo(proto, name), (proto, ".hlo.pb"), listing_of_hlo(proto))
+    listing = cache(partial(listing_of_hlo, proto))  # asked for by each call of the program
+    program = CompiledProgram(read_hlo(proto, name), (proto, ".hlo.pb"), listing)
     program.module.warnings |= remarked
     return program
 
@@ -185,7 +187,8 @@ def optimized(child: Optimizer, wanted: Compilation, name: str) -> CompiledProgr
     compiled = child.run(wanted)
     proto = compiled.module
     text = (compiled.text, ".hlo") if 0 < len(compiled.text) <= MAX_BYTES else None
-    program = CompiledProgram(read_hlo(proto, name), (proto, ".hlo.pb"), text, compiled.report)
+    saved = proto, ".hlo.pb"
+    program = CompiledProgram(read_hlo(proto, name), saved, lambda: text, compiled.report)
     program.module.warnings |= _too_large(compiled) | _parts_of_chips(compiled.report.target)
     program.module.warnings |= _added(compiled) | remarks(child.log())
     return program

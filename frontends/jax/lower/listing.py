@@ -16,6 +16,7 @@ from flint.frontends.jax.lower.mesh_orders import put_in_order
 from flint.hlo.messages import parse_module
 from flint.stablehlo.read.attributes import entries
 from flint.stablehlo.read.bindings import ir, parse
+from flint.workload.programs import Form
 
 #: Larger text (bytes) is not written; the module itself is kept in any case.
 MAX_BYTES = 2**25
@@ -23,10 +24,8 @@ MAX_BYTES = 2**25
 #: JAX's mark of a parameter whose buffer may be used again.
 DONOR = "jax.buffer_donor"
 
-Listing = tuple[bytes, str]
 
-
-def listing_of(bytecode: bytes, donors: Iterable[int] = ()) -> Listing | None:
+def listing_of(bytecode: bytes, donors: Iterable[int] = ()) -> Form | None:
     """The text of an MLIR module; None for a very large one.
 
     Args:
@@ -56,7 +55,7 @@ def _mark(module: Any, donors: set[int]) -> None:
         main.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(one) for one in known])
 
 
-def listing_of_hlo(proto: bytes) -> Listing | None:
+def listing_of_hlo(proto: bytes) -> Form | None:
     """The text of an HLO module as StableHLO; None if XLA would not convert it or its groups."""
     if len(proto) > MAX_BYTES:
         return None

@@ -108,7 +108,7 @@ def test_calls_are_those_of_the_modules_text(compiled):
     """Collectives of a GPU program come as pairs: one `-start(` for each stored node."""
     workload = compiled("scan")
     [program] = workload.programs
-    text, suffix = program.listing
+    text, suffix = program.listing()
     assert suffix == ".hlo"
     started = re.findall(rb" (all-reduce|all-gather|reduce-scatter|all-to-all|async)-start\(", text)
     stored = sum(int((block.graph.kind == 1).sum()) for block in blocks(program.graph))
