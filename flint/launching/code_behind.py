@@ -65,8 +65,9 @@ def trainings_behind(
         if is_programs(frame.f_code.co_filename):
             frames.append(frame)
         frame = frame.f_back
-    running = frozenset(one.f_code for one in frames)
-    found = (_behind(one, running, ways) for one in frames)
+    # A function that a caller calls again, as for a second configuration, trains again.
+    codes = [one.f_code for one in frames]
+    found = (_behind(one, frozenset(codes[at:]), ways) for at, one in enumerate(frames))
     return tuple(one for one in found if one is not None)
 
 
@@ -132,7 +133,7 @@ class _Search:
     """Names of methods that code calls, and what it calls of the program's own."""
 
     def __init__(self, running: frozenset[CodeType]) -> None:
-        """Code that runs now is not behind; it is looked at once."""
+        """Code that runs now, of a call and its callers, is not behind; other is looked at once."""
         self._seen = set(running)
 
     def methods(

@@ -78,6 +78,26 @@ def instead_of_a_training(loss, optimizer, search=True):
     optimizer.step()
 
 
+def trained(loss, optimizer):
+    for _ in range(2):
+        found = looks()
+        loss.backward()
+        optimizer.step()
+    return found
+
+
+def twice(loss, optimizer):
+    found = trained(loss, optimizer)
+    trained(loss, optimizer)
+    return found
+
+
+def in_turn(loss, optimizer):
+    for _ in range(2):
+        found = trained(loss, optimizer)
+    return found
+
+
 def before_an_evaluation(loss, _):
     found = searched()
     evaluated(loss)
@@ -96,15 +116,18 @@ class Loss:
         (before_a_closures, True),
         (inside_of_epochs, False),
         (instead_of_a_training, False),
+        (twice, True),
+        (in_turn, False),
         (before_an_evaluation, False),
     ],
 )
 def test_a_training_behind_is_seen_in_code_that_has_not_run(program, has_one, monkeypatch):
     monkeypatch.setattr(code_behind, "is_programs", lambda file: file == __file__)
+    code = program.__code__  # what is named behind may be called there
     found = program(Loss, Loss)
     assert bool(found) is has_one
     if has_one:  # by now the call has gone on
-        assert found[0].is_reached() and found[0].frame.f_code is program.__code__
+        assert found[0].is_reached() and found[0].frame.f_code is code
 
 
 #: A search on 4 rows, without DDP, and a training on 2 batches of 8 rows a step, of 16 features.
@@ -177,3 +200,24 @@ def test_a_program_that_fails_or_ends_behind_its_training_is_captured(tmp_path):
     done = flint("run", "--world", 2, "-o", "out", "--", "python", "train.py", cwd=tmp_path,
                  imported="torch")  # fmt: skip
     assert done.returncode == 0 and "ValueError: no second stage" in done.stderr
+
+
+@pytest.mark.parametrize(("count", "rows"), [(6, 8), (200, 4)])
+def test_a_function_that_is_called_for_two_trainings_is_both(tmp_path, count, rows):
+    """The second is the step if the first is not too long; either is named where it is not."""
+    (tmp_path / "train.py").write_text(f"""
+import torch
+def train(rows, count):
+    model = torch.nn.Linear(16, 16, bias=False).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(count):
+        model(torch.ones(rows, 16, device="cuda")).sum().backward()
+        optimizer.step()
+train(4, {count})
+train(8, 4)
+""")
+    assert captured(tmp_path, 1, "train.py") == [{"collectives": {}, "flops": rows * ROW}]
+    done = flint("run", "--world", 1, "-o", "out", "--", "python", "train.py", cwd=tmp_path,
+                 imported="torch")  # fmt: skip
+    said = "the step is optimizer-2 at" if rows == 8 else "optimizer-2 at train.py:10, not begun"
+    assert said in " ".join(done.stderr.split())
