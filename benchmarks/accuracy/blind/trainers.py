@@ -212,7 +212,8 @@ ROUTED = ("tt-",)
 #: models say ``ub_tp_comm_overlap``.
 ASYNCHRONOUS = ("ttpa-", "n24-gpt20b", "n24-nemotron8b", "ml4-h100-gpt3", "ml4-b200-gpt3",
     "ml5-h200-405b", "ml5-h200-lora", "ml4-h100-lora", "ml4-h200-lora-8-tp2", "kr-h200-lora",
-    "m51-h100-8b-128", "m6-gb200-8b-1024",
+    "m51-h100-8b-128", "m6-gb200-8b-1024", "ml41-h100-lora-8", "ml41-h100-lora-64",
+    "ml41-h100-lora-1", "ml41-h100-lora-5", "ml41-h200-lora-8-tp2", "ml41-h200-lora-512",
 )  # fmt: skip
 #: How ids of mixtures begin whose tokens go once to each rank (DeepEP), not once for each expert.
 ONCE = ("am-", "tt-gb300-dsv3")
