@@ -117,10 +117,13 @@ def build(config: Config, rank: int, mesh: DeviceMesh) -> tuple[Any, ...]:
     adapters = [item for item in model.parameters() if item.requires_grad]
     optimizer = torch.optim.AdamW(adapters, fused=True)
     over = [axis for axis in ("dp", "cp") if parallel.size(mesh, axis) > 1]
-    group = mesh[tuple(over)]._flatten("replicas") if len(over) > 1 else mesh[over[0]]
+    group = None
+    if over:
+        joined = mesh[tuple(over)]._flatten("replicas") if len(over) > 1 else mesh[over[0]]
+        group = joined.get_group()
     shape = config.sequences * config.accumulation, config.sequence
     batch = batch_of(config.vocabulary, shape, mesh.device_type)
-    return model, adapters, optimizer, batch, mesh, group.get_group()
+    return model, adapters, optimizer, batch, mesh, group
 
 
 def step(
@@ -141,7 +144,8 @@ def step(
     found = [item.grad for item in adapters if item.grad is not None]
     local = [item.to_local() if isinstance(item, DTensor) else item for item in found]
     flat = torch.cat([item.flatten() for item in local])
-    dist.all_reduce(flat, op=dist.ReduceOp.AVG, group=replicas)
+    if replicas is not None:
+        dist.all_reduce(flat, op=dist.ReduceOp.AVG, group=replicas)
     parts = flat.split([item.numel() for item in local])
     torch._foreach_copy_(local, [part.view_as(to) for part, to in zip(parts, local, strict=True)])
     parallel.clip_gradients(adapters, mesh, 0.3)
