@@ -32,7 +32,7 @@ from narrow import SCALINGS, narrow
 from numpy.typing import NDArray
 from recipes import Recipe
 from torch_cases import ATTENTION, flash_first
-from trainers import NARROW, SYSTEMS, first
+from trainers import GATHERED, NARROW, SYSTEMS, first
 
 from flint.cost.classes import named
 from flint.cost.hardware import System
@@ -106,7 +106,7 @@ def expressed(recipe: Recipe) -> Expressed:
             + (f"-{config.products}-forced" if config.forced else ""),
             expressed=f"{mesh[1]} dp x {mesh[2]} ep, {each} sequences a batch", note="",
             capture=capture, batches=recorded, recorded=(recorded,), attention=ATTENTION[True],
-            accumulates=batches > 1,
+            accumulates=batches > 1, passes=("narrow",) if GATHERED.search(recipe.compute) else (),
             slice=SEGMENT if SEGMENT < described.network[0].size < math.prod(mesh) else 0,
         )  # fmt: skip
 
@@ -175,5 +175,6 @@ def _differs(recipe: Recipe, case: Case) -> str:
     if recipe.id in AS_PUBLISHED:
         found.append("a token to each of its experts, a product for each expert")
     if first(NARROW, recipe.compute):
-        found.append("casts as narrow.py says, gathers in bf16")
+        wide = "" if GATHERED.search(recipe.compute) else ", gathers in bf16"
+        found.append(f"casts as narrow.py says{wide}")
     return "; ".join(found)

@@ -37,6 +37,7 @@ from trainers import (
     FEW,
     FLASH2,
     FUSED,
+    GATHERED,
     GROUPED,
     KEPT,
     LIGER,
@@ -110,6 +111,8 @@ def expressed(recipe: Recipe) -> Expressed | NoCase:
             made = replace(made, recorded=(accumulated,))
         if isinstance(made, Case) and recipe.id.startswith(ASYNCHRONOUS):
             made = replace(made, passes=("decompose",))
+        if isinstance(made, Case) and GATHERED.search(recipe.compute):
+            made = replace(made, passes=(*made.passes, "narrow"))
         return made
 
     # A peak is the largest of several moments' memory, each a line in the layers: the line through
@@ -123,7 +126,8 @@ def expressed(recipe: Recipe) -> Expressed | NoCase:
     scaling = first(NARROW, recipe.compute)
     if scaling:
         parts = _narrow(recipe, parts, scaling, config, each, mesh)
-        note = "; ".join(filter(None, (note, "casts as narrow.py says, gathers in bf16")))
+        wide = "" if GATHERED.search(recipe.compute) else ", gathers in bf16"
+        note = "; ".join(filter(None, (note, f"casts as narrow.py says{wide}")))
     differs = "; ".join(filter(None, (parts[0].case.expressed, note)))
     if not scaling and recipe.attention == "FlashAttention 2" and recipe.compiled:
         parts = weighted(parts, 1.0, attending(first(FLASH2, recipe.accelerator)))
@@ -260,7 +264,9 @@ def _narrow(
     vocabulary = {config.vocabulary // share for share in (1, mesh.get("tp", 1))}
     tokens = each * config.sequence // mesh.get("cp", 1)
     wide = () if "all linears" in recipe.compute else vocabulary
-    kept = recipe.id.startswith(KEPT) and re.search("(kept|gathered) in f", recipe.compute)
+    kept = GATHERED.search(recipe.compute) or (
+        recipe.id.startswith(KEPT) and "kept" in recipe.compute
+    )
     kernels = narrow(
         SCALINGS[name], wide=wide, tokens=tokens, kept=bool(kept), attention=recipe.narrow_attention
     )

@@ -5,6 +5,7 @@ first(DEVICES, recipe.id)              # the entry of the longest beginning
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -94,7 +95,7 @@ REDUCED = ("lg-", "fs-", "sw-7b-16k", "m6-", "mlp-g", "mlp-b", "mlp-h", "m51-b",
 #: Beginnings of ids of rows whose keys and values go from rank to rank.
 ROTATES = ("trl-",)
 #: Beginnings of ids of rows whose weights are kept in the type of their products.
-KEPT = ("ml4-", "ml5-", "m51-", "m6-", "mlp-g", "mlp-b", "mlp-h")
+KEPT = ("ml4-", "ml5-", "m51-", "m6-")
 #: Beginnings of ids of rows whose pipelines are recorded, or of which one rank is.
 PIPELINES = ("mg-7b-pp4", "ml4-", "ml5-", "m6-", "primus-dsv2")
 #: Beginnings of ids of rows whose mixtures ``moe_rows.py`` expresses.
@@ -220,6 +221,8 @@ ONCE = ("am-", "tt-gb300-dsv3")
 #: How ids of mixtures begin whose rows Transformer Engine's kernels permute and sum, without atomic
 #: additions (AutoModel's dispatcher: ``moe_permute_fusion=True``).
 PERMUTED = ("am-",)
+#: Words in a row's element types by which its parameters are gathered in 8 bits: shards are cast.
+GATHERED = re.compile("gathered in fp8|float8 all-gather")
 #: Why a row's memory is unknown, by the beginnings of ids.
 NO_MEMORY: Mapping[str, str] = {
     "tt-gb200": "loss in chunks keeps less",

@@ -113,6 +113,7 @@ WHAT_IF: Final[Mapping[str, WhatIf]] = MappingProxyType(
             },
         ),
         "decompose": WhatIf("decompose", {"ranks": (*_COUNT, 16)}),
+        "narrow": WhatIf("narrow", {"bits": (*_COUNT, 8)}),
         "scale": WhatIf("scale", {"factor": (_factor, "a number from 0 to 1e6", 1.0)}),
     }
 )
