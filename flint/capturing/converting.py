@@ -61,6 +61,9 @@ def walk_options(
     )
 
 
+ONE_DEVICE = "the program is for one device, and simulators need at least two ranks"
+
+
 def workload_of(
     walked: Walked,
     module: Module,
@@ -232,7 +235,7 @@ def remarks_of(walked: Walked) -> dict[str, int]:
         return {text.format(walked.world.copies) + ", which do not communicate": 1}
     if walked.mesh.size > 1:
         return {}
-    return {"the program is for one device, and simulators need at least two ranks": 1}
+    return {ONE_DEVICE: 1}
 
 
 def program_inputs(module: Module, graph: WorkloadGraph) -> tuple[ProgramInput, ...]:

@@ -14,93 +14,104 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from flint.errors import FlintError
-from flint.graph.graph import EdgeKind, Ints, NodeKind, WorkloadGraph
-from flint.graph.work import Role
-from flint.mesh.ragged import pointer, row_of_entry
+from flint.graph.graph import Ints, NodeKind, WorkloadGraph
 from flint.mesh.ranks import from_mask
 from flint.passes.host_lane import PRELUDE
-from flint.passes.rematerialize import FUSIBLE
 from flint.post_execution.exchanges import Exchange
 from flint.post_execution.instruction_nodes import InstructionNodes, instruction_nodes
 from flint.post_execution.load_rank import Ran
 from flint.post_execution.meetings import meet
-from flint.post_execution.module_times import DeviceRun, ModuleTimes
+from flint.post_execution.module_times import DeviceRun, ModuleTimes, lost
 from flint.post_execution.node_work import with_known_work, with_nanoseconds
+from flint.post_execution.stream_order import in_streams
 from flint.post_execution.timings import clocks_of, timings_of, together
 from flint.post_execution.units import NO_STREAM, Units
 from flint.workload.programs import Program, with_communicators
 
-#: Nanoseconds by which the rounded end of an event may be after the begin of the next.
-_ROUNDED = 2
 #: The device of profiles of hosts, whose ops run side by side.
 _HOST = "CPU"
 MIRRORS = "ranks without a profile: each runs what a profiled rank ran"
 OTHER_COUNT = "executions of instructions that ran more or less often than in the program: left out"
 
 
-def replayed_programs(
-    programs: Sequence[Program],
-    owner: Mapping[str, Sequence[str]],
-    times: ModuleTimes,
-    unknown: Collection[str],
-    warnings: dict[str, int],
-) -> tuple[Program, ...]:
-    """A program per traced rank.
+class Part(NamedTuple):
+    """What the devices of one group run.
 
-    Args:
+    Attributes:
         programs: what the ranks run.
         owner: per program, for each of its graph's sources the executed instruction that it is part
             of ("": none).
         times: the profile.
         unknown: ops whose FLOPs are not known if the programs have none for them.
+    """
+
+    programs: Sequence[Program]
+    owner: Mapping[str, Sequence[str]]
+    times: ModuleTimes
+    unknown: Collection[str]
+
+
+def replayed_programs(parts: Sequence[Part], warnings: dict[str, int]) -> tuple[Program, ...]:
+    """A program per traced rank.
+
+    Args:
+        parts: the groups of devices; together they have all ranks.
         warnings: notes are added here.
 
     Raises:
         FlintError: no instruction has a time, or the ranks' programs do not match.
     """
-    runs = {run.rank: run for run in times.runs}
-    world = programs[0].ranks.world
+    runs = {run.rank: run for part in parts for run in part.times.runs}
+    programs = [program for part in parts for program in part.programs]
+    world, path = programs[0].ranks.world, parts[0].times.path
     mirrored = _mirrored(programs, runs, world)
     if world > len(runs):
         warnings[MIRRORS] = world - len(runs)
     ran: dict[int, Ran] = {}
-    bases: dict[int, tuple[Program, InstructionNodes]] = {}
-    for program in programs:
-        nodes = instruction_nodes(program.graph, owner[program.name], times.executed)
-        for rank in program.ranks.array().tolist():
-            if rank in runs:
-                units = _units(nodes, runs[rank], times.path, warnings)
-                ran[rank] = Ran(units, None, _exchanges(nodes.graph, rank))
-                bases[rank] = program, nodes
+    bases: dict[int, tuple[Program, InstructionNodes, Part]] = {}
+    for part in parts:
+        known: set[str] = set()
+        for program in part.programs:
+            nodes = instruction_nodes(program.graph, part.owner[program.name], part.times.executed)
+            known |= {*nodes.of}
+            for rank in program.ranks.array().tolist():
+                if rank in runs:
+                    units = _units(nodes, runs[rank], path, warnings)
+                    ran[rank] = Ran(units, None, _exchanges(nodes.graph, rank))
+                    bases[rank] = program, nodes, part
+        warnings |= lost(part.times, known)
     ran = dict(sorted(ran.items()))
-    warnings |= _lost(times, {name for _, nodes in bases.values() for name in nodes.of})
     if not any(item.units.duration.any() for item in ran.values()):
-        raise FlintError(f"{times.path}: no instruction of the program has a time in the trace")
+        raise FlintError(f"{path}: no instruction of the program has a time in the trace")
     meetings = meet({rank: [e for e in item.exchanges if e] for rank, item in ran.items()})
     clocks = clocks_of(ran, meetings, {rank: run.clock for rank, run in runs.items()})
     ran = together(ran, meetings, clocks)
     ran, ends = _sent(ran, {rank: bases[rank][1].graph for rank in ran}, mirrored, clocks)
     timings = timings_of(ran, clocks)
     made = []
-    for number, (rank, item) in enumerate(ran.items()):
-        program, nodes = bases[rank]
+    kept: set[int] = set()  # the groups whose programs are kept as text
+    for rank, item in ran.items():
+        program, nodes, part = bases[rank]
+        is_first, times = id(part) not in kept, part.times
+        kept.add(id(part))
         zero = int((item.units.start - timings[rank].start)[0])
         over = int(runs[rank].end.max()) - zero
         start, end = _with_silent(nodes.graph, item.units, ends[rank], zero)
         prelude = 0 if times.device == _HOST else PRELUDE
-        graph = with_known_work(_in_streams(nodes.graph, item.units, prelude), unknown)
+        graph = with_known_work(in_streams(nodes.graph, item.units, prelude), part.unknown)
         made.append(
             replace(
                 program,
                 name=f"rank_{rank}",
                 graph=with_nanoseconds(graph, item.units.duration),
                 ranks=from_mask(mirrored == rank),
-                module=program.module if number == 0 else None,
-                listing=program.listing if number == 0 else None,
+                module=program.module if is_first else None,
+                listing=program.listing if is_first else None,
                 timing=replace(timings[rank], start=start - zero, end=end - zero, over=over),
             )
         )
@@ -238,62 +249,3 @@ def _sent(
         found[rank] = replace(item, units=replace(units, duration=duration))
         arrived[rank] = over + ahead[rank]
     return found, arrived
-
-
-def _in_streams(graph: WorkloadGraph, units: Units, prelude: int) -> WorkloadGraph:
-    """The graph, each node also after the last one of its stream that had ended when it began.
-
-    Executed nodes are kernels of their own: compilers have joined what they join.
-
-    Args:
-        graph: the nodes.
-        units: the same, as executed.
-        prelude: nanoseconds that a node may begin before the end of the one that it waits for, if
-            that began before it and ends before it.
-    """
-    before, after = [graph.order_node], [row_of_entry(graph.order_ptr)]
-    ran = np.flatnonzero(units.stream != NO_STREAM)
-    for stream in np.unique(units.stream[ran]).tolist():
-        own = ran[units.stream[ran] == stream]
-        by_end = own[np.argsort(units.end[own], kind="stable")]
-        place = np.searchsorted(units.end[by_end], units.start[own] + _ROUNDED, "right") - 1
-        found = np.where(place >= 0, by_end[place], -1)
-        by_start = np.argsort(units.start[own], kind="stable")
-        last, this = by_start[:-1], by_start[1:]
-        late = units.end[own[last]] - units.start[own[this]]
-        closer = (late > 0) & (late <= prelude) & (units.end[own[last]] <= units.end[own[this]])
-        found[this[closer]] = own[last[closer]]
-        held = found >= 0
-        previous, node = found[held], own[held]
-        forward = previous < node
-        before.append(previous[forward])
-        after.append(node[forward])
-    kinds = np.full(sum(map(len, before)), int(EdgeKind.STREAM), np.int8)
-    kinds[: len(graph.order_kind)] = graph.order_kind
-    waits, first = np.concatenate(after), np.concatenate(before)
-    order = np.lexsort((first, waits))
-    role = graph.role.copy()
-    role[ran[np.isin(role[ran], FUSIBLE)]] = Role.OPAQUE
-    return replace(
-        graph,
-        role=role,
-        order_ptr=pointer(np.bincount(waits, minlength=len(graph))),
-        order_node=first[order],
-        order_kind=kinds[order],
-    )
-
-
-def _lost(times: ModuleTimes, known: Collection[str]) -> dict[str, int]:
-    """A note on executed instructions without a node, with their time on a device."""
-    lost = sorted(times.executed - times.enclosing - set(known))
-    if not lost:
-        return {}
-    names = set(lost)
-    spent = sum(
-        int(run.duration[[name in names for name in run.names]].sum()) for run in times.runs
-    )
-    text = (
-        f"instructions with a time but without a node (for example {lost[0]}): "
-        f"{spent / len(times.runs) / 1e3:,.1f} us left out"
-    )
-    return {text: len(lost)}

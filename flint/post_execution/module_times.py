@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from flint.mesh.ragged import Ints
@@ -45,6 +46,7 @@ class ModuleTimes:
         run: number of the run in the trace.
         notes: text -> count.
         programs: names of the programs that ``proto`` runs one after another.
+        devices: the id of each rank's device; () if not recorded.
     """
 
     path: str
@@ -55,8 +57,25 @@ class ModuleTimes:
     run: int
     notes: dict[str, int] = field(default_factory=dict)
     programs: tuple[str, ...] = ()
+    devices: tuple[int, ...] = ()
 
     @property
     def executed(self) -> frozenset[str]:
         """The executed instructions."""
         return frozenset(name for run in self.runs for name in run.names)
+
+
+def lost(times: ModuleTimes, known: Collection[str]) -> dict[str, int]:
+    """A note on executed instructions without a node, with their time on a device."""
+    lost = sorted(times.executed - times.enclosing - set(known))
+    if not lost:
+        return {}
+    names = set(lost)
+    spent = sum(
+        int(run.duration[[name in names for name in run.names]].sum()) for run in times.runs
+    )
+    text = (
+        f"instructions with a time but without a node (for example {lost[0]}): "
+        f"{spent / len(times.runs) / 1e3:,.1f} us left out"
+    )
+    return {text: len(lost)}

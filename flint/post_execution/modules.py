@@ -1,8 +1,9 @@
 """JAX profiles -> workloads: the compiled program as it ran, with measured times.
 
 The idea: the profiler keeps the HLO of the executed program, so the graph is that of this program,
-with its groups and dependencies; only the times come from the run.  Each traced device becomes a
-program with its loops opened, because each iteration has its own time.  A node is found by its
+with its groups and dependencies; only the times come from the run.  Groups of devices that run
+programs of their own are ranks of one workload, by their devices' ids.  Each traced device becomes
+a program with its loops opened, because each iteration has its own time.  A node is found by its
 instruction: while the module is read, every instruction has its number in place of its source line,
 which is restored afterwards.
 
@@ -18,9 +19,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from flint import registry
-from flint.capturing.converting import walk_options, workload_of
-from flint.errors import FlintError
+from flint.capturing.converting import ONE_DEVICE, walk_options, workload_of
+from flint.errors import FlintError, UsageError
 from flint.graph.graph import WorkloadGraph, with_tables
 from flint.hlo import hlo_pb2 as pb
 from flint.hlo.locations import Locations
@@ -28,8 +31,10 @@ from flint.hlo.messages import parse_module
 from flint.hlo.reader import read_hlo
 from flint.host.reading_memory import bounded
 from flint.mesh.mesh import Mesh, MeshLike, as_mesh
+from flint.mesh.ranks import from_mask
+from flint.passes.on_ranks import on_ranks
 from flint.post_execution import control_flow
-from flint.post_execution.module_replay import replayed_programs
+from flint.post_execution.module_replay import Part, replayed_programs
 from flint.post_execution.module_times import ModuleTimes
 from flint.stablehlo.options import WalkOptions
 from flint.stablehlo.rules.custom_calls import may_lack_flops
@@ -72,30 +77,77 @@ def convert_profile(
     read = registry.converter("xplane-times")
     with bounded(path):
         times = read(path, step)
-    assert isinstance(times, ModuleTimes)
     grid = as_mesh(mesh, axes) if mesh is not None else None
     options = walk_options(trip_count=trip_count, branch=branch)
     return workload_of_times(times, mesh=grid, axes=axes, options=options)
 
 
 def workload_of_times(
-    times: ModuleTimes,
+    groups: Sequence[ModuleTimes],
     *,
     mesh: Mesh | None,
     axes: Sequence[str] | None,
     options: WalkOptions,
 ) -> Workload:
-    """The workload of an executed program.
+    """The workload of executed programs.
 
     Args:
-        times: times from a profile.
-        mesh: device grid; default: the module's own, else one axis.
+        groups: times from a profile, of each group of devices with programs of its own.
+        mesh: device grid; default: the module's own, or one axis if it has none or there are
+            several groups.
         axes: names of the mesh axes, with ``mesh``.
         options: choices for loops and branches that depend on data.
 
     Raises:
-        FlintError: the program cannot be converted, or the trace has no times for it.
+        UsageError: a mesh that does not fit.
+        FlintError: a program cannot be converted, or the trace has no times for it.
     """
+    alone = len(groups) == 1
+    read = [_read(times, mesh if alone else None, options) for times in groups]
+    workload = read[0].workload
+    if not alone:
+        devices = sorted(device for times in groups for device in times.devices)
+        if mesh is not None and mesh.size != len(devices):
+            raise UsageError(f"a mesh of {mesh.size:,} devices: the profile has {len(devices):,}")
+        read = [_on_ranks(group, devices) for group in read]
+        workload = replace(workload, mesh=mesh or Mesh((len(devices),), ()))
+    if axes is not None and mesh is None and len(axes) == len(workload.mesh.shape):
+        workload = replace(workload, mesh=Mesh(workload.mesh.shape, tuple(axes)))
+    warnings: dict[str, int] = {}
+    for group in read:
+        own = dict(group.workload.warnings) | group.times.notes
+        warnings |= {text: n for text, n in own.items() if alone or text != ONE_DEVICE}
+    programs = replayed_programs([group.part for group in read], warnings)
+    first = groups[0]
+    measured: dict[str, Any] = {
+        "measured": True, "run": first.run, "devices": sum(len(times.runs) for times in groups),
+        "device": first.device,
+    }  # fmt: skip
+    names = [name for times in groups for name in times.programs]
+    if len(names) > 1:
+        measured[PROFILED_SEQUENCE] = names
+    digest = hashlib.sha256(b"".join(times.proto for times in groups)).hexdigest()
+    timed = replace(
+        workload,
+        programs=programs,
+        warnings=warnings,
+        options=workload.options | measured,
+        input={"file": first.path, "sha256": digest},
+    )
+    timed.verify()
+    return timed
+
+
+class _Group(NamedTuple):
+    """A group of devices: its workload without times, and what is to be replayed."""
+
+    times: ModuleTimes
+    workload: Workload
+    part: Part
+
+
+def _read(times: ModuleTimes, mesh: Mesh | None, options: WalkOptions) -> _Group:
+    """A program as it would be without a profile, each node with its instruction."""
     with bounded(times.path):
         proto = parse_module(times.proto)
         control_flow.state(proto, [run.names for run in times.runs])
@@ -106,34 +158,36 @@ def workload_of_times(
         walked = walk(module, mesh, options)
     except FlintError as error:
         raise type(error)(_with_lines(str(error), places)) from error
-    if axes is not None and mesh is None and len(axes) == len(walked.mesh.shape):
-        walked = replace(walked, mesh=Mesh(walked.mesh.shape, tuple(axes)))
     workload = workload_of(
-        walked,
-        module,
-        options=options,
-        source={"file": times.path, "sha256": hashlib.sha256(times.proto).hexdigest()},
-        saved=(times.proto, ".hlo.pb"),
+        walked, module, options=options, source={}, saved=(times.proto, ".hlo.pb")
     )
-    warnings = dict(workload.warnings) | times.notes
     placed = {program.name: _placed(program.graph, places) for program in workload.programs}
-    programs = replayed_programs(
-        [replace(program, graph=placed[program.name][0]) for program in workload.programs],
-        {name: owner for name, (_, owner) in placed.items()},
+    return _Group(
         times,
-        {target for target in targets if target and may_lack_flops(target)},
-        warnings,
+        workload,
+        Part(
+            [replace(program, graph=placed[program.name][0]) for program in workload.programs],
+            {name: owner for name, (_, owner) in placed.items()},
+            times,
+            {target for target in targets if target and may_lack_flops(target)},
+        ),
     )
-    measured: dict[str, Any] = {
-        "measured": True, "run": times.run, "devices": len(times.runs), "device": times.device,
-    }  # fmt: skip
-    if len(times.programs) > 1:
-        measured[PROFILED_SEQUENCE] = list(times.programs)
-    timed = replace(
-        workload, programs=programs, warnings=warnings, options=workload.options | measured
-    )
-    timed.verify()
-    return timed
+
+
+def _on_ranks(group: _Group, devices: Sequence[int]) -> _Group:
+    """A group among all devices, by ascending id."""
+    place = {device: rank for rank, device in enumerate(devices)}
+    ranks = np.array([place[device] for device in group.times.devices], np.int64)
+    world = len(devices)
+    programs = []
+    for program in group.part.programs:
+        mask = np.zeros(world, bool)
+        mask[ranks[program.ranks.array()]] = True
+        graph = on_ranks(program.graph, ranks, world)
+        programs.append(replace(program, graph=graph, ranks=from_mask(mask)))
+    runs = tuple(replace(run, rank=int(ranks[run.rank])) for run in group.times.runs)
+    times = replace(group.times, runs=runs)
+    return group._replace(part=group.part._replace(programs=programs, times=times))
 
 
 def _with_lines(text: str, places: list[_Place]) -> str:

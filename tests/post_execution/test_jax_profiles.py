@@ -179,7 +179,7 @@ def test_a_loop_whose_count_depends_on_data_is_named_with_its_source_line():
     times = ModuleTimes("a profile", proto, (run,), frozenset(), "CPU", 0)
     line = search.__code__.co_firstlineno + 1
     with pytest.raises(FlintError, match=rf"test_jax_profiles.py:{line}\)"):
-        workload_of_times(times, mesh=None, axes=None, options=walk_options())
+        workload_of_times([times], mesh=None, axes=None, options=walk_options())
 
 
 def test_loops_and_branches_that_data_decide_are_those_of_the_run(host_runs):

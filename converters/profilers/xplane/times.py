@@ -4,7 +4,7 @@ The idea: an event is an execution of an instruction.  An asynchronous one has t
 the wait at its end: it lasts from the begin of the one to the end of the other, and takes the
 device as long as both.
 
-    times = times_of(Path("profile/"), None)
+    [times] = times_of(Path("profile/"), None)
     times.runs[0].names[3], times.runs[0].start[3]
 """
 
@@ -18,6 +18,7 @@ import numpy as np
 
 from flint.converters.profilers.xplane.devices import hosts_of
 from flint.converters.profilers.xplane.events import Event
+from flint.converters.profilers.xplane.groups import other_groups, regrouped
 from flint.converters.profilers.xplane.profile import Profile, Read, profile_of, read_profile
 from flint.converters.profilers.xplane.program import Program
 from flint.converters.profilers.xplane.sequence import (
@@ -34,14 +35,22 @@ from flint.post_execution.module_times import DeviceRun, ModuleTimes
 _ENCLOSING = ("while", "conditional", "call")
 AS_WELL = "as well"
 ELSEWHERE = "on other devices, whose ranks are missing"
+GROUPS = (
+    "groups of devices that run programs of their own: what one hands to another is not recorded, "
+    "so each program begins when it began, a wait for another group counts as the host's, and "
+    "without the measured host no group waits for another"
+)
 IN_ORDER = (
     "hosts whose ranks the profile does not name: taken in the order of their files' names (for "
     "GPUs, name the files 0.xplane.pb, 1.xplane.pb, ... by jax.process_index())"
 )
 
 
-def times_of(path: Path, step: str | None) -> ModuleTimes:
+def times_of(path: Path, step: str | None) -> tuple[ModuleTimes, ...]:
     """The program in a profile folder or file, and its instructions' times.
+
+    Groups of devices that run programs of their own come one after another; what is noted is with
+    the first, whose program took the most time.
 
     Args:
         path: the folder or file.
@@ -65,41 +74,60 @@ def times_of(path: Path, step: str | None) -> ModuleTimes:
     read = read_profile(path)
     longest = longest_program(read)
     profile = profile_of(read, longest, first_devices)
-    steps = steps_of(read, longest, profile, first_devices)
+    found = [(longest, profile), *other_groups(read, profile, first_devices)]
+    groups = regrouped([steps_of(read, *item, first_devices) for item in found])
+    steps = groups[0]
     wanted = len(steps) - 1
     if step is not None:
         if not step.removeprefix("run ").isdecimal() or int(step.removeprefix("run ")) > wanted:
             raise UsageError(f"--step {step}: {path} has the runs 0 to {wanted}")
         wanted = int(step.removeprefix("run "))
-    chosen = steps[wanted]
-    names = tuple(part.program.name for part, _ in chosen)
-    return ModuleTimes(
-        path=str(path),
-        proto=_proto([part for part, _ in chosen]),
-        runs=_runs(chosen),
-        enclosing=frozenset(
-            _named(chosen, place, item.name)
-            for place, (part, _) in enumerate(chosen)
-            for item in part.program.by_name.values()
-            if item.opcode in _ENCLOSING
-        ),
-        device=profile.device or ("CPU" if profile.backend == "cpu" else ""),
-        run=wanted,
-        notes=read.rows.notes | notes | _left_out(read, chosen),
-        programs=names,
+    chosen = [steps[wanted] for steps in groups]
+    notes = read.rows.notes | notes | _left_out(read, chosen)
+    if len(chosen) > 1:
+        notes[GROUPS] = len(chosen)
+    return tuple(
+        _times(str(path), parts, wanted, {} if number else notes)
+        for number, parts in enumerate(chosen)
     )
 
 
-def _left_out(read: Read, step: Step) -> dict[str, int]:
-    """Notes on programs of a single host that are not in the step."""
+def _times(path: str, step: Step, number: int, notes: dict[str, int]) -> ModuleTimes:
+    """What the devices of one group ran in a step."""
+    first = step[0][0]
+    return ModuleTimes(
+        path=path,
+        proto=_proto([part for part, _ in step]),
+        runs=_runs(step),
+        enclosing=frozenset(
+            _named(step, place, item.name)
+            for place, (part, _) in enumerate(step)
+            for item in part.program.by_name.values()
+            if item.opcode in _ENCLOSING
+        ),
+        device=first.device or ("CPU" if first.backend == "cpu" else ""),
+        run=number,
+        notes=notes,
+        programs=tuple(part.program.name for part, _ in step),
+        devices=first.devices,
+    )
+
+
+def _left_out(read: Read, chosen: Sequence[Step]) -> dict[str, int]:
+    """Notes on programs of a single host that are not in the steps of its groups."""
     if len(read.files) > 1:
         return {}
-    names, own = {part.program.name for part, _ in step}, {*step[0][0].devices}
+    names = {
+        device: {part.program.name for part, _ in step}
+        for step in chosen
+        for device in step[0][0].devices
+    }
+    alone = {part.program.name for part, _ in chosen[0]}
     others: Counter[str] = Counter()
     for event in read.ran[0].events:
         name = event.program.rpartition("(")[0]
-        elsewhere = bool(own) and event.device not in own
-        if elsewhere or name not in names:
+        elsewhere = bool(names) and event.device not in names
+        if elsewhere or name not in names.get(event.device, alone):
             others[f"{ELSEWHERE if elsewhere else AS_WELL}, {name}"] += 1
     return {f"ops of another program that ran {words}": count for words, count in others.items()}
 

@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
-from flint.converters.profilers.xplane.times import ELSEWHERE
-from flint.post_execution.modules import convert_profile
+from flint.converters.profilers.xplane.times import GROUPS
+from flint.errors import UsageError
+from flint.post_execution.converting import convert_traces
 from flint.simulation.running import simulate
 from flint.validation.validating import validate
 from flint.workload.loading import load
@@ -23,7 +24,9 @@ from tests.frontends.jax.programs.different_devices import (
 )
 from tests.frontends.jax.programs.really_run import instructions, partitioned
 from tests.frontends.jax.programs.test_against_runs import command
+from tests.post_execution.jax_counts import compare_runs, runs_of
 from tests.support.children import HUNG, child_environment, run_script
+from tests.support.shared import quick
 
 
 def captured(text, folder, devices=8):
@@ -109,28 +112,61 @@ def test_an_actor_s_device_gets_the_learners_parameters_from_the_last_of_them(tm
     )
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param(PIPELINE, id="pipeline"),
-        pytest.param(ONE_EACH, id="one each", marks=pytest.mark.thorough),
-    ],
-)
-def test_each_function_is_compared_with_its_runs_on_its_own_devices(text, tmp_path):
-    workload, _ = captured(text, tmp_path)
-    begin, end = (
-        "jax.profiler.start_trace('profile')\nfor _ in range(4):",
-        "w if 'w' in vars() else ws",
-    )
-    run = text.replace("for _ in range(4):", begin)
-    run += f"jax.block_until_ready({end})\njax.profiler.stop_trace()\n"
+def profiled(text, end, tmp_path):
+    """The profile of a program, until some of its arrays are there."""
+    begin = "jax.profiler.start_trace('profile')\nfor _ in range(4):"
+    run = text.replace("for _ in range(4):", begin, 1)
+    run += f"jax.block_until_ready([{end}])\njax.profiler.stop_trace()\n"
     (tmp_path / "run.py").write_text(f"import os\nos.chdir({str(tmp_path)!r})\n{run}")
     run_script(tmp_path / "run.py", devices=8)
-    report = validate(workload, [tmp_path / "profile"])
+    return tmp_path / "profile"
+
+
+@pytest.mark.parametrize(
+    ("text", "end"),
+    [
+        pytest.param(PIPELINE, "w", id="pipeline"),
+        pytest.param(ONE_EACH, "ws", id="one each", marks=pytest.mark.thorough),
+    ],
+)
+def test_each_function_is_compared_with_its_runs_on_its_own_devices(text, end, tmp_path):
+    workload, _ = captured(text, tmp_path)
+    report = validate(workload, [profiled(text, end, tmp_path)])
     assert report.ok, report.verdict
     assert report.ranks == list(range(workload.mesh.size))
-    replayed = convert_profile(tmp_path / "profile")
-    assert any(ELSEWHERE in text for text in replayed.warnings)
+
+
+#: Programs, what they make last, and how often their functions run in a step.
+REPLAYED = {
+    "pipeline": (PIPELINE, "w, v", {"jit_layer": 1, "jit_losses": 1, "jit_backward": 1}),
+    "one each": (ONE_EACH, "ws", {"jit_forward": 1, "jit_backward": 1}),
+    "learners": (LEARNERS, "p", {"jit_act": 3, "jit__multi_slice": 6, "jit_learn": 1}),
+}
+
+
+@pytest.mark.parametrize("name", quick(list(REPLAYED), "pipeline", "learners"))
+def test_a_profile_has_all_devices_in_the_time_that_they_took(name, tmp_path):
+    """Of each group of devices the last step; the learners' has three of the actor's."""
+    text, end, functions = REPLAYED[name]
+    path = profiled(text, end, tmp_path)
+    workload = convert_traces([path])
+    [file] = path.glob("**/*.xplane.pb")
+    runs = {}
+    for function, times in functions.items():
+        for device, found in runs_of(file, function).items():
+            runs.setdefault(device, []).extend(
+                event._replace(op=f"{function}.{place}.{event.op}")
+                for place, run in enumerate(found[-times:])
+                for event in run
+            )
+    runs = {device: sorted(events) for device, events in runs.items()}
+    compare_runs(workload, runs)
+    assert workload.mesh.size == len(runs)
+    [warning] = workload.warnings
+    assert warning.startswith(GROUPS)
+    with pytest.raises(UsageError, match="a mesh of 16 devices"):
+        convert_traces([path], mesh=(2, 8), axes=("stage", "data"))
+    assert convert_traces([path], mesh=(len(runs), 1)).mesh.shape == (len(runs), 1)
 
 
 @pytest.mark.parametrize(
