@@ -177,6 +177,7 @@ class _Search:
             item = getattr(item, "__wrapped__", None)
         if isinstance(item, FunctionType):
             item = inspect.unwrap(item)
+        if isinstance(item, FunctionType):  # not one in C, which has no code
             first = item.__code__.co_varnames[:1]
             own = dict.fromkeys(first, owner) if owner is not None else {}
             return self._code(item.__code__, item.__globals__, own)
