@@ -266,6 +266,24 @@ def test_an_explained_difference_is_not_evidence_that_a_trace_is_of_the_step(exp
         check_alike(SimpleNamespace(path="trace"), found)
 
 
+@pytest.mark.parametrize(
+    ("theirs", "what"),
+    [
+        (range(8, 0, -1), "8 are the same ones in another order"),
+        ([*range(1, 9)] * 5, "8 of the captured ones are among those in the trace"),
+        (range(1, 5), "4 of those in the trace are among the captured ones"),
+        (range(11, 19), "of another model"),
+        (range(1, 4), "of another model"),  # too few to tell
+    ],
+)
+def test_a_step_that_is_cut_elsewhere_is_not_told_as_another_model(theirs, what):
+    """Products of other sizes each: 8 captured ones, none of which has a partner."""
+    ours = [heavy("dot", OpClass.GEMM, gemms=((1, size, 8, 4),)) for size in range(1, 9)]
+    ran = [heavy("mm", OpClass.GEMM, gemms=((1, 8, size, 4),)) for size in theirs]
+    with pytest.raises(FlintError, match=what):
+        check_alike(SimpleNamespace(path="trace"), of_host(ours, ran))
+
+
 def test_a_step_of_which_every_op_is_explained_is_not_another_one():
     ours = [heavy("dot", OpClass.GEMM, gemms=((1, 8, 8, 8),))] * 8
     theirs = [heavy("dot", OpClass.GEMM, gemms=((1, 9, 9, 9),))] * 8

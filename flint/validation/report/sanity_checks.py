@@ -25,6 +25,9 @@ from flint.workload.workload import Workload
 
 #: If a smaller share of heavy ops has a partner, the only conclusion is "another program".
 _ALIKE = 0.25
+#: If this share of the heavy ops of the shorter side are on the other one, in whatever order, the
+#: programs are alike; of fewer ops than that, this says nothing.
+_SAME, _FEW = 0.9, 4
 _TO_ONE = frozenset({OpClass.COLLECTIVE_PERMUTE, OpClass.SEND, OpClass.RECV})
 
 
@@ -65,9 +68,41 @@ def check_alike(trace: Observed, matching: Matching) -> None:
     if max(heavy, run) >= 4 and paired + other < _ALIKE * max(heavy, run):
         raise FlintError(
             f"{trace.path}: of {heavy:,} captured collectives, GEMMs, convolutions and "
-            f"attentions and {run:,} in the trace only {paired:,} match: the trace is of another "
-            "model, other sizes or another parallelism, so nothing can be concluded"
+            f"attentions and {run:,} in the trace only {paired:,} match: "
+            f"{_why(captured, executed)}, so nothing can be concluded"
         )
+
+
+def _why(captured: Sequence[OpFacts], executed: Sequence[OpFacts]) -> str:
+    """Why almost nothing matches, by the heavy ops on both sides regardless of their order."""
+    ours, theirs = (
+        Counter(_content(facts) for facts in ops if facts.kind.must_match)
+        for ops in (captured, executed)
+    )
+    common, less = (ours & theirs).total(), min(ours.total(), theirs.total())
+    if less < _FEW or common < _SAME * less:
+        return "the trace is of another model, other sizes or another parallelism"
+    if ours.total() == theirs.total():
+        return (
+            f"{common:,} are the same ones in another order, as if the step began elsewhere in the "
+            "trace (mark each step as a whole, or choose another one with --step)"
+        )
+    if theirs.total() > less:
+        return (
+            f"{common:,} of the captured ones are among those in the trace, whose step is longer: "
+            "several steps under one mark, or more layers"
+        )
+    return (
+        f"{common:,} of those in the trace are among the captured ones: its step is a part of the "
+        "captured one, or has fewer layers (mark each step as a whole, or choose another one with "
+        "--step)"
+    )
+
+
+def _content(facts: OpFacts) -> tuple[object, ...]:
+    """What is equal for the same op of a capture and of a run, whatever they write first."""
+    gemms = tuple(sorted(tuple(sorted(dims)) for dims in facts.gemms or ()))
+    return facts.kind, gemms, facts.bytes if facts.kind.collective else -1
 
 
 def _groups(ops: Sequence[OpFacts]) -> set[tuple[int, ...]]:
