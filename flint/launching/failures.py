@@ -25,6 +25,8 @@ _ADVICE: Mapping[type[BaseException], str] = {
     ModuleNotFoundError: "; install it beside Flint",
     ImportError: "; install the version that the program needs beside Flint",
     FileNotFoundError: "; the program needs that file here, also in a capture",
+    FileExistsError: "; a capture runs the program once for each rank that it records, and again "
+    "for some steps: what it made before is still there, so let it overwrite that",
 }
 
 
