@@ -140,9 +140,10 @@ def _read(path: Path, *, linked: bool) -> _File:
     read = read_events(trace, linked=linked)
     rest = trace.rest("traceEvents")
     if not any(events.ops or events.kernels for events in read.of):
-        raise FlintError(
-            f"{path}: neither CPU ops nor kernels in it: export before the schedule's cycle ends"
-        )
+        why = "export before the schedule's cycle ends"
+        if read.left_out:  # another tool's
+            why = "; ".join(f"{text} ({count:,} times)" for text, count in read.left_out.items())
+        raise FlintError(f"{path}: neither CPU ops nor kernels in it: {why}")
     if not linked and not all(events.ops for events in read.of):
         raise FlintError(
             f"{path} contains no CPU ops to name what ran: profile with ProfilerActivity.CPU"

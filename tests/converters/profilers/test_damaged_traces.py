@@ -35,7 +35,11 @@ REAL = gzip.decompress((DATA / "traces/resnet50_ddp_nccl_rank0.json.gz").read_by
     [
         (gzip.compress(REAL)[:5000], "damaged gzip|truncated gzip data|cannot be read"),
         ('{"traceEvents": [{"ph": "X", "cat": "cpu_op", "ts": 1}, oops]}', "damaged at character"),
-        ('{"traceEvents": []}', "neither CPU ops nor kernels in it"),
+        ('{"traceEvents": []}', "neither CPU ops nor kernels in it: export before"),
+        (  # of another tool
+            '{"traceEvents": [{"ph": "X", "cat": "compute", "name": "x", "ts": 1, "dur": 2}]}',
+            "neither CPU ops nor kernels in it: .*compute.* \\(1 times\\)",
+        ),
         ('{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "x"}]}', "event without times"),
         (
             '{"traceEvents": [{"ph": "X", "cat": "cpu_op", "ts": 1}], "x": oops}',
@@ -57,7 +61,7 @@ REAL = gzip.decompress((DATA / "traces/resnet50_ddp_nccl_rank0.json.gz").read_by
         ('{"traceEvents": [{"ph": "X", "cat": "kernel", "ts": 1, "dur": -5}]}', "an invalid time"),
         ('{"traceEvents": [{"ph": "X", "cat": "cpu_op", "ts": 1e999}]}', "event without times"),
     ],
-    ids=range(20),
+    ids=range(21),
 )
 def test_what_is_not_a_whole_trace_is_one_clear_line(data, said, tmp_path):
     path = tmp_path / "some.json"
