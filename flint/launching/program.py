@@ -21,7 +21,7 @@ from flint.mesh.mesh import MAX_RANKS
 #: Default number of ranks per host.
 PER_NODE = 8
 #: Devices with another number per host.
-_OTHER_HOSTS = {"gb200": 4, "tpu-v4": 4, "tpu-v5e": 4, "tpu-v5p": 4, "tpu-v6e": 4}
+_OTHER_HOSTS = {"gb200": 4, "gb300": 4, "tpu-v4": 4, "tpu-v5e": 4, "tpu-v5p": 4, "tpu-v6e": 4}
 
 #: Instead of a number: the loop inside of a step.
 _LOOP, _CALL = "loop", "call"

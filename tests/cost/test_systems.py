@@ -133,7 +133,7 @@ def test_an_unknown_system_is_answered_with_the_nearest():
 
 
 def test_an_unknown_system_lists_those_there_are():
-    with pytest.raises(UsageError, match="choose from: dgx-a100, dgx-b200, dgx-h100"):
+    with pytest.raises(UsageError, match="choose from: dgx-a100, dgx-b200, dgx-b300"):
         load_system("dgx-h1000")
 
 

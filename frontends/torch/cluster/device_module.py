@@ -23,10 +23,13 @@ from flint.frontends.torch.cluster.memory import account
 from flint.frontends.torch.user_lines import inside_torch
 
 #: Number of the accelerator in CUDA's terms: compute capability, and L2 cache in MiB (NVIDIA's
-#: CUDA programming guide and data sheets; AMD's is that of ROCm's gfx942).
+#: CUDA programming guide and data sheets; AMD's are those of ROCm's gfx942 and gfx950).
 _GENERATIONS = {
     "a100-sxm": ((8, 0), 40), "h100-sxm": ((9, 0), 50), "h200-sxm": ((9, 0), 50),
-    "b200": ((10, 0), 126), "gb200": ((10, 0), 126), "mi300x": ((9, 4), 256),
+    "b200": ((10, 0), 126), "gb200": ((10, 0), 126),
+    "b300": ((10, 3), 126), "gb300": ((10, 3), 126),
+    "mi300x": ((9, 4), 256), "mi325x": ((9, 4), 256),
+    "mi350x": ((9, 5), 256), "mi355x": ((9, 5), 256),
 }  # fmt: skip
 #: The accelerator that most public trainers know.
 _USUAL = "h100-sxm"

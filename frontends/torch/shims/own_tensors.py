@@ -60,6 +60,8 @@ _KINDS = (torch.Tensor, FakeTensor)
 
 #: What these make does not follow from what they are given.
 _WITHOUT_VALUES = ("rand", "empty", "normal", "bernoulli", "multinomial", "dropout", "seed")
+#: Values that are equal if their texts are; a storage's text reads all of it.
+_WRITTEN = (str, bytes, float, complex, tuple)
 
 
 def apply() -> None:
@@ -151,7 +153,7 @@ def _read(name: str, result: Any, others: Held) -> Any:
         if not name.startswith("__"):
             return own(result, values)
         note_values(values, _READ)
-    elif result is not None and len(set(map(repr, others.values))) > 1:
+    elif isinstance(result, _WRITTEN) and len(set(map(repr, others.values))) > 1:
         note_values(told_apart(others.kinds, others.values, repr), _READ)
     return result
 

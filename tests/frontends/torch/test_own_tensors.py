@@ -57,6 +57,10 @@ ANSWERS = {
 }
 
 
+def on_the_device(mesh, x):
+    return x @ x, torch.tensor(dist.get_rank(), device=x.device)
+
+
 def by_gathered_numbers(mesh, x):
     """Ranks of a row, gathered and summed up: 0 to 7 are 28, and 8 to 15 are 92."""
     group = mesh.get_group("tp")
@@ -181,3 +185,9 @@ def test_a_gather_and_a_sum_over_a_group_have_the_numbers_of_its_ranks():
     workload = captured(by_gathered_numbers, (2, 8))
     assert [rank for rank, count in enumerate(products(workload)) if count == 2] == [0, 8]
     assert not [text for text in workload.warnings if "giving the same" in text]
+
+
+def test_a_step_may_return_a_tensor_on_the_device_that_holds_a_number_of_the_rank():
+    """The memory of such a tensor is no value, which could be read."""
+    workload = captured(on_the_device, (4,))
+    assert products(workload) == [1] * 4
