@@ -1,7 +1,8 @@
 """Which programs of a profile make one step: jitted functions that a loop calls by turns.
 
-The idea: the program with the most time runs in every step.  If the same programs run around it in
-the same order again and again, one repetition is a step, and the first one begins where they do.
+The idea: the program with the most time runs in every step, or is compiled anew in each.  If the
+same programs run around it in the same order again and again, one repetition is a step, and the
+first one begins where they do.
 
     steps_of(read, ("jit_gradient", 0), profile)
     # [[(gradient, 0), (update, 0)], [(gradient, 1), (update, 1)]]
@@ -80,7 +81,7 @@ def steps_of(
     count = min(map(len, runs_in_time(profile).values()))
     alone: list[Step] = [[(profile, number)] for number in range(count)]
     programs = {longest: profile}
-    for key in _between(read, longest) if count > 1 else ():
+    for key in _between(read, longest, count):
         other = _beside(read, key, profile, first_devices)
         if other is not None:
             programs[key] = other
@@ -126,11 +127,15 @@ def repetitions(order: Sequence[Item], main: Item) -> list[range]:
     return []
 
 
-def _between(read: Read, longest: Key) -> list[Key]:
-    """The other programs of the names that began between the runs of the longest, on one host."""
+def _between(read: Read, longest: Key, count: int) -> list[Key]:
+    """The other programs of the names that began between the runs of the longest, on one host.
+
+    One that ran once may be compiled anew in each step: then between those of its name.
+    """
     events = read.ran[0].events
-    label = labels_of(events, longest.name)[longest.number]
-    own = [event.start for event in events if event.program == label]
+    labels = labels_of(events, longest.name)
+    labels = [labels[longest.number]] if count > 1 else labels
+    own = [event.start for event in events if event.program in labels]
     first, last = min(own), max(own)
     inside = {event.program for event in events if first < event.start < last}
     names = {other.rpartition("(")[0] for other in inside}
