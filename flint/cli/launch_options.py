@@ -76,6 +76,14 @@ class LaunchOptions:
             "[default: 1, an upper bound].",
         ),
     ] = None
+    value: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--value",
+            help="Number that a line reads from a tensor on the device, where its value is not "
+            "known (PyTorch): FILE:LINE=NUMBER as the error or warning names it (repeatable).",
+        ),
+    ] = None
     allow: Annotated[
         list[str] | None,
         typer.Option(

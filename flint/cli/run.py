@@ -32,7 +32,7 @@ from flint.errors import UsageError
 from flint.launching.capturing import capture, steps
 from flint.launching.commands.shell_scripts import Given, program_of
 from flint.launching.program import ALLOWED, ProgramRequest, SeenStep, cluster_of, step_choice
-from flint.launching.shares import shares_of
+from flint.launching.stated_values import numbers_of, shares_of
 from flint.workload.programs import Level
 
 
@@ -112,6 +112,7 @@ def run_command(
         allow=frozenset(launch.allow or ()),
         fake_data=launch.fake_data,
         mask_shares=shares_of(launch.mask_share or ()),
+        numbers=numbers_of(launch.value or ()),
         options=capture_options(
             options.decisions()
             | {

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from flint.capturing.request import CaptureOptions
 from flint.errors import UsageError
-from flint.launching.shares import MaskShares
+from flint.launching.stated_values import MaskShares, Numbers
 from flint.mesh.mesh import MAX_RANKS
 
 #: Default number of ranks per host.
@@ -182,6 +182,7 @@ class ProgramRequest:
             partitioned level.
         automatic: level auto: only if the framework's compiler is installed.
         mask_shares: how many elements masks choose whose values are not known (PyTorch).
+        numbers: what lines read from tensors on the device (PyTorch).
     """
 
     program: Program
@@ -194,6 +195,7 @@ class ProgramRequest:
     target: str | None = None
     automatic: bool = False
     mask_shares: MaskShares = field(default_factory=MaskShares)
+    numbers: Numbers = field(default_factory=Numbers)
 
 
 def cluster_of(

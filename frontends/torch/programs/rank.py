@@ -88,6 +88,7 @@ class ProgramRank:
             compiles=request.target is not None,
             unknown=Unknown(request.step.values),
             mask_shares=request.mask_shares,
+            stated=request.numbers,
         )
         self._grid = Grid(cluster.world)
         self._tracker = Tracker()

@@ -24,7 +24,7 @@ import torch
 from torch._subclasses import fake_impls
 from torch._subclasses.fake_tensor import FakeTensor
 
-from flint.errors import FlintError
+from flint.errors import FlintError, UsageError
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.patching import around
 from flint.frontends.torch.recording.choices import is_chosen
@@ -71,6 +71,9 @@ def _read(_: Any, op: Any, tensor: Any) -> bool | int | float | complex:
             capture().assume(f"a value is read{at} that depends on {origin}")
         found: bool | int | float | complex = value
         return found
+    stated = capture().stated.at(at.removeprefix(" at "))
+    if stated is not None:
+        return _stated(tensor.dtype, stated, at)
     if tensor.dtype == torch.bool and (_checks_options() or _goes_on()):
         return True
     if tensor.dtype == torch.bool:
@@ -105,13 +108,28 @@ def _read(_: Any, op: Any, tensor: Any) -> bool | int | float | complex:
         return 1
     value = unknown_integer(
         f"an integer tensor's value is read{at} ({op}): a captured step has no values, and shapes "
-        "may depend on it; compute it from Python numbers, keep it on the device or, if it is only "
-        "shown, read it as a float: .float().item() (counts of a router's choices are known when "
-        "they are counted by histc, by bincount with minlength, by scatter_add of ones to zeros, "
-        "or from a mask of the choices of topk or argmax)"
+        "may depend on it; compute it from Python numbers, keep it on the device, state it "
+        "(--value of flint run) or, if it is only shown, read it as a float: .float().item() (counts of a "
+        "router's choices are known when they are counted by histc, by bincount with minlength, by "
+        "scatter_add of ones to zeros, or from a mask of the choices of topk or argmax)"
     )
     capture().assume(f"an integer tensor's value is read{at}: assumed to be {value}{ADVICE}")
     return value
+
+
+def _stated(dtype: torch.dtype, number: float, at: str) -> bool | int | float:
+    """A number that the user gives for a line, of the tensor's type.
+
+    Raises:
+        UsageError: it is none of this type.
+    """
+    if dtype == torch.bool or not (dtype.is_floating_point or dtype.is_complex):
+        whole = bool(number) if dtype == torch.bool else int(number)
+        if whole != number:
+            raise UsageError(f"--value: {number}{at} is read from a tensor of {dtype}")
+        number = whole
+    capture().assume(f"a value is read{at}: {number}, as --value says")
+    return number
 
 
 def unknown_integer(refusal: str) -> int:

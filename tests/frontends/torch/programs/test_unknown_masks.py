@@ -8,7 +8,7 @@ pytest.importorskip("torch")
 
 import flint.frontends.torch.programs.rank  # noqa: F401  # here, not in every child
 from flint.errors import UsageError
-from flint.launching.shares import MaskShares, shares_of
+from flint.launching.stated_values import MaskShares, shares_of
 
 MASKS = """
         from flint.frontends.torch.context import capture
@@ -34,7 +34,7 @@ def test_a_share_replaces_the_upper_bound_and_a_line_has_its_own(said):
     """A quarter of 24 elements is 6, of 4 rows 1; a tenth of 24 is less than 3."""
     assert said(f"""{MASKS}
         from flint.frontends.torch.user_lines import at_user_line
-        from flint.launching.shares import MaskShares
+        from flint.launching.stated_values import MaskShares
         capture().mask_shares = MaskShares(0.25)
         found = [scores[keep], scores[keep[:, 0]]]
         for tenth in (True, False):
@@ -47,7 +47,7 @@ def test_a_share_replaces_the_upper_bound_and_a_line_has_its_own(said):
 def test_items_of_unknown_values_may_all_be_different(said):
     """At most 24 different ones of 24, of which a quarter is 6; each has a number among them."""
     assert said(f"""{MASKS}
-        from flint.launching.shares import MaskShares
+        from flint.launching.stated_values import MaskShares
         every = scores.unique(), *scores.unique(return_inverse=True, return_counts=True)
         runs = scores.unique_consecutive(return_counts=True)
         capture().mask_shares = MaskShares(0.25)
@@ -83,7 +83,7 @@ def test_a_mask_chooses_as_many_places_as_were_set_in_it(said):
 def test_a_known_mask_loses_only_the_places_that_are_written(said):
     """Anchors in boxes, of which an assigner drops some: 3 of 5 are written, in both images."""
     assert said(f"""{MASKS}
-        from flint.launching.shares import MaskShares
+        from flint.launching.stated_values import MaskShares
         inside = torch.tensor([True, False, True, True, False]).to("cuda")
         def kept(mask, candidates):
             mask = mask.clone()
