@@ -109,9 +109,10 @@ def _read(_: Any, op: Any, tensor: Any) -> bool | int | float | complex:
     value = unknown_integer(
         f"an integer tensor's value is read{at} ({op}): a captured step has no values, and shapes "
         "may depend on it; compute it from Python numbers, keep it on the device, state it "
-        "(--value of flint run) or, if it is only shown, read it as a float: .float().item() (counts of a "
-        "router's choices are known when they are counted by histc, by bincount with minlength, by "
-        "scatter_add of ones to zeros, or from a mask of the choices of topk or argmax)"
+        "(--value of flint run) or, if it is only shown, read it as a float: .float().item() "
+        "(counts of a router's choices are known when they are counted by histc, by bincount with "
+        "minlength, by scatter_add of ones to zeros, or from a mask of the choices of topk or "
+        "argmax)"
     )
     capture().assume(f"an integer tensor's value is read{at}: assumed to be {value}{ADVICE}")
     return value
