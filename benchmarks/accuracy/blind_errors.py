@@ -36,7 +36,7 @@ FITTED_LATER = (*FITTED, "TPU7x", "H200")
 #: Accelerators by another name than descriptions have.
 NAMES = {"TPU v7x": "TPU7x"}
 #: Folders of sealed predictions, in the order of time.
-_LATER = ("second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth")
+_LATER = ("second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 BATCHES = (HERE, *(HERE / name for name in _LATER))
 
 
