@@ -51,6 +51,39 @@ class Behind:
         return self.frame.f_lasti > self.end
 
 
+#: Calls on the stack, by the numbers of their frames: the code of each, and its instruction.
+Calls = dict[int, tuple[CodeType, int]]
+
+
+def calls_of(frame: FrameType | None) -> Calls:
+    """The calls of the program's own on the stack, innermost first."""
+    return {id(one): (one.f_code, one.f_lasti) for one in _own_frames(frame)}
+
+
+def loop_around(before: Calls, frame: FrameType | None) -> str:
+    """The innermost loop in which the program is, and was before in the same call.
+
+    Args:
+        before: the calls at that time.
+        frame: the innermost call now.
+
+    Returns:
+        The loop's first line; "" if there is none.
+    """
+    for one in _own_frames(frame):
+        code, instruction = before.get(id(one), (None, -1))
+        if code is not one.f_code:
+            continue
+        loops = [
+            first
+            for last, first in _backward(dis.get_instructions(code))
+            if first <= instruction <= last and first <= one.f_lasti <= last
+        ]
+        if loops:
+            return _place(code, max(loops))
+    return ""
+
+
 def trainings_behind(
     frame: FrameType | None, ways: Collection[Collection[str]]
 ) -> tuple[Behind, ...]:
@@ -60,15 +93,18 @@ def trainings_behind(
         frame: the innermost call.
         ways: methods and functions that a training calls, all of one of these.
     """
-    frames = []
-    while frame is not None:
-        if is_programs(frame.f_code.co_filename):
-            frames.append(frame)
-        frame = frame.f_back
+    frames = list(_own_frames(frame))
     # A function that a caller calls again, as for a second configuration, trains again.
     codes = [one.f_code for one in frames]
     found = (_behind(one, frozenset(codes[at:]), ways) for at, one in enumerate(frames))
     return tuple(one for one in found if one is not None)
+
+
+def _own_frames(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        if is_programs(frame.f_code.co_filename):
+            yield frame
+        frame = frame.f_back
 
 
 def _behind(
@@ -85,7 +121,7 @@ def _behind(
     for line in _by_line(behind):
         new = search.methods(line, frame.f_globals, frame.f_locals)
         if not place and new & wanted:
-            place = f"{short_path(frame.f_code.co_filename)}:{_line_of(frame.f_code, line[0])}"
+            place = _place(frame.f_code, line[0].offset)
         named |= new
     return Behind(frame, last, place) if any(named.issuperset(way) for way in ways) else None
 
@@ -124,9 +160,10 @@ def _by_line(instructions: Iterable[dis.Instruction]) -> list[list[dis.Instructi
     return lines
 
 
-def _line_of(code: CodeType, one: dis.Instruction) -> int:
-    lines = (line for start, end, line in code.co_lines() if start <= one.offset < end)
-    return next(lines, None) or code.co_firstlineno
+def _place(code: CodeType, instruction: int) -> str:
+    """``file:line`` of an instruction."""
+    lines = (line for start, end, line in code.co_lines() if start <= instruction < end)
+    return f"{short_path(code.co_filename)}:{next(lines, None) or code.co_firstlineno}"
 
 
 class _Search:

@@ -21,7 +21,7 @@ from flint.frontends.torch.modes import without_modes
 from flint.frontends.torch.programs.rounds import OptimizerRounds
 from flint.frontends.torch.programs.steps import Kind, Steps
 from flint.frontends.torch.recording.tracking import Tracker
-from flint.launching.code_behind import Behind, trainings_behind
+from flint.launching.code_behind import Behind, Calls, calls_of, loop_around, trainings_behind
 
 #: The methods that a training calls: of a loss, a scaler or an engine, and of an optimizer.
 _WAYS = (("backward", "step"),)
@@ -50,6 +50,8 @@ class Trainings:
         self._calls, self._number = 0, 1
         self._behind: tuple[Behind, ...] = ()
         self._kept, self._waits, self._has_made = "", False, False
+        self._made: dict[int, Calls] = {}
+        self._loop = ""
         self.rounds = OptimizerRounds(steps, patient=patient)
 
     @property
@@ -75,6 +77,7 @@ class Trainings:
     def made(self, optimizer: Any) -> None:
         """The program has made an optimizer."""
         self._has_made = True
+        self._made[id(optimizer)] = calls_of(sys._getframe(1))
         self.rounds.made(optimizer)
 
     def stepped(self, optimizer: Any, *_: Any) -> None:
@@ -86,6 +89,7 @@ class Trainings:
             frame = sys._getframe(1)
             with without_modes():  # Dynamo, which may run the program's code, would trace it
                 self._behind = trainings_behind(frame, _WAYS)
+                self._loop = loop_around(self._made.get(id(optimizer), {}), frame)
         self.rounds.stepped(optimizer)
         if self._is_over:
             self._leave()
@@ -120,6 +124,11 @@ class Trainings:
             capture().notice(
                 f"the program trains more than once: the step is {self._kept} at "
                 f"{seen[self._kept].place}; --step NAME captures another: {', '.join(others)}"
+            )
+        if self._kept and self._patient and self._loop:
+            capture().notice(
+                f"each round of the loop at {self._loop} makes an optimizer, as a training of its "
+                "own does: the step is of the first"
             )
 
     def _begin_next(self) -> None:
