@@ -26,6 +26,7 @@ def _given() -> tuple[jax.Array, ...]:
     return tuple(jax.random.normal(key, (2, 64, count, 8)) for key, count in heads)
 
 
+@pytest.mark.thorough
 def test_attention_in_blocks_is_causal_attention(monkeypatch: pytest.MonkeyPatch) -> None:
     """Values and gradients, with two blocks."""
     monkeypatch.setattr(levanter, "BLOCK", 32)
@@ -45,6 +46,7 @@ def test_blocks_above_the_diagonal_are_left_out(monkeypatch: pytest.MonkeyPatch)
     assert text.count("stablehlo.dot_general") == 10 * (2 + 5)
 
 
+@pytest.mark.thorough
 def test_the_loss_is_cross_entropy() -> None:
     logits = jax.random.normal(jax.random.key(1), (2, 8, 32))
     labels = jnp.arange(16).reshape(2, 8)

@@ -173,8 +173,7 @@ class ProgramRank:
         self._known.unknown.trained += 1
         self._updates.ran_backward()
         self._ops.ran_backward()
-        passes = self._known.unknown.trained
-        many = passes >= _MANY and passes.bit_count() == 1
+        many = (passes := self._known.unknown.trained) >= _MANY and passes.bit_count() == 1
         free = not self._has_optimizer or self.request.step.name == loops.NAME
         if many and free and self._ops.loop():
             self.ended()  # as good as: such a program may go on forever

@@ -43,6 +43,7 @@ print(json.dumps([before, sizes, named, one, same, compiled.tolist(), traced]))
 """
 
 
+@pytest.mark.thorough
 def test_optimizers_and_fake_tensors_do_not_import_it_and_who_asks_for_more_gets_it(tmp_path):
     """What is compiled afterwards has been traced: a product and a sum."""
     script = tmp_path / "script.py"

@@ -75,6 +75,7 @@ def routing_of(scores):
     return route(scores, {"router": jnp.eye(4)}, Experts(count=4, chosen=2, hidden=1))
 
 
+@pytest.mark.thorough
 def test_first_choices_come_before_second_choices_and_earlier_tokens_before_later_ones():
     routing = routing_of(scores_of((0, 1), (1, 0), (0, 2), (2, 0)))
     assert routing.expert.tolist() == [[[0, 1], [1, 0], [0, 2], [2, 0]]]

@@ -51,6 +51,7 @@ def products(graph):
     return sum(item.flops for item in items if item.unit == Unit.MATMUL)
 
 
+@pytest.mark.thorough
 def test_exchanges_of_tensor_parallelism():
     """Behind attention and in front of it a sum and a gather of the sequence in either pass, as at
     both ends of the model; the loss: its maximum, its sum and the target's score, in f32.  Norms

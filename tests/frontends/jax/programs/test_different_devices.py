@@ -144,7 +144,7 @@ REPLAYED = {
 }
 
 
-@pytest.mark.parametrize("name", quick(list(REPLAYED), "pipeline", "learners"))
+@pytest.mark.parametrize("name", quick(list(REPLAYED), "learners"))
 def test_a_profile_has_all_devices_in_the_time_that_they_took(name, tmp_path):
     """Of each group of devices the last step; the learners' has three of the actor's."""
     text, end, functions = REPLAYED[name]

@@ -78,7 +78,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("way", quick(["fork", "spawn", "forkserver"], "spawn"))
+@pytest.mark.parametrize("way", quick(["fork", "spawn", "forkserver"]))
 def test_a_process_that_loads_data_has_what_the_program_has(tmp_path, way):
     (tmp_path / "p.py").write_text(WORKERS)
     options = "--world", "1", "--fake-data", "-o", "out"

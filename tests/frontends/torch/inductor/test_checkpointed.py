@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -37,6 +38,7 @@ def step(model, x):
     model(x).float().square().mean().backward()
 
 
+@pytest.mark.thorough
 def test_attention_in_a_compiled_checkpointed_part_runs_again():
     """PyTorch keeps the generator's state for attention, which may have dropout.
 

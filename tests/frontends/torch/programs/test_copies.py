@@ -82,6 +82,7 @@ def test_what_comes_before_the_question_runs_once_and_every_rank_is_itself(run, 
     assert noted.count("a") > 2  # ranks are recorded, rank 5 among them
 
 
+@pytest.mark.thorough
 def test_imports_behind_an_early_question_run_once_as_well(run, tmp_path):
     """As Megatron-LM's programs do, which ask before they import anything large."""
     (tmp_path / "heavy.py").write_text("open('noted', 'a').write('i')\n")
@@ -127,11 +128,14 @@ def test_what_copies_would_not_have_is_in_every_process(run, between, repeated):
 @pytest.mark.parametrize(
     "between",
     [
-        """
+        pytest.param(
+            """
     from torch.utils.data import DataLoader
     rows = iter(DataLoader(range(64), num_workers=2))
     assert [int(next(rows)) for _ in range(64)] == list(range(64))
     """,
+            marks=pytest.mark.thorough,
+        ),
         pytest.param(
             """
     import multiprocessing
