@@ -168,20 +168,20 @@ clean:
 	rm -rf $(VENV) build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The stamps: pip runs once, and again when pyproject.toml changes.
+# The stamps: installed once, and again when pyproject.toml changes.
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	    || { echo "flint needs Python >= 3.11 and $(PYTHON) is older: make PYTHON=..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
-$(RUN): pyproject.toml setup.py | $(BIN)/python
-	$(BIN)/python -m pip install $(PIP) -e .
+$(RUN): pyproject.toml setup.py install.py | $(BIN)/python
+	$(BIN)/python install.py .
 	@touch $@
 
-$(DEV): pyproject.toml setup.py | $(BIN)/python
-	$(BIN)/python -m pip install $(PIP) -e '.[dev,torch]'
+$(DEV): pyproject.toml setup.py install.py | $(BIN)/python
+	$(BIN)/python install.py '.[dev,torch]'
 	@touch $(RUN) $@
 
-$(EXTRAS): pyproject.toml setup.py | $(DEV)
-	$(BIN)/python -m pip install $(PIP) -e '.[gpu,tpu,cluster,oracles]'
+$(EXTRAS): pyproject.toml setup.py install.py | $(DEV)
+	$(BIN)/python install.py '.[gpu,tpu,cluster,oracles]'
 	@touch $@
