@@ -3,9 +3,9 @@
     .venv/bin/python install.py '.[dev,torch]'
 
 pip unpacks two gigabytes of PyTorch and JAX in a minute and more; uv takes a fifth of that. But uv
-does not read pip's settings (its files and `PIP_...`), and where packages come from is said there on
-many machines. So they are translated, by the table below. A setting that is not in it, a machine
-that has no uv, an installation that fails: pip does it, as if this file were not there.
+does not read pip's settings (its files and `PIP_...`), which say on many machines where packages
+come from. So they are translated, by the table below. A setting that is not in it, a machine that
+has no uv, an installation that fails: pip does it, as if this file were not there.
 """
 
 import ast
@@ -60,7 +60,7 @@ def settings(listing: str) -> dict[str, str]:
 
 
 def uv_arguments(pip: dict[str, str]) -> list[str] | None:
-    """uv's options that mean what these settings of pip do; None where it has none for one of them."""
+    """uv's options that mean what these settings of pip do; None where one of them has none."""
     # pip takes the best version of all indexes, uv of the first one that has the package.
     arguments = ["--index-strategy", "unsafe-best-match"]
     for name, value in pip.items():

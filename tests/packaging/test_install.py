@@ -7,7 +7,6 @@ import pytest
 
 from install import main, settings, uv_arguments
 
-
 # As pip prints it, here with a file for all users, one's own section for `install`, and `PIP_...`.
 LISTING = """\
 :env:.find-links='/wheels'
@@ -81,4 +80,4 @@ def test_what_uv_installed_is_not_installed_again(monkeypatch):
     monkeypatch.setattr(subprocess, "run", run)
     assert main(".") == 0
     assert commands[-1][1:5] == ["-m", "uv", "pip", "install"]
-    assert ["--index-url", "https://a/simple"] == commands[-1][-4:-2]
+    assert commands[-1][-4:-2] == ["--index-url", "https://a/simple"]
