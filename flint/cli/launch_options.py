@@ -80,8 +80,8 @@ class LaunchOptions:
         list[str] | None,
         typer.Option(
             "--value",
-            help="Number that a line reads from a tensor on the device, where its value is not "
-            "known (PyTorch): FILE:LINE=NUMBER as the error or warning names it (repeatable).",
+            help="Number that a line reads from a tensor or array on the device, where its value "
+            "is not known: FILE:LINE=NUMBER as the error or warning names it (repeatable).",
         ),
     ] = None
     allow: Annotated[

@@ -21,6 +21,7 @@ from flint.launching.child import be_program, limits_of
 from flint.launching.hooks import hooks, read_found
 from flint.launching.levels import settled
 from flint.launching.program import ProgramRequest, SeenStep, StepChoice
+from flint.launching.stated_values import unused
 from flint.workload.workload import Workload
 
 
@@ -40,9 +41,12 @@ def capture(request: ProgramRequest) -> Workload:
         workload = hooks()[framework].workload(chosen, place, folder, template)
         if isinstance(workload, StepChoice):
             return capture(replace(request, step=workload))
-    if not why:
-        return workload
-    return replace(workload, warnings=workload.warnings | {targets.NOT_COMPILED.format(why): 1})
+    more = unused(request.numbers, request.mask_shares, workload.warnings)
+    if why:
+        more.append(targets.NOT_COMPILED.format(why))
+    return (
+        replace(workload, warnings=workload.warnings | dict.fromkeys(more, 1)) if more else workload
+    )
 
 
 def steps(request: ProgramRequest) -> list[SeenStep]:

@@ -7,7 +7,8 @@ numbers_of(["losses.py:42=10"]).at("yolox/losses.py:42")                     # 1
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flint.errors import UsageError
@@ -43,6 +44,44 @@ class Numbers:
     def at(self, place: str) -> float | None:
         """The number that was given for a line (``path:line``); None: it has none."""
         return _at(self.by_line, place)
+
+    def typed(self, place: str, kind: str, what: str) -> tuple[bool | int | float, str] | None:
+        """The number that a line reads, and the warning that says so; None: it was given none.
+
+        Args:
+            place: the line, ``path:line``.
+            kind: of the number: "bool", "int" or "float".
+            what: what it is read from.
+
+        Raises:
+            UsageError: it is none of this kind.
+        """
+        number = self.at(place)
+        if number is None:
+            return None
+        typed = number if kind == "float" else bool(number) if kind == "bool" else int(number)
+        if typed != number:
+            raise UsageError(f"--value: {number} at {place} is read from {what}")
+        return typed, f"a value is read at {place}: {typed}, as --value says"
+
+
+def unused(numbers: Numbers, shares: MaskShares, warnings: Iterable[str]) -> list[str]:
+    """What the user stated for lines that no warning names: they asked for nothing.
+
+    Args:
+        numbers, shares: what was stated.
+        warnings: of the capture; each use of a stated value is one.
+    """
+    options = {"--value": numbers.by_line, "--mask-share": shares.by_line}
+    texts = [(option, text) for text in warnings for option in options if option in text]
+    return [
+        f"{option} {line}={number:g}: this line reads no value that is not known"
+        for option, given in options.items()
+        for line, number in given.items()
+        if not any(
+            name == option and re.search(rf"[ /]{re.escape(line)}: ", text) for name, text in texts
+        )
+    ]
 
 
 def _at(given: Mapping[str, float], place: str) -> float | None:

@@ -18,6 +18,7 @@ from types import CodeType, FrameType
 
 from flint.launching.loop_ends import passing, staying
 from flint.launching.program import StepChoice
+from flint.launching.stated_values import Numbers
 
 #: Upper bound of floats in each run: small, like early accuracies, then large, like early losses.
 _SCALES = (0.0, 0.5, 1000.0)
@@ -31,11 +32,13 @@ class Unknown:
 
     Attributes:
         values: which set of values, 0 at first; as in ``StepChoice``.
+        stated: what the user knows.
         trained: number of training steps so far.
         is_read: whether the program has read such a value.
     """
 
     values: int = 0
+    stated: Numbers = field(default_factory=Numbers)
     trained: int = 0
     is_read: bool = False
     _read: dict[str, tuple[int, int]] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from flint.frontends.torch.by_tensor import ByTensor
 from flint.frontends.torch.evidence import Gathered
 from flint.frontends.torch.stage_shapes import Peers
 from flint.graph.routing import Routing
-from flint.launching.stated_values import MaskShares, Numbers
+from flint.launching.stated_values import MaskShares
 from flint.launching.unknown import Unknown
 
 
@@ -34,7 +34,6 @@ class Capture:
         deferred: tensor -> its value, made when marks of a router's choices need it.
         most_set: tensor -> the most elements of it that are not zero.
         mask_shares: how many elements unknown masks choose.
-        stated: numbers that lines read from tensors on the device.
         judged: tensor -> whether it has choices, or counts of right ones.
         overwritten: addresses of storages of the host that the device has written, whose values are
             not known -> the storages.
@@ -80,7 +79,6 @@ class Capture:
     deferred: Any = field(default_factory=ByTensor)
     most_set: Any = field(default_factory=ByTensor)
     mask_shares: MaskShares = field(default_factory=MaskShares)
-    stated: Numbers = field(default_factory=Numbers)
     judged: Any = field(default_factory=ByTensor)
     overwritten: dict[int, Any] = field(default_factory=dict)
     batches: WeakSet[Any] = field(default_factory=WeakSet)

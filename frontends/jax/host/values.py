@@ -23,6 +23,7 @@ from flint.launching.unknown import Unknown
 ADVICE = "; the step should not depend on it: branch on values that the host knows"
 _VALUES: dict[str, Any] = {"b": False, "f": 1.0, "c": 1.0}
 _NAMES = {"b": "a bool", "f": "a float", "c": "a complex number", "i": "an integer"}
+_KINDS = {"b": "bool", "f": "float", "c": "float", "i": "int"}
 #: More elements than this are one repeated element, which takes no memory.
 _MOST = 1 << 20
 
@@ -54,15 +55,20 @@ def assumed(
     """
     if kind == "wait":
         return None, ""
+    letter = _letter(aval.dtype)
+    stated = unknown.stated.typed(where, _KINDS[letter], f"an array of {aval.dtype}")
+    if stated is not None:
+        value, said = stated
+        return _filled(aval, value, kind), said
     if finite is not None:
         return _filled(aval, finite, kind), "numbers are checked at {}: assumed to be finite"
-    letter = _letter(aval.dtype)
     if letter == "i":
         if kind == "text":
             return 0, "an integer is formatted at {}: shown as 0"
         raise UnknownIntegerError(
             f"{where}: reads the value of an integer array: a captured step has no values, and "
-            "shapes may depend on it; compute it from Python numbers, or leave it on the device"
+            "shapes may depend on it; compute it from Python numbers, leave it on the device, or "
+            "state it (--value of flint run)"
         )
     value, words = _VALUES[letter], ""
     if letter == "f":

@@ -44,6 +44,7 @@ from flint.launching.hooks import found, without_launcher
 from flint.launching.notes import noted
 from flint.launching.own import Own
 from flint.launching.program import Cluster, ProgramRequest, SeenStep, StepChoice
+from flint.launching.unknown import Unknown
 from flint.passes.in_sequence import Origin
 
 _FRAMEWORK = "jax"
@@ -63,7 +64,8 @@ class Running:
     def __init__(self, request: ProgramRequest, own: Own, output: Path) -> None:
         self._request, self._own, self._output = request, own, output
         self._folder = own.folder
-        self._watcher = Watcher(request.step, request.lists_steps, self._finish, self)
+        unknown = Unknown(request.step.values, request.numbers)
+        self._watcher = Watcher(request.step, request.lists_steps, self._finish, self, unknown)
         recorder = self._watcher.recorder
         self._kept: Kept = {}
         compiled = functools.partial(compiled_alone, self._kept)

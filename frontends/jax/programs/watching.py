@@ -4,8 +4,7 @@ The idea: the program runs unchanged, on arrays that have no values if they woul
 several devices (``internals/host_evaluation.py``).  Every call of a jitted function is noted; when
 the calls repeat themselves (``periods.py``) the step is found, and the next call does not return.
 
-    watcher = Watcher(chosen, placements)
-    with recorded(watcher):
+    with recorded(Watcher(chosen, placements, ...)):
         ...                         # the program
 """
 
@@ -62,6 +61,7 @@ class Watcher:
         lists_steps: list all steps, so that none ends the program.
         finish: called with the step's period when it has been found; does not return.
         placements: those of arrays that were created without a sharding.
+        unknown: the values that are assumed.
 
     Attributes:
         recorder: the calls.
@@ -76,8 +76,9 @@ class Watcher:
         lists_steps: bool,
         finish: Callable[[Period], None],
         placements: Placements,
+        unknown: Unknown,
     ) -> None:
-        self.recorder = Recorder(_MOST_CALLS, self, Unknown(choice.values))
+        self.recorder = Recorder(_MOST_CALLS, self, unknown)
         self.periods = Periods()
         self.places: dict[Origin, Any] = {}
         self.jitted: Counter[tuple[str, str]] = Counter()
@@ -161,8 +162,7 @@ class Watcher:
                 return self.recorder.read(array, kind)
             except UnknownIntegerError:
                 file, line = self.recorder.waits(array)
-                where = f"{short_path(file)}:{line}"
-                noted[f"an integer is read at {where}: assumed to be 0"] += 1
+                noted[f"an integer is read at {short_path(file)}:{line}: assumed to be 0"] += 1
                 value = np.zeros(array.shape, array.dtype)
         else:
             self.recorder.waits(array)

@@ -86,9 +86,8 @@ class ProgramRank:
             strict_values=False,
             watch=shards.note,
             compiles=request.target is not None,
-            unknown=Unknown(request.step.values),
+            unknown=Unknown(request.step.values, request.numbers),
             mask_shares=request.mask_shares,
-            stated=request.numbers,
         )
         self._grid = Grid(cluster.world)
         self._tracker = Tracker()

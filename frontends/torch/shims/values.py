@@ -24,7 +24,7 @@ import torch
 from torch._subclasses import fake_impls
 from torch._subclasses.fake_tensor import FakeTensor
 
-from flint.errors import FlintError, UsageError
+from flint.errors import FlintError
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.patching import around
 from flint.frontends.torch.recording.choices import is_chosen
@@ -71,9 +71,12 @@ def _read(_: Any, op: Any, tensor: Any) -> bool | int | float | complex:
             capture().assume(f"a value is read{at} that depends on {origin}")
         found: bool | int | float | complex = value
         return found
-    stated = capture().stated.at(at.removeprefix(" at "))
+    kind, what = _kind(tensor.dtype), f"a tensor of {tensor.dtype}"
+    stated = capture().unknown.stated.typed(at.removeprefix(" at "), kind, what)
     if stated is not None:
-        return _stated(tensor.dtype, stated, at)
+        number, said = stated
+        capture().assume(said)
+        return number
     if tensor.dtype == torch.bool and (_checks_options() or _goes_on()):
         return True
     if tensor.dtype == torch.bool:
@@ -118,19 +121,10 @@ def _read(_: Any, op: Any, tensor: Any) -> bool | int | float | complex:
     return value
 
 
-def _stated(dtype: torch.dtype, number: float, at: str) -> bool | int | float:
-    """A number that the user gives for a line, of the tensor's type.
-
-    Raises:
-        UsageError: it is none of this type.
-    """
-    if dtype == torch.bool or not (dtype.is_floating_point or dtype.is_complex):
-        whole = bool(number) if dtype == torch.bool else int(number)
-        if whole != number:
-            raise UsageError(f"--value: {number}{at} is read from a tensor of {dtype}")
-        number = whole
-    capture().assume(f"a value is read{at}: {number}, as --value says")
-    return number
+def _kind(dtype: torch.dtype) -> str:
+    if dtype == torch.bool:
+        return "bool"
+    return "float" if dtype.is_floating_point or dtype.is_complex else "int"
 
 
 def unknown_integer(refusal: str) -> int:

@@ -43,6 +43,14 @@ def test_sizes_follow_from_the_number_of_a_line(tmp_path):
     assert 2 * 16 * 16 * 5 in products
 
 
+def test_a_line_that_reads_nothing_is_reported(tmp_path):
+    stated = "train.py:7=5", "--value", "train.py:9=3", "--mask-share", "train.py:7=0.5"
+    done = run(tmp_path, "--value", *stated)
+    assert "--value train.py:9=3: this line reads no value that is not known" in done.stderr
+    assert "--mask-share train.py:7=0.5: this line reads no value that is not" in done.stderr
+    assert "--value train.py:7=5:" not in done.stderr
+
+
 def test_without_it_the_error_names_the_line_and_the_option(tmp_path):
     said = failed(run(tmp_path), 1)
     assert "read at train.py:7" in said and "state it (--value of flint run)" in said
