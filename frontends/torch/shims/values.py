@@ -42,6 +42,8 @@ _LBFGS_FILE = os.path.join(_OPTIMIZERS, "lbfgs.py")
 #: Lines of LBFGS whose question is answered yes: whether a pair of differences goes into its
 #: history, and whether a line search has found its step.
 _LBFGS_YES = ("if ys > ", "if abs(gtd_new) <= ")
+#: What draws again the numbers of ``torch.nn.init.trunc_normal_`` that are out of its range.
+_DRAWS = "_no_grad_trunc_normal_"
 
 #: The words for a number that argmax, topk or multinomial has given.
 CHOICE = "a choice among scores (argmax, topk, multinomial)"
@@ -79,6 +81,8 @@ def _read(_: Any, op: Any, tensor: Any) -> bool | int | float | complex:
         return number
     if tensor.dtype == torch.bool and (_checks_options() or _goes_on()):
         return True
+    if tensor.dtype == torch.bool and _draws_until_right():
+        return False
     if tensor.dtype == torch.bool:
         return answer(f"a bool tensor's value is read{at}", False, f"assumed to be False{ADVICE}")
     if tensor.dtype.is_floating_point and _asked_by_scaler(_SCALER):
@@ -175,6 +179,11 @@ def _checks_options() -> bool:
         frame.f_code.co_name == "__init__" and _OPTIMIZERS in frame.f_code.co_filename
         for frame in _callers()
     )
+
+
+def _draws_until_right() -> bool:
+    """Whether ``trunc_normal_`` asks if numbers are still out of range."""
+    return any(frame.f_code.co_name == _DRAWS for frame in _callers())
 
 
 def _goes_on() -> bool:

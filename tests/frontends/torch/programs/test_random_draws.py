@@ -52,6 +52,25 @@ def test_the_host_draws_after_a_large_tensor_what_it_draws_in_a_run(said):
     assert said(f"{LARGE}\n    say(numbers)") == [names["numbers"]]
 
 
+ON_THE_DEVICE = """
+import torch
+model = torch.nn.Linear(64, 32, device="cuda")
+torch.nn.init.trunc_normal_(model.weight, std=0.02)
+torch.nn.init.trunc_normal_(model.weight, std=0.02, a=0.1, b=0.2)  # unlikely: drawn otherwise
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(4):
+    model(torch.ones(16, 64, device="cuda")).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_weights_that_the_device_draws_in_a_range_are_no_question_about_the_step(tmp_path):
+    (tmp_path / "train.py").write_text(ON_THE_DEVICE)
+    done = flint("run", "--world", 2, "-o", "out", "--", "python", "train.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "is read" not in done.stderr
+
+
 #: Where the styles of two numbers meet, as StyleGAN draws it, and other ways to draw a number.
 DRAWN = {
     "torch.randint(2, 6, (1,), device='cuda').item()": (2, 6),
