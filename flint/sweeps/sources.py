@@ -1,9 +1,10 @@
 """What a capture's result depends on, as one hash.
 
 The idea: the hash covers the step's file, or the files that a program's command names, and every
-Python file that they import from folders on the path without distributions, the installed
-distributions, Flint's own code, and the environment variables that jax and XLA read.  Data files
-that the step opens are not covered; ``--fresh`` starts a sweep over.
+Python file that they import from folders on the path without distributions; configurations that
+those name, also as a folder of them, or that one names in another; the installed distributions,
+Flint's own code, and the environment variables that jax and XLA read.  Data files that the step
+opens are not covered; ``--fresh`` starts a sweep over.
 
     key_of(imported_files(Path("train.py")))                                # 64 hexadecimal digits
     key_of(files_of_program(["python", "train.py", "--config=small.toml"]))
@@ -25,7 +26,7 @@ from contextlib import suppress
 from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Final
 
@@ -41,13 +42,17 @@ _SESSION = (
 )  # fmt: skip
 #: The most imported files of a step that are followed.
 _MOST_FILES = 10_000
+#: The most folders of a folder of configurations.
+_MOST_FOLDERS = 1_000
 #: Bytes of the largest file that is hashed because a program's command names it.
 _LARGEST_NAMED = 1 << 24
 #: Ends of names of shell scripts, and of configuration files that a program names itself.
 _SHELL: Final = (".sh", ".bash", ".slurm", ".sbatch")
 _CONFIGURATION: Final = (".json", ".yaml", ".yml", ".toml", ".ini", ".cfg")
-#: A word of a shell script.
-_WORD: Final = re.compile(r"""[^\s"'`=;|&()<>$]+""")
+#: Beginnings of the names of folders of configurations (Hydra's `config_path="conf"`).
+_FOLDERS: Final = ("conf", "cfg")
+#: A word of a shell script or a configuration.
+_WORD: Final = re.compile(r"""[^\s"'`=;|&()<>$,\[\]{}]+""")
 
 
 def modules(step_files: Iterable[str | Path]) -> list[str]:
@@ -148,8 +153,9 @@ def imported_files(step_file: Path, folder: Path | None = None) -> list[Path]:
 
 def files_of_program(words: Sequence[str]) -> list[Path]:
     """The files that a command names, after a ``=``, too, or as ``-m``'s module; what those in
-    Python import, and configuration files that their strings name; what shell scripts name.
-    Sorted.  Files too large for a program or its configuration are data.
+    Python import, and configuration files, and folders of such, that their strings name; what shell
+    scripts and configurations name.  Sorted.  Files too large for a program or its configuration
+    are data.
     """
     found: set[Path] = set()
     pending = list(_named(words, [Path.cwd()]))
@@ -161,10 +167,17 @@ def files_of_program(words: Sequence[str]) -> list[Path]:
         found |= {file, *code}
         near = [Path.cwd(), *file.parents[:2]]
         for importer in code:
-            texts = [text for text in _strings(importer) if text.endswith(_CONFIGURATION)]
+            texts = [
+                text
+                for text in _strings(importer)
+                if text.endswith(_CONFIGURATION) or Path(text).name.startswith(_FOLDERS)
+            ]
             pending += _named(texts, [*near, importer.parent])
-        if file.suffix in _SHELL:
-            pending += _named(_WORD.findall(file.read_text(errors="replace")), near)
+        if file.suffix in (*_SHELL, *_CONFIGURATION):
+            words = _WORD.findall(file.read_text(errors="replace"))
+            if file.suffix in _CONFIGURATION:  # its other words are values
+                words = [word for word in words if word.endswith((*_CONFIGURATION, ".py"))]
+            pending += _named(words, near)
     return sorted(found)
 
 
@@ -175,11 +188,20 @@ def _named(words: Sequence[str], folders: Sequence[Path]) -> Iterator[tuple[Path
             for part in dict.fromkeys((word, word.rpartition("=")[2])):
                 if part and _is_small(folder / part):
                     yield folder / part, None
+                elif Path(part).name.startswith(_FOLDERS):
+                    yield from ((file, None) for file in _configurations(folder / part))
         for option, module in pairwise(words):
             if option == "-m":
                 for name in (module, f"{module}.__main__"):
                     for file in _module_files([folder], name):
                         yield file, folder
+
+
+def _configurations(folder: Path) -> Iterator[Path]:
+    """The configuration files in a folder and in those in it; few, if it is one for them."""
+    for place, _, names in islice(os.walk(folder), _MOST_FOLDERS):
+        files = (Path(place, name) for name in names if name.endswith(_CONFIGURATION))
+        yield from filter(_is_small, files)
 
 
 def _strings(file: Path) -> Iterator[str]:

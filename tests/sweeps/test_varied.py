@@ -108,6 +108,9 @@ def test_a_capture_of_a_program_depends_on_command_size_files_and_variables(
         (("bash", "jobs/run.sh"), "pkg/sizes.py"),
         (("bash", "jobs/run.sh"), "conf/deepspeed.json"),
         (("python", "train.py"), "conf/model.yaml"),
+        (("python", "train.py"), "sizes/of-all.yaml"),  # the configuration names it
+        (("python", "composed.py"), "config/model/small.yaml"),  # Hydra's folder
+        (("python", "train.py", "--config-dir", "config"), "config/main.yaml"),
     ],
 )
 def test_a_capture_of_a_program_depends_on_what_its_script_and_code_name(
@@ -117,12 +120,15 @@ def test_a_capture_of_a_program_depends_on_what_its_script_and_code_name(
     files = {
         "pkg/__init__.py": "", "pkg/__main__.py": "from . import sizes\n", "pkg/sizes.py": "",
         "train.py": "import pkg.sizes\nopen('conf/model.yaml')\n",
-        "conf/model.yaml": "width: 8\n", "conf/deepspeed.json": "{}",
+        "conf/model.yaml": "width: 8\nothers: [sizes/of-all.yaml, x]\n",
+        "conf/deepspeed.json": "{}", "sizes/of-all.yaml": "depth: 2\n",
+        "composed.py": 'import hydra\n@hydra.main("config", "main")\ndef main(found): ...\n',
+        "config/main.yaml": "defaults: [{model: small}]\n", "config/model/small.yaml": "width: 8",
         "jobs/run.sh": 'cd "$HERE"\ntorchrun "$HERE"/../train.py --config="conf/deepspeed.json"\n'
         "python train.py\n",
     }  # fmt: skip
     for name, text in files.items():
-        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).parent.mkdir(exist_ok=True, parents=True)
         Path(name).write_text(text)
 
     def keys() -> set[Path]:
