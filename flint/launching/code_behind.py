@@ -85,19 +85,36 @@ def loop_around(before: Calls, frame: FrameType | None) -> str:
 
 
 def trainings_behind(
-    frame: FrameType | None, ways: Collection[Collection[str]]
+    frame: FrameType | None, ways: Collection[Collection[str]], made: Calls | None = None
 ) -> tuple[Behind, ...]:
     """The calls of the program's own on the stack that have a training behind, innermost first.
 
     Args:
         frame: the innermost call.
         ways: methods and functions that a training calls, all of one of these.
+        made: the calls when what trains was made.  What is behind a call that a loop has made since
+            then is in the same round of this loop, and no other training.  None: not known.
     """
     frames = list(_own_frames(frame))
     # A function that a caller calls again, as for a second configuration, trains again.
     codes = [one.f_code for one in frames]
-    found = (_behind(one, frozenset(codes[at:]), ways) for at, one in enumerate(frames))
+    rounds = 0 if made is None else _calls_of_a_round(frames, made)
+    found = (
+        _behind(one, frozenset(codes[at:]), ways) for at, one in enumerate(frames) if at >= rounds
+    )
     return tuple(one for one in found if one is not None)
+
+
+def _calls_of_a_round(frames: list[FrameType], made: Calls) -> int:
+    """The number of innermost calls that a loop has made, in which nothing was made before."""
+    count = 0
+    for at, one in enumerate(frames):
+        code, instruction = made.get(id(one), (None, -1))
+        before = instruction if code is one.f_code else -1
+        for last, first in _backward(dis.get_instructions(one.f_code)):
+            if first <= one.f_lasti <= last and not first <= before <= last:
+                count = at
+    return count
 
 
 def _own_frames(frame: FrameType | None) -> Iterator[FrameType]:

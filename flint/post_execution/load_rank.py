@@ -26,7 +26,7 @@ from flint.post_execution.et_join import completed, linked_rows, tensors_of_unit
 from flint.post_execution.exchanges import Exchange, exchanges_of, ungrouped_exchanges
 from flint.post_execution.inferred_groups import InferredGroups
 from flint.post_execution.links import Links
-from flint.post_execution.meetings import CONTRADICTORY, take_back
+from flint.post_execution.meetings import CONTRADICTORY, NO_BYTES, leave_out_empty, take_back
 from flint.post_execution.storages import Access, Accesses
 from flint.post_execution.trace_files import ANY_RANK, EXECUTION, KINETO, NSYS, ROCPROF, XPLANE
 from flint.post_execution.units import Units
@@ -278,6 +278,8 @@ def with_exchanges(
         notes, why = linked[rank].units.notes, guessed[rank][unit]
         notes[why] -= 1
         notes[CONTRADICTORY] = notes.get(CONTRADICTORY, 0) + 1
+    if empty := leave_out_empty(exchanges):
+        warnings[NO_BYTES] = len(empty)
     found = {}
     for rank, item in sorted(linked.items()):
         for notes in (item.trace.notes, item.units.notes):

@@ -10,7 +10,7 @@ must agree on each; nothing else is known about ranks without a trace.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
@@ -24,6 +24,10 @@ from flint.post_execution.exchanges import Exchange, shown_group
 CONTRADICTORY = (
     "communications that stay kernels with their time: the trace has no group of them, and the "
     "ranks of the inferred group do not run the same collectives (--group NAME=0-7 gives one)"
+)
+NO_BYTES = (
+    "communications without bytes, of empty tensors: they stay kernels with their time, because "
+    "execution traces leave them out"
 )
 
 
@@ -70,6 +74,37 @@ def take_back(
             if item is not None and item.group in wrong:
                 items[unit] = None
                 left_out.append((rank, unit))
+    return left_out
+
+
+def leave_out_empty(exchanges: Mapping[int, list[Exchange | None]]) -> list[tuple[int, int]]:
+    """Leave out exchanges in which no traced rank sends anything.
+
+    A library waits for the other ranks all the same, so their kernels have a time.
+
+    Args:
+        exchanges: exchanges of each traced rank's units; changed in place.
+
+    Returns:
+        Rank and unit of each omitted exchange.
+    """
+    met: dict[tuple[object, ...], list[tuple[int, int]]] = defaultdict(list)
+    full: set[tuple[object, ...]] = set()
+    for rank, items in exchanges.items():
+        seen: Counter[tuple[bool, tuple[int, ...]]] = Counter()
+        for unit, item in enumerate(items):
+            if item is None:
+                continue
+            pair = item.message, item.group
+            key = (*pair, seen[pair])
+            seen[pair] += 1
+            if any(item.parts):
+                full.add(key)
+            else:
+                met[key].append((rank, unit))
+    left_out = [place for key, places in met.items() if key not in full for place in places]
+    for rank, unit in left_out:
+        exchanges[rank][unit] = None
     return left_out
 
 

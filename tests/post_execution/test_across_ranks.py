@@ -12,7 +12,7 @@ from flint.errors import FlintError
 from flint.observed.across_ranks import Ungrouped, groups_across
 from flint.post_execution.converting import convert_traces
 from flint.post_execution.inferred_groups import ACROSS
-from flint.post_execution.meetings import CONTRADICTORY
+from flint.post_execution.meetings import CONTRADICTORY, NO_BYTES
 from tests.post_execution.traces import Profile
 from tests.support.shared import examples
 
@@ -175,3 +175,17 @@ def test_ranks_that_do_not_run_the_same_keep_their_kernels(tmp_path):
     assert workload.warnings[CONTRADICTORY] == 5
     assert not workload.communicators
     assert workload.programs[1].graph.measured_by_node().sum() == 30_000
+
+
+def test_collectives_of_empty_tensors_keep_their_time(tmp_path):
+    """A step from 5 to 105 us, of which an all-reduce of nothing takes 60 (rank 1: 40)."""
+    paths = []
+    for rank in (0, 1):
+        profile = Profile(rank, 2)
+        profile.kernel(profile.op("aten::mm", 0, 4), 1, 5, 30 + 20 * rank)
+        profile.collective(20, 40 + 20 * rank, 60 - 20 * rank, count=0)
+        profile.collective(50, 100, 5, count=256)
+        paths.append(profile.write(tmp_path / f"rank{rank}.json"))
+    workload = convert_traces(paths)
+    assert workload.warnings[NO_BYTES] == 2
+    assert workload.simulate("dgx-h100").step_seconds == pytest.approx(100e-6)

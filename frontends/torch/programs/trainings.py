@@ -88,8 +88,9 @@ class Trainings:
         if self._calls == 2:  # the program is in its loop, if not before
             frame = sys._getframe(1)
             with without_modes():  # Dynamo, which may run the program's code, would trace it
-                self._behind = trainings_behind(frame, _WAYS)
-                self._loop = loop_around(self._made.get(id(optimizer), {}), frame)
+                made = self._made.get(id(optimizer), {})
+                self._behind = trainings_behind(frame, _WAYS, made)
+                self._loop = loop_around(made, frame)
         self.rounds.stepped(optimizer)
         if self._is_over:
             self._leave()

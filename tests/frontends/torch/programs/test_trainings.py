@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 from flint.launching import code_behind
-from flint.launching.code_behind import trainings_behind
+from flint.launching.code_behind import calls_of, trainings_behind
 from tests.programs.comparing import captured
 from tests.support.command_line import flint
 
@@ -112,6 +112,51 @@ def before_an_evaluation(loss, _):
 
 class Loss:
     backward = step = item = staticmethod(lambda *_: None)
+    made = ()
+
+
+def critics_turns(loss, optimizer):
+    for _ in range(2):
+        found = optimizer.made and trainings_behind(
+            sys._getframe(), [("backward", "step")], optimizer.made[0]
+        )
+        loss.backward()
+    loss.backward()  # a generator's
+    optimizer.step()
+    return found
+
+
+def in_rounds_of_turns(loss, optimizer):
+    optimizer.made = [calls_of(sys._getframe())]
+    for _ in range(2):
+        found = critics_turns(loss, optimizer)
+    return found
+
+
+def in_front_of_a_second_stage(loss, optimizer):
+    found = in_rounds_of_turns(loss, optimizer)
+    optimizer.step(loss.backward())
+    return found
+
+
+def in_rounds_of_trainings(loss, optimizer):
+    for _ in range(2):
+        optimizer.made = [calls_of(sys._getframe())]
+        found = critics_turns(loss, optimizer)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("program", "behind"),
+    [
+        (in_rounds_of_turns, []),
+        (in_front_of_a_second_stage, ["in_front_of_a_second_stage"]),
+        (in_rounds_of_trainings, ["critics_turns"]),
+    ],
+)
+def test_what_is_in_the_same_round_of_a_loop_is_no_training_behind(program, behind, monkeypatch):
+    monkeypatch.setattr(code_behind, "is_programs", lambda file: file == __file__)
+    assert [one.frame.f_code.co_name for one in program(Loss, Loss)] == behind
 
 
 @pytest.mark.parametrize(
@@ -227,3 +272,23 @@ train(8, 4)
                  imported="torch")  # fmt: skip
     said = "the step is optimizer-2 at" if rows == 8 else "optimizer-2 at train.py:10, not begun"
     assert said in " ".join(done.stderr.split())
+
+
+def test_a_round_with_a_loop_of_another_optimizer_is_one_step(tmp_path):
+    """Three steps of a critic (16 x 16, 4 rows) and one of a generator (16 x 16, 8 rows)."""
+    (tmp_path / "train.py").write_text("""
+import torch
+models = [torch.nn.Linear(16, 16, bias=False).cuda() for _ in range(2)]
+critics, generators = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
+def step(rounds):
+    for _ in range(rounds):
+        models[0](torch.ones(4, 16, device="cuda")).sum().backward()
+        critics.step()
+    models[1](torch.ones(8, 16, device="cuda")).sum().backward()
+    generators.step()
+def train():
+    for _ in range(5):
+        step(3)
+train()
+""")
+    assert captured(tmp_path, 1, "train.py") == [{"collectives": {}, "flops": (3 * 4 + 8) * ROW}]
