@@ -155,19 +155,23 @@ def _kernel(table: Description) -> KernelModel:
         narrow_attention_efficiency=table.share("narrow_attention_efficiency", attention),
         beside_communication=beside,
         beside_copies=table.share("beside_copies", beside),
-        grouped_rows=table.count("grouped_rows") if "grouped_rows" in table.entries() else 0,
-        attention_block=table.count("attention_block")
-        if "attention_block" in table.entries()
-        else 0,
+        grouped_rows=_or_none(table, "grouped_rows"),
+        grouped_efficiency=table.share("grouped_efficiency", 1.0),
+        grouped_unaligned=table.share("grouped_unaligned", 1.0),
+        attention_block=_or_none(table, "attention_block"),
+        attention_head_step=_or_none(table, "attention_head_step"),
         matmul_alone=table.share("matmul_alone") if "matmul_alone" in table.entries() else 0.0,
         unaligned=table.share("unaligned", 1.0),
         attention_alone=_attention(table) if "attention_alone" in table.entries() else (),
-        attention_causal=table.count("attention_causal")
-        if "attention_causal" in table.entries()
-        else 0,
+        attention_causal=_or_none(table, "attention_causal"),
     )
     table.done()
     return kernel
+
+
+def _or_none(table: Description, name: str) -> int:
+    """A count that a description may leave out: 0."""
+    return table.count(name) if name in table.entries() else 0
 
 
 def _curve(table: Description) -> Curve:

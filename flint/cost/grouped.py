@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.cost.classes import named
+from flint.cost.hardware import KernelModel
 from flint.graph.graph import WorkloadGraph
 
 Seconds = NDArray[np.float64]
@@ -31,6 +32,8 @@ _GROUPED: Final = ("ragged_dot", "grouped_mm")
 #: Dims of a product (batch, m, n, k) that groups can split.
 ROWS: Final = 1
 SUMS: Final = 3
+#: Lanes of a TPU's vector registers, along the last dim of a matrix.
+_LANES: Final = 128
 
 
 def with_rows(rows: float, groups: int) -> float:
@@ -52,6 +55,17 @@ def rows_visited(rows: float, tile: int, groups: int) -> float:
     Groups that begin at a tile's first row are too few to matter.
     """
     return rows + (with_rows(rows, groups) - 1) * min(tile, rows)
+
+
+def reached(sides: Seconds, model: KernelModel) -> float:
+    """Share of a product's rate that a grouped one reaches.
+
+    Args:
+        sides: (batch, m, n, k), of which one or two are a sum over rows of all groups.
+        model: of the device.
+    """
+    whole = not (sides[1:] % _LANES).any()
+    return model.grouped_efficiency * (1.0 if whole else model.grouped_unaligned)
 
 
 def groups_of(graph: WorkloadGraph) -> Mapping[int, tuple[int, int]]:

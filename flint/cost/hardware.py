@@ -60,8 +60,13 @@ class KernelModel:
             send; equal by default.
         grouped_rows: rows of a grouped product's tile if groups follow each other within tiles; 0:
             each group begins a new tile, from those above.
+        grouped_efficiency: share of a product's rate that grouped products reach.
+        grouped_unaligned: share of that which they reach if a matrix has a side that is no multiple
+            of 128, the lanes of a TPU's registers.
         attention_block: queries and keys of a block of fused attention, of which kernels skip those
             that a causal mask hides whole; 0: nothing hidden is computed.
+        attention_head_step: elements of a head that fused attention computes at once, in sums and
+            in columns of results; 0: what products of that size take.
         matmul_alone: the share of the peaks that products of matrices reach where nothing
             communicates; 0: not known.  ``matmul_efficiency`` is fitted to whole steps of many
             devices, all of whose other kernels are taken to be at the memory's bandwidth.
@@ -85,7 +90,10 @@ class KernelModel:
     beside_communication: float = 1.0
     beside_copies: float = 1.0
     grouped_rows: int = 0
+    grouped_efficiency: float = 1.0
+    grouped_unaligned: float = 1.0
     attention_block: int = 0
+    attention_head_step: int = 0
     matmul_alone: float = 0.0
     unaligned: float = 1.0
     attention_alone: tuple[AttentionShare, ...] = ()

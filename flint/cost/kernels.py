@@ -13,10 +13,10 @@ tile is taken, and the best cut where there are fewer tiles than units, as libra
 that would fill too little of any tile (each channel of a depthwise convolution has one column)
 runs on the vector units, which libraries use for it, at the same share of their peak.  Fused
 attention keeps its scores on the chip, and its products reach a share of that rate,
-``attention_efficiency``, because softmax and products of one tile wait for each other; blocks of
-``attention_block`` that a causal mask cuts are computed whole.  The share of the kernels that come
-with PyTorch, in steps that no compiler has changed, is ``eager_attention_efficiency``, except for
-cuDNN's; that of attention in 8 bits is ``narrow_attention_efficiency``.  Everything
+``attention_efficiency``, because softmax and products of one tile wait for each other; heads and
+blocks of ``attention_block`` are computed whole (``attention_tiles.py``).  The share of the kernels
+that come with PyTorch, in steps that no compiler has changed, is ``eager_attention_efficiency``,
+except for cuDNN's; that of attention in 8 bits is ``narrow_attention_efficiency``.  Everything
 else runs at its peak, units work in parallel, bytes move at bandwidth * memory efficiency, and
 
     kernel = max(matmul, vector, transcendental, bytes) + latency + launch overhead
@@ -36,9 +36,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flint.cost.attention_alone import longer_than_at_the_peak, random_seconds
+from flint.cost.attention_tiles import visited, with_whole_heads
 from flint.cost.classes import is_attention, is_compiled, named
 from flint.cost.curves import curve_seconds
-from flint.cost.grouped import SUMS, groups_of, rows_visited, tiles_down
+from flint.cost.grouped import SUMS, groups_of, reached, rows_visited, tiles_down
 from flint.cost.hardware import Accelerator, System
 from flint.cost.library_kernels import UNALIGNED, at_least, beside
 from flint.cost.roofline import Seconds, as_measured, rate_table, slowest_unit, type_efficiency
@@ -54,8 +55,6 @@ from flint.mesh.ragged import row_of_entry
 _CUTS: Final = (1, 2, 4, 8, 16)
 #: Bytes of a partial result: accumulated in f32, written once and read once.
 _PARTIAL: Final = 8
-#: Work of attention that is a smaller share of its products' is masked.
-_MASKED: Final = 0.75
 #: Floating-point types of 8 bits.
 _NARROW: Final = [code for code, name in enumerate(DTYPES) if name.startswith("f8")]
 #: Names of PyTorch's kernels; in steps that no compiler has changed, attention is slower, but for
@@ -136,7 +135,7 @@ def seconds_with(graph: WorkloadGraph, accelerator: Accelerator, products: Produ
     stretch[narrow] /= model.narrow_attention_efficiency
     if model.attention_block:
         causal = sized & attention[owner]
-        stretch[causal] *= _visited(graph, causal, model.attention_block)
+        stretch[causal] *= visited(graph, causal, model.attention_block)
     back = named(graph, ("backward",))
     if model.alone and model.attention_alone:
         known = sized & (attention & named(graph, (_CUDNN,)))[owner]
@@ -156,26 +155,6 @@ def seconds_with(graph: WorkloadGraph, accelerator: Accelerator, products: Produ
     seconds = np.where(busy > 0, busy + model.latency + accelerator.launch_overhead, 0.0)
     computes = (graph.kind == NodeKind.COMPUTE) & (graph.role != Role.ALIAS)
     return np.where(computes, as_measured(graph, seconds), 0.0)
-
-
-def _visited(graph: WorkloadGraph, items: NDArray[np.bool_], block: int) -> Seconds:
-    """How much more attention computes than a causal mask leaves, at least 1.
-
-    Masked work is counted as (T + 1) / 2T of the product's; a kernel visits n (n + 1) / 2 of n x n
-    blocks.
-
-    Args:
-        graph: the graph with the products.
-        items: work items of attention, products of known size.
-        block: queries and keys of a block.
-    """
-    sizes = np.array(graph.tables.gemms, np.float64).reshape(-1, 4)[graph.work_gemm[items]]
-    counted = graph.work_flops[items] / (2 * np.maximum(sizes, 1.0).prod(1))
-    positions = np.sort(sizes[:, 1:], axis=1)[:, 1]  # both sides of the scores; a head is narrower
-    blocks = np.ceil(positions / block)
-    visited = np.where(counted < _MASKED, (blocks + 1) / (2 * blocks), counted)
-    more: Seconds = np.maximum(visited / np.maximum(counted, visited / 2), 1.0)
-    return more
 
 
 def _transferred(graph: WorkloadGraph, accelerator: Accelerator) -> Seconds:
@@ -211,12 +190,16 @@ def matmul_stretch(
     sizes = np.array(graph.tables.gemms, np.float64).reshape(-1, 4)
     bits = rates.view(np.int64)
     peaks = distinct(bits)  # few, however many items there are
+    step = accelerator.kernel.attention_head_step
+    attended = is_attention(graph)[row_of_entry(graph.work_ptr)[sized]] & (step > 0)
     pair = graph.work_gemm[sized] * len(peaks) + np.searchsorted(peaks, bits)
+    pair = 2 * pair + attended
     pairs = distinct(pair)
-    product, number = np.divmod(pairs, max(1, len(peaks)))
+    product, number = np.divmod(pairs // 2, max(1, len(peaks)))
     b, m, n, k = np.maximum(sizes[product], 1.0).T
     peak = peaks.view(np.float64)[number]
     ideal = 2 * b * m * n * k / peak
+    m, n, k = with_whole_heads(m, n, k, pairs % 2 == 1, max(step, 1))
     best = best_seconds(b, m, n, k, peak, accelerator)
     stretched: Seconds = np.maximum(best / ideal, 1.0)[np.searchsorted(pairs, pair)]
     direct = rates / _direct_rates(accelerator)[graph.work_dtype[sized]]
@@ -224,7 +207,8 @@ def matmul_stretch(
     place = np.cumsum(sized) - 1
     for item, (groups, dim) in groups_of(graph).items():
         where = place[item]
-        b, m, n, k = np.maximum(sizes[graph.work_gemm[item]], 1.0)
+        dims = np.maximum(sizes[graph.work_gemm[item]], 1.0)
+        b, m, n, k = dims
         # If loads differ, FLOPs are those of the mean rank and sizes those of the busiest.
         ideal = max(float(graph.work_flops[item]), 1.0) / rates[where]
         rows, tile = 1, accelerator.kernel.grouped_rows
@@ -236,7 +220,7 @@ def matmul_stretch(
         else:
             rows = groups
         best = best_seconds(b, m, n, k, rates[where], accelerator, rows)
-        stretched[where] = max(1.0, float(best / ideal))
+        stretched[where] = max(1.0, float(best / ideal)) / reached(dims, accelerator.kernel)
     return stretched
 
 

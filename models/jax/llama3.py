@@ -109,7 +109,7 @@ def _saving(*names: str) -> Callable[..., Any]:
     return functools.partial(jax.checkpoint, policy=policy)
 
 
-def _offloading(*names: str) -> Callable[..., Any]:
+def offloading(*names: str) -> Callable[..., Any]:
     """A wrapper of a block that keeps results of these names in the host's memory, nothing else."""
     policy = jax.checkpoint_policies.save_and_offload_only_these_names(
         names_which_can_be_saved=[],
@@ -138,9 +138,9 @@ REMAT: dict[str, Callable[..., Any]] = {
     "context": _saving("query", "key", "value", "context"),
     "attention": _saving("query", "key", "value", "attention_out"),
     "narrow": _saving("query", "key", "value", "attention_out", "mlp_out"),
-    "offloaded": _offloading("block_input"),
-    "offloaded outputs": _offloading("block_input", "mlp_out"),
-    "offloaded attention": _offloading("block_input", "query", "key", "value", "attention_out"),
+    "offloaded": offloading("block_input"),
+    "offloaded outputs": offloading("block_input", "mlp_out"),
+    "offloaded attention": offloading("block_input", "query", "key", "value", "attention_out"),
 }
 
 

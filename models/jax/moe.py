@@ -119,9 +119,11 @@ MIXTRAL_8X7B = Config(
     experts=Experts(count=8, chosen=2, hidden=14336), mixer=cudnn_attention,
 )  # fmt: skip
 
-#: Llama's policies, and one that keeps what came over the network, so that it is not sent again.
+#: Llama's policies; one that keeps what came over the network, so that it is not sent again; and
+#: one that keeps a block's input and the rows of dispatch "permuted" that experts made on the host.
 REMAT: dict[str, Callable[..., Any]] = {
     **llama3.REMAT,
+    "offloaded experts": llama3.offloading("block_input", "expert_out"),
     "exchanged": functools.partial(
         jax.checkpoint, policy=jax.checkpoint_policies.save_only_these_names("sent", "returned")
     ),

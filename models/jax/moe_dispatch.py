@@ -1,7 +1,7 @@
 """Ways of bringing tokens to their experts and results back.
 
 The idea: where a token goes stands in its ``Routing`` (``moe_routing.py``).  Three dispatches fill
-the same places, as many per expert as its capacity, and drop what has no place; the last drops
+the same places, as many per expert as its capacity, and drop what has no place; the last two drop
 nothing:
 
     "einsum"       one-hot products put tokens into places and take them out again; experts are
@@ -12,6 +12,8 @@ nothing:
                    (``moe_nodes.py``)
     "ragged"       tokens sorted by expert, ragged all-to-alls of as many as there are, grouped
                    products (``ragged_dot``): sizes are data, buffers hold the worst case
+    "permuted"     tokens repeated and permuted where every device has all experts, as MaxText
+                   writes it (``moe_permuted.py``)
 
 Letters are those of ``layers.py``; E experts, C capacity, k experts of a token.  With a tensor axis
 every device of it sends the tokens of all of them, and computes its part of F.
@@ -29,6 +31,7 @@ from jax.sharding import PartitionSpec
 
 from flint.models.jax.moe_experts import AXIS, apply_experts, names_of, on_devices, sequence_axes
 from flint.models.jax.moe_nodes import by_nodes
+from flint.models.jax.moe_permuted import by_permutation
 from flint.models.jax.moe_places import from_places, in_places
 from flint.models.jax.moe_ragged import by_ragged
 from flint.models.jax.moe_routing import Routing
@@ -103,4 +106,5 @@ DISPATCHES: dict[str, Callable[[jax.Array, Any, Routing, Experts], jax.Array]] =
     "all_to_all": by_all_to_all,
     "nodes": by_nodes,
     "ragged": by_ragged,
+    "permuted": by_permutation,
 }

@@ -24,6 +24,9 @@ class Entry:
         memory: whether what is kept is kept as published.
         accumulated: batches of a step.
         attention: share of the peak that its kernel reaches, if that is not the system's.
+        blocks: of queries and keys in the attention kernel, forward and backward, where a window is
+            narrower; 0: as wide as the window.
+        biases: experts add them.
     """
 
     remat: str
@@ -36,13 +39,17 @@ class Entry:
     memory: bool = True
     accumulated: int = 1
     attention: float = 0.0
+    blocks: tuple[int, int] = (0, 0)
+    biases: bool = False
 
 
 _ADAM = "AdamW, not Adafactor; f32 weights"
 _QWIX = "casts as narrow.py says"
 _MOMENT = "first moment f32, not bf16"
 _MIXTURE = "no norm of queries and keys"
-_GPT_OSS = "no sinks, no biases"
+_GPT_OSS = Entry(
+    "offloaded experts", "no sinks, no biases of attention", blocks=(1024, 2048), biases=True
+)
 _SHARED = "as the row says"
 _GEMMA = "global heads of 256, twice as many; loss not in tiles"
 _TIED = "embedding and head are two matrices"
@@ -69,8 +76,8 @@ ENTRIES: Mapping[str, Entry] = {
         "full", "embedding and head are two matrices; loss not in tiles", slice=256, memory=False,
     ),
     "v6e-gpt3-int8-256": Entry("full", f"{_QWIX}; all products int8", scaling="int8"),
-    "iw-gptoss120-64": Entry("offloaded outputs", _GPT_OSS),
-    "iw-gptoss120-256": Entry("offloaded outputs", _GPT_OSS),
+    "iw-gptoss120-64": _GPT_OSS,
+    "iw-gptoss120-256": _GPT_OSS,
     "iw-qwen235-256-bf16": Entry("offloaded", _MIXTURE),
     "iw-qwen235-256-fp8": Entry("offloaded", f"{_MIXTURE}; {_QWIX}", scaling="static"),
     "v5p-mixtral7b-128": Entry("full", "f32 weights", memory=False),

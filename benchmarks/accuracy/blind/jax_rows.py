@@ -120,7 +120,8 @@ def expressed(recipe: Recipe) -> Expressed | NoCase:
         return NoCase(first(REASONS, recipe.id))
     part = replace(recipe, batch=recipe.batch // entry.accumulated)
     found = [
-        (weight * entry.accumulated, _case(part, entry, *what)) for weight, *what in _sum(recipe)
+        (weight * entry.accumulated, _case(part, entry, *what))
+        for weight, *what in _sum(recipe, entry)
     ]
     for _, case in found:
         if isinstance(case, NoCase):
@@ -165,10 +166,24 @@ def _on_gpus(recipe: Recipe) -> Expressed | NoCase:
     return Expressed(parts, recipe.batch, differs, memory=False)
 
 
-def _sum(recipe: Recipe) -> Iterator[tuple[float, Layers]]:
-    """Weight and layers of models that add up to a recipe's."""
+#: Products of attention that run forward, twice with activations computed again, and backward.
+_PRODUCTS = (4, 5)
+
+
+def _sum(recipe: Recipe, entry: Entry) -> Iterator[tuple[float, Layers]]:
+    """Weight and layers of models that add up to a recipe's.
+
+    A kernel computes whole blocks that a window touches, which may differ in both passes.
+    """
     count = layers_in(recipe.sizes)
-    return ((kind.count / count, kind) for kind in layers_of(recipe))
+    for kind in layers_of(recipe):
+        share = kind.count / count
+        if not kind.window or not any(entry.blocks):
+            yield share, kind
+            continue
+        for products, block in zip(_PRODUCTS, entry.blocks, strict=True):
+            weight = share * products / sum(_PRODUCTS)
+            yield weight, replace(kind, window=max(kind.window, block))
 
 
 def layers_in(sizes: Mapping[str, Any]) -> int:
@@ -223,7 +238,7 @@ def _case(recipe: Recipe, entry: Entry, layers: Layers) -> Case | NoCase:
         replicas=replicas,
     )
     if "experts" in sizes:
-        model = _mixture(recipe, layers, mixer)
+        model = _mixture(recipe, layers, mixer, entry)
         return mixture_case(as_run(recipe), model, how, recipe.devices, kind)
     dense = Config(
         layers=layers_in(sizes), width=sizes["hidden"], heads=layers.heads,
@@ -239,14 +254,16 @@ def _case(recipe: Recipe, entry: Entry, layers: Layers) -> Case | NoCase:
     return replace(case, attention="as-written", expressed=differs)
 
 
-def _mixture(recipe: Recipe, layers: Layers, mixer: Any) -> moe.Config:
+def _mixture(recipe: Recipe, layers: Layers, mixer: Any, entry: Entry) -> moe.Config:
     """A mixture of experts; dropless unless the row states a capacity."""
     sizes = recipe.sizes
+    dropless = "permuted" if recipe.framework.startswith("MaxText") else "ragged"
+    dropless = dropless if entry.experts == 1 else "ragged"
     if sizes.get("attention") == "MLA":
         model = SIZES["deepseek-v3" if sizes["q_lora"] else "deepseek-v2-lite"]
         assert model.form is not None
         form = replace(model.form, fused=False)
-        return replace(model, form=form, sequence=recipe.sequence)
+        return replace(model, form=form, sequence=recipe.sequence, dispatch=dropless)
     shared = sizes.get("shared_experts", 0) * sizes["expert_ffn"]
     every = sizes.get("moe_every", 1)
     if shared and "dense_ffn" in sizes and every == 1:
@@ -265,8 +282,9 @@ def _mixture(recipe: Recipe, layers: Layers, mixer: Any) -> moe.Config:
             capacity_factor=sizes.get("capacity_factor", 1.0),
             shared=shared,
             room=0.0 if dropped else 1.0,
+            biases=entry.biases,
         ),
-        dispatch="einsum" if dropped else "ragged",
+        dispatch="einsum" if dropped else dropless,
         balance=0.0,
         vocabulary=sizes["vocabulary"],
         sequence=recipe.sequence,

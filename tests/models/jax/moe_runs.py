@@ -30,6 +30,7 @@ MESHES = {
     "experts only": ((8,), ("expert",)),
     "nodes": ((2, 2, 2), ("data", "node", "expert")),
     "one device": ((1,), ("data",)),
+    "data only": ((8,), ("data",)),
 }
 
 #: 8 experts, 2 of a token: from 4 on, an expert has a place for every token.
@@ -40,6 +41,7 @@ FORMS = {
     **{f"all_to_all, {mesh}": ("all_to_all", mesh, {}) for mesh in list(MESHES)[:4]},
     **{f"einsum, {mesh}": ("einsum", mesh, {}) for mesh in MESHES},
     **{f"ragged, {mesh}": ("ragged", mesh, {}) for mesh in ("2-D", "3-D", "one device")},
+    **{f"permuted, {mesh}": ("permuted", mesh, {}) for mesh in ("data only", "one device")},
     "nodes, nodes": ("nodes", "nodes", {}),
     "all_to_all, 2-D, no remat": ("all_to_all", "2-D", {"remat": "none"}),
     "all_to_all, 2-D, exchanged": ("all_to_all", "2-D", {"remat": "exchanged"}),

@@ -47,6 +47,7 @@ FORMS = [
 ]  # fmt: skip
 CASES = [f"{form}, {capacity}" for capacity in ("nothing dropped", "dropped") for form in FORMS]
 CASES += [f"ragged, {mesh}, nothing dropped" for mesh in ("2-D", "3-D", "one device")]
+CASES += [f"permuted, {mesh}, nothing dropped" for mesh in ("data only", "one device")]
 
 
 @pytest.mark.parametrize("case", quick(CASES, "all_to_all, 2-D, dropped"))

@@ -97,3 +97,16 @@ def test_gradients_of_microbatches_are_those_of_the_whole_batch():
         lambda ours, theirs: np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6),
         found, exact,
     )  # fmt: skip
+
+
+def test_permuted_rows_are_gathered_in_both_passes_and_never_scattered():
+    """There and back, forward, again and backward; MaxText's ``mlpwo`` has a row for each choice."""
+    config = replace(TINY, dispatch="permuted", balance=0.0)
+    captured = training(config, mesh=(8,), axes=("data",)).capture()
+    rows, gathers, scatters = (config.sequence * config.experts.chosen, config.width), 0, 0
+    for block, times in captured.graph.walk():
+        for node in block:
+            moved = any(kind.shape == rows for kind in node.result_types)
+            gathers += times * (node.op == "gather" and moved)
+            scatters += times * ("scatter" in node.op and moved)
+    assert (gathers, scatters) == (6 * config.layers, 0)
