@@ -16,6 +16,11 @@ element follows from what the library's kernels do, not from times; first and ag
     tensorwise   read for the largest value, read again and written: 2 + 2 + 1; then 2 + 1
     rowwise      a row is read once, its largest value found and written on the chip: 2 + 1; along
                  the other dim largest values need a pass of their own: 2 + 2 + 1
+    torchao      the same two as PyTorch's compiler makes them.  What sums along the other dim is
+                 written transposed, by kernels at ``TURNING`` of the others' rate (a fast product
+                 wants both operands with the sum in one piece).  Rowwise products of the backward
+                 pass, without fast accumulation, are scaled by a kernel of their own: 2 + 2 for
+                 each element of their results (``addmm_float8_unwrapped`` in its float8_ops.py)
     delayed      Transformer Engine writes the transpose in the same kernel: 2 + 1 + 1, at
                  ``TRANSPOSING`` of the bandwidth; then nothing
     frozen       delayed, of weights that are not trained: no product sums over tokens, nothing is
@@ -49,6 +54,7 @@ from flint.cost.grouped import groups_of
 from flint.cost.hardware import System
 from flint.cost.kernels import Estimator, kernel_seconds
 from flint.graph.graph import WorkloadGraph
+from flint.graph.kinds import Phase
 from flint.graph.tensor_types import DTYPE_CODE
 from flint.graph.work import Unit
 from flint.mesh.ragged import row_of_entry
@@ -64,6 +70,7 @@ class Scaling:
         again: the same for each further dim that products sum over.
         gradients: of weights are narrow too.
         transposes: the kernel that casts writes the transpose too.
+        rescaled: bytes moved per element of what the backward pass's products make.
     """
 
     dtype: str
@@ -71,17 +78,24 @@ class Scaling:
     again: float
     gradients: bool = True
     transposes: bool = False
+    rescaled: float = 0.0
 
 
 #: Maker -> share of the bandwidth that casts which write the transpose reach.  An H100 takes
 #: 51.5 us for 16.8 M elements and 24.6 us for 9.4 M (NVIDIA/TransformerEngine, pull request 101),
 #: an MI300X 54.7 us for 25.2 M and 39.5 us for 16.8 M (ROCm/TransformerEngine, pull request 89).
 TRANSPOSING: Final = {"NVIDIA": 0.42, "AMD": 0.33}
+#: Rate of Inductor's casts to f8 that write the transpose, over that of its other kernels beside
+#: products in f8: 1.4 and 2.2 TB/s on an H100 (pytorch/pytorch, issue 133242).
+TURNING: Final = 0.64
 #: Name -> scaling.
 SCALINGS: Final = {
     "tensorwise": Scaling("f8E4M3FN", 5, 3),
     "rowwise": Scaling("f8E4M3FN", 3, 5),
     "rowwise_gw_hp": Scaling("f8E4M3FN", 3, 5, gradients=False),
+    "torchao tensorwise": Scaling("f8E4M3FN", 5, 3 / TURNING),
+    "torchao rowwise": Scaling("f8E4M3FN", 3, 2 + 3 / TURNING, rescaled=4),
+    "torchao rowwise_gw_hp": Scaling("f8E4M3FN", 3, 2 + 3 / TURNING, gradients=False),
     "delayed": Scaling("f8E4M3FN", 4, 0, transposes=True),
     "delayed_frozen": Scaling("f8E4M3FN", 3, 3),
     "delayed_xla": Scaling("f8E4M3FN", 3, 2),
@@ -173,6 +187,8 @@ def _cast(
             if layout not in layouts:
                 moved += (scaling.again if layouts else scaling.first) * size
                 layouts.add(layout)
+        if phases[int(graph.source[node])] == Phase.BACKWARD:
+            moved += scaling.rescaled * b * m * n
         found.append(moved)
     return np.array(found)
 

@@ -267,8 +267,10 @@ def _narrow(
     kept = GATHERED.search(recipe.compute) or (
         recipe.id.startswith(KEPT) and "kept" in recipe.compute
     )
+    compiled = recipe.compiled and "torchtitan" in recipe.framework
+    scaling = SCALINGS.get(f"torchao {name}" if compiled else name, SCALINGS[name])
     kernels = narrow(
-        SCALINGS[name], wide=wide, tokens=tokens, kept=bool(kept), attention=recipe.narrow_attention
+        scaling, wide=wide, tokens=tokens, kept=bool(kept), attention=recipe.narrow_attention
     )
     some = re.search(r"in layers 0-(\d+)", recipe.compute)
     share = (int(some[1]) + 1) / recipe.sizes["layers"] if some else 1.0
