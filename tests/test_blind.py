@@ -149,7 +149,7 @@ def test_a_value_is_cast_once_for_each_dim_that_products_sum_over() -> None:
     casts = _cast(graph, SCALINGS["tensorwise"], np.ones(3, bool))
     assert casts.tolist() == [5 * (m * k + k * n), 5 * k * n, 3 * m * k + 5 * m * n]
     turned = _cast(graph, SCALINGS["torchao tensorwise"], np.ones(3, bool))
-    assert turned[2] - casts[2] == pytest.approx(3 * m * k * (2.2 / 1.4 - 1), rel=0.01)
+    assert turned[2] - casts[2] == pytest.approx(3 * m * k * (2.2 / 1.4 - 1), rel=0.02)
 
 
 @pytest.mark.thorough

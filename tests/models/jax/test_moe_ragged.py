@@ -100,7 +100,7 @@ def test_gradients_of_microbatches_are_those_of_the_whole_batch():
 
 
 def test_permuted_rows_are_gathered_in_both_passes_and_never_scattered():
-    """There and back, forward, again and backward; MaxText's ``mlpwo`` has a row for each choice."""
+    """There and back, forward, again and backward, a row for each choice of a token."""
     config = replace(TINY, dispatch="permuted", balance=0.0)
     captured = training(config, mesh=(8,), axes=("data",)).capture()
     rows, gathers, scatters = (config.sequence * config.experts.chosen, config.width), 0, 0
