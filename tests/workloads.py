@@ -69,10 +69,12 @@ def loop_file(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def loop(loop_file: Path) -> Workload:
+@pytest.fixture(scope="session")
+def loop(tmp_path_factory: pytest.TempPathFactory) -> Workload:
     """The program ``LOOP``, on a 2 x 4 mesh of data and model."""
-    return flint.convert(loop_file, mesh=(2, 4), axes=("data", "model"))
+    path = tmp_path_factory.mktemp("loop") / "hand.mlir"
+    path.write_text(LOOP)
+    return flint.convert(path, mesh=(2, 4), axes=("data", "model"))
 
 
 @pytest.fixture

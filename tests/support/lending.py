@@ -41,7 +41,7 @@ class Lent(spare_process.Spare):
 def lend(prepare):
     """The address of a child of this process that forks on demand, after ``prepare()``."""
     known = socket.socket(socket.AF_UNIX)
-    known.bind(f"\0flint-lending-{os.getpid()}")
+    known.bind("")  # a name that the system chooses
     known.listen(64)
     address = known.getsockname()
     parent = os.getpid()

@@ -33,9 +33,11 @@ from flint import registry
 from flint.cli import forks
 from flint.host import spare_process
 from flint.host.child_processes import adopt_orphans, end_with_parent, fork
+from flint.host.environment import import_numpy
+from flint.host.packed_files import MEMORY_LIMIT
 from tests.support.lending import borrow, lend
 
-PARTITION = "flint.frontends.jax.partition.child"
+PARTITION, SAVED = "flint.frontends.jax.partition.child", "flint.frontends.saved.child"
 #: What each kind of process imports beside the command line.
 MODULES = {
     "flint": (),
@@ -48,13 +50,19 @@ MODULES = {
         "jax", "jax.numpy", "flint.capturing.request", "flint.frontends.jax.capturing",
         "flint.frontends.jax.programs.running", "flint.cli.run", "flint.launching.capturing",
     ),
-    # What captures start.
+    # What captures and conversions start.
+    SAVED: (
+        SAVED, "flint.frontends.saved.parsing", "flint.stablehlo.packed.packing",
+        "flint.stablehlo.read.bindings", "flint.hlo.messages", "flint.hlo.text",
+    ),
     PARTITION: (
         PARTITION, "jax", "jax.numpy", "jax.interpreters.mlir",
         "flint.frontends.jax.internals.xla", "flint.frontends.jax.saved_module",
         "flint.stablehlo.read.bindings", "flint.hlo.messages", "flint.hlo.text",
     ),
 }  # fmt: skip
+#: The processes that commands of a kind start.
+STARTED = {"flint": (SAVED,), "torch": (), "jax": (PARTITION,)}
 #: How many objects more than before, and collections of younger ones, begin one of Python's cycle
 #: collector: fourteen times as many objects as by default, as caches of JAX and PyTorch are large.
 SELDOM = (10_000, 20, 20)
@@ -136,16 +144,26 @@ def warm(kind):
     return _running[kind]
 
 
-def take(spare, taken, module, *words):
-    """As ``spare_process.take``, with a warm process if there is none."""
-    if module == PARTITION and spare_process._spare is None:
-        spare_process._spare = spare()
-    return taken(module, *words)
+def take(spare, taken, module, arguments, *words):
+    """As ``spare_process.take``, with a warm process if there is none.
+
+    What a copy has imported counts against a limit of memory, so that a tight one gets a new
+    process.
+    """
+    is_tight = module == SAVED and int(arguments[1]) < MEMORY_LIMIT
+    if module in MODULES and spare_process._spare is None and not is_tight:
+        spare_process._spare = spare(module)
+    return taken(module, arguments, *words)
 
 
-def own_spare():
-    """A partitioner for the tests' process itself."""
-    return warm(PARTITION).spare() if os.getpid() == _OWN else None
+def own_spare(module):
+    """A process of a module for the tests' process itself."""
+    return warm(module).spare() if os.getpid() == _OWN else None
+
+
+def lent(module, addresses):
+    """The same for a copy of a warm process; None where nothing lends such."""
+    return borrow(addresses[module]) if module in addresses else None
 
 
 def end_all():
@@ -157,10 +175,11 @@ def end_all():
 def serve(kind):
     """Import, then fork for each request, until the input ends."""
     gc.disable()
-    forks._import_flint()
-    if kind == "jax":
-        address = lend(lambda: _import(PARTITION))
-        spare_process.take = functools.partial(take, lambda: borrow(address), spare_process.take)
+    if kind in STARTED:
+        addresses = {module: lend(functools.partial(_import, module)) for module in STARTED[kind]}
+        find = functools.partial(lent, addresses=addresses)
+        spare_process.take = functools.partial(take, find, spare_process.take)
+        spare_process.prepare_if_small = lambda: None
     _import(kind)
     gc.set_threshold(*SELDOM)
     gc.enable()
@@ -176,6 +195,9 @@ def serve(kind):
 
 
 def _import(kind):
+    import_numpy()
+    if kind != SAVED:  # whose memory counts against its limit
+        forks._import_flint()
     register = xla_client.register_custom_call_partitioner
     if kind in registry.SPARES:  # its own answers to XLA's questions come before JAX's
         xla_client.register_custom_call_partitioner = lambda *_, **__: None

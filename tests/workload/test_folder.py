@@ -41,7 +41,7 @@ def same(left: WorkloadGraph, right: WorkloadGraph) -> bool:
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def workload() -> Workload:
     return flint.convert(DATA / "pipeline_ppermute_8x8.mlirbc", mesh=(8, 8), axes=("stage", "data"))
 

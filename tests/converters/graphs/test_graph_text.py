@@ -104,4 +104,4 @@ def test_nothing_is_left_when_a_file_cannot_be_written(loop: Workload, tmp_path:
         write_graphml(loop, tmp_path)
     with pytest.raises(FlintError, match="cannot be written"):
         write_dot(loop, tmp_path / ("n" * 300))
-    assert [path.name for path in tmp_path.iterdir()] == ["hand.mlir"]
+    assert list(tmp_path.iterdir()) == []

@@ -39,9 +39,9 @@ dataflow = "ws"
 """
 
 
-@pytest.fixture
-def workload(tmp_path):
-    path = tmp_path / "products.mlir"
+@pytest.fixture(scope="module")
+def workload(tmp_path_factory):
+    path = tmp_path_factory.mktemp("products") / "products.mlir"
     path.write_text(PRODUCTS)
     return flint.convert(path)
 
