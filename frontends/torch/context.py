@@ -33,6 +33,8 @@ class Capture:
         known_values: tensor -> knowledge about its value.
         deferred: tensor -> its value, made when marks of a router's choices need it.
         most_set: tensor -> the most elements of it that are not zero.
+        counted: tensor of marks, or of sums of marks -> the most that an element can be, and how
+            many marks were set, if that is known.
         mask_shares: how many elements unknown masks choose.
         judged: tensor -> whether it has choices, or counts of right ones.
         overwritten: addresses of storages of the host that the device has written, whose values are
@@ -78,6 +80,7 @@ class Capture:
     known_values: Any = field(default_factory=ByTensor)
     deferred: Any = field(default_factory=ByTensor)
     most_set: Any = field(default_factory=ByTensor)
+    counted: Any = field(default_factory=ByTensor)
     mask_shares: MaskShares = field(default_factory=MaskShares)
     judged: Any = field(default_factory=ByTensor)
     overwritten: dict[int, Any] = field(default_factory=dict)

@@ -40,6 +40,7 @@ from flint.frontends.torch.recording.known_values import (
     known_of,
     undefer,
 )
+from flint.frontends.torch.recording.mask_counts import count
 from flint.frontends.torch.recording.picked_rows import picked
 from flint.frontends.torch.recording.random_integers import DRAWN
 from flint.frontends.torch.recording.right_choices import judge
@@ -113,6 +114,8 @@ def _see(
         capture().most_set[result] = most
     defer(op, args, kwargs, result)
     judge(op, args, kwargs, result)
+    if op.namespace == "aten":
+        count(op, args, result)
     return result
 
 

@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.modes import unseen
 from flint.frontends.torch.recording.known_values import (
+    MOST,
     Known,
     all_known,
     following_from,
@@ -129,9 +130,18 @@ def _count(values: Any, mask: torch.Tensor, shape: Any) -> int | None:
 
 
 def _places(tensor: torch.Tensor) -> Any:
-    """``nonzero``: a row of each place."""
+    """``nonzero``: a row of each place, which are the first ones."""
     count = assumed(tensor, tensor.numel())
-    return None if count is None else _empty(torch.int64, (count, tensor.dim()), tensor.device)
+    if count is None:
+        return None
+    result = _empty(torch.int64, (count, tensor.dim()), tensor.device)
+    if 0 < result.numel() <= MOST:
+        with unset_fake_temporarily():
+            places = torch.unravel_index(torch.arange(count), tensor.shape)
+            first = torch.stack(places, 1)
+        origin = f"which elements a mask chooses{at_user_line()}: assumed to be the first ones"
+        capture().known_values[result] = Known(first, origin)
+    return result
 
 
 def _kept(boxes: torch.Tensor, *_: Any) -> Any:

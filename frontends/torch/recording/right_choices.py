@@ -23,7 +23,7 @@ from flint.frontends.torch.recording.choices import is_chosen
 from flint.frontends.torch.recording.schemas import flat, tensors_in
 
 _aten = torch.ops.aten
-_CHOICE, _COUNT, _TEXT = "choice", "count", "text"
+_CHOICE, _COUNT, _TEXT, _PICKED = "choice", "count", "text", "picked"
 
 #: Ops that choose for each item, whose choices ``recording/choices.py`` does not note.
 _DECIDING = frozenset(
@@ -38,8 +38,14 @@ _SAME = frozenset(
         _aten._unsafe_view.default, _aten.reshape.default, _aten.unsqueeze.default,
         _aten.squeeze.dim, _aten.squeeze.default, _aten.squeeze.dims, _aten.t.default,
         _aten.transpose.int, _aten.permute.default, _aten.expand.default, _aten.slice.Tensor,
-        _aten.select.int, _aten.alias.default, _aten.unbind.int, _aten.index.Tensor,
-        _aten.index_select.default, _aten.masked_select.default, _aten.gather.default,
+        _aten.select.int, _aten.alias.default, _aten.unbind.int,
+    )
+)  # fmt: skip
+#: The same of ops that pick items by numbers.
+_PICKING = frozenset(
+    (
+        _aten.index.Tensor, _aten.index_select.default, _aten.masked_select.default,
+        _aten.gather.default,
     )
 )  # fmt: skip
 #: Ops that count what is marked in any of their arguments, or select some of it.
@@ -67,6 +73,11 @@ def is_text(tensor: torch.Tensor) -> bool:
     return bool(capture().judged.get(tensor) == _TEXT)
 
 
+def is_picked(tensor: torch.Tensor) -> bool:
+    """Whether an integer is one of several choices among scores, picked by a number or a mask."""
+    return bool(capture().judged.get(tensor) == _PICKED)
+
+
 def is_count(tensor: torch.Tensor) -> bool:
     """Whether an integer says how often choices were right."""
     return bool(capture().judged.get(tensor) == _COUNT)
@@ -90,9 +101,9 @@ def _kind(op: Any, args: Any, result: Any) -> str:
     if op in _DECIDING:
         return _CHOICE if args[0].is_floating_point() else ""
     judged = capture().judged
-    if op in _SAME:
+    if op in _SAME or op in _PICKING:
         if is_chosen(args[0]):
-            return _CHOICE
+            return _CHOICE if op in _SAME else _PICKED
         found: str = judged.get(args[0], "")
         return found
     if op in _COMPARING:
@@ -117,4 +128,4 @@ def _holds_words(op: Any, args: Any, result: Any) -> bool:
 
 
 def _is_choice(tensor: torch.Tensor) -> bool:
-    return is_chosen(tensor) or capture().judged.get(tensor) == _CHOICE
+    return is_chosen(tensor) or capture().judged.get(tensor) in (_CHOICE, _PICKED)

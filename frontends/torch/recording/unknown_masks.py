@@ -38,18 +38,28 @@ def assumed(mask: torch.Tensor | None, elements: int) -> int | None:
     """
     if not capture().begins_group:
         return None
-    shares, at = capture().mask_shares, at_user_line()
-    written = None if mask is None else _most(mask)
-    share = shares.at(at.removeprefix(" at "))
-    if written is not None and share is None:
+    at = at_user_line()
+    written = None if mask is None else most_set_of(mask)
+    share, is_stated = share_at(at)
+    if written is not None and not is_stated:
         capture().assume(f"a mask{at} is assumed to choose as many elements as were set in it")
         return min(written, elements)
-    share = shares.usual if share is None else share
     words = "all of them, an upper bound" if share == 1.0 else f"{share:.3g} of them"
     capture().assume(
         f"values that are not known choose elements{at}: assumed to be {words} (--mask-share)"
     )
     return math.ceil(share * elements)
+
+
+def share_at(at: str) -> tuple[float, bool]:
+    """The share of its elements that a mask chooses, and whether it is stated for this line.
+
+    Args:
+        at: the line, as ``at_user_line`` words it.
+    """
+    shares = capture().mask_shares
+    stated = shares.at(at.removeprefix(" at "))
+    return (shares.usual, False) if stated is None else (stated, True)
 
 
 def most_set(op: Any, args: Any) -> int | None:
@@ -65,7 +75,7 @@ def most_set(op: Any, args: Any) -> int | None:
     return rule(op, args)
 
 
-def _most(tensor: Any) -> int | None:
+def most_set_of(tensor: Any) -> int | None:
     """The most elements of a tensor that are not zero."""
     if not isinstance(tensor, torch.Tensor):
         return None
@@ -87,12 +97,12 @@ def _count(value: torch.Tensor) -> int:
 
 def _written(op: Any, args: Any) -> int | None:
     """Places of a tensor that are set, in addition to those before."""
-    before = _most(args[0])
+    before = most_set_of(args[0])
     return None if before is None else before + int(args[2].numel())
 
 
 def _filled(op: Any, args: Any) -> int | None:
-    before, (tensor, dim, index, *_) = _most(args[0]), args
+    before, (tensor, dim, index, *_) = most_set_of(args[0]), args
     if before is None or not tensor.dim():
         return None
     return before + int(index.numel() * (tensor.numel() // max(tensor.shape[dim], 1)))
@@ -104,7 +114,7 @@ def _put(op: Any, args: Any) -> int | None:
     left_over = _overwritten(tensor, indices, values)
     if left_over is not None:
         return left_over
-    before, dim = _most(tensor), 0
+    before, dim = most_set_of(tensor), 0
     places: set[tuple[int, ...]] = set()
     left: list[int] = []
     for index in indices:
@@ -124,7 +134,7 @@ def _put(op: Any, args: Any) -> int | None:
 
 def _chosen(mask: torch.Tensor) -> int:
     """The most elements that a mask chooses."""
-    most = _most(mask)
+    most = most_set_of(mask)
     return mask.numel() if most is None else most
 
 
@@ -137,7 +147,7 @@ def _overwritten(tensor: Any, indices: Any, values: Any) -> int | None:
     places = _count(place.value)
     if place.value.shape != known.value.shape or values.numel() not in (1, places):
         return None
-    set_there = _most(values)
+    set_there = most_set_of(values)
     if set_there is None:
         set_there = math.ceil(capture().mask_shares.usual * values.numel())
     with unset_fake_temporarily():
@@ -147,12 +157,12 @@ def _overwritten(tensor: Any, indices: Any, values: Any) -> int | None:
 
 def _same(op: Any, args: Any) -> int | None:
     """The same elements in another form, or some of them."""
-    return _most(args[0])
+    return most_set_of(args[0])
 
 
 def _compared(op: Any, args: Any) -> int | None:
     """A comparison with a number: if it does not hold of zero, only for elements that are set."""
-    before = _most(args[0])
+    before = most_set_of(args[0])
     if before is None:
         return None
     with unset_fake_temporarily():
@@ -160,20 +170,20 @@ def _compared(op: Any, args: Any) -> int | None:
 
 
 def _either(op: Any, args: Any) -> int | None:
-    first, second = map(_most, args[:2])
+    first, second = map(most_set_of, args[:2])
     if first is None or second is None or not _alike(args):
         return None
     return first + second
 
 
 def _joined(op: Any, args: Any) -> int | None:
-    every = [_most(part) for part in args[0]]
+    every = [most_set_of(part) for part in args[0]]
     known = [most for most in every if most is not None]
     return sum(known) if len(known) == len(every) else None
 
 
 def _both(op: Any, args: Any) -> int | None:
-    known = [most for most in map(_most, args[:2]) if most is not None]
+    known = [most for most in map(most_set_of, args[:2]) if most is not None]
     return min(known, default=None) if _alike(args) else None
 
 

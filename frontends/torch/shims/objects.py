@@ -3,13 +3,14 @@
 ``all_gather_object`` and similar functions pickle objects into tensors and read sizes from them.
 Here an object that one rank sends to others is obtained from that rank, like whole numbers
 (``stage_shapes.py``); an object that each rank sends to all is assumed to equal this rank's, except
-for numbers that follow from the rank.
+for numbers that follow from the rank.  Each is an object of its own, as what is unpickled is.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
+import copy
 import pickle  # noqa: TID251  # the program's own objects, within its processes
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,6 +27,8 @@ from flint.frontends.torch.user_lines import at_user_line
 
 #: The most bytes of pickled objects that are passed to other ranks.
 _MOST = 1 << 20
+#: The most items of objects that are copied for other ranks; beyond, all ranks' are one object.
+_COPIED = 1 << 20
 
 
 def apply() -> None:
@@ -73,7 +76,7 @@ def scatter_object_list(
     ranks = _ranks(group)
     sent = _sent(ranks, _root(ranks, src, group_src), scatter_object_input_list)
     own = ranks.index(dist.get_rank())
-    scatter_object_output_list[0] = sent[own] if sent is not None else None
+    scatter_object_output_list[0] = _copied(sent[own]) if sent is not None else None
 
 
 def send_object_list(
@@ -145,9 +148,19 @@ def _text(held: list[Any] | None) -> str | None:
 def _of_each(obj: Any, ranks: Sequence[int]) -> list[Any]:
     """An object as each rank holds it: what follows from the rank in it is that rank's."""
     leaves, structure = tree_flatten(obj)
-    if not any(map(follows, leaves)):
+    if (len(leaves) + 1) * len(ranks) > _COPIED and not any(map(follows, leaves)):
         return [obj] * len(ranks)
-    return [tree_unflatten([at_rank(leaf, rank) for leaf in leaves], structure) for rank in ranks]
+    return [
+        tree_unflatten([_copied(at_rank(leaf, rank)) for leaf in leaves], structure)
+        for rank in ranks
+    ]
+
+
+def _copied(obj: Any) -> Any:
+    """An object that equals another one, or the same where its class cannot be copied."""
+    with contextlib.suppress(Exception):  # whatever the objects' own code raises
+        return copy.deepcopy(obj)
+    return obj
 
 
 def _assume(more: str) -> None:

@@ -22,6 +22,7 @@ from flint.frontends.torch.context import capture
 from flint.frontends.torch.patching import around, replace
 from flint.frontends.torch.recording.choices import is_chosen
 from flint.frontends.torch.recording.known_values import know, known_of, value_of
+from flint.frontends.torch.recording.right_choices import is_picked
 from flint.frontends.torch.shims.values import ADVICE, CHOICE, unknown_integer
 from flint.frontends.torch.user_lines import at_user_line
 
@@ -95,7 +96,7 @@ def _numpy(self: torch.Tensor, *, force: bool = False) -> Any:
         value = 0
     elif dtype.kind in _PLACEHOLDERS:
         value = _PLACEHOLDERS[dtype.kind]
-    elif is_chosen(self):
+    elif is_chosen(self) or is_picked(self):
         value, words = 0, f"be 0: {CHOICE}"
     else:
         value = unknown_integer(

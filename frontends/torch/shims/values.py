@@ -29,7 +29,8 @@ from flint.frontends.torch.context import capture
 from flint.frontends.torch.patching import around
 from flint.frontends.torch.recording.choices import is_chosen
 from flint.frontends.torch.recording.known_values import value_of
-from flint.frontends.torch.recording.right_choices import is_count, is_text
+from flint.frontends.torch.recording.mask_counts import read_count
+from flint.frontends.torch.recording.right_choices import is_count, is_picked, is_text
 from flint.frontends.torch.user_lines import at_user_line, users_frame
 
 #: Functions of GradScaler that ask whether a gradient was infinite, and for how long none was.
@@ -104,7 +105,7 @@ def _read(_: Any, op: Any, tensor: Any) -> bool | int | float | complex:
     if any(tensor is item for item in capture().indices):
         capture().assume(f"a tensor picks a place along a dim{at}: assumed to be the first")
         return 0
-    if is_chosen(tensor):
+    if is_chosen(tensor) or is_picked(tensor):
         capture().assume(f"{CHOICE} is read{at}: assumed to be the first, 0{ADVICE}")
         return 0
     if is_text(tensor):
@@ -113,6 +114,9 @@ def _read(_: Any, op: Any, tensor: Any) -> bool | int | float | complex:
     if is_count(tensor):
         capture().assume(f"how many choices were right is read{at}: assumed to be 1{ADVICE}")
         return 1
+    chosen = read_count(tensor, at)
+    if chosen is not None:
+        return chosen
     value = unknown_integer(
         f"an integer tensor's value is read{at} ({op}): a captured step has no values, and shapes "
         "may depend on it; compute it from Python numbers, keep it on the device, state it "

@@ -29,6 +29,22 @@ def test_a_rank_gets_what_the_sender_holds(said):
     assert found == [[{"layers": 3}], ["f"], [["rank", rank * 2] for rank in range(16)]]
 
 
+def test_each_rank_holds_an_object_of_its_own(said):
+    """What is unpickled: detectron2 takes an item out of each of the gathered dicts."""
+    found = said("""
+        import numpy, torch.distributed as dist
+        dist.init_process_group("nccl")
+        own = {"time": 2.0, "parts": [1], "sizes": numpy.ones(2)}
+        every = [None] * dist.get_world_size()
+        dist.all_gather_object(every, own)
+        times = [item.pop("time") for item in every]
+        every[0]["parts"].append(2)
+        every[0]["sizes"][0] = 5
+        say(times, own["time"], own["parts"], every[1]["parts"], every[1]["sizes"].tolist())
+    """)
+    assert found == [[2.0] * 16, 2.0, [1], [1], [1.0, 1.0]]
+
+
 @pytest.mark.thorough
 def test_what_ranks_get_is_what_they_get_in_a_real_run(tmp_path):
     program = str(HERE / "objects.py")

@@ -24,9 +24,6 @@ COUNTS = {
     "torch.stack([(scores.argmax(1) == unknown).sum(), right.sum()]).tolist()": [1, 1],
 }
 SIZES = (
-    "(scores > 0.5).sum().item()",
-    "(unknown[1:] != unknown[:-1]).sum().item()",
-    "(scores.argmax(1)[mask] == unknown[0]).sum().item()",  # one expert's, not of each item
     "right.add_((scores.argmax(1) == unknown).sum()).copy_(unknown[:1]).item()",
     "unknown.sum().item()",
 )
@@ -64,7 +61,7 @@ def test_words_of_a_generated_text_are_read_as_0(said):
         text = torch.cat([text, word[:, None]], dim=-1)
     said = [row[keep].tolist() for row, keep in zip(text[:, 3:].cpu(), (text[:, 3:] > 2).cpu())]
     try:
-        size = (text == 5).sum().item()
+        size = text.sum().item()
     except Exception as error:
         size = str(error)
     say(said, size, list(capture().assumed))

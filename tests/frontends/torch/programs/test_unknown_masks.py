@@ -122,3 +122,47 @@ def test_shares_on_the_command_line():
     for wrong in (["2"], ["some"], ["boxes.py:151="], ["0.5", "0.6"]):
         with pytest.raises(UsageError, match="--mask-share"):
             shares_of(wrong)
+
+
+def test_a_count_of_a_mask_is_as_many_as_the_mask_is_assumed_to_choose(said):
+    """Of 24 elements in rows of 6: what nonzero() gives; a quarter of 24 is 6, of a row 2."""
+    assert said(f"""{MASKS}
+        from flint.launching.stated_values import MaskShares
+        capture().strict_values = True
+        marked = torch.full((4, 6), -1, device="cuda").scatter_(1, scores.topk(2).indices, 1)
+        def read():
+            both = keep.sum() + (marked == 1).long().sum()
+            return [
+                int(keep.sum()), len(keep.nonzero()), keep.sum(1).tolist(), both.item(),
+                torch.count_nonzero(keep).item(), int(keep.int().sum()),
+            ]
+        every = read()
+        capture().mask_shares = MaskShares(0.25)
+        share, written = read(), torch.zeros(4, 6, dtype=torch.bool, device="cuda")
+        written[scores.argmax(0)[:3]] = True  # 3 rows of 6
+        say(every, share, int(written.sum()), written.sum(0)[0].item())
+    """) == [
+        [24, 24, [6] * 4, 48, 24, 24],
+        [6, 6, [2] * 4, 12, 6, 6],
+        18,
+        4,
+    ]
+
+
+def test_places_that_a_mask_chooses_are_the_first_ones(said):
+    """A program that reads them picks as many different items of a list."""
+    assert said(f"""{MASKS}
+        from flint.launching.stated_values import MaskShares
+        capture().mask_shares = MaskShares(0.5)
+        column, rows = keep[:, 0].nonzero().squeeze(1), keep.nonzero()
+        say(column.tolist(), rows[-1].cpu().numpy().tolist())
+    """) == [[0, 1], [1, 5]]
+
+
+def test_choices_that_a_mask_picks_are_choices(said):
+    """As a detector reads which box each of the anchors matches best that it has sampled."""
+    assert said(f"""{MASKS}
+        capture().strict_values = True
+        best = scores.max(1).indices
+        say(best[keep[:, 0]].tolist(), best[keep[:, 0].nonzero().squeeze(1)].cpu().numpy().tolist())
+    """) == [[0] * 4, [0] * 4]
