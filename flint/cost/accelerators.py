@@ -158,6 +158,9 @@ def _kernel(table: Description) -> KernelModel:
         grouped_rows=_or_none(table, "grouped_rows"),
         grouped_efficiency=table.share("grouped_efficiency", 1.0),
         grouped_unaligned=table.share("grouped_unaligned", 1.0),
+        gather_index=table.quantity("gather_index", "seconds")
+        if "gather_index" in table.entries()
+        else 0.0,
         attention_block=_or_none(table, "attention_block"),
         attention_head_step=_or_none(table, "attention_head_step"),
         matmul_alone=table.share("matmul_alone") if "matmul_alone" in table.entries() else 0.0,

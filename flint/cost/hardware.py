@@ -63,6 +63,7 @@ class KernelModel:
         grouped_efficiency: share of a product's rate that grouped products reach.
         grouped_unaligned: share of that which they reach if a matrix has a side that is no multiple
             of 128, the lanes of a TPU's registers.
+        gather_index: seconds of an index of a gather, at least; 0: not known.
         attention_block: queries and keys of a block of fused attention, of which kernels skip those
             that a causal mask hides whole; 0: nothing hidden is computed.
         attention_head_step: elements of a head that fused attention computes at once, in sums and
@@ -92,6 +93,7 @@ class KernelModel:
     grouped_rows: int = 0
     grouped_efficiency: float = 1.0
     grouped_unaligned: float = 1.0
+    gather_index: float = 0.0
     attention_block: int = 0
     attention_head_step: int = 0
     matmul_alone: float = 0.0

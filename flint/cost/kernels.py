@@ -39,6 +39,7 @@ from flint.cost.attention_alone import longer_than_at_the_peak, random_seconds
 from flint.cost.attention_tiles import visited, with_whole_heads
 from flint.cost.classes import is_attention, is_compiled, named
 from flint.cost.curves import curve_seconds
+from flint.cost.gathers import index_seconds
 from flint.cost.grouped import SUMS, groups_of, reached, rows_visited, tiles_down
 from flint.cost.hardware import Accelerator, System
 from flint.cost.library_kernels import UNALIGNED, at_least, beside
@@ -146,7 +147,8 @@ def seconds_with(graph: WorkloadGraph, accelerator: Accelerator, products: Produ
     moved = (graph.bytes_read + graph.bytes_written) / (
         accelerator.memory_bandwidth * model.memory_efficiency
     )
-    busy = np.maximum(np.maximum(arithmetic, moved), at_least(graph, accelerator))
+    least = np.maximum(at_least(graph, accelerator), index_seconds(graph, accelerator))
+    busy = np.maximum(np.maximum(arithmetic, moved), least)
     busy += beside(graph, accelerator)
     if model.alone:
         busy += random_seconds(graph, attention, back, accelerator)

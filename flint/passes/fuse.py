@@ -15,7 +15,8 @@
    it cannot join, a conversion to a narrower type that is its only reader joins it.
 6. **Updates** (dynamic_update_slice, scatter) absorb the ops that make their updates and indices,
    not those that make the buffer that they overwrite.
-7. OPAQUE ops, communications and loops stay alone.  Kernels that only share an input
+7. OPAQUE ops, grouped products, communications and loops stay alone: libraries' grouped kernels
+   load and store plain matrices.  Kernels that only share an input
    are not joined, and no op with two consuming kernels is duplicated, except at granularity ``xla``
    (``flint.passes.xla.priority``).
 
@@ -52,6 +53,8 @@ Ends: TypeAlias = Callable[[int, Sequence[int]], bool]
 
 _ROOTS = (Role.ELEMENTWISE, Role.MOVEMENT, Role.REDUCTION, Role.CONTRACTION, Role.UPDATE)
 _EPILOGUE_ROOTS = (Role.ELEMENTWISE, Role.MOVEMENT)
+#: Names of grouped products in all frameworks.
+_GROUPED = ("ragged_dot", "grouped_mm")
 
 
 def fuse_kernels(graph: WorkloadGraph) -> WorkloadGraph:
@@ -114,8 +117,9 @@ def assigned(
     """
     graph = seen.graph
     role, elements, narrows = graph.role.tolist(), _elements(graph), _narrows(graph)
-    compute = (graph.kind == NodeKind.COMPUTE).tolist()
-    joins = _may_join(seen)
+    alone = _grouped(graph)
+    compute = ((graph.kind == NodeKind.COMPUTE) & ~alone).tolist()
+    joins = _may_join(seen) & ~alone
     if roots is not None:
         joins &= ~roots
     users_of = _users(seen, joins)
@@ -165,6 +169,13 @@ def _may_join(seen: SeenThrough) -> NDArray[np.bool_]:
         makers = graph.producer[values]
         may[makers[makers >= 0]] = False
     return may
+
+
+def _grouped(graph: WorkloadGraph) -> NDArray[np.bool_]:
+    """Nodes that are grouped products, shape [nodes]."""
+    names = [any(word in name for word in _GROUPED) for name in graph.tables.ops]
+    found: NDArray[np.bool_] = np.array(names or [False])[graph.op]
+    return found
 
 
 def _narrows(graph: WorkloadGraph) -> list[bool]:
