@@ -118,3 +118,21 @@ def test_matrices_whose_sides_are_no_multiple_of_lanes_take_nearly_twice_as_long
     assert [row["kind"] for row in found] == ["dlhs", "drhs", "fwd"]
     for row in found:
         assert grouped(row) == pytest.approx(float(row["ms"]), rel=0.15)
+
+
+@pytest.mark.parametrize(("width", "bound"), [(128, "indices"), (65536, "bytes")])
+def test_a_gather_takes_a_time_for_each_index_of_short_rows(width, bound):
+    """11 ns on v6e: vllm-project/tpu-inference, pull request 3476; long rows take their bytes."""
+    tables = TableBuilder()
+    builder = GraphBuilder(tables)
+    rows, at = tensor_type((4096, width), "bf16"), tensor_type((8192, 1), "i32")
+    made = tensor_type((8192, width), "bf16")
+    values = [builder.input(tables.type(kind)) for kind in (rows, at)]
+    work = Work((), made.bytes + at.bytes, made.bytes)
+    builder.compute("gather", Role.MOVEMENT, values, (made,), work)
+    system = load_system("tpu-v6e-pod")
+    accelerator = system.accelerator
+    found = kernel_seconds(with_tables(builder.finish(()), tables.finish()), system)[0]
+    bandwidth = accelerator.memory_bandwidth * accelerator.kernel.memory_efficiency
+    expected = {"indices": 8192 * 11e-9, "bytes": (2 * made.bytes + at.bytes) / bandwidth}[bound]
+    assert found == pytest.approx(expected, rel=0.02)

@@ -15,6 +15,7 @@ from flint.graph.routing import routing_of
 from flint.models.jax import moe
 from flint.models.jax.moe import TINY, training
 from flint.models.jax.parameters import tree_map
+from flint.passes import apply
 from tests.support.shared import quick
 
 pytestmark = pytest.mark.xdist_group("models")
@@ -110,3 +111,12 @@ def test_permuted_rows_are_gathered_in_both_passes_and_never_scattered():
             gathers += times * (node.op == "gather" and moved)
             scatters += times * ("scatter" in node.op and moved)
     assert (gathers, scatters) == (6 * config.layers, 0)
+
+
+def test_grouped_products_take_in_nothing_and_end_in_nothing():
+    """Three forward, three again, six backward; each has rows, matrices and sizes of groups."""
+    config = replace(TINY, dispatch="permuted", balance=0.0)
+    graph = apply(training(config, mesh=(8,), axes=("data",)).capture().graph, "kernel")
+    found = [node for block, _ in graph.walk() for node in block if node.op in PRODUCTS]
+    assert len(found) == 3 + 3 + 6
+    assert all(len(node.operand_types) == 3 and len(node.work.items) == 1 for node in found)
