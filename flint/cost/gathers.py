@@ -1,6 +1,6 @@
 """Gathers on TPUs, which take a time for each index, however short its row is.
 
-index_seconds(graph, accelerator)       # per node; 0 where none is gathered, or nothing is known
+index_seconds(graph, accelerator)       # per node; 0 where nothing is known
 """
 
 from __future__ import annotations
