@@ -1,6 +1,8 @@
 """Gathers on TPUs, which take a time for each index, however short its row is.
 
-index_seconds(graph, accelerator)       # per node; 0 where nothing is known
+The idea: a row is fetched by a transfer of its own, of which one begins at a time.
+
+    index_seconds(graph, accelerator)       # per node; 0 where nothing is known
 """
 
 from __future__ import annotations
