@@ -162,6 +162,7 @@ def _kernel(table: Description) -> KernelModel:
         if "gather_index" in table.entries()
         else 0.0,
         attention_block=_or_none(table, "attention_block"),
+        attention_masked=table.number("attention_masked", 1.0),
         attention_head_step=_or_none(table, "attention_head_step"),
         matmul_alone=table.share("matmul_alone") if "matmul_alone" in table.entries() else 0.0,
         unaligned=table.share("unaligned", 1.0),

@@ -44,8 +44,10 @@ def with_whole_heads(
     return whole[0], whole[1], whole[2]
 
 
-def visited(graph: WorkloadGraph, items: NDArray[np.bool_], block: int) -> Sizes:
-    """How much more attention computes than a causal mask leaves, at least 1.
+def visited(
+    graph: WorkloadGraph, items: NDArray[np.bool_], block: int, masked: float = 1.0
+) -> Sizes:
+    """How much longer attention takes than the part that a causal mask leaves, at least 1.
 
     Masked work is counted as (T + 1) / 2T of the product's; a kernel visits n (n + 1) / 2 of n x n
     blocks.
@@ -54,11 +56,13 @@ def visited(graph: WorkloadGraph, items: NDArray[np.bool_], block: int) -> Sizes
         graph: the graph with the products.
         items: work items of attention, products of known size.
         block: queries and keys of a block.
+        masked: how much longer a block takes in a kernel with a mask.
     """
     sizes = np.array(graph.tables.gemms, np.float64).reshape(-1, 4)[graph.work_gemm[items]]
     counted = graph.work_flops[items] / (2 * np.maximum(sizes, 1.0).prod(1))
     positions = np.sort(sizes[:, 1:], axis=1)[:, 1]  # both sides of the scores; a head is narrower
     blocks = np.ceil(positions / block)
     computed = np.where(counted < _MASKED, (blocks + 1) / (2 * blocks), counted)
-    more: Sizes = np.maximum(computed / np.maximum(counted, computed / 2), 1.0)
-    return more
+    more = np.maximum(computed / np.maximum(counted, computed / 2), 1.0)
+    longer: Sizes = np.where(counted < _MASKED, more * masked, more)
+    return longer

@@ -66,6 +66,7 @@ class KernelModel:
         gather_index: seconds of an index of a gather, at least; 0: not known.
         attention_block: queries and keys of a block of fused attention, of which kernels skip those
             that a causal mask hides whole; 0: nothing hidden is computed.
+        attention_masked: how much longer such a block takes in a kernel with a mask, at least 1.
         attention_head_step: elements of a head that fused attention computes at once, in sums and
             in columns of results; 0: what products of that size take.
         matmul_alone: the share of the peaks that products of matrices reach where nothing
@@ -95,6 +96,7 @@ class KernelModel:
     grouped_unaligned: float = 1.0
     gather_index: float = 0.0
     attention_block: int = 0
+    attention_masked: float = 1.0
     attention_head_step: int = 0
     matmul_alone: float = 0.0
     unaligned: float = 1.0

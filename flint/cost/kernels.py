@@ -136,7 +136,7 @@ def seconds_with(graph: WorkloadGraph, accelerator: Accelerator, products: Produ
     stretch[narrow] /= model.narrow_attention_efficiency
     if model.attention_block:
         causal = sized & attention[owner]
-        stretch[causal] *= visited(graph, causal, model.attention_block)
+        stretch[causal] *= visited(graph, causal, model.attention_block, model.attention_masked)
     back = named(graph, ("backward",))
     if model.alone and model.attention_alone:
         known = sized & (attention & named(graph, (_CUDNN,)))[owner]

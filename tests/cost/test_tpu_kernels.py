@@ -61,15 +61,15 @@ def test_attention_on_v7x_takes_what_kernels_of_64_and_128_took():
         forward, backward = attention(row)
         measured = float(row["forward_ms"]), float(row["backward_ms"])
         error = (forward + backward) / sum(measured) - 1
-        if row["causal"] == "1" and row["head"] in ("64", "128") and int(row["positions"]) >= 4096:
+        if row["head"] in ("64", "128") and int(row["positions"]) >= 4096:
             errors.append(error)
             assert forward == pytest.approx(measured[0], rel=0.15), row
             assert backward == pytest.approx(measured[1], rel=0.15), row
-    assert len(errors) == 7
+    assert len(errors) == 13
     assert abs(statistics.median(errors)) < 0.05
 
 
-def test_attention_on_v7x_is_not_far_off_for_other_heads_and_without_a_mask():
+def test_attention_on_v7x_is_not_far_off_for_other_heads():
     for row in rows_of("attention"):
         if int(row["positions"]) >= 4096:
             found, measured = (
