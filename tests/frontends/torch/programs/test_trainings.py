@@ -10,7 +10,8 @@ import pytest
 pytest.importorskip("torch")
 from flint.launching import code_behind
 from flint.launching.code_behind import calls_of, trainings_behind
-from tests.programs.comparing import captured
+from flint.workload.loading import load
+from tests.programs.comparing import PRODUCTS, captured, of_ranks
 from tests.support.command_line import flint
 
 
@@ -212,33 +213,24 @@ TRAINING = {"collectives": {"over 0, 1": [["all_reduce", 1024]] * 2}, "flops": 1
 SEARCH = {"collectives": {}, "flops": 4 * ROW}
 
 
-@pytest.mark.parametrize(
-    ("count", "options", "step"),
-    [
-        (6, (), TRAINING),
-        (6, ("--step", "optimizer"), SEARCH),
-        (200, (), SEARCH),  # longer than it is waited for
-        (200, ("--step", "optimizer-2"), TRAINING),
-    ],
-)
-def test_the_step_is_that_of_the_training_behind_a_search(tmp_path, count, options, step):
-    (tmp_path / "train.py").write_text(SEARCHES.replace("COUNT", str(count)))
-    assert captured(tmp_path, 2, "train.py", options=options) == [step] * 2
+BOTH = [
+    (6, (), TRAINING, "the step is optimizer-2 at train.py:23; --step NAME captures another: "
+                      "optimizer at train.py:13"),
+    pytest.param(6, ("--step", "optimizer"), SEARCH, "", marks=pytest.mark.thorough),
+    (200, (), SEARCH,  # longer than it is waited for
+     "the step is optimizer at train.py:13; --step NAME captures another: optimizer-2 at "
+     "train.py:22, not begun yet"),
+    (200, ("--step", "optimizer-2"), TRAINING, ""),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("count", "said"),
-    [
-        (6, "the step is optimizer-2 at train.py:23; --step NAME captures another: optimizer at "
-            "train.py:13"),
-        (200, "the step is optimizer at train.py:13; --step NAME captures another: optimizer-2 at "
-              "train.py:22, not begun yet"),
-    ],
-)  # fmt: skip
-def test_both_trainings_are_named(tmp_path, count, said):
+@pytest.mark.parametrize(("count", "options", "step", "said"), BOTH)
+def test_the_step_is_that_of_the_training_behind_a_search(tmp_path, count, options, step, said):
     (tmp_path / "train.py").write_text(SEARCHES.replace("COUNT", str(count)))
-    done = flint("run", "--world", 2, "-o", "out", "--", "python", "train.py", cwd=tmp_path,
-                 imported="torch")  # fmt: skip
+    done = flint("run", "--world", 2, *options, "-o", "out", "--", "python", "train.py",
+                 cwd=tmp_path, imported="torch")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert of_ranks(load(tmp_path / "out"), PRODUCTS) == [step] * 2
     assert said in " ".join(done.stderr.split())
 
 
