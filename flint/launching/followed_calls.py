@@ -25,6 +25,21 @@ _MODULES = frozenset(
 _SOME: Mapping[str, frozenset[str]] = {
     "ast": frozenset(("literal_eval",)),
     "binascii": frozenset(("crc32", "hexlify", "unhexlify")),
+    "ctypes": frozenset(
+        (
+            "c_int",
+            "c_int32",
+            "c_int64",
+            "c_long",
+            "c_longlong",
+            "c_size_t",
+            "c_uint",
+            "c_uint32",
+            "c_uint64",
+            "c_ulong",
+        )
+    ),
+    "datetime": frozenset(("date", "datetime", "time", "timedelta")),
     "fnmatch": frozenset(("fnmatch", "fnmatchcase")),
     "html": frozenset(("escape", "unescape")),
     "os": frozenset(("basename", "dirname", "normpath", "splitext")),
@@ -36,9 +51,9 @@ _SOME: Mapping[str, frozenset[str]] = {
 }
 #: Parts of the others that draw random numbers, read and write files, or give what is not a value.
 _OTHERS = frozenset(
-    ("Pickler", "Unpickler", "attrgetter", "dump", "errstate", "file_digest", "finditer",
-     "fromfile", "islice", "itemgetter", "load", "loadtxt", "memmap", "methodcaller", "random",
-     "save", "savetxt", "savez", "savez_compressed", "set_printoptions", "seterr", "testing")
+    ("Pickler", "Unpickler", "dump", "errstate", "file_digest", "finditer", "fromfile", "islice",
+     "load", "loadtxt", "memmap", "random", "save", "savetxt", "savez", "savez_compressed",
+     "set_printoptions", "seterr", "testing")
 )  # fmt: skip
 #: Python's own functions of this kind.
 _FUNCTIONS = frozenset(
@@ -48,8 +63,9 @@ _FUNCTIONS = frozenset(
 #: Methods that change what they belong to by a rank, whatever it is.
 _METHODS = frozenset(("pop", "insert"))
 #: Methods that may be given a rank -> what they belong to, where they are followed.
-METHODS: Mapping[str, type] = {
+METHODS: Mapping[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("findall", "fullmatch", "match", "search", "sub", "subn"), re.Pattern),
+    "split": (re.Pattern, str, bytes),
     **dict.fromkeys(
         ("center", "endswith", "ljust", "removeprefix", "removesuffix", "replace", "rjust",
          "startswith"), str

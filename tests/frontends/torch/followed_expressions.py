@@ -14,8 +14,8 @@ WORLD = 20  # more than are told apart by each value that is not followed
 OWN, ASKED = 3, 7
 IMPORTS = (
     "import array, base64, bisect, hashlib, itertools, json, math, operator, pickle, re, struct\n"
-    "import argparse, ast, binascii, collections, os, shlex, string, urllib.parse, yaml, zlib\n"
-    "import numpy as np, torch\nW = 20\n"
+    "import argparse, ast, binascii, collections, ctypes, datetime, os, shlex, string\n"
+    "import numpy as np, torch, urllib.parse, yaml, zlib\nW = 20\n"
     "def parsed(parser, words):\n    parser.add_argument('--stage', type=int)\n"
     "    return parser.parse_args(words)\n"
 )

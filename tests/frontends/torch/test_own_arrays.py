@@ -136,6 +136,7 @@ int.from_bytes(rank.to_bytes(4, "little"), "little")
 os.path.basename(f"stages/{rank}")
 urllib.parse.quote(f"stage {rank}")
 binascii.crc32(str(rank).encode())
+re.compile("-").split(f"a-{rank}")[1]
 """
 TOLD = """
 bytearray([rank])[0]
@@ -151,6 +152,10 @@ len(list(itertools.repeat(1, rank)))
 list(enumerate([5], rank))[0][0]
 [*range(rank, W)][0]
 complex(rank)
+operator.itemgetter(rank)(range(W))
+ctypes.c_int(rank).value
+datetime.timedelta(days=rank).days
+datetime.date(2020, 1, 1 + rank).day
 sum(1 for _ in range(np.int64(rank)))
 torch.linspace(0, 1, rank + 2).numel()
 torch.eye(rank + 1).numel()
