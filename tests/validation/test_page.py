@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from flint.observed.classes import OpClass
+from flint.observed.columns import CUT_OFF
 from flint.validation.report.page import page
-from flint.validation.report.report import WARNED, Report
+from flint.validation.report.report import WARNED, Difference, Report
 from flint.validation.validating import validate
 from tests.converters.chakra.read.test_observe import pytorch_step
 from tests.validation.hand_made import workload
@@ -35,3 +37,15 @@ def test_what_the_capture_left_out_is_reported_where_a_run_differs(larger, told,
     text = page(report)
     assert text.count("What the capture left out or assumed") == told
     assert text.count(f"<li>{TEXT} (3)</li>") == told
+
+
+def test_what_cut_off_traces_lack_is_no_difference():
+    missing = Difference("not executed", OpClass.GEMM, 0, 7, "aten.mm.default", "train.py:7", True)
+    report = Report(["rank0.json"], 1, True)
+    report.add(missing)
+    assert report.verdict.startswith("differs: 1 ops are unmatched")
+    report.note(CUT_OFF)
+    assert report.verdict.startswith("nothing can be concluded: 1 captured ops are not in the")
+    assert not report.ok
+    report.add(replace(missing, what="not captured"))
+    assert report.verdict.startswith("differs: 2 ops")

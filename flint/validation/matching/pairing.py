@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TypeAlias
 
+from flint.graph.tensor_types import TensorType
 from flint.observed.classes import OpClass
 from flint.observed.columns import OpFacts
 from flint.validation.expected.ops import Expected
@@ -187,10 +188,15 @@ class Matching:
 
     def results(self, captured: int) -> tuple[tuple[int, ...], ...] | None:
         """Shapes of a captured op's results; None if only the ops are known."""
+        found = self.result_types(captured)
+        return None if found is None else tuple(kind.shape for kind in found)
+
+    def result_types(self, captured: int) -> tuple[TensorType, ...] | None:
+        """Types of a captured op's results; None if only the ops are known."""
         if self.expected is None:
             return None
         graph = self.expected.graphs[int(self.expected.graph[captured])]
-        return tuple(kind.shape for kind in graph[int(self.expected.node[captured])].result_types)
+        return tuple(graph[int(self.expected.node[captured])].result_types)
 
 
 def without(positions: list[int], taken: Iterable[int]) -> list[int]:

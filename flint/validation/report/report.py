@@ -12,11 +12,14 @@ from typing import Any
 
 from flint.observed.classes import OpClass
 from flint.observed.clocks import Clock
+from flint.observed.columns import CUT_OFF
 from flint.validation.matching.unrecorded import COUNTS, GROUP, LIGHTER, PEER, SIZES, VALUES, WHOLE
 from flint.validation.report.times import ClassTime, Times
 
 #: The most differences that are kept in full; all are counted.
 MAX_LISTED = 200
+#: A difference of which only the capture knows.
+NOT_EXECUTED = "not executed"
 #: Prefix of notes with the capture's warnings, which a report with differences includes.
 WARNED = "the capture warns: "
 #: Facts for which the verdict has a separate sentence if the traces do not record them.
@@ -92,6 +95,8 @@ class Report:
         explained: reason -> pairs that differ in form because of it.
         differences: the first of them; ``failures`` and ``others`` count all.
         failures: differences that decide the verdict.
+        unseen: failures of which only the capture knows: ops that did not run, or are missing in
+            traces that are cut off.
         others: differences in classes that need not match one by one.
         edges: captured dependencies that were checked against the order of the run.
         contradictions: producer and consumer, as text, of edges that the run contradicts.
@@ -116,6 +121,7 @@ class Report:
     explained: dict[str, int] = field(default_factory=dict)
     differences: list[Difference] = field(default_factory=list)
     failures: int = 0
+    unseen: int = 0
     others: int = 0
     edges: int = 0
     contradictions: list[str] = field(default_factory=list)
@@ -130,6 +136,12 @@ class Report:
     def ok(self) -> bool:
         """Whether all that should match does."""
         return not self.failures and not self.contradicted
+
+    @property
+    def inconclusive(self) -> bool:
+        """Whether all that differs may be in the missing part of traces that are cut off."""
+        missing = 0 < self.failures == self.unseen and not self.contradicted
+        return missing and CUT_OFF in self.notes
 
     @property
     def not_compared(self) -> tuple[str, ...]:
@@ -148,6 +160,7 @@ class Report:
         """Count a difference, and keep it among the first."""
         if difference.counts:
             self.failures += 1
+            self.unseen += difference.what == NOT_EXECUTED
         else:
             self.others += 1
         kept = sum(item.counts == difference.counts for item in self.differences)
@@ -198,6 +211,11 @@ class Report:
                 text += f"; not recorded: {listed}"
             if self.others:
                 text += f"; {self.others:,} lighter ops differ"
+        elif self.inconclusive:
+            text = (
+                f"nothing can be concluded: {self.failures:,} captured ops are not in the traces, "
+                "which are cut off"
+            )
         else:
             parts = []
             if self.failures:

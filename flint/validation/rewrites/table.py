@@ -35,6 +35,7 @@ from flint.validation.rewrites.gather_scatter import gradients_of_gathers, throu
 from flint.validation.rewrites.gemm_forms import multiplied, pointwise, ragged, ungrouped
 from flint.validation.rewrites.gemms import merged_gemms
 from flint.validation.rewrites.gloo import on_own_threads, on_program_threads
+from flint.validation.rewrites.host_work import copied, prepared
 from flint.validation.rewrites.light_ops import (
     checked,
     conjugates,
@@ -93,7 +94,7 @@ _ON_HOST = (Run.RECORDED_ON_HOST,)
 #: after the more specific ones.
 SUBSTITUTES: tuple[Rewrite, ...] = (
     on_nothing, recurrent, decomposed, checked, spread, functional, on_program_threads, heads, cast,
-    zeros, on_numbers, lengths,
+    zeros, on_numbers, lengths, prepared,
 )  # fmt: skip
 
 #: What each applies to, and the rewrite.
@@ -113,6 +114,7 @@ REWRITES: tuple[tuple[tuple[Run, ...], Rewrite], ...] = (
     (_ON_HOST, gradients_of_gathers),
     (_RECORDED, through_root),
     (_ON_HOST, on_own_threads),
+    (_ON_HOST, copied),
     (_RECORDED, partial(class_by_class, LIGHT)),
     (_RECORDED, conjugates),
     *((_ON_HOST, rewrite) for rewrite in SUBSTITUTES),
