@@ -16,6 +16,7 @@ from flint.observed.classes import OpClass  # noqa: E402
 from flint.validation.matching.equivalence import rules_for  # noqa: E402
 from flint.validation.matching.pairing import Matching  # noqa: E402
 from flint.validation.rewrites.recurrent import JOINED  # noqa: E402
+from flint.validation.rewrites.recurrent_light import ORDER, _order  # noqa: E402
 from flint.validation.rewrites.table import match  # noqa: E402
 from flint.validation.validating import validate  # noqa: E402
 from tests.support.children import run_script  # noqa: E402
@@ -122,3 +123,15 @@ def test_another_recurrent_layer_is_found(other, traces):
     except FlintError:  # too little is the same
         return
     assert not report.ok
+
+
+def test_all_reduces_of_a_layers_gradients_may_come_in_another_order():
+    """A hook for each gradient starts them; 64 rows are the gates of the layer."""
+    shapes = [(64, 8), (64,), (8, 64), (8,)]
+    facts = [op_facts("c10d::allreduce_", [[(shape, "f32")]]) for shape in shapes]
+    assert all(one.kind is OpClass.ALL_REDUCE for one in facts)
+    matching = Matching(facts, facts, rules_for(facts, recorded=True, backend="cpu"))
+    matching.reordered = [(0, 1), (1, 0), (2, 3), (3, 2)]
+    _order(matching, {64})
+    assert matching.reordered == [(2, 3), (3, 2)]
+    assert matching.explained[ORDER] == 2

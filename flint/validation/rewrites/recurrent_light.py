@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 
 from flint.observed.classes import base_name
+from flint.observed.columns import OpFacts
 from flint.validation.matching.pairing import Matching
 from flint.validation.rewrites.cpu_substitutes import (
     Free,
@@ -59,16 +60,19 @@ def _named(matching: Matching, executed: int, name: str) -> bool:
 
 
 def _order(matching: Matching, gates: set[int]) -> None:
-    """Ignore that gradients of the layers' weights and biases come in another order."""
-    other = [
-        (i, j)
-        for i, j in matching.reordered
-        if matching.captured[i].kind.must_match
-        or not all(shape[:1] and shape[0] in gates for shape in shapes_of(matching.captured[i]))
-    ]
+    """Ignore that gradients of the layers' weights and biases come in another order, and that
+    collectives of one such gradient do, which a program starts once it has it.
+    """
+    other = [(i, j) for i, j in matching.reordered if not _is_gradient(matching.captured[i], gates)]
     if len(other) < len(matching.reordered):
         matching.explained[ORDER] += len(matching.reordered) - len(other)
         matching.reordered = other
+
+
+def _is_gradient(facts: OpFacts, gates: set[int]) -> bool:
+    if facts.kind.must_match and not (facts.kind.collective and shapes_of(facts)):
+        return False
+    return all(shape[:1] and shape[0] in gates for shape in shapes_of(facts))
 
 
 def _cells(matching: Matching) -> Counter[Key]:
