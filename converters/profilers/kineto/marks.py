@@ -52,7 +52,8 @@ def _under_one_mark(events: Events) -> str | None:
         ops = [op for op in events.ops if low <= op.start < high]
         alike = len(steps_of(ops, inside, events.arguments).steps)
         told = f"{alike} updates with the same gradients under one mark ({name}): if they end as "
-        told += "many training steps, these are one step here; call profiler.step() after each"
+        told += "many training steps, these are one step here; call profiler.step() after each ("
+        told += "for a capture of all of them, call flint.step() where profiler.step() is called)"
         return told if alike > 1 else None
     return None
 
