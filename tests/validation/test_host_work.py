@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from flint.validation.report.rank_report import ONE_BY_ONE
 from flint.validation.rewrites.host_work import COPIED, PREPARED
 from flint.validation.validating import validate
 from flint.workload.loading import load
@@ -40,16 +41,27 @@ else:
 """
 
 
-def test_a_run_of_a_program_that_makes_its_batches_on_the_host_agrees(tmp_path):
-    (tmp_path / "train.py").write_text(PROGRAM)
+def compare(tmp_path, program):
+    """The report on a program that really ran."""
+    (tmp_path / "train.py").write_text(program)
     environment = child_environment() | {"PROFILED": "1"}
     subprocess.run([sys.executable, "train.py"], cwd=tmp_path, env=environment, check=True)
     done = flint("run", "--world", 1, "-o", "out", "--", "python", "train.py", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    report = validate(load(tmp_path / "out"), [tmp_path / "rank0.json"])
+    return validate(load(tmp_path / "out"), [tmp_path / "rank0.json"])
+
+
+def test_a_run_of_a_program_that_makes_its_batches_on_the_host_agrees(tmp_path):
+    report = compare(tmp_path, PROGRAM)
+    assert ONE_BY_ONE not in report.notes
     assert report.ok, (report.verdict, report.differences[:4])
     assert report.explained[COPIED] == 2
     assert report.explained[PREPARED] >= 2  # the sum of indices, the difference
+
+
+def test_a_run_whose_optimizer_has_another_formula_for_one_parameter_says_so(tmp_path):
+    report = compare(tmp_path, PROGRAM.replace("SGD", "ASGD").replace(", foreach=True", ""))
+    assert not report.ok and report.notes[ONE_BY_ONE] == 1
 
 
 def device(name, *shapes):

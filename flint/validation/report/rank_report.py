@@ -28,6 +28,12 @@ FUSED = (
     "torch.compile fused parts of the run: lighter ops in them have no names, and it orders "
     "products as it likes"
 )
+#: Note about updates of lists of parameters that a CPU ran in another form.
+ONE_BY_ONE = (
+    "an op on a list of parameters has no counterparts: some optimizers (ASGD, Rprop, RAdam) have "
+    "other formulas for one parameter at a time, as they run on a CPU; profile with foreach=True"
+)
+_FOREACH = "_foreach_"
 #: Forms of traces that have PyTorch's names of ops.
 _WITH_NAMES = ("kineto", "pytorch-et")
 
@@ -106,6 +112,8 @@ def add_differences(
         shown.moved.clear()
     if shown.forgiven:
         report.unrecorded[RAN] = report.unrecorded.get(RAN, 0) + shown.forgiven
+    if matching.rules.on_host and any(_FOREACH in captured[i].name for i in shown.captured):
+        report.note(ONE_BY_ONE)
     sides = (
         ("not executed", captured, matching.unmatched_captured, shown.captured),
         ("not captured", executed, matching.unmatched_executed, shown.executed),
