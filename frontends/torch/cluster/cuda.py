@@ -56,7 +56,8 @@ def mapped(item: Any) -> Any:
             return of_number(item.index)
         return of_number(number_of(item)) if item.type == NAME else item
     if isinstance(item, str) and (item == "cuda" or item.startswith("cuda:")):
-        return of_number(torch.device(item).index)
+        with torch._C.DisableTorchFunction():  # else it has the recording device's number
+            return of_number(torch.device(item).index)
     return item
 
 

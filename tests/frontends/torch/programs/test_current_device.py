@@ -46,12 +46,14 @@ WAYS = (
     "torch.ones(3).to(0), torch.ones(3).to(device=1)",
     'torch.ones(3, device="cuda:0"), torch.ones(3, device=torch.device("cuda", 1))',
     'torch.nn.Linear(3, 3).to("cuda:0"), torch.nn.Linear(3, 3).to(torch.device("cuda:1"))',
+    'torch.nn.Linear(3, 3).to("cuda:0"), torch.nn.Linear(3, 3).to("cuda:1")',
 )
 #: One device, also where others are named.
 ONE = (
     'torch.ones(3).to("cuda:2"), torch.ones(3, device="cuda").cuda(2)',
     '[torch.device(f"cuda:{n}") for n in range(4)], torch.ones(3).to("cuda:1")',
     'torch.nn.Linear(3, 3).to(torch.device("cuda:1")), torch.ones(3).to("cuda:1").to("cpu")',
+    'torch.nn.Linear(3, 3).to("cuda"), torch.nn.Linear(3, 3).to("cuda:1")',  # the current one
 )
 NOTED = """
 from flint.launching.notes import noted
