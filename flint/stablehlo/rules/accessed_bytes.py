@@ -127,6 +127,12 @@ class _Accesses:
                 self.uses.setdefault(value, []).append(op)
             for value in op.results:
                 self.makers[value] = op
+        self._in_place: set[int] = set()  # ops that overwrite part of a buffer from outside
+        for op in body.ops:
+            if op.name in _UPDATES:
+                maker = self._maker(op.operands[0])
+                if maker is None or id(maker) in self._in_place:
+                    self._in_place.add(id(op))
 
     def read(self, value: int) -> int:
         """Bytes of an argument that are read: slices as often as they are taken, the whole once."""
@@ -176,8 +182,10 @@ class _Accesses:
         """(bytes of the parts of a value that are read, by what takes them; whether it is read as a
         whole).
         """
-        if value not in self._found:
-            self._found[value] = self._look(value)
+        if not self._found:  # from the last op on: a long chain would be a deep recursion
+            for op in reversed(self.body.ops):
+                self._found |= {result: self._look(result) for result in op.results}
+            self._found |= {argument: self._look(argument) for argument in self.body.args}
         return self._found[value]
 
     def _look(self, value: int) -> tuple[dict[_Taker, int], bool]:
@@ -195,7 +203,7 @@ class _Accesses:
                     more, all_of_it = {(id(op),): size}, False
                 else:
                     more = {(id(op), *taker): part for taker, part in taken.items()}
-            elif first and self._in_place(op):
+            elif first and id(op) in self._in_place:
                 more, all_of_it = self._read(op.results[0])
                 if _combines(op):
                     more = more | {(id(op),): self._bytes(_update(op))}
@@ -234,7 +242,7 @@ class _Accesses:
     def _updated(self, value: int) -> bool:
         """Whether a value is a buffer from outside that was updated in place."""
         maker = self._maker(value)
-        return maker is not None and self._in_place(maker)
+        return maker is not None and id(maker) in self._in_place
 
     def buffer(self, value: int) -> int | None:
         """The value from outside whose buffer this one is, updated in place; None if none is."""
@@ -255,13 +263,6 @@ class _Accesses:
         while maker is not None and maker.name == VIEW:
             maker = self.makers.get(maker.operands[0])
         return maker
-
-    def _in_place(self, op: Op) -> bool:
-        """Whether an op overwrites part of a buffer that comes from outside."""
-        if op.name not in _UPDATES:
-            return False
-        maker = self._maker(op.operands[0])
-        return maker is None or self._in_place(maker)
 
     def _bytes(self, value: int) -> int:
         return self.module.type_of(value).bytes
