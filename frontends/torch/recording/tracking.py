@@ -93,7 +93,9 @@ class Tracker:
         try:
             yield
         except Exception as error:
-            if torch.is_grad_enabled():
+            # A checkpoint ends its forward pass by an error, which would hold what its calls do;
+            # what leaves a backward pass is noted there.
+            if torch.is_grad_enabled() and not self._running["backward"]:
                 self.failed = error
             raise
         finally:

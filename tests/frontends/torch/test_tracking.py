@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import weakref
 
 import pytest
 
@@ -113,6 +114,34 @@ def test_reentrant_checkpointing_is_recomputation_too():
     assert again == ["first", "second"]
     backward = [op.module for op in recording.ops if op.phase == "backward" and "mm" in op.name]
     assert sorted(backward) == ["first", "first", "second", "second"]
+
+
+class Marker:
+    """What a call of the layer holds."""
+
+
+held = []
+
+
+class Holding(torch.nn.Module):
+    def forward(self, x):
+        marker = Marker()
+        held.append(weakref.ref(marker))
+        return (x @ x).tanh()
+
+
+def step_whose_recomputations_are_over(layer, x):
+    torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False).sum().backward()
+    assert len(held) > 1 and not any(marker() for marker in held)
+
+
+def test_what_a_recomputation_made_is_free_when_it_is_over():
+    """PyTorch ends it by an error, as soon as all that was asked for is there."""
+
+    def build(mesh):
+        return Holding().cuda(), torch.ones(4, 4, device="cuda", requires_grad=True)
+
+    assert record_in_child(step_whose_recomputations_are_over, build, (1,), ("dp",)).ops
 
 
 def test_a_model_that_is_not_an_argument_is_found_when_it_is_called():
