@@ -24,7 +24,7 @@ from flint.explaining.holistic import holistic
 from flint.explaining.meetings import Meetings, meetings_of
 from flint.explaining.named_parts import NamedParts, Sort, named_parts
 from flint.explaining.remedies import Remedy, remedies_of
-from flint.explaining.step_breakdown import kernels_of, waiting_for_host
+from flint.explaining.step_breakdown import kernels_of, of_host, waiting_for_host
 from flint.graph.stated import without_unknown
 from flint.observed.device_events import DeviceEvents
 from flint.simulation.durations import TICKS_PER_SECOND
@@ -147,7 +147,8 @@ def explain(
     path = critical_path(played, met)
     if not len(path):
         raise FlintError("nothing in the step takes time: there is nothing to explain")
-    named = named_parts(played, workload.mesh, workload.options.get("device") == "CPU")
+    on_hosts = workload.options.get("device") == "CPU"
+    named = named_parts(played, workload.mesh, on_hosts)
     hosts = [program.launch_seconds for program in base.programs]
     launches = round(max(hosts) * TICKS_PER_SECOND)
     traced = np.array([workload.programs[i.program].traced for i in played.everyone.info])
@@ -161,7 +162,7 @@ def explain(
         waits=None if blind else _waits(workload, played, met),
         causes=causes_of(named, path, met, traced, launches),
         remedies=remedies_of(workload, on, options, base, played, others or {}),
-        step=_steps(workload, played, hosts),
+        step=_steps(workload, played, hosts, met if on_hosts else None),
         traces=_wholes(traces),
         notes=(*base.notes, *(_BLIND if blind else ())),
     )
@@ -217,15 +218,21 @@ def _waits(workload: Workload, played: Played, met: Meetings) -> tuple[RankWait,
 
 
 def _steps(
-    workload: Workload, played: Played, hosts: Sequence[float]
+    workload: Workload, played: Played, hosts: Sequence[float], met: Meetings | None
 ) -> tuple[DeviceBreakdown, ...]:
-    """The device time of the first rank of each program, whose host takes ``hosts`` seconds."""
+    """The device time of the first rank of each program, whose host takes ``hosts`` seconds.
+
+    If the devices are hosts themselves, ``met`` tells when their ops were able to begin.
+    """
     found: dict[int, DeviceBreakdown] = {}
     for number, info in enumerate(played.everyone.info):
         program = workload.programs[info.program]
         kernels = kernels_of(played, number)
         if info.program not in found and program.traced and len(kernels):
-            time = waiting_for_host(breakdown(kernels), hosts[info.program])
+            time = breakdown(kernels)
+            if met is not None:
+                time = of_host(time, played, number, met.ready[number])
+            time = waiting_for_host(time, hosts[info.program])
             found[info.program] = DeviceBreakdown(info.rank, program.name, time)
     return tuple(found.values())
 

@@ -19,7 +19,7 @@ from flint.execution.node_types import NodeType
 from flint.mesh.ragged import Ints, row_of_entry
 from flint.simulation.actor_columns import Actor
 from flint.simulation.playing import Played
-from flint.simulation.spans import union
+from flint.simulation.spans import inside, union
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -159,17 +159,6 @@ def _alone(actor: Actor, start: Ints, end: Ints, waiting: Ints) -> Ints:
     found = np.zeros(len(actor), np.int64)
     covered = union(start[works], end[works])
     length = np.maximum(until - begin, 0)
-    found[rows] = np.where(length > 0, length - (_inside(covered, until) - _inside(covered, begin)),
+    found[rows] = np.where(length > 0, length - (inside(covered, until) - inside(covered, begin)),
                            0)  # fmt: skip
-    return found
-
-
-def _inside(spans: tuple[Ints, Ints], time: Ints) -> Ints:
-    """Ticks of the spans that lie before each time."""
-    if not len(spans[0]):
-        return np.zeros(len(time), np.int64)
-    before = np.append(0, np.cumsum(spans[1] - spans[0]))
-    at = np.searchsorted(spans[0], time, side="right")
-    ahead = np.where(at > 0, np.maximum(spans[1][np.maximum(at - 1, 0)] - time, 0), 0)
-    found: Ints = before[at] - ahead
     return found

@@ -77,7 +77,8 @@ def tables(item: Explanation, top: int) -> Iterator[Rows]:
             "a waiting rank did nothing else; the last column is a mean over all ranks",
         )  # fmt: skip
     for part in item.step:
-        yield from _breakdown(part, f"device time of the step, rank {part.rank}", top)
+        title = f"device time of the step, rank {part.rank}"
+        yield from _breakdown(part, title, top, whole=part.breakdown.seconds >= step)
     for part in item.traces:
         title = f"device time of the whole trace, rank {part.rank}, as in HolisticTraceAnalysis"
         yield from _breakdown(part, title, top)
@@ -114,13 +115,17 @@ def _signed(seconds: float) -> str:
     return f"-{human_seconds(-seconds)}" if seconds < 0 else human_seconds(seconds)
 
 
-def _breakdown(part: DeviceBreakdown, title: str, top: int) -> Iterator[Rows]:
+def _breakdown(
+    part: DeviceBreakdown, title: str, top: int, *, whole: bool = False
+) -> Iterator[Rows]:
     found = part.breakdown
-    whole = found.seconds
     yield Rows(
         title,
         ("what", ">time", ">share"),
-        [(name, human_seconds(value), percentage(value, whole)) for name, value in _parts(found)],
+        [
+            (name, human_seconds(value), percentage(value, found.seconds))
+            for name, value in _parts(found, whole)
+        ],
         note=_overlap(found),
     )
     if found.idle:
@@ -147,10 +152,10 @@ def _breakdown(part: DeviceBreakdown, title: str, top: int) -> Iterator[Rows]:
     )  # fmt: skip
 
 
-def _parts(found: Breakdown) -> list[tuple[str, float]]:
+def _parts(found: Breakdown, whole: bool) -> list[tuple[str, float]]:
     own = [("  kernels that exchange data on their own", found.exchange_seconds)]
     return [
-        ("from the first kernel to the last", found.seconds),
+        ("the whole step" if whole else "from the first kernel to the last", found.seconds),
         ("compute", found.compute_seconds),
         *(own if found.exchange_seconds else ()),
         ("no compute", found.non_compute_seconds),

@@ -86,3 +86,14 @@ def _running(cuts: Ints, spans: Spans) -> Ints:
     np.add.at(change, np.searchsorted(cuts, spans[1]), -1)
     found: Ints = np.cumsum(change)
     return found
+
+
+def inside(spans: Spans, time: Ints) -> Ints:
+    """Ticks that lie before each time, of spans that do not overlap, in ascending order."""
+    if not len(spans[0]):
+        return np.zeros(len(time), np.int64)
+    before = np.append(0, np.cumsum(spans[1] - spans[0]))
+    at = np.searchsorted(spans[0], time, side="right")
+    ahead = np.where(at > 0, np.maximum(spans[1][np.maximum(at - 1, 0)] - time, 0), 0)
+    found: Ints = before[at] - ahead
+    return found

@@ -214,6 +214,28 @@ def test_what_a_host_does_around_and_between_its_ops_is_its_own(tmp_path):
     explanation = explain(convert_traces([profile.write(tmp_path / "rank0.json")]))
     seconds = {cause.name: cause.seconds for cause in explanation.causes}
     assert seconds == pytest.approx({"the host, between ops": 75e-6, "matmul kernels": 25e-6})
+    [device] = explanation.step
+    assert device.breakdown.seconds == pytest.approx(100e-6)
+    assert device.breakdown.compute_seconds == pytest.approx(25e-6)
+    assert device.breakdown.idle_seconds == pytest.approx(75e-6)
+    assert device.breakdown.host_wait_seconds == pytest.approx(75e-6)
+
+
+def test_a_hosts_waits_for_others_are_not_its_own(tmp_path):
+    """Rank 0 computes 10 of 60 us, rank 1 50; each host takes 5 us before and after: the last
+    40 us of rank 0 are the other's.
+    """
+    paths = []
+    for rank, took in enumerate((10, 50)):
+        profile = Profile(rank, 2)
+        profile.span("ProfilerStep#1", 0, 10 + took)
+        profile.op("aten::mm", 5, took)
+        paths.append(profile.write(tmp_path / f"rank{rank}.json"))
+    waits = [
+        (part.breakdown.idle_seconds, part.breakdown.host_wait_seconds)
+        for part in explain(convert_traces(paths)).step
+    ]
+    assert waits == [pytest.approx((50e-6, 10e-6)), pytest.approx((10e-6, 10e-6))]
 
 
 def gathers_and_products(mesh, between):
