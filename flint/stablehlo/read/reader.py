@@ -36,6 +36,7 @@ from flint.stablehlo.read.issue_attributes import (
 )
 from flint.stablehlo.read.locations import source_info, source_of_attribute
 from flint.stablehlo.read.mlir_types import TypeTable
+from flint.stablehlo.read.module_attributes import aliases_of, integer_of
 from flint.stablehlo.read.records import (
     Block,
     Issue,
@@ -45,6 +46,7 @@ from flint.stablehlo.read.records import (
     SourceInfo,
     is_sharded,
 )
+from flint.stablehlo.read.region_calls import inline_calls
 
 #: Ops that declare something and compute nothing.
 _DECLARATIONS = frozenset({"sdy.mesh", "mhlo.mesh", "stablehlo.mesh"})
@@ -121,6 +123,8 @@ class _Reader:
                     "StableHLO has one (unlike a declaration or a control-flow graph)"
                 )
             read[callee] = self._block(blocks[0])
+        if "call" in self.short_names.values():
+            inline_calls(read, self.value_type)
         if entry != "main":
             read["main"] = read.pop(entry)
         return self._describe(functions[entry], read)
@@ -149,7 +153,7 @@ class _Reader:
     def _describe(self, main: Any, functions: dict[str, Block]) -> Module:
         attributes = self.module.operation.attributes
         arguments = len(functions["main"].args)
-        donated = _module_aliases(attributes)
+        donated = aliases_of(attributes)
         donors: set[int] = set()
         shardings = [""] * arguments
         names = [""] * arguments
@@ -175,7 +179,7 @@ class _Reader:
                 outputs.append(attribute_text(named[keys[0]]) if keys else "")
         if "mhlo.spmd_output_sharding" in attributes:
             outputs.append(attribute_text(attributes["mhlo.spmd_output_sharding"]))
-        partitions = _integer(attributes, "mhlo.num_partitions")
+        partitions = integer_of(attributes, "mhlo.num_partitions")
         stated = devices_stated(partitions, self.meshes)
         spread = devices_annotated(self.short_names, functions, stated)
         whole = spread > 1 or (stated > 1 and MANUAL in self.short_names)
@@ -185,7 +189,7 @@ class _Reader:
             value_type=self.value_type,
             types=self.types.types,
             num_partitions=max(partitions, spread),
-            num_replicas=_integer(attributes, "mhlo.num_replicas"),
+            num_replicas=integer_of(attributes, "mhlo.num_replicas"),
             meshes=self.meshes,
             donated=donated,
             donors=frozenset(donors),
@@ -272,29 +276,3 @@ class _Reader:
 def _listed(functions: dict[str, Any]) -> str:
     names = sorted(functions)
     return ", ".join(f"@{name}" for name in names[:8]) + (", ..." if len(names) > 8 else "")
-
-
-def _integer(attributes: Any, key: str) -> int:
-    """An attribute's number, 1 if there is none.
-
-    Raises:
-        FlintError: it is something else, which the bindings report in several ways.
-    """
-    if key not in attributes:
-        return 1
-    try:
-        return int(ir.IntegerAttr(attributes[key]).value)
-    except (ValueError, TypeError):
-        raise FlintError(f"the module's {key} is not an integer") from None
-
-
-def _module_aliases(attributes: Any) -> dict[int, int]:
-    donated = {}
-    if "mhlo.input_output_alias" in attributes:
-        for item in ir.ArrayAttr(attributes["mhlo.input_output_alias"]):
-            entry = ir.DictAttr(item)
-            alias = ir.DictAttr(entry["alias"])
-            parameter = ir.IntegerAttr(alias["parameter_number"]).value
-            output = list(ir.DenseI64ArrayAttr(entry["output_index"]))
-            donated[parameter] = output[0] if output else 0
-    return donated
