@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -140,3 +141,22 @@ def test_constants_that_torch_mlir_leaves_in_another_dialect_are_constants() -> 
     result = walked(text)
     assert [loop.trip_count for loop in result.graph.loops] == [3]
     assert not result.warnings
+
+
+def test_an_early_portable_artifact_that_does_not_say_so_is_one() -> None:
+    data = Path("tests/data/exported/approx_top_k_2023.mlirbc").read_bytes()
+    module = read_mlir(data)
+    assert [op.attr("target") for op in module.functions["main"].ops][-1] == "ApproxTopK"
+    results = [str(module.type_of(value)) for value in module.functions["main"].yields]
+    assert results == ["3xf32", "3xi32"]  # as the text beside it in jax says
+
+
+def test_a_librarys_own_bytes_are_no_damage() -> None:
+    text = main(
+        f"""%a = stablehlo.custom_call @hipsolver_syevd(%x) {{backend_config = "\\00\\FF\\9C"}}
+          : ({F}) -> {F}
+        return %a : {F}"""
+    )
+    stream = io.BytesIO()
+    parse(text.encode()).operation.write_bytecode(stream)
+    assert ops(walk(parsing.parse(stream.getvalue())).graph) == ["hipsolver_syevd"]

@@ -140,8 +140,8 @@ def plain(attribute: Any) -> Any:
         return bool(attribute.value)
     if isinstance(attribute, ir.IntegerAttr | ir.FloatAttr):
         return attribute.value
-    if isinstance(attribute, ir.StringAttr):
-        return str(attribute.value)
+    if isinstance(attribute, ir.StringAttr):  # a library's own bytes, maybe
+        return bytes(attribute.value_bytes).decode("utf-8", "replace")
     if isinstance(attribute, ir.DictAttr):
         return {item.name: plain(item.attr) for item in entries(attribute)}
     if isinstance(attribute, ir.DenseI64ArrayAttr):

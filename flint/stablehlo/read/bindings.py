@@ -112,7 +112,11 @@ def parse(data: bytes, name: str = "<module>") -> Any:
         if _producer(data).startswith(_VHLO_PRODUCER):
             return stablehlo.deserialize_portable_artifact(context, data)
         source = data if data[:4] == BYTECODE_MAGIC else data.decode("utf-8")
-        return ir.Module.parse(source, context)
+        module = ir.Module.parse(source, context)
+        # The portable artifacts of early 2023 do not say that they are.
+        if any(view.operation.name.startswith("vhlo.") for view in module.body.operations):
+            return stablehlo.deserialize_portable_artifact(context, data)
+        return module
     except UnicodeDecodeError as error:
         raise FlintError(f"{name}: neither MLIR bytecode nor UTF-8 MLIR text ({error})") from error
     except ir.MLIRError as error:
