@@ -24,9 +24,11 @@ from flint.post_execution.links import HostWait, Links, Span, StreamWait
 #: prefixes).
 _STREAM_WAIT = re.compile(r"^(cuda|hip|cu)StreamWaitEvent")
 _HOST_WAIT = re.compile(r"^(cuda|hip)DeviceSynchronize|^AscendCL@aclrtSynchronizeDevice")
-#: Calls that may wait for something on a device, without recording what.
+#: Calls that may wait for something on a device, without recording what (OneAPI's at last).
 _BLOCKING = re.compile(
-    r"^(cuda|hip|cu|AscendCL@aclrt)(\w*Synchronize|Memcpy\w*|Free\w*)", re.IGNORECASE
+    r"^(cuda|hip|cu|AscendCL@aclrt)(\w*Synchronize|Memcpy\w*|Free\w*)"
+    r"|^ze\w+Synchronize|^ur(QueueFinish|EventWait|USMFree|EnqueueUSMMemcpy)",
+    re.IGNORECASE,
 )
 #: Calls after which something runs on a device (also OneAPI's urEnqueueKernelLaunch).
 _LAUNCH = re.compile(r"Launch|Memcpy|Memset")

@@ -112,6 +112,24 @@ def test_what_was_launched_before_the_profile_is_of_no_step(tmp_path):
         assert workload.simulate().step_seconds == pytest.approx(100e-6)
 
 
+@pytest.mark.parametrize("call", ["urQueueFinish", "urEventWait", "zeEventHostSynchronize"])
+def test_queues_of_intels_devices_are_streams_and_their_waits_the_hosts(tmp_path, call):
+    """Kernels of 50 and 20 us in two queues, which Kineto names ``sycl queue`` (its XPU plugin);
+    after a wait until 75 us the host launches the third, of 10 us, at 77: it begins at 80.
+    """
+    profile = Profile(0, 1)
+    for ts, start, took, queue in [(0, 20, 50, 64), (6, 25, 20, 65), (75, 80, 10, 64)]:
+        profile.work(ts, start, took, stream=queue)
+        del profile.events[-1]["args"]["stream"]
+        profile.events[-1]["args"]["sycl queue"] = queue
+        profile.events[-2] |= {"cat": "xpu_runtime", "name": "urEnqueueKernelLaunch"}
+    profile._add("xpu_runtime", call, 12, 63, 1, {"correlation": 7})
+    workload = convert_traces([profile.write(tmp_path / "rank0.json")])
+    assert workload.programs[0].timing.waits.tolist() == [[0, 2]]
+    assert workload.simulate().step_seconds == pytest.approx(70e-6)
+    assert workload.simulate(host="none").step_seconds == pytest.approx(60e-6)
+
+
 def test_the_host_continues_only_when_its_wait_is_over(tmp_path):
     """A copy of 100 us that its call waits for; half as long, all after it comes 50 us earlier."""
     profile = Profile(0, 1)
