@@ -34,7 +34,7 @@ _FRAMEWORKS = ("jax", "jaxlib", "numpy", "scipy", "torch")
 _HERE = Path(__file__).parents[1]
 _OURS = (f"{_HERE}{os.sep}", f"{_HERE.parent / 'frontends'}{os.sep}")
 #: Where programs are started.
-_STARTS = str(_HERE / "launching" / "running.py")
+STARTS = str(_HERE / "launching" / "running.py")
 #: Code that users have not written, in any folder.
 _NOBODYS = (*_OURS, f"{_STDLIB}{os.sep}", "<")
 #: The number of lines that a sentence names.
@@ -94,7 +94,7 @@ def own_line(frame: FrameType | None = None) -> str:
     """
     inner = frame or sys._getframe(1)
     outer: FrameType | None = inner
-    while outer is not None and outer.f_code.co_filename != _STARTS:
+    while outer is not None and outer.f_code.co_filename != STARTS:
         if is_programs(outer.f_code.co_filename):
             return f"{short_path(outer.f_code.co_filename)}:{outer.f_lineno}"
         outer = outer.f_back
@@ -122,7 +122,7 @@ def main_package(frame: FrameType | None) -> str:
         Its folder, with a separator; "" if the program is a file of its own.
     """
     files: list[str] = []
-    while frame is not None and frame.f_code.co_filename != _STARTS:
+    while frame is not None and frame.f_code.co_filename != STARTS:
         if not is_silent(frame.f_code.co_filename):
             files.append(frame.f_code.co_filename)
         frame = frame.f_back

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from flint.capturing.user_frames import is_programs, short_path
+from flint.capturing.user_frames import STARTS, is_programs, short_path
 
 #: Instructions after which the next one does not run.
 _LEAVES = frozenset(
@@ -28,6 +28,10 @@ _JUMPS = frozenset(dis.hasjrel) | frozenset(dis.hasjabs)
 #: Where functions in C come from that stand for one of the program's own.
 _JITTED = ("jax", "torch")
 _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
+#: A loop's line, and what each of its rounds makes.
+TRAINS_EACH_ROUND = (
+    "each round of the loop at {} makes {}, as a training of its own does: the step is of the first"
+)
 #: More functions are not looked at.
 _MOST = 2000
 
@@ -118,7 +122,7 @@ def _calls_of_a_round(frames: list[FrameType], made: Calls) -> int:
 
 
 def _own_frames(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
+    while frame is not None and frame.f_code.co_filename != STARTS:
         if is_programs(frame.f_code.co_filename):
             yield frame
         frame = frame.f_back

@@ -18,6 +18,7 @@ from flint.frontends.jax.host.calls import Called
 from flint.frontends.jax.internals.avals import size_of
 from flint.frontends.jax.internals.host_arrays import HostArray
 from flint.frontends.jax.programs.known_values import KnownResults
+from flint.frontends.jax.programs.made_at import MadeAt
 from flint.passes.in_sequence import Origin
 
 #: The most bytes of an array that keeps its value on several devices.
@@ -25,9 +26,14 @@ _KEPT_BYTES = 1 << 16
 
 
 class HeldArrays:
-    """The arrays of a program."""
+    """The arrays of a program.
+
+    Attributes:
+        made_at: where the program was when it made them.
+    """
 
     def __init__(self) -> None:
+        self.made_at = MadeAt()
         self._avals: dict[Origin, Any] = {}
         self._values: dict[Origin, Any] = {}
         self._known = KnownResults()
@@ -41,6 +47,7 @@ class HeldArrays:
             value: its value; None if it is not known.
         """
         self._avals[origin] = aval
+        self.made_at.note(origin)
         if value is not None and size_of(aval) <= _KEPT_BYTES:
             self._values[origin] = value
 
@@ -61,6 +68,8 @@ class HeldArrays:
         """
         for origin in call.deleted:
             self._avals.pop(origin, None)
+        if results:
+            self.made_at.note(results[0].origin)
         self._avals |= {result.origin: result.aval for result in results}
         if known is None:
             given = [self.value(item) if isinstance(item, HostArray) else item for item in operands]

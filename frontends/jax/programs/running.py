@@ -91,8 +91,8 @@ class Running:
 
     def failed(self) -> None:
         """The program has failed: a step that is held has not."""
-        if self._watcher.held.period is not None:
-            self._finish(self._watcher.held.period)
+        if (held := self._watcher.held.last()) is not None:
+            self._finish(held)
 
     def run_unlaunched(self) -> None:
         """Run the program again without a launcher's variables, if it has looked for them."""

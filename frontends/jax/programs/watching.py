@@ -84,11 +84,11 @@ class Watcher:
         self.jitted: Counter[tuple[str, str]] = Counter()
         self._choice, self._lists_steps = choice, lists_steps
         self._finish, self._placements = finish, placements
-        self.arrays, self.held = HeldArrays(), HeldStep()
+        self.arrays = HeldArrays()
+        self.held = HeldStep(self.periods.calls, self.arrays.made_at)
         self._threads, self._put = {threading.get_ident(): 0}, 0  # arrays that no program made
-        self._taken = TakenArrays()
+        self._taken, self._lock = TakenArrays(), threading.RLock()
         self._kinds: dict[Hashable, int] = {}
-        self._lock = threading.RLock()
         self._due: Period | None = None
         self._seen = 0  # calls of the step alone
 
@@ -141,7 +141,7 @@ class Watcher:
             if (named is None or (not choice.alone and choice.names(period.name, period.place)))
             and period.count >= choice.number
         ]
-        best = self._due or self.held.period or self.periods.best(some)
+        best = self._due or self.held.last() or self.periods.best(some)
         if named is None and not (best is not None and best.whole and best.trains):
             training = whole_trainings.last_of(self.recorder.calls)
             if best is None and training is None and again is None:

@@ -21,7 +21,14 @@ from flint.frontends.torch.modes import without_modes
 from flint.frontends.torch.programs.rounds import OptimizerRounds
 from flint.frontends.torch.programs.steps import Kind, Steps
 from flint.frontends.torch.recording.tracking import Tracker
-from flint.launching.code_behind import Behind, Calls, calls_of, loop_around, trainings_behind
+from flint.launching.code_behind import (
+    TRAINS_EACH_ROUND,
+    Behind,
+    Calls,
+    calls_of,
+    loop_around,
+    trainings_behind,
+)
 
 #: The methods that a training calls: of a loss, a scaler or an engine, and of an optimizer.
 _WAYS = (("backward", "step"),)
@@ -127,10 +134,7 @@ class Trainings:
                 f"{seen[self._kept].place}; --step NAME captures another: {', '.join(others)}"
             )
         if self._kept and self._patient and self._loop:
-            capture().notice(
-                f"each round of the loop at {self._loop} makes an optimizer, as a training of its "
-                "own does: the step is of the first"
-            )
+            capture().notice(TRAINS_EACH_ROUND.format(self._loop, "an optimizer"))
 
     def _begin_next(self) -> None:
         self._number += 1

@@ -74,3 +74,50 @@ def test_the_step_is_that_of_the_training_behind_a_search(tmp_path, count, optio
 @pytest.mark.parametrize("after", ["raise SystemExit", "fails()\ndef fails(): pass"])
 def test_a_program_that_fails_or_ends_before_its_next_training_is_captured(tmp_path, after):
     assert captured(tmp_path, 20, after=after)[1] == ROW
+
+
+#: A training for each of two settings, of parameters that each makes anew, in two epochs.
+EACH_ROUND = """
+import jax, jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+mesh = jax.make_mesh((8,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+rows, whole = NamedSharding(mesh, P("d")), NamedSharding(mesh, P())
+
+def loss(w, x): return jnp.mean(jnp.tanh(x @ w) ** 2)
+
+@jax.jit
+def train(w, x, rate): return w - rate * jax.grad(loss)(w, x)
+
+def run(rate):
+    w = MADE
+    for epoch in range(2):
+        for _ in range(5):
+            w = train(w, jax.device_put(jnp.ones((16, 64)), rows), rate)
+
+LOOP:
+    run(0.1)
+"""
+PUT = "jax.device_put(jax.random.normal(jax.random.key(0), (64, 64)), whole)"
+JITTED = "jax.jit(lambda: jnp.ones((64, 64)) * 0.5, out_shardings=whole)()"
+
+
+@pytest.mark.parametrize(
+    ("made", "loop", "named"),
+    [
+        (PUT, "for rate in (0.1, 0.2)", True),
+        (JITTED, "for rate in (0.1, 0.2)", True),
+        (JITTED, "if True", False),
+        (f"{JITTED}; w = train(w, jax.device_put(jnp.ones((8, 64)), rows), 0.0)",
+         "for rate in (0.1, 0.2)", True),
+    ],
+)  # fmt: skip
+def test_a_loop_that_makes_parameters_in_each_round_is_named(tmp_path, made, loop, named):
+    (tmp_path / "train.py").write_text(EACH_ROUND.replace("MADE", made).replace("LOOP", loop))
+    done = flint(
+        "run", "--world", 8, "--ranks", "0", "-o", "out", "--", "python", "train.py",
+        cwd=tmp_path, imported="jax",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    said = "each round of the loop at train.py:18 makes parameters, as a training of its own does"
+    assert (said in " ".join(done.stderr.split())) == named
+    assert ("each round" in done.stderr) == named
