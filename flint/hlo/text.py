@@ -4,7 +4,9 @@ The only user of ``jaxlib._hlo``, which is private; known to work: jaxlib 0.10.2
 abort the whole process on invalid text: untrusted text is parsed in a separate process. A proto
 lacks the number of partitions that the text's header states; it is added. If a text leaves out a
 constant (``constant({...})``, as in XLA's dumps from eleven elements on), the parser replaces it
-with zeros; these constants lose their literal, so that no value is made up.
+with zeros; these constants lose their literal, so that no value is made up.  PyTorch/XLA's
+dumps state that custom calls have no version of an interface, which the parser does not take; they
+are of the original one.
 
     proto = proto_of_text(open("step.hlo").read().encode(), "step.hlo")
     read_hlo(proto, "step.hlo")
@@ -19,6 +21,7 @@ from flint.hlo import hlo_pb2 as pb
 
 KNOWN_VERSIONS = "jaxlib >= 0.10.2, < 0.13"
 
+_NO_VERSION = b", api_version=API_VERSION_UNSPECIFIED"
 _HEADER = re.compile(rb"^HloModule\b.*", re.MULTILINE)
 _COUNT = r"\b%s=(\d{1,9})\b"
 _LEFT_OUT = re.compile(
@@ -47,7 +50,7 @@ def proto_of_text(text: bytes, name: str = "<module>") -> bytes:
             f"XLA's HLO parser cannot be loaded ({error}); known to work: {KNOWN_VERSIONS}"
         ) from error
     try:
-        parsed = hlo_module_from_text(text.decode("utf-8"))
+        parsed = hlo_module_from_text(text.replace(_NO_VERSION, b"").decode("utf-8"))
     except Exception as error:  # UnicodeDecodeError, or any error of jaxlib
         raise FlintError(f"{name}: not valid HLO text: {_reason(str(error))}") from error
     module = pb.HloModuleProto.FromString(parsed.as_serialized_hlo_module_proto())

@@ -51,9 +51,12 @@ def _along_one_dim(op: Op, parts: Types, wholes: Types, larger: str) -> None:
     require(len(parts) > 0 and len(wholes) > 0, "has no operand or no result")
     paired(parts, wholes)
     members = _members(op)
+    scalars = [part for part in parts if not part.shape]  # PyTorch/XLA's tokens, beside tensors
+    require(len(scalars) < len(parts), f"has {parts[0]}, which has no dim")
     for part, whole in zip(parts, wholes, strict=True):
         same_rank(part, whole)
-        require(len(part.shape) > 0, f"has {part}, which has no dim")
+        if not part.shape:
+            continue
         if not fixed(part, whole):
             continue
         text = f"has the {larger} {whole} for parts {part}"
