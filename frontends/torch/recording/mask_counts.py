@@ -100,6 +100,8 @@ _RULES: Mapping[Any, Callable[[Any, Any], _Most | None]] = {
             _aten.squeeze.dim, _aten.squeeze.default, _aten.squeeze.dims, _aten.alias.default,
             _aten.t.default, _aten.transpose.int, _aten.permute.default, _aten.select.int,
             _aten.slice.Tensor, _aten.unbind.int,
+            # the longest of several is no longer than the most that each can be
+            _aten.max.default, _aten.amax.default, _aten.min.default, _aten.amin.default,
         ),
         _same,
     ),

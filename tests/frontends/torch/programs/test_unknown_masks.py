@@ -135,6 +135,7 @@ def test_a_count_of_a_mask_is_as_many_as_the_mask_is_assumed_to_choose(said):
             return [
                 int(keep.sum()), len(keep.nonzero()), keep.sum(1).tolist(), both.item(),
                 torch.count_nonzero(keep).item(), int(keep.int().sum()),
+                keep.sum(1).max().item(), int(keep.sum(0).amin()),
             ]
         every = read()
         capture().mask_shares = MaskShares(0.25)
@@ -142,8 +143,8 @@ def test_a_count_of_a_mask_is_as_many_as_the_mask_is_assumed_to_choose(said):
         written[scores.argmax(0)[:3]] = True  # 3 rows of 6
         say(every, share, int(written.sum()), written.sum(0)[0].item())
     """) == [
-        [24, 24, [6] * 4, 48, 24, 24],
-        [6, 6, [2] * 4, 12, 6, 6],
+        [24, 24, [6] * 4, 48, 24, 24, 6, 4],
+        [6, 6, [2] * 4, 12, 6, 6, 2, 1],
         18,
         4,
     ]
