@@ -23,6 +23,7 @@ from flint.errors import FlintError, UsageError
 
 FRONTENDS: Mapping[str, str] = {
     "saved": "flint.frontends.saved.reading:begin",
+    "sizes of saved": "flint.frontends.saved.reading:sized",
     "jax": "flint.frontends.jax.capturing:capture",
     "torch": "flint.frontends.torch.capturing:capture",
 }

@@ -45,6 +45,7 @@ def convert(
     fuse: bool = False,
     routing: Any = None,
     entry: str | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
     replicas: bool = False,
     trusted: bool = False,
     memory_limit: int = MEMORY_LIMIT,
@@ -75,6 +76,8 @@ def convert(
             "balanced", "zipf:1.2" (for 64 experts: "zipf:1.2/64"), a file of the experts' loads, or
             the loads. Default: they are counted at their bounds.
         entry: function to start from, if a module has several and no ``@main``.
+        shapes: dims of arguments whose sizes a StableHLO program leaves open, in elements, by the
+            argument's number from 0 or by its name (``{"1": (64, 128)}``).
         replicas: allow a mesh that is larger than the module's: it runs independent copies of the
             program, which do not communicate with each other.
         trusted: parse the file in this process. By default another process does it, because a file
@@ -100,8 +103,14 @@ def convert(
     wanted.check()
     content = path if isinstance(path, Content) else read_content(Path(path), memory_limit)
     grid = as_mesh(mesh, axes) if mesh is not None else None
+    limits: dict[str, Any] = {"trusted": trusted, "memory_limit": memory_limit}
+    source = {"file": content.path.name, "sha256": content.sha256}
+    if shapes:
+        content = registry.frontend("sizes of saved")(content, shapes, entry, **limits)
+        stated = [f"{name}={'x'.join(map(str, sizes))}" for name, sizes in shapes.items()]
+        source["shapes"] = ", ".join(stated)
     begin: Callable[..., AbstractContextManager[Callable[[], Module]]] = registry.frontend("saved")
-    with begin(content, entry, trusted=trusted, memory_limit=memory_limit) as records:
+    with begin(content, entry, **limits) as records:
         # Importing these takes as long as starting the reading process.
         from flint.capturing.converting import walk_options, workload_of
         from flint.stablehlo.walker import walk
@@ -125,7 +134,7 @@ def convert(
         walked,
         taken.module,
         options=options,
-        source={"file": content.path.name, "sha256": content.sha256},
+        source=source,
         saved=taken.saved,
         listing=taken.listing,
     )

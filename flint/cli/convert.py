@@ -12,7 +12,6 @@ from flint.cli.option_groups import TraceOptions, given, with_options
 from flint.cli.options import (
     AxesOption,
     ConvertedSystemOption,
-    EntryOption,
     JsonOption,
     MeshOption,
     OutputOption,
@@ -32,7 +31,7 @@ from flint.cli.parsing import (
     xla_options,
 )
 from flint.cli.pipes import as_files, reader_bytes, taken
-from flint.cli.program_options import ProgramOptions, convert_file
+from flint.cli.program_options import ProgramOptions, SavedOptions, convert_file
 from flint.cli.refusals import refuse
 from flint.cli.saving import save_and_report
 from flint.cli.shared import stages_shown
@@ -73,7 +72,7 @@ def convert_command(
     system: ConvertedSystemOption = None,
     traces: TraceOptions,
     options: ProgramOptions,
-    entry: EntryOption = None,
+    saved: SavedOptions,
     memory_limit: ReaderMemoryOption = None,
     et: Annotated[
         list[Path] | None,
@@ -112,7 +111,7 @@ def convert_command(
     limit = reader_bytes(memory_limit)
     sources = [taken(file, limit) for file in files]
     if _recorded(sources):
-        of_programs = given(options) | {"--entry": entry is not None, "--replicas": replicas}
+        of_programs = given(options) | given(saved) | {"--replicas": replicas}
         of_programs |= {"--level": level is not None, "--target": target is not None}
         of_programs["--xla-option"] = bool(xla_option)
         of_control_flow = {name: of_programs.pop(name) for name in ("--trip-count", "--branch")}
@@ -136,7 +135,7 @@ def convert_command(
         )
         with stages_shown():
             workload = convert_file(
-                sources[0], mesh, axes, options, entry, replicas=replicas, memory_limit=limit,
+                sources[0], mesh, axes, options, saved, replicas=replicas, memory_limit=limit,
                 level=level, target=target, compiler_options=xla_options(xla_option),
             )  # fmt: skip
         if workload.compiled is not None:

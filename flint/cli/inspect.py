@@ -13,7 +13,6 @@ from flint.cli.inspect_tables import show
 from flint.cli.option_groups import given, with_options
 from flint.cli.options import (
     AxesOption,
-    EntryOption,
     JsonOption,
     MeshOption,
     ReaderMemoryOption,
@@ -21,7 +20,7 @@ from flint.cli.options import (
 )
 from flint.cli.parsing import DEFAULT_SYSTEM, a_file, existing
 from flint.cli.pipes import reader_bytes
-from flint.cli.program_options import ProgramOptions, convert_file
+from flint.cli.program_options import ProgramOptions, SavedOptions, convert_file
 from flint.cli.refusals import refuse
 from flint.cli.shared import loaded, print_json
 from flint.cli.tables import Table
@@ -101,7 +100,7 @@ def inspect_command(
     axes: AxesOption = None,
     replicas: ReplicasOption = False,
     options: ProgramOptions,
-    entry: EntryOption = None,
+    saved: SavedOptions,
     memory_limit: ReaderMemoryOption = None,
     json_output: JsonOption = False,
 ) -> None:
@@ -116,12 +115,12 @@ def inspect_command(
             "--mesh": mesh, "--axes": axes, "--replicas": replicas,
             "--memory-limit": memory_limit is not None,
         }  # fmt: skip
-        of_programs |= given(options) | {"--entry": entry}
+        of_programs |= given(options) | given(saved)
         refuse(of_programs, f"for programs: {path} is a workload folder, converted already")
         workload = loaded(path)
     else:
         workload = convert_file(
-            path, mesh, axes, options, entry, replicas=replicas,
+            path, mesh, axes, options, saved, replicas=replicas,
             memory_limit=reader_bytes(memory_limit), level=Level.LOGICAL,
         )  # fmt: skip
     if (graphml or dot) and program is None and len(workload.programs) > 1:

@@ -62,10 +62,6 @@ BranchOption = Annotated[
         help="Branch to take in conditionals that depend on data: N, or NAME=N (repeatable).",
     ),
 ]
-EntryOption = Annotated[
-    str | None,
-    typer.Option("--entry", help="Function to start from, if there is no @main."),
-]
 ProfileStepOption = Annotated[
     str | None,
     typer.Option(

@@ -234,3 +234,19 @@ def parse_scale_out(text: str) -> dict[str, int]:
             raise UsageError(f"--scale-out {text[:80]!r}: expected AXIS=RANKS, for example dp=64")
         found[name] = int(number)
     return found
+
+
+def parse_shapes(entries: list[str] | None) -> dict[str, tuple[int, ...]]:
+    """``["1=64x128"]`` as ``{"1": (64, 128)}``.
+
+    Raises:
+        UsageError: not sizes, or an argument twice.
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    for entry in entries or ():
+        name, _, sizes = entry.rpartition("=")
+        parts = sizes.split("x")
+        if not name or not all(map(_SIZE.fullmatch, parts)) or name in found:
+            raise UsageError(f"--shape {entry[:80]!r}: expected ARGUMENT=SIZES, for example 1=64x8")
+        found[name] = tuple(map(int, parts))
+    return found

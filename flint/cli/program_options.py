@@ -1,8 +1,8 @@
 """What a user decides about a program to be converted, as one object for all commands.
 
 @with_options
-def convert_command(file: Path, *, options: ProgramOptions, entry: EntryOption = None) -> None:
-    convert(file, **options.decisions(), entry=entry)
+def convert_command(file: Path, *, options: ProgramOptions, saved: SavedOptions) -> None:
+    convert(file, **options.decisions(), **saved.choices())
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flint.cli.options import BranchOption, TripCountOption
-from flint.cli.parsing import by_name, grid
+from flint.cli.parsing import by_name, grid, parse_shapes
 from flint.errors import UsageError
 
 if TYPE_CHECKING:
@@ -92,12 +92,39 @@ class ProgramOptions:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedOptions:
+    """What of a saved program is read, and for which sizes."""
+
+    entry: Annotated[
+        str | None,
+        typer.Option("--entry", help="Function to start from, if there is no @main."),
+    ] = None
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--shape",
+            metavar="ARGUMENT=SIZES",
+            help="Sizes of an argument that a StableHLO program leaves open, for example 1=64x128; "
+            "arguments are numbered from 0, or have names (repeatable).",
+        ),
+    ] = None
+
+    def choices(self) -> dict[str, Any]:
+        """The arguments for ``flint.convert``.
+
+        Raises:
+            UsageError: not sizes, or an argument twice.
+        """
+        return {"entry": self.entry, "shapes": parse_shapes(self.shape)}
+
+
 def convert_file(
     path: Path | Content,
     mesh: str | None,
     axes: str | None,
     options: ProgramOptions,
-    entry: str | None,
+    saved: SavedOptions,
     *,
     replicas: bool,
     memory_limit: int,
@@ -111,8 +138,8 @@ def convert_file(
 
     given, names = grid(mesh, axes)
     return convert(
-        path, mesh=given, axes=names, entry=entry, replicas=replicas, memory_limit=memory_limit,
-        **options.decisions(), **level,
+        path, mesh=given, axes=names, replicas=replicas, memory_limit=memory_limit,
+        **options.decisions(), **saved.choices(), **level,
     )  # fmt: skip
 
 

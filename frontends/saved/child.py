@@ -2,8 +2,8 @@
 
 The idea: on a damaged or malicious file MLIR and XLA abort, overflow their stack, take all memory
 or never return, so they run in a process where that results in a one-line error.  The arguments are
-the limits of the process, seconds of processor time and bytes of memory, and its folder.  The
-result is the records in a file, or the error that reading raised.
+the limits of the process, seconds of processor time and bytes of memory, and its folder.  A request
+says what is made of the file; it comes back in a file, or the error that reading raised.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from flint.host.child_processes import end_with_parent, restrict
 from flint.host.environment import import_numpy
 from flint.host.requests import requests
 
-#: Name of the file with the records.
-RECORDS = "records"
+#: Name of the file with what was made.
+MADE = "made"
 
 
 def main(seconds: int, memory: int, folder: Path) -> None:
@@ -27,15 +27,16 @@ def main(seconds: int, memory: int, folder: Path) -> None:
     restrict(seconds, memory)
     import_numpy()
     # What needs numpy is imported after it.
-    from flint.frontends.saved.parsing import parse
+    from flint.frontends.saved.parsing import parse, sized
     from flint.stablehlo.packed.packing import packed
 
     for place, words, data in requests(folder):
-        name = words["name"]
+        name, shapes = words["name"], words["shapes"]
+        given = name, words["entry"], memory // 4, words["advice"]
         try:
-            module = parse(data, name, words["entry"], memory // 4, words["advice"])
-            (place / f".{RECORDS}").write_bytes(packed(module))
-            (place / f".{RECORDS}").rename(place / RECORDS)
+            made = sized(data, shapes, *given) if shapes else packed(parse(data, *given))
+            (place / f".{MADE}").write_bytes(made)
+            (place / f".{MADE}").rename(place / MADE)
         except FlintError as error:
             leave(error, place, "")
         except MemoryError:

@@ -10,6 +10,8 @@ process on a damaged file: ``reading.py`` runs them in another one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from flint.errors import FlintError, UsageError
 from flint.frontends.saved.kinds import Kind, advice
 from flint.frontends.saved.wrappers import opened
@@ -17,6 +19,7 @@ from flint.stablehlo.read.records import Module
 
 #: The limit of unpacked gzip data, bytes.
 MAX_BYTES = 8 << 30
+_MLIR = (Kind.MLIR_BYTECODE, Kind.VHLO, Kind.MLIR_TEXT)
 
 
 def parse(
@@ -52,8 +55,34 @@ def parse(
         raise FlintError(f"{name}: damaged: a string in it is not UTF-8") from None
 
 
+def sized(
+    data: bytes,
+    shapes: Mapping[str, Sequence[int]],
+    name: str = "<module>",
+    entry: str | None = None,
+    limit: int = MAX_BYTES,
+    advice: str = "",
+) -> bytes:
+    """A saved program with sizes for its arguments, as MLIR bytecode.
+
+    Args:
+        data, name, entry, limit, advice: as for ``parse``.
+        shapes: argument, by number or name -> its dims.
+
+    Raises:
+        UsageError: HLO, or sizes that do not fit.
+        FlintError: no module, or a damaged one.
+    """
+    data, kind = opened(data, name, limit, advice)
+    if kind not in _MLIR:
+        raise UsageError(f"{name}: this is {kind.value}; --shape is for StableHLO")
+    from flint.stablehlo.read.open_sizes import with_sizes
+
+    return with_sizes(data, shapes, name, entry)
+
+
 def _records(data: bytes, kind: Kind, name: str, entry: str | None) -> Module:
-    if kind in (Kind.MLIR_BYTECODE, Kind.VHLO, Kind.MLIR_TEXT):
+    if kind in _MLIR:
         from flint.stablehlo.read.reader import read_mlir
 
         return read_mlir(data, name, entry)

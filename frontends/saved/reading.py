@@ -11,8 +11,9 @@ results in a one-line error; the records come back as bytes.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from flint.errors import FlintError
@@ -40,7 +41,7 @@ _LEAST_MEMORY = 64 << 20
 
 _CHILD = "flint.frontends.saved.child"
 #: Name of the file with its result.
-_RECORDS = "records"
+_MADE = "made"
 
 
 @contextmanager
@@ -73,6 +74,41 @@ def begin(
     if trusted:
         yield lambda: _read_here(content.data, name, entry)
         return
+    with _making(content, entry, {}, memory_limit) as made:
+        yield lambda: _unpacked(made(), name)
+
+
+def sized(
+    content: Content,
+    shapes: Mapping[str, Sequence[int]],
+    entry: str | None = None,
+    *,
+    trusted: bool = False,
+    memory_limit: int = MEMORY_LIMIT,
+) -> Content:
+    """A saved program with sizes for its arguments; the other arguments are those of ``begin``.
+
+    Args:
+        shapes: argument, by number from 0 or by name -> its dims, in elements.
+
+    Raises:
+        UsageError: HLO, no such argument, or sizes that it does not leave open.
+        FlintError: as ``begin``, or a program that requires other sizes.
+    """
+    if trusted:
+        from flint.frontends.saved import parsing
+
+        return replace(content, data=parsing.sized(content.data, shapes, str(content.path), entry))
+    with _making(content, entry, shapes, memory_limit) as made:
+        return replace(content, data=made())
+
+
+@contextmanager
+def _making(
+    content: Content, entry: str | None, shapes: Mapping[str, Sequence[int]], memory_limit: int
+) -> Iterator[Callable[[], bytes]]:
+    """A process that makes records of a program, or a program with sizes if there are shapes."""
+    name = str(content.path)
     import_numpy()
     spare_process.prepare_if_small()
     seconds = START_SECONDS + len(content.data) // BYTES_PER_SECOND
@@ -80,9 +116,9 @@ def begin(
         _CHILD, [str(seconds), str(memory_limit)], f"{name}: reading it", "",
         Limits(_BUSY * seconds, memory_limit), advice=" (--memory-limit, in GiB)",
     ) as child:  # fmt: skip
-        words = {"name": name, "entry": entry, "advice": f": {RAISE}"}
+        words = {"name": name, "entry": entry, "shapes": shapes, "advice": f": {RAISE}"}
         child.begin(words, content.data)
-        yield lambda: _records(child, name, seconds, memory_limit)
+        yield lambda: _made(child, name, seconds, memory_limit)
 
 
 def read(content: Content, entry: str | None = None, **limits: Any) -> Module:
@@ -97,21 +133,25 @@ def _read_here(data: bytes, name: str, entry: str | None) -> Module:
     return parse(data, name, entry)
 
 
-def _records(child: ModuleProcess, name: str, seconds: int, memory: int) -> Module:
-    """The result of the reading process, once it has ended."""
+def _unpacked(records: bytes, name: str) -> Module:
     from flint.stablehlo.packed.packing import unpacked
 
+    return unpacked(records, name)
+
+
+def _made(child: ModuleProcess, name: str, seconds: int, memory: int) -> bytes:
+    """The result of the reading process, once it has ended."""
     while not child.ended():
         child.check_limits()
     raise_left(child.place)
-    records = child.place / _RECORDS
-    if not records.is_file():
+    made = child.place / _MADE
+    if not made.is_file():
         raise FlintError(f"{name}: {_why(child, seconds, memory)}")
-    return unpacked(records.read_bytes(), name)
+    return made.read_bytes()
 
 
 def _why(child: ModuleProcess, seconds: int, memory: int) -> str:
-    """Why a process that has ended left no records."""
+    """Why a process that has ended left no result."""
     if child.process.poll() == -signal.SIGXCPU:
         return (
             f"reading took more than {seconds} s of processor time and was stopped (with a damaged "

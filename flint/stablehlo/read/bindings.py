@@ -128,6 +128,33 @@ def parse(data: bytes, name: str = "<module>") -> Any:
         raise FlintError(f"{name}: {_refusal(data, first)}") from error
 
 
+def refined(module: Any, arguments: str) -> bytes:
+    """The bytecode of a module in which all sizes follow from those of the arguments.
+
+    Args:
+        module: an ``ir.Module``, which changes.
+        arguments: the types of its entry's arguments, as MLIR writes them.
+
+    Raises:
+        FlintError: sizes do not fit, or remain open; the text is the reason.
+    """
+    from jaxlib._jax import mlir as xla
+
+    stablehlo.register_stablehlo_passes()
+    try:
+        with module.context:
+            passes = f"builtin.module(stablehlo-refine-arguments{{types={arguments}}})"
+            passmanager.PassManager.parse(passes).run(module.operation)
+        file = io.BytesIO()
+        module.operation.write_bytecode(file)
+        return bytes(xla.refine_polymorphic_shapes(file.getvalue(), True, True))
+    except ir.MLIRError as error:
+        raise FlintError(_first_diagnostic(error)) from error
+    except Exception as error:  # of the class of XLA's bindings
+        lines = str(error).splitlines() or ["no message"]
+        raise FlintError(next((line for line in lines if " error: " in line), lines[0])) from error
+
+
 def without_locations(data: bytes) -> bytes:
     """A module's bytecode without where its ops come from: equal for equal programs."""
     module = parse(data)

@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.errors import FlintError, UsageError
+from flint.errors import FlintError
 from flint.host.collection import uncollected
 from flint.stablehlo.read.annotations import MANUAL, devices_annotated, devices_stated
 from flint.stablehlo.read.attributes import DECODERS, entries
 from flint.stablehlo.read.bindings import BYTECODE_MAGIC, attribute_text, ir, parse, sdy
+from flint.stablehlo.read.entries import entry_of, functions_of
 from flint.stablehlo.read.issue_attributes import (
     NAME,
     RECORDED,
@@ -96,18 +97,16 @@ class _Reader:
         self.issues: dict[int, Issue] = {}
 
     def read(self, wanted: str | None) -> Module:
-        functions = {}
+        functions = functions_of(self.module)
         for view in self.module.body.operations:
             op = view.operation
-            if op.name == "func.func":
-                functions[ir.StringAttr(op.attributes["sym_name"]).value] = op
-            elif op.name in _DECLARATIONS:
+            if op.name in _DECLARATIONS:
                 mesh = sdy.MeshAttr(op.attributes["mesh"])
                 symbol = ir.StringAttr(op.attributes["sym_name"]).value
                 axes = map(sdy.MeshAxisAttr, mesh.axes)
                 self.meshes[symbol] = tuple((axis.name, axis.size) for axis in axes)
                 self.device_orders[symbol] = tuple(mesh.device_ids or ())
-        entry = self._entry(functions, wanted)
+        entry = entry_of(functions, wanted, self.name)
         read: dict[str, Block] = {}
         self.pending.append(entry)
         while self.pending:
@@ -128,27 +127,6 @@ class _Reader:
         if entry != "main":
             read["main"] = read.pop(entry)
         return self._describe(functions[entry], read)
-
-    def _entry(self, functions: dict[str, Any], wanted: str | None) -> str:
-        if wanted is not None and wanted not in functions:
-            raise UsageError(
-                f"{self.name}: no function @{wanted}; choose from {_listed(functions)}"
-            )
-        if wanted is not None or "main" in functions:
-            return wanted or "main"
-        public = [
-            name
-            for name, op in functions.items()
-            if "sym_visibility" not in op.attributes
-            or attribute_text(op.attributes["sym_visibility"]) != "private"
-        ]
-        if len(public) == 1:
-            return public[0]
-        if not functions:
-            raise FlintError(f"{self.name}: the module has no functions")
-        raise FlintError(
-            f"{self.name}: no function @main; choose one with --entry: {_listed(functions)}"
-        )
 
     def _describe(self, main: Any, functions: dict[str, Block]) -> Module:
         attributes = self.module.operation.attributes
@@ -271,8 +249,3 @@ class _Reader:
                 name = "return"
         self.short_names[full_name] = name
         return name
-
-
-def _listed(functions: dict[str, Any]) -> str:
-    names = sorted(functions)
-    return ", ".join(f"@{name}" for name in names[:8]) + (", ..." if len(names) > 8 else "")

@@ -83,8 +83,8 @@ BRANCH = "flint.branch"
 BOUNDED = "a dynamic dim: counted at its bound"
 #: The error of readers about a dim that has none at all.
 UNBOUNDED = (
-    "has a dim whose size the program leaves open: give it its size before it is read "
-    "(stablehlo-opt --stablehlo-refine-arguments, or export for sizes that are known)"
+    "has a dim whose size the program leaves open: state the sizes of its arguments "
+    "(--shape 0=64x128, for StableHLO), or export it for sizes that are known"
 )
 
 

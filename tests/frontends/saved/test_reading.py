@@ -126,7 +126,7 @@ def test_a_parser_that_ends_without_a_word_is_reported(monkeypatch, tmp_path):
 
 
 def test_records_that_no_reader_has_made_are_refused(monkeypatch, tmp_path):
-    forged = "from pathlib import Path; Path(sys.argv[3], '1', 'records').write_bytes(b'\\x80')"
+    forged = "from pathlib import Path; Path(sys.argv[3], '1', 'made').write_bytes(b'\\x80')"
     child_that(forged, monkeypatch, tmp_path)
     assert "contradict" in refusal(MLIR)
 
