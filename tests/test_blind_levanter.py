@@ -37,6 +37,7 @@ def test_attention_in_blocks_is_causal_attention(monkeypatch: pytest.MonkeyPatch
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), *found)
 
 
+@pytest.mark.thorough
 def test_blocks_above_the_diagonal_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 4 x 4 blocks 10 are seen: two products each; backwards five more (scores again, weights,
     and the gradients of queries, keys and values)."""

@@ -69,6 +69,7 @@ def test_the_readmes_pytorch_step_is_captured(tmp_path: Path) -> None:
     assert calls == {"all_gather": 8, "reduce_scatter": 4}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("framework", "ranks"), quick_rows([("jax", 8), ("torch", 4)], ("jax", 8)))
 def test_a_step_of_each_framework_runs_as_it_was_captured(framework: str, ranks: int) -> None:
     pytest.importorskip(framework)

@@ -9,6 +9,9 @@ from flint.hlo.text import proto_of_text
 from flint.stablehlo.read.reader import read_mlir
 from tests.hlo.comparing import dataflow, inventory
 
+#: Workers would wait for each other's dumps (``conftest.py``).
+pytestmark = pytest.mark.xdist_group("hlo-dumps")
+
 #: Programs in which XLA's conversion writes ``convert`` to a predicate as ``compare`` with 0.
 COMPARED_WITH_ZERO = {"embedding_gradient"}
 

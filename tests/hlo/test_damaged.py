@@ -10,6 +10,9 @@ from flint.hlo.reader import read_hlo
 from flint.hlo.reading import MAX_DEPTH
 from tests.support.shared import examples
 
+#: Workers would wait for each other's dumps (``conftest.py``).
+pytestmark = pytest.mark.xdist_group("hlo-dumps")
+
 F32, TUPLE = 11, 13
 
 

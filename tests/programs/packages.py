@@ -29,7 +29,6 @@ class Program:
         prepare: a script that makes what the program reads from its working folder.
         variables: of its environment.
         differs: what of the capture is known to differ from the real run.
-        quick: it is short enough for ``make test``.
     """
 
     package: str
@@ -42,7 +41,6 @@ class Program:
     prepare: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
     differs: str = ""
-    quick: bool = False
 
     @property
     def name(self) -> str:
@@ -72,7 +70,7 @@ _TORCH = [
     *_rows(
         "torch", "flint", "gpt_ddp.py",
         ("GPT, DDP", ""),
-        ("GPT of one layer, DDP", "--n_layer 1 --accumulate 4 --eval_iters 1", {"quick": True}),
+        ("GPT of one layer, DDP", "--n_layer 1 --accumulate 4 --eval_iters 1"),
         real=(),
     ),
     *_rows("torch", "flint", "plain.py", ("one device", ""), ranks=1, real=()),

@@ -13,13 +13,9 @@ import pytest
 from tests.programs import comparing, results
 from tests.programs.packages import PROGRAMS
 
-CASES = [
-    pytest.param(item, id=item.name, marks=() if item.quick else pytest.mark.thorough)
-    for item in PROGRAMS
-]
 
-
-@pytest.mark.parametrize("program", CASES)
+@pytest.mark.thorough
+@pytest.mark.parametrize("program", [pytest.param(item, id=item.name) for item in PROGRAMS])
 def test_the_captured_step_is_the_one_that_runs(tmp_path, program):
     if not results.is_installed(program.package):
         pytest.skip(f"{program.package} is not in this environment: make test-programs")

@@ -191,6 +191,7 @@ def test_a_single_rank_is_refused(tmp_path, capsys):
     assert status == 2 and "at least 2 ranks" in error
 
 
+@pytest.mark.thorough
 def test_kernels_last_as_long_as_in_the_embedded_engine(binary):
     """Attention included, which the program spells out: where it is asked for, traces that are
     written for it hold the fused kernel.  The stand-in runs a rank's kernels one after another."""

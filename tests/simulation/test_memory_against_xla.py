@@ -67,6 +67,7 @@ def models(request):
     return answer_of(script, *chosen(request, "name"), devices=8)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", quick(["llama3", "resnet", "pipeline"], "llama3"))
 def test_sharded_models_need_as_much_memory_as_in_xla(models, name):
     """XLA's CPU backend also copies operands of products into the layouts that it wants."""

@@ -76,6 +76,7 @@ def captures(step):
     return Path(f"{step}.captures").read_text().splitlines()
 
 
+@pytest.mark.thorough
 def test_rows_are_what_simulate_says_of_the_same_folder(step):
     rows = rows_of(sweep(step))
     assert [(row["mesh"], row["system"]) for row in rows] == [

@@ -38,6 +38,7 @@ def step(x):
 """
 
 
+@pytest.mark.thorough
 def test_rules_in_python_are_asked_in_a_sweep_as_in_a_capture(tmp_path):
     """The processes of a sweep are forks of one that has imported jax, with answers of its own."""
     (tmp_path / "step.py").write_text(STEP)

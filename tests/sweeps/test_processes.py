@@ -100,6 +100,7 @@ STEPS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="forks on Linux only")
 @pytest.mark.parametrize("framework", quick(STEPS, "jax"))
 def test_all_of_flint_that_a_capture_needs_is_imported_before_the_fork(framework, tmp_path):

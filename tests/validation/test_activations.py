@@ -25,12 +25,14 @@ def compare(host_runs):
     return Runs(host_runs, xla_activations).compare
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", quick(NAMES, "silu"))
 def test_a_step_agrees_with_its_own_run(name, compare):
     report = compare(name)
     assert report.ok, named(report)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("captured", "run"), quick_rows(PAIRS, ("gelu", "silu")))
 def test_another_activation_is_found(captured, run, compare):
     report = compare(captured, run)

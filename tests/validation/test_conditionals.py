@@ -76,6 +76,7 @@ def test_a_branch_of_another_type_than_captured_is_compared_as_the_program_has_i
     assert report.classes[OpClass.GEMM].explained_captured == (0 if chosen else 2 * 8)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "ranks"), quick_rows([("behind", 8), ("within", 2)], ("within", 2))
 )

@@ -209,7 +209,6 @@ ONCE = {
     ("name", "begin"),
     quick_rows(
         [(n, b) for n, found in ONCE.items() for b in found],
-        ("gpu_moe", "all-gather-start"),
         ("gpu_resnet", "cudnn-conv"),
     ),
 )

@@ -59,6 +59,7 @@ def test_a_run_of_a_program_that_makes_its_batches_on_the_host_agrees(tmp_path):
     assert report.explained[PREPARED] >= 2  # the sum of indices, the difference
 
 
+@pytest.mark.thorough
 def test_a_run_whose_optimizer_has_another_formula_for_one_parameter_says_so(tmp_path):
     report = compare(tmp_path, PROGRAM.replace("SGD", "ASGD").replace(", foreach=True", ""))
     assert not report.ok and report.notes[ONE_BY_ONE] == 1

@@ -147,6 +147,7 @@ def test_gpus_of_several_hosts_are_converted_whichever_host_is_which(names, tmp_
     )
 
 
+@pytest.mark.thorough
 def test_tpus_of_several_hosts_are_converted(tmp_path):
     """An op takes 100 ns on one host's devices and 300 on the other's."""
     run = Run(DATA / "tpu_pipeline.hlo.pb.gz")
@@ -192,6 +193,7 @@ def test_the_devices_of_a_profile_are_those_of_the_default_system(tmp_path):
     assert math.isnan(result.figures.mfu)
 
 
+@pytest.mark.thorough
 def test_an_asynchronous_op_of_a_tpu_takes_until_its_end(tmp_path):
     """Ops take 100 ns, 10 apart, and the wait at the end of an asynchronous one 700.  A copy takes
     both: the core does nothing else then.  A message is on its way from its begin to its end.

@@ -18,7 +18,7 @@ from flint.observed.classes import OpClass  # noqa: E402
 from flint.validation.matching.form_reasons import IN_PLACE, LIBRARY  # noqa: E402
 from flint.validation.validating import validate  # noqa: E402
 
-pytestmark = pytest.mark.xdist_group("torch-resnet")
+pytestmark = [pytest.mark.xdist_group("torch-resnet"), pytest.mark.thorough]
 
 DATA = Path(__file__).parents[1] / "data"
 TRACE = DATA / "traces/resnet50_ddp_nccl_rank0.json.gz"

@@ -114,6 +114,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("other", quick(OTHERS, "a GRU of one step more"))
 def test_another_recurrent_layer_is_found(other, traces):
     run, make, steps = OTHERS[other]

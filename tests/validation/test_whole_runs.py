@@ -93,6 +93,7 @@ for _ in range(4):
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", quick(PROGRAMS, "looped"))
 def test_a_run_from_its_first_line_on_agrees_with_the_capture(name, tmp_path):
     (tmp_path / "train.py").write_text(HEAD + PROGRAMS[name])

@@ -42,6 +42,7 @@ def test_a_step_on_one_device_is_captured(step, products):
     assert not graph.tables.communications
 
 
+@pytest.mark.thorough
 def test_a_model_on_one_device_does_a_data_parallel_ranks_work():
     """Each of 4 data-parallel ranks has one sequence, as the only device has."""
 

@@ -128,6 +128,7 @@ COLLECTIVES = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.xdist_group("sharded_steps")
 @pytest.mark.parametrize("parallelism", quick(["fsdp", "hsdp", "tensor parallel"], "hsdp"))
 def test_a_parallel_step_on_four_devices_gives_the_whole_batchs_parameters(sharded, parallelism):
@@ -137,6 +138,7 @@ def test_a_parallel_step_on_four_devices_gives_the_whole_batchs_parameters(shard
     assert found["moved"] > 50 * found["worst"]
 
 
+@pytest.mark.thorough
 @pytest.mark.xdist_group("sharded_steps")
 @pytest.mark.parametrize("parallelism", quick(COLLECTIVES, "hsdp"))
 def test_parallel_steps_have_the_collectives_of_their_wrapping(sharded, parallelism):

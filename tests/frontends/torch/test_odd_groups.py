@@ -91,6 +91,7 @@ def test_a_collective_is_among_the_members_of_its_group(kind, name):
 REDUCTIONS = {"SUM": "add", "MAX": "maximum", "AVG": "add"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", quick(REDUCTIONS, "MAX"))
 def test_a_reduce_scatter_says_what_it_reduces_with_whatever_its_group(name, tmp_path):
     """A pair leaves a pair, which is StableHLO's op; three of four leave one: a custom call."""

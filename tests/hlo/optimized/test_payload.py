@@ -114,6 +114,7 @@ def test_a_pipelines_messages_gathers_and_scatters_are_the_same(partitioned):
     )
 
 
+@pytest.mark.thorough
 def test_permutes_decomposed_into_messages_send_the_same_bytes(partitioned):
     before = payload(partitioned("pipeline"))
     after = payload(flint.convert(FOLDER / "gpu_pipeline_send_recv.hlo.pb.gz"))

@@ -11,6 +11,7 @@ from tests.support.shared import quick
 pytestmark = pytest.mark.xdist_group("models")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", quick(MODELS, "llama3"))
 def test_collectives_are_those_that_run(name, captured_model, host_runs):
     ran = host_runs.collectives(":".join(MODELS[name]))

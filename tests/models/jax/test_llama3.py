@@ -47,6 +47,7 @@ def runs(request):
     return answer_of(Path(__file__).with_name("llama3_runs.py"), *names, devices=8)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "variant",
     quick(
@@ -66,11 +67,13 @@ def test_an_ungated_network_gives_the_losses_of_one_device(variant, runs):
     np.testing.assert_allclose(runs[variant], runs[f"{variant}, one device"], rtol=2e-5)
 
 
+@pytest.mark.thorough
 def test_training_lowers_the_loss(runs):
     first, _, last, _ = runs["one device"]
     assert last < first
 
 
+@pytest.mark.thorough
 def test_adamw_is_optaxs():
     tree = {"w": Parameter((8, 16), (None, None)), "b": Parameter((16,), (None,))}
     params = initial(tree, jax.random.key(0))

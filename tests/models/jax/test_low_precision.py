@@ -42,6 +42,7 @@ def in_blocks(x, dtype, block=32):
 KINDS = {"f8": (per_tensor, E5M2), "f8_static": (cut, E5M2), "mxf8": (in_blocks, E4M3)}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", quick(KINDS, "f8"))
 def test_a_product_and_its_derivatives_are_those_of_rounded_operands(name):
     rounded, of_gradient = KINDS[name]

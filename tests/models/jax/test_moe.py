@@ -50,6 +50,7 @@ CASES += [f"ragged, {mesh}, nothing dropped" for mesh in ("2-D", "3-D", "one dev
 CASES += [f"permuted, {mesh}, nothing dropped" for mesh in ("data only", "one device")]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", quick(CASES, "all_to_all, 2-D, dropped"))
 def test_loss_and_gradients_are_those_of_each_token_going_through_its_experts(case, runs):
     found = runs[case]
@@ -94,6 +95,7 @@ def test_of_equal_scores_the_first_experts_are_chosen():
     assert routing_of(jnp.zeros((1, 1, 4))).expert.tolist() == [[[0, 1]]]
 
 
+@pytest.mark.thorough
 def test_balance_is_one_where_all_experts_get_equally_much():
     even = routing_of(scores_of((0, 1), (1, 2), (2, 3), (3, 0)))
     np.testing.assert_allclose(even.balance, [1.0], rtol=1e-6)
@@ -179,6 +181,7 @@ def test_a_layer_sends_there_and_back_in_the_forward_and_the_backward_pass(case)
     }  # fmt: skip
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "step", [names_moe.exchanged, names_moe.no_remat], ids=["exchanged", "no remat"]
 )
@@ -198,6 +201,7 @@ def test_only_weights_are_gathered(case):
 EXCHANGED = ["tiny", "tiny 3-D", "tiny 4-D", "Mixtral", "Mixtral 3-D"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", quick(EXCHANGED, "tiny 3-D", "Mixtral"))
 def test_experts_weights_and_gradients_travel_in_bfloat16(name):
     """A device's share of gate, up and down: its experts, its part of the hidden width.  Gathered
@@ -264,6 +268,7 @@ NODES = replace(
 )  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_a_token_crosses_the_network_once_per_node():
     """Four nodes of two devices; a router that chooses experts of two groups, which are nodes, so
     that half of the S tokens go to each.  Over "node" go, per token and node, D activations and k

@@ -41,6 +41,7 @@ def counted(config, kinds, **options):
 EXCHANGES, PRODUCTS = {"ragged_all_to_all", "custom_call"}, {"mhlo.ragged_dot", "chlo.ragged_dot"}
 
 
+@pytest.mark.thorough
 def test_without_a_routing_buffers_hold_all_that_could_come():
     """There and back, forward, again and backward: 4 devices may send one all they have."""
     own, most = ROWS * ROW, 4 * ROWS * ROW
@@ -100,6 +101,7 @@ def test_gradients_of_microbatches_are_those_of_the_whole_batch():
     )  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_permuted_rows_are_gathered_in_both_passes_and_never_scattered():
     """There and back, forward, again and backward, a row for each choice of a token."""
     config = replace(TINY, dispatch="permuted", balance=0.0)

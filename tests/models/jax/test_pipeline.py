@@ -123,6 +123,7 @@ def test_hops_of_every_tick_and_their_bytes(case):
     }
 
 
+@pytest.mark.thorough
 def test_traces_of_stages_send_to_the_neighbours_that_they_have(tmp_path):
     """To the next stage, results in the forward pass and the stream's gradients in the backward
     pass: twice per tick; to the stage before, the stream and the results' gradients.  Executed with
@@ -177,6 +178,7 @@ def ancestors(graph, index):
     return known
 
 
+@pytest.mark.thorough
 def test_the_streams_hops_do_not_wait_for_the_layers_of_their_tick():
     """So that they are on their way while a stage works; the hop to the next stage does wait.  In
     the backward pass a stage's gradient has come with the hop, so that the layers wait."""

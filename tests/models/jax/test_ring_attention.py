@@ -46,11 +46,13 @@ def test_loss_and_gradients_are_those_of_one_device_without_a_ring(mesh, distanc
     assert max(found.values()) < 3e-5, found
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mesh", quick(RINGS, "zigzag 2x4"))
 def test_attention_alone_is_exact_to_float32s_rounding(mesh, distances):
     assert max(distances[f"{mesh}, attention, float32"].values()) < 5e-6
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mesh", quick(RINGS, "zigzag 2x4"))
 def test_in_bfloat16_the_ring_is_no_further_from_float32_than_plain_attention(mesh, distances):
     plain = max(distances["plain, attention, bfloat16"].values())
@@ -133,6 +135,7 @@ def ancestors(graph, index):
     return known
 
 
+@pytest.mark.thorough
 def test_in_a_loop_no_hop_waits_for_the_products_of_its_iteration():
     """So that a block is on its way while it is attended to, and gradients of the block before
     while this block's are computed."""

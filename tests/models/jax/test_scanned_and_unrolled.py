@@ -80,6 +80,7 @@ def count(found, name):
 REMATS = quick(["full", "attention", "dots"], "full")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mesh", quick(MESHES, "tensor"))
 @pytest.mark.parametrize("remat", REMATS)
 def test_products_and_attention_take_the_same_time(remat, mesh):
@@ -101,6 +102,7 @@ def test_products_of_a_pipelines_stages_take_the_same_time():
         assert found[0][name].seconds == pytest.approx(found[1][name].seconds, rel=2e-3)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("remat", REMATS)
 def test_the_same_bytes_are_communicated(remat):
     """But for the f32 sums of squares of the gradients' norm, one per stack or per tensor."""

@@ -37,6 +37,7 @@ def test_values_are_those_of_attention_that_is_spelled_out(monkeypatch):
         splash._kernel.cache_clear()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mesh", quick([(2,), (1, 2)], (2,)))
 def test_kernels_multiply_the_blocks_that_a_causal_mask_leaves(mesh):
     """Of 4 x 4 blocks of 512 it leaves 10.  A block is 2 products in the forward pass, which full

@@ -158,6 +158,7 @@ def test_parameters_and_optimizer_states_of_8b_on_one_of_512_ranks():
     assert floats == 3 * held + tables  # the parameters, both moments; rotary's cosines and sines
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("checkpoint", quick([False, True], True))
 def test_checkpointing_computes_the_blocks_again(checkpoint):
     """The blocks' products and attention run once more in the backward pass, but for the last

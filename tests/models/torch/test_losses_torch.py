@@ -50,6 +50,7 @@ def test_a_loss_in_place_is_that_of_all_tokens_but_the_last():
     torch.testing.assert_close(gradients, expected)
 
 
+@pytest.mark.thorough
 def test_a_tied_head_has_no_weight_of_its_own():
     """Exchanges: of one group all parameters but the head's V D are gathered."""
     tied = replace(TINY, tied=True, ends="together")
@@ -99,6 +100,7 @@ def test_scores_that_a_variable_holds_add_once_their_bytes(whole):
     assert peak(hold="cast") - whole == F32 * BIG.sequence * BIG.vocabulary
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("options", "less"), [
     # The loss's backward pass: log-softmaxes, their gradient, and the scores' in float32: 12 bytes
     # a score.  In n = 8 parts, the most is before it: scores of all and their log-softmaxes, and

@@ -122,6 +122,7 @@ def profiled(text, end, tmp_path):
     return tmp_path / "profile"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("text", "end"),
     [
@@ -177,6 +178,7 @@ def test_such_a_step_can_be_simulated(text, tmp_path):
     assert simulate(workload, "dgx-h100").step_seconds > 0
 
 
+@pytest.mark.thorough
 def test_an_array_that_has_not_been_moved_stops_the_capture_as_a_run(tmp_path):
     program = tmp_path / "p.py"
     program.write_text(NOT_MOVED)
@@ -191,6 +193,7 @@ def test_an_array_that_has_not_been_moved_stops_the_capture_as_a_run(tmp_path):
     assert "Received incompatible devices for jitted computation" in run.stderr
 
 
+@pytest.mark.thorough
 def test_a_random_key_moves_with_both_of_its_numbers(tmp_path):
     first, _ = captured(KEYS, tmp_path)[0].programs
     sent = [("send", n, n + 4, 2 * 4) for n in range(4)]

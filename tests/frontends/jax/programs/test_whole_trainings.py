@@ -10,6 +10,7 @@ from tests.frontends.jax.programs.test_against_runs import captured, command
 from tests.programs import comparing
 
 
+@pytest.mark.thorough
 def test_a_training_in_one_call_is_captured_as_one_iteration_of_its_loop(tmp_path):
     """Rows per device: 64 / 8 = 8, and 8 * 16 of all steps.  A rollout's step is two products, of 8
     x 8 x 64 and 8 x 64 x 2; the loss has both, the gradients of both matrices and one between.

@@ -73,6 +73,7 @@ def reduced(recording):
     return [sum(prod(view.shape) for view in op.writes) for op in found]
 
 
+@pytest.mark.thorough
 def test_a_model_under_ddp_and_autocast_is_compiled():
     found = recorded(inside)
     assert not found.warnings

@@ -105,6 +105,7 @@ def test_a_replayed_graph_is_the_ops_that_it_captured_in_their_order(tmp_path):
     assert replayed == eager
 
 
+@pytest.mark.thorough
 def test_an_optimizer_in_a_graph_steps_at_each_replay(tmp_path):
     """The third replay, which is the first graph's: of two rows, not of four."""
     (tmp_path / "train.py").write_text(MODEL + WHOLE)

@@ -89,6 +89,7 @@ def processes(tmp_path_factory):
     return json.loads((folder / "result.json").read_text())
 
 
+@pytest.mark.thorough
 def test_on_real_ranks_experts_sums_are_those_of_the_formula(processes):
     """A token times the sum of its experts' factors, weighted; weights come back as they were."""
     for found in processes:

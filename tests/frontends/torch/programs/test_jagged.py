@@ -57,7 +57,8 @@ def test_layers_take_as_many_rows_as_sequences_have_words(tmp_path):
     assert captured(tmp_path, 1, "train.py") == run
 
 
-@pytest.mark.parametrize("kind", ["float32", pytest.param("bfloat16", marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", ["float32", "bfloat16"])
 def test_attention_of_a_batch_is_one_kernel(tmp_path, kind):
     """In single precision the memory-efficient one: flash attention takes half precision."""
     program(tmp_path, f"state = state.to(torch.{kind})", ATTENDS, SCORES, "state = state.float()")

@@ -64,6 +64,7 @@ for _ in range(4):
 """
 
 
+@pytest.mark.thorough
 def test_weights_that_the_device_draws_in_a_range_are_no_question_about_the_step(tmp_path):
     (tmp_path / "train.py").write_text(ON_THE_DEVICE)
     done = flint("run", "--world", 2, "-o", "out", "--", "python", "train.py", cwd=tmp_path)

@@ -13,6 +13,7 @@ from flint.launching.code_behind import calls_of, trainings_behind
 from flint.workload.loading import load
 from tests.programs.comparing import PRODUCTS, captured, of_ranks
 from tests.support.command_line import flint
+from tests.support.shared import quick_rows
 
 
 class Loop:
@@ -220,7 +221,7 @@ BOTH = [
     (200, (), SEARCH,  # longer than it is waited for
      "the step is optimizer at train.py:13; --step NAME captures another: optimizer-2 at "
      "train.py:22, not begun yet"),
-    (200, ("--step", "optimizer-2"), TRAINING, ""),
+    pytest.param(200, ("--step", "optimizer-2"), TRAINING, "", marks=pytest.mark.thorough),
 ]  # fmt: skip
 
 
@@ -245,7 +246,7 @@ def test_a_program_that_fails_or_ends_behind_its_training_is_captured(tmp_path):
     assert done.returncode == 0 and "ValueError: no second stage" in done.stderr
 
 
-@pytest.mark.parametrize(("count", "rows"), [(6, 8), (200, 4)])
+@pytest.mark.parametrize(("count", "rows"), quick_rows([(6, 8), (200, 4)], (6, 8)))
 def test_a_function_that_is_called_for_two_trainings_is_both(tmp_path, count, rows):
     """The second is the step if the first is not too long; either is named where it is not."""
     (tmp_path / "train.py").write_text(f"""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import textwrap
 
+import pytest
+
 from flint import load
 from tests.support.command_line import flint
 
@@ -25,6 +27,7 @@ PROGRAM = """
 """
 
 
+@pytest.mark.thorough
 def test_one_of_a_row_stands_for_it_though_another_row_does_the_same_as_some(tmp_path):
     """Ranks 32 to 35 stand for 36 to 39, which do what the next row does: it is still found."""
     (tmp_path / "train.py").write_text(textwrap.dedent(PROGRAM))
