@@ -39,6 +39,7 @@ from flint.frontends.torch.recording.schemas import (
     flat,
     is_plain,
     parts_of,
+    returned,
     rule_of,
     tensors_in,
     waits_for_host,
@@ -131,7 +132,7 @@ class Recorder:
             args, rule = (*args, *more), rule_of(func)
         place = self._tracker.place()
         self._tracker.made(place)
-        result = self._below(func, types, args, kwargs)
+        result = returned(rule, args, self._below(func, types, args, kwargs))
         self.note(func, rule, place, args, kwargs, result)
         return result
 

@@ -107,6 +107,16 @@ def written_tensors(
     return written
 
 
+def returned(rule: Rule, args: tuple[Any, ...], result: Any) -> Any:
+    """What a call returns: an op in place what it has written, of which fake tensors that are made
+    of a real one of the host's are another object.
+    """
+    if len(rule.written) != 1 or not isinstance(result, torch.Tensor):
+        return result
+    own = args[rule.written[0]] if rule.written[0] < len(args) else None
+    return own if type(own) is torch.Tensor else result
+
+
 def waits_for_host(
     rule: Rule, args: tuple[Any, ...], kwargs: Any, results: list[torch.Tensor]
 ) -> bool:
