@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from types import CodeType
 
 from flint.frontends.jax.programs.operand_sizes import Given, Made
 from flint.frontends.jax.programs.periods import Period
@@ -22,20 +21,23 @@ from flint.passes.in_sequence import Origin
 
 
 class MadeAt:
-    """The program's calls on the stack when arrays were made: for each instruction the last."""
+    """The program's calls on the stack when arrays were made.
+
+    Of calls at the same instructions they are the last ones.  The innermost alone does not do: a
+    function that makes parameters may make what the training's loop needs, too.
+    """
 
     def __init__(self) -> None:
         """Nothing has been made."""
-        self._places: dict[Origin, tuple[CodeType, int]] = {}
-        self._stacks: dict[tuple[CodeType, int], Calls] = {}
+        self._places: dict[Origin, tuple[tuple[int, int], ...]] = {}
+        self._stacks: dict[tuple[tuple[int, int], ...], Calls] = {}
 
     def note(self, origin: Origin) -> None:
         """An array, or the first result of a call, is made now."""
         stack = calls_of(sys._getframe(1))
-        place = next(iter(stack.values()), None)
-        if place is not None:
-            self._places[origin] = place
-            self._stacks[place] = stack
+        place = tuple((id(code), instruction) for code, instruction in stack.values())
+        self._places[origin] = place
+        self._stacks[place] = stack
 
     def loop(self, period: Period, calls: Sequence[Made]) -> str:
         """The innermost loop that has made a period's parameters and is in it; "" if there is none.
