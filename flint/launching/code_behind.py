@@ -15,9 +15,11 @@ import itertools
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from flint.capturing.user_frames import STARTS, is_programs, short_path
+
+_Function = TypeVar("_Function", bound=FunctionType)
 
 #: Instructions after which the next one does not run.
 _LEAVES = frozenset(
@@ -53,6 +55,16 @@ class Behind:
     def is_reached(self) -> bool:
         """Whether the call has left its loops."""
         return self.frame.f_lasti > self.end
+
+
+#: Functions that stand for a new process: their callers are in another one.
+_processes: set[CodeType] = set()
+
+
+def begins_process(function: _Function) -> _Function:
+    """A decorator of a function that calls what would run in a process of its own."""
+    _processes.add(function.__code__)
+    return function
 
 
 #: Calls on the stack, by the numbers of their frames: the code of each, and its instruction.
@@ -123,6 +135,8 @@ def _calls_of_a_round(frames: list[FrameType], made: Calls) -> int:
 
 def _own_frames(frame: FrameType | None) -> Iterator[FrameType]:
     while frame is not None and frame.f_code.co_filename != STARTS:
+        if frame.f_code in _processes:
+            return
         if is_programs(frame.f_code.co_filename):
             yield frame
         frame = frame.f_back

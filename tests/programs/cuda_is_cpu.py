@@ -130,7 +130,7 @@ def apply():
     cuda.current_stream = cuda.default_stream = _Stream
     vars(torch._C).setdefault("_cuda_getCurrentRawStream", lambda _: 0)  # kernels' packages
     cuda.nvtx.range_push = cuda.nvtx.range_pop = lambda *_: None
-    torch.version.cuda = "12.8"
+    torch.version.cuda = torch.version.cuda or "12.8"  # torchvision compares it with its own
     torch.Tensor.record_stream = lambda *_: None
     torch.Tensor.pin_memory = lambda tensor, *_: tensor  # also in a data loader's thread
     for name, answer in (

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import multiprocessing.process
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from multiprocessing.reduction import ForkingPickler
@@ -32,6 +33,7 @@ from flint.frontends.torch.patching import around, replace
 from flint.frontends.torch.programs import new_processes
 from flint.frontends.torch.shims.over_ranks import world
 from flint.frontends.torch.shims.own_values import OwnRank
+from flint.launching.code_behind import begins_process
 from flint.launching.launched import fits
 from flint.launching.own import Own
 from flint.launching.program import Cluster, Program
@@ -104,6 +106,30 @@ def check(cluster: Cluster) -> None:
         fits(len(_ranks), cluster, _line[0])
 
 
+class _Here:
+    """What ``multiprocessing`` asks about a started process, of a rank that runs in this one.
+
+    Attributes:
+        pid: this process's.
+        returncode: how it has ended; None before.
+    """
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.returncode: int | None = None
+
+    def poll(self, *_: Any) -> int | None:
+        """How the rank has ended."""
+        return self.returncode
+
+    wait = poll
+
+    def terminate(self) -> None:
+        """It has no process of its own."""
+
+    kill = close = terminate
+
+
 def _start(cluster: Cluster, start: Any, process: Any) -> None:
     target = process._target
     if target is None or dist.is_initialized() or not _joins(target, set()):
@@ -111,12 +137,20 @@ def _start(cluster: Cluster, start: Any, process: Any) -> None:
         return
     _line[:] = [own_line()]
     _ranks.append(process)
+    process._popen, process._sentinel = _Here(), None
     if len(_ranks) == min(cluster.per_node, cluster.world):
         args = [_own(items) for items in zip(*(item._args for item in _ranks), strict=True)]
         kwargs = {
             name: _own([item._kwargs.get(name) for item in _ranks]) for name in process._kwargs
         }
-        target(*args, **kwargs)
+        _run(target, args, kwargs)
+        for item in _ranks:
+            item._popen.returncode, item._parent_pid = 0, os.getpid()
+
+
+@begins_process
+def _run(target: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+    target(*args, **kwargs)
 
 
 def _own(items: Sequence[Any]) -> Any:

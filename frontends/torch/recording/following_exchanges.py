@@ -31,10 +31,14 @@ from flint.frontends.torch.recording.known_values import Known, is_real, read
 from flint.frontends.torch.user_lines import at_user_line
 
 
-def _held(values: Any, tensor: torch.Tensor) -> Known | None:
+def _held(values: Any, tensor: torch.Tensor, marked: bool = False) -> Known | None:
     """What this rank knows about a tensor that it sends; not counts of a router, unless all ranks
-    have the same of these."""
-    known = read(values, tensor)
+    have the same of these.
+
+    Args:
+        marked: with the marks of what nothing has written.
+    """
+    known: Known | None = values.get(tensor) if marked else read(values, tensor)
     if known is None:
         return Known(tensor, alike=False) if is_real(tensor) else None
     return known if known.alike or known.origin in ("", THE_SAME) else None
@@ -78,7 +82,7 @@ def _gathered(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None
         if isinstance(source, list)
         else (source, result)
     )
-    known, each = _held(values, source), _of_members(source, boxed)
+    known, each = _held(values, source, marked=True), _of_members(source, boxed)
     if each is not None and results:
         if len(results) == 1:
             with unset_fake_temporarily():
@@ -87,11 +91,13 @@ def _gathered(values: Any, op: Any, args: Any, kwargs: Any, result: Any) -> None
             _receive_own(values, tensor, item)
         return
     for tensor in results:
-        value = None
-        if known is not None:
-            with unset_fake_temporarily():
-                value = known.value.flatten().repeat(tensor.numel() // max(1, source.numel()))
-        receive(values, tensor, known, value)
+        times = tensor.numel() // max(1, source.numel())
+        with unset_fake_temporarily():
+            value, marks = (
+                None if part is None else part.flatten().repeat(times)
+                for part in ((known.value, known.marks) if known is not None else (None, None))
+            )
+        receive(values, tensor, known, value, marks)
 
 
 def _of_members(source: torch.Tensor, boxed: Any) -> list[torch.Tensor] | None:

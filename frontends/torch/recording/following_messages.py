@@ -31,15 +31,20 @@ _ROOTS = "the sender's are assumed to be those of the recorded rank"
 _FEW, _FORM = 1024, 256
 
 
-def receive(values: Any, tensor: torch.Tensor, sent: Known | None, value: Any = None) -> None:
+def receive(
+    values: Any, tensor: torch.Tensor, sent: Known | None, value: Any = None, marks: Any = None
+) -> None:
     """Note what a tensor holds after a collective.
 
     Args:
         sent: what follows from this; None if nothing is known.
         value: what it is.
+        marks: which elements nothing has written, if not all are.
     """
     forget(values, tensor)
-    capture().held.pop(tensor, None)
+    held = capture().held
+    for item in (tensor, *(held.sharing(tensor) if held else ())):
+        held.pop(item, None)
     fits = sent is not None and value is not None and value.numel() == tensor.numel()
     if is_real(tensor):
         if fits:
@@ -51,8 +56,9 @@ def receive(values: Any, tensor: torch.Tensor, sent: Known | None, value: Any = 
     elif fits and sent is not None and (_is_followed(tensor) or not tensor.is_floating_point()):
         with unset_fake_temporarily():
             value = value.to(tensor.dtype).view(tensor.shape)
+            marks = None if marks is None else marks.view(tensor.shape)
         origin = sent.origin if sent.alike else sent.origin or THE_SAME
-        values[tensor] = Known(value, origin, sent.alike)
+        values[tensor] = Known(value, origin, sent.alike, marks=marks)
 
 
 def _is_followed(tensor: torch.Tensor) -> bool:

@@ -66,7 +66,7 @@ def read(values: Any, tensor: torch.Tensor) -> Known | None:
         return known
     with unset_fake_temporarily():
         is_unwritten = bool(known.marks.any())
-    origin = known.origin or (ORIGIN if is_unwritten else "")
+    origin = ORIGIN if is_unwritten else known.origin
     return replace(known, origin=origin, marks=None)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from flint.frontends.torch.evidence import Kinds
 
 #: Of more different ranks, or more elements of all of them, what others get is not computed.
-MOST_KINDS, MOST_ELEMENTS = 1024, 1 << 18
+MOST_KINDS, MOST_ELEMENTS = 1024, 1 << 21
 #: What is read on a rank on which a function fails: no number that a program compares with.
 NO_NUMBER = -(1 << 31)
 

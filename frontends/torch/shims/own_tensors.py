@@ -24,7 +24,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.evidence import Kinds
 from flint.frontends.torch.modes import without_modes
-from flint.frontends.torch.recording.held_numbers import Held
+from flint.frontends.torch.recording.held_numbers import Held, copied, held_of
 from flint.frontends.torch.recording.known_values import known_of
 from flint.frontends.torch.shims.over_ranks import world
 from flint.frontends.torch.shims.own_arrays import OwnArray, known_array
@@ -44,7 +44,7 @@ from flint.frontends.torch.user_lines import at_user_line, inside_torch
 from flint.launching.followed_functions import METHOD
 
 #: Larger tensors are data, as longer lists are.
-_MOST, _MOST_IN_LIST, _MOST_GIVEN = 1 << 16, 16, 64
+_MOST, _MOST_IN_LIST, _MOST_GIVEN = 1 << 18, 16, 64
 _READ = "is read from a tensor"
 #: Operators that write their first operand.
 _OPERATORS = frozenset(
@@ -86,7 +86,7 @@ def _follows(item: Any, held: Any) -> bool:
     """Whether an argument is a number of the rank, or a tensor, a slice or a list that has one."""
     kind = type(item)
     if kind in _KINDS:
-        return bool(held) and item in held
+        return bool(held) and (item in held or (item._base is not None and item._base in held))
     if kind is list or kind is tuple:
         return len(item) <= _MOST_GIVEN and any(_follows(each, held) for each in item)
     if kind is slice:
@@ -112,6 +112,10 @@ def followed(
     if _writes(name) and args and is_small(args[0]):
         written = _others(func, args, kwargs, 0, args[0])  # before it is
         result = run()
+        whole = args[0]._base
+        if whole is not None and is_small(whole):
+            bases = tuple(item if item is None else item._base for item in written.values)
+            keep(whole, replace(written, values=bases))
         keep(args[0], written)
         return result
     result = run()
@@ -171,8 +175,9 @@ def _others(
         elements: of what it gives here.
         written: the argument that it writes.
     """
-    kinds, first, known = _kinds(args, kwargs)
-    elements += sum(item.numel() for item in _tensors(args, kwargs))
+    whole = None if written is None else written._base
+    kinds, first, known = _kinds((*args, whole), kwargs)
+    elements += sum(item.numel() for item in _tensors((*args, whole), kwargs))
     if not known or len(first) > MOST_KINDS or len(first) * elements > MOST_ELEMENTS:
         return Held(kinds, ())
     made: list[Any] = []
@@ -196,9 +201,9 @@ def _kinds(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Kinds, lis
     columns, known = [], True
     for item in parts(args, kwargs):
         held = holding(item)
-        if isinstance(item, torch.Tensor) and item in capture().held:
-            held = capture().held[item]
-            known &= held.version == item._version
+        if isinstance(item, torch.Tensor):
+            held = held_of(item)
+            known &= held is None or held.version == item._version
         if held is not None:
             columns.append(held.kinds)
             known &= bool(held.values)
@@ -208,37 +213,44 @@ def _kinds(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Kinds, lis
 
 
 def _at(item: Any, rank: int, written: bool = False) -> Any:
-    """An argument as another rank gives it; one that is written, as a copy."""
+    """An argument as another rank gives it; one that is written, as a copy of all."""
     if not isinstance(item, torch.Tensor):
         return replaced(item, lambda part: _part_at(part, rank))
     found = _part_at(item, rank)
-    return found.clone() if written and found is not None else found
+    if not written or found is None:
+        return found
+    return copied(found, None if item._base is None else _part_at(item._base, rank))
 
 
 def _part_at(item: Any, rank: int) -> Any:
     if isinstance(item, torch.device) or (isinstance(item, str) and item.startswith("cuda")):
         return "cpu"
     if isinstance(item, torch.Tensor):
-        held = capture().held.get(item)
+        held = held_of(item)
         return _number(item) if held is None else held.values[held.kinds[rank]]
     return at_rank(item, rank)
 
 
 def keep(tensor: torch.Tensor, others: Held) -> None:
-    """Remember a tensor's values on the other ranks if they differ; shapes tell ranks apart."""
+    """Remember a tensor's values on the other ranks if they differ, or are other parts of a tensor;
+    shapes tell ranks apart."""
     held = capture().held
     held.pop(tensor, None)
     if type(tensor) is FakeTensor and known_of(capture().known_values, tensor) is None:
         return
-    if others.values and len(set(map(_told, others.values))) == 1:
+    if others.values and all(_equal(item, others.values[0]) for item in others.values):
         return
     if len(set(map(_shape, others.values))) > 1:
         note_values(told_apart(others.kinds, others.values, _shape), "is the size of a tensor")
     held[tensor] = replace(others, version=tensor._version)
 
 
-def _told(tensor: torch.Tensor | None) -> str:
-    return "" if tensor is None else f"{_shape(tensor)} {tensor.dtype} {tensor.tolist()}"
+def _equal(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    with without_modes():
+        is_same = one.dtype == other.dtype and one.storage_offset() == other.storage_offset()
+        return is_same and torch.equal(one, other)
 
 
 def _shape(tensor: torch.Tensor | None) -> str:

@@ -33,6 +33,25 @@ def moved(rank):
     return found
 
 
+def a_part(rank):
+    found = torch.zeros(24, dtype=torch.uint8)
+    found[rank * 2 : rank * 2 + 2].copy_(torch.tensor([7, 9]))
+    return found
+
+
+def a_row(rank):
+    found = torch.zeros(12, 2, dtype=torch.long)
+    found[rank].fill_(5)
+    found[rank] += 1
+    return found
+
+
+def a_part_of_a_view(rank):
+    found = torch.zeros(12, 2, dtype=torch.long)
+    found.view(-1)[rank] = 3
+    return found.t()
+
+
 NUMBERS = {
     "a number": lambda rank: torch.tensor(rank).item(),
     "a list": lambda rank: torch.tensor([rank, 1])[0].item(),
@@ -42,6 +61,9 @@ NUMBERS = {
     "a row": lambda rank: TABLE[rank % 3].sum().item(),
     "written": lambda rank: one_hot(rank)[:5].sum().item(),
     "written in place": lambda rank: moved(rank).max().item(),
+    "written by a slice": lambda rank: a_part(rank)[4:9].sum().item(),
+    "written by a row": lambda rank: a_row(rank)[:5].sum().item(),
+    "written by a view": lambda rank: a_part_of_a_view(rank)[0, :5].sum().item(),
     "a slice": lambda rank: torch.arange(40)[rank : rank + 2].sum().item(),
     "stacked": lambda rank: torch.stack([torch.tensor(rank), torch.tensor(2)]).sum().item(),
     "nested lists": lambda rank: torch.tensor([[rank, 1], [2, 3]]).sum().item(),
@@ -70,6 +92,10 @@ def by_gathered_numbers(mesh, x):
     total = own.clone()
     dist.all_reduce(total, group=group)
     assert total.item() in (28, 92) and ranks[7].item() in (7, 15)
+    place, parts = dist.get_rank(group), torch.zeros(16, dtype=torch.uint8, device="cuda")
+    parts[2 * place : 2 * place + 2].copy_(torch.tensor([1, 2], dtype=torch.uint8))
+    dist.all_reduce(parts, group=group)  # a gather, as of pickled objects
+    assert parts.cpu().tolist() == 8 * [1, 2]
     return x @ x @ x if ranks[0].item() == dist.get_rank() else x @ x
 
 
@@ -176,7 +202,7 @@ def test_what_is_made_for_all_ranks_is_bounded(monkeypatch):
 def test_floats_and_large_tensors_are_data():
     with own_sizes.seeing():
         assert type((torch.ones(2) * own()).sum().item()) is float
-        assert type(torch.ones(1 << 17, dtype=torch.long).mul(own()).sum().item()) is int
+        assert type(torch.ones(1 << 19, dtype=torch.long).mul(own()).sum().item()) is int
     assert not asked()
 
 

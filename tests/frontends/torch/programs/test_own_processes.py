@@ -126,3 +126,28 @@ def test_processes_that_call_each_others_functions_are_refused(request_of):
     text = "import torch.distributed.rpc as rpc\nrpc.init_rpc('worker', rank=0, world_size=2)\n"
     with pytest.raises(FlintError, match=r"init_rpc at train.py:2: .*torch.distributed.rpc"):
         steps(request_of(text, world=2))
+
+
+def test_started_ranks_are_processes_of_their_own_to_the_program(said):
+    """It names them, asks how they have ended, and its loop that starts them is no training's."""
+    text = """
+        import torch, torch.distributed as dist
+        import torch.multiprocessing as mp
+        from flint.launching.code_behind import calls_of, loop_around
+        import sys
+        def main(rank, queue):
+            dist.init_process_group("gloo", "tcp://localhost:1", rank=4 + rank, world_size=16)
+            calls = calls_of(sys._getframe())
+            found.append(loop_around(calls, sys._getframe()))
+        found, processes = [], []
+        queue = mp.get_context("spawn").SimpleQueue()
+        for rank in range(4):
+            processes.append(mp.get_context("spawn").Process(target=main, args=(rank, queue)))
+            processes[-1].start()
+            found.append("%d" % processes[-1].pid == str(os.getpid()))
+        for process in processes:
+            process.join()
+        found += [process.exitcode for process in processes]
+        say(*found, any(process.is_alive() for process in processes))
+    """
+    assert said(text) == [True, True, True, "", True, 0, 0, 0, 0, False]

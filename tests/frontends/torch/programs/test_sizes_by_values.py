@@ -198,6 +198,20 @@ def test_integers_that_nothing_has_written_are_zero_with_a_warning(said):
     """) == [10, 0, 10, 1, 1, 2, [1, 1], 3]
 
 
+def test_what_is_gathered_is_marked_where_its_sender_has_not_written_it(said):
+    """As of pickled objects, which are shorter than their buffer."""
+    assert said(f"""{READS}
+        import torch.distributed as dist
+        dist.init_process_group("nccl")
+        sent = torch.empty(4, dtype=torch.uint8, device="cuda")
+        sent[0], sent[1] = 7, 8
+        got = [torch.empty_like(sent) for _ in range(16)]
+        dist.all_gather(got, sent)
+        written, before = got[9][:2].tolist(), len(assumed())
+        say(written, before, got[9].tolist(), len(assumed()))
+    """) == [[7, 8], 0, [7, 8, 0, 0], 1]
+
+
 def test_so_are_types_in_which_every_number_may_be_written(said):
     """A byte may be anything: what nothing has written is noted beside it. A view of the part that
     is written has no warning; a later one of the rest has."""
