@@ -15,11 +15,9 @@ import itertools
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
-from typing import Any, TypeVar
+from typing import Any
 
 from flint.capturing.user_frames import STARTS, is_programs, short_path
-
-_Function = TypeVar("_Function", bound=FunctionType)
 
 #: Instructions after which the next one does not run.
 _LEAVES = frozenset(
@@ -61,10 +59,9 @@ class Behind:
 _processes: set[CodeType] = set()
 
 
-def begins_process(function: _Function) -> _Function:
-    """A decorator of a function that calls what would run in a process of its own."""
-    _processes.add(function.__code__)
-    return function
+def begins_process(code: CodeType) -> None:
+    """Note the code of a function that calls what would run in a process of its own."""
+    _processes.add(code)
 
 
 #: Calls on the stack, by the numbers of their frames: the code of each, and its instruction.

@@ -25,7 +25,9 @@ PROPERTIES = types.SimpleNamespace(
 )  # fmt: skip
 #: What functions of torch.cuda answer.
 ANSWERS = {
-    **dict.fromkeys(("is_available", "is_initialized", "is_bf16_supported"), True),
+    **dict.fromkeys(
+        ("can_device_access_peer", "is_available", "is_initialized", "is_bf16_supported"), True
+    ),
     **dict.fromkeys(("_is_in_bad_fork", "is_current_stream_capturing"), False),
     **dict.fromkeys(
         ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"), 0

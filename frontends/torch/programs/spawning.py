@@ -148,9 +148,11 @@ def _start(cluster: Cluster, start: Any, process: Any) -> None:
             item._popen.returncode, item._parent_pid = 0, os.getpid()
 
 
-@begins_process
 def _run(target: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
     target(*args, **kwargs)
+
+
+begins_process(_run.__code__)
 
 
 def _own(items: Sequence[Any]) -> Any:
