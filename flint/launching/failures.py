@@ -51,7 +51,7 @@ def raise_failure(
         raise error
     where = user_frame(error) or where or request.program.name
     advice = missing.advice(error) or _advice(error) or _assumed(begun)
-    what = f"{_said(error)}{_cause(error)}{advice}"
+    what = f"{_said(error)}{_cause(error)}{advice}{_repeated(begun)}"
     raise FlintError(f"{where}: the program failed: {what}") from error
 
 
@@ -74,6 +74,12 @@ def _assumed(begun: Mapping[str, Hooks]) -> str:
     """The value that was assumed last, from which an error may follow."""
     texts = [text for hook in begun.values() for text in hook.assumed()]
     return f"; this may follow from: {texts[-1].partition('; ')[0]}" if texts else ""
+
+
+def _repeated(begun: Mapping[str, Hooks]) -> str:
+    """What the program did again and again before, and may be its step."""
+    found = next(filter(None, (hook.repeated() for hook in begun.values())), "")
+    return f"; before that it called {found}: --step NAME captures that" if found else ""
 
 
 def _advice(error: BaseException) -> str:

@@ -68,6 +68,11 @@ class Hooks(Protocol):
     def cause(self, error: BaseException) -> BaseException:
         """In the program's process: the real cause of a program's error."""
 
+    def repeated(self) -> str:
+        """In the program's process, when it has failed: what may be its step, by the name of which
+        ``--step`` captures it: "update at train.py:31, 20 times"; "" for nothing.
+        """
+
     def workload(
         self, request: ProgramRequest, folder: Path, place: Path, template: Template
     ) -> Workload | StepChoice:

@@ -67,6 +67,12 @@ def assumed() -> Mapping[str, int]:
     return running.assumptions
 
 
+def repeated() -> str:
+    """What the program repeated without gradients, which may be an evaluation, too."""
+    [running] = _RUNNING
+    return running.repeated
+
+
 def cause(error: BaseException) -> BaseException:
     """The error itself; a program that looked for a launcher's variables runs again without."""
     [running] = _RUNNING

@@ -48,6 +48,8 @@ from flint.launching.unknown import Unknown
 from flint.passes.in_sequence import Origin
 
 _FRAMEWORK = "jax"
+#: What a failed program did less often is not said to be its step.
+_THRICE = 3
 #: The cluster's devices for a program without a named device.
 _DEVICE = "h100-sxm"
 
@@ -93,6 +95,14 @@ class Running:
         """The program has failed: a step that is held has not."""
         if (held := self._watcher.held.last()) is not None:
             self._finish(held)
+
+    @property
+    def repeated(self) -> str:
+        """What may be the program's step, which has failed; "" if nothing was renewed thrice."""
+        best = self._watcher.periods.best()
+        if best is None or best.count < _THRICE or not best.sizes.renewed:
+            return ""
+        return f"{best.name} at {best.place}, {best.count} times"
 
     def run_unlaunched(self) -> None:
         """Run the program again without a launcher's variables, if it has looked for them."""

@@ -147,6 +147,11 @@ def caught() -> BaseException | None:
     return error
 
 
+def repeated() -> str:
+    """An optimizer's steps are captured behind an error, and other steps after the end alone."""
+    return ""
+
+
 def assumed() -> Mapping[str, int]:
     """The values that the program was given for unknown ones."""
     if not _ranks:

@@ -23,7 +23,21 @@ while loss > 1e-3:
     w, loss = train(w)
 """
 ENDS_ANYWAY = UNTIL_SMALL + "    if float(loss):\n        break\n"
+#: Without gradients, as by evolution; the host reads a file of its own afterwards.
+EVOLVES = """
+import jax, jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+jax.set_mesh(jax.make_mesh((4,), ("x",), axis_types=(jax.sharding.AxisType.Auto,)))
+@jax.jit
+def evolve(w):
+    return w - 0.1 * jnp.sign(w)
+w = jax.device_put(jnp.ones((512, 512)), P("x"))
+for _ in range(5):
+    w = evolve(w)
+open("best.npz")
+"""
 ENDS = [
+    (EVOLVES, r"p\.py:11: .*best\.npz.* before that it called evolve at .*p\.py:10, 5 times"),
     ("import jax\njax.jit(lambda x: x * 2)(jax.numpy.ones(3))\n", "ended before its step ran 2"),
     (
         "import jax\nw = jax.numpy.ones(3)\nfor _ in range(4):\n    w = w - jax.grad(sum)(w)\n",
