@@ -68,10 +68,10 @@ def _telling(original: Any, before: Callable[[], None], is_process: bool) -> Any
     def start(*args: Any, **kwargs: Any) -> Any:
         caller = _caller(sys._getframe(1))
         if caller is not fork.__code__:  # not our own
-            waits = caller in _WAITS or (caller and caller.co_filename in _WAITS_IN)
-            if not waits:
+            searches = caller is not None and caller.co_filename in _WAITS_IN
+            if caller not in _WAITS and not searches:
                 before()
-            if is_process:
+            if is_process and not searches:
                 _note()
         return original(*args, **kwargs)
 
