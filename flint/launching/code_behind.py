@@ -10,6 +10,7 @@ it, however deep.  Nothing of it runs: names are looked up in the variables that
 from __future__ import annotations
 
 import dis
+import functools
 import inspect
 import itertools
 from collections.abc import Collection, Iterable, Iterator
@@ -32,6 +33,8 @@ _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
 TRAINS_EACH_ROUND = (
     "each round of the loop at {} makes {}, as a training of its own does: the step is of the first"
 )
+#: Of code that is loaded, whose package is imported: the answer stays.
+is_own_file = functools.cache(is_programs)
 #: More functions are not looked at.
 _MOST = 2000
 
@@ -134,7 +137,7 @@ def _own_frames(frame: FrameType | None) -> Iterator[FrameType]:
     while frame is not None and frame.f_code.co_filename != STARTS:
         if frame.f_code in _processes:
             return
-        if is_programs(frame.f_code.co_filename):
+        if is_own_file(frame.f_code.co_filename):
             yield frame
         frame = frame.f_back
 
@@ -251,18 +254,21 @@ class _Search:
             own = dict.fromkeys(first, owner) if owner is not None else {}
             return self._code(item.__code__, item.__globals__, own)
         if isinstance(item, type) and _is_own(item):
-            every = (self._named(_Of(item, one)) for one in vars(item).values() if _is_code(one))
+            every = (
+                self._named(_Of(item, one)) for one in vars(item).values() if isinstance(one, _CODE)
+            )
             return set().union(*every)
         return set()
 
     def _code(self, code: CodeType, names: dict[str, Any], known: Any) -> set[str]:
-        if code in self._seen or len(self._seen) > _MOST or not is_programs(code.co_filename):
+        if code in self._seen or len(self._seen) > _MOST or not is_own_file(code.co_filename):
             return set()
         self._seen.add(code)
         return self.methods(dis.get_instructions(code), names, known)
 
 
 _WRAPPED = (staticmethod, classmethod)
+_CODE = (FunctionType, *_WRAPPED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,13 +279,9 @@ class _Of:
     function: Any
 
 
-def _is_code(item: Any) -> bool:
-    return isinstance(item, (FunctionType, *_WRAPPED))
-
-
 def _is_own(kind: type) -> bool:
     return any(
-        is_programs(one.__code__.co_filename)
+        is_own_file(one.__code__.co_filename)
         for one in vars(kind).values()
         if isinstance(one, FunctionType)
     )
@@ -292,4 +294,4 @@ def _attribute(item: Any, name: str) -> Any:
     if isinstance(item, ModuleType):
         return vars(item).get(name)
     found = inspect.getattr_static(item, name, None)
-    return _Of(item, found) if _is_code(found) else found
+    return _Of(item, found) if isinstance(found, _CODE) else found

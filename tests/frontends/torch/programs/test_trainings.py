@@ -157,7 +157,7 @@ def in_rounds_of_trainings(loss, optimizer):
     ],
 )
 def test_what_is_in_the_same_round_of_a_loop_is_no_training_behind(program, behind, monkeypatch):
-    monkeypatch.setattr(code_behind, "is_programs", lambda file: file == __file__)
+    monkeypatch.setattr(code_behind, "is_own_file", lambda file: file == __file__)
     assert [one.frame.f_code.co_name for one in program(Loss, Loss)] == behind
 
 
@@ -175,7 +175,7 @@ def test_what_is_in_the_same_round_of_a_loop_is_no_training_behind(program, behi
     ],
 )
 def test_a_training_behind_is_seen_in_code_that_has_not_run(program, has_one, monkeypatch):
-    monkeypatch.setattr(code_behind, "is_programs", lambda file: file == __file__)
+    monkeypatch.setattr(code_behind, "is_own_file", lambda file: file == __file__)
     code = program.__code__  # what is named behind may be called there
     found = program(Loss, Loss)
     assert bool(found) is has_one

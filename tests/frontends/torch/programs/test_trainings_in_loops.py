@@ -74,7 +74,7 @@ def in_a_loop_that_is_over():
 def test_a_loop_is_around_what_was_made_in_it_and_what_steps_in_it(
     program, lines_below, monkeypatch
 ):
-    monkeypatch.setattr(code_behind, "is_programs", lambda file: file == __file__)
+    monkeypatch.setattr(code_behind, "is_own_file", lambda file: file == __file__)
     first = program.__code__.co_firstlineno
     found = program().rpartition(":")[2]
     assert found == (str(first + lines_below) if lines_below else "")
