@@ -10,7 +10,14 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "accuracy" / "blind"))
 
 import predict
+from attending import FLASH3, attending, flash3
 from recipes import read_recipes
+
+from flint.cost.systems import load_system
+from flint.graph.building import GraphBuilder, TableBuilder
+from flint.graph.graph import WorkloadGraph, with_tables
+from flint.graph.tensor_types import tensor_type
+from flint.graph.work import Role, Unit, Work, WorkItem
 
 ROWS = read_recipes(predict.HERE / "third" / "recipes.csv")
 
@@ -36,3 +43,37 @@ def test_a_run_without_a_fused_kernel_has_none() -> None:
     assert {part.case.attention for part in mended.parts} == {"as-written"}
     assert {part.case.attention for part in other.parts} == {"fused"}
     assert "attention as written" in mended.differs and "attention" not in other.differs
+
+
+def attention(name: str, flops: float) -> WorkloadGraph:
+    """One kernel of fused attention."""
+    tables = TableBuilder()
+    builder = GraphBuilder(tables)
+    operand = builder.input(tables.type(tensor_type((8192, 8192), "bf16")))
+    item = WorkItem(Unit.MATMUL, "bf16", flops, (1, 8192, 8192, round(flops / 2 / 8192**2)))
+    result = (tensor_type((8192, 8192), "bf16"),)
+    builder.compute(name, Role.CONTRACTION, (operand, operand), result, Work((item,), 0, 0))
+    return with_tables(builder.finish(()), tables.finish())
+
+
+@pytest.mark.parametrize("positions", FLASH3)
+def test_flash_attention_3_takes_as_long_as_was_published(positions) -> None:
+    """4 x 48 heads of 128 elements on an H100, forward and backward: meta-pytorch/tritonbench, pull
+    request 1267.  Of the scores, S (S + 1) / 2 a head, two products; backward five."""
+    system = load_system("dgx-h100")
+    kernels = attending(*flash3(positions))
+    forward = 2 * 2 * 4 * 48 * 128 * positions * (positions + 1) / 2
+    for name, flops, us in zip(
+        ("flash_attention", "flash_attention_backward"), (forward, 2.5 * forward),
+        FLASH3[positions], strict=True,
+    ):  # fmt: skip
+        assert kernels(attention(name, flops), system) == pytest.approx(us * 1e-6, rel=0.08)
+
+
+def test_rows_have_the_attention_of_the_library_that_their_recipe_states() -> None:
+    rows = read_recipes(predict.HERE / "recipes.csv")
+    found = predict.expressed(rows["nanochat-d26-bf16"])
+    assert found.differs.endswith("FlashAttention 3")
+    found = predict.expressed(ROWS["te-mi300x-8b-fp8-b2"])
+    assert found.differs.endswith("Composable Kernel's attention")
+    assert "FlashAttention" not in predict.expressed(rows["tt-qwen32b-8-c"]).differs

@@ -38,9 +38,8 @@ class Config:
             "weights": gathered parameters are kept until the optimizer's step, and gradients
             reduced for each batch (ZeRO-2); otherwise FSDP gathers and reduces for each one.
         ends: a key of ``parallel.ENDS``: how embedding and head are split.
-        loss: a key of ``losses.LOSSES``: "whole", "chunked", "fused", "in place" or
-            "compiled".
-        chunks: parts of a batch's tokens, with the last two.
+        loss: a key of ``losses.LOSSES``.
+        chunks: parts of a batch's tokens or of the vocabulary, of losses that take them.
         loss_dtype: that scores are cast to for the loss.
         hold: a variable of the loop holds a batch's scores until the next batch has some, past
             what a compiler could free: as the model returns them, or as "cast" to the loss's dtype.

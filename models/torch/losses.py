@@ -14,6 +14,9 @@ What is kept of T tokens' scores over a vocabulary V for the backward pass:
     "compiled"  all scores as the head makes them, and their gradients, as in torchtitan, which
                 compiles the loss: what is in between stays in kernels (here, of one part of the
                 tokens after the other)
+    "by vocabulary"  nothing: scores of all tokens over one part of the vocabulary after the other,
+                and the same again for the gradients, an operation a kernel (prime-rl's
+                ``FusedOutputLinear``, which also makes the entropy)
 
     head = Head(4096, 128256, "fused")
     head(x)                 # scores
@@ -130,10 +133,73 @@ def _compiled(
     return loss
 
 
+class _ByVocabulary(torch.autograd.Function):
+    """``_ChunkedLogProbEntropyFn`` of prime-rl's ``trainer/models/layers/lm_head.py`` at 8718eb14:
+    the same operations, but that a part without targets is not left out of their sums."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, chunks: int,
+        dtype: torch.dtype,
+    ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+        most = x.new_full((len(x),), -float("inf"), dtype=dtype)
+        total, weighted, chosen = (torch.zeros_like(most) for _ in range(3))
+        for start, rows in _parts(weight, chunks):
+            scores = (x @ rows.t()).to(dtype).mul_(1.0)
+            higher = torch.maximum(most, scores.amax(-1))
+            shrunk = (most - higher).exp()
+            exponents = (scores - higher[:, None]).exp()
+            total = total * shrunk + exponents.sum(-1)
+            weighted = weighted * shrunk + (exponents * scores).sum(-1)
+            most = higher
+            here, goals = _within(targets, start, len(rows))
+            chosen = torch.where(here, scores.gather(1, goals[:, None]).squeeze(1), chosen)
+        logs = most + total.log()
+        ctx.save_for_backward(x, weight, targets, logs)
+        ctx.chunks = chunks
+        entropy = logs - weighted / total
+        ctx.mark_non_differentiable(entropy)
+        return chosen - logs, entropy
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor, _: torch.Tensor) -> Any:
+        x, weight, targets, logs = ctx.saved_tensors
+        of_x, of_weight = torch.zeros_like(x), torch.zeros_like(weight)
+        for start, rows in _parts(weight, ctx.chunks):
+            scores = (x @ rows.t()).to(logs.dtype).mul_(1.0)
+            of_scores = (-gradient)[:, None] * (scores - logs[:, None]).exp()
+            here, goals = _within(targets, start, len(rows))
+            of_scores.scatter_add_(1, goals[:, None], torch.where(here, gradient, 0)[:, None])
+            of_scores.mul_(1.0)
+            of_x.add_(of_scores.to(x.dtype) @ rows)
+            of_weight[start : start + len(rows)].add_(of_scores.to(weight.dtype).t() @ x)
+        return of_x, of_weight, None, None, None
+
+
+def _parts(weight: torch.Tensor, chunks: int) -> list[tuple[int, torch.Tensor]]:
+    """Parts of a vocabulary: their first token, and their rows of the head's weight."""
+    size = -(-len(weight) // chunks)
+    return [(start, weight[start : start + size]) for start in range(0, len(weight), size)]
+
+
+def _within(targets: torch.Tensor, start: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Which targets are in a part, and their places in it (0 for others)."""
+    here = (targets >= start) & (targets < start + size)
+    return here, torch.where(here, targets - start, 0)
+
+
+def _by_vocabulary(
+    x: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, chunks: int, dtype: torch.dtype
+) -> torch.Tensor:
+    chosen, _ = _ByVocabulary.apply(x, weight, targets, chunks, dtype)
+    loss: torch.Tensor = -chosen.mean()
+    return loss
+
+
 #: Name -> how the loss is made of the head's input; None: of all scores, by ``batches.loss_of``.
 LOSSES: dict[str, Loss | None] = {
     "whole": None, "chunked": _chunked, "fused": _Fused.apply, "in place": _in_place,
-    "compiled": _compiled,
+    "compiled": _compiled, "by vocabulary": _by_vocabulary,
 }  # fmt: skip
 
 
@@ -144,7 +210,7 @@ class Head(nn.Linear):
         width: of the residual stream.
         vocabulary: number of tokens.
         loss: a key of ``LOSSES``.
-        chunks: parts of the tokens.
+        chunks: parts of the tokens, or of the vocabulary.
         dtype: that scores are cast to for the loss.
         tied: there is no weight of its own: it is given with each input.
     """

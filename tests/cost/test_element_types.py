@@ -163,3 +163,14 @@ def test_a_composite_of_a_scaled_product_is_one_kernel_on_its_unit():
     [item] = node.work.items
     assert (item.dtype, item.dims) == ("mxf8", (1, 64, 32, 256))
     assert node.work.read == (64 + 32) * (256 + 8)
+
+
+def test_products_in_8_bits_on_an_mi325x_are_not_twice_as_fast_as_in_16():
+    """AMD measured 831 and 1,409 TFLOP/s at best, of normally distributed values (Completing the
+    GPU Performance Picture, 2026)."""
+    system = load_system("mi325x-8")
+    wide, narrow = (
+        kernel_seconds(product(1, 4096, 4864, 32896, dtype=dtype), system)[0]
+        for dtype in ("bf16", "f8E4M3FN")
+    )
+    assert wide / narrow == pytest.approx(1409 / 831, rel=0.02)

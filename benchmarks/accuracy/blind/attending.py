@@ -1,22 +1,74 @@
 """Attention by other kernels than a system's description has.
 
 attending(0.35)(graph, system)         # seconds per node, with FlashAttention 2 on an H100
+attending(*flash3(2048))(graph, system)           # with FlashAttention 3, of 2,048 positions
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from recipes import Recipe
+from trainers import FLASH2, first
 
+from flint.cost.classes import named
 from flint.cost.hardware import System
 from flint.cost.kernels import Estimator, kernel_seconds
 from flint.graph.graph import WorkloadGraph
 
+#: Positions -> microseconds that FlashAttention 3 takes forward and backward on an H100, causal, of
+#: 4 x 48 heads of 128 elements (meta-pytorch/tritonbench, pull request 1267).
+FLASH3: Final[Mapping[int, tuple[float, float]]] = {
+    1024: (141.63, 709.66), 2048: (368.35, 1631.26),
+    4096: (1236.90, 4643.46), 8192: (4817.44, 15308.16),
+}  # fmt: skip
+#: Composable Kernel's FlashAttention 2 on an MI300X: 353 TFLOP/s forward and 202 backward, 230
+#: together, of 16,384 positions with ROCm 6.3.2 (ROCm/flash-attention, issue 142).
+COMPOSABLE: Final = 230 / 1307.4
 
-def attending(share: float) -> Estimator:
-    """Kernels whose fused attention reaches a share of the peak; in 8 bits in proportion."""
+
+def flash3(positions: int) -> tuple[float, float]:
+    """Shares of an H100's peak that FlashAttention 3 reaches forward and backward; beyond 8,192
+    positions, where nothing was published with it, as there."""
+    lengths, times = np.array([*FLASH3], float), np.array([*FLASH3.values()]) * 1e-6
+    flops = 2 * 4 * 48 * 128 * lengths**2  # half of the scores, two products
+    shares = flops * [[1.0], [2.5]] / times.T / 989.4e12
+    forward, backward = (np.interp(np.log(positions), np.log(lengths), each) for each in shares)
+    return float(forward), float(backward)
+
+
+def stated(recipe: Recipe) -> tuple[Estimator, str]:
+    """The estimator of a row of PyTorch's kernels, by the kernel of attention that its recipe
+    states, and its name; "" where that is the one that a system's description has.
+    """
+    if recipe.attention == "FlashAttention 2" and recipe.compiled:
+        return attending(first(FLASH2, recipe.accelerator)), "FlashAttention 2"
+    if recipe.attention.startswith("FlashAttention 3"):
+        return attending(*flash3(recipe.sequence)), "FlashAttention 3"
+    if "(CK)" in recipe.attention and "ROCm 6" in recipe.framework:
+        return attending(COMPOSABLE), "Composable Kernel's attention"
+    return kernel_seconds, ""
+
+
+def attending(share: float, backward: float = 0.0) -> Estimator:
+    """Kernels whose fused attention reaches a share of the peak; in 8 bits in proportion.
+
+    Args:
+        share: forward, and backward if that is not given.
+        backward: backward.
+    """
+    if backward:
+        forth, back = attending(share), attending(backward)
+
+        def either(graph: WorkloadGraph, system: System) -> NDArray[np.float64]:
+            behind = named(graph, ("backward",))
+            return np.where(behind, back(graph, system), forth(graph, system))
+
+        return either
 
     def seconds(graph: WorkloadGraph, system: System) -> NDArray[np.float64]:
         accelerator = system.accelerator

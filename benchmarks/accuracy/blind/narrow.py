@@ -31,6 +31,9 @@ element follows from what the library's kernels do, not from times; first and ag
     blocks       as rowwise, and a scale for every 32 (MXFP8, MXFP4) or 16 (NVFP4) elements; a block
                  lies in one row or column, so that both dims take one pass.  NVFP4's tensor has a
                  scale too, whose largest value takes a pass of its own (Transformer Engine): 2
+    torchao nvfp4  Triton kernels that write both dims, of values turned by Hadamard's matrix,
+                 rounded at random for gradients, in squares for weights (``nvfp4_linear.py`` at
+                 cb76f29): bound by what they compute, not by what they move: ``HADAMARD``
 
 Attention in f8 (Transformer Engine's ``fp8_dpa``) casts its operands, and the gradient of its
 result: 2 + 2 + 1, with scales of earlier steps 2 + 1.
@@ -71,6 +74,8 @@ class Scaling:
         gradients: of weights are narrow too.
         transposes: the kernel that casts writes the transpose too.
         rescaled: bytes moved per element of what the backward pass's products make.
+        gradient: as ``first``, of what the backward pass casts first; None: as ``first``.
+        weight: the same of weights, which are what ``tokens`` are multiplied by.
     """
 
     dtype: str
@@ -79,6 +84,8 @@ class Scaling:
     gradients: bool = True
     transposes: bool = False
     rescaled: float = 0.0
+    gradient: float | None = None
+    weight: float | None = None
 
 
 #: Maker -> share of the bandwidth that casts which write the transpose reach.  An H100 takes
@@ -88,6 +95,15 @@ TRANSPOSING: Final = {"NVIDIA": 0.42, "AMD": 0.33}
 #: Rate of Inductor's casts to f8 that write the transpose, over that of its other kernels beside
 #: products in f8: 1.4 and 2.2 TB/s on an H100 (pytorch/pytorch, issue 133242).
 TURNING: Final = 0.64
+#: Bytes that other kernels of a GB200 (5.92 TB/s) move while torchao's of NVFP4 cast an element:
+#: of activations, gradients and weights.  What 2,048 x 28,672 take longer than 2,048 x 14,336
+#: (its ``benchmarks/prototype/nvfp4_training/README.md`` at cb76f29): 14.3 us the largest values,
+#: then 51.4 us rounding to nearest, 75.5 us at random; 108.5 us weights, whose largest value the
+#: compiler finds (2 bytes).
+HADAMARD: Final = tuple(
+    us * 5.92e6 / (2048 * 14336) + more
+    for us, more in ((14.3 + 51.4, 0.0), (14.3 + 75.5, 0.0), (108.5, 2.0))
+)
 #: Name -> scaling.
 SCALINGS: Final = {
     "tensorwise": Scaling("f8E4M3FN", 5, 3),
@@ -102,6 +118,7 @@ SCALINGS: Final = {
     "static": Scaling("f8E4M3FN", 1, 1),
     "mxfp8": Scaling("f8E4M3FN", 3 + 1 / 32, 3 + 1 / 32),
     "nvfp4": Scaling("f4E2M1FN", 4.5 + 1 / 16, 2.5 + 1 / 16),
+    "torchao nvfp4": Scaling("f4E2M1FN", HADAMARD[0], 0, gradient=HADAMARD[1], weight=HADAMARD[2]),
     "mxfp4": Scaling("f4E2M1FN", 2.5 + 1 / 32, 2.5 + 1 / 32),
     "int8": Scaling("i8", 3, 3),
 }
@@ -149,8 +166,9 @@ def narrow(
             share = TRANSPOSING[accelerator.name.split()[0]]
         rate = accelerator.memory_bandwidth * share
         owner = row_of_entry(graph.work_ptr)[items]
-        there = {tokens, rows or tokens} if kept else set()
-        found += np.bincount(owner, _cast(graph, scaling, items, there) / rate, len(graph))
+        rows_of = {tokens, rows or tokens}
+        cast = _cast(graph, scaling, items, rows_of if kept else (), rows_of)
+        found += np.bincount(owner, cast / rate, len(graph))
         whole = accelerator.memory_bandwidth * accelerator.kernel.memory_efficiency
         return found + _around(graph, attended) * (3 if scaling.transposes else 5) / whole
 
@@ -158,12 +176,14 @@ def narrow(
 
 
 def _cast(
-    graph: WorkloadGraph, scaling: Scaling, items: NDArray[np.bool_], tokens: Collection[int] = ()
-) -> NDArray[np.float64]:
+    graph: WorkloadGraph, scaling: Scaling, items: NDArray[np.bool_], tokens: Collection[int] = (),
+    trained: Collection[int] = (),
+) -> NDArray[np.float64]:  # fmt: skip
     """Bytes that casts of the products' operands move, shape [products].
 
     An operand is the value that has as many elements; where a kernel reads none, it is its own.
-    What so many ``tokens`` are multiplied by, a weight, is there already.
+    What so many ``tokens`` are multiplied by, a weight, is there already; what ``trained`` are
+    multiplied by is a weight, too.
     """
     phases = [source.phase for source in graph.tables.sources]
     elements = [kind.elements for kind in graph.tables.types]
@@ -185,7 +205,10 @@ def _cast(
             layouts = seen.setdefault(name, set())
             layout = (k, int(phases[int(graph.source[node])]))
             if layout not in layouts:
-                moved += (scaling.again if layouts else scaling.first) * size
+                first = scaling.gradient if layout[1] == Phase.BACKWARD else None
+                first = scaling.weight if side and m in trained else first
+                first = scaling.first if first is None else first
+                moved += (scaling.again if layouts else first) * size
                 layouts.add(layout)
         if phases[int(graph.source[node])] == Phase.BACKWARD:
             moved += scaling.rescaled * b * m * n

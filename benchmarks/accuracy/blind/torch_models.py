@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from recipes import Recipe
-from trainers import BF16, FUSED, FUSED_ADAMW, REDUCED, ROTATES, how_lost
+from trainers import BF16, FUSED, FUSED_ADAMW, REDUCED, ROTATES, TIED, how_lost
 
 from flint.models.mixtures import Heads
 from flint.models.torch.llama3_model import Config
@@ -105,6 +105,7 @@ def ends_of(recipe: Recipe, mesh: Mapping[str, int]) -> dict[str, Any]:
     """How a row's embedding, head and loss are made; where ranks split the head, the default."""
     found: dict[str, Any] = how_lost(recipe, mesh)
     tied = recipe.sizes.get("tied_embedding") or recipe.sizes.get("tied")
+    tied = tied or recipe.id.startswith(TIED)
     if tied and not {"pp", "tp"} & {*mesh}:
         found |= {"tied": True, "ends": "together"}
     return found

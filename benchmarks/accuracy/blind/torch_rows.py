@@ -18,10 +18,11 @@ import bert_rows
 import lora_rows
 import moe_rows
 import vision_rows
-from attending import attending
+from attending import stated
 from cases_of_runs import Case, NoCase
 from expressed import Expressed, Part, as_run, by_layers, weighted
 from narrow import SCALINGS, narrow
+from outside import outside
 from recipes import Recipe
 from torch_cases import ATTENTION, flash_first, torch_case
 from torch_cases import recipe as as_recipe
@@ -31,11 +32,11 @@ from trainers import (
     ACCUMULATING,
     APART,
     ASYNCHRONOUS,
+    BLOCKS,
     CHECKPOINTS,
     DEVICES,
     DIFFERS,
     FEW,
-    FLASH2,
     FUSED,
     GATHERED,
     GROUPED,
@@ -57,9 +58,10 @@ from trainers import (
     SYSTEMS,
     WITHOUT,
     first,
+    how_lost,
 )
 
-from flint.cost.kernels import kernel_seconds
+from flint.cost.kernels import Estimator
 from flint.models.mixtures import MIXTURES, Experts, Heads, Mixture
 from flint.models.torch import moe
 from flint.models.torch.llama3_model import Config
@@ -99,6 +101,8 @@ def expressed(recipe: Recipe) -> Expressed | NoCase:
 
     def case(layers: int) -> Case | NoCase:
         shallow = replace(config, layers=layers)
+        if recipe.compiled and recipe.id.startswith(BLOCKS):
+            shallow = replace(shallow, loss="whole")
         fused = recipe.framework.startswith(FUSED) or recipe.id.startswith(LIGER)
         slice_ = 36 if recipe.id.startswith("bionemo-gb300") else 0
         made = torch_case(
@@ -123,15 +127,17 @@ def expressed(recipe: Recipe) -> Expressed | NoCase:
     parts = by_layers(case, config.layers, few)
     if isinstance(parts, NoCase):
         return parts
+    if recipe.compiled and recipe.id.startswith(BLOCKS):
+        parts += outside(recipe, config, mesh, accumulated, each)
     scaling = first(NARROW, recipe.compute)
+    timed, kernel = stated(recipe)
+    parts = weighted(parts, 1.0, timed) if kernel else parts
     if scaling:
-        parts = _narrow(recipe, parts, scaling, config, each, mesh)
+        parts = _narrow(recipe, parts, scaling, config, each, mesh, timed)
         wide = "" if GATHERED.search(recipe.compute) else ", gathers in bf16"
         note = "; ".join(filter(None, (note, f"casts as narrow.py says{wide}")))
     differs = "; ".join(filter(None, (parts[0].case.expressed, note)))
-    if not scaling and recipe.attention == "FlashAttention 2" and recipe.compiled:
-        parts = weighted(parts, 1.0, attending(first(FLASH2, recipe.accelerator)))
-        differs = f"{differs}; FlashAttention 2"
+    differs = "; ".join(filter(None, (differs, kernel)))
     return Expressed(parts, replicas(mesh) * each * accumulated // packed, differs, memory)
 
 
@@ -224,18 +230,27 @@ def _mixture(recipe: Recipe) -> Expressed | NoCase:
     parts = by_layers(case, sizes["layers"], FEW)
     assert not isinstance(parts, NoCase)
     parts = tuple(replace(part, weight=part.weight * accumulated) for part in parts)
+    timed, kernel = stated(recipe)
+    parts = weighted(parts, 1.0, timed) if kernel else parts
     if recipe.id.startswith(PERMUTED):
-        parts = weighted(parts, 1.0, moe_rows.permuting(kernel_seconds))
+        parts = weighted(parts, 1.0, moe_rows.permuting(timed))
     beside: tuple[Part, ...] = ()
     if sizes.get("shared_experts") and not published:
         beside = _beside(recipe, {"dp": recipe.devices}, system, accelerator)
+    if recipe.compiled and recipe.id.startswith(BLOCKS):
+        dense = replace(recipe, sizes={**sizes, "ffn": sizes["expert_ffn"]})
+        model = replace(
+            as_recipe(as_run(recipe, (), 1, 1), config_of(dense)), **how_lost(recipe, {})
+        )
+        ends = outside(recipe, model, {"dp": recipe.devices}, 1, 1)
+        parts += tuple(replace(part, weight=part.weight * accumulated) for part in ends)
     if recipe.compute in GROUPED:
         mx = partial(narrow, SCALINGS["mxfp8"], wide=(sizes["vocabulary"], sizes["experts"]))
         only = GROUPED[recipe.compute]
         parts = weighted(parts, 1.0, mx(grouped=only))
         beside = weighted(beside, 1.0, None if only else mx())
     parts += beside
-    differs = f"{parts[0].case.expressed}; {parts[0].case.note}"
+    differs = "; ".join(filter(None, (parts[0].case.expressed, parts[0].case.note, kernel)))
     return Expressed(parts, recipe.batch, differs, memory=False)
 
 
@@ -258,7 +273,7 @@ def _beside(
 
 def _narrow(
     recipe: Recipe, parts: tuple[Part, ...], name: str, config: Config, each: int,
-    mesh: Mapping[str, int],
+    mesh: Mapping[str, int], timed: Estimator,
 ) -> tuple[Part, ...]:  # fmt: skip
     """The sum with linear products in a narrow type; where some layers stay, that share stays."""
     vocabulary = {config.vocabulary // share for share in (1, mesh.get("tp", 1))}
@@ -270,9 +285,10 @@ def _narrow(
     compiled = recipe.compiled and "torchtitan" in recipe.framework
     scaling = SCALINGS.get(f"torchao {name}" if compiled else name, SCALINGS[name])
     kernels = narrow(
-        scaling, wide=wide, tokens=tokens, kept=bool(kept), attention=recipe.narrow_attention
-    )
+        scaling, wide=wide, tokens=tokens, kept=bool(kept), attention=recipe.narrow_attention,
+        timed=timed,
+    )  # fmt: skip
     some = re.search(r"in layers 0-(\d+)", recipe.compute)
     share = (int(some[1]) + 1) / recipe.sizes["layers"] if some else 1.0
     whole = partial(weighted, parts)
-    return whole(share, kernels) + (whole(1 - share, None) if share < 1 else ())
+    return whole(share, kernels) + (whole(1 - share, timed) if share < 1 else ())

@@ -78,7 +78,18 @@ LOSSES: Mapping[str, str] = {
     "fa-mistral-4-b16-foak": "in place",
     "sw-7b-16k": "fused",
     "trl-8b-1m": "chunked",
+    "rlprime-": "by vocabulary",
+    "prl-": "by vocabulary",
 }
+#: Beginnings of ids of rows whose head's weight is the embedding's, which they do not say:
+#: ``tie_word_embeddings`` of Qwen3-0.6B's and Qwen3-4B's ``config.json``.
+TIED = ("rlprime-q06b", "rlprime-q4b")
+#: Tokens of such a part of the vocabulary: ``auto_setup_fused_lm_head_chunk_size`` of prime-rl's
+#: ``trainer/rl/config.py`` at 8718eb14.
+PART = 2048
+#: Beginnings of ids of rows of which only the blocks are compiled, not the loss: prime-rl's
+#: ``apply_compile`` (``trainer/model.py`` at 8718eb14).
+BLOCKS = ("prime-", "rlprime-", "prl-")
 #: Beginnings of ids of rows without a fused kernel for attention: Transformer Engine for ROCm left
 #: it out by a mistake that its pull request 81 mended, after these figures (its issue 72).
 PLAIN = ("te72-mi300x-fp8",)
@@ -149,7 +160,7 @@ DIFFERS: Mapping[str, str] = {
     "tt-qwen": "no norm of queries and keys",
     "prime-": "no norm of queries and keys",
     "rlprime-q30b": "no norm of queries and keys; the optimizer counts twice",
-    "rlprime-": "no norm of queries and keys; embedding and head are two matrices",
+    "rlprime-": "no norm of queries and keys",
     "prl-": "no norm of queries and keys; the optimizer counts twice",
     "lf-": "embedding and head are two matrices",
     "tune-": "scores of whole sequences, not of packed samples",
@@ -247,5 +258,8 @@ def how_lost(recipe: Recipe, mesh: Mapping[str, int]) -> dict[str, Any]:
     titan = recipe.framework.startswith("torchtitan") and recipe.compiled
     compiled = titan and LOSS_COMPILED[0] <= recipe.date < LOSS_COMPILED[1]
     usual = "compiled" if compiled and not {"pp", "tp"} & {*mesh} else "whole"
-    held = {"hold": "cast"} if recipe.id.startswith(CAST) else {}
-    return {"loss": first(LOSSES, recipe.id, usual), **held}
+    held: dict[str, Any] = {"hold": "cast"} if recipe.id.startswith(CAST) else {}
+    found = first(LOSSES, recipe.id, usual)
+    if found == "by vocabulary":
+        held |= {"chunks": -(-recipe.sizes["vocabulary"] // PART)}
+    return {"loss": found, **held}
