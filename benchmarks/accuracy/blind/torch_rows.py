@@ -122,7 +122,8 @@ def expressed(recipe: Recipe) -> Expressed | NoCase:
     # A peak is the largest of several moments' memory, each a line in the layers: the line through
     # two shallow steps lies below it.
     memory = first(NO_MEMORY, recipe.id) is None
-    whole = (recipe.memory and not recipe.id.startswith(SHALLOW)) or "pp" in mesh
+    kept = recipe.memory and memory and not recipe.id.startswith(SHALLOW)
+    whole = kept or "pp" in mesh
     few = (config.layers, config.layers + 1) if whole else FEW
     parts = by_layers(case, config.layers, few)
     if isinstance(parts, NoCase):
