@@ -46,23 +46,25 @@ def stated(recipe: Recipe) -> tuple[Estimator, str]:
     states, and its name; "" where that is the one that a system's description has.
     """
     if recipe.attention == "FlashAttention 2" and recipe.compiled:
-        return attending(first(FLASH2, recipe.accelerator)), "FlashAttention 2"
+        return attending(first(FLASH2, recipe.accelerator), steps=True), "FlashAttention 2"
     if recipe.attention.startswith("FlashAttention 3"):
-        return attending(*flash3(recipe.sequence)), "FlashAttention 3"
+        return attending(*flash3(recipe.sequence), steps=True), "FlashAttention 3"
     if "(CK)" in recipe.attention and "ROCm 6" in recipe.framework:
-        return attending(COMPOSABLE), "Composable Kernel's attention"
+        return attending(COMPOSABLE, steps=True), "Composable Kernel's attention"
     return kernel_seconds, ""
 
 
-def attending(share: float, backward: float = 0.0) -> Estimator:
+def attending(share: float, backward: float = 0.0, steps: bool = False) -> Estimator:
     """Kernels whose fused attention reaches a share of the peak; in 8 bits in proportion.
 
     Args:
         share: forward, and backward if that is not given.
         backward: backward.
+        steps: kernels alone were measured: steps of several devices lose as much of it as of the
+            rate of products, where that is known.
     """
     if backward:
-        forth, back = attending(share), attending(backward)
+        forth, back = attending(share, steps=steps), attending(backward, steps=steps)
 
         def either(graph: WorkloadGraph, system: System) -> NDArray[np.float64]:
             behind = named(graph, ("backward",))
@@ -73,7 +75,8 @@ def attending(share: float, backward: float = 0.0) -> Estimator:
     def seconds(graph: WorkloadGraph, system: System) -> NDArray[np.float64]:
         accelerator = system.accelerator
         model = accelerator.kernel
-        reached = share / model.matmul_efficiency
+        lost = steps and model.matmul_alone > 0 and not model.alone
+        reached = share / (model.matmul_alone if lost else model.matmul_efficiency)
         narrow = model.narrow_attention_efficiency * reached / model.attention_efficiency
         slower = replace(
             model, attention_efficiency=reached, narrow_attention_efficiency=min(narrow, 1.0)
