@@ -10,9 +10,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "accuracy" / "blind"))
 
 import predict
-from attending import FLASH3, attending, flash3
+from attending import FLASH3, attending, flash3, stated
 from recipes import read_recipes
 
+from flint.cost.kernels import kernel_seconds
 from flint.cost.systems import load_system
 from flint.graph.building import GraphBuilder, TableBuilder
 from flint.graph.graph import WorkloadGraph, with_tables
@@ -81,3 +82,15 @@ def test_rows_have_the_attention_of_the_library_that_their_recipe_states() -> No
     found = predict.expressed(ROWS["te-mi300x-8b-fp8-b2"])
     assert found.differs.endswith("Composable Kernel's attention")
     assert "FlashAttention" not in predict.expressed(rows["tt-qwen32b-8-c"]).differs
+
+
+def test_attention_of_cudnn_in_eager_mode_has_its_own_share() -> None:
+    rows = read_recipes(predict.HERE / "fourth" / "recipes.csv")
+    kernels, name = stated(rows["trl-8b-1m-h100"])
+    assert name == "cuDNN's attention"
+    system = load_system("dgx-h100")
+    eager = attention("aten._scaled_dot_product_flash_attention", 1e15)
+    model = system.accelerator.kernel
+    ratio = (kernel_seconds(eager, system) / kernels(eager, system))[0]
+    shares = model.attention_efficiency / model.eager_attention_efficiency
+    assert ratio == pytest.approx(shares, rel=0.02)

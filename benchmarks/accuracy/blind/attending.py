@@ -53,7 +53,18 @@ def stated(recipe: Recipe) -> tuple[Estimator, str]:
         return attending(*shares, steps=True), "FlashAttention 3"
     if "(CK)" in recipe.attention and "ROCm 6" in recipe.framework:
         return attending(COMPOSABLE, steps=True), "Composable Kernel's attention"
+    if recipe.attention.startswith("SDPA with cuDNN"):
+        return _by_cudnn, "cuDNN's attention"
     return kernel_seconds, ""
+
+
+def _by_cudnn(graph: WorkloadGraph, system: System) -> NDArray[np.float64]:
+    """Kernels of steps in eager mode whose attention is cuDNN's, where others were captured."""
+    model = system.accelerator.kernel
+    faster = replace(model, eager_attention_efficiency=model.attention_efficiency)
+    return kernel_seconds(
+        graph, replace(system, accelerator=replace(system.accelerator, kernel=faster))
+    )
 
 
 def attending(share: float, backward: float = 0.0, steps: bool = False) -> Estimator:
