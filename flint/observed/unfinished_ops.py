@@ -62,12 +62,15 @@ def _sizes(facts: OpFacts) -> tuple[str, object]:
 def answered(trace: Observed, parents: list[int], facts: list[OpFacts]) -> set[int]:
     """Ops that a mode answered itself: what a selective checkpoint has kept does not run again.
 
-    A mode that lets an op run calls it, and it is recorded inside.
+    A mode that lets an op run calls it, and it is recorded inside. What saves the op's arguments
+    for the backward pass, before the mode is asked, is no run of it.
     """
     if trace.form == "pytorch-et":  # which puts ops inside of others that end at the same moment
         return set()
     runs, silent = set[int](), set[int]()
     for i in range(len(facts) - 1, -1, -1):
+        if facts[i].name == _SAVES and parents[i] >= 0 and "::" in facts[parents[i]].name:
+            continue
         is_range = facts[i].name == _MODE or (i in silent and "::" not in facts[i].name)
         without = is_range and i not in runs
         (silent if without else runs).add(parents[i])

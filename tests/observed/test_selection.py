@@ -86,3 +86,14 @@ def test_a_product_that_only_keeps_its_arguments_never_ran():
     assert chosen(rows, {"mm"}, "kineto") == []
     rows.append(("aten::resolve_conj", [A], 0))
     assert chosen(rows, {"mm"}, "kineto") == [0]
+
+
+def test_a_product_that_a_mode_answers_after_its_arguments_are_saved_never_ran():
+    """As PyTorch 2.13 records a product that a selective checkpoint has kept (real profile)."""
+    rows = [
+        ("aten::addmm", [A, A, A], -1), ("aten::detach", [A], 0), ("detach", [A], 1),
+        ("PythonDispatchMode", [], 2), ("aten::detach", [A], 3), ("PythonDispatchMode", [], 0),
+    ]  # fmt: skip
+    assert chosen(rows, {"addmm"}, "kineto") == []
+    rows += [("aten::addmm", [A, A, A], 5), ("aten::resolve_conj", [A], 6)]  # it is let run
+    assert chosen(rows, {"addmm"}, "kineto") == [6]
