@@ -33,6 +33,7 @@ from flint.frontends.torch.shims import (
     pipeline,
     process_group,
     refused,
+    scripted,
     split_groups,
     storage_parts,
     symmetric,
@@ -50,7 +51,7 @@ _SHIMS = (
     addresses, values, value_exits, checkpoints, ctc, packed, jagged, parameters, own_parameters,
     storage_parts, unseen_kinds, refused,
     # kernels of a GPU, and what compiles them
-    device_kernels, attention, flex, autocast, asynchronous, compiled, foreach,
+    device_kernels, attention, flex, autocast, asynchronous, compiled, scripted, foreach,
 )  # fmt: skip
 
 

@@ -118,6 +118,11 @@ def _load(load: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
     return _copied(_saved[key][1])
 
 
+def has_saved(file: Any) -> bool:
+    """Whether a file is one that the program has saved, and that has not been written."""
+    return _key(file) in _saved or bool(_noted(file))
+
+
 def _noted(file: Any) -> bytes:
     """The note that a file is, instead of what the program has saved; b"" if it is none."""
     most = len(_NOTE) + 64

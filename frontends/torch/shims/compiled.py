@@ -1,11 +1,10 @@
-"""``torch.compile`` and ``torch.jit.script``: recorded as the eager code that they are given.
+"""``torch.compile`` and TorchScript: recorded as the eager code that they are given.
 
 At the optimized level ``torch.compile`` compiles (``inductor``).  Otherwise the ops are those of
-the eager program, which a warning states.  TorchScript reads the source of the functions that it is
-given, and those that a capture has replaced have no source.  It runs the same ops at first; from
-its second call on it fuses some, and its gradients include those that the program does not ask for
-(of weights, where ``autograd.grad`` asks for an input's): the warning is the same.  A function of
-autograd whose last gradients are missing is an error in eager code only.  Forward-mode
+the eager program, which a warning states.  TorchScript (``scripted``) runs the same ops at first;
+from its second call on it fuses some, and its gradients include those that the program does not ask
+for (of weights, where ``autograd.grad`` asks for an input's): the warning is the same.  A function
+of autograd whose last gradients are missing is an error in eager code only.  Forward-mode
 derivatives (``torch.func.jvp``) need decompositions that PyTorch scripts when it first uses them:
 those are scripted.
 """
@@ -35,9 +34,6 @@ def apply() -> None:
     """Let compiled code be eager code, unless the capture compiles."""
     around(torch, "compile", _compile)
     around(torch.nn.Module, "compile", _compile_method)
-    torch.jit._state.disable()  # as PYTORCH_JIT=0: what is scripted stays unchanged
-    for name in ("script", "trace"):
-        around(torch.jit, name, functools.partial(_script, f"torch.jit.{name}"))
     around(BackwardCFunction, "apply", _all_gradients)
     around(forward_ad, "_maybe_load_decompositions", _scripting)
 
@@ -47,18 +43,10 @@ def _compile(original: Any, model: Any = None, **kwargs: Any) -> Any:
         return lambda function: _compile(original, function, **kwargs)
     if capture().compiles:
         return compiled(original, model, **kwargs)
-    return _eager(model, _text())
+    return eager(model, _text())
 
 
-def _script(word: str, original: Any, *args: Any, **kwargs: Any) -> Any:
-    made = original(*args, **kwargs)
-    is_given = any(made is item for item in (*args, *kwargs.values()))
-    if not (is_given and isinstance(made, FunctionType | torch.nn.Module)):
-        return made
-    return _eager(made, f"{word}{at_user_line()}: the ops are those of eager code")
-
-
-def _eager(model: Any, text: str) -> Any:
+def eager(model: Any, text: str) -> Any:
     """The code itself, with a warning: of decorated functions, many are never called."""
     if not isinstance(model, FunctionType):
         capture().notice(text)

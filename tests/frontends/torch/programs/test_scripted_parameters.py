@@ -51,3 +51,19 @@ def test_code_that_is_scripted_is_said_to_be_eager_once_it_runs(said):
     assert [text.partition(" at ")[0] for text in found[3]] == ["torch.jit.script"] * 2
     assert all(text.endswith(": the ops are those of eager code") for text in found[3])
     assert "train.py:5" in found[3][1] or "train.py:5" in found[3][0]
+
+
+def test_what_is_scripted_is_a_script_module_and_can_be_saved_and_loaded(said, tmp_path):
+    """As in a run of torch 2.13 on a CPU; e3nn's modules are copied through such a buffer."""
+    assert said(f"""
+        import copy, io
+        made = torch.jit.script(torch.nn.Linear(4, 2))
+        buffer = io.BytesIO()
+        torch.jit.save(made, buffer)
+        back = torch.jit.load(io.BytesIO(buffer.getvalue()))
+        made.save({str(tmp_path / "made.pt")!r})
+        again = torch.jit.load({str(tmp_path / "made.pt")!r})
+        say([isinstance(item, torch.jit.ScriptModule)
+             for item in (made, copy.deepcopy(made), back, again, torch.nn.Linear(4, 2))],
+            list(back(torch.ones(3, 4)).shape), back.weight is made.weight, bool(buffer.getvalue()))
+    """) == [[True] * 4 + [False], [3, 2], False, True]
