@@ -14,9 +14,9 @@ from types import FunctionType
 from typing import Any
 
 import torch
-from torch.jit import _script as scripting
+from torch.jit import _script
 
-from flint.frontends.torch.patching import around
+from flint.frontends.torch.patching import around, replace
 from flint.frontends.torch.shims import checkpoints
 from flint.frontends.torch.shims.compiled import eager
 from flint.frontends.torch.user_lines import at_user_line
@@ -29,14 +29,14 @@ def apply() -> None:
     """Let TorchScript's code be eager code."""
     torch.jit._state.disable()  # as PYTORCH_JIT=0: what is scripted stays unchanged
     for name in ("script", "trace", "trace_module"):
-        around(torch.jit, name, functools.partial(_script, f"torch.jit.{name}"))
+        around(torch.jit, name, functools.partial(_scripted, f"torch.jit.{name}"))
     around(torch.jit, "save", _save)
     around(torch.jit, "load", _load)
-    if isinstance(torch.jit.ScriptModule, scripting.ScriptMeta):  # else PYTORCH_JIT=0 was set
-        scripting.ScriptMeta.__instancecheck__ = _is_scripted  # type: ignore[attr-defined]
+    if isinstance(torch.jit.ScriptModule, _script.ScriptMeta):  # else PYTORCH_JIT=0 was set
+        replace(_script.ScriptMeta, "__instancecheck__", _is_scripted)
 
 
-def _script(word: str, original: Any, *args: Any, **kwargs: Any) -> Any:
+def _scripted(word: str, original: Any, *args: Any, **kwargs: Any) -> Any:
     made = original(*args, **kwargs)
     is_given = any(made is item for item in (*args, *kwargs.values()))
     if not (is_given and isinstance(made, FunctionType | torch.nn.Module)):
@@ -54,7 +54,7 @@ def _mark(module: torch.nn.Module) -> None:
 def _is_scripted(kind: Any, item: Any) -> bool:
     if type.__instancecheck__(kind, item):
         return True
-    is_general = kind in (torch.jit.ScriptModule, torch.jit.RecursiveScriptModule)
+    is_general = kind in (torch.jit.ScriptModule, _script.RecursiveScriptModule)
     return is_general and _MARK in getattr(item, "__dict__", ())
 
 
