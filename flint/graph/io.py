@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
+from operator import attrgetter
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -38,9 +40,15 @@ def graph_to_bytes(graph: WorkloadGraph) -> bytes:
     arrays: dict[str, NDArray[Any]] = {}
     structure = _structure(graph, "", arrays)
     document = {"version": _VERSION, "tables": _tables(graph.tables, arrays), "graph": structure}
-    text = json.dumps(document, separators=(",", ":")).encode()
-    arrays["document"] = np.frombuffer(text, dtype=np.uint8)
+    arrays["document"] = np.frombuffer(_encoded(document), dtype=np.uint8)
     return archive_of(arrays)
+
+
+def _encoded(document: dict[str, Any]) -> bytes:
+    try:
+        return msgspec.json.encode(document)
+    except (UnicodeEncodeError, OverflowError):  # names of files that are not UTF-8; huge counts
+        return json.dumps(document, separators=(",", ":")).encode()
 
 
 def graph_from_bytes(data: bytes, name: str) -> WorkloadGraph:
@@ -112,7 +120,7 @@ def _tables(tables: Tables, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
     permutations: dict[Permutation, int] = {}
     communications = []
     for item in tables.communications:
-        entry: dict[str, Any] = {name: getattr(item, name) for name in _OF_COMMUNICATION}
+        entry: dict[str, Any] = dict(zip(_OF_COMMUNICATION, _values(item), strict=True))
         if item.groups is not None:
             entry["groups"] = groups.setdefault(item.groups, len(groups))
         if item.permutation is not None:
@@ -142,6 +150,7 @@ def _tables(tables: Tables, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
 
 #: The fields of a communication, which the file has as they are.
 _OF_COMMUNICATION: Final = tuple(field.name for field in fields(Communication))
+_values: Final = attrgetter(*_OF_COMMUNICATION)
 
 
 def _read_tables(data: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Tables:

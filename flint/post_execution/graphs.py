@@ -222,10 +222,12 @@ def _labels(units: Units) -> tuple[list[str], Ints]:
     if not units.device:
         return list(units.names), units.name
     first, number = distinct_rows(units.name, units.fact)
+    # Few kernels are named, by ops of many sizes.
+    short = {name: short_name(units.names[name]) for name in set(units.name[first].tolist())}
     labels = []
     for at in first.tolist():
-        short, op = short_name(units.names[units.name[at]]), units.facts[units.fact[at]].name
-        labels.append(f"{op}: {short}" if op else short)
+        kernel, op = short[int(units.name[at])], units.facts[units.fact[at]].name
+        labels.append(f"{op}: {kernel}" if op else kernel)
     return labels, number
 
 

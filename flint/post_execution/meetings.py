@@ -88,6 +88,8 @@ def leave_out_empty(exchanges: Mapping[int, list[Exchange | None]]) -> list[tupl
     Returns:
         Rank and unit of each omitted exchange.
     """
+    if all(item is None or any(item.parts) for items in exchanges.values() for item in items):
+        return []
     met: dict[tuple[object, ...], list[tuple[int, int]]] = defaultdict(list)
     full: set[tuple[object, ...]] = set()
     for rank, items in exchanges.items():

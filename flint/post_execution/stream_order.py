@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from flint.graph.distinct import distinct
 from flint.graph.graph import EdgeKind, WorkloadGraph
 from flint.graph.work import Role
 from flint.mesh.ragged import pointer, row_of_entry
@@ -32,7 +33,7 @@ def in_streams(graph: WorkloadGraph, units: Units, prelude: int) -> WorkloadGrap
     """
     before, after = [graph.order_node], [row_of_entry(graph.order_ptr)]
     ran = np.flatnonzero(units.stream != NO_STREAM)
-    for stream in np.unique(units.stream[ran]).tolist():
+    for stream in distinct(units.stream[ran]).tolist():
         own = ran[units.stream[ran] == stream]
         by_end = own[np.argsort(units.end[own], kind="stable")]
         place = np.searchsorted(units.end[by_end], units.start[own] + _ROUNDED, "right") - 1

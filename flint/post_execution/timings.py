@@ -94,6 +94,8 @@ def together(
         meetings: which of their exchanges are the same.
         ahead: how far each clock is ahead, for ranks with times.
     """
+    if len(ahead) < 2:
+        return dict(recorded)
     sides = {rank: _sides(recorded[rank], meetings.number[rank]) for rank in ahead}
     last_begin: dict[int, int] = {}
     first_end: dict[int, int] = {}

@@ -153,12 +153,12 @@ def by_time(edges: EdgeSet, work: list[Queue], results: list[int]) -> None:
     """Rule 5."""
     units = edges.units
     patience = _AT_ONCE if units.device else _WOKEN
-    for unit in results:
+    over = np.array([edges.end[unit] for unit in results], np.int64)
+    next_in = [np.searchsorted(queue.start, over - 1, side="left").tolist() for queue in work]
+    for unit, end, *places in zip(results, over.tolist(), *next_in, strict=True):
         if unit in edges.awaited:
             continue
-        end = edges.end[unit]
-        for queue in work:
-            at = int(np.searchsorted(queue.start, end - 1, side="left"))
+        for queue, at in zip(work, places, strict=True):
             if at >= len(queue.units):
                 continue
             after = int(queue.units[at])
@@ -183,8 +183,9 @@ def by_optimizer(
     units = edges.units
     spans = [s for s in links.spans if s.name.startswith(OPTIMIZER)] if links is not None else []
     begins = np.array([span.start for span in spans], np.int64)
-    for unit in _unawaited(edges, results):
-        at = int(np.searchsorted(begins, units.issued[unit], side="left"))
+    unawaited = _unawaited(edges, results) if spans else []
+    next_in = np.searchsorted(begins, units.issued[unawaited], side="left")
+    for unit, at in zip(unawaited, next_in.tolist(), strict=True):
         if at == len(spans):
             continue
         for queue in work:

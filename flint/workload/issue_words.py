@@ -13,7 +13,7 @@ with a probability of 1e-20.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -42,9 +42,7 @@ class Word:
     digest: int = 0
 
     def __add__(self, other: Word) -> Word:
-        shift = _BASE if other.length == 1 else pow(_BASE, other.length, _PRIME)
-        digest = self.digest * shift + other.digest
-        return Word(self.length + other.length, self.bytes + other.bytes, digest % _PRIME)
+        return _joined((self, other))
 
     def times(self, count: int) -> Word:
         """The word ``count`` times, by doubling."""
@@ -55,6 +53,16 @@ class Word:
             count >>= 1
             power = power + power if count else power
         return found
+
+
+def _joined(words: Iterable[Word]) -> Word:
+    """Words one after another."""
+    length = size = digest = 0
+    for word in words:
+        shift = _BASE if word.length == 1 else pow(_BASE, word.length, _PRIME)
+        digest = (digest * shift + word.digest) % _PRIME
+        length, size = length + word.length, size + word.bytes
+    return Word(length, size, digest)
 
 
 EMPTY: Final = Word()
@@ -93,21 +101,20 @@ def issued(programs: Sequence[WorkloadGraph]) -> list[Issued]:
 def _words(graph: WorkloadGraph, symbols: dict[Hashable, int]) -> dict[Hashable, Word]:
     table = graph.tables.communications
     of_entry: dict[int, list[tuple[Hashable, Word]]] = {}
-    found: dict[Hashable, Word] = {}
+    found: dict[Hashable, list[Word]] = {}
     for node in np.flatnonzero(graph.kind != NodeKind.COMPUTE).tolist():
         kind, detail = int(graph.kind[node]), int(graph.detail[node])
         if kind == NodeKind.COMMUNICATION:
             if detail not in of_entry:
                 of_entry[detail] = _letters(table[detail], symbols)
             for key, letter in of_entry[detail]:
-                found[key] = found[key] + letter if key in found else letter
+                found.setdefault(key, []).append(letter)
         else:
             loop = graph.loops[detail]
             if loop.trip_count:
                 for key, word in _words(loop.body, symbols).items():
-                    repeated = word.times(loop.trip_count)
-                    found[key] = found[key] + repeated if key in found else repeated
-    return found
+                    found.setdefault(key, []).append(word.times(loop.trip_count))
+    return {key: _joined(words) for key, words in found.items()}
 
 
 def _letters(item: Communication, symbols: dict[Hashable, int]) -> list[tuple[Hashable, Word]]:

@@ -7,7 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flint.cost.classes import SHOWN, class_of_kernel
+from flint.post_execution import graphs
+from flint.post_execution.converting import convert_traces
 from flint.post_execution.kernel_names import short_name
+from tests.post_execution.traces import Profile
 
 
 @pytest.mark.parametrize(
@@ -59,3 +62,17 @@ def test_a_kernel_is_called_and_classed_by_what_its_name_says(name, label, kind)
 @given(st.text("_Zab:<>(){}[], 1", min_size=1, max_size=40))
 def test_any_text_is_a_kernels_name(name):
     assert 0 < len(short_name(name)) <= 60
+
+
+def test_a_kernel_that_ops_of_many_sizes_launch_is_named_once(tmp_path, monkeypatch):
+    named = []
+    monkeypatch.setattr(graphs, "short_name", lambda name: named.append(name) or short_name(name))
+    profile = Profile(0, 1)
+    for number in range(9):
+        dims = [[8, number + 1], [number + 1, 8]]
+        at = 20 * number
+        profile.work(at, at + 5, 3, **{"Input Dims": dims, "Input type": ["float", "float"]})
+    [program] = convert_traces([profile.write(tmp_path / "rank0.json")]).programs
+    assert set(program.graph.tables.ops) >= {"aten::mm: gemm"}
+    assert len(program.graph.tables.gemms) == 9
+    assert named == ["gemm"]

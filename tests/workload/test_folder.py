@@ -51,6 +51,13 @@ def test_a_graph_survives_its_file(graph: WorkloadGraph) -> None:
     assert same(graph_from_bytes(graph_to_bytes(graph), "test"), graph)
 
 
+def test_source_files_with_names_that_are_not_utf8_survive(workload: Workload) -> None:
+    tables = workload.graph.tables
+    sources = (*tables.sources[:-1], dataclasses.replace(tables.sources[-1], file="caf\udce9.py"))
+    graph = with_tables(workload.graph, dataclasses.replace(tables, sources=sources))
+    assert same(graph_from_bytes(graph_to_bytes(graph), "test"), graph)
+
+
 def test_a_workload_survives_its_folder(workload: Workload, tmp_path: Path) -> None:
     workload.save(tmp_path / "out")
     loaded = flint.load(tmp_path / "out")

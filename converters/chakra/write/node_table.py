@@ -101,17 +101,18 @@ def _add_types(
 def _alike(graph: WorkloadGraph) -> tuple[Ints, list[tuple[int, ...]]]:
     """Which types of results each node has, as an index into the different ones.
 
-    Most nodes have one result, and there are few different types.
+    Most nodes have one result or none, and there are few different types.
     """
     ptr = graph.result_ptr
-    number = np.empty(len(ptr) - 1, np.int64)
-    one = np.diff(ptr) == 1
+    count = np.diff(ptr)
+    number = np.zeros(len(count), np.int64)
+    one = count == 1
     alone = graph.result_type[ptr[:-1][one]]
     used = distinct(alone)
-    number[one] = np.searchsorted(used, alone)
-    results = [(item,) for item in used.tolist()]
+    number[one] = 1 + np.searchsorted(used, alone)
+    results = [(), *((item,) for item in used.tolist())]
     known: dict[tuple[int, ...], int] = {}
-    for node in np.flatnonzero(~one).tolist():
+    for node in np.flatnonzero(count > 1).tolist():
         mine = tuple(graph.result_type[ptr[node] : ptr[node + 1]].tolist())
         number[node] = known.setdefault(mine, len(results) + len(known))
     return number, results + list(known)
