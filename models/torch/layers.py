@@ -10,13 +10,14 @@ and of the hidden width, so layers never name those numbers: they take them from
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from flint.models.mixtures import Heads
+from flint.models.torch.huggingface import WrittenNorm, doubled_table, rotated_halves
 
 
 def rotary_table(
@@ -39,6 +40,11 @@ def rotary_table(
     return torch.cat((angles.cos(), angles.sin()), dim=-1)
 
 
+def plain_table(table: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The table as it is."""
+    return table
+
+
 def rotated(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
     """``x`` (B, S, heads, size) with every head rotated by its position's angles."""
     cos, sin = table[None, :, None, :].chunk(2, dim=-1)
@@ -47,28 +53,51 @@ def rotated(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
     return turned.type_as(x)
 
 
+def before(length: int, device: torch.device) -> torch.Tensor:
+    """A causal mask (S, S) of bool."""
+    positions = torch.arange(length, device=device)
+    return positions[None, :] <= positions[:, None]
+
+
 class Attention(nn.Module):
     """Causal self-attention of (B, S, D)."""
 
-    def __init__(self, width: int, heads: Heads, bias: bool = False) -> None:
+    def __init__(self, width: int, heads: Heads, kind: Style) -> None:
         super().__init__()
-        self.size = heads.size
+        bias = kind.bias
+        self.size, self.groups = heads.size, heads.queries // heads.keys
+        self.rotated = kind.rotated
         self.wq = nn.Linear(width, heads.queries * heads.size, bias=bias)
         self.wk = nn.Linear(width, heads.keys * heads.size, bias=bias)
         self.wv = nn.Linear(width, heads.keys * heads.size, bias=bias)
         self.wo = nn.Linear(heads.queries * heads.size, width, bias=bias)
 
-    def forward(self, x: torch.Tensor, table: torch.Tensor | None) -> torch.Tensor:
-        """Attend; ``table`` is ``rotary_table``'s for the S positions of ``x``; None: unrotated."""
+    def forward(
+        self, x: torch.Tensor, table: torch.Tensor | None, mask: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Attend.
+
+        Args:
+            x: (B, S, D).
+            table: ``rotary_table``'s for the S positions of ``x``; None: unrotated.
+            mask: (S, S) of bool that says which positions are seen; None: those before, by the
+                kernel.
+        """
         batch, length, _ = x.shape
         q = self.wq(x).view(batch, length, -1, self.size)
         k = self.wk(x).view(batch, length, -1, self.size)
         v = self.wv(x).view(batch, length, -1, self.size)
         if table is not None:
-            q, k = rotated(q, table), rotated(k, table)
-        mixed = F.scaled_dot_product_attention(
-            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True, enable_gqa=True
-        )
+            q, k = self.rotated(q, table), self.rotated(k, table)
+        q, k, v = (item.transpose(1, 2) for item in (q, k, v))
+        if mask is None:
+            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        else:  # No fused kernel takes both a mask and groups.
+            k, v = (
+                item[:, :, None].expand(-1, -1, self.groups, -1, -1).flatten(1, 2)
+                for item in (k, v)
+            )
+            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         return self.wo(mixed.transpose(1, 2).reshape(batch, length, -1))
 
 
@@ -109,12 +138,17 @@ class Style:
         bias: of attention's projections.
         learned_positions: a learned vector per position is added to the embedding; else queries
             and keys are rotated.
+        masked: a mask is written out, (S, S) of bool, which attention reads.
+        rotated: how they are, by what ``table`` makes of ``rotary_table``'s for all blocks.
     """
 
     norm: Callable[[int], nn.Module]
     feed_forward: Callable[[int, int], nn.Module]
     bias: bool = False
     learned_positions: bool = False
+    masked: bool = False
+    rotated: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = rotated
+    table: Callable[[torch.Tensor, torch.dtype], torch.Tensor] = plain_table
 
 
 def rms_norm(width: int) -> nn.Module:
@@ -122,9 +156,15 @@ def rms_norm(width: int) -> nn.Module:
     return nn.RMSNorm(width, eps=1e-5)
 
 
-#: Llama's (Touvron et al., 2023) and GPT-2's and GPT-3's (Radford et al., 2019).
+_WRITTEN = Style(
+    norm=WrittenNorm, feed_forward=FeedForward, rotated=rotated_halves, table=doubled_table
+)
+#: Llama's (Touvron et al., 2023), the same as Hugging Face's Transformers spells it out, with and
+#: without a mask, and GPT-2's and GPT-3's (Radford et al., 2019).
 STYLES = {
     "llama": Style(norm=rms_norm, feed_forward=FeedForward),
+    "huggingface": _WRITTEN,
+    "huggingface, masked": replace(_WRITTEN, masked=True),
     "gpt": Style(
         norm=nn.LayerNorm, feed_forward=PlainFeedForward, bias=True, learned_positions=True
     ),
@@ -138,11 +178,13 @@ class Block(nn.Module):
         super().__init__()
         kind = STYLES[style]
         self.attention_norm = kind.norm(width)
-        self.attention = Attention(width, heads, kind.bias)
+        self.attention = Attention(width, heads, kind)
         self.mlp_norm = kind.norm(width)
         self.mlp = kind.feed_forward(width, hidden)
 
-    def forward(self, x: torch.Tensor, table: torch.Tensor | None) -> torch.Tensor:
-        """(B, S, D) -> (B, S, D)."""
-        x = x + self.attention(self.attention_norm(x), table)
+    def forward(
+        self, x: torch.Tensor, table: torch.Tensor | None, *mask: torch.Tensor
+    ) -> torch.Tensor:
+        """(B, S, D) -> (B, S, D); ``mask`` as of ``Attention``, if there is one."""
+        x = x + self.attention(self.attention_norm(x), table, *mask)
         return x + self.mlp(self.mlp_norm(x))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from flint.models.torch.layers import STYLES, Block, Heads, rotary_table
+from flint.models.torch.layers import STYLES, Block, Heads, before, rotary_table
 from flint.models.torch.losses import Head
 from flint.models.torch.low_precision import DelayedLinear
 
@@ -31,7 +31,7 @@ class Config:
         fused: the optimizer updates all of a parameter in one kernel, in place; else with one
             kernel an operation, each for many parameters (``foreach``).
         reduce_dtype: that FSDP reduces gradients in.
-        style: a key of ``layers.STYLES``: "llama" or "gpt".
+        style: a key of ``layers.STYLES``: "llama", "gpt", "huggingface", "huggingface, masked".
         accumulation: batches that go forward and backward before the optimizer's step.
         keep: gathered parameters are kept until the last of these batches, and gradients reduced
             with it (ZeRO-1: Rajbhandari et al., 2020); "gradients": only these wait for the last;
@@ -120,8 +120,12 @@ class Llama(nn.Module):
             x = self.embedding(x)
         if self.positions is not None:
             x = x + self.positions.weight
+        # As an argument only where there is one: how blocks are split names those that they take.
+        style = STYLES[self.config.style]
+        mask = [before(x.shape[1], x.device)] if style.masked else []
+        table = None if self.rotary is None else style.table(self.rotary, x.dtype)
         for block in self.layers.values():
-            x = block(x, self.rotary)
+            x = block(x, table, *mask)
         if self.head is None or self.norm is None:
             return x
         x = self.norm(x)

@@ -12,7 +12,17 @@ from typing import Any
 
 import torch
 from recipes import Recipe
-from trainers import BF16, FUSED, FUSED_ADAMW, REDUCED, ROTATES, TIED, how_lost
+from trainers import (
+    BF16,
+    FUSED,
+    FUSED_ADAMW,
+    MASKED,
+    REDUCED,
+    ROTATES,
+    TIED,
+    WRITTEN,
+    how_lost,
+)
 
 from flint.models.mixtures import Heads
 from flint.models.torch.llama3_model import Config
@@ -21,11 +31,6 @@ from flint.models.torch.llama3_model import Config
 def config_of(recipe: Recipe) -> Config:
     """The model of a row."""
     sizes = recipe.sizes
-    if recipe.id.startswith("a100-fastdit"):
-        return Config(
-            layers=28, width=1152, heads=Heads(queries=16, keys=16, size=72), hidden=4608,
-            vocabulary=32, dtype=torch.float16, style="gpt",
-        )  # fmt: skip
     hidden = sizes["ffn"]
     split = recipe.parallelism.get("tp", 1) > 1
     plain = sizes.get("mlp", "").startswith("GELU, two")
@@ -38,8 +43,10 @@ def config_of(recipe: Recipe) -> Config:
         more = {"style": "gpt", "reduce_dtype": torch.bfloat16}
     elif plain and not split:
         more = {"style": "gpt"}
+    elif recipe.id.startswith(WRITTEN):
+        more = {"style": "huggingface" + (", masked" if recipe.id.startswith(MASKED) else "")}
     if recipe.id.startswith(BF16):
-        more = {"kept_dtype": torch.bfloat16}
+        more |= {"kept_dtype": torch.bfloat16}
     if recipe.id.startswith(REDUCED):
         more |= {"reduce_dtype": torch.bfloat16}
     if recipe.id.startswith(ROTATES):

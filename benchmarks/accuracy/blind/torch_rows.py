@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import bert_rows
+import dit
 import lora_rows
 import moe_rows
 import vision_rows
@@ -147,6 +148,7 @@ _OTHERS: Mapping[str, Callable[[Recipe], Expressed | NoCase]] = {
     "lora": lora_rows.expressed,
     "encoder": bert_rows.expressed,
     "network": vision_rows.expressed,
+    "patch": dit.expressed,
 }
 
 

@@ -101,6 +101,12 @@ LOSS_COMPILED = ("2025-04-02", "2026-04-27")
 CAST = ("prime-",)
 #: Beginnings of ids of rows whose parameters and optimizer states are in bf16.
 BF16 = ("fa-mistral-1", "fa-mistral-2", "tune-", "lg-", "fs-")
+#: Beginnings of ids of rows whose models are Hugging Face's, an operation a kernel.
+WRITTEN = ("fs-", "me-", "fa-mistral-1-b4", "fa-mistral-2-b4", "trl-")
+#: Beginnings of ids of those whose attention reads a mask: Transformers 4.54 to 4.57 write one out
+#: where a batch has none (``find_packed_sequence_indices`` of ``masking_utils.py``: "it would be
+#: nice to return None if we did not detect packed sequence format"), unless attention is Flash's.
+MASKED = ("fs-",)
 #: Beginnings of ids of rows whose gradients are reduced in bf16.
 REDUCED = ("lg-", "fs-", "sw-7b-16k", "m6-", "mlp-g", "mlp-b", "mlp-h", "m51-b", "m51-h")
 #: Beginnings of ids of rows whose keys and values go from rank to rank.
@@ -199,7 +205,7 @@ DIFFERS: Mapping[str, str] = {
     "fs-": "no loading of data",
     "trl-": "inputs of the layers stay on the device; no norm of queries and keys",
     "sw-7b-16k": "ZeRO-3 as FSDP2; scores of whole sequences, not of packed documents; no biases",
-    "a100-fastdit": "causal scores; blocks without modulation; no EMA; memory of the A100: 80 GB",
+    "a100-fastdit": "a loss of the noise alone, not scaled; memory of the A100: 80 GB",
 }
 #: Element types of mixtures -> which products are narrow: of the experts, others, both.
 GROUPED: Mapping[str, bool | None] = {
