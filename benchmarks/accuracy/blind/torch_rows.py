@@ -58,6 +58,7 @@ from trainers import (
     SHALLOW,
     SYSTEMS,
     WITHOUT,
+    WRITTEN,
     first,
     how_lost,
 )
@@ -104,7 +105,8 @@ def expressed(recipe: Recipe) -> Expressed | NoCase:
         shallow = replace(config, layers=layers)
         if recipe.compiled and recipe.id.startswith(BLOCKS):
             shallow = replace(shallow, loss="whole")
-        fused = recipe.framework.startswith(FUSED) or recipe.id.startswith(LIGER)
+        fused = recipe.framework.startswith(FUSED) and not recipe.id.startswith(WRITTEN)
+        fused = fused or recipe.id.startswith(LIGER)
         slice_ = 36 if recipe.id.startswith("bionemo-gb300") else 0
         made = torch_case(
             run, shallow, mesh, system, accelerator, note=note, fused=fused, slice_=slice_,
