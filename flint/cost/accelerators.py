@@ -156,6 +156,7 @@ def _kernel(table: Description) -> KernelModel:
         beside_communication=beside,
         beside_copies=table.share("beside_copies", beside),
         grouped_rows=_or_none(table, "grouped_rows"),
+        grouped_columns=_or_none(table, "grouped_columns"),
         grouped_efficiency=table.share("grouped_efficiency", 1.0),
         grouped_unaligned=table.share("grouped_unaligned", 1.0),
         gather_index=table.quantity("gather_index", "seconds")

@@ -7,7 +7,8 @@ If each group begins a new tile, its last tile is half full on average if groups
 whatever the distribution over groups; with few rows, each group that has a row takes a tile, and
 reads its own matrix for it.  If groups follow each other within tiles, as in JAX's kernels for TPUs
 (``jax.experimental.pallas.ops.tpu.megablox``), a tile is computed in full for every group that has
-a row in it: once, and once more for every group that begins inside it.
+a row in it: once, and once more for every group that begins inside it.  Their tiles are whole along
+the other two dims as well: what lies beyond a matrix is computed and not stored, or masked.
 
     groups_of(graph)        # {work item: (groups, dim that is split)}
     rows_visited(4096, 512, 8)      # 4096 + 7 * 512
@@ -55,6 +56,11 @@ def rows_visited(rows: float, tile: int, groups: int) -> float:
     Groups that begin at a tile's first row are too few to matter.
     """
     return rows + (with_rows(rows, groups) - 1) * min(tile, rows)
+
+
+def whole_tiles(side: float, tile: int) -> float:
+    """A side of a matrix of which whole tiles are computed, each no wider than it; 0: any width."""
+    return side if tile <= 0 or side <= tile else float(-(-side // tile) * tile)
 
 
 def reached(sides: Seconds, model: KernelModel) -> float:

@@ -60,6 +60,7 @@ class KernelModel:
             send; equal by default.
         grouped_rows: rows of a grouped product's tile if groups follow each other within tiles; 0:
             each group begins a new tile, from those above.
+        grouped_columns: columns, and steps of the sum, of such a tile; 0: of any width.
         grouped_efficiency: share of a product's rate that grouped products reach.
         grouped_unaligned: share of that which they reach if a matrix has a side that is no multiple
             of 128, the lanes of a TPU's registers.
@@ -92,6 +93,7 @@ class KernelModel:
     beside_communication: float = 1.0
     beside_copies: float = 1.0
     grouped_rows: int = 0
+    grouped_columns: int = 0
     grouped_efficiency: float = 1.0
     grouped_unaligned: float = 1.0
     gather_index: float = 0.0

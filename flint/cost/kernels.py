@@ -40,7 +40,7 @@ from flint.cost.attention_tiles import visited, with_whole_heads
 from flint.cost.classes import is_attention, is_compiled, named
 from flint.cost.curves import curve_seconds
 from flint.cost.gathers import index_seconds
-from flint.cost.grouped import SUMS, groups_of, reached, rows_visited, tiles_down
+from flint.cost.grouped import SUMS, groups_of, reached, rows_visited, tiles_down, whole_tiles
 from flint.cost.hardware import Accelerator, System
 from flint.cost.library_kernels import UNALIGNED, at_least, beside
 from flint.cost.roofline import Seconds, as_measured, rate_table, slowest_unit, type_efficiency
@@ -210,10 +210,13 @@ def matmul_stretch(
     for item, (groups, dim) in groups_of(graph).items():
         where = place[item]
         dims = np.maximum(sizes[graph.work_gemm[item]], 1.0)
-        b, m, n, k = dims
+        b = dims[0]
         # If loads differ, FLOPs are those of the mean rank and sizes those of the busiest.
         ideal = max(float(graph.work_flops[item]), 1.0) / rates[where]
         rows, tile = 1, accelerator.kernel.grouped_rows
+        wide = accelerator.kernel.grouped_columns
+        sides = [whole_tiles(float(side), 0 if i == dim else wide) for i, side in enumerate(dims)]
+        m, n, k = (np.asarray(side) for side in sides[1:])
         if dim == SUMS:  # the last step of each group's sum is half full on average
             more = accelerator.kernel.k_step / 2
             b, k = b * groups, rows_visited(k, tile, groups) / groups if tile else k / groups + more
