@@ -219,7 +219,8 @@ def matmul_stretch(
         m, n, k = (np.asarray(side) for side in sides[1:])
         if dim == SUMS:  # the last step of each group's sum is half full on average
             more = accelerator.kernel.k_step / 2
-            b, k = b * groups, rows_visited(k, tile, groups) / groups if tile else k / groups + more
+            each = rows_visited(float(k), tile, groups) / groups if tile else k / groups + more
+            b, k = b * groups, np.asarray(each)
         elif tile:
             m = np.asarray(rows_visited(float(m), tile, groups))
         else:
