@@ -1,4 +1,4 @@
-"""Batches that the host makes before the device gets them: captures have the copies alone."""
+"""What the host computes before the device gets it, or on what it got: captures have the copies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch")
 
 from flint.validation.report.rank_report import ONE_BY_ONE
-from flint.validation.rewrites.host_work import COPIED, PREPARED
+from flint.validation.rewrites.host_work import COPIED, PREPARED, RETURNED
 from flint.validation.validating import validate
 from flint.workload.loading import load
 from tests.support.children import child_environment
@@ -40,6 +40,23 @@ else:
     for _ in range(4): step()
 """
 
+#: The host has the weights and updates them, as offloading does.
+OFFLOADED = (
+    PROGRAM.replace(
+        "optimizer = torch.optim.SGD(model.parameters()",
+        "weights = [p.detach().cpu().clone() for p in model.parameters()]\n"
+        "optimizer = torch.optim.AdamW(weights",
+    )
+    .replace("def step():", """def step():
+    for weight, p in zip(weights, model.parameters()):
+        p.data.copy_(weight)""")
+    .replace("    optimizer.step()", """
+    for weight, p in zip(weights, model.parameters()):
+        weight.grad = p.grad.to("cpu")
+    optimizer.step()""")
+    .replace("optimizer.zero_grad()", "model.zero_grad()")
+)  # fmt: skip
+
 
 def compare(tmp_path, program):
     """The report on a program that really ran."""
@@ -57,6 +74,12 @@ def test_a_run_of_a_program_that_makes_its_batches_on_the_host_agrees(tmp_path):
     assert report.ok, (report.verdict, report.differences[:4])
     assert report.explained[COPIED] == 2
     assert report.explained[PREPARED] >= 2  # the sum of indices, the difference
+
+
+def test_a_run_that_updates_its_weights_on_the_host_agrees(tmp_path):
+    report = compare(tmp_path, OFFLOADED)
+    assert report.ok, (report.verdict, report.differences[:4])
+    assert report.explained[RETURNED] > 10  # the update of two weights
 
 
 @pytest.mark.thorough
@@ -87,3 +110,20 @@ def test_only_what_is_in_front_of_the_copy_may_be_the_hosts(run, agrees):
     assert is_whole(matching) is agrees
     assert matching.explained[COPIED] == 1
     assert matching.explained[PREPARED] == agrees
+
+
+@pytest.mark.parametrize(
+    ("run", "shape", "agrees"),
+    [
+        (("mm", "neg", "neg"), (6, 3), True),
+        (("neg", "neg", "mm"), (6, 3), False),
+        (("mm", "neg", "neg"), (3, 6), False),
+    ],
+)
+def test_only_what_has_the_size_of_data_that_the_host_got_may_be_the_hosts(run, shape, agrees):
+    shapes = {"mm": (ROWS, (12, 3)), "neg": (shape,)}
+    kept = replace(device("_to_copy", (6, 3)), name="aten._to_copy.to_host")
+    captured = [*ops(("mm", *shapes["mm"])), kept]
+    matching = compared(captured, ops(*((name, *shapes[name]) for name in run)))
+    assert is_whole(matching) is agrees
+    assert matching.explained[RETURNED] == 2 * agrees
