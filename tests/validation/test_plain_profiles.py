@@ -191,7 +191,7 @@ DRAWN = {"gan": 9, "gan_once": 3, "hooks": 3, "lbfgs": 3, "outer": 9}
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("train", "steps"), [("gan", 3), ("gan_once", 1), ("hooks", 1), ("lbfgs", 1), ("outer", 3)]
+    ("train", "steps"), [("gan", 3), ("gan_once", 1), ("hooks", 1), ("lbfgs", 3), ("outer", 3)]
 )
 def test_steps_of_real_training_are_whole(train, steps, tmp_path):
     """Two models by turns; an optimizer for each parameter within the backward pass; a closure;

@@ -179,9 +179,12 @@ def _outside(
 
 
 def _ends(updates: Sequence[tuple[int, int]], backward: Sequence[int]) -> list[int]:
-    """Ends of the optimizers' steps after which a backward pass begins, and of the last one."""
+    """Ends of the optimizers' steps after which a backward pass begins, and of the last one.
+
+    It may begin within the next step (a closure that LBFGS evaluates).
+    """
     found = []
-    for (_, end), (following, _) in pairwise(updates):
+    for (_, end), (_, following) in pairwise(updates):
         if bisect_right(backward, following) > bisect_left(backward, end):
             found.append(end)
     return [*found, updates[-1][1]] if updates else []
