@@ -139,7 +139,7 @@ def group_id(text: str) -> int | None:
 
 def read_npus_count(path: Path) -> tuple[int, ...]:
     """`npus_count` of a network YAML.  Raises FlintError if it is absent or no list of integers."""
-    content = _yaml(path, read_text(path, MAX_NETWORK_BYTES))
+    content = read_settings(path)
     counts = content.get("npus_count") if isinstance(content, dict) else None
     if (
         not isinstance(counts, list)
@@ -161,7 +161,9 @@ def too_large(npus_count: Sequence[int]) -> str:
     return ""
 
 
-def _yaml(path: Path, text: str) -> object:
+def read_settings(path: Path) -> object:
+    """What a YAML or JSON file has.  Raises FlintError if it is neither, or too long."""
+    text = read_text(path, MAX_NETWORK_BYTES)
     with suppress(ValueError, RecursionError):
         return json.loads(text)  # which YAML contains: our own files, a hundred times as fast
     try:

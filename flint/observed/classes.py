@@ -173,7 +173,8 @@ _ELEMENTWISE = _names(
     "sinh cosh tan asin acos atan asinh acosh atanh atan2 erfc erfinv sgn trunc frac hypot "
     "nan_to_num logaddexp logaddexp2 logical_xor bitwise_xor xlogy copysign heaviside fmax fmin "
     "mse_loss_backward smooth_l1_loss_backward huber_loss_backward binary_cross_entropy_backward "
-    "_fused_adamw _fused_adam _fused_sgd"
+    "_fused_adamw _fused_adam _fused_sgd _amp_foreach_non_finite_check_and_unscale "
+    "_amp_update_scale"
 )
 #: Prefix of a library's op for a recurrent layer in one direction, and of that for its gradients.
 RECURRENT_LIBRARY = "mkldnn_rnn_layer"

@@ -2,7 +2,8 @@
 
 The idea: profilers list an op and everything inside it, ``aten::linear`` and its ``aten::addmm``.
 The outermost op whose name the capture has is taken as a whole; if there is none, the innermost
-that launched a kernel (on a device), or that contains no op of its own weight (on a CPU). For a
+that launched a kernel (on a device), or that contains no op of its own weight (on a CPU), which an
+op of unknown class has if it makes its result (an FFT, an upsampling). For a
 DTensor's op, which has global shapes, the ops inside it, on the rank's own part, are taken; so is
 the product inside one of vmap's.
 
@@ -36,6 +37,9 @@ LIBRARY_NAMES = {
 #: native_functions.yaml).  One with nothing inside it is not a kernel: execution traces record a
 #: wrong parent if another thread's op ends at the same moment.
 CALLERS = frozenset({"linear", "matmul", "einsum", "bilinear", "tensordot", "inner", "conv2d"})
+
+#: Ops that make room for the result of the op that calls them.
+MAKERS = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "resize"})
 
 #: Note about ops that are not where an execution trace puts them.
 MOVED = "ops with an impossible recorded nesting: moved to where they fit"
@@ -92,6 +96,7 @@ def selected(trace: Observed, rows: Ints, names: Set[str]) -> tuple[Ints, Ints]:
     inside = [0] * len(rows)
     named = [False] * len(rows)
     of_subclass = [False] * len(rows)
+    makes = [False] * len(rows)
     for i in range(len(rows) - 1, -1, -1):
         outer = parents[i]
         if outer < 0:
@@ -114,6 +119,7 @@ def selected(trace: Observed, rows: Ints, names: Set[str]) -> tuple[Ints, Ints]:
         inside[outer] = max(inside[outer], inside[i], facts[i].kind.weight)
         named[outer] |= named[i] or plain[facts[i]] in names
         of_subclass[outer] |= of_subclass[i] or facts[i].name == _SUBCLASS
+        makes[outer] |= base_name(facts[i].name) in MAKERS
     covered = [False] * len(rows)
     unfinished = halted(trace, parents, facts) | answered(trace, parents, facts)
     chosen = []
@@ -138,7 +144,9 @@ def selected(trace: Observed, rows: Ints, names: Set[str]) -> tuple[Ints, Ints]:
         else:
             weight = fact.kind.weight
             copies = weight == inside[i] == 1 and not named[i]
-            take = plain[fact] not in CALLERS and (weight > inside[i] or copies)
+            unknown = fact.kind == OpClass.OTHER and makes[i] and fact.name.startswith("aten::")
+            works = weight > inside[i] or copies or (unknown and not inside[i])
+            take = plain[fact] not in CALLERS and works
         if take:
             covered[i] = True
             chosen.append(i)

@@ -20,6 +20,7 @@ from flint.graph.distinct import distinct
 from flint.mesh.ragged import Ints
 from flint.observed.classes import OpClass, base_name, is_fused_in_cpp
 from flint.observed.columns import Observed, OpFacts
+from flint.observed.selection import MAKERS
 from flint.observed.unfinished_ops import unfinished
 from flint.post_execution.links import Links
 from flint.post_execution.units import NO_STREAM, Units, by_fact
@@ -50,8 +51,6 @@ NO_KERNELS = (
 NOT_RUN = "products that began and did not run: activation checkpointing already had what it needed"
 #: Annotations of gloo's own work.
 _GLOO = "gloo:"
-#: Ops that make room for the result of the op that calls them.
-_MAKE = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "resize"})
 #: How names of PyTorch's own ops begin, which make their results or are views.
 _PYTORCH = ("aten::", "prim::", "prims::")
 #: How names of ops begin that may copy operands, and then work on the copies.
@@ -137,7 +136,7 @@ def _unknown_work(trace: Observed, rows: Ints, inside: Ints) -> NDArray[np.bool_
     has_parts = np.zeros(len(trace), bool)
     has_parts[outer[outer >= 0]] = True
     made = np.zeros(len(trace), bool)
-    makes = by_fact(trace.facts, lambda fact: base_name(fact.name) in _MAKE)[op]
+    makes = by_fact(trace.facts, lambda fact: base_name(fact.name) in MAKERS)[op]
     copies = by_fact(trace.facts, lambda fact: fact.kind == OpClass.COPY)[op]
     made[parent[inner[(makes | copies)[inner]]]] = True
     # Times decide only where names do not: in a short op, copies may take longer than its work.

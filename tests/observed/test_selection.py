@@ -97,3 +97,12 @@ def test_a_product_that_a_mode_answers_after_its_arguments_are_saved_never_ran()
     assert chosen(rows, {"addmm"}, "kineto") == []
     rows += [("aten::addmm", [A, A, A], 5), ("aten::resolve_conj", [A], 6)]  # it is let run
     assert chosen(rows, {"addmm"}, "kineto") == [6]
+
+
+def test_an_op_that_no_capture_has_is_taken_if_it_makes_its_result_itself():
+    rows = [
+        ("aten::fft_rfft", [A], -1), ("aten::_fft_r2c", [A], 0), ("aten::empty", [], 1),
+        ("aten::_linalg_check_errors", [A], -1), ("aten::any", [A], 3),
+        ("aten::is_coalesced", [A], -1),
+    ]  # fmt: skip
+    assert chosen(rows, set(), "kineto") == [1, 4]

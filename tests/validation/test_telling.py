@@ -65,6 +65,14 @@ def test_names_are_counted_between_heavy_ops(run, missing, more):
     assert strange(facts(STEP), facts(run)) == (missing, more)
 
 
+def test_ops_of_other_kinds_are_counted_too_except_random_numbers():
+    """A transform is one op on every backend; the host draws numbers to choose a batch."""
+    step = ("aten::_fft_r2c", *STEP)
+    assert strange(facts(step), facts(STEP), "cpu") == (["aten::_fft_r2c"], [])
+    assert strange(facts(STEP), facts(step), "cpu") == ([], ["aten::_fft_r2c"])
+    assert strange(facts(STEP), facts(("aten::randperm", *STEP)), "cpu") == ([], [])
+
+
 def test_what_a_step_begins_with_may_end_the_step_of_a_trace():
     """An average of the weights after their update; but what ends a step does not begin it."""
     averaged, ran = ("aten::lerp_", "aten::mm"), ("aten::mm", "aten::lerp_")

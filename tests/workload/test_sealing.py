@@ -122,6 +122,31 @@ def test_settings_of_the_simulator_may_be_edited_with_a_warning(folder):
     assert report.ok and report.counts["changed-setting"] == 1
 
 
+@pytest.mark.parametrize(
+    ("file", "old", "new", "said"),
+    [
+        ("network.yml", '"Switch"', '"Star"', "'Star' is none of Ring, FullyConnected, Switch"),
+        ("network.yml", '"bandwidth": [', '"bandwidth": [1.5, ', "bandwidth has"),
+        ("network.yml", '"latency": [', '"latency": [-1, ', "latency: -1"),
+        ("system.json", '"ring"', '"rings"', "'rings' is no algorithm of ASTRA-sim's"),
+        ("system.json", '"FIFO"', '"fifo"', "'fifo' is none of LIFO, FIFO, EXPLICIT"),
+        ("system.json", "{", '[{"a": 1}, {', None),  # no JSON any more: refused before
+    ],
+)
+def test_settings_that_astra_sim_aborts_on_are_errors(folder, file, old, new, said):
+    path = folder / "astra-sim" / file
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    if said is None:
+        with pytest.raises(FlintError, match="not YAML|not JSON"):
+            check(folder)
+        return
+    report = check(folder)
+    assert not report.ok and report.counts["changed-setting"] == 1
+    assert any(f.rule == "refused-setting" and said in f.message for f in report.findings)
+
+
 def test_missing_and_foreign_files_are_a_line_each(folder):
     (folder / "programs/main.graph.npz").unlink()
     shutil.copyfile(folder / "et/trace.0.et", folder / "et/trace.00.et")

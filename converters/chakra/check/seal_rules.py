@@ -1,7 +1,8 @@
 """Rules about the folder as a whole: its files are those that Flint wrote, byte by byte.
 
 The idea: ``workload.json`` states size and checksum of every file (``flint.workload.sealing``).
-Users may edit settings of the simulator, so changes in them are only a warning.
+Users may edit settings of the simulator, so changes in them are only a warning, unless the
+simulator refuses what they became.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from flint.converters.chakra.check.findings import ERROR, WARNING, Hits, Round, whole_set
-from flint.converters.chakra.network import read_json_object
+from flint.converters.chakra.check.refused_settings import refusals
+from flint.converters.chakra.network import read_json_object, read_settings
 from flint.workload.document import Document
 from flint.workload.folder import DOCUMENT, is_workload_folder, read_document
 from flint.workload.sealing import broken
@@ -37,6 +39,17 @@ def changed_setting(home: Path, found: list[tuple[str, str]]) -> Iterator[Hits]:
             yield whole_set(
                 f"{home / name} {what}: the simulator will use other settings than Flint wrote"
             )
+
+
+@SEAL_RULES.rule("refused-setting", ERROR)
+def refused_setting(home: Path, found: list[tuple[str, str]]) -> Iterator[Hits]:
+    """Settings that were changed are of a form that ASTRA-sim starts with."""
+    for name, _ in found:
+        file = home / name
+        if not name.startswith(_SETTINGS) or not file.is_file():
+            continue
+        for problem in refusals(file.name, read_settings(file)):
+            yield whole_set(f"{file}: {problem}; ASTRA-sim does not start with it")
 
 
 def document_of(home: Path | None) -> Document | None:

@@ -10,6 +10,7 @@ program, and equal names elsewhere do not hide it.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -24,7 +25,9 @@ from flint.observed.selection import plain_name
 from flint.validation.matching.pairing import Matching
 
 #: Light classes whose ops come from the program; copies are also made by backends.
-_TELLING = frozenset({OpClass.ELEMENTWISE, OpClass.REDUCTION})
+_TELLING = frozenset({OpClass.ELEMENTWISE, OpClass.REDUCTION, OpClass.OTHER})
+#: Of the last one, ops that draw numbers: the host does too, to choose a batch.
+_DRAWS = re.compile(r"rand|normal|uniform|exponential|multinomial|geometric|cauchy|poisson")
 #: One in this many ops is in a wrong place in execution traces, because threads end ops at the same
 #: time.
 _MIXED_UP = 100
@@ -140,6 +143,8 @@ def _names(trace: Observed, rows: Ints) -> Counter[Hashable]:
 
 
 def _tells(facts: OpFacts) -> bool:
+    if facts.kind == OpClass.OTHER and _DRAWS.search(plain_name(facts.name)):
+        return False
     return facts.kind in _TELLING and not _unlisted(facts)
 
 

@@ -26,8 +26,8 @@ _COPIES = {f"aten._to_copy.{way}" for way in (DEVICE_WAY, HOST_WAY)}
 
 COPIED = "a copy between the host and the device, which are one in a run on a CPU"
 RETURNED = (
-    "ops on tensors of the sizes that were copied to the host before: the host's, as far as a profile "
-    "of a CPU shows; a capture has none of the host's"
+    "ops on tensors of the sizes that were copied to the host before: the host's, as far as a "
+    "profile of a CPU shows; a capture has none of the host's"
 )
 PREPARED = (
     "ops before data that the host copies to the device: the host's, as far as a profile of a CPU "

@@ -9,6 +9,7 @@ and its tensors say.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 
 from flint.observed.classes import OpClass, base_name
@@ -20,9 +21,11 @@ from flint.validation.rewrites.cpu_substitutes import Free, key_of, shapes_of, u
 NUMBERS = "an op on single numbers or mesh coordinates, which stay on the host"
 NOTHING = "an op on empty tensors, such as a rank's part of a parameter with fewer rows than ranks"
 CHECKED = "the CPU checks the classes of one_hot; accelerators rely on the kernel that uses them"
+ERRORS = "whether a factorisation failed is read by the host; captures assume that none does"
 SPREAD = "the gradient of a maximum, which the CPU masks by another op"
 CONJUGATES = "the conjugate of an operand, copied inside of the op that reads it"
 _FOREACH = "_foreach_"
+_FACTORISES = re.compile(r"_?linalg_")
 ZEROS = "autograd makes zeros with another op in a capture, whose tensors are of a subclass"
 
 
@@ -47,15 +50,19 @@ def on_numbers(matching: Matching) -> None:
     """Ops on tensors that captures know to be the host's; or, on a list of numbers that a capture
     has on the device (an optimizer's counters of steps), as many ops of the same name.
     """
-    numbers = []
+    numbers, meshes = [], set()
     captured_ids, executed_ids = unmatched_light(matching)
     for j in executed_ids:
         facts = matching.executed[j]
+        tensors = {tensor for tensor in facts.operands or () if tensor[0]}
+        # A mesh is a tensor of ranks, and a rank looks for itself in it.
+        if base_name(facts.name) == "nonzero" and tensors and tensors <= meshes:
+            numbers.append(j)
         if facts.kind not in (OpClass.COPY, OpClass.ELEMENTWISE) or not facts.operands:
             continue
-        tensors = [tensor for tensor in facts.operands if tensor[0]]
-        # A mesh is a tensor of ranks, and a rank looks for itself in it.
         mesh = base_name(facts.name) == "eq" and all(dtype == "i32" for _, dtype in tensors)
+        if mesh:
+            meshes |= {(shape, "i1") for shape, _ in tensors}
         if mesh or not tensors:
             numbers.append(j)
     ran = Counter(plain_name(matching.executed[j].name) for j in numbers)
@@ -97,6 +104,24 @@ def checked(matching: Matching) -> None:
     matching.explain(
         CHECKED, [], Free(matching.executed, unmatched_light(matching)[1]).take(ranges)
     )
+
+
+def read_errors(matching: Matching) -> None:
+    """A number for each of a batch of matrices, which is zero unless its factorisation failed, is
+    read after it (``_linalg_check_errors`` in aten/src/ATen/native/BatchLinearAlgebra.cpp).
+    """
+    batches = Counter(
+        key_of("any", max(shapes_of(matching.executed[j]), key=len)[:-2])
+        for _, j, _ in matching.pairs
+        if _FACTORISES.match(base_name(matching.executed[j].name))
+        and shapes_of(matching.executed[j])
+    )
+    there = [
+        j
+        for j in unmatched_light(matching)[1]
+        if {dtype for _, dtype in matching.executed[j].operands or ()} == {"i32"}
+    ]
+    matching.explain(ERRORS, [], Free(matching.executed, there).take(batches))
 
 
 def spread(matching: Matching) -> None:

@@ -41,6 +41,7 @@ from flint.validation.rewrites.light_ops import (
     conjugates,
     on_nothing,
     on_numbers,
+    read_errors,
     spread,
     zeros,
 )
@@ -93,8 +94,8 @@ _ON_HOST = (Run.RECORDED_ON_HOST,)
 #: Light ops of PyTorch's CPU backend.  Gloo's are recognised only by their elements, so they come
 #: after the more specific ones.
 SUBSTITUTES: tuple[Rewrite, ...] = (
-    on_nothing, recurrent, decomposed, checked, spread, functional, on_program_threads, heads, cast,
-    zeros, on_numbers, lengths, prepared,
+    on_nothing, recurrent, decomposed, checked, read_errors, spread, functional,
+    on_program_threads, heads, cast, zeros, on_numbers, lengths, prepared,
 )  # fmt: skip
 
 #: What each applies to, and the rewrite.

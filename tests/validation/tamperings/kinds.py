@@ -93,6 +93,7 @@ KINDS: tuple[Kind, ...] = (
         an instance norm for a group norm = group_norm=lambda: nn.InstanceNorm2d(CHANNELS, affine=True)
         max pooling for average pooling = pool=lambda: nn.AdaptiveMaxPool2d(2)
         fixed windows for adaptive pooling = pool=lambda: nn.AvgPool2d(4)
+        a resize that keeps the size = pool=lambda: nn.Sequential(nn.Upsample(size=SIZE), nn.AdaptiveAvgPool2d(2))
         wider layers = hidden=48
         one more layer = depth=2
         a larger batch = batch=8
@@ -134,6 +135,7 @@ KINDS: tuple[Kind, ...] = (
         parameters one by one = settings={"foreach": False}
         a capturable optimizer = settings={"capturable": True}
         no clipping = clip=None
+        gradients unscaled = clip=unscaled
         clipping by value = clip=clip_by_value
         an averaged model = ema=True
         no optimizer step = steps=False

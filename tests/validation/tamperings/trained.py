@@ -31,6 +31,13 @@ def clip_by_value(parameters):
     nn.utils.clip_grad_value_(parameters, 1.0, foreach=True)
 
 
+def unscaled(parameters):
+    """As a GradScaler has it."""
+    one = torch.ones(1, device=parameters[0].device)
+    torch._amp_foreach_non_finite_check_and_unscale_([p.grad for p in parameters], one, one)
+    clip_by_norm(parameters)
+
+
 @dataclass(frozen=True)
 class Options:
     """What a step is made of."""

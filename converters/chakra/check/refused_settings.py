@@ -1,0 +1,88 @@
+"""Settings of the simulator that ASTRA-sim refuses to start with.
+
+The idea: users may edit what Flint wrote, and ASTRA-sim checks little before it aborts: the forms
+are those of its parsers (astra-network-analytical's NetworkParser.cpp, astra-sim's Sys.cc and
+CollectiveImplLookup.cc).
+
+    list(refusals("network.yml", {"topology": ["Star"], ...}))  # "topology: 'Star' is none of ..."
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+_TOPOLOGIES: Final = ("Ring", "FullyConnected", "Switch")
+_ALGORITHM: Final = re.compile(
+    r"ring|oneRing|doubleBinaryTree|(direct|oneDirect)(-?\d+)?|halvingDoubling|oneHalvingDoubling"
+)
+#: Keys with one of a few values.
+_WORDS: Final = {
+    "scheduling-policy": ("LIFO", "FIFO", "EXPLICIT"),
+    "collective-optimization": ("baseline", "localBWAware"),
+}
+#: Keys with algorithms, one for each dim.
+_ALGORITHMS: Final = tuple(
+    f"{kind}-implementation"
+    for kind in ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
+)
+
+
+def refusals(name: str, content: object) -> Iterator[str]:
+    """What ASTRA-sim refuses in a file of settings.
+
+    Args:
+        name: of the file, without its folder.
+        content: what is in it.
+    """
+    read = _FILES.get(name)
+    if read is None:
+        return
+    if isinstance(content, Mapping):
+        yield from read(content)
+    else:
+        yield "expected keys and values"
+
+
+def _network(content: Mapping[str, Any]) -> Iterator[str]:
+    listed = {key: content.get(key) for key in ("topology", "npus_count", "bandwidth", "latency")}
+    for key, values in listed.items():
+        if not isinstance(values, list):
+            yield f"{key}: expected a list, a value for each dim"
+            return
+    dims = len(listed["topology"] or ())
+    for key, values in listed.items():
+        if len(values or ()) != dims:
+            yield f"{key} has {len(values or ())} dims, and topology {dims}"
+    for word in listed["topology"] or ():
+        if word not in _TOPOLOGIES:
+            yield f"topology: {word!r} is none of {', '.join(_TOPOLOGIES)}"
+    for key, above in (("npus_count", 1), ("bandwidth", 0)):
+        for value in listed[key] or ():
+            if not _is_number(value) or value <= above:
+                yield f"{key}: {value!r} is not above {above}"
+    for value in listed["latency"] or ():
+        if not _is_number(value) or value < 0:
+            yield f"latency: {value!r} is not a number of nanoseconds"
+
+
+def _system(content: Mapping[str, Any]) -> Iterator[str]:
+    for key, words in _WORDS.items():
+        if key in content and content[key] not in words:
+            yield f"{key}: {content[key]!r} is none of {', '.join(words)}"
+    for key in _ALGORITHMS:
+        values = content.get(key, [])
+        for value in values if isinstance(values, list) else [values]:
+            if not isinstance(value, str) or not _ALGORITHM.fullmatch(value):
+                yield f"{key}: {value!r} is no algorithm of ASTRA-sim's"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_FILES: Final[Mapping[str, Callable[[Mapping[str, Any]], Iterator[str]]]] = {
+    "network.yml": _network,
+    "system.json": _system,
+}
