@@ -111,7 +111,7 @@ def _taken(
         UsageError: neither a workload folder nor a profile.
     """
     from flint.host.reading_memory import allowed, bounded
-    from flint.observed.reading import expanded, form_of, is_jax_profile, is_trace
+    from flint.observed.reading import PROFILES, expanded, form_of, is_jax_profile, is_trace
     from flint.workload.folder import is_workload_folder, traced_system
 
     folders = [source for source in sources if is_workload_folder(source)]
@@ -125,6 +125,12 @@ def _taken(
             raise UsageError(
                 f"{source}: neither a workload folder nor a profile; flint convert makes a folder "
                 "from a saved program"
+            )
+        plain = source.is_dir() and not is_jax_profile(source)
+        if plain and not any(item.name.endswith(PROFILES) for item in source.iterdir()):
+            raise UsageError(
+                f"{source}: neither a workload folder (it has no workload.json) nor a folder of "
+                f"profiles (it has no {', '.join(PROFILES)} files, nor .xplane.pb as JAX writes)"
             )
     from flint.post_execution.converting import convert_traces
 

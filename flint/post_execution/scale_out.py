@@ -13,6 +13,8 @@ and is priced on the system.
     all_to_all        as measured                 the same
     broadcast, send   as measured                 the same
 
+An all-reduce of what a reduce-scatter left shrinks with it (``sums_of_shards``).
+
     mesh, programs = scaled_out(programs, Mesh((2,), ("dp",)), {"dp": 64}, warnings)
 """
 
@@ -36,6 +38,7 @@ from flint.mesh.mesh import Mesh
 from flint.mesh.permutation import permutation
 from flint.mesh.ragged import row_of_entry
 from flint.mesh.ranks import from_mask
+from flint.post_execution.sums_of_shards import SUMS, of_shards
 from flint.workload.programs import Program
 
 #: A rank cannot be mirrored along an axis with messages.
@@ -119,6 +122,8 @@ def _notes_of(
         for name, size in zip(grids.old.axes, grids.old.shape, strict=True)
         if name in grids.scaled
     )
+    if sums := notes.pop(SUMS, 0):
+        found[SUMS] = sums
     resized = sum(notes.values())
     if resized:
         kinds = ", ".join(sorted(notes))
@@ -178,15 +183,21 @@ def _of_program(
     rank = int(program.ranks.array()[0])
     table = program.graph.tables.communications
     made = [_on_mesh(item, rank, grids, chained) for item in table]
-    graph = with_tables(
-        program.graph,
-        replace(program.graph.tables, communications=tuple(item for item, _ in made)),
-    )
-    anew = np.array([priced for _, priced in made] + [False], np.bool_)
+    scattered = {
+        number: item
+        for number, (item, resized) in enumerate(made)
+        if resized and item.kind == "reduce_scatter"
+    }
+    details, communications, sums = of_shards(program.graph, scattered, [item for item, _ in made])
+    graph = replace(program.graph, detail=details)
+    graph = with_tables(graph, replace(graph.tables, communications=communications))
+    anew = np.array([resized for _, resized in made] + [False], np.bool_)
     talks = graph.kind == NodeKind.COMMUNICATION
-    priced = talks & anew[np.where(talks, graph.detail, -1)]
-    for detail in graph.detail[priced].tolist():
+    priced = sums | (talks & anew[np.where(talks, program.graph.detail, -1)])
+    for detail in program.graph.detail[priced].tolist():
         notes[table[detail].kind] = notes.get(table[detail].kind, 0) + 1
+    if sums.any():
+        notes[SUMS] = notes.get(SUMS, 0) + int(sums.sum())
     return replace(program, graph=_priced(graph, priced))
 
 

@@ -15,6 +15,7 @@ import flint
 from flint.cli.parsing import parse_scale_out
 from flint.errors import UsageError
 from flint.post_execution.converting import convert_traces
+from flint.post_execution.sums_of_shards import SUMS
 from flint.simulation.running import simulate
 from tests.post_execution.traces import Profile
 from tests.support.command_line import failed, flint_here
@@ -105,6 +106,28 @@ def test_what_is_resized_is_modelled_and_what_is_not_keeps_its_time(tmp_path):
     assert both["all_reduce over tp"] == pytest.approx(30e-6)
     assert both["all_reduce over dp"] < 100e-6  # 4 kB, on NVLink and the network
     assert mixed.step_seconds < 200e-6  # nothing waits for the time of the smaller group
+
+
+def test_the_sum_of_a_shard_is_as_small_as_the_shard(tmp_path):
+    """Hybrid shards, 2 x 2: 1,000 numbers are scattered over two ranks, and the half is summed over
+    two replicas. Over four ranks it is a quarter. (Equal to FSDP2's run on 2 x 4 gloo ranks.)  An
+    all-reduce of as many numbers that follows no reduce-scatter stays.
+    """
+    profile = Profile(0, 4)
+    profile.work(0, 10, 5)
+    sums = {"count": 500, "group": (0, 2)}
+    profile.collective(12, 20, 10, **sums)
+    profile.collective(
+        18, 40, 10, "_reduce_scatter_base", 1000, group=(0, 1), **{"Out msg nelems": 500}
+    )
+    profile.collective(24, 60, 10, **sums)
+    profile.collective(30, 80, 10, **sums)
+    path = profile.write(tmp_path / "rank0.json")
+    scaled = convert_traces([path], mesh=(2, 2), axes=("dp", "fsdp"), scale_out={"fsdp": 4})
+    found = [(kind, put, got) for kind, put, got, _ in exchanged(scaled, 0)]
+    half, quarter = ("all_reduce", (2000,), (2000,)), ("all_reduce", (1000,), (1000,))
+    assert found == [half, ("reduce_scatter", (4000,), (1000,)), quarter, half]
+    assert scaled.warnings[SUMS] == 1
 
 
 def test_what_is_saved_is_whole_and_says_what_it_is(tmp_path):

@@ -13,7 +13,14 @@ from flint.validation.matching.equivalence import rules_for
 from flint.validation.matching.pairing import Matching
 from flint.validation.rewrites.cpu_substitutes import CAST
 from flint.validation.rewrites.foreach import FOREACH
-from flint.validation.rewrites.light_ops import CHECKED, CONJUGATES, NOTHING, SPREAD
+from flint.validation.rewrites.light_ops import (
+    CHECKED,
+    CONJUGATES,
+    ERRORS,
+    NOTHING,
+    NUMBERS,
+    SPREAD,
+)
 from flint.validation.rewrites.listed_arguments import UNRECORDED
 from flint.validation.rewrites.table import match
 
@@ -95,6 +102,25 @@ def test_the_range_of_classes_is_checked_before_they_are_scattered():
     matching = compared(ops(scattered), ops(("aminmax", (6,)), scattered))
     assert is_whole(matching) and matching.explained[CHECKED] == 1
     assert not is_whole(compared(ops(scattered), ops(("aminmax", (7,)), scattered)))
+
+
+def integers(name, shape):
+    return op_facts(f"aten::{name}", [[(shape, "i32")]])
+
+
+def test_whether_factorisations_failed_is_read_once_for_each_batch():
+    factor = ("linalg_cholesky_ex", (4, 8, 8))
+    matching = compared(ops(factor), [*ops(factor), integers("any", (4,))])
+    assert is_whole(matching) and matching.explained[ERRORS] == 1
+    for others in ([integers("any", (5,))], [integers("any", (4,))] * 2, ops(("any", (4,)))):
+        assert not is_whole(compared(ops(factor), [*ops(factor), *others]))
+
+
+def test_a_rank_looks_for_itself_in_a_mesh():
+    found = op_facts("aten::nonzero", [[((2, 2), "i1")]])
+    matching = compared([], [integers("eq", (2, 2)), found])
+    assert is_whole(matching) and matching.explained[NUMBERS] == 2
+    assert not is_whole(compared([], [integers("eq", (2, 3)), found]))
 
 
 def test_the_gradient_of_a_maximum_masks_by_another_op():

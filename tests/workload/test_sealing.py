@@ -139,7 +139,7 @@ def test_settings_that_astra_sim_aborts_on_are_errors(folder, file, old, new, sa
     assert old in text
     path.write_text(text.replace(old, new, 1))
     if said is None:
-        with pytest.raises(FlintError, match="not YAML|not JSON"):
+        with pytest.raises(FlintError, match=r"not (YAML|JSON)"):
             check(folder)
         return
     report = check(folder)

@@ -13,7 +13,7 @@ import re
 from collections import Counter
 
 from flint.observed.classes import OpClass, base_name
-from flint.observed.columns import OpFacts
+from flint.observed.columns import OpFacts, Tensor
 from flint.observed.selection import plain_name
 from flint.validation.matching.pairing import Matching
 from flint.validation.rewrites.cpu_substitutes import Free, key_of, shapes_of, unmatched_light
@@ -50,7 +50,8 @@ def on_numbers(matching: Matching) -> None:
     """Ops on tensors that captures know to be the host's; or, on a list of numbers that a capture
     has on the device (an optimizer's counters of steps), as many ops of the same name.
     """
-    numbers, meshes = [], set()
+    numbers: list[int] = []
+    meshes: set[Tensor] = set()
     captured_ids, executed_ids = unmatched_light(matching)
     for j in executed_ids:
         facts = matching.executed[j]
