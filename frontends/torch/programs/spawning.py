@@ -30,7 +30,7 @@ from flint.capturing.user_frames import is_programs, own_line
 from flint.errors import FlintError
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.patching import around, replace
-from flint.frontends.torch.programs import new_processes
+from flint.frontends.torch.programs import new_processes, submitted
 from flint.frontends.torch.shims.over_ranks import world
 from flint.frontends.torch.shims.own_values import OwnRank
 from flint.launching.code_behind import begins_process
@@ -74,6 +74,7 @@ def apply(cluster: Cluster, own: Own, device: str | None) -> None:
     around(multiprocessing.process.BaseProcess, "start", functools.partial(_start, cluster))
     around(multiprocessing.process.BaseProcess, "join", functools.partial(_join, cluster))
     ForkingPickler.register(FakeTensor, _refuse)
+    submitted.apply(cluster)
 
 
 def _refuse(tensor: FakeTensor) -> NoReturn:
