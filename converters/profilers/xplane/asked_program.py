@@ -9,6 +9,7 @@ that they ran on, or only in their number.
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
@@ -55,7 +56,11 @@ def labels_of(events: list[Event], name: str) -> list[str]:
 
 
 def chosen_program(file: Path, events: list[Event], protos: dict[str, bytes]) -> tuple[str, bytes]:
-    """The profiled program: the one with the most time among those with HLO."""
+    """The profiled program: the one with the most time among those with HLO.
+
+    A step that ran once, and then was compiled anew for the shardings of its own results, is
+    represented by what ran from then on.
+    """
     spent: dict[str, int] = {}
     for event in events:
         spent[event.program] = spent.get(event.program, 0) + event.duration
@@ -65,8 +70,40 @@ def chosen_program(file: Path, events: list[Event], protos: dict[str, bytes]) ->
         named = [label for label in protos if label.rpartition("(")[0] == name]
         label = program if program in protos else named[0] if len(named) == 1 else None
         if label is not None:
-            return program, protos[label]
+            settled = _compiled_anew(program, events, protos) if program in protos else None
+            return (settled, protos[settled]) if settled else (program, protos[label])
     raise FlintError(
         f"{file}: the HLO of {', '.join(sorted(spent)[:4])} is not in the trace, so its ops have "
         "no shapes; trace with the profiler's option enable_hlo_proto (the default)"
     )
+
+
+def _compiled_anew(program: str, events: list[Event], protos: dict[str, bytes]) -> str | None:
+    """The later version of a program that ran once, with as many arguments and results, which ran
+    more often, and longest; None without.
+    """
+    labels = labels_of(events, program.rpartition("(")[0])
+    later = [label for label in labels[labels.index(program) + 1 :] if label in protos]
+    if not later:
+        return None
+    runs: dict[str, Counter[tuple[int, str]]] = {label: Counter() for label in labels}
+    spent: Counter[str] = Counter()
+    for event in events:
+        if event.program in runs:
+            runs[event.program][event.device, event.hlo] += 1
+            spent[event.program] += event.duration
+    # What is in no loop runs once in each run.
+    often = {label: min(counts.values()) for label, counts in runs.items()}
+    arity = _arity(protos[program])
+    same = [label for label in later if often[label] > 1 and _arity(protos[label]) == arity]
+    if often[program] > 1 or not same:
+        return None
+    return max(same, key=lambda label: spent[label])
+
+
+def _arity(proto: bytes) -> tuple[int, int] | None:
+    """How many arguments and results a program has; None if it cannot be read."""
+    with contextlib.suppress(DecodeError):
+        shapes = parse_module(proto).host_program_shape
+        return len(shapes.parameters), len(shapes.result.tuple_shapes)
+    return None
