@@ -20,6 +20,8 @@ from cases_of_runs import Case, extrapolated
 from page import seconds_on, write_rows
 from published import group, maxtext_flops, read_runs
 
+from flint.cost.systems import load_system
+
 ROOT = Path(__file__).parent.parent
 RUNS = [run for file in accuracy.FILES for run in read_runs(file)]
 CASES = [case for case in map(accuracy.case_of, RUNS) if isinstance(case, Case)]
@@ -97,6 +99,14 @@ def test_all_runs_on_an_accelerator_have_the_same_parameters() -> None:
         networks.setdefault(case.system, set()).add(tiers)
     for found in (kernels, networks):
         assert {name: len(some) for name, some in found.items()} == dict.fromkeys(found, 1)
+
+
+@pytest.mark.parametrize(
+    "file", sorted(Path(accuracy.__file__).parent.glob("*.toml")), ids=lambda file: file.stem
+)
+def test_the_clusters_of_published_runs_can_run_whole_programs(file) -> None:
+    """Programs copy their batches from the host, which recipes leave out."""
+    assert load_system(file).accelerator.host_bandwidth in (32e9, 64e9)
 
 
 def test_a_long_step_lies_on_the_line_through_two_short_ones() -> None:
