@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from jax._src import op_shardings
-from jax._src.sharding import IndivisibleError
+from jax._src import op_shardings, sharding
 from jax._src.sharding_impls import parse_flatten_op_sharding
 from jax.sharding import AbstractMesh, Mesh, NamedSharding
 from jaxlib import xla_client
@@ -24,8 +23,13 @@ from flint.hlo import hlo_pb2 as pb
 from flint.hlo.messages import parse_module
 from flint.hlo.tiles import tiled
 
-#: JAX's error for a sharding that splits an axis.
-SplitAxisError = IndivisibleError
+
+class _Never(Exception):
+    """What no version raises."""
+
+
+#: JAX's error for a sharding that splits an axis; older versions keep such results as they are.
+SplitAxisError: type[Exception] = getattr(sharding, "IndivisibleError", _Never)
 #: JAX's errors for a sharding without matching axes of a mesh.
 _NO_AXES = (ValueError, LookupError, StopIteration, NotImplementedError, AssertionError)
 
