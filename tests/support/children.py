@@ -35,7 +35,8 @@ def fast_emitters() -> dict[str, bool | int]:
                 library.open("rb") as file,
                 mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
             ):
-                known = {name for name in FAST_EMITTERS if data.find(name.encode()) >= 0}
+                # As a text of its own: names of former flags are left in XLA's descriptors.
+                known = {name for name in FAST_EMITTERS if data.find(f"\0{name}\0".encode()) >= 0}
             return {name: value for name, value in FAST_EMITTERS.items() if name in known}
     return {}
 

@@ -69,11 +69,12 @@ def _name_in_run(parameters: Mapping[str, Any]) -> str:
 def told_apart(parameters: Mapping[str, Any]) -> tuple[Any, ...]:
     """What tells calls of one jitted function apart: where it says that arguments and results lie,
     and its ops, which follow from static arguments and closures; nothing for other ops."""
-    program = parameters.get("jaxpr")
+    # Since jax 0.11 a program is a Jaxpr, with itself as its ``jaxpr``.
+    program = getattr(parameters.get("jaxpr"), "jaxpr", None)
     return (
         parameters.get("in_shardings"),
         parameters.get("out_shardings"),
-        isinstance(program, core.ClosedJaxpr) and structure(program.jaxpr),
+        isinstance(program, core.Jaxpr) and structure(program),
     )
 
 

@@ -148,6 +148,8 @@ def test_where_jax_cannot_name_a_sharding_the_capture_stops_as_a_run_does(tmp_pa
         [sys.executable, str(program)], env=child_environment(8), cwd=tmp_path,
         capture_output=True, text=True, timeout=HUNG, check=False,
     )  # fmt: skip
+    if real.returncode == 0:
+        pytest.skip("this version keeps a sharding that it cannot name")
     [why] = re.findall(r"IndivisibleError: .*", real.stderr)
     run = command(program, options=("-o", tmp_path / "out"))
     assert run.returncode == 1
