@@ -101,8 +101,9 @@ LOSS_COMPILED = ("2025-04-02", "2026-04-27")
 CAST = ("prime-",)
 #: Beginnings of ids of rows whose parameters and optimizer states are in bf16.
 BF16 = ("fa-mistral-1", "fa-mistral-2", "tune-", "lg-", "fs-")
-#: Beginnings of ids of rows whose models are Hugging Face's, an operation a kernel.
-WRITTEN = ("fs-", "me-", "fa-mistral-1-b4", "fa-mistral-2-b4", "trl-")
+#: Beginnings of ids of rows whose models are Hugging Face's, an operation a kernel, or LitGPT's,
+#: whose norm and rotation (``RMSNorm`` and ``apply_rope`` of ``litgpt/model.py``) are spelled out.
+WRITTEN = ("fs-", "me-", "fa-mistral-1-b4", "fa-mistral-2-b4", "trl-", "lg-")
 #: Beginnings of ids of those whose attention reads a mask: Transformers 4.54 to 4.57 write one out
 #: where a batch has none (``find_packed_sequence_indices`` of ``masking_utils.py``: "it would be
 #: nice to return None if we did not detect packed sequence format"), unless attention is Flash's.
@@ -201,7 +202,7 @@ DIFFERS: Mapping[str, str] = {
     "mg-7b-pp4": "no dropout; attention not deterministic",
     "mg-7b-tp4": f"sequence parallelism, which the run has not; {_GPT}; no dropout; attention not "
     "deterministic",
-    "lg-": "FSDP2, not FSDP1",
+    "lg-": "FSDP2, not FSDP1; keys are not copied for each head",
     "fs-": "no loading of data",
     "trl-": "inputs of the layers stay on the device; no norm of queries and keys",
     "sw-7b-16k": "ZeRO-3 as FSDP2; scores of whole sequences, not of packed documents; no biases",
