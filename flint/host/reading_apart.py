@@ -12,6 +12,7 @@ import contextlib
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
@@ -58,6 +59,8 @@ def _be_reader(read: Callable[[], bytes], path: Path, folder: Path, parent: int)
     status = 1
     try:
         end_with_parent(parent)
+        # Where the caller makes errors of warnings, one of an extension's own would end it.
+        warnings.simplefilter("ignore")
         os.dup2(os.open(folder / _WORDS, os.O_WRONLY | os.O_CREAT, 0o600), 2)
         with bounded(path):
             data = read()

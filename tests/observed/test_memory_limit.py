@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -172,3 +173,21 @@ def test_a_profile_whose_native_reader_ends_its_process_is_one_line(tmp_path, mo
     with pytest.raises(FlintError) as error:
         read_trace(path)
     assert str(error.value) == f"{path}: damaged: the process that read it died of SIGABRT"
+
+
+def test_what_a_native_reader_warns_of_is_no_error_where_warnings_are(tmp_path, monkeypatch):
+    """As jax 0.12 does in Python 3.12, of a type of its own."""
+    from flint.converters.profilers.xplane import events
+
+    read = events.ProfileData.from_serialized_xspace
+
+    class Warns:
+        @staticmethod
+        def from_serialized_xspace(data):
+            warnings.warn("builtin type has no __module__", DeprecationWarning, stacklevel=2)
+            return read(data)
+
+    monkeypatch.setattr(events, "ProfileData", Warns)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert read_trace(xplane(tmp_path)).form == "xplane"

@@ -68,6 +68,7 @@ def compare(tmp_path, program):
     return validate(load(tmp_path / "out"), [tmp_path / "rank0.json"])
 
 
+@pytest.mark.thorough
 def test_a_run_of_a_program_that_makes_its_batches_on_the_host_agrees(tmp_path):
     report = compare(tmp_path, PROGRAM)
     assert ONE_BY_ONE not in report.notes

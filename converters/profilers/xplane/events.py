@@ -32,7 +32,7 @@ except ImportError:
     ProfileData = None
 
 #: jax versions whose ``jax.profiler.ProfileData`` is known to work.
-_KNOWN = "0.8.3 to 0.11.2"
+_KNOWN = "0.8.3 to 0.12.0.1"
 NO_OPS = "no HLO ops in it: trace with jax.profiler.trace around the compiled step"
 _METADATA_PLANE = b"/host:metadata"
 DEVICE_PLANE = re.compile(r"/device:(GPU|TPU):(\d{1,7})")

@@ -71,6 +71,7 @@ def test_the_model_is_the_same(style):
     torch.testing.assert_close(one(tokens), other(tokens))
 
 
+@pytest.mark.thorough
 def test_attention_that_reads_a_mask_repeats_keys_and_values():
     plain, masked = (
         graph_of(training(replace(TINY, style=style), mesh=(1,), axes=("dp",)))
