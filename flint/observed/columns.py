@@ -155,8 +155,8 @@ class Taken(NamedTuple):
 
 
 class Functions(NamedTuple):
-    """Light ops in the executed part of an XLA program: (opcode, layer), and all layers that it
-    names.
+    """Light ops in the executed part of an XLA program (element-wise ones on floats, sorts, Fourier
+    transforms): (opcode, layer), and all layers that it names.
     """
 
     rank: int

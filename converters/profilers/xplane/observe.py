@@ -31,6 +31,8 @@ from flint.stablehlo.sources.phases import source_of
 
 #: Exceptions from reading parts of a damaged program.
 _DAMAGED = (ValueError, LookupError, RecursionError, DecodeError)
+#: Ops that a compiler does not replace by others, whatever their numbers are.
+_OF_ANY_TYPE = frozenset({"sort", "fft"})
 
 
 def observe(path: Path, program: AskedProgram | None = None) -> Observed:
@@ -99,7 +101,9 @@ def _observed(path: Path, program: AskedProgram | None) -> Observed:
 
 
 def _functions(program: Program, ran: dict[tuple[int, int], Counter[str]]) -> tuple[Functions, ...]:
-    """The element-wise ops on floats inside the executed ops, each with its layer."""
+    """The element-wise ops on floats inside the executed ops, sorts and Fourier transforms, each
+    with its layer.
+    """
     of: dict[str, frozenset[tuple[str, str]]] = {}
     for name in {name for counts in ran.values() for name in counts}:
         instruction = program.by_name.get(name)
@@ -107,7 +111,8 @@ def _functions(program: Program, ran: dict[tuple[int, int], Counter[str]]) -> tu
         of[name] = frozenset(
             (item.opcode, source_of(program.place(item)).layer)
             for item in inside
-            if hlo_class(item.opcode) == OpClass.ELEMENTWISE and _of_floats(program, item)
+            if item.opcode in _OF_ANY_TYPE
+            or (hlo_class(item.opcode) == OpClass.ELEMENTWISE and _of_floats(program, item))
         )
     layers = frozenset(
         source_of(program.place(item)).layer

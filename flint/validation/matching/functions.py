@@ -1,8 +1,9 @@
 """Comparing the light ops of an XLA program that ran with those captured.
 
 The idea: XLA fuses light ops, computes some twice and merges others, so their numbers mean nothing.
-But a ``tanh`` stays a ``tanh`` in any fusion, and so do sums, roots and maxima of floats: per
-layer, the executed fused computations contain exactly the ops that the capture has there.
+But a ``tanh`` stays a ``tanh`` in any fusion, and so do sums, roots and maxima of floats, and sorts
+and Fourier transforms of anything: per layer, the executed fused computations contain exactly the
+ops that the capture has there.
 
     differing(matching, ran)      # [("not captured", "tanh", "blocks/mlp")]
 """
@@ -49,8 +50,12 @@ _BECOMES = _table(
         "sign": "sign",
         "floor": "floor",
         "ceil": "ceil",
+        "sort": "sort",
+        "fft": "fft",
     }
 )
+#: Ops that stay what they are for any element type.
+_OF_ANY_TYPE = frozenset({"sort", "fft"})
 #: Arithmetic that XLA makes of other ops, by how these begin: it may run where they are captured.
 _MAKES = _table(
     {
@@ -107,7 +112,7 @@ def differing(matching: Matching, ran: Functions) -> list[tuple[str, str, str]]:
         for begin, others in _MAKES.items():
             if name.startswith(begin):
                 made[layer] |= others
-        if name in _BECOMES and facts.dtype.startswith(("f", "bf")):
+        if name in _BECOMES and (name in _OF_ANY_TYPE or facts.dtype.startswith(("f", "bf"))):
             place = matching.place(i)
             if place not in known:
                 known[place] = invariants.constant(i), _may_go(invariants, matching, i, name)
@@ -165,8 +170,11 @@ def _may_go(invariants: Invariants, matching: Matching, i: int, name: str) -> bo
     """Whether a compiler may find that an op changes nothing.
 
     Examples are a sum or product with a known number (0, 1) or with zero gradients, and the maximum
-    of a maximum and its initial value.
+    of a maximum and its initial value. Of a sort whose first results are used it may make another
+    op.
     """
+    if name == "sort":
+        return True
     expected = matching.expected
     assert expected is not None
     number = int(expected.graph[i])
