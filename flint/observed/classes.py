@@ -276,6 +276,21 @@ _HLO: dict[str, OpClass] = {
 )  # fmt: skip
 
 
+#: Opcodes that move data, for which a compiler has a use only where the program has one.
+_PLACED = frozenset(
+    {
+        "transpose", "slice", "dynamic-slice", "dynamic-update-slice", "gather", "scatter", "pad",
+        "concatenate", "reverse", "sort", "fft",
+    }
+)  # fmt: skip
+
+
+def hlo_says(opcode: str) -> bool:
+    """Whether an HLO instruction that ran bears the name of a light op of the program."""
+    kind = hlo_class(opcode)
+    return kind in (OpClass.ELEMENTWISE, OpClass.REDUCTION) or opcode in _PLACED
+
+
 def hlo_class(opcode: str) -> OpClass:
     """The class of an HLO instruction by its opcode; the ``-done`` of a pair is free."""
     if opcode.endswith(("-done", "-update")):

@@ -28,6 +28,8 @@ from flint.observed.classes import OpClass
 Tensor: TypeAlias = tuple[tuple[int, ...], str]
 #: (batch, m, n, k) of a contraction.
 Gemm: TypeAlias = tuple[int, int, int, int]
+#: An op of an XLA program by the framework's name: layer, phase, op ("mlp", forward, "tanh").
+NamedOp: TypeAlias = tuple[str, Phase, str]
 
 #: Note about a trace that does not name its rank.
 UNKNOWN_RANK = "the trace does not name its rank: rank 0 is assumed"
@@ -155,14 +157,22 @@ class Taken(NamedTuple):
 
 
 class Functions(NamedTuple):
-    """Light ops in the executed part of an XLA program (element-wise ones on floats, sorts, Fourier
-    transforms): (opcode, layer), and all layers that it names.
+    """Light ops in the executed part of an XLA program.
+
+    Attributes:
+        rank, step: of the run.
+        found: (opcode, layer) of element-wise ops on floats, sorts and Fourier transforms.
+        layers: all layers that the program names.
+        named: (layer, phase, op) of all light ops, as the framework named them.
+        traces: (layer, op) of everything that ran and bears a framework's name, such as a loop.
     """
 
     rank: int
     step: int
     found: frozenset[tuple[str, str]]
     layers: frozenset[str]
+    named: frozenset[NamedOp] = frozenset()
+    traces: frozenset[tuple[str, str]] = frozenset()
 
 
 class Iterated(NamedTuple):

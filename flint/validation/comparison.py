@@ -13,7 +13,7 @@ from flint.graph.tensor_types import TOKEN
 from flint.mesh.ragged import Ints
 from flint.observed.classes import OpClass
 from flint.observed.clocks import Meetings
-from flint.observed.columns import Observed, Taken
+from flint.observed.columns import Functions, Observed, Taken
 from flint.observed.group_lookup import (
     TOGETHER,
     launched_together,
@@ -33,7 +33,8 @@ from flint.observed.selection import (
 from flint.observed.steps import Chosen, mean_times
 from flint.validation.expected.chakra_words import as_in_chakra
 from flint.validation.expected.modelled import Modelled
-from flint.validation.expected.ops import Expected, expected_of
+from flint.validation.expected.named_ops import captured_names, missing
+from flint.validation.expected.ops import Expected, expected_of, program_of
 from flint.validation.group_evidence import GroupEvidence
 from flint.validation.matching.equivalence import rules_for
 from flint.validation.matching.functions import differing
@@ -65,6 +66,7 @@ class Comparison:
         self.rank = rank
         self.chosen = chosen
         self.report = report
+        self.program = program_of(workload, rank)
         self.expected = expected_of(workload, rank)
         self.rooted = any(text.startswith(_ROOTED) for text in workload.warnings)
 
@@ -146,7 +148,9 @@ class Comparison:
         for one in self.trace.functions:
             # Data may have chosen another branch, whose light ops are not captured.
             if (one.rank, one.step) == chosen and not taken:
-                for what, name, layer in differing(matching, one):
+                found = differing(matching, one)
+                found = found or self._differing_names(matching, one)
+                for what, name, layer in found:
                     place = f"layer {layer}" if layer else "the program"
                     op = f"{name} among the fused ops"
                     kind = OpClass.ELEMENTWISE
@@ -158,6 +162,16 @@ class Comparison:
             self.report.add(
                 Difference("in another pass", captured.kind, self.rank, i, op, place, True)
             )
+
+    def _differing_names(self, matching: Matching, ran: Functions) -> list[tuple[str, str, str]]:
+        """Light ops by the framework's names, if nothing heavier tells that the programs differ.
+
+        Each platform lowers some ops in its own way, so they are compared on a CPU alone.
+        """
+        if matching.unmatched_captured or matching.unmatched_executed:
+            return []
+        names = captured_names(self.program) if self.trace.backend == "cpu" else None
+        return missing(names, ran) if names is not None else []
 
     def _add_denied(self, conditional: Taken | None) -> None:
         """Report a conditional that took another branch, although the ops of the captured one

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
@@ -24,10 +24,10 @@ from flint.converters.profilers.xplane.profile import Profile, profile_of
 from flint.converters.profilers.xplane.program import Program
 from flint.converters.profilers.xplane.types import narrower, parameters, results
 from flint.errors import FlintError
-from flint.observed.classes import OpClass, hlo_class
-from flint.observed.columns import Fault, Functions, Observed, OpFacts, Taken
+from flint.observed.classes import OpClass, hlo_class, hlo_says
+from flint.observed.columns import Fault, Functions, NamedOp, Observed, OpFacts, Taken
 from flint.observed.program_runs import AskedProgram
-from flint.stablehlo.sources.phases import source_of
+from flint.stablehlo.sources.phases import named_by, source_of
 
 #: Exceptions from reading parts of a damaged program.
 _DAMAGED = (ValueError, LookupError, RecursionError, DecodeError)
@@ -100,19 +100,32 @@ def _observed(path: Path, program: AskedProgram | None) -> Observed:
     )
 
 
+class _Found(NamedTuple):
+    """What is inside an executed instruction, as the fields of ``Functions``."""
+
+    found: frozenset[tuple[str, str]]
+    named: frozenset[NamedOp]
+    traces: frozenset[tuple[str, str]]
+
+
 def _functions(program: Program, ran: dict[tuple[int, int], Counter[str]]) -> tuple[Functions, ...]:
-    """The element-wise ops on floats inside the executed ops, sorts and Fourier transforms, each
-    with its layer.
-    """
-    of: dict[str, frozenset[tuple[str, str]]] = {}
+    """The light ops inside the executed ops, each with its layer."""
+    of: dict[str, _Found] = {}
     for name in {name for counts in ran.values() for name in counts}:
         instruction = program.by_name.get(name)
-        inside = program.inside(instruction) if instruction is not None else ()
-        of[name] = frozenset(
-            (item.opcode, source_of(program.place(item)).layer)
-            for item in inside
-            if item.opcode in _OF_ANY_TYPE
-            or (hlo_class(item.opcode) == OpClass.ELEMENTWISE and _of_floats(program, item))
+        inside = program.inside(instruction) if instruction is not None else []
+        names = {item.name: [*named_by(program.place(item).name)] for item in inside}
+        if instruction is not None:
+            names[name] = [*named_by(program.place(instruction).name)]
+        of[name] = _Found(
+            frozenset(
+                (item.opcode, source_of(program.place(item)).layer)
+                for item in inside
+                if item.opcode in _OF_ANY_TYPE
+                or (hlo_class(item.opcode) == OpClass.ELEMENTWISE and _of_floats(program, item))
+            ),
+            frozenset(one for item in inside if hlo_says(item.opcode) for one in names[item.name]),
+            frozenset((layer, op) for some in names.values() for layer, _, op in some),
         )
     layers = frozenset(
         source_of(program.place(item)).layer
@@ -120,13 +133,17 @@ def _functions(program: Program, ran: dict[tuple[int, int], Counter[str]]) -> tu
         if name in program.by_name
         for item in program.inside(program.by_name[name])
     )
-    same: dict[frozenset[str], frozenset[tuple[str, str]]] = {}
+    same: dict[frozenset[str], Functions] = {}
     made = []
     for (rank, step), counts in ran.items():
-        names = frozenset(counts)
-        if names not in same:
-            same[names] = frozenset(one for name in names for one in of[name])
-        made.append(Functions(rank, step, same[names], layers))
+        key = frozenset(counts)
+        if key not in same:
+            every = [of[name] for name in key]
+            found, named, traces = (
+                frozenset().union(*column) for column in zip(*every, strict=True)
+            )
+            same[key] = Functions(rank, step, found, layers, named, traces)
+        made.append(same[key]._replace(rank=rank, step=step))
     return tuple(made)
 
 

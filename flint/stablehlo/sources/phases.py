@@ -12,6 +12,7 @@ unknown here; ``passes/optimizer_phase.py`` finds the ops that use gradients.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 
 from flint.graph.graph import Phase, Source, WorkloadGraph, with_tables
@@ -74,6 +75,19 @@ def layer_of(path: str) -> str:
         if part and not _TRANSFORM.match(part):
             kept.append(part)
     return "/".join(kept)
+
+
+def named_by(path: str) -> Iterator[tuple[str, Phase, str]]:
+    """Layer, phase and op of each path that the compiler joined into one; nothing for another name.
+
+    >>> list(named_by("jit(step)/jvp(mlp)/tanh"))
+    [('mlp', <Phase.FORWARD: 1>, 'tanh')]
+    """
+    for one in path.split(";"):
+        begin, _, op = one.rstrip(":").rpartition("/")
+        # Combined collectives have all their names in brackets.
+        if begin.startswith(("jit(", "pjit(", "pmap(")) and ":" not in begin:
+            yield layer_of(one), phase_of(one), op
 
 
 def _once(parts: list[str]) -> list[str]:

@@ -23,7 +23,7 @@ from flint.graph.work import Unit
 from flint.mesh.ragged import Ints
 from flint.observed.classes import COMMUNICATIONS, OpClass, aten_class, stablehlo_class
 from flint.observed.columns import OpFacts, origin_of
-from flint.workload.programs import Order
+from flint.workload.programs import Order, Program
 from flint.workload.workload import Workload
 
 #: The most ops of one rank in a comparison.
@@ -77,17 +77,25 @@ def expected_of(workload: Workload, rank: int) -> Expected:
     Raises:
         FlintError: there are too many to compare one by one.
     """
-    for program in workload.programs:
-        if program.ranks.contains(np.array([rank]))[0]:
-            break
-    else:
-        raise FlintError(f"rank {rank} is not one of the capture's {workload.mesh.size}")
+    program = program_of(workload, rank)
     unroller = _Unroller(rank, workload.order == Order.RECORDED)
     op, graph, node, instance, parent = unroller.unrolled(program.graph, (-1, -1))
     return Expected(
         tuple(unroller.facts), op, graph, node, instance, tuple(unroller.graphs),
         tuple(unroller.above), parent,
     )  # fmt: skip
+
+
+def program_of(workload: Workload, rank: int) -> Program:
+    """The program that ``rank`` runs.
+
+    Raises:
+        FlintError: the capture has no such rank.
+    """
+    for program in workload.programs:
+        if program.ranks.contains(np.array([rank]))[0]:
+            return program
+    raise FlintError(f"rank {rank} is not one of the capture's {workload.mesh.size}")
 
 
 _Columns = tuple[Ints, Ints, Ints, Ints, Ints]

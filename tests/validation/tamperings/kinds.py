@@ -262,18 +262,19 @@ KINDS: tuple[Kind, ...] = (
         a stopped gradient = stopped=True
         a convolution's stride = strides=2
         a convolution without padding = padding="VALID"
+        an RMS norm for a layer norm = norm=rms_norm
+        no residual = residual=False
+        tanh for gelu by tanh = act=jnp.tanh
+        a summed loss = loss=lambda s, y: -(jax.nn.log_softmax(s) * y).sum()
         """,
     ),
     *_kinds(
         "jax_trained",
         """
-        an RMS norm for a layer norm = norm=rms_norm
-        no residual = residual=False
         a temperature = scores=lambda s: s / 2
         weight decay = optimizer=decayed
         a frozen convolution = frozen=True
         label smoothing = loss=lambda s, y: cross_entropy(s, y * 0.9 + 0.1 / CLASSES)
-        tanh for gelu by tanh = act=jnp.tanh
         """,
         COUNTS,
     ),
@@ -281,7 +282,6 @@ KINDS: tuple[Kind, ...] = (
         "jax_trained",
         """
         other betas, eps and learning rate = optimizer=adam_of_other_numbers
-        a summed loss = loss=lambda s, y: -(jax.nn.log_softmax(s) * y).sum()
         """,
         VALUES,
     ),
