@@ -36,6 +36,27 @@ def functional_reduction(name: str, values: object) -> str:
     return next((_REDUCTIONS[item.lower()] for item in texts if item.lower() in _REDUCTIONS), "")
 
 
+#: Broadcasts -> which of their arguments is the root (torch/csrc/distributed/c10d: Ops.cpp and
+#: Functional.cpp).
+_ROOTS = {
+    "c10d::broadcast_": 2, "_c10d_functional::broadcast": 1, "_c10d_functional::broadcast_": 1,
+}  # fmt: skip
+
+
+def root_in_group(name: str, values: object) -> int:
+    """The position of a broadcast's sender in its group; -1 if it is not recorded.
+
+    Args:
+        name: name of the op.
+        values: values of its arguments, as numbers or as texts.
+    """
+    place = _ROOTS.get(name)
+    if place is None or not isinstance(values, list) or len(values) <= place:
+        return -1
+    number = str(values[place])
+    return int(number) if re.fullmatch(r"\d{1,9}", number) else -1
+
+
 def comms_facts(args: Mapping[str, Any], groups: Mapping[str, tuple[int, ...]]) -> OpFacts | None:
     """A collective from ``record_param_comms``, in the versions since PyTorch 2.1.
 

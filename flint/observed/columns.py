@@ -57,6 +57,8 @@ class OpFacts:
         source: the user's line, ``file:line`` ("" unknown).
         origin: layer and phase, as ``origin_of`` writes them ("" unknown).
         peer: the other rank of a send or a recv; -1 for other ops, or if unknown.
+        root: for a broadcast, the sender's position among the ranks of its group, ascending; -1 if
+            unknown.
         members: number of ranks in a collective's group, if the trace records only the number; -1
             if unknown.
         stored: per operand of a contraction or a collective, narrower element types that it had
@@ -86,6 +88,7 @@ class OpFacts:
     source: str = ""
     origin: str = ""
     peer: int = -1
+    root: int = -1
     members: int = -1
     stored: tuple[tuple[str, ...], ...] = ()
     compared: str = ""

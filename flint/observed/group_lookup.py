@@ -50,6 +50,7 @@ def _completed(facts: OpFacts, outer: OpFacts) -> OpFacts:
         dtype=facts.dtype or outer.dtype,
         group=outer.group if facts.group is None else facts.group,
         reduction=facts.reduction or outer.reduction,
+        root=facts.root if facts.root >= 0 else outer.root,
     )
 
 

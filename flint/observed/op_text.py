@@ -29,6 +29,9 @@ def described(facts: OpFacts) -> str:
             text += f" {to} [{shown}{more}]"
         elif facts.members >= 0:
             text += f" among {facts.members:,} ranks"
+        if facts.root >= 0:
+            ranks = (facts.group or ())[facts.root : facts.root + 1]
+            text += f" from {ranks[0] if ranks else f'member {facts.root}'}"
         if facts.peer >= 0:
             text += f" {'to' if facts.kind == OpClass.SEND else 'from'} {facts.peer}"
     elif facts.operands:

@@ -8,7 +8,7 @@ import pytest
 
 from flint.converters.profilers.pytorch_et.links import _RESULT_FIRST
 from flint.converters.profilers.pytorch_et.observe import observe as observe_pytorch_et
-from flint.converters.profilers.torch_collectives import comms_facts
+from flint.converters.profilers.torch_collectives import comms_facts, root_in_group
 from flint.converters.profilers.torch_ops import op_facts
 from flint.observed.classes import OpClass
 from flint.observed.columns import OpFacts
@@ -122,3 +122,33 @@ def test_where_results_go_is_what_torchs_schemas_call_an_output():
     for name in collectives:
         first = getattr(torch.ops.c10d, name).default._schema.arguments[0].name
         assert bool(_RESULT_FIRST.match(name)) == first.startswith("output"), name
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "root"),
+    [
+        # Kineto and the observer of PyTorch 2.13, of dist.broadcast(w, 2, group of 0 and 2).
+        ("c10d::broadcast_", ["", "", "1", "0", "False", "-1"], 1),
+        ("c10d::broadcast_", [[[8, 9, 0, 144, 4, "cpu"]], "<Object>", 1, 0, False, -1], 1),
+        ("_c10d_functional::broadcast", ["", "1", "5"], 1),
+        ("c10d::broadcast_", [], -1),  # without shapes
+        ("c10d::allreduce_", ["", "", "1"], -1),
+    ],
+)
+def test_profiles_tell_the_root_of_a_broadcast(name, values, root):
+    assert root_in_group(name, values) == root
+
+
+def test_a_broadcast_from_another_root_is_another_one():
+    def broadcast(root):
+        operands = (((32,), "f32"),)
+        return OpFacts(
+            OpClass.BROADCAST, "c10d::broadcast_", operands, (128,), "f32", group=(0, 2), root=root
+        )
+
+    def missing(captured, executed):
+        found = matched([broadcast(captured)], [broadcast(executed)])
+        return len(found.unmatched_captured), len(found.unmatched_executed)
+
+    assert missing(1, 1) == missing(1, -1) == missing(-1, 1) == (0, 0)
+    assert missing(0, 1) == (1, 1)

@@ -22,6 +22,7 @@ from flint.converters.profilers.torch_collectives import (
     old_record,
     peer_in_group,
     ranks_of,
+    root_in_group,
 )
 from flint.converters.profilers.torch_ops import bytes_of, op_facts, tensors_of
 from flint.cost.aten_work import needs_values
@@ -67,7 +68,8 @@ def facts_of(name: str, args: dict[str, Any], groups: Groups) -> OpFacts:
         if group is None and facts.kind not in (OpClass.SEND, OpClass.RECV):
             group = groups.one_of(members)
         reduction = functional_reduction(name, args.get("Concrete Inputs"))
-        facts = replace(facts, group=group, members=members, reduction=reduction)
+        root = root_in_group(name, args.get("Concrete Inputs"))
+        facts = replace(facts, group=group, members=members, reduction=reduction, root=root)
     if facts.kind in (OpClass.SEND, OpClass.RECV):
         concrete = args.get("Concrete Inputs")
         number = concrete[2] if isinstance(concrete, list) and len(concrete) > 2 else None

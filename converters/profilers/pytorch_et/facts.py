@@ -17,6 +17,7 @@ from flint.converters.profilers.torch_collectives import (
     groups_of,
     old_record,
     peer_in_group,
+    root_in_group,
 )
 from flint.converters.profilers.torch_ops import op_facts, tensors_of
 from flint.cost.aten_work import needs_values
@@ -111,6 +112,8 @@ def facts_of(
     facts = op_facts(name, tensors_of(shapes, types), group, values)
     if reduction := functional_reduction(name, inputs.get("values")):
         facts = replace(facts, reduction=reduction)
+    if (root := root_in_group(name, inputs.get("values"))) >= 0:
+        facts = replace(facts, root=root)
     if facts.kind.collective and len(facts.operands or ()) >= _CUT_AT:
         facts = replace(facts, operands=None, parts=None)
     if facts.kind in (OpClass.SEND, OpClass.RECV):

@@ -78,7 +78,7 @@ def expected_of(workload: Workload, rank: int) -> Expected:
         FlintError: there are too many to compare one by one.
     """
     program = program_of(workload, rank)
-    unroller = _Unroller(rank, workload.order == Order.RECORDED)
+    unroller = _Unroller(rank, workload.order == Order.RECORDED, rooted=program.module is not None)
     op, graph, node, instance, parent = unroller.unrolled(program.graph, (-1, -1))
     return Expected(
         tuple(unroller.facts), op, graph, node, instance, tuple(unroller.graphs),
@@ -102,8 +102,9 @@ _Columns = tuple[Ints, Ints, Ints, Ints, Ints]
 
 
 class _Unroller:
-    def __init__(self, rank: int, recorded: bool) -> None:
+    def __init__(self, rank: int, recorded: bool, *, rooted: bool) -> None:
         self.rank = rank
+        self.rooted = rooted  # what a profile was converted to assumes the lowest rank
         self.recorded = recorded
         self.facts: dict[OpFacts, int] = {}
         self.graphs: list[WorkloadGraph] = []
@@ -189,6 +190,7 @@ class _Unroller:
             return OpFacts(
                 COMMUNICATIONS[item.kind], _name(item), operands, item.operand_bytes, dtype,
                 self._group(item), None, line, origin_of(source), reduction=item.reduction or "",
+                root=self._root(item),
             )  # fmt: skip
         recorded = self.recorded and "." in node.op
         if self.recorded and not recorded:  # glue between kernels: not a separate kernel
@@ -206,6 +208,13 @@ class _Unroller:
             kind, node.op, operands, dtype=dtype, gemms=gemms or None, source=line,
             origin=origin_of(source), convolved=convolved,
         )  # fmt: skip
+
+    def _root(self, item: Communication) -> int:
+        """The position of a broadcast's sender, the first of its group, in ascending order."""
+        if item.kind != "collective_broadcast" or item.groups is None or not self.rooted:
+            return -1
+        ranks = item.groups.members(self.rank).tolist()
+        return sum(rank < ranks[0] for rank in ranks) if ranks else -1
 
     def _group(self, item: Communication) -> tuple[int, ...] | None:
         if item.groups is not None:

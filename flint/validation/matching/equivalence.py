@@ -133,8 +133,8 @@ class Rules:
     def contradicts(self, captured: OpFacts, executed: OpFacts) -> bool:
         """Whether a trace shows a fact about an op that contradicts the capture but is in no key.
 
-        The group, the reduction and the element type of a collective, the receiver of a message,
-        and, in a class of which some ops have no sizes, those of the others.
+        The group, the root, the reduction and the element type of a collective, the receiver of a
+        message, and, in a class of which some ops have no sizes, those of the others.
         """
         if self.kind(executed) in self.by_name and self._other_sizes(captured, executed):
             return True
@@ -151,6 +151,8 @@ class Rules:
             to_one = executed.kind == OpClass.COLLECTIVE_PERMUTE
             if executed.members >= 0 and not to_one and len(captured.group) != executed.members:
                 return True
+        if min(captured.root, executed.root) >= 0 and captured.root != executed.root:
+            return True
         if captured.reduction and executed.reduction and captured.reduction != executed.reduction:
             return True
         return self._other_type(captured, executed)

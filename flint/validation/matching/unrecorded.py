@@ -60,7 +60,7 @@ def _reduction(rules: Rules, captured: OpFacts, executed: OpFacts) -> bool:
 
 
 def _root(rules: Rules, captured: OpFacts, executed: OpFacts) -> bool:
-    return rules.recorded and executed.kind == OpClass.BROADCAST
+    return rules.recorded and executed.kind == OpClass.BROADCAST and executed.root < 0
 
 
 def _element_type(rules: Rules, captured: OpFacts, executed: OpFacts) -> bool:

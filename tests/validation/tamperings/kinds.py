@@ -17,7 +17,6 @@ from flint.validation.matching.unrecorded import (
     LIGHTER,
     PEER,
     REDUCTION,
-    ROOT,
     VALUES,
 )
 
@@ -57,7 +56,6 @@ _WHY = {
     COUNTS: "how many lighter ops: XLA fuses and repeats them",
     GROUP: "group: the trace does not record the ranks of c10d's own ops",
     REDUCTION: "reduce op: c10d's own ops hold it in an object that profilers do not read",
-    ROOT: "root of a broadcast: no trace records it",
     PEER: "sender or receiver: recorded within a group that the trace does not name",
     LIGHTER: "why lighter ops differ: backends also copy, so copies alone decide nothing",
 }
@@ -204,6 +202,7 @@ KINDS: tuple[Kind, ...] = (
         no all-gather = gathers=False
         an all-gather twice = doubled=True
         a sum divided by hand = scaled=True
+        the other root of a broadcast = root=1
         """,
     ),
     *_kinds(
@@ -224,7 +223,6 @@ KINDS: tuple[Kind, ...] = (
         REDUCTION,
     ),
     *_kinds("exchanged", 'a functional average for a sum = functional="avg"', VALUES),
-    *_kinds("exchanged", "the other root of a broadcast = root=1", ROOT),
     *_kinds(
         "jax_trained",
         """
