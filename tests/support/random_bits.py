@@ -3,17 +3,20 @@
     python random_bits.py train.py --its arguments
     python random_bits.py -m package.train --its arguments
 
-Only for CPUs does JAX write the rounds of their hash as a loop.
+Only for CPUs does JAX write the rounds of their hash as a loop.  Programs that keep compiled
+functions on the disk compile theirs again, so that XLA writes down what becomes of them.
 """
 
 import runpy
 import sys
 from pathlib import Path
 
+import jax
 from jax._src.interpreters import mlir
 from jax.extend.random import threefry2x32_p
 
 if __name__ == "__main__":
+    jax.config.update("jax_enable_compilation_cache", False)
     del mlir._platform_specific_lowerings["cpu"][threefry2x32_p]
     sys.argv = sys.argv[1:]
     if sys.argv[0] == "-m":
