@@ -38,3 +38,6 @@ permuted = between(lambda x: x[:, jnp.array([(7 * n + 3) % 32 for n in range(32)
 turned = between(lambda x: jnp.flip(x, 1))
 masked = between(lambda x: jnp.where(jnp.arange(32) < x[:, :1], x, 0.0))
 residual = between(lambda x: x + jnp.roll(x, 1, 1))
+
+#: A product with ones and zeros, of which XLA makes a choice.
+chosen = between(lambda x: x * (x == jnp.max(x, axis=1, keepdims=True)))

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable
 
+from flint.graph.graph import WorkloadGraph
 from flint.graph.nodes import Node
 from flint.observed.columns import Functions
 from flint.validation.expected.duplicates import origin
@@ -171,7 +172,7 @@ def _may_go(invariants: Invariants, matching: Matching, i: int, name: str) -> bo
 
     Examples are a sum or product with a known number (0, 1) or with zero gradients, and the maximum
     of a maximum and its initial value. Of a sort whose first results are used it may make another
-    op.
+    op, of a product with a converted predicate a choice.
     """
     if name == "sort":
         return True
@@ -181,11 +182,21 @@ def _may_go(invariants: Invariants, matching: Matching, i: int, name: str) -> bo
     graph = expected.graphs[number]
     operands = graph[int(expected.node[i])].operands
     if name in _ARITHMETIC:
-        return any(invariants.known(number, value) for value in operands)
+        chosen = name == "multiply" and any(_was_predicate(graph, value) for value in operands)
+        return chosen or any(invariants.known(number, value) for value in operands)
     if name not in _EXTREMES:
         return False
     producers = (int(graph.producer[origin(graph, value)]) for value in operands)
     return any(node >= 0 and _is_extreme(graph[node], name) for node in producers)
+
+
+def _was_predicate(graph: WorkloadGraph, value: int) -> bool:
+    """Whether a value is a predicate, converted to ones and zeros and perhaps repeated."""
+    node = int(graph.producer[value := origin(graph, value)])
+    while node >= 0 and graph[node].op in ("convert", "broadcast_in_dim"):
+        value = origin(graph, graph[node].operands[0])
+        node = int(graph.producer[value])
+    return graph.type_of(value).dtype == "i1"
 
 
 def _is_extreme(node: Node, name: str) -> bool:
