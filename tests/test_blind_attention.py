@@ -84,6 +84,16 @@ def test_rows_have_the_attention_of_the_library_that_their_recipe_states() -> No
     assert "FlashAttention" not in predict.expressed(rows["tt-qwen32b-8-c"]).differs
 
 
+def test_deterministic_attention_with_dropout_on_blackwell_is_not_cudnns() -> None:
+    """Transformer Engine's pull request 2584: cuDNN's backward pass is deterministic there from
+    9.18.1, "no dbias or dropout"; FlashAttention 2 is, at 350 TFLOP/s (tritonbench, 171)."""
+    rows = read_recipes(predict.HERE / "fourth" / "recipes.csv")
+    kernels, name = stated(rows["mg-7b-tp4-gb200"])
+    assert name == "FlashAttention 2" and stated(rows["mg-7b-tp4-h100"])[1] == ""
+    graph = attention("flash_attention", 350e12)
+    assert kernels(graph, load_system("gb200-nvl72"))[0] == pytest.approx(1.0, rel=0.05)
+
+
 def test_attention_of_cudnn_in_eager_mode_has_its_own_share() -> None:
     rows = read_recipes(predict.HERE / "fourth" / "recipes.csv")
     kernels, name = stated(rows["trl-8b-1m-h100"])

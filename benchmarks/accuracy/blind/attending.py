@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 from recipes import Recipe
-from trainers import FLASH2, WINDOWS, first
+from trainers import CHOSE2, FLASH2, WINDOWS, first
 
 from flint.cost.classes import named
 from flint.cost.hardware import System
@@ -45,7 +45,8 @@ def stated(recipe: Recipe) -> tuple[Estimator, str]:
     """The estimator of a row of PyTorch's kernels, by the kernel of attention that its recipe
     states, and its name; "" where that is the one that a system's description has.
     """
-    if recipe.attention == "FlashAttention 2" and recipe.compiled:
+    fused = recipe.attention == "FlashAttention 2" and recipe.compiled
+    if fused or recipe.id.startswith(CHOSE2):
         return attending(first(FLASH2, recipe.accelerator), steps=True), "FlashAttention 2"
     if recipe.attention.startswith("FlashAttention 3"):
         seen = first(WINDOWS, recipe.id, 1.0)

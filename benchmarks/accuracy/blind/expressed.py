@@ -54,12 +54,14 @@ class Expressed:
         batch: sequences of the step.
         differs: what differs from the published run.
         memory: whether activations are kept as in the published run.
+        host: seconds in which the device has nothing to do while the host reads its values.
     """
 
     parts: tuple[Part, ...]
     batch: int
     differs: str
     memory: bool = True
+    host: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +178,6 @@ def predicted(expressed: Expressed, recipe: Recipe, cache: Path) -> Predicted:
         peak += part.weight * of(lambda item: item.peak_memory_bytes)
         live += part.weight * of(_allocated)
     assert system is not None
-    seconds = max(seconds, launches)
+    seconds = max(seconds, launches) + expressed.host
     spread = spread_of(system, min(1.0, max(0.0, exposed / seconds)), recipe.program)
     return Predicted(seconds, spread, peak, live, float(system.accelerator.memory_bytes))

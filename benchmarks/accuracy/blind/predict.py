@@ -21,6 +21,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -33,6 +34,7 @@ import torch_rows
 from cases_of_runs import NoCase
 from expressed import Expressed, predicted
 from recipes import HERE, RATES, Recipe, read_recipes
+from trainers import READ, first
 
 from flint.errors import FlintError
 
@@ -52,7 +54,13 @@ JAX = ("MaxText", "MaxDiffusion", "PyTorch/XLA", "AXLearn", "Levanter")
 def expressed(recipe: Recipe) -> Expressed | NoCase:
     """How a recipe is expressed, or the reason why it is not."""
     rows = jax_rows if recipe.framework.startswith(JAX) else torch_rows
-    return rows.expressed(recipe)
+    found = rows.expressed(recipe)
+    read = first(READ, recipe.id, 0.0)
+    if isinstance(found, NoCase) or not read:
+        return found
+    tokens = recipe.batch // recipe.devices * recipe.sequence
+    differs = f"{found.differs}; the host reads {tokens:,} positions one by one"
+    return replace(found, host=read * tokens, differs=differs)
 
 
 def row_of(recipe: Recipe, found: Expressed | NoCase, cache: Path) -> dict[str, str]:

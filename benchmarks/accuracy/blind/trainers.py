@@ -90,6 +90,12 @@ PART = 2048
 #: Beginnings of ids of rows of which only the blocks are compiled, not the loss: prime-rl's
 #: ``apply_compile`` (``trainer/model.py`` at 8718eb14).
 BLOCKS = ("prime-", "rlprime-", "prl-")
+#: Beginning of an id -> seconds of its host per token of a rank, whose positions it reads from the
+#: device one by one after each forward pass: ``get_response_lengths`` of prime-rl's
+#: ``trainer/utils.py``, until its commit fa21395a of June 2026.  Reading a scalar takes 9 us (nine
+#: in 80.75 us on an A6000: HyperGAN, pull request 344); indexing and comparing, an op of which the
+#: read waits, are assumed to take 11.
+READ: Mapping[str, float] = dict.fromkeys(("rlprime-", "prl-"), 20e-6)
 #: Beginnings of ids of rows without a fused kernel for attention: Transformer Engine for ROCm left
 #: it out by a mistake that its pull request 81 mended, after these figures (its issue 72).
 PLAIN = ("te72-mi300x-fp8",)
@@ -144,7 +150,11 @@ REASONS: Mapping[str, str] = {
 }
 #: FlashAttention 2's share of the peak, forward and backward.  H100: Shah et al., FlashAttention-3
 #: (2024), section 1.  B200: it has no kernels for it; 350 TFLOP/s (tritonbench, pull request 171).
-FLASH2: Mapping[str, float] = {"H100": 0.35, "H200": 0.35, "B200": 0.155}
+FLASH2: Mapping[str, float] = {"H100": 0.35, "H200": 0.35, "B200": 0.155, "GB200": 0.14}
+#: How ids begin of rows whose library chose FlashAttention 2: on Blackwell, cuDNN's backward pass
+#: is not deterministic with dropout (Transformer Engine, pull request 2584), which Megatron's tests
+#: ask for.
+CHOSE2 = ("mg-7b-tp4-gb200", "mg-7b-pp4-gb200")
 #: How ids begin -> share of the causal scores that windows leave: 19 of 26 blocks see 1,024 of
 #: 2,048 positions, which is 3 quarters of them (nanochat's ``window_pattern``).
 WINDOWS: Mapping[str, float] = {"nanochat-": (19 * 0.75 + 7) / 26}
