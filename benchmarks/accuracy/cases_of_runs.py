@@ -34,6 +34,7 @@ class Case:
             kernel our program cannot call says "fused".
         accumulates: products add weights' gradients to their sums (``accumulating.py``).
         passes: what-if passes of the simulation (``decompose``: asynchronous tensor parallelism).
+        triton: attention was FlashAttention 1's Triton port, where the program calls PyTorch's.
     """
 
     run: Run
@@ -50,6 +51,7 @@ class Case:
     attention: str = "as-written"
     accumulates: bool = False
     passes: tuple[str, ...] = ()
+    triton: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,8 @@ class Attention(nn.Module):
         self.wk = nn.Linear(width, heads.keys * heads.size, bias=bias)
         self.wv = nn.Linear(width, heads.keys * heads.size, bias=bias)
         self.wo = nn.Linear(heads.queries * heads.size, width, bias=bias)
+        self.q_norm = kind.norm(heads.size) if kind.normed else None
+        self.k_norm = kind.norm(heads.size) if kind.normed else None
 
     def forward(
         self, x: torch.Tensor, table: torch.Tensor | None, mask: torch.Tensor | None = None
@@ -87,6 +89,8 @@ class Attention(nn.Module):
         q = self.wq(x).view(batch, length, -1, self.size)
         k = self.wk(x).view(batch, length, -1, self.size)
         v = self.wv(x).view(batch, length, -1, self.size)
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
         if table is not None:
             q, k = self.rotated(q, table), self.rotated(k, table)
         q, k, v = (item.transpose(1, 2) for item in (q, k, v))
@@ -139,6 +143,7 @@ class Style:
         learned_positions: a learned vector per position is added to the embedding; else queries
             and keys are rotated.
         masked: a mask is written out, (S, S) of bool, which attention reads.
+        normed: each head of queries and keys has a norm, whose weight all heads share.
         rotated: how they are, by what ``table`` makes of ``rotary_table``'s for all blocks.
     """
 
@@ -147,6 +152,7 @@ class Style:
     bias: bool = False
     learned_positions: bool = False
     masked: bool = False
+    normed: bool = False
     rotated: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = rotated
     table: Callable[[torch.Tensor, torch.dtype], torch.Tensor] = plain_table
 
@@ -160,11 +166,13 @@ _WRITTEN = Style(
     norm=WrittenNorm, feed_forward=FeedForward, rotated=rotated_halves, table=doubled_table
 )
 #: Llama's (Touvron et al., 2023), the same as Hugging Face's Transformers spells it out, with and
-#: without a mask, and GPT-2's and GPT-3's (Radford et al., 2019).
+#: without a mask, and with Qwen3's norms of queries and keys (Qwen Team, 2025), and GPT-2's and
+#: GPT-3's (Radford et al., 2019).
 STYLES = {
     "llama": Style(norm=rms_norm, feed_forward=FeedForward),
     "huggingface": _WRITTEN,
     "huggingface, masked": replace(_WRITTEN, masked=True),
+    "huggingface, normed": replace(_WRITTEN, normed=True),
     "gpt": Style(
         norm=nn.LayerNorm, feed_forward=PlainFeedForward, bias=True, learned_positions=True
     ),

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 from recipes import Recipe
-from trainers import CHOSE2, FLASH2, WINDOWS, first
+from trainers import CHOSE2, EAGER, FLASH2, WINDOWS, first
 
 from flint.cost.classes import named
 from flint.cost.hardware import System
@@ -29,6 +29,8 @@ FLASH3: Final[Mapping[int, tuple[float, float]]] = {
 #: Composable Kernel's FlashAttention 2 on an MI300X: 353 TFLOP/s forward and 202 backward, 230
 #: together, of 16,384 positions with ROCm 6.3.2 (ROCm/flash-attention, issue 142).
 COMPOSABLE: Final = 230 / 1307.4
+#: Triton's port of FlashAttention 1 on an H100, as in ``accuracy.TRITON``.
+TRITON: Final = 0.27 * 0.6
 
 
 def flash3(positions: int) -> tuple[float, float]:
@@ -45,13 +47,17 @@ def stated(recipe: Recipe) -> tuple[Estimator, str]:
     """The estimator of a row of PyTorch's kernels, by the kernel of attention that its recipe
     states, and its name; "" where that is the one that a system's description has.
     """
-    fused = recipe.attention == "FlashAttention 2" and recipe.compiled
-    if fused or recipe.id.startswith(CHOSE2):
+    library = recipe.compiled or recipe.id.startswith(EAGER)
+    if (library and recipe.attention == "FlashAttention 2") or recipe.id.startswith(CHOSE2):
         return attending(first(FLASH2, recipe.accelerator), steps=True), "FlashAttention 2"
     if recipe.attention.startswith("FlashAttention 3"):
         seen = first(WINDOWS, recipe.id, 1.0)
         shares = (share / seen for share in flash3(recipe.sequence))
         return attending(*shares, steps=True), "FlashAttention 3"
+    if "riton" in recipe.attention and recipe.accelerator.startswith("H100"):
+        return attending(TRITON), "the Triton port of FlashAttention 1"
+    if recipe.attention.startswith("FlashAttention 4"):
+        return _by_cudnn, "FlashAttention 4 as cuDNN's attention"
     if "(CK)" in recipe.attention and "ROCm 6" in recipe.framework:
         return attending(COMPOSABLE, steps=True), "Composable Kernel's attention"
     if recipe.attention.startswith("SDPA with cuDNN"):
@@ -93,8 +99,9 @@ def attending(share: float, backward: float = 0.0, steps: bool = False) -> Estim
         reached = share / (model.matmul_alone if lost else model.matmul_efficiency)
         narrow = model.narrow_attention_efficiency * reached / model.attention_efficiency
         slower = replace(
-            model, attention_efficiency=reached, narrow_attention_efficiency=min(narrow, 1.0)
-        )
+            model, attention_efficiency=reached, eager_attention_efficiency=reached,
+            narrow_attention_efficiency=min(narrow, 1.0),
+        )  # fmt: skip
         return kernel_seconds(
             graph, replace(system, accelerator=replace(accelerator, kernel=slower))
         )

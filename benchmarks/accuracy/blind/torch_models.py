@@ -17,6 +17,7 @@ from trainers import (
     FUSED,
     FUSED_ADAMW,
     MASKED,
+    NORMED,
     REDUCED,
     ROTATES,
     TIED,
@@ -43,6 +44,8 @@ def config_of(recipe: Recipe) -> Config:
         more = {"style": "gpt", "reduce_dtype": torch.bfloat16}
     elif plain and not split:
         more = {"style": "gpt"}
+    elif recipe.id.startswith(NORMED):
+        more = {"style": "huggingface, normed"}
     elif recipe.id.startswith(WRITTEN):
         more = {"style": "huggingface" + (", masked" if recipe.id.startswith(MASKED) else "")}
     if recipe.id.startswith(BF16):

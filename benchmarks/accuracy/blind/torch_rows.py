@@ -37,6 +37,7 @@ from trainers import (
     CHECKPOINTS,
     DEVICES,
     DIFFERS,
+    EAGER,
     FEW,
     FUSED,
     GATHERED,
@@ -82,7 +83,8 @@ def expressed(recipe: Recipe) -> Expressed | NoCase:
         if size in recipe.sizes:
             return rows(recipe)
     device, evidence = first(DEVICES, recipe.id, ("", ""))
-    recipe = replace(recipe, accelerator=device or recipe.accelerator)
+    compiled = recipe.compiled and not recipe.id.startswith(EAGER)
+    recipe = replace(recipe, accelerator=device or recipe.accelerator, compiled=compiled)
     recipe, bubbles = of_rank(recipe)
     packed = first(PACKED, recipe.id, 1)
     recipe = replace(recipe, sequence=recipe.sequence // packed, batch=recipe.batch * packed)
@@ -103,8 +105,6 @@ def expressed(recipe: Recipe) -> Expressed | NoCase:
 
     def case(layers: int) -> Case | NoCase:
         shallow = replace(config, layers=layers)
-        if recipe.compiled and recipe.id.startswith(BLOCKS):
-            shallow = replace(shallow, loss="whole")
         fused = recipe.framework.startswith(FUSED) and not recipe.id.startswith(WRITTEN)
         fused = fused or recipe.id.startswith(LIGER)
         slice_ = 36 if recipe.id.startswith("bionemo-gb300") else 0
@@ -131,8 +131,6 @@ def expressed(recipe: Recipe) -> Expressed | NoCase:
     parts = by_layers(case, config.layers, few)
     if isinstance(parts, NoCase):
         return parts
-    if recipe.compiled and recipe.id.startswith(BLOCKS):
-        parts += outside(recipe, config, mesh, accumulated, each)
     scaling = first(NARROW, recipe.compute)
     timed, kernel = stated(recipe)
     parts = weighted(parts, 1.0, timed) if kernel else parts

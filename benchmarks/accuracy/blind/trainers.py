@@ -89,7 +89,11 @@ TIED = ("rlprime-q06b", "rlprime-q4b")
 PART = 2048
 #: Beginnings of ids of rows of which only the blocks are compiled, not the loss: prime-rl's
 #: ``apply_compile`` (``trainer/model.py`` at 8718eb14).
-BLOCKS = ("prime-", "rlprime-", "prl-")
+BLOCKS = ("rlprime-", "prl-")
+#: Beginnings of ids of rows whose blocks are checkpointed and, before that, compiled in vain: their
+#: attention, Transformers 4.56.1's, branches on a value that it reads (``_is_packed_sequence``),
+#: and PyTorch compiles no part of a checkpointed block that breaks (``test_blind_qwen3.py``).
+EAGER = ("prime-", "rlprime-q06b", "rlprime-q4b")
 #: Beginning of an id -> seconds of its host per token of a rank, whose positions it reads from the
 #: device one by one after each forward pass: ``get_response_lengths`` of prime-rl's
 #: ``trainer/utils.py``, until its commit fa21395a of June 2026.  Reading a scalar takes 9 us (nine
@@ -114,6 +118,8 @@ WRITTEN = ("fs-", "me-", "fa-mistral-1-b4", "fa-mistral-2-b4", "trl-", "lg-")
 #: where a batch has none (``find_packed_sequence_indices`` of ``masking_utils.py``: "it would be
 #: nice to return None if we did not detect packed sequence format"), unless attention is Flash's.
 MASKED = ("fs-",)
+#: Beginnings of ids of rows of Hugging Face's Qwen3, whose norms of queries and keys are expressed.
+NORMED = EAGER
 #: Beginnings of ids of rows whose gradients are reduced in bf16.
 REDUCED = ("lg-", "fs-", "sw-7b-16k", "m6-", "mlp-g", "mlp-b", "mlp-h", "m51-b", "m51-h")
 #: Beginnings of ids of rows whose keys and values go from rank to rank.
@@ -178,9 +184,7 @@ DIFFERS: Mapping[str, str] = {
     "tt-h100-dsv3": "loads balanced; scores of the whole sequence",
     "tt-gb300-dsv3": "loads balanced; scores of the whole sequence",
     "tt-qwen": "no norm of queries and keys",
-    "prime-": "no norm of queries and keys",
     "rlprime-q30b": "no norm of queries and keys; the optimizer counts twice",
-    "rlprime-": "no norm of queries and keys",
     "prl-": "no norm of queries and keys; the optimizer counts twice",
     "lf-": "embedding and head are two matrices",
     "tune-": "scores of whole sequences, not of packed samples",
