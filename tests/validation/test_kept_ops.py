@@ -14,7 +14,7 @@ from tests.validation.xla_runs import Runs, named
 pytestmark = pytest.mark.xdist_group("validation")
 
 POOLED = ("greatest", "least", "total")
-MOVED = ("permuted", "turned", "masked", "residual", "chosen")
+MOVED = ("permuted", "turned", "masked", "residual", "chosen", "middle")
 NAMES = ("plain", "ordered", "places", "largest", "waves", *POOLED, *MOVED)
 #: Of a capture and of a run, and what differs: a compiler may make another op of a sort.
 PAIRS = [

@@ -41,3 +41,6 @@ residual = between(lambda x: x + jnp.roll(x, 1, 1))
 
 #: A product with ones and zeros, of which XLA makes a choice.
 chosen = between(lambda x: x * (x == jnp.max(x, axis=1, keepdims=True)))
+
+#: Lookups at one place, of which XLA makes slices.
+middle = between(lambda x: x - jnp.median(x, axis=1, keepdims=True) + jnp.percentile(x, 30))

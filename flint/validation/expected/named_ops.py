@@ -97,6 +97,8 @@ def _names(data: bytes) -> CapturedNames:
                 opaque.update(layer for layer, _, _ in found)
             if _is_fixed(item, fixed):
                 fixed.add(item.id)
+            elif item.opcode in ("gather", "scatter") and _at_one_place(item, looks):
+                continue
             elif computation.id not in applied and _stays(item, computations):
                 for layer, _, op in found:
                     of = (looks.get(operand) for operand in item.operand_ids)
@@ -137,6 +139,18 @@ def _stays(item: Any, computations: dict[int, Any]) -> bool:
         for number in item.called_computation_ids
         for inner in _instructions(computations, number)
     )
+
+
+def _at_one_place(item: Any, looks: dict[int, tuple[str, bytes]]) -> bool:
+    """Whether a lookup or an update may have one index only, so that XLA makes a slice of it."""
+    indices = looks.get(item.operand_ids[1]) if len(item.operand_ids) > 1 else None
+    if indices is None:
+        return True
+    wide = [size for size in pb.ShapeProto.FromString(indices[1]).dimensions if size > 1]
+    if not wide or item.opcode == "scatter":
+        return not wide
+    numbers = pb.GatherDimensionNumbers.FromString(item.gather_dimension_numbers)
+    return wide == [len(numbers.start_index_map)]  # the numbers of the one index
 
 
 def _is_tiled(item: Any) -> bool:
