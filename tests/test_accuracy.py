@@ -89,13 +89,13 @@ def test_scaled_models_have_the_parameters_of_their_names(scale) -> None:
 
 
 def test_all_runs_on_an_accelerator_have_the_same_parameters() -> None:
-    """Of kernels; and of the network, where they ran on the same system."""
-    kernels: dict[str, set[object]] = {}
-    networks: dict[str, set[object]] = {}
+    """Of kernels, where attention is the same one; of the network, on the same system."""
+    kernels: dict[object, set[object]] = {}
+    networks: dict[object, set[object]] = {}
     for case in CASES:
         found = accuracy.system_of(case)
         tiers = tuple((tier.bandwidth, tier.efficiency, tier.latency) for tier in found.network)
-        kernels.setdefault(case.accelerator, set()).add(found.accelerator.kernel)
+        kernels.setdefault((case.accelerator, case.triton), set()).add(found.accelerator.kernel)
         networks.setdefault(case.system, set()).add(tiers)
     for found in (kernels, networks):
         assert {name: len(some) for name, some in found.items()} == dict.fromkeys(found, 1)

@@ -277,12 +277,8 @@ _HLO: dict[str, OpClass] = {
 
 
 #: Opcodes that move data, for which a compiler has a use only where the program has one.
-_PLACED = frozenset(
-    {
-        "transpose", "slice", "dynamic-slice", "dynamic-update-slice", "gather", "scatter", "pad",
-        "concatenate", "reverse", "sort", "fft",
-    }
-)  # fmt: skip
+_MOVED = frozenset(opcode for opcode, kind in _HLO.items() if kind is OpClass.COPY)
+_PLACED = (_MOVED - {"copy", "broadcast"}) | {"sort", "fft"}
 
 
 def hlo_says(opcode: str) -> bool:
