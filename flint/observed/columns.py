@@ -219,6 +219,7 @@ class Observed:
         hints: how profiles of this kind can record more.
         alone: kernels that no op launched, by rank and step; 0 where none are named.
         devices: the id of each rank's device, if the executed XLA program states them; else ().
+        version: of the JAX that ran; "" if not recorded.
     """
 
     path: str
@@ -248,6 +249,7 @@ class Observed:
     hints: Hints = field(default_factory=Hints)
     alone: Mapping[tuple[int, int], int] = field(default_factory=dict)
     devices: tuple[int, ...] = ()
+    version: str = ""
 
     def __len__(self) -> int:
         return len(self.op)

@@ -45,7 +45,7 @@ class Workload:
         level: logical, partitioned or optimized.
         order: modelled, compiled or recorded.
         options: the choices that were made, for the record.
-        input: name and SHA-256 of what was converted or captured.
+        input: name and SHA-256 of what was converted or captured, and the version of JAX.
         warnings: text -> count.
         compiled: the compiler's report, if the program was compiled for a target.
     """

@@ -26,6 +26,7 @@ from flint.frontends.jax.lower.mlir_interface import named_inputs
 from flint.frontends.jax.lower.prepared import ANY_GPU, Prepared, prepare
 from flint.frontends.jax.lower.setup_arguments import OtherFrameworkError
 from flint.frontends.jax.operand_shardings import argument_shardings, operand_shardings
+from flint.frontends.jax.origin import origin
 from flint.frontends.jax.sequence import capture_sequence
 from flint.frontends.jax.targets.table import table
 from flint.passes.one_iteration import one_iteration
@@ -117,11 +118,7 @@ def _captured(
         walked,
         module,
         options=options,
-        source={
-            "function": request.name,
-            "framework": "jax",
-            "sha256": hashlib.sha256(lowered.bytecode).hexdigest(),
-        },
+        source=origin(request.name, hashlib.sha256(lowered.bytecode).hexdigest()),
         saved=program.saved,
         listing=program.listing,
         inputs=inputs,

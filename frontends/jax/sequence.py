@@ -16,6 +16,7 @@ from flint.frontends.jax.host.calls import Called, Recording
 from flint.frontends.jax.known_results import known_of_results, placed
 from flint.frontends.jax.lower.lowering import lower_call
 from flint.frontends.jax.lower.prepared import Prepared
+from flint.frontends.jax.origin import origin
 from flint.workload.workload import Workload
 
 
@@ -40,7 +41,7 @@ def capture_sequence(prepared: Prepared, recording: Recording, compilers: Compil
         recording.outputs,
         options=request.options.walk.with_choices(called.by_values),
         read_seconds=request.options.read_seconds,
-        source={"function": request.name, "framework": "jax", "sha256": called.sha256},
+        source=origin(request.name, called.sha256),
         warnings=called.warnings,
     )
     return replace(workload, compiled=called.compiled)

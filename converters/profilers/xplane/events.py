@@ -74,12 +74,14 @@ class Ran(NamedTuple):
         events: what ran by it, in order.
         device: the name of its first device; "" if not recorded.
         marked: the steps that its host has annotated.
+        version: of the JAX that ran; "" if not recorded.
     """
 
     data: bytes
     events: list[Event]
     device: str
     marked: Marked = Marked([], [])
+    version: str = ""
 
 
 def events_of(file: Path, rows: ObservedRows) -> Ran:
@@ -89,12 +91,12 @@ def events_of(file: Path, rows: ObservedRows) -> Ran:
         FlintError: it is damaged, or nothing ran.
     """
     data = _data_of(file)
-    events, notes, device, marked = _decode(apart(lambda: _events_in(file, data), file))
+    events, notes, device, marked, version = _decode(apart(lambda: _events_in(file, data), file))
     for text, count in notes.items():
         rows.note(text, count)
     if not events:
         raise NoProgramError(f"{file}: {NO_OPS}")
-    return Ran(data, events, device, marked)
+    return Ran(data, events, device, marked, version)
 
 
 def _data_of(file: Path) -> bytes:
@@ -109,7 +111,7 @@ def _data_of(file: Path) -> bytes:
     return data
 
 
-_decode = msgspec.msgpack.Decoder(tuple[list[Event], dict[str, int], str, Marked]).decode
+_decode = msgspec.msgpack.Decoder(tuple[list[Event], dict[str, int], str, Marked, str]).decode
 
 
 def _events_in(file: Path, data: bytes) -> bytes:
@@ -121,7 +123,13 @@ def _events_in(file: Path, data: bytes) -> bytes:
     found = list(_events(file, planes, rows, launched, marked))
     events = sorted(one._replace(launch=launched.get(one.launch, -1)) for one in found)
     devices = (described(dict(p.stats)) for p in planes if DEVICE_PLANE.search(p.name))
-    return msgspec.msgpack.encode((events, rows.notes, next(filter(None, devices), ""), marked))
+    device = next(filter(None, devices), "")
+    return msgspec.msgpack.encode((events, rows.notes, device, marked, _version(planes)))
+
+
+def _version(planes: list[Any]) -> str:
+    stats = (dict(plane.stats) for plane in planes if plane.name == "/host:metadata")
+    return next((str(found["jax_version"]) for found in stats if "jax_version" in found), "")
 
 
 def planes_of(file: Path) -> list[Any]:

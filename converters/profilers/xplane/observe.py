@@ -97,6 +97,7 @@ def _observed(path: Path, program: AskedProgram | None) -> Observed:
         results=results(module),
         functions=_functions(module, ran),
         devices=profile.devices,
+        version=profile.version,
     )
 
 

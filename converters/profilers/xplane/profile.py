@@ -47,6 +47,7 @@ class Profile(NamedTuple):
         device: the name of the first device, or what describes it; "" if not recorded.
         file_of: the number of the file in which each device is.
         devices: the id of each rank's device, if the program states them; else ().
+        version: of the JAX that ran; "" if not recorded.
     """
 
     rows: ObservedRows
@@ -57,6 +58,7 @@ class Profile(NamedTuple):
     device: str
     file_of: dict[int, int]
     devices: tuple[int, ...]
+    version: str
 
 
 class Read(NamedTuple):
@@ -127,7 +129,7 @@ def profile_of(
         rows.note(CUT, cut)
     return Profile(
         rows, first.proto, first.program, whole, backend, read[0].device, numbers,
-        first.devices.ids,
+        first.devices.ids, read[0].version,
     )  # fmt: skip
 
 

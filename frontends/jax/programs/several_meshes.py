@@ -29,6 +29,7 @@ from flint.frontends.jax.host.calls import Called, Operand, Recording
 from flint.frontends.jax.internals.avals import stored
 from flint.frontends.jax.lower.prepared import Prepared
 from flint.frontends.jax.operand_shardings import argument_shardings
+from flint.frontends.jax.origin import origin
 from flint.frontends.jax.programs.host_waits import device_ids
 from flint.frontends.jax.programs.placing import is_single, mesh_of, mesh_of_sharding, on_all
 from flint.frontends.jax.programs.rank_sequences import Move, RankSequences
@@ -105,7 +106,7 @@ def capture_meshes(
         ranks.mesh,
         options=request.options.walk.with_choices(called.by_values),
         read_seconds=request.options.read_seconds,
-        source={"function": request.name, "framework": "jax", "sha256": called.sha256},
+        source=origin(request.name, called.sha256),
         warnings=called.warnings | ranks.warnings,
     )
     options = workload.options | {DEVICES: ranks.devices}
