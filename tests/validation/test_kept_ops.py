@@ -58,9 +58,7 @@ def test_a_missing_op_is_found(captured, run, what, compare):
 
 
 def test_names_are_of_a_version_of_jax(host_runs):
-    """A step without its permutation; jax 0.9.2 and 0.12 name gelu's and random numbers' ops otherwise
-    than 0.10.
-    """
+    """A step without its permutation; jax 0.9.2 and 0.12 name ops of gelu otherwise than 0.10."""
     captured = xla_kept_ops.plain.capture()
     runs = [Runs(host_runs, xla_kept_ops).profile("permuted")]
     assert not validate(captured, runs).ok
