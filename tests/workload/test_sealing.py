@@ -130,6 +130,14 @@ def test_settings_of_the_simulator_may_be_edited_with_a_warning(folder):
         ("network.yml", '"latency": [', '"latency": [-1, ', "latency: -1"),
         ("system.json", '"ring"', '"rings"', "'rings' is no algorithm of ASTRA-sim's"),
         ("system.json", '"FIFO"', '"fifo"', "'fifo' is none of LIFO, FIFO, EXPLICIT"),
+        ("remote_memory.json", "NO_MEMORY", "SOME_MEMORY", "'SOME_MEMORY_EXPANSION' is none of"),
+        (
+            "remote_memory.json",
+            "NO_MEMORY_EXPANSION",
+            "MEMORY_POOL",
+            "remote-mem-bw: 0 is not above",
+        ),
+        ("remote_memory.json", "memory-type", "type", "memory-type: None is none of"),
         ("system.json", "{", '[{"a": 1}, {', None),  # no JSON any more: refused before
     ],
 )
@@ -145,6 +153,14 @@ def test_settings_that_astra_sim_aborts_on_are_errors(folder, file, old, new, sa
     report = check(folder)
     assert not report.ok and report.counts["changed-setting"] == 1
     assert any(f.rule == "refused-setting" and said in f.message for f in report.findings)
+
+
+@pytest.mark.parametrize("file", ["network.yml", "remote_memory.json", "system.json"])
+def test_a_simulator_without_its_settings_does_not_start(folder, file):
+    (folder / "astra-sim" / file).unlink()
+    report = check(folder)
+    [said] = [f.message for f in report.findings if f.rule == "refused-setting"]
+    assert not report.ok and f"{file} is missing" in said
 
 
 def test_missing_and_foreign_files_are_a_line_each(folder):

@@ -2,7 +2,7 @@
 
 The idea: users may edit what Flint wrote, and ASTRA-sim checks little before it aborts: the forms
 are those of its parsers (astra-network-analytical's NetworkParser.cpp, astra-sim's Sys.cc and
-CollectiveImplLookup.cc).
+CollectiveImplLookup.cc, astra-memory-analytical's AnalyticalRemoteMemory.cc).
 
     list(refusals("network.yml", {"topology": ["Star"], ...}))  # "topology: 'Star' is none of ..."
 """
@@ -21,6 +21,14 @@ _ALGORITHM: Final = re.compile(
 _WORDS: Final = {
     "scheduling-policy": ("LIFO", "FIFO", "EXPLICIT"),
     "collective-optimization": ("baseline", "localBWAware"),
+}
+_NO_MEMORY: Final = "NO_MEMORY_EXPANSION"
+#: Kinds of remote memory, and keys that divide: the simulator takes 0 where they are missing.
+_MEMORIES: Final[Mapping[str, tuple[str, ...]]] = {
+    _NO_MEMORY: (),
+    "PER_NPU_MEMORY_EXPANSION": ("remote-mem-bw",),
+    "PER_NODE_MEMORY_EXPANSION": ("remote-mem-bw", "num-nodes", "num-npus-per-node"),
+    "MEMORY_POOL": ("remote-mem-bw",),
 }
 #: Keys with algorithms, one for each dim.
 _ALGORITHMS: Final = tuple(
@@ -78,11 +86,28 @@ def _system(content: Mapping[str, Any]) -> Iterator[str]:
                 yield f"{key}: {value!r} is no algorithm of ASTRA-sim's"
 
 
+def _memory(content: Mapping[str, Any]) -> Iterator[str]:
+    kind = content.get("memory-type")
+    if not isinstance(kind, str) or kind not in _MEMORIES:
+        yield f"memory-type: {kind!r} is none of {', '.join(_MEMORIES)}"
+        return
+    for key in _MEMORIES[kind]:
+        value = content.get(key, 0)
+        if not _is_number(value) or value < 1:
+            yield f"{key}: {value!r} is not above 0"
+    latency = content.get("remote-mem-latency", 0)
+    if kind != _NO_MEMORY and (not _is_number(latency) or latency < 0):
+        yield f"remote-mem-latency: {latency!r} is not a number of nanoseconds"
+
+
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 _FILES: Final[Mapping[str, Callable[[Mapping[str, Any]], Iterator[str]]]] = {
     "network.yml": _network,
+    "remote_memory.json": _memory,
     "system.json": _system,
 }
+#: Without these files ASTRA-sim does not start.
+NEEDED: Final = frozenset(_FILES)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from flint.converters.chakra.check.findings import ERROR, WARNING, Hits, Round, whole_set
-from flint.converters.chakra.check.refused_settings import refusals
+from flint.converters.chakra.check.refused_settings import NEEDED, refusals
 from flint.converters.chakra.network import read_json_object, read_settings
 from flint.workload.document import Document
 from flint.workload.folder import DOCUMENT, is_workload_folder, read_document
@@ -43,10 +43,14 @@ def changed_setting(home: Path, found: list[tuple[str, str]]) -> Iterator[Hits]:
 
 @SEAL_RULES.rule("refused-setting", ERROR)
 def refused_setting(home: Path, found: list[tuple[str, str]]) -> Iterator[Hits]:
-    """Settings that were changed are of a form that ASTRA-sim starts with."""
+    """Settings that were changed are there, and of a form that ASTRA-sim starts with."""
     for name, _ in found:
         file = home / name
-        if not name.startswith(_SETTINGS) or not file.is_file():
+        if not name.startswith(_SETTINGS):
+            continue
+        if not file.is_file():
+            if file.name in NEEDED:
+                yield whole_set(f"{file} is missing: ASTRA-sim does not start without it")
             continue
         for problem in refusals(file.name, read_settings(file)):
             yield whole_set(f"{file}: {problem}; ASTRA-sim does not start with it")
