@@ -26,7 +26,7 @@ from flint.cli.parsing import DEFAULT_SYSTEM, level_and_target, replaceable, sys
 from flint.cli.program_options import ProgramOptions
 from flint.cli.refusals import refuse
 from flint.cli.saving import save_and_report
-from flint.cli.shared import print_json, results_only_on_stdout, stages_shown
+from flint.cli.shared import print_json, print_warnings, results_only_on_stdout, stages_shown
 from flint.cli.tables import Printer, Table
 from flint.errors import UsageError
 from flint.launching.capturing import capture, steps
@@ -125,7 +125,9 @@ def run_command(
     if list_steps:
         with results_only_on_stdout(), stages_shown():
             found = steps(request)
-        _show(found, json_output)
+        if found.failure:
+            print_warnings({found.failure: 1})
+        _show(found.steps, json_output)
         return
     assert output is not None
     with results_only_on_stdout(), stages_shown():

@@ -18,9 +18,9 @@ from flint.host.tasks import run_all
 from flint.host.template import Template
 from flint.host.temporary import temporary_folder
 from flint.launching.child import be_program, limits_of
-from flint.launching.hooks import hooks, read_found
+from flint.launching.hooks import Found, hooks, read_found
 from flint.launching.levels import settled
-from flint.launching.program import ProgramRequest, SeenStep, StepChoice
+from flint.launching.program import ProgramRequest, StepChoice
 from flint.launching.stated_values import unused
 from flint.workload.workload import Workload
 
@@ -34,9 +34,10 @@ def capture(request: ProgramRequest) -> Workload:
     """
     with none_left(), temporary_folder() as folder, Template() as template:
         place = _run(request, folder, template)
-        framework, _, again = read_found(place)
-        if again is not None:
-            return capture(replace(request, step=again))
+        found = read_found(place)
+        framework = found.framework
+        if found.again is not None:
+            return capture(replace(request, step=found.again))
         chosen, why = settled(request, framework)
         workload = hooks()[framework].workload(chosen, place, folder, template)
         if isinstance(workload, StepChoice):
@@ -49,11 +50,13 @@ def capture(request: ProgramRequest) -> Workload:
     )
 
 
-def steps(request: ProgramRequest) -> list[SeenStep]:
-    """The repeated steps that were seen in a program; raises as ``capture``."""
+def steps(request: ProgramRequest) -> Found:
+    """The repeated steps that were seen in a program, which may have failed behind them; raises as
+    ``capture``.
+    """
     with none_left(), temporary_folder() as folder:
-        _, seen, again = read_found(_run(request, folder, None))
-    return seen if again is None else steps(replace(request, step=again))
+        found = read_found(_run(request, folder, None))
+    return found if found.again is None else steps(replace(request, step=found.again))
 
 
 def _run(request: ProgramRequest, folder: Path, template: Template | None) -> Path:

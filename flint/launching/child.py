@@ -35,7 +35,7 @@ from flint.launching import launched, processes, spawned
 from flint.launching.commands import script_commands
 from flint.launching.failures import raise_failure
 from flint.launching.followed import followed_imports
-from flint.launching.hooks import Hooks, found, hooks
+from flint.launching.hooks import Hooks, hooks, list_steps
 from flint.launching.levels import settled
 from flint.launching.notes import noted
 from flint.launching.outside import kept_inside, watch_mpi
@@ -108,7 +108,7 @@ def _be_program(request: ProgramRequest, own: Own, template: Template | None) ->
             run(request.program)
         except SystemExit as stopped:
             if stopped.code and isinstance(stopped.__context__, Exception):
-                raise_failure(request, begun, stopped.__context__)  # which the program had caught
+                raise_failure(request, begun, stopped.__context__, own.folder)  # caught by it
             own.has_failed = bool(stopped.code)
             where = user_frame(stopped)
             at = f" at {where}" if where else ""
@@ -116,10 +116,10 @@ def _be_program(request: ProgramRequest, own: Own, template: Template | None) ->
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # some libraries' errors are not Exceptions
-            raise_failure(request, begun, error)
+            raise_failure(request, begun, error, own.folder)
     for caught in [hook.caught() for hook in begun.values()]:
         if caught is not None:
-            raise_failure(request, begun, caught)
+            raise_failure(request, begun, caught, own.folder)
     _report_end(request, begun, ended, own)
 
 
@@ -134,17 +134,16 @@ def _report_end(
     """The program has ended, and no step was found."""
     folder = own.folder
     name = f"{request.program.name} (rank {own.rank:,})" if own.rank else request.program.name
-    steps = {framework: hook.seen() for framework, hook in begun.items()}
     if request.lists_steps:
-        framework = max(steps, key=lambda item: len(steps[item]), default="")
-        found(folder, framework, steps.get(framework, ()))
+        list_steps(folder, begun)
+    seen_by = [hook.seen() for hook in begun.values()]
     if not begun:
         known = " nor ".join(hooks())
         raise FlintError(
             f"{name} {ended} and imported neither {known}: it has no step{_elsewhere()}"
             f"{_last_line(folder)}"
         )
-    every = [step for each in steps.values() for step in each]
+    every = [step for each in seen_by for step in each]
     seen = [f"{step.name} at {step.place} ({_often(step.count)})" for step in every]
     wanted = request.step
     if wanted.name is not None and not any(wanted.names(one.name, one.place) for one in every):

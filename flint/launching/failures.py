@@ -3,18 +3,19 @@
 The idea: the innermost line that is the program's or a library's is where to look; a library often
 raises its own error from another one that says more.
 
-    raise_failure(request, begun, error)
+    raise_failure(request, begun, error, folder)
         # train.py:4: the program failed: RuntimeError: map; its cause is KeyError: 'text'
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NoReturn
 
 from flint.capturing.user_frames import one_line, user_frame
 from flint.errors import FlintError
-from flint.launching.hooks import Hooks, hooks
+from flint.launching.hooks import Hooks, hooks, list_steps
 from flint.launching.program import ProgramRequest
 from flint.launching.stand_ins import missing
 from flint.launching.unmet_imports import own_files, unmet
@@ -31,14 +32,17 @@ _ADVICE: Mapping[type[BaseException], str] = {
 
 
 def raise_failure(
-    request: ProgramRequest, begun: Mapping[str, Hooks], error: BaseException
+    request: ProgramRequest, begun: Mapping[str, Hooks], error: BaseException, folder: Path
 ) -> NoReturn:
     """Raise the error that a program ended with, as one line.
+
+    If its steps are to be listed, those that it ran before are the list, with this line.
 
     Args:
         request: the request.
         begun: the hooks of the frameworks that the program has imported.
         error: the program's.
+        folder: for files that its process leaves.
 
     Raises:
         FlintError: always.
@@ -47,12 +51,18 @@ def raise_failure(
     for hook in begun.values():
         if not isinstance(error, FlintError):
             error = hook.cause(error)
+    where = user_frame(error) or where or request.program.name
+    if request.lists_steps:
+        said = str(error) if isinstance(error, FlintError) else _line(where, error, begun)
+        list_steps(folder, begun, said)
     if isinstance(error, FlintError):
         raise error
-    where = user_frame(error) or where or request.program.name
+    raise FlintError(f"{_line(where, error, begun)}{_repeated(begun)}") from error
+
+
+def _line(where: str, error: BaseException, begun: Mapping[str, Hooks]) -> str:
     advice = missing.advice(error) or _advice(error) or _assumed(begun)
-    what = f"{_said(error)}{_cause(error)}{advice}{_repeated(begun)}"
-    raise FlintError(f"{where}: the program failed: {what}") from error
+    return f"{where}: the program failed: {_said(error)}{_cause(error)}{advice}"
 
 
 def _said(error: BaseException) -> str:

@@ -17,7 +17,7 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NoReturn, Protocol
 
@@ -90,16 +90,22 @@ def hooks() -> dict[str, Hooks]:
 
 
 def found(
-    folder: Path, framework: str, steps: Sequence[SeenStep] = (), again: StepChoice | None = None
+    folder: Path,
+    framework: str,
+    steps: Sequence[SeenStep] = (),
+    again: StepChoice | None = None,
+    failure: str = "",
 ) -> NoReturn:
     """Record that the step, or the list of steps, has been found, and end the process.
 
-    If the program must run again for the step, ``again`` is the step to look for then.
+    If the program must run again for the step, ``again`` is the step to look for then.  If it has
+    failed behind the steps in the list, ``failure`` says how.
     """
     document = {
         "framework": framework,
         "steps": [asdict(step) for step in steps],
         "again": again and asdict(again),
+        "failure": failure,
     }
     (folder / _FOUND).write_text(json.dumps(document), encoding="utf-8")
     for worker in multiprocessing.active_children():  # those of data loaders
@@ -122,9 +128,25 @@ def without_launcher(request: ProgramRequest, own: Own) -> StepChoice | None:
     return replace(step, unlaunched=own.looked)
 
 
-def read_found(folder: Path) -> tuple[str, list[SeenStep], StepChoice | None]:
-    """The framework whose hooks found the step, the steps that were seen, and the step to run again
-    for.
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a program's process has found.
+
+    Attributes:
+        framework: the framework whose hooks found it.
+        steps: the steps that were seen.
+        again: the step to run the program again for; None if that need not be.
+        failure: how the program failed behind the steps in a list; "" if it did not.
+    """
+
+    framework: str
+    steps: list[SeenStep]
+    again: StepChoice | None
+    failure: str
+
+
+def read_found(folder: Path) -> Found:
+    """What a program's process has left in its folder.
 
     Raises:
         FlintError: the process has ended without a record.
@@ -134,4 +156,16 @@ def read_found(folder: Path) -> tuple[str, list[SeenStep], StepChoice | None]:
         raise FlintError("the program's process ended, or became another program, before its step")
     document = json.loads(left.read_text(encoding="utf-8"))
     steps, again = [SeenStep(**step) for step in document["steps"]], document["again"]
-    return document["framework"], steps, again and StepChoice(**again)
+    return Found(document["framework"], steps, again and StepChoice(**again), document["failure"])
+
+
+def list_steps(folder: Path, begun: Mapping[str, Hooks], failure: str = "") -> None:
+    """Record the steps that the hooks have seen as the list, and end the process.
+
+    A program that has failed before any step returns: its error says more than an empty list.
+    """
+    steps = {framework: hook.seen() for framework, hook in begun.items()}
+    framework = max(steps, key=lambda item: len(steps[item]), default="")
+    listed = steps.get(framework, ())
+    if listed or not failure:
+        found(folder, framework, listed, failure=failure)

@@ -204,7 +204,7 @@ def workload(
     try:
         return workload_of(ranks, request.program.name, request.options, level)
     except rank_report.UnreportedError as error:
-        again = read_found(error.folder)[2]
+        again = read_found(error.folder).again
         if again is None or again == request.step:
             raise
         return again

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -57,6 +58,15 @@ def test_a_program_that_ends_before_its_step_is_one_line_with_its_own(text, said
     assert run.returncode == 1
     assert re.search(said, run.stderr.splitlines()[-1]), run.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_a_failing_program_lists_the_steps_that_it_ran_before(tmp_path):
+    (tmp_path / "p.py").write_text(EVOLVES)
+    run = command(tmp_path / "p.py", devices=4, per_node=4, options=("--list-steps", "--json"))
+    assert run.returncode == 0, run.stderr
+    [step] = json.loads(run.stdout)["steps"]
+    assert (step["name"], step["count"]) == ("evolve", 5)
+    assert re.search(r"warning: .*p\.py:11: the program failed: .*best\.npz", run.stderr)
 
 
 @pytest.mark.thorough

@@ -212,7 +212,7 @@ def test_a_program_that_takes_too_long_is_one_line_with_its_own(refusal):
     ),
 )
 def test_steps_are_listed_with_the_programs_line(request_of, text, world, found):
-    [step] = steps(request_of(text, world=world, lists_steps=True))
+    [step] = steps(request_of(text, world=world, lists_steps=True)).steps
     assert (step.name, step.count, step.place) == found
 
 

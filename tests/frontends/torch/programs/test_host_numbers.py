@@ -105,7 +105,7 @@ def test_the_state_of_a_gradient_scaler_may_be_read_in_the_step(request_of):
             scaler.update()
             scaler.state_dict()["scale"]
     """
-    [step] = steps(request_of(text, lists_steps=True))
+    [step] = steps(request_of(text, lists_steps=True)).steps
     assert (step.name, step.count) == ("optimizer", 2)
 
 
