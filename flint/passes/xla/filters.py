@@ -24,6 +24,8 @@ from flint.graph.tensor_types import TensorType, tensor_type
 from flint.passes.xla.steps import Steps
 
 TRANSPOSE: Final = "transpose"
+#: An op, and what tells one whose filter, or result, has cuDNN's order already: its kernel's name.
+CONVOLUTION: Final = "convolution"
 Entry = tuple[str, str, Form]
 
 
@@ -45,11 +47,11 @@ def transposes(entries: list[Entry]) -> list[Entry]:
     """The entries that a table of ops needs for what this pass adds."""
     found: dict[Entry, None] = {}
     for name, _, form in entries:
-        if name == "convolution" and len(form) > len(_CHANNELS):
+        if name == CONVOLUTION and len(form) > len(_CHANNELS):
             rank = (len(form) - len(_CHANNELS)) // 2 + 2
-            for order in {_order(rank, form[2], form[1]), _order(rank, form[1], form[2])}:
+            for order in {order_of(rank, form[2], form[1]), order_of(rank, form[1], form[2])}:
                 found[TRANSPOSE, "", order] = found[TRANSPOSE, "", _inverse(order)] = None
-            usual = _order(rank, rank - 1, rank - 2)
+            usual = order_of(rank, rank - 1, rank - 2)
             found[TRANSPOSE, "", usual] = found[TRANSPOSE, "", _inverse(usual)] = None
     return [entry for entry in found if entry not in set(entries)]
 
@@ -58,7 +60,8 @@ def transposes(entries: list[Entry]) -> list[Entry]:
 _CHANNELS: Final = ("features of the input", "input features", "output features")
 
 
-def _order(rank: int, output: int, inputs: int) -> Form:
+def order_of(rank: int, output: int, inputs: int) -> Form:
+    """The dims of a filter in cuDNN's order: output features, places, input features."""
     places = (dim for dim in range(rank) if dim not in (output, inputs))
     return (output, *places, inputs)
 
@@ -118,7 +121,8 @@ def transposed_filters(graph: WorkloadGraph, types: dict[TensorType, int]) -> Wo
 def _turns(graph: WorkloadGraph) -> dict[int, _Turn]:
     """What is transposed for the convolutions of a block, by node."""
     forms = [form for *_, form in graph.tables.entries()]
-    chosen = np.array([name == "convolution" for name in graph.tables.ops], dtype=bool)[graph.op]
+    turns = [(name, hero) == (CONVOLUTION, "") for name, hero, _ in graph.tables.entries()]
+    chosen = np.array(turns, dtype=bool)[graph.op]
     found: dict[int, _Turn] = {}
     for node in np.flatnonzero(chosen & (np.diff(graph.result_ptr) == 1)).tolist():
         form, operands = forms[graph.op[node]], graph.operands_of(node).tolist()
@@ -130,7 +134,7 @@ def _turns(graph: WorkloadGraph) -> dict[int, _Turn]:
         if len(form) <= len(_CHANNELS) or len(operands) != 2 or ranks != {rank}:
             continue
         if form[0] == 0:  # the gradient of a filter
-            order = _of_gradient(shapes, form, result)
+            order = of_gradient(shapes, form, result)
             if not order:
                 continue
             turn, shape = _Turn(-1, order, -1), result
@@ -138,9 +142,9 @@ def _turns(graph: WorkloadGraph) -> dict[int, _Turn]:
             maker = int(graph.producer[operands[1]])
             if maker >= 0 and graph.tables.ops[graph.op[maker]] == "reverse" and _far(shapes[1]):
                 [value] = graph.operands_of(maker).tolist()
-                turn = _Turn(value, _order(rank, form[1], form[2]), maker)
+                turn = _Turn(value, order_of(rank, form[1], form[2]), maker)
             else:
-                turn = _Turn(operands[1], _order(rank, form[2], form[1]), -1)
+                turn = _Turn(operands[1], order_of(rank, form[2], form[1]), -1)
             shape = shapes[1]
         else:
             continue
@@ -149,7 +153,7 @@ def _turns(graph: WorkloadGraph) -> dict[int, _Turn]:
     return found
 
 
-def _of_gradient(shapes: list[tuple[int, ...]], form: Form, result: tuple[int, ...]) -> Form:
+def of_gradient(shapes: list[tuple[int, ...]], form: Form, result: tuple[int, ...]) -> Form:
     """The order of a gradient's dims: features of the output's gradient first, of the input last;
     as [places, input, output] where sizes do not tell, as in several groups; () if it cannot be.
     """
@@ -159,7 +163,7 @@ def _of_gradient(shapes: list[tuple[int, ...]], form: Form, result: tuple[int, .
     fits = [pair for pair in pairs if (result[pair[0]], result[pair[1]]) == (output, inputs)]
     if not fits and result[-1] == output and inputs % result[-2] == 0:
         fits = [(rank - 1, rank - 2)]
-    return _order(rank, *fits[0]) if fits else ()
+    return order_of(rank, *fits[0]) if fits else ()
 
 
 def _far(shape: tuple[int, ...]) -> bool:

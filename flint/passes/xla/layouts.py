@@ -10,6 +10,7 @@ from __future__ import annotations
 from flint.graph.graph import WorkloadGraph, with_tables
 from flint.graph.tensor_types import TensorType
 from flint.passes.columns import with_bodies
+from flint.passes.xla.computed_filters import ComputedFilters
 from flint.passes.xla.regions import tables_with
 from flint.passes.xla.transposes import Entry
 from flint.passes.xla.travelling import Block
@@ -35,4 +36,5 @@ def _blocks(
         return graph
     claims = Wanted(graph, types, entries, whole).claims()
     graph = Block(graph, types, entries).changed(claims)
-    return Wanted(graph, types, entries, whole).wished()
+    graph = Wanted(graph, types, entries, whole).wished()
+    return ComputedFilters(graph, types, entries).ordered()

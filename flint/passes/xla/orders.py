@@ -6,6 +6,7 @@ writes(groups(graph, product), (0, 1, 3, 2), shape)     # whether columns may co
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Final
 
 from flint.graph.graph import SHAPE, Form, WorkloadGraph
@@ -65,3 +66,35 @@ def writes(groups: list[int], order: Form, shape: tuple[int, ...]) -> bool:
     runs = [group for group, _ in itertools.groupby(placed)]
     sorted_ = all(a < b for a, b in itertools.pairwise(large) if groups[a] == groups[b])
     return len(runs) == len({*runs}) and sorted_ and runs[-1:] != [BATCH]
+
+
+def regrouped(shape: tuple[int, ...], back: Form, other: tuple[int, ...]) -> Form:
+    """The order in memory of a reshaped value's dims; () if it has none.
+
+    Args:
+        shape, back: the dims, and their order in memory.
+        other: the dims of as many elements that they are read as.
+    """
+    if shape == other:
+        return back
+    if math.prod(shape) != math.prod(other) or not math.prod(shape):
+        return ()
+    parts: dict[int, list[int]] = {}  # first of the dims that are dims of the other shape
+    joined: dict[int, list[int]] = {}
+    ones = [dim for dim, size in enumerate(other) if size == 1]
+    ahead = [dim for dim, size in enumerate(other) if size > 1]
+    dims = [dim for dim, size in enumerate(shape) if size > 1]
+    while dims:
+        left, right = [dims.pop(0)], [ahead.pop(0)]
+        while (a := math.prod(shape[d] for d in left)) != (b := math.prod(other[d] for d in right)):
+            (left if a < b else right).append((dims if a < b else ahead).pop(0))
+        parts[left[0]], joined[left[0]] = right, left
+    order, place = list(ones), 0
+    known = [dim for dim in back if shape[dim] > 1]
+    while place < len(known):
+        left = joined.get(known[place], [])
+        if not left or known[place : place + len(left)] != left:
+            return ()
+        order += parts[known[place]]
+        place += len(left)
+    return tuple(order)

@@ -38,7 +38,7 @@ from flint.passes.xla.orders import COLUMNS, PRODUCT, ROWS, groups, reduced, wri
 from flint.passes.xla.regions import Region, tables_with
 from flint.passes.xla.transposes import TRANSPOSE, Entry, Transpose, with_transposes
 
-_REDUCE, _BROADCAST = "reduce", "broadcast_in_dim"
+_REDUCE, BROADCAST = "reduce", "broadcast_in_dim"
 
 
 class Block:
@@ -206,7 +206,7 @@ class Block:
     def _enters(self, entry: int, value: int, region: Region) -> None:
         """A value that is read in the order in memory: transposed, if it is in memory at all."""
         maker = self.maker[value]
-        if maker >= 0 and (self.role[maker] == Role.GENERATE or self.names[maker] == _BROADCAST):
+        if maker >= 0 and (self.role[maker] == Role.GENERATE or self.names[maker] == BROADCAST):
             return
         turns = maker >= 0 and self.names[maker] == TRANSPOSE and self.free[maker]
         before, same = self.forms[maker] if turns else (), tuple(range(len(region.back)))
