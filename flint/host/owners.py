@@ -27,6 +27,8 @@ OLDEST = 7 * 24 * 3600.0
 _MARK = r"flint-([0-9a-f]{8})-(\d{1,10})-(\d{1,20})-\d{1,10}"
 #: How names continue after a mark: unfinished files and folders, replaced ones, temporary folders.
 _NAME = re.compile(rf"(?:\..*\.)?{_MARK}\.(?:partial|old|scratch)", re.DOTALL)
+#: Letters of processes that have ended, in proc(5).
+_ENDED = "ZX"
 _numbers = itertools.count(1)
 _looked_at: set[str] = set()
 
@@ -89,20 +91,31 @@ def _machine() -> str:
     return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
 
 
-def _start(process: int) -> int | None:
-    """When a process began, in ticks since boot; None if unknown."""
+def _state_and_start(process: int) -> tuple[str, int] | None:
+    """What a process does (a letter), and when it began, in ticks since boot; None if unknown."""
     try:
         text = Path(f"/proc/{process}/stat").read_text(errors="replace")
-        return int(text.rpartition(")")[2].split()[19])  # proc(5): field 22
+        fields = text.rpartition(")")[2].split()
+        return fields[0], int(fields[19])  # proc(5): fields 3 and 22
     except (OSError, ValueError, IndexError):
         return None
 
 
+def _start(process: int) -> int | None:
+    found = _state_and_start(process)
+    return None if found is None else found[1]
+
+
 def _runs(process: int, start: int) -> bool:
-    """Whether that process still runs: another may have its id by now."""
-    began = _start(process)
-    if began is not None:
-        return began == start
+    """Whether that process still runs: another may have its id by now.
+
+    One that has ended keeps its id until its parent asks how, which some parents never do, such as
+    the first process of a container.
+    """
+    found = _state_and_start(process)
+    if found is not None:
+        state, began = found
+        return began == start and state not in _ENDED
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):

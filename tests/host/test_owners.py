@@ -79,6 +79,16 @@ def test_what_a_running_process_works_on_stays(tmp_path):
         assert partial.is_dir()
 
 
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="states are read in /proc")
+def test_a_process_that_has_ended_does_not_run_although_its_parent_has_not_asked(tmp_path):
+    code = "import sys; from flint.host.owners import mark; print(mark())"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as child:
+        left = tmp_path / f".out.{child.stdout.read().strip()}.partial"
+        left.touch()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and stays a zombie
+        assert is_left(left)
+
+
 def test_a_process_that_has_the_number_of_a_gone_one_is_another_one(tmp_path):
     parts = mark().split("-")
     parts[3] = str(int(parts[3]) + 1)
