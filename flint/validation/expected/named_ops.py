@@ -54,6 +54,9 @@ class CapturedNames(NamedTuple):
     opaque: frozenset[str]
 
 
+_NONE = CapturedNames(frozenset(), frozenset(), frozenset())
+
+
 def missing(captured: CapturedNames, ran: Functions) -> list[tuple[str, str, str]]:
     """Ops that only one of capture and run has: what is wrong, the op and its layer."""
     if not ran.named or not captured.all:
@@ -70,7 +73,11 @@ def missing(captured: CapturedNames, ran: Functions) -> list[tuple[str, str, str
 
 
 def captured_names(program: Program) -> CapturedNames | None:
-    """The names in a program; None if its module as captured is not HLO."""
+    """The names in a program; None if its module as captured is not HLO.
+
+    A program for one device still has its calls: XLA puts their names before those of the ops in
+    them when it opens them, which it has done where it has partitioned.
+    """
     if program.module is None or not program.module[1].endswith("hlo.pb"):
         return None
     return _names(program.module[0])
@@ -79,6 +86,8 @@ def captured_names(program: Program) -> CapturedNames | None:
 @lru_cache(maxsize=1)  # all ranks run the same one
 def _names(data: bytes) -> CapturedNames:
     module = parse_module(data)
+    if any(item.opcode == "call" for one in module.computations for item in one.instructions):
+        return _NONE
     locations = Locations(module.stack_frame_index, tuple(module.payloads))
     names: set[NamedOp] = set()
     alike: dict[Hashable, set[tuple[str, str]]] = defaultdict(set)
