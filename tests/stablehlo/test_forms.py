@@ -112,6 +112,11 @@ def test_a_module_without_main_needs_an_entry() -> None:
         read_mlir(TWO.encode(), "two.mlir", "third")
 
 
+def test_a_text_of_several_modules_is_an_error_that_says_so() -> None:
+    with pytest.raises(FlintError, match=r"two.mlir: it holds 2 modules; make a file of the one"):
+        read_mlir(f"{TWO}\n// -----\n{TWO}".encode(), "two.mlir")
+
+
 def test_a_context_is_made_with_every_dialect() -> None:
     with make_context() as context:
         assert all(context.is_registered_operation(name) for name in (

@@ -58,3 +58,10 @@ def test_to_quantise_and_back_costs_what_it_reads_and_writes() -> None:
     nodes = {node.op: node for node in walk(read_mlir(TEXT.encode())).graph}
     there, back = nodes["uniform_quantize"].work, nodes["uniform_dequantize"].work
     assert (there.read, there.written, back.read, back.written) == (128, 32, 32, 32)
+
+
+@pytest.mark.parametrize("stored", ["u8", "ui8"])
+def test_unsigned_storage_is_read_in_both_spellings(stored: str) -> None:
+    tensor = f"tensor<3x!quant.uniform<{stored}:f32, 0.5:128>>"
+    text = f"func.func @main(%u: {tensor}) -> {tensor} {{ return %u : {tensor} }}"
+    assert walk(read_mlir(text.encode())).graph.type_of(0).dtype == "ui8"

@@ -12,9 +12,20 @@ from flint.errors import FlintError, UsageError
 from flint.stablehlo.read.bindings import attribute_text, ir
 
 
-def functions_of(module: Any) -> dict[str, Any]:
-    """Name -> function, of an ``ir.Module``."""
+def functions_of(module: Any, name: str = "<module>") -> dict[str, Any]:
+    """Name -> function, of an ``ir.Module``.
+
+    Args:
+        module: the parsed module.
+        name: file name for errors.
+
+    Raises:
+        FlintError: the module consists of other modules, as a text with several is parsed.
+    """
     ops = [view.operation for view in module.body.operations]
+    inner = sum(op.name == "builtin.module" for op in ops)
+    if inner:
+        raise FlintError(f"{name}: it holds {inner} modules; make a file of the one that runs")
     return {
         ir.StringAttr(op.attributes["sym_name"]).value: op for op in ops if op.name == "func.func"
     }

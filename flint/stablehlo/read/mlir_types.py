@@ -94,5 +94,8 @@ class TypeTable:
             return text
         if text.startswith(_QUANTISED):
             storage = text.split("<", 1)[1].split(":", 1)[0].split("<", 1)[0]
-            return storage.replace("u", "ui", 1) if storage.startswith("u") else storage
+            # Versions of MLIR differ in whether they accept and print "u8" or "ui8".
+            storage = f"ui{storage[1:].removeprefix('i')}" if storage[0] == "u" else storage
+            if storage in DTYPE_BITS:
+                return storage
         raise FlintError(f"{self.name}: unknown element type {text}")

@@ -39,7 +39,7 @@ def with_sizes(
         FlintError: not a module, or a program that requires other sizes.
     """
     module = parse(data, name)
-    functions = functions_of(module)
+    functions = functions_of(module, name)
     main = functions[entry_of(functions, entry, name)]
     arguments, required = ",".join(_types(main, shapes, name)), _required(module)
     try:

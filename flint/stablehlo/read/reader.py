@@ -97,7 +97,7 @@ class _Reader:
         self.issues: dict[int, Issue] = {}
 
     def read(self, wanted: str | None) -> Module:
-        functions = functions_of(self.module)
+        functions = functions_of(self.module, self.name)
         for view in self.module.body.operations:
             op = view.operation
             if op.name in _DECLARATIONS:
