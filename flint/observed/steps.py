@@ -12,7 +12,9 @@ op that differs.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +28,8 @@ from flint.observed.selection import moved
 #: ``--step`` for the mean time of all equal steps.
 MEAN = "mean"
 _NAMED = 3
+#: The number of a step: ProfilerStep#3, step 3, iteration_3.
+_NUMBER = re.compile(r"\d+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +129,20 @@ def _settled(groups: list[list[int]], last: int) -> tuple[list[int], bool]:
 
 
 def _named(trace: Observed, counts: Ints, wanted: str) -> tuple[int, tuple[int, ...]]:
-    for number, name in enumerate(trace.steps):
-        if wanted in (name, name.rpartition("#")[2].rpartition(" ")[2]):
-            alike = (counts == counts[number]).all(axis=1)
-            return number, tuple(np.flatnonzero(alike).tolist())
+    number = numbered(trace.steps, wanted)
+    if number is not None:
+        alike = (counts == counts[number]).all(axis=1)
+        return number, tuple(np.flatnonzero(alike).tolist())
     shown = ", ".join(trace.steps[:20]) + (", ..." if len(trace.steps) > 20 else "")
     raise UsageError(f"{trace.path}: no step {wanted!r}; choose from: {shown}")
+
+
+def numbered(steps: Sequence[str], wanted: str) -> int | None:
+    """The index of the first step with a name, or whose name ends with a number; None without."""
+    if wanted in steps:
+        return steps.index(wanted)
+    ends = [_NUMBER.search(name) for name in steps]
+    return next((n for n, end in enumerate(ends) if end and end[0] == wanted), None)
 
 
 def _counts(trace: Observed, rank: int) -> Ints:

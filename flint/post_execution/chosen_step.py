@@ -14,6 +14,7 @@ import numpy as np
 
 from flint.errors import FlintError, UsageError
 from flint.observed.columns import REPEATED, UNMARKED, Observed
+from flint.observed.steps import numbered
 from flint.post_execution.around_ops import with_work_of_others
 from flint.post_execution.host_units import host_units
 from flint.post_execution.kernel_units import kernel_units
@@ -45,13 +46,10 @@ def chosen_step(trace: Observed, links: Links | None, wanted: str | None) -> tup
         )
     numbers = list(range(len(trace.steps)))[::-1]
     if wanted not in (None, ALL_STEPS):
-        numbers = [
-            number
-            for number, name in enumerate(trace.steps)
-            if wanted in (name, name.rpartition("#")[2])
-        ][:1]
-        if not numbers:
+        named = numbered(trace.steps, wanted)
+        if named is None:
             raise UsageError(f"--step {wanted}: {trace.path} has the steps {_listed(trace.steps)}")
+        numbers = [named]
     for number in numbers:
         found = _units_of(trace, links, number)
         if len(found):

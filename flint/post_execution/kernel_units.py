@@ -45,7 +45,7 @@ def kernel_units(trace: Observed, links: Links, rows: Ints, step: int) -> Units:
         step: index into ``trace.steps``.
     """
     row = links.kernel_row
-    in_step = trace.step[np.maximum(row, 0)] == step
+    in_step = _of_steps(trace, links) == step
     lonely = row < 0
     if lonely.any():
         when = _launched(links)
@@ -87,6 +87,21 @@ def kernel_units(trace: Observed, links: Links, rows: Ints, step: int) -> Units:
     if not len(units):
         return units
     return units.taken(_issue_order(units))
+
+
+def _of_steps(trace: Observed, links: Links) -> Ints:
+    """The step of each kernel that an op launched, shape [kernels].
+
+    It is the op's.  But an op may be a range around several steps (an epoch, a loop of inference):
+    its kernels are of the steps in which they were launched.
+    """
+    of = trace.step[np.maximum(links.kernel_row, 0)]
+    if not links.steps:
+        return of
+    begins, ends = np.array(links.steps, np.int64).T
+    place = np.searchsorted(begins, links.kernel_launch, side="right") - 1
+    inside = (place >= 0) & (links.kernel_launch < ends[place])
+    return np.where(inside, place, of)
 
 
 def _facts_of(trace: Observed, links: Links, kernel: Ints) -> tuple[tuple[OpFacts, ...], Ints]:

@@ -87,3 +87,26 @@ def test_several_training_steps_under_one_range_are_counted(tmp_path):
     warnings = convert_traces([export.write()]).warnings
     told = [text for text in warnings if "under one mark" in text]
     assert [text.split()[0] for text in told] == ["3"]
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_kernels_under_a_range_around_several_steps_are_of_the_steps_that_launched_them(
+    marked, tmp_path
+):
+    """As a public profile of eight passes of ResNet-50 has one range around the timed passes.
+
+    A step has five kernels of 10 us without gaps.
+    """
+    export = Export(tmp_path / "report.sqlite")
+    export.range("inference", 95, 300)
+    for step in range(4):
+        begin = 100 * step
+        if marked:
+            export.range(f"step {step}", begin, 99)
+        for number, name in enumerate(["stem", "copy", "gemm", "copy", "gemm"]):
+            export.kernel(begin + 2 + number, begin + 50 + 10 * number, 10, name)
+    path = export.write()
+    for step in range(4):
+        workload = convert_traces([path], step=str(step))
+        assert len(workload.programs[0].graph) == 5
+        assert workload.simulate().step_seconds == pytest.approx(50e-6)
