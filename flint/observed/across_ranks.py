@@ -1,7 +1,8 @@
 """Groups of collectives that no trace names, from several ranks' traces together.
 
 The idea: members of a communicator run the same collectives on it in the same order, none leaves
-one before the last has arrived, and all leave at nearly the same time.  So the sequence that a rank
+one before the last has arrived (a broadcast before its sender has), and all leave at nearly the
+same time.  So the sequence that a rank
 runs on one stream (on a host: of one kind and size) is searched for in the other ranks' traces.
 Among the groups that the traces list, or the rows of a regular grid if they list none, the largest
 whose members' times overlap in every collective is taken, unless the members of a smaller one leave
@@ -36,6 +37,8 @@ _MUCH = 3
 #: Number of collectives needed to infer the difference of two clocks, and to prefer a group over
 #: others that are parts of it: that many do not overlap by chance.
 ENOUGH = 4
+#: Kinds that a member may leave before others arrive: who sends does not wait for who receives.
+_LEFT_EARLY = frozenset({"collective_broadcast", "broadcast"})
 #: The most ranks for which grids are tried.
 _MOST = 1 << 16
 
@@ -50,6 +53,7 @@ class Ungrouped(NamedTuple):
         members: number of ranks in the group; -1 if unknown.
         lane: the stream; -1 on a host.
         start, end: nanoseconds; the end is -1 if unknown.
+        root: for a broadcast, the sender's position in the group; -1 if unknown, or no broadcast.
     """
 
     unit: int
@@ -59,11 +63,12 @@ class Ungrouped(NamedTuple):
     lane: int
     start: int
     end: int
+    root: int = -1
 
 
-#: Properties that are equal on all members: number of members, kinds and sizes, and the number of
-#: such runs before.
-_Key: TypeAlias = tuple[int, tuple[tuple[str, int], ...], int]
+#: Properties that are equal on all members: number of members, kinds, sizes and roots, and the
+#: number of such runs before.
+_Key: TypeAlias = tuple[int, tuple[tuple[str, int, int], ...], int]
 
 
 class _Run(NamedTuple):
@@ -72,6 +77,7 @@ class _Run(NamedTuple):
     units: list[int]
     start: Ints
     end: Ints
+    root: Ints  # of a broadcast, the sender's position in the group; else -1
 
 
 def groups_across(
@@ -91,10 +97,12 @@ def groups_across(
     for rank, items in ranks.items():
         for key, run in _runs(items):
             alike[key][rank] = run
-    for (members, _, _), runs in alike.items():
-        chosen = _Choice(runs, members, set(ranks), known, world).groups()
+    for (members, what, _), runs in alike.items():
+        waits = np.array([kind not in _LEFT_EARLY for kind, _, _ in what], np.bool_)
+        about = members, waits, set(ranks), known, world
+        chosen = _Choice(runs, *about).groups()
         if not chosen and len(runs) > 1:  # perhaps on machines with different clocks
-            chosen = _Choice(_on_one_clock(runs), members, set(ranks), known, world).groups()
+            chosen = _Choice(_on_one_clock(runs), *about).groups()
         for rank, group in chosen.items():
             found[rank].update(dict.fromkeys(runs[rank].units, group))
     return found
@@ -102,13 +110,13 @@ def groups_across(
 
 def _runs(items: Sequence[Ungrouped]) -> Iterator[tuple[_Key, _Run]]:
     """Runs of one rank, by the properties that are equal on all members."""
-    lanes: dict[tuple[int, int, str, int], list[Ungrouped]] = defaultdict(list)
+    lanes: dict[tuple[int, int, str, int, int], list[Ungrouped]] = defaultdict(list)
     for item in items:
-        by = ("", -1) if item.lane >= 0 else (item.kind, item.size)
+        by = ("", -1, -1) if item.lane >= 0 else (item.kind, item.size, item.root)
         lanes[(item.members, item.lane, *by)].append(item)
     counts: dict[object, int] = defaultdict(int)
     for (members, *_), lane in lanes.items():
-        what = tuple((item.kind, item.size) for item in lane)
+        what = tuple((item.kind, item.size, item.root) for item in lane)
         counts[members, what] += 1
         yield (
             (members, what, counts[members, what]),
@@ -116,6 +124,7 @@ def _runs(items: Sequence[Ungrouped]) -> Iterator[tuple[_Key, _Run]]:
                 [item.unit for item in lane],
                 np.array([item.start for item in lane], np.int64),
                 np.array([item.end for item in lane], np.int64),
+                np.array([item.root for item in lane], np.int64),
             ),
         )
 
@@ -139,11 +148,13 @@ class _Choice:
     Attributes:
         runs: the runs of each of these ranks.
         members: number of ranks in each group; -1 if unknown.
+        waits: of each collective, whether no member leaves it before all have arrived.
         traced, known, world: as for ``groups_across``.
     """
 
     runs: Mapping[int, _Run]
     members: int
+    waits: NDArray[np.bool_]
     traced: Set[int]
     known: Mapping[int, frozenset[Group]]
     world: int | None
@@ -174,10 +185,14 @@ class _Choice:
         fitting: dict[int, list[tuple[float, tuple[Group, ...]]]] = defaultdict(list)
         for groups in candidates:
             size = len(groups[0])
-            if self.members < 0 or size == self.members:
+            least = 1 + max(run.root.max() for run in self.runs.values())
+            if size >= least and (self.members < 0 or size == self.members):
                 apart = self._apart(groups)
                 if apart is not None:
                     fitting[size].append((apart, groups))
+        if not self.waits.any():  # that nothing contradicts a group says little
+            fits = [groups for same in fitting.values() for _, groups in same]
+            return fits[0] if len(fits) == 1 else None
         if len(fitting) > 1 and min(len(run.units) for run in self.runs.values()) < ENOUGH:
             return None
         found: tuple[float, tuple[Group, ...]] | None = None
@@ -211,14 +226,30 @@ class _Choice:
             starts = np.array([run.start for run in here])
             ends = np.array([run.end for run in here])
             known = (ends >= 0).all(axis=0)
+            if any(self._early(group, rank) for rank in traced):
+                return None
+            known &= self.waits
             if (starts.max(axis=0) > ends.min(axis=0) + BLUR)[known].any():
                 return None
             spread = (ends.max(axis=0) - ends.min(axis=0))[known]
             found.append(np.maximum(spread, _SHARP) / _expected_range(len(here)))
+        if not self.waits.any():
+            return 0.0
         times = np.concatenate([*found, np.zeros(0)])
         if alone:
             return -1.0
         return float(np.median(times)) if len(times) else None
+
+    def _early(self, group: Group, rank: int) -> bool:
+        """Whether a rank left a broadcast before the sender began it."""
+        run = self.runs[rank]
+        early = False
+        for place in np.unique(run.root[run.root >= 0]).tolist():
+            sender = self.runs.get(group[place])
+            if sender is not None:
+                sent = (run.root == place) & (run.end >= 0)
+                early |= bool((run.end + BLUR < sender.start)[sent].any())
+        return early
 
 
 def _expected_range(count: int) -> float:

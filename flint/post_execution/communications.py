@@ -11,6 +11,7 @@ from flint.graph.communication import Communication
 from flint.mesh.groups import Groups, StridedGroups, TableGroups, canonical, everybody
 from flint.mesh.permutation import Permutation, permutation
 from flint.post_execution.exchanges import Exchange
+from flint.post_execution.roots import root_first
 
 _REDUCES = ("all_reduce", "reduce_scatter")
 
@@ -40,6 +41,8 @@ class Communications:
         groups = self._groups.get(item.group)
         if groups is None:
             groups = self._groups[item.group] = groups_of(item.group, self.world)
+        if item.root >= 0:
+            groups = root_first(groups, item.group.index(item.root))
         got = item.parts
         if item.kind == "all_gather":
             got = tuple(size * len(item.group) for size in item.parts)

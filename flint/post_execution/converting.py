@@ -42,6 +42,7 @@ from flint.post_execution.load_rank import (
 from flint.post_execution.meetings import meet
 from flint.post_execution.order import edges_of
 from flint.post_execution.rank_names import named
+from flint.post_execution.roots import agree
 from flint.post_execution.source_lines import lines_of
 from flint.post_execution.timings import clocks_of, hosts_clocks, timings_of, together
 from flint.post_execution.trace_files import NO_TRACES, Digests, accesses_by_rank, sorted_files
@@ -187,6 +188,7 @@ def _of_ranks(
             for rank, found in recorded.items()
         }
     )
+    agree({rank: item.exchanges for rank, item in recorded.items()}, meetings)
     hosts = {rank: item.trace.host for rank, item in recorded.items()}
     clocks = clocks_of(recorded, meetings, hosts_clocks(recorded, meetings, hosts))
     recorded = together(recorded, meetings, clocks)

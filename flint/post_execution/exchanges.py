@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,12 +37,14 @@ class Exchange:
         group: its ranks, ascending; for a message (source, target).
         parts: bytes of each buffer that the rank contributes (for a ``recv``: receives).
         dtype: element type ("" if unknown).
+        root: the rank that sends in a broadcast; -1 if unknown, and in other kinds.
     """
 
     kind: str
     group: tuple[int, ...]
     parts: tuple[int, ...]
     dtype: str
+    root: int = -1
 
     @property
     def message(self) -> bool:
@@ -80,6 +82,7 @@ def exchanges_of(
     guessed: dict[int, str] = {}
     how = f" ({trace.hints.sizes})" if trace.hints.sizes else ""
     hint = trace.hints.beside if alone else ""
+    root_of = _root_of(trace)
     for unit, fact, row, group in _named(units, trace):
         kind = _KIND[fact.kind]
         if fact.parts is None or not 0 <= sum(fact.parts) < _LARGEST:
@@ -92,8 +95,11 @@ def exchanges_of(
             pair = (units.rank, fact.peer) if kind == "send" else (fact.peer, units.rank)
             found[unit] = Exchange(kind, pair, fact.parts, fact.dtype)
             continue
+        place = root_of(row) if fact.kind == OpClass.BROADCAST else -1
         if group is None:
             group, why = unnamed.of(fact, row, unit)
+            if group is not None and place >= len(group):
+                group = None
             if group is not None and why:
                 inferred[why] += 1
                 guessed[unit] = why
@@ -115,7 +121,8 @@ def exchanges_of(
             continue
         if _TO_ONE.fullmatch(fact.name):
             units.notes[REDUCES] = units.notes.get(REDUCES, 0) + 1
-        found[unit] = Exchange(kind, group, fact.parts, fact.dtype)
+        root = group[place] if 0 <= place < len(group) else -1
+        found[unit] = Exchange(kind, group, fact.parts, fact.dtype, root)
     _say(trace.path, units.notes, missing, inferred, strict=strict, hint=hint)
     return found, guessed
 
@@ -129,6 +136,7 @@ def ungrouped_exchanges(units: Units, trace: Observed, groups: InferredGroups) -
         groups: what else is known about groups.
     """
     starts, ends = units.start.tolist(), units.end.tolist()
+    root_of = _root_of(trace)
     lanes = units.stream.tolist() if units.device else [-1] * len(units)
     found = []
     for unit, fact, row, group in _named(units, trace):
@@ -141,7 +149,7 @@ def ungrouped_exchanges(units: Units, trace: Observed, groups: InferredGroups) -
         found.append(
             Ungrouped(
                 unit, _KIND[fact.kind], size, groups.members(fact, row), lanes[unit],
-                starts[unit], over,
+                starts[unit], over, root_of(row) if fact.kind == OpClass.BROADCAST else -1,
             )
         )  # fmt: skip
     return found
@@ -175,6 +183,15 @@ def _named(units: Units, trace: Observed) -> Iterator[tuple[int, OpFacts, int, G
         if group is None and holder[row] >= 0:
             group = trace.facts[int(trace.op[holder[row]])].group
         yield unit, fact, row, group
+
+
+def _root_of(trace: Observed) -> Callable[[int], int]:
+    """The position of a row's sender in its group, which an op around it may record; -1 without."""
+    rooted = np.array([fact.root >= 0 for fact in trace.facts], bool)
+    if not rooted.any():
+        return lambda row: -1
+    holder = around(trace.parent, rooted[trace.op])
+    return lambda row: trace.facts[int(trace.op[holder[row]])].root if holder[row] >= 0 else -1
 
 
 def _say(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -140,7 +140,10 @@ def meet(exchanges: Mapping[int, Sequence[Exchange]]) -> Meetings:
             if place == len(found):
                 found.append(item)
                 first.append(rank)
-            elif not _same(found[place], item):
+            elif _same(found[place], item):
+                if item.root >= 0:
+                    found[place] = replace(found[place], root=item.root)
+            else:
                 raise FlintError(
                     f"ranks {first[place]} and {rank} do not run the same step: number "
                     f"{seen[key]} among the ranks {shown_group(item.group)} is "
@@ -173,6 +176,8 @@ def _chains(
 def _same(one: Exchange, other: Exchange) -> bool:
     if one.message:
         return sum(one.parts) == sum(other.parts)
+    if one.root != other.root and min(one.root, other.root) >= 0:
+        return False
     uneven = one.kind in ("all_gather", "all_to_all")
     return one.kind == other.kind and (uneven or sum(one.parts) == sum(other.parts))
 
@@ -214,4 +219,5 @@ def _common_order(chains: list[list[int]], found: Sequence[Exchange]) -> list[in
 
 
 def _described(item: Exchange) -> str:
-    return f"{item.kind} of {sum(item.parts):,} bytes"
+    sender = f" from rank {item.root}" if item.root >= 0 else ""
+    return f"{item.kind} of {sum(item.parts):,} bytes{sender}"

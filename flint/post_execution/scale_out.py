@@ -38,6 +38,7 @@ from flint.mesh.mesh import Mesh
 from flint.mesh.permutation import permutation
 from flint.mesh.ragged import row_of_entry
 from flint.mesh.ranks import from_mask
+from flint.post_execution.roots import root_first
 from flint.post_execution.sums_of_shards import SUMS, of_shards
 from flint.workload.programs import Program
 
@@ -217,7 +218,7 @@ def _on_mesh(
     assert item.groups is not None
     members = item.groups.members(rank)
     axes = _axes_of(members, item.kind, grids)
-    groups = along_axes(grids.new, axes)
+    groups = root_first(along_axes(grids.new, axes), int((members < members[0]).sum()))
     size = groups.size
     if size == len(members):
         return replace(item, groups=groups), False
