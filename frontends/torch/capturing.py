@@ -100,6 +100,7 @@ def capture(request: Request) -> Workload:
             arguments=request.arguments,
             settings=settings,
             compile_for=compile_for,
+            lowered=folder.parent / "lowered",
         )
         leave(recording, folder, request.options.walk.strict)
 

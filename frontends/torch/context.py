@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
@@ -62,6 +63,8 @@ class Capture:
         drawn_integers: whole numbers that the device has drawn, one by one.
         backends: name of a process group -> the requested backend; "" is the default group's.
         compiles: ``torch.compile`` compiles, for the GPU that the device module describes.
+        lowered: folder of graphs that ``torch.compile`` has lowered in other processes of the run;
+            None if it is not shared.
         has_compiled: something was given to ``torch.compile``.
         not_compiled: code that could not be compiled, and assumptions of the compilation, which
             happens before the recorded step: text -> count.
@@ -104,6 +107,7 @@ class Capture:
     drawn_integers: int = 0
     backends: dict[str, str] = field(default_factory=dict)
     compiles: bool = False
+    lowered: Path | None = None
     has_compiled: bool = False
     not_compiled: Counter[str] = field(default_factory=Counter)
     rehearses: bool = False

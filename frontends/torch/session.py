@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -48,6 +49,7 @@ def record(
     arguments: Arguments | None = None,
     settings: Mapping[str, Any] | None = None,
     compile_for: str | None = None,
+    lowered: Path | None = None,
 ) -> Recording:
     """Record one step of one rank.  Changes this process permanently: run it in a child.
 
@@ -62,6 +64,7 @@ def record(
             router sends where (``flint.graph.routing``; default "balanced").
         compile_for: the accelerator that ``torch.compile`` compiles for; None if it does not
             compile.
+        lowered: folder of graphs that it has lowered for other ranks of the same capture.
 
     Raises:
         UsageError: an unknown setting, a rank outside the mesh.
@@ -75,7 +78,9 @@ def record(
         raise UsageError(
             f"unknown setting {unknown} for PyTorch; choose from: local_world_size, routing"
         )
-    session = _Session(function, setup, arguments, shape, axes, per_host, model, compile_for)
+    session = _Session(
+        function, setup, arguments, shape, axes, per_host, model, compile_for, lowered
+    )
     return session.record(rank)
 
 
@@ -91,6 +96,7 @@ class _Session:
     per_host: int
     routing: Routing
     compile_for: str | None
+    lowered: Path | None
 
     def record(self, rank: int) -> Recording:
         """The step as one rank runs it."""
@@ -124,6 +130,7 @@ class _Session:
             peers=peers,
             watch=shards.note,
             compiles=self.compile_for is not None,
+            lowered=self.lowered,
         )
         if self.compile_for is not None:
             device_module.describe(self.compile_for, self.per_host)

@@ -178,3 +178,25 @@ def kernel_makers() -> Any:
     from torch._inductor.codegen.triton import TritonScheduling
 
     return TritonScheduling
+
+
+def kept_results() -> Any:
+    """The class that finds and keeps what was compiled, by keys."""
+    from torch._inductor.codecache import FxGraphCache
+
+    return FxGraphCache
+
+
+def kept_graphs() -> Any:
+    """The class of compiled graphs that are kept."""
+    from torch._inductor.output_code import CompiledFxGraph
+
+    return CompiledFxGraph
+
+
+def quick_keys() -> None:
+    """Leave PyTorch's own sources out of keys: all of a run's processes have the same ones."""
+    from torch._inductor import codecache
+
+    replace(codecache, "torch_key", lambda: b"")
+    codecache.log.setLevel("ERROR")  # what cannot be kept is not worth a warning

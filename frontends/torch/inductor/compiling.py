@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from flint.frontends.torch.cluster.device import NAME
 from flint.frontends.torch.context import capture
-from flint.frontends.torch.inductor import adapter, generated
+from flint.frontends.torch.inductor import adapter, generated, shared
 from flint.frontends.torch.modes import is_own, let_code_be_traced
 from flint.frontends.torch.patching import always_around, plain_functions, replace
 from flint.frontends.torch.user_lines import at_line, at_user_line, is_frontends, is_standard
@@ -69,6 +69,8 @@ def apply() -> None:
     keeping, using = adapter.random_ops()
     always_around(keeping, "__call__", _with_kept_state)
     always_around(using, "__call__", _with_given_state)
+    if capture().lowered is not None:
+        shared.share(capture().lowered)
     always_around(adapter.uniform_values(), "_deduce_value", _on_host)
     # Products with an integer 0, from which it would make tensors without a value here.
     replace(adapter.uniform_values(), "_add_peephole_patterns", lambda _: None)
@@ -117,7 +119,7 @@ def _lower(settings: Mapping[str, Any], module: Any, inputs: Sequence[Any], **kn
         plain_functions(),
     ):
         moved = _on_gpu(module, inputs)
-        with config.patch(dict(settings)):
+        with config.patch({**settings, **shared.settings()}):
             return compile_fx.compile_fx_inner(module, moved, **known)
 
 

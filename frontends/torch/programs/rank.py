@@ -86,6 +86,7 @@ class ProgramRank:
             strict_values=False,
             watch=shards.note,
             compiles=request.target is not None,
+            lowered=own.folder.parent / "lowered",
             unknown=Unknown(request.step.values, request.numbers),
             mask_shares=request.mask_shares,
         )
