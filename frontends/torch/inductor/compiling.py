@@ -69,8 +69,8 @@ def apply() -> None:
     keeping, using = adapter.random_ops()
     always_around(keeping, "__call__", _with_kept_state)
     always_around(using, "__call__", _with_given_state)
-    if capture().lowered is not None:
-        shared.share(capture().lowered)
+    if (folder := capture().lowered) is not None:
+        shared.share(folder)
     always_around(adapter.uniform_values(), "_deduce_value", _on_host)
     # Products with an integer 0, from which it would make tensors without a value here.
     replace(adapter.uniform_values(), "_add_peephole_patterns", lambda _: None)
