@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from flint.errors import FlintError
 from flint.frontends.torch.context import capture
@@ -103,19 +104,20 @@ def forget(file: Any) -> None:
     _saved.pop(_key(file), None)
 
 
-def _load(load: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
+def _load(load: Any, f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
     key = _key(f)
     if key not in _saved:
         key = _noted(f)
         if not key:
-            return load(f, *args, **kwargs)
+            return load(f, map_location, *args, **kwargs)
         if key not in _saved:
             raise FlintError(
                 f"torch.load{at_user_line()} reads a file of an earlier capture, or of another "
                 f"rank's, which has no values ({_key(f)}): remove it"
             )
     capture().assume(f"torch.load{at_user_line()} gives what the program has saved")
-    return _copied(_saved[key][1])
+    where = map_location if isinstance(map_location, str | torch.device) else None
+    return _copied(_saved[key][1], where)
 
 
 def has_saved(file: Any) -> bool:
@@ -207,13 +209,22 @@ def _key(file: Any) -> object:
     return os.path.abspath(name) if isinstance(name, str | os.PathLike) else id(file)
 
 
-def _copied(item: Any) -> Any:
-    """A copy of dicts and lists; what is in them is the same."""
+def _copied(item: Any, where: str | torch.device | None = None) -> Any:
+    """A copy of dicts and lists; what is in them is the same, tensors on a stated device."""
     if isinstance(item, dict):
         made = copy.copy(item)
-        made.update({name: _copied(value) for name, value in item.items()})
+        made.update({name: _copied(value, where) for name, value in item.items()})
         return made
-    return [_copied(part) for part in item] if type(item) is list else item
+    if type(item) in (list, tuple):
+        return type(item)(_copied(part, where) for part in item)
+    if where is None or not isinstance(item, torch.Tensor) or is_traceable_wrapper_subclass(item):
+        return item
+    moved = item.detach().to(where)
+    if moved.device == item.device:
+        return item
+    if isinstance(item, torch.nn.Parameter):
+        return torch.nn.Parameter(moved, item.requires_grad)
+    return moved.requires_grad_(item.requires_grad)
 
 
 def _keep_out() -> None:

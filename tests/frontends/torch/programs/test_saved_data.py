@@ -34,6 +34,19 @@ def test_arguments_may_have_names(said, tmp_path):
     """) == [[1, 2], 5]
 
 
+def test_what_was_saved_is_loaded_where_the_program_wants_it(said, tmp_path):
+    """As PyTorch does: a data set that is prepared on the host goes to the device, and back."""
+    assert said(f"""
+        os.chdir("{tmp_path}")
+        torch.save({{"rows": (torch.zeros(3, 2), "a")}}, "rows.pt")
+        torch.save(torch.nn.Linear(2, 3).cuda().state_dict(), "model.pt")
+        rows = torch.load("rows.pt", map_location=torch.device("cuda"))["rows"]
+        weight = torch.load("model.pt", map_location="cpu")["weight"]
+        say(rows[0].device.type, rows[1], torch.load("rows.pt")["rows"][0].device.type,
+            weight.device.type, list(weight.shape))
+    """) == ["cuda", "a", "cpu", "cpu", [3, 2]]
+
+
 def test_a_note_of_an_earlier_capture_is_named(said, tmp_path):
     note = b"flint run writes no parameters and no device tensors, which have no values: 1.0\n"
     (tmp_path / "model.pt").write_bytes(note)
