@@ -22,6 +22,7 @@ from flint.frontends.torch.shims import (
     flex,
     foreach,
     jagged,
+    lazy_modules,
     mesh,
     objects,
     own_memory,
@@ -48,8 +49,8 @@ _SHIMS = (
     mesh, process_group, split_groups, symmetric, own_rank, own_tensors, own_memory, objects,
     pipeline, work, data_parallel, all_ranks_shards,
     # values, which fake tensors have none of
-    addresses, values, value_exits, checkpoints, ctc, packed, jagged, parameters, own_parameters,
-    storage_parts, unseen_kinds, refused,
+    addresses, values, value_exits, checkpoints, ctc, packed, jagged, parameters, lazy_modules,
+    own_parameters, storage_parts, unseen_kinds, refused,
     # kernels of a GPU, and what compiles them
     device_kernels, attention, flex, autocast, asynchronous, compiled, scripted, foreach,
 )  # fmt: skip

@@ -217,7 +217,7 @@ def _copied(item: Any, where: str | torch.device | None = None) -> Any:
         return made
     if type(item) in (list, tuple):
         return type(item)(_copied(part, where) for part in item)
-    if where is None or not isinstance(item, torch.Tensor) or is_traceable_wrapper_subclass(item):
+    if where is None or is_traceable_wrapper_subclass(item) or not isinstance(item, torch.Tensor):
         return item
     moved = item.detach().to(where)
     if moved.device == item.device:

@@ -25,6 +25,37 @@ def test_a_parameter_is_made_of_the_type_of_another(said):
     assert found == [[[True, True, False], [True, True, True]]]
 
 
+def test_parameters_without_sizes_get_them_where_the_module_has_been_moved(said):
+    """As PyTorch's own do: on the device, of the type, and in the order that the module has."""
+    found = said("""
+        nn = torch.nn
+        model = nn.Sequential(nn.LazyLinear(8), nn.LazyBatchNorm1d(), nn.LazyLinear(4)).cuda()
+        made = nn.LazyLinear(3, device="cuda", dtype=torch.float64)
+        made(torch.ones(2, 5, device="cuda", dtype=torch.float64))
+        before = list(model[0]._parameters)
+        out = model(torch.ones(2, 6, device="cuda"))
+        out.sum().backward()
+        say(before, [[name, list(item.shape), item.device.type, type(item).__name__,
+                      item.requires_grad, item.grad is not None]
+                     for name, item in model.named_parameters()],
+            [[name, list(item.shape), item.device.type] for name, item in model.named_buffers()],
+            [list(made.weight.shape), made.weight.device.type, str(made.weight.dtype)],
+            type(model[0]).__name__, isinstance(model[0].weight, nn.Parameter))
+    """)
+    grown = [True, True]
+    assert [[name, shape, device, *more] for name, shape, device, _, *more in found[1]] == [
+        ["0.weight", [8, 6], "cuda", *grown], ["0.bias", [8], "cuda", *grown],
+        ["1.weight", [8], "cuda", *grown], ["1.bias", [8], "cuda", *grown],
+        ["2.weight", [4, 8], "cuda", *grown], ["2.bias", [4], "cuda", *grown],
+    ]  # fmt: skip
+    assert found[0] == ["weight", "bias"]
+    assert found[2] == [
+        ["1.running_mean", [8], "cuda"], ["1.running_var", [8], "cuda"],
+        ["1.num_batches_tracked", [], "cuda"],
+    ]  # fmt: skip
+    assert found[3:] == [[[3, 5], "cuda", "torch.float64"], "Linear", True]
+
+
 def test_data_parallel_has_one_device(said):
     shape, refusal = said("""
         layer, batch = torch.nn.Linear(4, 2).cuda(), torch.ones(3, 4)
