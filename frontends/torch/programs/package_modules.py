@@ -22,11 +22,15 @@ _KERNELS = (
     "_flash_attn_forward", "_flash_attn_backward", "_flash_attn_varlen_forward",
     "_flash_attn_varlen_backward",
 )  # fmt: skip
+_EXCHANGES = (
+    "AllGatherFunc", "AllReduceFunc", "ReduceScatterFunc", "all_gather", "all_gather_raw",
+    "all_reduce", "all_reduce_raw", "reduce_scatter", "reduce_scatter_raw",
+)  # fmt: skip
 #: Modules of flash_attn, and what they have.
 _FLASH_ATTN = {
     "": _ATTENTION,
     ".flash_attn_interface": (*_ATTENTION, *_KERNELS),
-    ".bert_padding": ("index_first_axis", "pad_input", "unpad_input"),
+    ".bert_padding": ("index_first_axis", "pad_input", "rearrange", "repeat", "unpad_input"),
     ".layers": (),
     ".layers.rotary": ("RotaryEmbedding", "apply_rotary_emb"),
     ".losses": (),
@@ -39,6 +43,8 @@ _FLASH_ATTN = {
     ".ops.triton": (),
     ".ops.triton.cross_entropy": ("cross_entropy_loss",),
     ".ops.triton.layer_norm": ("RMSNorm", "layer_norm_fn", "rms_norm_fn"),
+    ".utils": (),
+    ".utils.distributed": _EXCHANGES,
 }
 #: What FlashAttention 3 has: one module, whose name is not its distribution's.
 _FLASH_ATTN_3 = {
@@ -99,7 +105,7 @@ PACKAGES = {
     ),
     "flash_attn": Package(
         "2.8.3",
-        ("flash_attention", "flash_kernels"),
+        ("flash_attention", "flash_kernels", "flash_utilities"),
         _FLASH_ATTN,
         "its functions are recorded as PyTorch's own",
         ("FlashAttention2",),

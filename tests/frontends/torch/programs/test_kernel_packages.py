@@ -148,8 +148,34 @@ def test_a_program_that_can_do_without_the_package_does(tmp_path):
     assert "flash_attn" not in run(tmp_path, MAY)[1]
 
 
+def test_exchanges_have_gradients_by_the_opposite_exchange(package, monkeypatch):
+    """As with the package: of 2 ranks that hold the same, a gradient's parts are summed twice."""
+    import torch.distributed as dist
+    from flash_attn.utils.distributed import all_gather, all_reduce, reduce_scatter
+
+    def gathered(output, part, *_, **__):
+        output.copy_(torch.cat([part, part]))
+
+    def scattered(output, whole, **_):
+        output.copy_(2 * whole[: len(output)])
+
+    monkeypatch.setattr(dist, "get_world_size", lambda group: 2)
+    monkeypatch.setattr(dist, "all_gather_into_tensor", gathered)
+    monkeypatch.setattr(dist, "reduce_scatter_tensor", scattered)
+    monkeypatch.setattr(dist, "all_reduce", lambda x, **_: x.mul_(2))
+    x, factors = torch.arange(1.0, 5.0, requires_grad=True), torch.arange(8.0)
+    for exchange, given, expected, grad in (
+        (all_gather, factors, torch.cat([x, x]), 2 * factors[:4]),
+        (reduce_scatter, factors[:2], 2 * x[:2], torch.tensor([0.0, 1, 0, 1])),
+        (all_reduce, factors[:4], 2 * x, factors[:4]),
+    ):
+        out = exchange(x * 1, None)
+        assert torch.equal(out, expected)
+        assert torch.equal(torch.autograd.grad((out * given).sum(), x)[0], grad)
+
+
 def test_modules_have_the_functions_that_programs_import(package):
-    from flash_attn.bert_padding import pad_input, unpad_input
+    from flash_attn.bert_padding import pad_input, rearrange, unpad_input  # noqa: F401
     from flash_attn.flash_attn_interface import flash_attn_varlen_func
     from flash_attn.ops.triton.layer_norm import rms_norm_fn
 
