@@ -5,6 +5,7 @@ all_gather(x, group)            # gradients of x are reduce-scattered
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import torch
@@ -14,16 +15,17 @@ from torch import Tensor
 
 def rearrange(tensor: Any, pattern: str, **axes: int) -> Any:
     """As einops, from which flash_attn imports it."""
-    import einops
-
-    return einops.rearrange(tensor, pattern, **axes)
+    return _einops().rearrange(tensor, pattern, **axes)
 
 
 def repeat(tensor: Any, pattern: str, **axes: int) -> Any:
     """As einops, from which flash_attn imports it."""
-    import einops
+    return _einops().repeat(tensor, pattern, **axes)
 
-    return einops.repeat(tensor, pattern, **axes)
+
+def _einops() -> Any:
+    """einops, which a program that calls these functions has."""
+    return importlib.import_module("einops")
 
 
 def all_gather_raw(input_: Tensor, process_group: Any, async_op: bool = False) -> Any:
