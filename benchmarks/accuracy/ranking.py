@@ -61,7 +61,11 @@ def behind(meshes: Sequence[Mesh]) -> float:
 
 def main() -> None:
     """Print the groups and the count."""
-    found = groups()
+    show(groups())
+
+
+def show(found: Mapping[tuple[str, str, str], Sequence[Mesh]]) -> None:
+    """Print groups and how many pairs are in the right order."""
     for name, meshes in found.items():
         print(*name, sep=", ")
         for mesh in sorted(meshes, key=lambda mesh: mesh.measured):
