@@ -10,6 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "accuracy"))
 
+import layouts
 import ranking
 
 ACCURACY = ranking.FILE.parent
@@ -45,3 +46,26 @@ def test_a_pair_that_is_hardly_apart_does_not_count() -> None:
     wrong = [ranking.Mesh("a", 1.0, 2.0), ranking.Mesh("b", 1.06, 1.0)]
     assert ranking.pairs({"x": close, "y": wrong}) == [False]
     assert ranking.behind(wrong) == pytest.approx(0.06)
+
+
+def test_layouts_that_were_predicted_before_they_were_compared_are_in_the_order_on_the_page() -> (
+    None
+):
+    page = (ACCURACY.parent.parent / "docs" / "accuracy.md").read_text()
+    for column, name in (("predicted_s", "predicted"), ("since_s", "since")):
+        right = ranking.pairs(layouts.groups(column))
+        share = sum(right) / len(right)
+        assert share > 0.9
+        assert f"| {name} | {sum(right)} of {len(right)} ({share:.0%}) |" in page
+
+
+def test_the_layout_that_the_predictions_would_choose_is_the_fastest() -> None:
+    found = layouts.groups("predicted_s")
+    assert len(found) == 5
+    assert all(ranking.behind(meshes) <= 0.03 for meshes in found.values())
+
+
+def test_stages_are_divided_with_embedding_norm_and_head() -> None:
+    # 60 layers and these three: 63 over 16 stages are 4 for each of 15, and 3 for the last.
+    assert layouts.blocks_of_stages(60, 16) == [3, *14 * [4], 1]
+    assert layouts.blocks_of_stages(40, 1) == [40]

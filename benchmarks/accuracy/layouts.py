@@ -10,13 +10,15 @@ four small captures of a model without a pipeline give its parts,
 
     seconds(layers, batches) = start + update * layers + batches * (ends + block * layers),
 
-and 1F1B puts them together (Narayanan et al., 2021): the last stage, which has the head, sets the
-pace, and the first and last microbatch pass through all stages,
+and 1F1B puts them together (Narayanan et al., 2021): the slowest stage sets the pace, and the first
+and last microbatch pass through all stages,
 
-    (batches - 1) * (ends + block * layers / stages) + ends + block * layers + start
-        + update * layers / stages
+    (batches - 1) * slowest + ends + block * layers + start + update * most layers of a stage
 
-What stages send to each other is not counted.
+What stages send to each other is not counted.  The predictions (``predicted_s``) gave each stage as
+many layers and the last one the head besides.  The authors' framework counts embedding, norm and
+head as layers when it divides them, and gives what remains to the first stages
+(Aleph-Alpha/scaling, ``pipe_partition_uniform`` and ``get_transformer_layer_specs``): ``since_s``.
 """
 
 from __future__ import annotations
@@ -126,9 +128,19 @@ def seconds_of(layout: Layout, parts: tuple[float, float, float, float]) -> floa
     start, update, ends, block = parts
     layers = MODELS[layout.model].layers
     batches = TOKENS // (layout.sequence * layout.microbatch * layout.dp)
-    stage = layers / layout.pp
-    once = ends + block * layers + start + update * stage
-    return (batches - 1) * (ends + block * stage) + once
+    blocks = blocks_of_stages(layers, layout.pp)
+    slowest = max(block * max(blocks), ends + block * blocks[-1])
+    return (batches - 1) * slowest + ends + block * layers + start + update * max(blocks)
+
+
+def blocks_of_stages(layers: int, stages: int) -> list[int]:
+    """Transformer layers in each stage: those and an embedding, a norm and a head are divided into
+    stages of as many, the first ones with one more."""
+    items = layers + 3
+    counts = [items // stages + (stage < items % stages) for stage in range(stages)]
+    counts[0] -= 1
+    counts[-1] -= 2
+    return counts
 
 
 def read(path: Path = FILE) -> list[dict[str, str]]:
@@ -143,17 +155,17 @@ def layout_of(row: Mapping[str, str]) -> Layout:
     return Layout(row["model"], *sizes)
 
 
-def groups() -> dict[tuple[str, str, str], list[Mesh]]:
-    """Layouts that were predicted and measured, by model, devices and tokens of a sequence."""
+def groups(column: str = "since_s") -> dict[tuple[str, str, str], list[Mesh]]:
+    """Layouts that were simulated and measured, by model, devices and tokens of a sequence."""
     keys = ("model", "devices", "sequence", "tp", "pp", "microbatch")
     measured = {tuple(row[key] for key in keys): float(row["seconds"]) for row in read(MEASURED)}
     found: dict[tuple[str, str, str], list[Mesh]] = defaultdict(list)
     for row in read():
         seconds = measured.get(tuple(row[key] for key in keys))
-        if row["predicted_s"] and seconds:
+        if row[column] and seconds:
             name = f"TP {row['tp']} PP {row['pp']} x {row['microbatch']}"
             group = row["model"], row["devices"], row["sequence"]
-            found[group].append(Mesh(name, seconds, float(row["predicted_s"])))
+            found[group].append(Mesh(name, seconds, float(row[column])))
     return dict(found)
 
 
@@ -161,12 +173,12 @@ def predict(cache: Path, limit: int) -> None:
     """Write the seconds of rows that have none."""
     rows = read()
     for row in rows:
-        if row["predicted_s"] or limit == 0:
+        if row["since_s"] or limit == 0:
             continue
         layout = layout_of(row)
-        row["predicted_s"] = f"{seconds_of(layout, parts_of(layout, cache)):.4g}"
+        row["since_s"] = f"{seconds_of(layout, parts_of(layout, cache)):.4g}"
         limit -= 1
-        print(layout, row["predicted_s"], flush=True)
+        print(layout, row["since_s"], flush=True)
         with FILE.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, list(row), lineterminator="\n")
             writer.writeheader()
@@ -183,7 +195,9 @@ def main() -> None:
     if options.predict:
         predict(options.cache, options.limit)
     else:
-        show(groups())
+        for column in ("predicted_s", "since_s"):
+            print(column)
+            show(groups(column))
 
 
 if __name__ == "__main__":
