@@ -69,10 +69,12 @@ def test_a_longer_stage_is_recorded_without_lowering_a_graph(first):
     assert len(products) == 3 * (2 + 4)  # a block's two products, and two gradients of each
 
 
+@pytest.mark.thorough
 def test_without_the_folder_it_would_lower_them(first, tmp_path):
     found = recorded(refusing(stage(3)), tmp_path)
     assert any("a graph is lowered again" in text for text in found.warnings)
 
 
+@pytest.mark.thorough
 def test_what_was_lowered_before_records_the_same(first):
     assert recorded(refusing(stage(2)), first[1]).ops == first[0].ops
