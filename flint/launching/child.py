@@ -244,7 +244,7 @@ def _limit_time(request: ProgramRequest, own: Own, begun: Mapping[str, Hooks]) -
 
     def begin() -> None:
         signal.setitimer(signal.ITIMER_REAL, request.options.time_limit)
-        watch(request.program.name, request.options.time_limit, over)
+        watch(request.program.name, request.options.time_limit, over, own.folder.parent)
 
     signal.signal(signal.SIGALRM, lambda _, frame: over(frame))
     begin()

@@ -3,9 +3,10 @@
 The idea: a program that waits for a peer, a lock or a file that never comes uses no processor time,
 nor do its child processes.  That does not prove that it will never continue, so it is only
 reported, and the time limit ends it.  One that works is reported after two minutes, after four, and
-so on: it may read a whole data set before its step.
+so on: it may read a whole data set before its step.  Of processes that do the same at the same time,
+as the ranks of a program do, the first reports.
 
-    watch("train.py", 1800, over)      # a thread, for as long as the process lives
+    watch("train.py", 1800, over, told)      # a thread, for as long as the process lives
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import signal
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +45,9 @@ _BUSY = "RD"
 _PROCESSES = Path("/proc")
 
 
-def watch(name: str, time_limit: float, over: Callable[[FrameType | None], None]) -> None:
+def watch(
+    name: str, time_limit: float, over: Callable[[FrameType | None], None], told: Path
+) -> None:
     """Report whenever this process and its children make no progress, and what takes long.
 
     It ends when the program's time is no longer limited, because its step has been found.
@@ -53,9 +57,10 @@ def watch(name: str, time_limit: float, over: Callable[[FrameType | None], None]
         time_limit: seconds after which it is ended.
         over: ends it if it waits in code that handles no signals; called with the frame of its
             first thread.
+        told: a folder of all processes that report the same, for what one of them has reported.
     """
     # Not a ``threading`` thread, which would count as the program's: it could then not be copied.
-    _thread.start_new_thread(_look, (name, time_limit, over))
+    _thread.start_new_thread(_look, (name, time_limit, over, told))
 
 
 def tell_of_threads() -> None:
@@ -78,9 +83,10 @@ def tell_of_threads() -> None:
     threading.excepthook = ended
 
 
-def _look(name: str, time_limit: float, over: Callable[[FrameType | None], None]) -> None:
+def _look(
+    name: str, time_limit: float, over: Callable[[FrameType | None], None], told: Path
+) -> None:
     progress, began, long = Progress(_QUIET), time.monotonic(), _LONG
-    shown: set[tuple[str, int]] = set()
     while signal.getitimer(signal.ITIMER_REAL)[0]:
         if (found := time_of_started(os.getpid())) is None:
             return
@@ -91,20 +97,29 @@ def _look(name: str, time_limit: float, over: Callable[[FrameType | None], None]
             if now - began > time_limit:
                 over(_frame())
             place = running_line(_frame())
-            if place not in shown:
-                shown.add(place)
+            if _is_first(told, f"waits at {place}"):
                 at = f" at {_shown(place)}" if place[0] else ""
                 tell(
                     f"{name} waits{at}: it has used no processor time for {_QUIET:g} s; it will "
                     f"be stopped after {time_limit:g} s (--time-limit)"
                 )
         elif now - began > long:
+            if _is_first(told, f"has run for {long}"):
+                tell(
+                    f"{name} has run for {now - began:.0f} s, and its step is not complete: it is "
+                    f"at {own_line(_frame())}"
+                )
             long *= 2
-            tell(
-                f"{name} has run for {now - began:.0f} s, and its step is not complete: it is at "
-                f"{own_line(_frame())}"
-            )
         time.sleep(_LOOKS)
+
+
+def _is_first(told: Path, what: str) -> bool:
+    """Whether no process has reported something yet; from now on one has."""
+    try:
+        (told / f"told-{zlib.crc32(what.encode()):x}").touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
 
 
 def _frame() -> FrameType | None:

@@ -1,7 +1,7 @@
 """The running line of the user's code.
 
-The idea: frames of PyTorch, of the standard library and of this frontend are skipped; the innermost
-remaining frame is the user's.
+The idea: frames of PyTorch, of the standard library, of this frontend and of what runs programs are
+skipped; the innermost remaining frame is the user's.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from types import FrameType, TracebackType
 
 import torch
 
+from flint import launching
 from flint.capturing.user_frames import short_path
-from flint.launching import followed_functions
 
 #: Code whose frames are not the user's: PyTorch, the standard library, this frontend, and what the
-#: user's code calls to be followed.
+#: user's code calls in the place of other functions (to be followed, to make up data).
 _OURS = os.path.dirname(__file__) + os.sep
-_FOLLOWED = str(followed_functions.__file__)
+_LAUNCHES = os.path.dirname(launching.__file__) + os.sep
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _DECORATED = os.sep + "typing_extensions.py"  # whose wrapper calls PyTorch's deprecated functions
 _LAUNCHING = f"{os.sep}triton{os.sep}runtime{os.sep}"  # launches the user's kernels
@@ -42,7 +42,7 @@ def is_standard(file: str) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _is_users(file: str) -> bool:
-    if file.startswith((_OURS, _FOLLOWED, _TORCH, "<")):
+    if file.startswith((_OURS, _LAUNCHES, _TORCH, "<")):
         return False
     if file.endswith(_DECORATED) or _LAUNCHING in file:
         return False

@@ -90,7 +90,7 @@ def test_a_program_that_works_for_long_is_named_with_its_line(tmp_path, monkeypa
         if len(Path("said").read_text().splitlines()) == 3:
             signal.pthread_kill(threading.main_thread().ident, signal.SIGALRM)
 
-    for name, value in (("_LONG", 0.2), ("_LOOKS", 0.02), ("tell", tell)):
+    for name, value in (("_LONG", 0.3), ("_LOOKS", 0.02), ("tell", tell)):
         monkeypatch.setattr(waiting, name, value)
     monkeypatch.setattr(registry, "PROGRAMS", {})
     monkeypatch.chdir(tmp_path)
@@ -98,10 +98,12 @@ def test_a_program_that_works_for_long_is_named_with_its_line(tmp_path, monkeypa
     cluster = Cluster(world=8, per_node=8)
     request = ProgramRequest(program=Program(target="train.py"), cluster=cluster)
     with pytest.raises(FlintError, match=r"stopped at train\.py:[34]"):
-        run_all(functools.partial(be_program, request), [0], tmp_path, limits_of(request))
+        run_all(functools.partial(be_program, request), [0, 1], tmp_path, limits_of(request), 2)
     said = Path("said").read_text().splitlines()
-    at = r"train\.py has run for \d+ s, and its step is not complete: it is at train\.py:[34]"
-    assert len(said) == 3 and all(re.fullmatch(at, line) for line in said)
+    at = r"train\.py has run for (\d+) s, and its step is not complete: it is at train\.py:[34]"
+    found = [re.fullmatch(at, line) for line in said]
+    assert len(found) == 3 and all(found)
+    assert int(found[1][1]) >= 1  # after 0.3, 0.6 and 1.2 s, once for both ranks
 
 
 def test_a_library_that_is_the_program_is_named_with_its_line_not_with_flints_script(
@@ -123,7 +125,7 @@ def test_nothing_is_told_once_the_step_has_been_found(monkeypatch):
     for name, value in (("_LONG", 0.0), ("_LOOKS", 0.01), ("tell", told.append)):
         monkeypatch.setattr(waiting, name, value)
     signal.setitimer(signal.ITIMER_REAL, 0)
-    waiting._look("train.py", 10.0, lambda _: None)  # returns
+    waiting._look("train.py", 10.0, lambda _: None, Path())  # returns
     assert not told
 
 
@@ -139,7 +141,7 @@ def test_looking_at_a_program_keeps_none_of_its_variables(monkeypatch):
     monkeypatch.setattr(waiting, "_LOOKS", 0.01)
     signal.setitimer(signal.ITIMER_REAL, 60)
     try:
-        waiting.watch("train.py", 60.0, lambda _: None)
+        waiting.watch("train.py", 60.0, lambda _: None, Path())
         end = time.monotonic() + 0.5
         while time.monotonic() < end:
             assert compute()[0]() is None

@@ -120,15 +120,18 @@ def test_what_the_host_holds_is_saved_on_leave_and_nothing_else(said, tmp_path):
 def test_what_a_program_saves_it_can_load(said, allow):
     found = said("""
         import io
+        from flint.frontends.torch.context import capture
         layer, buffer, epochs = torch.nn.Linear(2, 3).cuda(), io.BytesIO(), [1]
         torch.save({"model": layer.state_dict(), "epochs": epochs}, "best.pt")
         torch.save(layer, buffer)
         epochs.append(2)
         best = torch.load(open("best.pt", "rb") if os.path.exists("best.pt") else "best.pt")
         say(list(best["model"]["weight"].shape), best["epochs"],
-            list(torch.load(buffer, weights_only=False).bias.shape))
+            list(torch.load(buffer, weights_only=False).bias.shape),
+            [text for text in capture().assumed if "has saved" in text])
     """, allow=frozenset(allow))  # fmt: skip
-    assert found == [[3, 2], [1], [3]]
+    assert found[:3] == [[3, 2], [1], [3]]
+    assert all("train.py:" in text for text in found[3])  # not a line of Flint's
 
 
 def test_a_program_finds_the_checkpoint_that_it_has_saved(said, tmp_path):
