@@ -3,8 +3,8 @@
 The idea: a program that waits for a peer, a lock or a file that never comes uses no processor time,
 nor do its child processes.  That does not prove that it will never continue, so it is only
 reported, and the time limit ends it.  One that works is reported after two minutes, after four, and
-so on: it may read a whole data set before its step.  Of processes that do the same at the same time,
-as the ranks of a program do, the first reports.
+so on: it may read a whole data set before its step.  Of processes that do the same, as the ranks of
+a program do, the first reports.
 
     watch("train.py", 1800, over, told)      # a thread, for as long as the process lives
 """
