@@ -120,10 +120,10 @@ def _see(
 
 
 def _is_real(result: Any, args: Any) -> bool:
-    """Whether an op gave a tensor of the host, or wrote nothing but such."""
+    """Whether an op gave a tensor of the host, or wrote nothing but such, from the host."""
     if result is None:
         return all(map(is_real, tensors_in(args)))
-    return type(result) is torch.Tensor and result.device.type == "cpu"
+    return isinstance(result, torch.Tensor) and is_real(result)
 
 
 # Where values come from.

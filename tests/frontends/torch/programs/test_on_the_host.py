@@ -29,7 +29,7 @@ def test_ops_on_real_tensors_are_not_seen_by_fake_mode_unless_the_device_has_wri
         from flint.frontends.torch.programs.host_tensors import is_of_host
         add, copy = torch.ops.aten.add.Tensor, torch.ops.aten._to_copy.default
         host, other = torch.ones(2), torch.ones(2)
-        other.copy_(torch.zeros(2, device="cuda"))
+        other.copy_(torch.rand(2, device="cuda"))
         say([is_of_host(add, (host, host), {}), is_of_host(add, (host, other), {}),
              is_of_host(add, (host, torch.ones(2, device="cuda")), {}),
              is_of_host(torch.ops.aten.stack.default, ([host, host],), {}),
@@ -41,3 +41,17 @@ def test_ops_on_real_tensors_are_not_seen_by_fake_mode_unless_the_device_has_wri
             torch.stack([host, host]).sum().item(), other.sum().item())
     """)
     assert found == [[True, False, False, True, False, True, False, True, False], 4.0, 1.0]
+
+
+def test_a_mask_of_the_host_that_known_places_of_the_device_write_is_known(said):
+    """As lightly's mask of a gathered batch: of 3 rows of 6, all but one element each."""
+    assert said("""
+        rows, mask = torch.arange(3, device="cuda"), torch.zeros(3, 6, dtype=torch.bool)
+        mask[(rows, rows + 3)] = True
+        places, unknown = torch.zeros(4, dtype=torch.int64), torch.rand(4, device="cuda")
+        places.copy_(rows.new_tensor([7, 8, 9, 10]))
+        other = torch.zeros(4)
+        other.copy_(unknown)
+        say(list(torch.ones(3, 6, device="cuda")[~mask].shape), mask.nonzero().tolist(),
+            places.tolist(), other.tolist())
+    """) == [[15], [[0, 3], [1, 4], [2, 5]], [7, 8, 9, 10], [1.0] * 4]
