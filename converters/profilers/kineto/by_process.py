@@ -6,8 +6,9 @@ of its runtime into "CANN".  Arrows (``ph`` "s" and "f") lead to each device eve
 from the call that launched it, on a thread of its own, and "async_npu" from the op.  PyTorch's
 profiler before Kineto has the processes "CPU functions" and "CUDA functions".  AMD's rocprof has
 one for each GPU, with a line per stream, and one for copies; their arguments have nanoseconds.
+rocmProfileData's ``rpd2tracing.py`` has one for each GPU, too; both have arrows from HIP's calls.
 
-    kept = ByProcess()
+    kept = ByProcess(path)
     kept.take(events)                                     # in the order of the file
     found = kept.sorted(lambda process: ["Ascend Hardware"])
     found.of["kernel"], found.launches[8]                 # events; the launch of connection 8
@@ -17,11 +18,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from flint.converters.profilers.kineto.arguments import Event
+from flint.converters.profilers.kineto.hip_calls import ARROWS, CALLS, At, at, number_calls
 
 #: What the events of a process are.
 _CATEGORIES: Final = {
@@ -29,6 +32,14 @@ _CATEGORIES: Final = {
     "Ascend Hardware": "kernel",
     "CANN": "cann_runtime",
     "COPY": "gpu_memcpy",
+}
+#: What the events of a process are that calls HIP.
+_HIP, _HIP_CALL = "CPU HIP API", "hip_runtime"
+#: AMD's copies, by the names that Kineto gives them.
+COPIES: Final = {
+    f"Copy{since}To{to}": f"Memcpy {since[0]}to{to[0]}"
+    for since in ("Host", "Device")
+    for to in ("Host", "Device")
 }
 #: One GPU's process in a file of rocprof's.
 _GPU = re.compile(r"GPU(\d{1,4})")
@@ -38,10 +49,15 @@ LEFT_OUT: Final = {
     "only the host's time is known",
     "Communication": "communications of HCCL: what they run on the device stays, as kernels",
     "HCCL": "communications of HCCL: what they run on the device stays, as kernels",
-    "CPU HIP API": "calls of HIP in a trace of rocprof: only the times on the device are used",
 }
+#: Events between the calls of a thread that calls HIP.
+_RANGES: Final = (
+    "ranges and other events of the host in JSON of AMD's tracers: left out; flint convert reads "
+    "ranges in the database (.rpd) that it was made of"
+)
 #: Arrows to events on a device: from the call that launched it, and from the op.
 _LAUNCH, _OP = "HostToDevice", "async_npu"
+_ARROWS: Final = {*ARROWS, _LAUNCH, _OP}
 #: Calls of Ascend's library of operators, recorded as ops within PyTorch's own.
 CALL_AS_OP: Final = "aclnn"
 #: Tasks on a device in which it only waits, or tells others of an event.
@@ -86,10 +102,11 @@ class _Task(msgspec.Struct, gc=False):
 class ByProcess:
     """The events without a category of a file, and the arrows between them."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path) -> None:
+        self._path = path
         self._events: list[Event] = []
-        self._from: dict[tuple[str, object], Place] = {}
-        self._to: list[tuple[str, object, tuple[str, str, str]]] = []
+        self._from: dict[tuple[str, object], Event] = {}
+        self._to: list[tuple[str, object, At]] = []
 
     def __bool__(self) -> bool:
         """Whether there are any."""
@@ -100,18 +117,21 @@ class ByProcess:
         for event in events:
             if event.ph == "X":
                 self._events.append(event)
-            elif event.cat in (_LAUNCH, _OP):
+            elif event.cat in _ARROWS:
                 number = str(event.id)
                 if event.ph == "s":
-                    self._from[event.cat, number] = Place(event.tid, event.ts)
-                elif event.ph == "f":
-                    self._to.append((event.cat, number, _at(event)))
+                    self._from[event.cat, number] = event
+                elif event.ph in ("f", "t"):
+                    self._to.append((event.cat, number, at(event)))
 
     def sorted(self, names_of: Callable[[object], Iterable[str]]) -> Sorted:
         """All of them; ``names_of``: the file's names for a process."""
         found = Sorted({}, {}, {}, {})
-        connections: dict[tuple[str, str, str], object] = {}
+        connections: dict[At, object] = {}
+        numbers = self._number_calls(found, names_of)
         for event in self._events:
+            if event.cat == _HIP_CALL:
+                continue
             for name in (str(event.pid), *names_of(event.pid)):
                 if name in LEFT_OUT:
                     why = LEFT_OUT[name]
@@ -124,9 +144,12 @@ class ByProcess:
                     task = _task(event)
                     if str(task.kind).upper().startswith(_NO_WORK):
                         break
-                    connections[_at(event)] = task.connection
+                    if copy := COPIES.get(str(event.name)):
+                        event.name, category = copy, "gpu_memcpy"
+                    place = at(event)
+                    connections[place] = task.connection
                     of = {
-                        "correlation": task.connection,
+                        "correlation": numbers.get(place, task.connection),
                         "device": _number(gpu[1] if gpu else task.device),
                     }
                     event.args = msgspec.Raw(msgspec.json.encode(of))
@@ -134,16 +157,34 @@ class ByProcess:
                 event.cat = category
                 found.of.setdefault(category, []).append(event)
                 break
-        for kind, number, at in self._to:
-            place, connection = self._from.get((kind, number)), connections.get(at)
-            if place is not None and type(connection) is int:
-                (found.launches if kind == _LAUNCH else found.ops)[connection] = place
+        for kind, number, place in self._to:
+            source, connection = self._from.get((kind, number)), connections.get(place)
+            if source is not None and type(connection) is int:
+                begin = Place(source.tid, source.ts)
+                (found.launches if kind == _LAUNCH else found.ops)[connection] = begin
         return found
 
-
-def _at(event: Event) -> tuple[str, str, str]:
-    """Where an event begins, as the file writes it."""
-    return str(event.pid), str(event.tid), str(event.ts)
+    def _number_calls(
+        self, found: Sorted, names_of: Callable[[object], Iterable[str]]
+    ) -> dict[At, int]:
+        """Calls of HIP; the numbers of those that launched something, by where it began."""
+        ends = [(place, (kind, number)) for kind, number, place in self._to if kind in ARROWS]
+        arrows = {place: self._from[key] for place, key in ends if key in self._from}
+        hosts = {str(arrow.pid) for arrow in arrows.values()}
+        hosts |= {str(e.pid) for e in self._events if _HIP in names_of(e.pid)}
+        ran = [event for event in self._events if str(event.pid) in hosts]
+        if not ran:
+            return {}
+        calls = [event for event in ran if str(event.name).startswith(CALLS)]
+        if ranges := len(ran) - len(calls):
+            found.left_out[_RANGES] = ranges
+        for event in ran:
+            event.cat = _HIP_CALL
+        found.of[_HIP_CALL] = calls
+        for event in calls:
+            task = _task(event)
+            _set_times(event, _number(task.begin), _number(task.end))
+        return number_calls(calls, arrows, self._path)
 
 
 def _number(value: object) -> int | None:

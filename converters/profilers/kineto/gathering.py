@@ -100,7 +100,7 @@ class Gathering:
         self._of_kernel = Arguments(path, KernelArguments)
         self._of_call = Arguments(path, CallArguments)
         self._of_other = Arguments(path, dict[str, Any])
-        self.without = ByProcess()
+        self.without = ByProcess(path)
         self.halves = BeginsAndEnds(path)
         self.process: object = ABSENT
         self.at = self.processes.all[0]
@@ -137,7 +137,7 @@ class Gathering:
         """
         self.take(self.halves.whole())
         found = self.without.sorted(self.processes.labels)
-        for category in ("cpu_op", "cann_runtime", "kernel", "gpu_memcpy"):
+        for category in ("cpu_op", "cann_runtime", "hip_runtime", "kernel", "gpu_memcpy"):
             self._sort(found.of.get(category, []))
         mine = self.at.mine.events
         if found.ops:

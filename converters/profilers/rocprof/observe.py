@@ -16,6 +16,7 @@ from typing import Final
 
 from flint.converters.profilers.activities import Ranges, Source, finished, ranks_of_names, span
 from flint.converters.profilers.database import is_database
+from flint.converters.profilers.kineto.by_process import COPIES
 from flint.converters.profilers.kineto.events import Events, Kernel
 from flint.converters.profilers.nsys.nccl import called
 from flint.converters.profilers.rocprof.document import GPU, Handle, Process, read
@@ -31,11 +32,7 @@ _COPIES: Final = {
     "MEMORY_COPY_HOST_TO_DEVICE": "Memcpy HtoD",
     "MEMORY_COPY_DEVICE_TO_HOST": "Memcpy DtoH",
     "MEMORY_COPY_DEVICE_TO_DEVICE": "Memcpy DtoD",
-    "CopyHostToHost": "Memcpy HtoH",
-    "CopyHostToDevice": "Memcpy HtoD",
-    "CopyDeviceToHost": "Memcpy DtoH",
-    "CopyDeviceToDevice": "Memcpy DtoD",
-}
+} | COPIES
 #: Ranges that enclose what their thread does; those that are started and stopped do not.
 _NESTED: Final = frozenset({"roctxRangePushA", "roctxThreadRangeA", "UserMarker"})
 _HINTS: Final = Hints(beside="PyTorch's own profiler records the sizes of RCCL's collectives")
