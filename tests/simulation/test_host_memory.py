@@ -159,3 +159,15 @@ def test_traces_have_copies_as_accesses_of_remote_memory(offloaded, tmp_path) ->
     assert memory["memory-type"] == "PER_NPU_MEMORY_EXPANSION"
     assert memory["remote-mem-bw"] == 64
     assert not check(tmp_path / "out").findings
+
+
+def test_copies_to_a_memory_that_the_settings_deny_are_an_error(offloaded, tmp_path) -> None:
+    """ASTRA-sim exits at the first one (AnalyticalRemoteMemory.cc)."""
+    offloaded.save(tmp_path / "out", system="dgx-h100")
+    path = tmp_path / "out/astra-sim/remote_memory.json"
+    path.write_text('{"memory-type": "NO_MEMORY_EXPANSION"}')
+    report = check(tmp_path / "out")
+    assert not report.ok
+    # On each of the ranks, a copy out and one back for each layer.
+    assert report.counts["remote-memory"] == 2 * LAYERS * report.ranks
+    assert any("says NO_MEMORY_EXPANSION" in finding.message for finding in report.findings)

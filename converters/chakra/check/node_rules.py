@@ -8,8 +8,15 @@ from typing import Final
 import numpy as np
 
 from flint.converters.chakra.check.findings import ERROR, WARNING, Hits, Round
+from flint.converters.chakra.check.refused_settings import NO_MEMORY
 from flint.converters.chakra.check.trace_views import Facts, View
-from flint.converters.chakra.schema import MAX_TAG, SIMULATED_KINDS, CollectiveKind, NodeType
+from flint.converters.chakra.schema import (
+    MAX_TAG,
+    MEMORY_TYPES,
+    SIMULATED_KINDS,
+    CollectiveKind,
+    NodeType,
+)
 
 NODE_RULES: Final = Round[[View, Facts]]()
 _P2P: Final = (NodeType.SEND, NodeType.RECV)
@@ -41,6 +48,17 @@ def host_compute(view: View, facts: Facts) -> Iterator[Hits]:
         "is_cpu_op is true: it overlaps all device compute; write false unless it is work of the "
         "host",
     )
+
+
+@NODE_RULES.rule("remote-memory", ERROR)
+def remote_memory(view: View, facts: Facts) -> Iterator[Hits]:
+    """Copies to and from remote memory need a cluster that has some: ASTRA-sim ends at them."""
+    if facts.set.memory.get("memory-type") == NO_MEMORY:
+        yield from view.hits(
+            np.flatnonzero(view.of_types(*MEMORY_TYPES)),
+            f"copies to or from remote memory, and remote_memory.json says {NO_MEMORY}: ASTRA-sim "
+            "ends there; write PER_NPU_MEMORY_EXPANSION with its latency and bandwidth",
+        )
 
 
 @NODE_RULES.rule("comm-size", ERROR)

@@ -22,10 +22,11 @@ _WORDS: Final = {
     "scheduling-policy": ("LIFO", "FIFO", "EXPLICIT"),
     "collective-optimization": ("baseline", "localBWAware"),
 }
-_NO_MEMORY: Final = "NO_MEMORY_EXPANSION"
+#: No rank has remote memory, and the simulator ends at the first access to it.
+NO_MEMORY: Final = "NO_MEMORY_EXPANSION"
 #: Kinds of remote memory, and keys that divide: the simulator takes 0 where they are missing.
 _MEMORIES: Final[Mapping[str, tuple[str, ...]]] = {
-    _NO_MEMORY: (),
+    NO_MEMORY: (),
     "PER_NPU_MEMORY_EXPANSION": ("remote-mem-bw",),
     "PER_NODE_MEMORY_EXPANSION": ("remote-mem-bw", "num-nodes", "num-npus-per-node"),
     "MEMORY_POOL": ("remote-mem-bw",),
@@ -96,7 +97,7 @@ def _memory(content: Mapping[str, Any]) -> Iterator[str]:
         if not _is_number(value) or value < 1:
             yield f"{key}: {value!r} is not above 0"
     latency = content.get("remote-mem-latency", 0)
-    if kind != _NO_MEMORY and (not _is_number(latency) or latency < 0):
+    if kind != NO_MEMORY and (not _is_number(latency) or latency < 0):
         yield f"remote-mem-latency: {latency!r} is not a number of nanoseconds"
 
 

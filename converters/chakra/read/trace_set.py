@@ -15,7 +15,7 @@ on classes of ranks with the same trace, so that 16,384 identical ranks cost as 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,7 @@ class TraceSet:
         unreadable: rank -> why its file could not be read.
         partial: the folder says that it has only some ranks.
         home: the folder that configuration files are relative to; None in memory.
+        memory: the remote memory file's content (empty if there is none).
     """
 
     prefix: Path
@@ -65,6 +66,7 @@ class TraceSet:
     unreadable: dict[int, FlintError]
     partial: bool
     home: Path | None = None
+    memory: dict[str, Any] = field(default_factory=dict)
 
     def path(self, rank: int) -> Path:
         """The file of `rank`."""
@@ -112,11 +114,10 @@ def load_trace_set(
     table = comm_groups or _first_file(home, "astra-sim/comm_groups.json", "comm_groups.json")
     bound = MAX_RANKS if partial and network is None else size
     groups = GroupTable({}) if table is None else read_group_table(table, bound)
-    system_file = _first_file(home, "astra-sim/system.json", "system.json")
-    system = {} if system_file is None else dict(read_json_object(system_file))
+    system, memory = (_settings(home, name) for name in ("system.json", "remote_memory.json"))
     traces, ranks, unreadable = _read(files, reader or TraceReader())
     return TraceSet(
-        prefix, size, network, groups, system, traces, ranks, unreadable, partial, home
+        prefix, size, network, groups, system, traces, ranks, unreadable, partial, home, memory
     )  # fmt: skip
 
 
@@ -151,6 +152,12 @@ def _find(where: Path) -> tuple[Path, dict[int, Path], Path]:
 
 def _first_file(home: Path, *names: str) -> Path | None:
     return next((home / name for name in names if (home / name).is_file()), None)
+
+
+def _settings(home: Path, name: str) -> dict[str, Any]:
+    """What a file of ASTRA-sim's settings has; {} if there is none."""
+    file = _first_file(home, f"astra-sim/{name}", name)
+    return {} if file is None else dict(read_json_object(file))
 
 
 def _network(home: Path, npus_count: tuple[int, ...] | None) -> Network | None:
