@@ -2,7 +2,8 @@
 
 submitit pickles a function, and Slurm starts it once for each task, with Slurm's variables, from
 which ``submitit.JobEnvironment`` tells a task its rank.  This process already is a rank: the
-function runs when it is submitted, with the variables of this rank's task.
+function runs when it is submitted, with the variables of this rank's task.  So do the jobs of an
+array, one after the other.
 
     executor = submitit.AutoExecutor(folder="logs")
     executor.update_parameters(nodes=4, gpus_per_node=8, tasks_per_node=8)
@@ -14,10 +15,12 @@ from __future__ import annotations
 import functools
 import os
 import sys
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.patching import around, replace
+from flint.frontends.torch.user_lines import at_user_line
 from flint.host.imports import watch_imports
 from flint.launching.commands.variables import variables
 from flint.launching.launched import fits
@@ -36,6 +39,9 @@ def apply(cluster: Cluster) -> None:
 def _provide(cluster: Cluster) -> None:
     package = sys.modules[_PACKAGE]
     around(package.Executor, "submit", functools.partial(_submit, cluster))
+    for name, functions in (("map_array", _mapped), ("submit_array", list)):
+        if hasattr(package.Executor, name):
+            around(package.Executor, name, functools.partial(_submit_all, cluster, functions))
     # The cluster has Slurm, whether this machine has its commands or not.
     replace(package.SlurmExecutor, "affinity", classmethod(lambda _: 2))
 
@@ -86,6 +92,22 @@ def _submit(
     os.environ["SUBMITIT_EXECUTOR"] = "slurm"
     os.environ["SUBMITIT_FOLDER"] = str(getattr(executor, "folder", "."))
     return _Done(function(*args, **kwargs), world)
+
+
+def _submit_all(
+    cluster: Cluster, functions: Callable[..., list[Any]], _: Any, executor: Any, *args: Any
+) -> list[_Done]:
+    every = functions(*args)
+    if len(every) > 1:
+        capture().assume(
+            f"an array of {len(every):,} jobs is submitted{at_user_line()}; the step is of the "
+            "first of them that trains"
+        )
+    return [_submit(cluster, _, executor, function) for function in every]
+
+
+def _mapped(function: Any, *items: Iterable[Any]) -> list[Any]:
+    return [functools.partial(function, *each) for each in zip(*items, strict=False)]
 
 
 def _tasks(executor: Any) -> int:

@@ -17,6 +17,9 @@ class Executor:
         self.parameters.update(given)
     def submit(self, function, *args, **kwargs):
         raise RuntimeError("srun is not there")
+    def map_array(self, function, *iterables):
+        raise RuntimeError("sbatch is not there")
+    submit_array = map_array
 """
 
 
@@ -38,3 +41,20 @@ def test_a_submitted_job_runs_as_this_ranks_task(said, tmp_path, tasks, task):
         say(done.result(), done.job_id, os.environ["SUBMITIT_EXECUTOR"],
             os.environ["SUBMITIT_FOLDER"], submitit.SlurmExecutor.affinity() > 0)
     """) == [[*task, 7, False], "1", "slurm", "logs", True]
+
+
+def test_the_jobs_of_an_array_run_one_after_the_other(said, tmp_path):
+    """With the arguments that submitit's documentation gives them: 1 and 10, 2 and 20."""
+    (tmp_path / "submitit.py").write_text(SUBMITIT)
+    assert said("""
+        import functools, submitit
+        from flint.frontends.torch.context import capture
+        executor = submitit.Executor(folder="logs")
+        executor.update_parameters(tasks_per_node=4)
+        def add(a, b):
+            return [a + b, os.environ["SLURM_PROCID"]]
+        mapped = executor.map_array(add, [1, 2], [10, 20])
+        given = executor.submit_array([functools.partial(add, 3, 30)])
+        [said] = [text for text in capture().assumed if "jobs" in text]
+        say([job.result() for job in mapped + given], said[:28])
+    """) == [[[11, "5"], [22, "5"], [33, "5"]], "an array of 2 jobs is submitted"[:28]]
