@@ -47,14 +47,15 @@ class OptimizerRounds:
     longer rounds: a generator's after several of its critic's, the outer one of local SGD.  If it
     steps again before another one does (a penalty with a step of its own), that step belongs to the
     next round.  If the program has made one for other parameters that has not stepped yet, the
-    round waits for it.
+    round waits for it.  If the first one never comes again (the warm-up of another optimizer, before
+    the training), the rounds are those of the others.
 
     Before a program captures a CUDA graph, it takes some steps on a stream of their own, as PyTorch
     asks it to.  Such steps begin and end no round, unless there are many.
 
     Attributes:
         name: the name of these steps.
-        waits: for such an optimizer, or for steps after such a warm-up.
+        waits: for such an optimizer, for the first one again, or for steps after such a warm-up.
     """
 
     NAME = "optimizer"
@@ -104,10 +105,14 @@ class OptimizerRounds:
         """An optimizer has stepped; a hook of PyTorch's."""
         if self._warms_up():
             return
+        self._stepped(_Member(optimizer, _parameters(optimizer)))
+
+    def _stepped(self, member: _Member) -> None:
         self._calls += 1
-        member = _Member(optimizer, _parameters(optimizer))
         if not self._known:
             if not self._first or not self._first[0].is_met_by(member):
+                if self._is_without_first(member):
+                    return
                 self._first.append(member)
                 self._steps.may_begin(self.name, Kind.OPTIMIZER)
                 return
@@ -125,6 +130,23 @@ class OptimizerRounds:
             self._others = not is_last
         if ends:
             self._end()
+
+    def _is_without_first(self, member: _Member) -> bool:
+        """Whether the first one is taken not to come again; the rounds then begin anew."""
+        rest = self._first[1:]
+        if not any(item.is_met_by(member) for item in rest):
+            return False
+        self.waits = self._patient and self._calls <= self.PATIENCE
+        if self.waits:
+            return False
+        capture().notice(
+            f"an optimizer ({type(self._first[0].optimizer).__name__}) has stepped once, before "
+            "others that step again and again: the step is one of theirs"
+        )
+        self._first, self._calls = [], 0
+        for item in (member,) if self._patient else (*rest, member):
+            self._stepped(item)
+        return True
 
     def _warms_up(self) -> bool:
         backward = (

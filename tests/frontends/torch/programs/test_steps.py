@@ -100,6 +100,28 @@ def test_a_round_waits_for_an_optimizer_of_other_parameters(events, options, ste
     assert recorded(events, **options)[0] == step
 
 
+@pytest.mark.parametrize(
+    ("events", "options", "step"),
+    [
+        ("A1B2B3B4B5B", {"patient": False}, "3B"),  # as if the first had not been there
+        ("A1B2C3B4C5B6C7B", {"patient": False}, "5B6C"),
+        ("A1" + "B2" * 140, {}, "2B"),
+        ("A1B2B3B4A5B6B7B8A9B0B1B", {}, "8A9B0B1B"),  # it comes again: a round of all
+    ],
+)
+def test_an_optimizer_that_steps_only_once_is_in_no_round(events, options, step):
+    """A warm-up's, with the same parameters; a program of few steps runs a second time."""
+    assert recorded(events, same="AB", **options)[0] == step
+
+
+def test_a_program_that_ends_while_only_its_first_optimizer_is_missing_is_no_single_round():
+    rounds = OptimizerRounds(Steps(StepChoice(), lambda _: None, lambda _: None))
+    first, other = (Optimizer(param_groups=[{"params": ["weight"]}]) for _ in range(2))
+    for optimizer in (first, other, other):
+        rounds.stepped(optimizer)
+    assert rounds.waits and rounds.name == "optimizer"
+
+
 def test_groups_that_one_optimizer_steps_in_turn_are_one_round():
     """As DeepSpeed's ZeRO steps: each group alone, of the same optimizer, in every iteration."""
     ends = []
