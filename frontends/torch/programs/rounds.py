@@ -47,7 +47,7 @@ class OptimizerRounds:
     longer rounds: a generator's after several of its critic's, the outer one of local SGD.  If it
     steps again before another one does (a penalty with a step of its own), that step belongs to the
     next round.  If the program has made one for other parameters that has not stepped yet, the
-    round waits for it.  If the first one never comes again (another optimizer's warm-up), the rounds
+    round waits for it.  If the first one never comes again (another optimizer's warm-up), rounds
     are those of the others.
 
     Before a program captures a CUDA graph, it takes some steps on a stream of their own, as PyTorch
