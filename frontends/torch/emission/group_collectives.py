@@ -16,6 +16,8 @@ from flint.frontends.torch.emission.emitter import Emitter, flat, write_parts
 from flint.frontends.torch.lowerings import operations as build
 from flint.frontends.torch.recording.recording import View
 
+_REDUCE = "reduce to one rank written as an all-reduce"
+
 
 def all_reduce(emitter: Emitter, inputs: list[View], outputs: list[View]) -> None:
     """An all-reduce of all tensors in one collective."""
@@ -26,7 +28,7 @@ def all_reduce(emitter: Emitter, inputs: list[View], outputs: list[View]) -> Non
 
 def reduce(emitter: Emitter, inputs: list[View], outputs: list[View]) -> None:
     """A reduce to one rank, written as an all-reduce: the other ranks' results are not used."""
-    emitter.among.warnings["reduce to one rank written as an all-reduce"] += 1
+    emitter.among.warnings[_REDUCE] += 1
     all_reduce(emitter, inputs, outputs)
 
 
@@ -91,6 +93,14 @@ def reduce_scatter(emitter: Emitter, inputs: list[View], outputs: list[View]) ->
 def reduce_scatter_list(emitter: Emitter, inputs: list[View], outputs: list[View]) -> None:
     """A tensor from each member; each rank keeps one."""
     (out,) = outputs
+    if len({math.prod(view.shape) for view in inputs}) > 1:
+        # Parts of different sizes are reduced one by one, as in NCCL's process group.
+        emitter.among.warnings[_REDUCE] += len(inputs)
+        for owner, view in zip(emitter.ranks(), inputs, strict=True):
+            (value,) = emitter.all_reduce([emitter.read(view)])
+            if owner == emitter.among.recording.rank:
+                emitter.write(out, build.reshape(value, out.shape))
+        return
     parts = [flat(emitter.read(view)) for view in inputs]
     reduced = emitter.reduce_scatter(build.concatenate(parts, 0))
     emitter.write(out, build.reshape(reduced, out.shape))

@@ -15,13 +15,13 @@ from __future__ import annotations
 import bisect
 import contextlib
 import sys
-import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch.utils.weak import WeakIdKeyDictionary
 
 from flint.frontends.torch.user_lines import users_line
 
@@ -65,7 +65,8 @@ class Tracker:
     """
 
     def __init__(self, names: Mapping[torch.nn.Module, str] | None = None) -> None:
-        self.names: weakref.WeakKeyDictionary[torch.nn.Module, str] = weakref.WeakKeyDictionary()
+        # By identity: some modules are compared by their values (tensordict's).
+        self.names: MutableMapping[torch.nn.Module, str] = WeakIdKeyDictionary()
         self.names.update(names or {})
         self.roots: list[torch.nn.Module] = []
         self.optimizers: list[torch.optim.Optimizer] = []

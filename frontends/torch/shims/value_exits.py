@@ -45,6 +45,7 @@ def apply() -> None:
     """Make formatting and numpy work without values."""
     replace(FakeTensor, "__format__", _format)
     replace(FakeTensor, "numpy", _numpy)
+    replace(FakeTensor, "__float__", _float)
     around(FakeTensor, "tolist", _to_list)
     # ``with torch.device(...)`` knows constructors by identity, from a table made when it is first
     # needed: it must have torch's own, which is what is called in the end.
@@ -66,6 +67,14 @@ def _format(self: torch.Tensor, spec: str) -> str:
         capture().assume(f"an integer tensor is formatted{at_user_line()}: shown as 0")
         return format(0, spec)
     return format(self.item(), spec)
+
+
+def _float(self: torch.Tensor) -> float:
+    """As ``torch.Tensor.__float__``, also below the dispatcher: ``torch.FloatTensor([tensor])``."""
+    with torch._C._PreserveDispatchKeyGuard():
+        for key in (torch._C.DispatchKey.Python, torch._C.DispatchKey.PythonTLSSnapshot):
+            torch._C._dispatch_tls_set_dispatch_key_excluded(key, False)
+        return torch.Tensor.__float__(self)
 
 
 def _numpy(self: torch.Tensor, *, force: bool = False) -> Any:

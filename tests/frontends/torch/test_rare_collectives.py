@@ -39,6 +39,25 @@ def test_tensors_that_are_gathered_together_are_one_communication():
     assert [workload.warnings[text] for text in told] == [1, 1]  # the function's, the group's
 
 
+def scattered_unevenly(mesh, parts):
+    kept = torch.empty(dist.get_rank() + 2, device=mesh.device_type)
+    dist.reduce_scatter(kept, parts)
+    return kept * 2
+
+
+def one_larger_than_the_last(mesh):
+    return mesh, [torch.ones(rank + 2, device=mesh.device_type) for rank in range(mesh.size())]
+
+
+def test_parts_of_different_sizes_are_reduced_one_by_one():
+    """As ProcessGroupNCCL::reduce_scatter does: 2, 3 and 4 numbers of 4 bytes, each to its rank."""
+    step = flint.capture(
+        scattered_unevenly, mesh=(3,), axes=("dp",), setup=one_larger_than_the_last
+    )
+    for rank in of_ranks(step.capture()):
+        assert rank["collectives"] == {"over 0, 1, 2": [["all_reduce", n] for n in (8, 12, 16)]}
+
+
 def gathered_with_gradient(x, group):
     from torch.distributed.nn.functional import all_gather
 

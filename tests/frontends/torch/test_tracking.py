@@ -167,3 +167,35 @@ def test_gathered_parameters_belong_to_the_layer_that_they_are_for():
         ("forward", ""), ("forward", "layers.0"), ("forward", "layers.1"),
         ("backward", "layers.1"), ("backward", "layers.0"),
     ]  # fmt: skip
+
+
+class Parameters(torch.nn.ParameterDict):
+    """As tensordict's, which are compared number by number."""
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other):
+        return {name: value == other[name] for name, value in self.items()}
+
+    def __bool__(self):
+        raise RuntimeError("not permitted")
+
+
+def multiply(model, x):
+    return model(x)
+
+
+class Multiply(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.own = Parameters({"weight": torch.nn.Parameter(torch.ones(4, 4))})
+
+    def forward(self, x):
+        return x @ self.own["weight"]
+
+
+def test_modules_that_are_compared_by_value_have_their_names():
+    recording = recorded(
+        multiply, lambda _: (Multiply().cuda(), torch.ones(2, 4, device="cuda")), (1,), ("dp",)
+    )
+    assert [op.name for op in recording.ops] == ["aten.mm.default"]

@@ -55,3 +55,11 @@ def test_a_mask_of_the_host_that_known_places_of_the_device_write_is_known(said)
         say(list(torch.ones(3, 6, device="cuda")[~mask].shape), mask.nonzero().tolist(),
             places.tolist(), other.tolist())
     """) == [[15], [[0, 3], [1, 4], [2, 5]], [7, 8, 9, 10], [1.0] * 4]
+
+
+def test_tensors_of_the_device_become_numbers_of_an_old_type_of_tensor(said):
+    """DDP's quantization hook has its scale so: ``torch.FloatTensor([scale, zero])``."""
+    assert said("""
+        known, unknown = torch.full((2,), 3.0, device="cuda"), torch.rand(2, device="cuda")
+        say(torch.FloatTensor([known[0], unknown[1]]).tolist(), torch.Tensor([unknown[0]]).tolist())
+    """) == [[3.0, 1.0], [1.0]]
