@@ -77,3 +77,53 @@ def test_a_counter_in_a_program_with_explicit_axes_is_known():
         traced = program(jax.jit(decode), cache, rows, count)
     found = KnownResults().of(traced, [None, lengths, count])
     assert {number: list(value) for number, value in found.items()} == {1: [42] * 8}
+
+
+def over_devices(function, into, out):
+    """A function of the parts that 4 x 2 devices have; the machine has one device."""
+    mesh = AbstractMesh((4, 2), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
+    return jax.shard_map(function, mesh=mesh, in_specs=into, out_specs=out)
+
+
+def test_keys_that_devices_split_are_known():
+    def split(key):
+        own = jax.random.fold_in(key, jax.lax.axis_index("x"))
+        return jax.random.split(own)[None]
+
+    key = jax.random.PRNGKey(3)
+    found = KnownResults().of(program(over_devices(split, P(), P("x")), key), [key])
+    apart = [jax.random.split(jax.random.fold_in(key, number)) for number in range(4)]
+    np.testing.assert_array_equal(found[0], np.stack(apart))
+
+
+def test_counts_that_devices_exchange_are_known():
+    def exchanged(counts):
+        right = [(number, (number + 1) % 4) for number in range(4)]
+        return (
+            jax.lax.psum(counts, "x"),
+            jax.lax.all_gather(counts, "y", tiled=True),
+            jax.lax.ppermute(counts, "x", right),
+            jax.lax.pmax(counts, ("x", "y")),
+        )
+
+    counts = jnp.asarray([3, 1, 4, 1, 5, 9, 2, 6])
+    both = P(("x", "y"))
+    mapped = over_devices(exchanged, both, (P("y"), both, both, P()))
+    found = KnownResults().of(program(mapped, counts), [counts])
+    table = np.asarray(counts).reshape(4, 2)  # devices along x and y
+    np.testing.assert_array_equal(found[0], table.sum(0))
+    np.testing.assert_array_equal(found[1], np.repeat(table, 2, 0).ravel())
+    np.testing.assert_array_equal(found[2], np.roll(table, 1, 0).ravel())
+    assert found[3].tolist() == [9]
+
+
+def test_parts_of_a_table_are_joined_in_the_order_of_its_dims():
+    def counted(table):
+        return table + jax.lax.axis_index("x"), table * jax.lax.axis_index("y")
+
+    table = jnp.arange(4 * 8 * 3).reshape(4, 8, 3)
+    own = P("y", "x")
+    found = KnownResults().of(program(over_devices(counted, own, (own, own)), table), [table])
+    x, y = np.arange(8) // 2, np.arange(4) // 2
+    np.testing.assert_array_equal(found[0], np.asarray(table) + x[None, :, None])
+    np.testing.assert_array_equal(found[1], np.asarray(table) * y[:, None, None])
