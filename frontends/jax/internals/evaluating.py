@@ -19,7 +19,7 @@ import jax
 from jax._src import core, pjit
 
 #: Ops that only place arrays, and parameters that say where results lie.
-_PLACING = frozenset(("reshard", "sharding_constraint", "mesh_cast", "pvary"))
+_PLACING = frozenset(("reshard", "sharding_constraint", "mesh_cast"))
 _PLACES = frozenset(("sharding", "out_sharding"))
 
 
@@ -51,6 +51,8 @@ def _results(one: Any, given: Sequence[Any]) -> Sequence[Any]:
         return evaluated(inner.jaxpr, inner.consts, given)
     if one.primitive.name == "shard_map":
         return _of_parts(one.params, given)
+    if one.primitive.name == "pvary":
+        return [_on_each(item, one.params["axes"]) for item in given]
     bound = one.primitive.get_bind_params(one.params)
     functions, parameters = bound if isinstance(bound, tuple) else ((), bound)  # of older versions
     free = {name: None if name in _PLACES else item for name, item in parameters.items()}
@@ -81,6 +83,13 @@ def _of_parts(parameters: Any, given: Sequence[Any]) -> list[Any]:
         over = jax.vmap(over, cut, axis_name=axis, axis_size=axes[axis])
     parts = over(*(_cut(*item, axes) for item in zip(given, into, strict=True)))
     return [_joined(*item, axes) for item in zip(parts, parameters["out_specs"], strict=True)]
+
+
+def _on_each(array: Any, axes: Sequence[str]) -> Any:
+    """A copy of an array on each device along some axes, over which it can be reduced."""
+    for axis in axes:
+        array = jax.lax.select(jax.lax.axis_index(axis) < 0, array, array)
+    return array
 
 
 def _names(spec: Any) -> list[tuple[str, ...]]:

@@ -97,24 +97,27 @@ def test_keys_that_devices_split_are_known():
 
 
 def test_counts_that_devices_exchange_are_known():
-    def exchanged(counts):
+    def exchanged(counts, whole):
         right = [(number, (number + 1) % 4) for number in range(4)]
         return (
             jax.lax.psum(counts, "x"),
             jax.lax.all_gather(counts, "y", tiled=True),
             jax.lax.ppermute(counts, "x", right),
             jax.lax.pmax(counts, ("x", "y")),
+            jax.lax.psum(whole + 1, "x"),
         )
 
     counts = jnp.asarray([3, 1, 4, 1, 5, 9, 2, 6])
     both = P(("x", "y"))
-    mapped = over_devices(exchanged, both, (P("y"), both, both, P()))
-    found = KnownResults().of(program(mapped, counts), [counts])
+    mapped = over_devices(exchanged, (both, P()), (P("y"), both, both, P(), P()))
+    whole = jnp.int32(6)
+    found = KnownResults().of(program(mapped, counts, whole), [counts, whole])
     table = np.asarray(counts).reshape(4, 2)  # devices along x and y
     np.testing.assert_array_equal(found[0], table.sum(0))
     np.testing.assert_array_equal(found[1], np.repeat(table, 2, 0).ravel())
     np.testing.assert_array_equal(found[2], np.roll(table, 1, 0).ravel())
     assert found[3].tolist() == [9]
+    assert int(found[4]) == 4 * 7
 
 
 def test_parts_of_a_table_are_joined_in_the_order_of_its_dims():
