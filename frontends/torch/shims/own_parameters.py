@@ -12,16 +12,24 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
+from types import FunctionType
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from flint.frontends.torch.patching import around
+from flint.frontends.torch.shims.own_attributes import ATTRIBUTES, note_fake
 from flint.launching.followed_functions import TYPE
 
 #: What belongs to a class itself, or has made the object already.
 _OF_ITS_CLASS = {"__dict__", "__weakref__", "__slots__", "__new__"}
+#: Modules with PyTorch's kernels of tensors without values.
+_KERNELS = (
+    "torch._decomp", "torch._meta_registrations", "torch._prims", "torch._refs",
+    "torch._subclasses",
+)  # fmt: skip
 
 
 def apply() -> None:
@@ -41,6 +49,7 @@ def _type_of(tensor: Any) -> type:
 def _make(make: Any, kind: Any, *args: Any, **kwargs: Any) -> Any:
     made = make(kind, *args, **kwargs)
     if type(made) is FakeTensor and kind is not torch.nn.Parameter:
+        note_fake(made)
         made.__class__ = _of_both(kind)
     return made
 
@@ -69,8 +78,26 @@ def _as_subclass(make: Any, tensor: Any, kind: Any) -> Any:
     if not isinstance(tensor, FakeTensor):
         return make(tensor, kind)
     made: Any = torch.ops.aten.alias.default(tensor)
+    note_fake(made)
     made.__class__ = FakeTensor if kind is torch.Tensor else _of_both(kind)
     return made
+
+
+def _own(name: str, own: Any) -> Any:
+    """What a class defines; where it replaces a tensor's method, not for PyTorch's own kernels.
+
+    Those see no class of a program's in a run.
+    """
+    plain = getattr(torch.Tensor, name, None)
+    if plain is None or not isinstance(own, FunctionType):
+        return own
+
+    @functools.wraps(own)
+    def method(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        module = str(sys._getframe(1).f_globals.get("__name__"))
+        return (plain if module.startswith(_KERNELS) else own)(tensor, *args, **kwargs)
+
+    return method
 
 
 @functools.cache
@@ -85,8 +112,8 @@ def _of_both(kind: type) -> type:
     meta = type(kind.__name__, (type(kind),), {"__eq__": equals, "__hash__": lambda _: hash(kind)})
     own = [item for item in kind.__mro__ if item not in torch.nn.Parameter.__mro__]
     names = {name for item in own for name in vars(item)} - _OF_ITS_CLASS
-    defined = {name: inspect.getattr_static(kind, name) for name in names}
-    defined |= {"__module__": kind.__module__, TYPE: lambda _: kind}
+    defined = {name: _own(name, inspect.getattr_static(kind, name)) for name in names}
+    defined |= {"__module__": kind.__module__, TYPE: lambda _: kind, "__dict__": ATTRIBUTES}
     made: Any = meta(kind.__name__, (FakeTensor, kind), defined)
     # A class that sees ops, as fake tensors do, is made without it.
     made.__torch_function__ = inspect.getattr_static(kind, "__torch_function__")

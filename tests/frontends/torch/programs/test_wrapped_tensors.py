@@ -7,6 +7,7 @@ import textwrap
 import pytest
 
 pytest.importorskip("torch")
+import torch
 
 from tests.programs.comparing import captured
 
@@ -45,3 +46,35 @@ def test_what_a_tensor_holds_takes_its_ops(tmp_path):
     (tmp_path / "train.py").write_text(textwrap.dedent(PROGRAM))
     # A layer of 4 x 4, forward and for its weights: 2 x 2 FLOPs x 3 rows x 16.
     assert [item["flops"] for item in captured(tmp_path, 1, "train.py")] == [2 * 2 * 3 * 16]
+
+
+#: A kind as MONAI's: results get what their operand holds, and new ones are of this kind, too.
+IMAGE = """
+class Image(torch.Tensor):
+    @staticmethod
+    def __new__(kind, data, note=None):
+        return torch.as_tensor(data).as_subclass(kind)
+    def __init__(self, data, note=None):
+        self.note = note
+    @classmethod
+    def __torch_function__(kind, function, types, args=(), kwargs=None):
+        made = super().__torch_function__(function, types, args, kwargs or {})
+        if isinstance(made, Image):
+            made.__dict__ = {name: held for name, held in args[0].__dict__.items()}
+            made.__dict__.update(args[0].__dict__.copy())
+        return made
+    def new_empty(self, size, **kwargs):
+        return Image(self.as_subclass(torch.Tensor).new_empty(size, **kwargs))
+image = Image(torch.ones(2, 3), "seen").to("DEVICE")
+result = torch.nn.Linear(3, 4).to("DEVICE")(image)
+say(type(result).__name__, list(result.shape), result.device.type, result.note, list(vars(image)))
+"""
+
+
+def test_a_kind_that_copies_what_its_objects_hold_does_so(said):
+    real = []
+    exec(IMAGE.replace("DEVICE", "cpu"), {"torch": torch, "say": lambda *items: real.extend(items)})
+    assert real == ["Image", [2, 4], "cpu", "seen", ["note"]]
+    assert said(textwrap.indent(IMAGE.replace("DEVICE", "cuda"), "    ")) == [
+        "cuda" if item == "cpu" else item for item in real
+    ]
