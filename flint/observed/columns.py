@@ -218,6 +218,8 @@ class Observed:
         host: the name of the machine whose clock it has; "" if not recorded.
         hints: how profiles of this kind can record more.
         alone: kernels that no op launched, by rank and step; 0 where none are named.
+        workers: row of a collective -> the thread of gloo's that ran it, numbered for each rank; it
+            belongs to one process group.  Only rows for which it is certain.
         devices: the id of each rank's device, if the executed XLA program states them; else ().
         version: of the JAX that ran; "" if not recorded.
     """
@@ -248,6 +250,7 @@ class Observed:
     host: str = ""
     hints: Hints = field(default_factory=Hints)
     alone: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    workers: Mapping[int, int] = field(default_factory=dict)
     devices: tuple[int, ...] = ()
     version: str = ""
 

@@ -35,6 +35,8 @@ class ObservedRows:
         self.notes: dict[str, int] = {}
         #: Kernels that no op launched, by rank and step.
         self.alone: Counter[tuple[int, int]] = Counter()
+        #: Threads of process groups that ran rows.
+        self.workers: dict[int, int] = {}
 
     def add(
         self,
@@ -107,5 +109,5 @@ class ObservedRows:
             columns[name][columns[name] >= 0] += base
         return Observed(
             path=self.path, form=form, backend=backend, world=world, facts=tuple(self.facts),
-            steps=steps, notes=self.notes, alone=self.alone, **columns,
+            steps=steps, notes=self.notes, alone=self.alone, workers=self.workers, **columns,
         )  # fmt: skip

@@ -36,6 +36,7 @@ from flint.validation.expected.modelled import Modelled
 from flint.validation.expected.named_ops import captured_names, missing
 from flint.validation.expected.ops import Expected, expected_of, program_of
 from flint.validation.group_evidence import GroupEvidence
+from flint.validation.group_threads import add_other_groups, named_by_threads
 from flint.validation.matching.equivalence import rules_for
 from flint.validation.matching.functions import differing
 from flint.validation.matching.pairing import Matching
@@ -94,7 +95,7 @@ class Comparison:
         rows, time = self._with_kernels(rows, time)
         self._add_faults()
         self._add_types()
-        executed = with_outer_facts(trace, rows)
+        executed = named_by_threads(trace, rows, with_outer_facts(trace, rows))
         captured, expected = self.expected.captured, self.expected
         if trace.form == "chakra":
             captured, expected, uncompared = as_in_chakra(
@@ -126,6 +127,7 @@ class Comparison:
         evidence.add(matching, trace, rows)
         add_counts(report, matching)
         add_differences(report, matching, trace, rows, lambda: [some for some, _ in self._others()])
+        add_other_groups(report, matching, trace, rows)
         add_edges(report, matching, trace, rows)
 
     def _others(self) -> list[tuple[Ints, Ints]]:

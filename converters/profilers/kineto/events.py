@@ -127,7 +127,7 @@ class LibraryCall(NamedTuple):
 
 
 class GloosWork(NamedTuple):
-    """Gloo's own work: when, and on what."""
+    """Gloo's own work: when, on what, and whether it can be no other op's."""
 
     start: int
     end: int
@@ -135,6 +135,7 @@ class GloosWork(NamedTuple):
     elements: int
     thread: object
     call: LibraryCall
+    sure: bool = True
 
 
 class Events(NamedTuple):

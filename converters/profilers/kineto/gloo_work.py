@@ -7,13 +7,17 @@ elements and has no work yet.  (Of a scatter or gather, the root's work has the 
 and the others' has nothing.)  If there is none, it may be another collective, as which gloo runs
 the op.  Remaining works were started before the profile began.
 
+Each process group has threads of its own that run its works (ProcessGroupGloo.cpp), so what one of
+them ran belongs to one group.  Only works that can be no other op's count for this.
+
     of_op, left = works_of(events, elements)
+    threads_of(events, of_op)                    # {index of an op: the thread that ran its work}
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from flint.converters.profilers.kineto.events import Events, GloosWork, Op
 from flint.observed.classes import OpClass, base_name, c10d_class
@@ -63,6 +67,7 @@ def _in_order(
     events: Events, calls: list[int], elements: Callable[[Op], int]
 ) -> tuple[dict[int, GloosWork], list[GloosWork]]:
     waiting = list(calls)
+    unsure: set[int] = set()
     kinds = {number: c10d_class(base_name(events.ops[number].name)) for number in calls}
     found: dict[int, GloosWork] = {}
     left = []
@@ -77,4 +82,25 @@ def _in_order(
         else:
             found[number] = work
             waiting.remove(number)
+            others = began if kind is OpClass.OTHER_COLLECTIVE else same
+            unsure.update(others if len(others) > 1 else ())
+    for number in unsure & found.keys():
+        found[number] = found[number]._replace(sure=False)
     return found, left
+
+
+def threads_of(events: Events, works: Mapping[int, GloosWork]) -> dict[int, object]:
+    """The thread that ran a work, by the index of its op, where both are certain.
+
+    Messages, and before PyTorch 2.1 all works, are annotated on the thread that issues them.
+    """
+    issuing = {
+        thread
+        for thread, name in zip(events.ops.columns[2], events.ops.columns[3], strict=True)
+        if name.startswith(_LIBRARY)
+    }
+    return {
+        place: work.thread
+        for place, work in works.items()
+        if work.sure and work.thread not in issuing
+    }

@@ -23,7 +23,7 @@ from flint.converters.profilers.kineto.events import (
     times_of_rows,
 )
 from flint.converters.profilers.kineto.facts import Groups
-from flint.converters.profilers.kineto.gloo_work import works_of
+from flint.converters.profilers.kineto.gloo_work import threads_of, works_of
 from flint.converters.profilers.kineto.kernel_rows import OF_NCCL, OpsOfThread, add_kernels
 from flint.converters.profilers.kineto.nesting import Nesting
 from flint.errors import FlintError
@@ -100,6 +100,11 @@ def add_ops(
         stream=stream,
         parent=np.where(parent < 0, -1, parent + first),
         launches=np.full(len(of), 0 if events.kernels else -1),
+    )
+    workers: dict[object, int] = {}
+    rows.workers.update(
+        (first + place, workers.setdefault(thread, len(workers)))
+        for place, thread in threads_of(events, gloo).items()
     )
     by_external = dict(zip(external, range(first, first + len(of)), strict=True))
     by_external.pop(None, None)
