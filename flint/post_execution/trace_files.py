@@ -67,6 +67,8 @@ def _without_profiles(folder: Path) -> str:
             f"{folder}: a folder of {len(programs):,} saved programs: give one of them, for "
             f"example the largest, {largest}"
         )
+    if any(folder.glob("*.et")):
+        return f"{folder}: {_CHAKRA}"
     return (
         f"{folder}: no profile in the folder: neither {', '.join(PROFILES)} files nor, "
         "as JAX writes, .xplane.pb files"

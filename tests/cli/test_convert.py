@@ -172,3 +172,10 @@ def test_of_a_folder_of_programs_one_is_asked_for(tmp_path):
         "flint: dump: a folder of 2 saved programs: give one of them, for example the largest, "
         "dump/module_0001.jit_step.before_optimizations.txt\n",
     )
+
+
+def test_a_folder_of_execution_traces_names_the_command_that_reads_them(tmp_path):
+    (tmp_path / "traces").mkdir()
+    (tmp_path / "traces/trace.0.et").write_bytes(b"")
+    done = flint_here("convert", "traces", "-o", "out", cwd=tmp_path)
+    assert done.returncode == 2 and "flint check reads it" in done.stderr
