@@ -169,6 +169,8 @@ def watch_variables(names: Collection[str], own: Own) -> None:
     @functools.wraps(read)
     def get(self: Any, key: Any) -> str:
         nonlocal done
+        if isinstance(key, bytes) and os.fsdecode(key) in names:  # of os.environb
+            own.asked()
         done = done + 1 if every[done : done + 1] == [key] else 0
         if own.looked is None and not done and isinstance(key, str) and is_of_process(key):
             own.looked = _looking_line(sys._getframe(1))

@@ -22,6 +22,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.everywhere import replace_everywhere
 from flint.frontends.torch.shims.over_ranks import world
+from flint.frontends.torch.shims.own_questions import note_values
 from flint.frontends.torch.shims.own_values import OwnRank, OwnText, OwnWhole, everywhere
 from flint.frontends.torch.shims.places import membership
 from flint.frontends.torch.user_lines import inside_torch
@@ -154,6 +155,11 @@ def _variable(original: Callable[..., str]) -> Callable[..., str]:
     @functools.wraps(original)
     def get(self: Any, key: Any) -> str:
         text = original(self, key)
+        if isinstance(key, bytes):  # of os.environb, whose text is not followed
+            values = of_ranks(os.fsdecode(key), np.arange(world()), world(), capture().per_host)
+            if values is not None and not inside_torch(_asker(sys._getframe(1))):
+                note_values(values, "is read as bytes")
+            return text
         asks = type(text) is not str  # implicitly, when it is used
         if not is_of_process(str(key)) or asks or inside_torch(_asker(sys._getframe(1))):
             return text

@@ -139,6 +139,16 @@ def test_ranks_are_text_that_is_followed_as_numbers(said):
     assert found == [5, 1, 16, [False, True], [second, first]]
 
 
+def test_ranks_that_are_read_as_bytes_are_told_apart(said):
+    found = said("""
+        from flint.frontends.torch.context import capture
+        read = os.getenvb(b"RANK"), os.environb[b"WORLD_SIZE"], os.environb.get(b"NONE")
+        kinds = [item.kinds().tolist() for item in capture().evidence.all()]
+        say([str(item) for item in read], kinds)
+    """)
+    assert found == [["b'5'", "b'16'", "None"], [list(range(16))]]
+
+
 def test_a_causal_mask_is_known_as_one(said):
     """PyTorch's transformers ask, and attend without a mask if the answer is yes."""
     assert said("""
