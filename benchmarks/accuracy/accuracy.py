@@ -116,11 +116,19 @@ def in_fit(case: Case) -> bool:
 
 
 def system_of(case: Case) -> System:
-    """The system of a case; slices of a pod are joined by the data-centre network."""
+    """The system of a case; slices of a pod are joined by the data-centre network.
+
+    What is opened, though torch.compile did not make it, stands for a library's fused kernels,
+    whose attention is cuDNN's.
+    """
     system = load_system(case.system)
+    library = case.attention == "fused" and "compile" not in case.run.parallelism
     share = TRITON.get(case.accelerator) if case.triton else None
+    if library or case.cudnn:
+        share = system.accelerator.kernel.attention_efficiency
     if share:
-        system = with_parameters({"eager_attention_efficiency": share})(system)
+        shares = dict.fromkeys(("flash_attention_efficiency", "eager_attention_efficiency"), share)
+        system = with_parameters(shares)(system)
     if not case.slice:
         return system
     inner, *outer = system.network

@@ -35,6 +35,7 @@ class Case:
         accumulates: products add weights' gradients to their sums (``accumulating.py``).
         passes: what-if passes of the simulation (``decompose``: asynchronous tensor parallelism).
         triton: attention was FlashAttention 1's Triton port, where the program calls PyTorch's.
+        cudnn: it was cuDNN's, which PyTorch asks first on Hopper and Blackwell since version 2.11.
     """
 
     run: Run
@@ -52,6 +53,7 @@ class Case:
     accumulates: bool = False
     passes: tuple[str, ...] = ()
     triton: bool = False
+    cudnn: bool = False
 
 
 @dataclass(frozen=True, slots=True)

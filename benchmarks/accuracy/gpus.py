@@ -51,6 +51,7 @@ def _torchtitan(run: Run) -> Case | NoCase:
         sequences=number(run, "LBS"),
         checkpoint=True if "full AC" in run.parallelism else "selective",
         ends="together",
+        style="torchtitan, written",
     )
 
     def capture(_: int) -> Any:
@@ -177,7 +178,9 @@ def _kempner(run: Run) -> Case | NoCase:
         ends="whole",
         hold=True,
     )
-    return torch_case(run, config, mesh, "hgx-h200", "h200-sxm", slice_=4)
+    case = torch_case(run, config, mesh, "hgx-h200", "h200-sxm", slice_=4)
+    # Its uv.lock has PyTorch 2.11.
+    return replace(case, cudnn=True) if isinstance(case, Case) else case
 
 
 #: Nemotron-4 15B (Parmar et al., 2024, table 1); a gated network with as many weights.

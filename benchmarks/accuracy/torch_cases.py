@@ -27,7 +27,7 @@ CHECKPOINTS: Mapping[str, bool | int | str] = {
     "every 2nd block AC": 2,
     "SAC": "selective",
 }
-#: Whether a capture is opened -> how its attention is timed: PyTorch's kernel, whose name it loses.
+#: Whether a capture is opened -> how attention is timed that it spells out: as a library's kernel.
 ATTENTION = {False: "as-written", True: "fused"}
 #: What the table says of it.
 _KEPT = {False: "", True: ", full checkpointing", 2: ", every 2nd block checkpointed"}

@@ -142,6 +142,7 @@ def _shares(table: Description) -> dict[str, float]:
 
 def _kernel(table: Description) -> KernelModel:
     attention = table.share("attention_efficiency", 1.0)
+    flash = table.share("flash_attention_efficiency", attention)
     beside = table.share("beside_communication", 1.0)
     kernel = KernelModel(
         units=table.count("units"),
@@ -151,7 +152,8 @@ def _kernel(table: Description) -> KernelModel:
         memory_efficiency=table.share("memory_efficiency"),
         latency=table.quantity("latency", "seconds", zero=True),
         attention_efficiency=attention,
-        eager_attention_efficiency=table.share("eager_attention_efficiency", attention),
+        flash_attention_efficiency=flash,
+        eager_attention_efficiency=table.share("eager_attention_efficiency", flash),
         narrow_attention_efficiency=table.share("narrow_attention_efficiency", attention),
         beside_communication=beside,
         beside_copies=table.share("beside_copies", beside),

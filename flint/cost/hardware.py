@@ -51,8 +51,10 @@ class KernelModel:
         latency: seconds until a kernel's first results, whatever its size.
         attention_efficiency: share of a matrix product's rate that fused attention reaches, at most
             1.
-        eager_attention_efficiency: the same for the kernels that come with PyTorch, of which the
+        flash_attention_efficiency: the same for the kernels that come with PyTorch, of which the
             first is FlashAttention 2; equal by default.
+        eager_attention_efficiency: the same in steps that no compiler has changed; equal to that
+            by default.
         narrow_attention_efficiency: the same for attention whose products are in 8 bits, of a
             product's rate in that type: softmax is as slow as in 16.  Equal by default.
         beside_communication: speed of kernels while the device communicates, at most 1.
@@ -88,6 +90,7 @@ class KernelModel:
     memory_efficiency: float
     latency: float
     attention_efficiency: float = 1.0
+    flash_attention_efficiency: float = 1.0
     eager_attention_efficiency: float = 1.0
     narrow_attention_efficiency: float = 1.0
     beside_communication: float = 1.0

@@ -15,9 +15,10 @@ runs on the vector units, which libraries use for it, at the same share of their
 attention keeps its scores on the chip, and its products reach a share of that rate,
 ``attention_efficiency``, because softmax and products of one tile wait for each other; heads and
 blocks of ``attention_block`` are computed whole (``attention_tiles.py``).  The share of the kernels
-that come with PyTorch, in steps that no compiler has changed, is ``eager_attention_efficiency``,
-except for cuDNN's; that of attention in 8 bits is ``narrow_attention_efficiency``.  Everything
-else runs at its peak, units work in parallel, bytes move at bandwidth * memory efficiency, and
+that come with PyTorch is ``flash_attention_efficiency``, except for cuDNN's, and in steps that no
+compiler has changed ``eager_attention_efficiency``; that of attention in 8 bits is
+``narrow_attention_efficiency``.  Everything else runs at its peak, units work in parallel, bytes
+move at bandwidth * memory efficiency, and
 
     kernel = max(matmul, vector, transcendental, bytes) + latency + launch overhead
 
@@ -58,9 +59,9 @@ _CUTS: Final = (1, 2, 4, 8, 16)
 _PARTIAL: Final = 8
 #: Floating-point types of 8 bits.
 _NARROW: Final = [code for code, name in enumerate(DTYPES) if name.startswith("f8")]
-#: Names of PyTorch's kernels; in steps that no compiler has changed, attention is slower, but for
-#: that of cuDNN, which is written for the device.
-_EAGER, _CUDNN = "aten.", "cudnn"
+#: Names of PyTorch's kernels, whose attention is slower but for that of cuDNN, which is written for
+#: the device.  PyTorch's compiler calls them as they are.
+_ATEN, _CUDNN = "aten.", "cudnn"
 #: Names of convolutions, which reach less than products of matrices do alone.
 _CONVOLUTION: Final = ("convolution", "conv_general", "cudnn$conv")
 
@@ -127,12 +128,14 @@ def seconds_with(graph: WorkloadGraph, accelerator: Accelerator, products: Produ
         stretch[alone & np.array(slower or [False])[graph.op][owner]] /= model.unaligned
     if accelerator.efficiency:
         stretch[matmul] /= type_efficiency(accelerator)[graph.work_dtype[matmul]]
-    eager = attention & named(graph, (_EAGER,)) & ~named(graph, (_CUDNN,))
-    eager &= not is_compiled(graph)
+    flash = (attention & named(graph, (_ATEN,)) & ~named(graph, (_CUDNN,)))[owner]
+    share = model.flash_attention_efficiency
+    if not is_compiled(graph):
+        share = model.eager_attention_efficiency
     attended = matmul & attention[owner]
     narrow = attended & np.isin(graph.work_dtype, _NARROW)
-    stretch[attended & ~(eager[owner] | narrow)] /= model.attention_efficiency
-    stretch[attended & eager[owner] & ~narrow] /= model.eager_attention_efficiency
+    stretch[attended & ~(flash | narrow)] /= model.attention_efficiency
+    stretch[attended & flash & ~narrow] /= share
     stretch[narrow] /= model.narrow_attention_efficiency
     if model.attention_block:
         causal = sized & attention[owner]

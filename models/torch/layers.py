@@ -18,6 +18,7 @@ from torch import nn
 
 from flint.models.mixtures import Heads
 from flint.models.torch.huggingface import WrittenNorm, doubled_table, rotated_halves
+from flint.models.torch.torchtitan import complex_table, rotated_pairs
 
 
 def rotary_table(
@@ -162,14 +163,18 @@ def rms_norm(width: int) -> nn.Module:
     return nn.RMSNorm(width, eps=1e-5)
 
 
+_TITAN = Style(norm=rms_norm, feed_forward=FeedForward, rotated=rotated_pairs, table=complex_table)
 _WRITTEN = Style(
     norm=WrittenNorm, feed_forward=FeedForward, rotated=rotated_halves, table=doubled_table
 )
 #: Llama's (Touvron et al., 2023), the same as Hugging Face's Transformers spells it out, with and
-#: without a mask, and with Qwen3's norms of queries and keys (Qwen Team, 2025), and GPT-2's and
-#: GPT-3's (Radford et al., 2019).
+#: without a mask, and with Qwen3's norms of queries and keys (Qwen Team, 2025), as torchtitan does,
+#: with PyTorch's norm as one kernel and, before July 2025, as eight (pytorch/pytorch#153666), and
+#: GPT-2's and GPT-3's (Radford et al., 2019).
 STYLES = {
     "llama": Style(norm=rms_norm, feed_forward=FeedForward),
+    "torchtitan": _TITAN,
+    "torchtitan, written": replace(_TITAN, norm=WrittenNorm),
     "huggingface": _WRITTEN,
     "huggingface, masked": replace(_WRITTEN, masked=True),
     "huggingface, normed": replace(_WRITTEN, normed=True),

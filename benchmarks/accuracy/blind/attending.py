@@ -29,6 +29,12 @@ FLASH3: Final[Mapping[int, tuple[float, float]]] = {
 #: Composable Kernel's FlashAttention 2 on an MI300X: 353 TFLOP/s forward and 202 backward, 230
 #: together, of 16,384 positions with ROCm 6.3.2 (ROCm/flash-attention, issue 142).
 COMPOSABLE: Final = 230 / 1307.4
+#: How accelerators' names begin on which torchtitan asks cuDNN for attention, of whatever kind,
+#: since its pull request 1196 of May 2025; elsewhere it asks FlashAttention 2.
+BLACKWELL: Final = ("B200", "GB200", "B300", "GB300")
+#: How frameworks' names begin that leave the choice to a PyTorch which asks cuDNN first: 2.11 in
+#: KempnerForge's ``uv.lock``.
+CUDNN_FIRST: Final = ("KempnerForge",)
 #: Triton's port of FlashAttention 1 on an H100, as in ``accuracy.TRITON``.
 TRITON: Final = 0.27 * 0.6
 
@@ -48,27 +54,31 @@ def stated(recipe: Recipe) -> tuple[Estimator, str]:
     states, and its name; "" where that is the one that a system's description has.
     """
     library = recipe.compiled or recipe.id.startswith(EAGER)
+    blackwell = recipe.accelerator.startswith(BLACKWELL)
+    if recipe.framework.startswith("torchtitan") and recipe.compiled and blackwell:
+        return _by_cudnn, "cuDNN's attention"
     if (library and recipe.attention == "FlashAttention 2") or recipe.id.startswith(CHOSE2):
         return attending(first(FLASH2, recipe.accelerator), steps=True), "FlashAttention 2"
     if recipe.attention.startswith("FlashAttention 3"):
         seen = first(WINDOWS, recipe.id, 1.0)
         shares = (share / seen for share in flash3(recipe.sequence))
-        return attending(*shares, steps=True), "FlashAttention 3"
+        return attending(*shares), "FlashAttention 3"
     if "riton" in recipe.attention and recipe.accelerator.startswith("H100"):
         return attending(TRITON), "the Triton port of FlashAttention 1"
     if recipe.attention.startswith("FlashAttention 4"):
         return _by_cudnn, "FlashAttention 4 as cuDNN's attention"
     if "(CK)" in recipe.attention and "ROCm 6" in recipe.framework:
         return attending(COMPOSABLE, steps=True), "Composable Kernel's attention"
-    if recipe.attention.startswith("SDPA with cuDNN"):
+    if recipe.attention.startswith("SDPA with cuDNN") or recipe.framework.startswith(CUDNN_FIRST):
         return _by_cudnn, "cuDNN's attention"
     return kernel_seconds, ""
 
 
 def _by_cudnn(graph: WorkloadGraph, system: System) -> NDArray[np.float64]:
-    """Kernels of steps in eager mode whose attention is cuDNN's, where others were captured."""
+    """Kernels of steps whose attention is cuDNN's, where others were captured."""
     model = system.accelerator.kernel
-    faster = replace(model, eager_attention_efficiency=model.attention_efficiency)
+    share = model.attention_efficiency
+    faster = replace(model, flash_attention_efficiency=share, eager_attention_efficiency=share)
     return kernel_seconds(
         graph, replace(system, accelerator=replace(system.accelerator, kernel=faster))
     )
@@ -99,8 +109,8 @@ def attending(share: float, backward: float = 0.0, steps: bool = False) -> Estim
         reached = share / (model.matmul_alone if lost else model.matmul_efficiency)
         narrow = model.narrow_attention_efficiency * reached / model.attention_efficiency
         slower = replace(
-            model, attention_efficiency=reached, eager_attention_efficiency=reached,
-            narrow_attention_efficiency=min(narrow, 1.0),
+            model, attention_efficiency=reached, flash_attention_efficiency=reached,
+            eager_attention_efficiency=reached, narrow_attention_efficiency=min(narrow, 1.0),
         )  # fmt: skip
         return kernel_seconds(
             graph, replace(system, accelerator=replace(accelerator, kernel=slower))

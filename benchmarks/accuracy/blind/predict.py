@@ -5,6 +5,7 @@
     python benchmarks/accuracy/blind/predict.py --list       # how each is expressed; no simulation
     python benchmarks/accuracy/blind/predict.py --capture    # what the predictions need
     python benchmarks/accuracy/blind/predict.py --batch benchmarks/accuracy/blind/second
+    python benchmarks/accuracy/blind/predict.py --again --shallow ao-   # new seconds, old peaks
 
 The idea: a prediction is made once.  A row that has one is never simulated again, so that what
 was known when it was made is what git says of its commit; a row that could not be expressed may be
@@ -128,8 +129,11 @@ def read_predictions(path: Path = HERE / PREDICTIONS) -> dict[str, dict[str, str
         return {row["id"]: row for row in csv.DictReader(file)}
 
 
-def add_prediction(row: dict[str, str], order: Iterable[str], path: Path) -> None:
-    """Add a row to the table, in the order of the recipes; a row that has a prediction stays.
+def add_prediction(
+    row: dict[str, str], order: Iterable[str], path: Path, instead: bool = False
+) -> None:
+    """Add a row to the table, in the order of the recipes; a row that has a prediction stays,
+    unless the new one is to be there ``instead``.
 
     Others may add rows at the same time: the table is read and replaced under a lock.
     """
@@ -139,7 +143,7 @@ def add_prediction(row: dict[str, str], order: Iterable[str], path: Path) -> Non
         rows = {row["id"]: row} | {
             name: old
             for name, old in read_predictions(path).items()
-            if old["step_seconds"] or name != row["id"]
+            if name != row["id"] or (old["step_seconds"] and not instead)
         }
         whole = path.with_suffix(".part")
         with whole.open("w", newline="", encoding="utf-8") as file:
@@ -159,10 +163,13 @@ def main() -> None:
     parser.add_argument("--capture", action="store_true", help="capture what is missing, no more")
     parser.add_argument("--cache", type=Path, default=ROOT / "build" / "accuracy")
     parser.add_argument("--again", action="store_true", help=f"into {MENDED}: recipes were mended")
+    parser.add_argument("--shallow", action="store_true", help="again, by steps of few layers")
     parser.add_argument("--batch", type=Path, default=HERE, help="folder of the recipes")
     options = parser.parse_args()
     if options.again and not options.ids:
         parser.error("--again: of which rows?")
+    if options.shallow and not options.again:
+        parser.error("--shallow: only with --again")
     file = options.batch / (MENDED if options.again else PREDICTIONS)
     recipes, rows = read_recipes(options.batch / "recipes.csv"), read_predictions(file)
     opened = (options.batch / "measured.csv").exists()
@@ -171,9 +178,11 @@ def main() -> None:
     options.cache.mkdir(parents=True, exist_ok=True)
     commit()
     for name, recipe in recipes.items():
-        if not name.startswith(tuple(options.ids) or "") or rows.get(name, {}).get("step_seconds"):
+        old = rows.get(name, {})
+        known = old.get("step_seconds") and not options.shallow
+        if not name.startswith(tuple(options.ids) or "") or known:
             continue
-        found = expressed(recipe)
+        found = expressed(replace(recipe, memory=False) if options.shallow else recipe)
         if options.list:
             text = found.reason if isinstance(found, NoCase) else found.differs
             print(f"{name}: {'-' if isinstance(found, NoCase) else '+'} {text}")
@@ -188,7 +197,9 @@ def main() -> None:
         except FlintError as error:
             print(f"{name}: not predicted: {error}", flush=True)
             continue
-        add_prediction(row, recipes, file)
+        if options.shallow:  # the line through shallow steps lies below a peak
+            row |= {key: old.get(key, "") for key in ("peak_GiB", "fits")}
+        add_prediction(row, recipes, file, instead=options.shallow)
         print(name, row["step_seconds"], row["left_out"], flush=True)
 
 

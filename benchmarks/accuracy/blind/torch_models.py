@@ -17,6 +17,7 @@ from trainers import (
     FUSED,
     FUSED_ADAMW,
     MASKED,
+    NORM_KERNEL,
     NORMED,
     REDUCED,
     ROTATES,
@@ -48,6 +49,9 @@ def config_of(recipe: Recipe) -> Config:
         more = {"style": "huggingface, normed"}
     elif recipe.id.startswith(WRITTEN):
         more = {"style": "huggingface" + (", masked" if recipe.id.startswith(MASKED) else "")}
+    elif recipe.framework.startswith("torchtitan") and "Llama" in recipe.model:
+        written = recipe.date < NORM_KERNEL
+        more = {"style": "torchtitan, written" if written else "torchtitan"}
     if recipe.id.startswith(BF16):
         more |= {"kept_dtype": torch.bfloat16}
     if recipe.id.startswith(REDUCED):

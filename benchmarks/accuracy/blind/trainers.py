@@ -120,6 +120,8 @@ WRITTEN = ("fs-", "me-", "fa-mistral-1-b4", "fa-mistral-2-b4", "trl-", "lg-")
 MASKED = ("fs-",)
 #: Beginnings of ids of rows of Hugging Face's Qwen3, whose norms of queries and keys are expressed.
 NORMED = EAGER
+#: Since when PyTorch's norm is one kernel: its pull request 153666, merged in July 2025.
+NORM_KERNEL = "2025-07"
 #: Beginnings of ids of rows whose gradients are reduced in bf16.
 REDUCED = ("lg-", "fs-", "sw-7b-16k", "m6-", "mlp-g", "mlp-b", "mlp-h", "m51-b", "m51-h")
 #: Beginnings of ids of rows whose keys and values go from rank to rank.

@@ -83,7 +83,7 @@ def _composite(state: WalkState, scope: Scope, op: Op) -> None:
     """One kernel with its decomposition's FLOPs; opened when it communicates, or on demand."""
     decomposition = state.module.functions[op.attr("decomposition")]
     name = str(op.attr("name", "composite"))
-    if opens(state, name) or communicates(state, decomposition):
+    if opens(state, op) or communicates(state, decomposition):
         first = len(scope.builder)
         open_instead(state, scope, op, decomposition, op.operands)
         if op.results and op.results[0] in state.module.issues:

@@ -2,7 +2,8 @@
 
 Compilers see what a model computes.  A framework's optimizers, which update lists of tensors, and
 FSDP's copies of shards run outside of that: they stay the kernels that the framework launches.  So
-does fused attention, whose kernel PyTorch's compiler calls as it is.
+does fused attention, whose kernel PyTorch's compiler calls as it is, and so do kernels of complex
+numbers, for which it makes no code.
 
 The idea: calls, loops and branches are walked in place each time, so a module of a hundred ops may
 open into more than any machine can hold.  Each block is counted once: its ops, and those that they
@@ -14,6 +15,7 @@ open into.
 from __future__ import annotations
 
 from flint.errors import FlintError
+from flint.graph.tensor_types import TensorType
 from flint.graph.transfers import is_transfer
 from flint.stablehlo.options import FUSE
 from flint.stablehlo.read.records import Block, Op
@@ -33,11 +35,17 @@ _OUTSIDE = (
     "aten._scaled_dot_product_cudnn_attention", "aten._flash_attention_",
     "aten._efficient_attention_", "aten._cudnn_attention_",
 )  # fmt: skip
+#: How names of element types begin that a compiler leaves to the framework's kernels.
+_COMPLEX = "complex"
 
 
-def opens(state: WalkState, name: str) -> bool:
-    """Whether a composite of this name is opened for a compiler to fuse."""
+def opens(state: WalkState, op: Op) -> bool:
+    """Whether a composite is opened for a compiler to fuse."""
+    name = str(op.attr("name", ""))
     if not state.options.fuse or is_transfer(name) or name.startswith(_OUTSIDE):
+        return False
+    types = map(state.module.type_of, (*op.operands, *op.results))
+    if any(item.dtype.startswith(_COMPLEX) for item in types if isinstance(item, TensorType)):
         return False
     state.used_options.add(FUSE)
     return True
@@ -80,6 +88,6 @@ def _parts(state: WalkState, op: Op) -> tuple[Block, ...]:
         return (state.module.functions[op.attr("callee")],)
     if op.name == "composite":
         decomposition = state.module.functions[op.attr("decomposition")]
-        if opens(state, str(op.attr("name", ""))) or communicates(state, decomposition):
+        if opens(state, op) or communicates(state, decomposition):
             return (decomposition,)
     return ()
