@@ -95,7 +95,8 @@ def test_all_runs_on_an_accelerator_have_the_same_parameters() -> None:
     for case in CASES:
         found = accuracy.system_of(case)
         tiers = tuple((tier.bandwidth, tier.efficiency, tier.latency) for tier in found.network)
-        kernels.setdefault((case.accelerator, case.triton), set()).add(found.accelerator.kernel)
+        kind = case.accelerator, case.triton, accuracy.of_library(case)
+        kernels.setdefault(kind, set()).add(found.accelerator.kernel)
         networks.setdefault(case.system, set()).add(tiers)
     for found in (kernels, networks):
         assert {name: len(some) for name, some in found.items()} == dict.fromkeys(found, 1)

@@ -115,16 +115,17 @@ def in_fit(case: Case) -> bool:
     return run.source.startswith("torchtitan benchmarks") and "compile" in run.parallelism
 
 
-def system_of(case: Case) -> System:
-    """The system of a case; slices of a pod are joined by the data-centre network.
+def of_library(case: Case) -> bool:
+    """Whether attention is cuDNN's, where the program calls PyTorch's: a run says so, or it is
+    opened, though torch.compile did not make it, and stands for a library's fused kernels."""
+    return case.cudnn or (case.attention == "fused" and "compile" not in case.run.parallelism)
 
-    What is opened, though torch.compile did not make it, stands for a library's fused kernels,
-    whose attention is cuDNN's.
-    """
+
+def system_of(case: Case) -> System:
+    """The system of a case; slices of a pod are joined by the data-centre network."""
     system = load_system(case.system)
-    library = case.attention == "fused" and "compile" not in case.run.parallelism
     share = TRITON.get(case.accelerator) if case.triton else None
-    if library or case.cudnn:
+    if of_library(case):
         share = system.accelerator.kernel.attention_efficiency
     if share:
         shares = dict.fromkeys(("flash_attention_efficiency", "eager_attention_efficiency"), share)
