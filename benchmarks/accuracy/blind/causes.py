@@ -49,7 +49,7 @@ def errors() -> dict[str, dict[str, float]]:
 def line(name: str, some: Sequence[float]) -> str:
     """One row of a table."""
     sizes = sorted(abs(each) for each in some)
-    ninth = statistics.quantiles(sizes, n=10, method="inclusive")[-1]
+    ninth = statistics.quantiles(sizes, n=10, method="inclusive")[-1] if some[1:] else sizes[0]
     return (
         f"| {name} | {len(some)} | {statistics.median(some):+.1%} "
         f"| {statistics.median(sizes):.1%} | {ninth:.1%} |"
