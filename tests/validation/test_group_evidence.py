@@ -151,8 +151,9 @@ def test_gloo_ranks_on_two_axes(tmp_path_factory, name):
     settled = report.notes.get(ONLY, 0) + report.notes.get(LIKELY, 0)
     assert settled > 0
     # Three collectives in each of six layers.  Where the axes differ in size, the size of an
-    # all-gather's result tells its axis, and only the two all-reduces are in question.
+    # all-gather's result tells its axis, and only the two all-reduces are in question; the thread
+    # that ran both tells some, if it is certain what it ran.
     total = (18 if name == "mesh_2x2" else 12) * len(files)
-    assert report.unrecorded.get(GROUP, 0) == total - settled
+    assert report.unrecorded.get(GROUP, 0) <= total - settled
     assert report.notes.get(UNLIKE, 0) <= total - settled
     assert ONLY not in validate(SWAPPED[name]().capture(), files).notes

