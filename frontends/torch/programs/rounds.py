@@ -180,6 +180,21 @@ class OptimizerRounds:
             self._made.clear()
         return self.waits
 
+    def note(self) -> None:
+        """Name optimizers of the same parameters that have not stepped: no round waits for them.
+
+        An outer one of local SGD is such, and one that the program has replaced.
+        """
+        stepped = {id(item.optimizer) for item in self._first}
+        seen = {item for one in self._first for item in one.parameters}
+        for one in self._made:
+            if id(one) not in stepped and not seen.isdisjoint(_parameters(one)):
+                capture().notice(
+                    f"an optimizer ({type(one).__name__}) of the same parameters has not stepped: "
+                    "if it steps after several of another, as in local SGD, it is not in the step; "
+                    "with flint.step() behind it, --step step captures them all"
+                )
+
     def _end(self, *, began: bool = False) -> None:
         if self._last is None and self._waits():
             return

@@ -123,6 +123,8 @@ class Trainings:
 
     def note(self) -> None:
         """Say which training the step is of, and which others there are."""
+        if self._patient:
+            self.rounds.note()
         seen = {name: one for name, one in self._steps.of_optimizers() if one.ends > 1}
         others = [f"{name} at {one.place}" for name, one in seen.items() if name != self._kept]
         if self._is_over:

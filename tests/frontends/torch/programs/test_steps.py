@@ -146,6 +146,28 @@ def test_an_optimizer_with_more_parameters_than_before_is_the_same():
     assert len(ends) == 1
 
 
+@pytest.mark.parametrize(("others", "said"), [("B", 0), ("C", 1), ("BC", 1)])
+def test_an_outer_optimizer_that_is_not_in_the_step_is_named(others, said, monkeypatch):
+    """C has A's parameters, as DiLoCo's outer optimizer does; B has others, and is waited for."""
+    notices = []
+    monkeypatch.setattr(
+        "flint.frontends.torch.programs.rounds.capture",
+        lambda: SimpleNamespace(notice=notices.append),
+    )
+    rounds = OptimizerRounds(Steps(StepChoice(), lambda _: None, lambda _: None))
+    groups = {"A": "inner", "B": "other", "C": "inner"}
+    made = {name: Optimizer(param_groups=[{"params": [own]}]) for name, own in groups.items()}
+    for name in ("A", *others):
+        rounds.made(made[name])
+    for name in "AA":
+        rounds.stepped(made[name])
+    rounds.note()
+    assert len(notices) == said
+    rounds.stepped(made["C"])  # now it belongs to the round
+    rounds.note()
+    assert len(notices) == said
+
+
 def test_a_program_that_ends_before_a_late_optimizer_steps_has_no_step_yet():
     assert recorded("A1A2A3A4", made="AB") is None
 
