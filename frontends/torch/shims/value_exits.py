@@ -23,7 +23,7 @@ from flint.frontends.torch.patching import around, replace
 from flint.frontends.torch.recording.choices import is_chosen
 from flint.frontends.torch.recording.known_values import know, known_of, value_of
 from flint.frontends.torch.recording.right_choices import is_picked
-from flint.frontends.torch.shims.values import ADVICE, CHOICE, unknown_integer
+from flint.frontends.torch.shims.values import ADVICE, AS_FLOAT, CHOICE, unknown_integer
 from flint.frontends.torch.user_lines import at_user_line
 
 #: Arrays with more elements are returned as one repeated element, which takes no memory.
@@ -74,7 +74,11 @@ def _float(self: torch.Tensor) -> float:
     with torch._C._PreserveDispatchKeyGuard():
         for key in (torch._C.DispatchKey.Python, torch._C.DispatchKey.PythonTLSSnapshot):
             torch._C._dispatch_tls_set_dispatch_key_excluded(key, False)
-        return torch.Tensor.__float__(self)
+        before = AS_FLOAT.set(True)
+        try:
+            return torch.Tensor.__float__(self)
+        finally:
+            AS_FLOAT.reset(before)
 
 
 def _numpy(self: torch.Tensor, *, force: bool = False) -> Any:

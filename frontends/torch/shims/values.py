@@ -17,8 +17,9 @@ import math
 import os
 import sys
 from collections.abc import Iterator
+from contextvars import ContextVar
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch._subclasses import fake_impls
@@ -45,6 +46,9 @@ _LBFGS_FILE = os.path.join(_OPTIMIZERS, "lbfgs.py")
 _LBFGS_YES = ("if ys > ", "if abs(gtd_new) <= ")
 #: What draws again the numbers of ``torch.nn.init.trunc_normal_`` that are out of its range.
 _DRAWS = "_no_grad_trunc_normal_"
+
+#: Whether a number is read by ``float(tensor)``: no shape follows from it.
+AS_FLOAT: Final[ContextVar[bool]] = ContextVar("as_float", default=False)
 
 #: The words for a number that argmax, topk or multinomial has given.
 CHOICE = "a choice among scores (argmax, topk, multinomial)"
@@ -117,10 +121,13 @@ def _read(_: Any, op: Any, tensor: Any) -> bool | int | float | complex:
     chosen = read_count(tensor, at)
     if chosen is not None:
         return chosen
+    if AS_FLOAT.get():
+        capture().assume(f"an integer is read as a float{at}: assumed to be 1.0{ADVICE}")
+        return 1
     value = unknown_integer(
         f"an integer tensor's value is read{at} ({op}): a captured step has no values, and shapes "
         "may depend on it; compute it from Python numbers, keep it on the device, state it "
-        "(--value of flint run) or, if it is only shown, read it as a float: .float().item() "
+        "(--value of flint run) or, if it is only shown, read it as a float: float(tensor) "
         "(counts of a router's choices are known when they are counted by histc, by bincount with "
         "minlength, by scatter_add of ones to zeros, or from a mask of the choices of topk or "
         "argmax)"

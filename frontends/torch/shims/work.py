@@ -2,7 +2,8 @@
 
 The fake process group's works are complete at once and do not report that they are waited for, but
 after the wait the current stream comes after the collective.  Their futures hold nothing, though
-those of real process groups hold the tensors that the collective has written.
+those of real process groups hold the tensors that the collective has written.  NCCL gathers a list
+of tensors into one buffer, from which it copies them: that buffer is what its future holds.
 
 What follows a work (``work.get_future().then(...)``) runs at once, on a stream of its own that
 comes after the collective, as PyTorch runs it on a GPU: what is issued next does not wait for it.
@@ -32,23 +33,36 @@ _WAITS = ("wait", "synchronize", "block_current_stream")
 def apply() -> None:
     """Give works the tensors that they write, and futures the order of what follows them."""
     kernels = {
-        name: _kernel(name, row.outputs)
+        name: _kernel(name, row.outputs, row.kind == "all_gather" and row.layout == "list")
         for (space, name), row in COLLECTIVES.items()
         if space == "c10d" and row.outputs is not None
     }
     register_kernels("c10d", "Meta", kernels, allow_override=True)
     for kind in _KINDS:
-        around(kind, "get_future", lambda original, work: Result(original(work).value(), work.wait))
+        around(kind, "get_future", _future)
 
 
-def _kernel(name: str, outputs: int) -> Callable[..., Any]:
+def _future(original: Callable[[Any], Any], work: Any) -> Result:
+    value = original(work).value()
+    if not any(isinstance(item, list) for item in value):
+        return Result(value, work.wait)
+    with Stream():
+        work.wait()
+        return Result([torch.stack(item) for item in value], Event().record().wait)
+
+
+def _kernel(name: str, outputs: int, lists: bool) -> Callable[..., Any]:
     returns = getattr(torch.ops.c10d, name).default._schema.returns
     c10d: Any = _distributed_c10d
 
     def kernel(*args: Any, **_: Any) -> Any:
         written = args[outputs]
         future: Any = torch.futures.Future()
-        future.set_result([item for item in tree_leaves(written) if item is not None])
+        future.set_result(
+            [*map(list, written)]
+            if lists
+            else [item for item in tree_leaves(written) if item is not None]
+        )
         work = c10d._create_work_from_future(future).boxed()
         return work if len(returns) == 1 else (written, work)
 

@@ -78,10 +78,15 @@ def test_tensors_are_shown_without_their_values(name):
 def test_whole_numbers_are_formatted_as_0_but_not_read():
     recording = recorded_with(lambda loss, out, labels: f"{labels.sum():d} {labels.sum()}")
     assert told(recording, "shown as 0")
-    with pytest.raises(FlintError, match=r"test_leaving\.py:\d+.*if it is only shown.*\.float\(\)"):
+    with pytest.raises(FlintError, match=r"test_leaving\.py:\d+.*if it is only shown.*float\("):
         recorded_with(lambda loss, out, labels: int(labels.sum()))
     with pytest.raises(FlintError, match=r"numpy array at .*test_leaving\.py:\d+"):
         recorded_with(lambda loss, out, labels: labels.cpu().numpy())
+
+
+def test_a_whole_number_that_is_read_as_a_float_is_1():
+    recording = recorded_with(lambda loss, out, labels: loss.item() / float(labels.sum()))
+    assert told(recording, "an integer is read as a float", "test_leaving.py", "assumed to be 1.0")
 
 
 def test_checks_of_broken_losses_pass():

@@ -157,6 +157,36 @@ def test_a_gather_over_several_axes_is_a_message_from_each_rank_to_the_root(shap
     assert all(found[rank] == {"to 2": sent, "from 2": sent} for rank in others)
 
 
+def quantised(gradients):
+    """As PyTorch's ``quantization_pertensor_hook`` goes on from what it gathers."""
+    ranks = range(dist.get_world_size())
+    scales = torch.ones(2, device=gradients.device)
+    gathered = [torch.zeros_like(scales) for _ in ranks]
+    future = dist.all_gather(gathered, scales, async_op=True).get_future()
+
+    def send(future):
+        of_ranks = future.wait()[0]
+        own = gradients / of_ranks[dist.get_rank()][0] + of_ranks[dist.get_rank()][1]
+        sent = own.to(torch.uint8)
+        parts = [torch.zeros_like(sent) for _ in ranks]
+        return dist.all_gather(parts, sent, async_op=True).get_future().wait()
+
+    return future.then(send).then(lambda future: sum(future.wait()[0])).wait()
+
+
+def test_the_future_of_a_gathered_list_holds_nccls_buffer():
+    """NCCL's process group gathers a list into one tensor with a row per rank: 2 floats, and 64
+    bytes, of each of four ranks.
+    """
+    workload = flint.capture(
+        quantised, mesh=(4,), axes=("dp",), setup=lambda mesh: (torch.ones(64, device="cuda"),)
+    ).capture()
+    sent = [node.communication for node in workload.programs[0].graph if node.communication]
+    assert [(one.kind, one.operand_bytes, one.result_bytes) for one in sent] == [
+        ("all_gather", (2 * 4,), (4 * 2 * 4,)), ("all_gather", (64,), (4 * 64,)),
+    ]  # fmt: skip
+
+
 def over_parts(mesh, x):
     """Halves of the world, and the ends of each half."""
     half = dist.split_group(split_ranks=[[1, 0, 2], [3, 4, 5]])
