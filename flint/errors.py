@@ -21,7 +21,7 @@ class NoProgramError(FlintError):
 
 
 class NoTraceError(FlintError):
-    """A JSON file holds something else than a trace."""
+    """A JSON or CSV file holds something else than a trace."""
 
 
 class UsageError(FlintError):

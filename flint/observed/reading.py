@@ -19,7 +19,7 @@ from flint.observed.program_runs import AskedProgram, ProgramRuns
 
 _HEAD = 1 << 16
 #: Files of a folder that count as profiles, and as traces of ranks.
-PROFILES = (".json", ".json.gz", ".sqlite", ".db", ".rpd")
+PROFILES = (".json", ".json.gz", ".sqlite", ".db", ".rpd", ".csv")
 _ENDINGS = (*PROFILES, ".et", ".et.gz")
 _SQLITE = b"SQLite format 3\0"
 ZIP = b"PK\x03\x04"
@@ -32,6 +32,14 @@ _KINETO = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"', b'"ph"
 
 #: The first key of the JSON that rocprofv3 writes, and how tables of databases begin.
 _ROCPROF, _ROCPD = b'"rocprofiler-sdk-tool"', b"rocpd_"
+#: How the first line of each CSV of rocprofv3, and of rocprof before it, begins, without quotes.
+_ROCPROF_CSV = (
+    b"Kind,Agent_Id,Queue_Id,",
+    b"Kind,Direction,",
+    b"Domain,Function,Process_Id,",
+    b"Node_Id,Logical_Node_Id,",
+    b"Index,KernelName,gpu-id,",
+)
 
 _IN_SEQUENCE = "the capture is several programs in sequence; give a JAX profile"
 
@@ -114,7 +122,9 @@ def expanded(paths: Sequence[Path]) -> list[Path]:
 
 
 def traces_among(files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
-    """The traces in a folder, and its JSON that is none, such as a run's configuration.
+    """The traces in a folder, and its files that are none, such as a run's configuration.
+
+    CSV is read where nothing else is: beside other profiles it has tables of the same run.
 
     Raises:
         FlintError: no trace is among them, or one cannot be read.
@@ -130,6 +140,9 @@ def traces_among(files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
             traces.append(file)
     if not traces:
         raise next(iter(others.values()))
+    full = [file for file in traces if file.suffix != ".csv"]
+    if full:
+        return full, [file for file in others if file.suffix != ".csv"]
     return traces, [*others]
 
 
@@ -157,7 +170,22 @@ def is_trace(source: Path | Content) -> bool:
         return True
     else:
         head = _head(source)
-    return _is_archive(head) or head.startswith(_SQLITE) or head.lstrip().startswith((b"{", b"["))
+    begins = head.lstrip().startswith((b"{", b"["))
+    return begins or _is_archive(head) or head.startswith(_SQLITE) or _is_rocprof_csv(head)
+
+
+def is_csv(path: Path) -> bool:
+    """Whether a file is CSV of rocprofv3, or of rocprof before it, by its first line.
+
+    Raises:
+        FlintError: it cannot be read.
+    """
+    return _is_rocprof_csv(_head(path))
+
+
+def _is_rocprof_csv(head: bytes) -> bool:
+    first = head[:1024].partition(b"\n")[0].replace(b'"', b"").removeprefix(b"Guid,")
+    return first.startswith(_ROCPROF_CSV)
 
 
 def form_of(path: Path) -> str:
@@ -183,6 +211,8 @@ def form_of(path: Path) -> str:
             return "pytorch-et-ops"
     if head.startswith(_SQLITE):
         return "rocprof-ops" if _ROCPD in head else "nsys-ops"
+    if _is_rocprof_csv(head):
+        return "rocprof-ops"
     # The length of a record, with which a Chakra trace begins, may be a brace's or bracket's code.
     if is_jax_profile(path):
         return "xplane-ops"
@@ -193,10 +223,14 @@ def form_of(path: Path) -> str:
             f"{path}: JSON, but neither a Kineto trace (traceEvents), a PyTorch execution trace "
             "(schema, nodes) nor rocprofv3's (rocprofiler-sdk-tool)"
         )
+    if path.suffix == ".csv":
+        raise NoTraceError(
+            f"{path}: CSV, but not rocprofv3's of kernels, copies, calls or agents (*_trace.csv)"
+        )
     raise FlintError(
         f"{path}: not a trace of a known format: Kineto or PyTorch execution trace JSON, a JAX "
         "profile folder or .xplane.pb, an SQLite export of Nsight Systems (nsys export --type "
-        "sqlite), JSON or a database of rocprofv3, an .rpd of rocmProfileData, or a Chakra .et"
+        "sqlite), JSON, CSV or a database of rocprofv3, an .rpd of rocmProfileData, or a Chakra .et"
     )
 
 

@@ -25,7 +25,7 @@ NSYS, ROCPROF = "nsys-ops", "rocprof-ops"
 #: The rank of a single execution trace that does not name its rank.
 ANY_RANK = -1
 #: A warning about a file in a folder of traces.
-NO_TRACES = "{} in the folder is JSON, but no trace: left out"
+NO_TRACES = "{} in the folder is no trace: left out"
 _CHAKRA = "a Chakra execution trace is the result of a conversion; flint check reads it"
 
 
@@ -38,7 +38,7 @@ def trace_files(paths: Sequence[str | Path]) -> tuple[list[Path], list[Path]]:
 
     Raises:
         UsageError: no such file, or a folder without traces.
-        FlintError: a folder's JSON is no trace, all of it.
+        FlintError: a folder's JSON and CSV is no trace, all of it.
     """
     found: list[Path] = []
     others: list[Path] = []
@@ -79,7 +79,7 @@ def sorted_files(
     paths: Sequence[str | Path], execution_traces: Sequence[str | Path]
 ) -> tuple[list[Path], list[Path], list[Path]]:
     """The traces to convert, the execution traces that complete them, and what else the folders
-    have: JSON that is no trace.
+    have: JSON and CSV that is no trace.
 
     Execution traces next to Kineto traces (in the same folder) also complete them.
 

@@ -182,6 +182,7 @@ READERS: dict[str, Reader] = {
     "kineto-ops": Reader(_KINETO[1:], _gzipped_json, _observed),  # the first has no CPU ops
     "pytorch-et": Reader(_PYTORCH_ET, _gzipped_json, _trace),
     "rocprof": Reader(_made("rocprof.json"), mutate.json_values, _trace),
+    "rocprof-csv": Reader(_found("profiles/rocprofv3_csv/*.csv"), mutate.text, _trace),
     "xplane": Reader(_made("*.xplane.pb"), mutate.protobuf, _trace),
     "xplane-ops": Reader(_made("*.xplane.pb"), mutate.protobuf, _observed),
     "chakra": Reader(

@@ -14,6 +14,7 @@ from flint.host.reading_memory import SLACK, allowed
 from flint.observed.reading import read_trace
 from tests.converters.profilers.nsys_exports import Export
 from tests.converters.profilers.rocprof_files import Profile
+from tests.converters.profilers.rocprof_tables import tables
 from tests.support.command_line import failed, flint
 
 SEEDS = Path(__file__).parents[1] / "fuzz/seeds"
@@ -57,6 +58,13 @@ def rocprof(folder):
     return profile.write()
 
 
+def rocprof_csv(folder):
+    profile = Profile(folder / "x")
+    for i in range(20_000):
+        profile.kernel(3 * i, 3 * i + 1, 1, f"kernel{i}")
+    return tables(profile, folder) / "908_kernel_trace.csv"
+
+
 def xplane(folder):
     path = folder / "host.xplane.pb"
     path.write_bytes((SEEDS / "gpu_conditional.xplane.pb").read_bytes() * 400)
@@ -72,7 +80,7 @@ def chakra(folder):
     return path
 
 
-FILES = (kineto, pytorch_et, nsys, rocprof, xplane, chakra)
+FILES = (kineto, pytorch_et, nsys, rocprof, rocprof_csv, xplane, chakra)
 
 READ = """
 import sys

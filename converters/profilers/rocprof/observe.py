@@ -4,7 +4,7 @@ The idea: kernels, copies and HIP's calls are those that Kineto records of the s
 ranges of ROCTX are the ops around them, as in exports of Nsight Systems.  Calls of RCCL are
 recorded by name only, so that collectives have a kind and a time, but no size.
 
-    for observed, links in linked([Path("908_results.json")]):     # or 908_results.db
+    for observed, links in linked([Path("908_results.json")]):     # or .db, or its CSV files
         observed.ranks
 """
 
@@ -19,10 +19,12 @@ from flint.converters.profilers.database import is_database
 from flint.converters.profilers.kineto.by_process import COPIES
 from flint.converters.profilers.kineto.events import Events, Kernel
 from flint.converters.profilers.nsys.nccl import called
+from flint.converters.profilers.rocprof import csv_files
 from flint.converters.profilers.rocprof.document import GPU, Handle, Process, read
 from flint.converters.profilers.rocprof.rocpd import processes_in
 from flint.errors import FlintError
 from flint.observed.columns import Hints, Observed
+from flint.observed.reading import is_csv
 from flint.post_execution.host_device_links import LinksBuilder
 from flint.post_execution.links import Links
 
@@ -43,6 +45,14 @@ NO_RANGES: Final = (
 NUMBERED: Final = "the file names do not give the ranks: the processes are numbered in order"
 IDLE: Final = "processes in which nothing ran on a device, left out: {}"
 NOTHING_RAN: Final = "nothing ran on a device in it (rocprofv3 --kernel-trace)"
+#: What CSV does not tell, by the records that it leaves incomplete.
+UNTOLD: Final = {
+    "memory_copy": "rocprofv3's CSV does not tell the bytes of copies: its databases and JSON do",
+    "marker_api": (
+        "rocprofv3's CSV does not tell which ranges enclose what their thread does: those with a "
+        "thread are taken to; its databases and JSON tell"
+    ),
+}
 
 
 def observe(path: Path) -> Observed:
@@ -69,7 +79,7 @@ def linked(
     Raises:
         FlintError: a file is damaged, or nothing ran on a device in it.
     """
-    found = [(path, process) for path in paths for process in _processes(path)]
+    found = _processes(paths)
     used = [(path, process) for path, process in found if _is_used(process)] or found
     numbers = ranks_of_names([path for path, _ in used])
     idle = len(found) - len(used)
@@ -89,13 +99,30 @@ def linked(
             numbered=NUMBERED,
             no_ranges=NO_RANGES,
             nothing=NOTHING_RAN,
-            notes=(IDLE.format(idle),) if idle else (),
+            notes=(*_untold(path, process), *([IDLE.format(idle)] if idle else [])),
         )
         yield finished(_events(process), source, stated or {})
 
 
-def _processes(path: Path) -> list[Process]:
-    return processes_in(path) if is_database(path) else [read(path)]
+def _processes(paths: Sequence[Path]) -> list[tuple[Path, Process]]:
+    """The processes in files, each with the first one that it is in."""
+    tables = [path for path in paths if is_csv(path)]
+    together = {files[0]: files for files in csv_files.grouped(tables)}
+    found: list[tuple[Path, Process]] = []
+    for path in paths:
+        if path in together:
+            found += [(path, process) for process in csv_files.processes_in(together[path])]
+        elif path not in tables:
+            processes = processes_in(path) if is_database(path) else [read(path)]
+            found += [(path, process) for process in processes]
+    return found
+
+
+def _untold(path: Path, process: Process) -> list[str]:
+    """What the files of a process do not tell of what it did."""
+    records = process.buffer_records
+    told = {"memory_copy": records.memory_copy, "marker_api": records.marker_api}
+    return [note for name, note in UNTOLD.items() if told[name] and is_csv(path)]
 
 
 def _is_used(process: Process) -> bool:
