@@ -10,15 +10,15 @@ it, however deep.  Nothing of it runs: names are looked up in the variables that
 from __future__ import annotations
 
 import dis
-import functools
-import inspect
 import itertools
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
+from types import CodeType, FrameType
 from typing import Any
 
-from flint.capturing.user_frames import STARTS, is_programs, short_path
+from flint.capturing.user_frames import STARTS, short_path
+from flint.launching import named_code
+from flint.launching.named_code import Search
 
 #: Instructions after which the next one does not run.
 _LEAVES = frozenset(
@@ -26,17 +26,10 @@ _LEAVES = frozenset(
      "RAISE_VARARGS", "RERAISE", "RETURN_CONST", "RETURN_VALUE")
 )  # fmt: skip
 _JUMPS = frozenset(dis.hasjrel) | frozenset(dis.hasjabs)
-#: Where functions in C come from that stand for one of the program's own.
-_JITTED = ("jax", "torch")
-_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
 #: A loop's line, and what each of its rounds makes.
 TRAINS_EACH_ROUND = (
     "each round of the loop at {} makes {}, as a training of its own does: the step is of the first"
 )
-#: Of code that is loaded, whose package is imported: the answer stays.
-is_own_file = functools.cache(is_programs)
-#: More functions are not looked at.
-_MOST = 2000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,6 +114,18 @@ def trainings_behind(
     return tuple(one for one in found if one is not None)
 
 
+def owners_of(frame: FrameType | None, method: str) -> list[Any]:
+    """The objects whose method of a name the calls of the program's own on the stack call.
+
+    They may have called it already, or call it later in their code, or in functions that it names.
+    Only what names and attributes lead to is found, not what a function is given.
+    """
+    search = Search()
+    for one in _own_frames(frame):
+        search.methods(dis.get_instructions(one.f_code), one.f_globals, one.f_locals)
+    return search.owners.get(method, [])
+
+
 def _calls_of_a_round(frames: list[FrameType], made: Calls) -> int:
     """The number of innermost calls that a loop has made, in which nothing was made before."""
     count = 0
@@ -137,7 +142,7 @@ def _own_frames(frame: FrameType | None) -> Iterator[FrameType]:
     while frame is not None and frame.f_code.co_filename != STARTS:
         if frame.f_code in _processes:
             return
-        if is_own_file(frame.f_code.co_filename):
+        if named_code.is_own_file(frame.f_code.co_filename):
             yield frame
         frame = frame.f_back
 
@@ -152,7 +157,7 @@ def _behind(
     last = max(end, frame.f_lasti)
     behind = [one for one in every if one.offset in after and one.offset > last]
     named, place, wanted = set(), "", set(itertools.chain(*ways))
-    search = _Search(running)
+    search = Search(running)
     for line in _by_line(behind):
         new = search.methods(line, frame.f_globals, frame.f_locals)
         if not place and new & wanted:
@@ -199,99 +204,3 @@ def _place(code: CodeType, instruction: int) -> str:
     """``file:line`` of an instruction."""
     lines = (line for start, end, line in code.co_lines() if start <= instruction < end)
     return f"{short_path(code.co_filename)}:{next(lines, None) or code.co_firstlineno}"
-
-
-class _Search:
-    """Names of methods that code calls, and what it calls of the program's own."""
-
-    def __init__(self, running: frozenset[CodeType]) -> None:
-        """Code that runs now, of a call and its callers, is not behind; other is looked at once."""
-        self._seen = set(running)
-
-    def methods(
-        self, code: Iterable[dis.Instruction], names: dict[str, Any], known: Any
-    ) -> set[str]:
-        """The names of attributes in code, and in what it names, however deep.
-
-        Args:
-            code: instructions.
-            names: variables of its module.
-            known: variables of its own.
-        """
-        found: set[str] = set()
-        item: Any = None  # what the last instruction has put on the stack; None: not known
-        for one in code:
-            if one.opname in _ATTRIBUTES:
-                found.add(one.argval)
-                item = _attribute(item, one.argval)
-            elif one.opname.startswith("LOAD_CONST") and isinstance(one.argval, CodeType):
-                found |= self._code(one.argval, names, {})
-                continue
-            elif one.opname.startswith("LOAD_") and isinstance(one.argval, str):
-                item = known.get(one.argval, names.get(one.argval))
-                if isinstance(item, FunctionType):
-                    found.add(item.__name__)
-            else:
-                if one.opname not in ("PUSH_NULL", "CACHE", "EXTENDED_ARG"):
-                    item = None
-                continue
-            found |= self._named(item)
-        return found
-
-    def _named(self, item: Any) -> set[str]:
-        owner: Any = None
-        if isinstance(item, MethodType):
-            owner, item = item.__self__, item.__func__
-        if isinstance(item, _Of):
-            owner, item = item.owner, item.function
-        item = getattr(item, "__func__", item) if isinstance(item, _WRAPPED) else item
-        if type(item).__module__.startswith(_JITTED):
-            item = getattr(item, "__wrapped__", None)
-        if isinstance(item, FunctionType):
-            item = inspect.unwrap(item)
-        if isinstance(item, FunctionType):  # not one in C, which has no code
-            first = item.__code__.co_varnames[:1]
-            own = dict.fromkeys(first, owner) if owner is not None else {}
-            return self._code(item.__code__, item.__globals__, own)
-        if isinstance(item, type) and _is_own(item):
-            every = (
-                self._named(_Of(item, one)) for one in vars(item).values() if isinstance(one, _CODE)
-            )
-            return set().union(*every)
-        return set()
-
-    def _code(self, code: CodeType, names: dict[str, Any], known: Any) -> set[str]:
-        if code in self._seen or len(self._seen) > _MOST or not is_own_file(code.co_filename):
-            return set()
-        self._seen.add(code)
-        return self.methods(dis.get_instructions(code), names, known)
-
-
-_WRAPPED = (staticmethod, classmethod)
-_CODE = (FunctionType, *_WRAPPED)
-
-
-@dataclass(frozen=True, slots=True)
-class _Of:
-    """A function of an object or a class."""
-
-    owner: Any
-    function: Any
-
-
-def _is_own(kind: type) -> bool:
-    return any(
-        is_own_file(one.__code__.co_filename)
-        for one in vars(kind).values()
-        if isinstance(one, FunctionType)
-    )
-
-
-def _attribute(item: Any, name: str) -> Any:
-    """An attribute, without running code; None: not known."""
-    if item is None:
-        return None
-    if isinstance(item, ModuleType):
-        return vars(item).get(name)
-    found = inspect.getattr_static(item, name, None)
-    return _Of(item, found) if isinstance(found, _CODE) else found

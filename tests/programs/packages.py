@@ -108,6 +108,7 @@ _TORCH = [
         ("experts, all-to-all", "experts"),
         real=(),
     ),
+    *_rows("torch", "flint", "local_sgd.py", ("DiLoCo, 3 inner steps", ""), real=()),
     *_rows(
         "torch", "flint", "sizes_by_values.py",
         ("masked words, DDP", "masked"),

@@ -6,6 +6,8 @@ rounds.stepped(optimizer)            # a hook of PyTorch's: a round may end here
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakSet
@@ -46,9 +48,9 @@ class OptimizerRounds:
     How long a round is becomes clear when the first one comes again.  One that comes only then ends
     longer rounds: a generator's after several of its critic's, the outer one of local SGD.  If it
     steps again before another one does (a penalty with a step of its own), that step belongs to the
-    next round.  If the program has made one for other parameters that has not stepped yet, the
-    round waits for it.  If the first one never comes again (another optimizer's warm-up), rounds
-    are those of the others.
+    next round.  If the program has made one that has not stepped yet, for other parameters or with
+    a step in the code that runs, the round waits for it.  If the first one never comes again
+    (another optimizer's warm-up), rounds are those of the others.
 
     Before a program captures a CUDA graph, it takes some steps on a stream of their own, as PyTorch
     asks it to.  Such steps begin and end no round, unless there are many.
@@ -82,6 +84,7 @@ class OptimizerRounds:
         self._last: _Member | None = None  # what ends each round, where one does
         self._others = False  # whether another one has stepped since the last round ended
         self._made: WeakSet[Any] = WeakSet()
+        self._in_code: WeakSet[Any] = WeakSet()
 
     @property
     def only(self) -> int:
@@ -100,6 +103,12 @@ class OptimizerRounds:
     def made(self, optimizer: Any) -> None:
         """The program has made an optimizer."""
         self._made.add(optimizer)
+
+    def expect(self, owners: Iterable[Any]) -> None:
+        """The code that runs has a step of these: optimizers, or what holds one (accelerate's)."""
+        held = (vars(one).values() for one in owners if hasattr(one, "__dict__"))
+        there = {id(one) for one in itertools.chain(owners, *held)}
+        self._in_code.update(one for one in self._made if id(one) in there)
 
     def stepped(self, optimizer: Any, *_: Any) -> None:
         """An optimizer has stepped; a hook of PyTorch's."""
@@ -166,11 +175,15 @@ class OptimizerRounds:
     def _waits(self) -> bool:
         """Whether an optimizer is still to come; one made of others has their parameters.
 
-        Ranks that share them out (ZeRO) may have an optimizer without any.
+        So has the outer one of local SGD, which a step in the code tells from one made of others or
+        replaced.  Ranks that share parameters out (ZeRO) may have an optimizer without any.
         """
+        stepped = {id(one.optimizer) for one in self._first}
         seen = {item for one in self._first for item in one.parameters | _parameters(one.optimizer)}
-        to_come = [(one, _parameters(one)) for one in self._made]
-        late = [one for one, own in to_come if own and seen.isdisjoint(own)]
+        to_come = [(one, _parameters(one)) for one in self._made if id(one) not in stepped]
+        late = [
+            one for one, own in to_come if own and (one in self._in_code or seen.isdisjoint(own))
+        ]
         self.waits = bool(late) and self._patient and self._calls <= self.PATIENCE
         if late and not self.waits:
             capture().notice(
@@ -178,6 +191,7 @@ class OptimizerRounds:
                 f"{self._calls} steps of others: the step is one of theirs"
             )
             self._made.clear()
+            self._in_code.clear()
         return self.waits
 
     def note(self) -> None:

@@ -27,6 +27,7 @@ from flint.launching.code_behind import (
     Calls,
     calls_of,
     loop_around,
+    owners_of,
     trainings_behind,
 )
 
@@ -98,6 +99,7 @@ class Trainings:
                 made = self._made.get(id(optimizer), {})
                 self._behind = trainings_behind(frame, _WAYS, made)
                 self._loop = loop_around(made, frame)
+                self.rounds.expect(owners_of(frame, "step"))
         self.rounds.stepped(optimizer)
         if self._is_over:
             self._leave()

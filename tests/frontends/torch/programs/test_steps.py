@@ -19,11 +19,11 @@ class Optimizer(SimpleNamespace):
     __hash__ = object.__hash__
 
 
-def recorded(events, made="", same=(), none=(), patient=True, **choice):
+def recorded(events, made="", same=(), none=(), patient=True, code="", **choice):
     """What happened between the last start and the end: (events, kind); None: no end.
 
     Optimizers of ``made`` are known from the start; those of ``same`` have the same parameters, and
-    those of ``none`` have none.
+    those of ``none`` have none.  Those of ``code`` have a step in the code that runs.
     """
     happened, found = [], []
 
@@ -44,6 +44,7 @@ def recorded(events, made="", same=(), none=(), patient=True, **choice):
         optimizers[name].param_groups = [{"params": []}]
     for name in made:
         rounds.made(optimizers[name])
+    rounds.expect([optimizers[name] for name in code])
     for event in events:
         happened.append(event)
         if event in optimizers:
@@ -94,6 +95,8 @@ def test_the_step_lies_between_two_ends_of_one_kind(events, choice, step):
         ("AB1AB2AB3", {"made": "AB", "none": "A"}, "2AB"),  # a rank's that has no parameters
         ("A1A2A3A4", {"made": "AB", "none": "B"}, "2A"),
         ("A1" * 140, {"made": "AB"}, "1A"),  # one that never comes
+        ("A1A2B3A4A5B6A7A8B", {"made": "AB", "same": "AB", "code": "AB"}, "6A7A8B"),  # DiLoCo
+        ("A1A2A3", {"made": "AB", "same": "AB", "code": "A"}, "2A"),  # one that was replaced
     ],
 )
 def test_a_round_waits_for_an_optimizer_of_other_parameters(events, options, step):

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 pytest.importorskip("torch")
-from flint.launching import code_behind
+from flint.launching import named_code
 from flint.launching.code_behind import calls_of, trainings_behind
 from flint.workload.loading import load
 from tests.programs.comparing import PRODUCTS, captured, of_ranks
@@ -157,7 +157,7 @@ def in_rounds_of_trainings(loss, optimizer):
     ],
 )
 def test_what_is_in_the_same_round_of_a_loop_is_no_training_behind(program, behind, monkeypatch):
-    monkeypatch.setattr(code_behind, "is_own_file", lambda file: file == __file__)
+    monkeypatch.setattr(named_code, "is_own_file", lambda file: file == __file__)
     assert [one.frame.f_code.co_name for one in program(Loss, Loss)] == behind
 
 
@@ -175,7 +175,7 @@ def test_what_is_in_the_same_round_of_a_loop_is_no_training_behind(program, behi
     ],
 )
 def test_a_training_behind_is_seen_in_code_that_has_not_run(program, has_one, monkeypatch):
-    monkeypatch.setattr(code_behind, "is_own_file", lambda file: file == __file__)
+    monkeypatch.setattr(named_code, "is_own_file", lambda file: file == __file__)
     code = program.__code__  # what is named behind may be called there
     found = program(Loss, Loss)
     assert bool(found) is has_one
@@ -285,3 +285,33 @@ def train():
 train()
 """)
     assert captured(tmp_path, 1, "train.py") == [{"collectives": {}, "flops": (3 * 4 + 8) * ROW}]
+
+
+@pytest.mark.parametrize(("code", "rows"), [("outer.step()", 3 * 4 + 8), ("pass", 4)])
+def test_steps_of_an_outer_optimizer_of_the_same_weights_end_rounds(tmp_path, code, rows):
+    """Three inner steps (4 rows each) and an outer one (8 rows); without it, one inner step."""
+    (tmp_path / "train.py").write_text(f"""
+import torch
+class Local:
+    def __init__(self):
+        self.model = torch.nn.Linear(16, 16, bias=False).cuda()
+        inner = torch.optim.AdamW(self.model.parameters())
+        outer = torch.optim.SGD(self.model.parameters(), lr=0.7)
+        self.inner, self.outer = inner, outer
+    def rows(self, count):
+        self.model(torch.ones(count, 16, device="cuda")).sum().backward()
+    def synchronize(self):
+        outer = self.outer
+        {"self.rows(8)" if code != "pass" else code}
+        {code.replace("outer", "self.outer")}
+    def round(self):
+        for _ in range(3):
+            self.rows(4)
+            self.inner.step()
+        self.synchronize()
+def train(local):
+    for _ in range(4):
+        local.round()
+train(Local())
+""")
+    assert captured(tmp_path, 1, "train.py") == [{"collectives": {}, "flops": rows * ROW}]

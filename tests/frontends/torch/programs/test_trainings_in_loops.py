@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from flint.launching import code_behind
+from flint.launching import named_code
 from flint.launching.code_behind import calls_of, loop_around
 from tests.support.command_line import flint_with_torch as flint
 
@@ -74,7 +74,7 @@ def in_a_loop_that_is_over():
 def test_a_loop_is_around_what_was_made_in_it_and_what_steps_in_it(
     program, lines_below, monkeypatch
 ):
-    monkeypatch.setattr(code_behind, "is_own_file", lambda file: file == __file__)
+    monkeypatch.setattr(named_code, "is_own_file", lambda file: file == __file__)
     first = program.__code__.co_firstlineno
     found = program().rpartition(":")[2]
     assert found == (str(first + lines_below) if lines_below else "")
