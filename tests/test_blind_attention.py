@@ -138,6 +138,29 @@ def test_pytorchs_flash_attention_has_the_rate_of_its_authors(system) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "kernels", [kernel_seconds, attending(0.326), attending(0.326, steps=True)]
+)
+def test_flash_attention_2_takes_as_long_on_one_device_as_was_published(kernels) -> None:
+    """As above, of 2 x 16 heads: forward four FLOPs for each of half of the scores and element."""
+    system = load_system("dgx-h100")
+    alone = replace(system.accelerator, kernel=system.accelerator.kernel.on_one_device())
+    forward = 4 * 32 * 8192**2 / 2 * 128
+    published = forward / 333e12 + 2.5 * forward / 318e12
+    names = (f"aten._scaled_dot_product_flash_attention{word}" for word in ("", "_backward"))
+    graphs = [
+        attention(name, flops) for name, flops in zip(names, (forward, 2.5 * forward), strict=True)
+    ]
+    taken = sum(float(kernels(each, replace(system, accelerator=alone))[0]) for each in graphs)
+    assert taken == pytest.approx(published, rel=0.04)
+
+
+def test_pytorchs_attention_on_an_mi300x_is_not_that_of_cudnn() -> None:
+    """230 TFLOP/s, forward and backward: ROCm/flash-attention, issue 142; and the last wave."""
+    graph = attention("aten._scaled_dot_product_flash_attention", 230e12)
+    assert kernel_seconds(graph, load_system("mi300x-8"))[0] == pytest.approx(1.0, rel=0.1)
+
+
 def test_attention_of_cudnn_in_eager_mode_has_its_own_share() -> None:
     rows = read_recipes(predict.HERE / "fourth" / "recipes.csv")
     kernels, name = stated(rows["trl-8b-1m-h100"])

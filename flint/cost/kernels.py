@@ -115,7 +115,9 @@ def seconds_with(graph: WorkloadGraph, accelerator: Accelerator, products: Produ
     sized = matmul & (graph.work_gemm >= 0)
     owner = row_of_entry(graph.work_ptr)
     attention = is_attention(graph)
-    alone = matmul & ~(attention | named(graph, _CONVOLUTION))[owner] & model.alone
+    flash = attention & named(graph, (_ATEN,)) & ~named(graph, (_CUDNN,))
+    slower = (attention & ~flash) | named(graph, _CONVOLUTION)
+    alone = matmul & ~slower[owner] & model.alone
     faster = replace(accelerator, kernel=replace(model, matmul_efficiency=model.matmul_alone))
     for chosen, device in ((matmul & ~alone, accelerator), (alone, faster)):
         if chosen.any():
@@ -124,18 +126,18 @@ def seconds_with(graph: WorkloadGraph, accelerator: Accelerator, products: Produ
         if known.any():
             stretch[known] = products(graph, known, rates[known], device)
     if model.alone and model.unaligned < 1:
-        slower = [hero == UNALIGNED for _, hero in graph.tables.named_heroes()]
-        stretch[alone & np.array(slower or [False])[graph.op][owner]] /= model.unaligned
+        unaligned = [hero == UNALIGNED for _, hero in graph.tables.named_heroes()]
+        stretch[alone & np.array(unaligned or [False])[graph.op][owner]] /= model.unaligned
     if accelerator.efficiency:
         stretch[matmul] /= type_efficiency(accelerator)[graph.work_dtype[matmul]]
-    flash = (attention & named(graph, (_ATEN,)) & ~named(graph, (_CUDNN,)))[owner]
     share = model.flash_attention_efficiency
     if not is_compiled(graph):
         share = model.eager_attention_efficiency
     attended = matmul & attention[owner]
     narrow = attended & np.isin(graph.work_dtype, _NARROW)
-    stretch[attended & ~(flash | narrow)] /= model.attention_efficiency
-    stretch[attended & flash & ~narrow] /= share
+    pytorch = attended & flash[owner] & ~narrow
+    stretch[attended & ~(pytorch | narrow)] /= model.attention_efficiency
+    stretch[pytorch] /= share
     stretch[narrow] /= model.narrow_attention_efficiency
     if model.attention_block:
         causal = sized & attention[owner]

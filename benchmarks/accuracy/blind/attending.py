@@ -107,10 +107,12 @@ def attending(share: float, backward: float = 0.0, steps: bool = False) -> Estim
         model = accelerator.kernel
         lost = steps and model.matmul_alone > 0 and not model.alone
         reached = share / (model.matmul_alone if lost else model.matmul_efficiency)
+        # On one device, PyTorch's kernels are a share of what products reach alone.
+        pytorchs = share / model.matmul_alone if model.alone else reached
         narrow = model.narrow_attention_efficiency * reached / model.attention_efficiency
         slower = replace(
-            model, attention_efficiency=reached, flash_attention_efficiency=reached,
-            eager_attention_efficiency=reached, narrow_attention_efficiency=min(narrow, 1.0),
+            model, attention_efficiency=reached, flash_attention_efficiency=pytorchs,
+            eager_attention_efficiency=pytorchs, narrow_attention_efficiency=min(narrow, 1.0),
         )  # fmt: skip
         return kernel_seconds(
             graph, replace(system, accelerator=replace(accelerator, kernel=slower))
