@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import sys
 from pathlib import Path
+
+import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "accuracy" / "blind"))
 
@@ -16,3 +19,20 @@ def test_every_cause_is_that_of_runs_that_were_scored() -> None:
     assert len(names) == len(set(names)) == 244
     for beginning, cause in causes.causes().items():
         assert any(name.startswith(beginning) for name in found[cause]), beginning
+
+
+def test_a_row_has_its_sealed_error_and_that_of_its_last_simulation() -> None:
+    """Errors worked out here: tokens per second and device, of which fewer are a longer step."""
+
+    def figure(file: str) -> float:
+        with (causes.HERE / file).open(newline="", encoding="utf-8") as rows:
+            found = {row["id"]: row["value"] for row in csv.DictReader(rows)}
+        return float(found["ao-h100-8b-bf16"])
+
+    errors = {name: pair for some in causes.errors().values() for name, pair in some.items()}
+    expected = [
+        figure("measured.csv") / figure(file) - 1 for file in ("predictions.csv", "mended.csv")
+    ]
+    assert errors["ao-h100-8b-bf16"] == pytest.approx(expected, rel=1e-3)
+    line = causes.line("one", [(0.25, -0.1)])
+    assert line == "| one | 1 | +25.0% | 25.0% | 25.0% | -10.0% | 10.0% | 10.0% |"

@@ -21,7 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent / "blind"))
 
-from predict import PREDICTIONS, read_predictions
+from predict import MENDED, PREDICTIONS, read_predictions
 from recipes import HERE, read_recipes
 from score import Score, scores
 
@@ -72,7 +72,16 @@ def sealed_runs(batch: Path) -> list[Blind]:
 
 def scored(batch: Path) -> list[Score]:
     """Predictions of a batch with their figures."""
-    predictions = read_predictions(batch / PREDICTIONS)
+    return _with_figures(batch, PREDICTIONS)
+
+
+def scored_again(batch: Path) -> list[Score]:
+    """The last simulations of a batch's opened rows with their figures: no longer blind."""
+    return _with_figures(batch, MENDED)
+
+
+def _with_figures(batch: Path, file_name: str) -> list[Score]:
+    predictions = read_predictions(batch / file_name)
     with (batch / "measured.csv").open(newline="", encoding="utf-8") as file:
         figures = list(csv.DictReader(file))
     return scores(predictions, figures, read_recipes(batch / "recipes.csv"))

@@ -4,7 +4,8 @@
     python benchmarks/accuracy/blind/causes.py --page     # and write it into the page
 
 A row of ``causes.csv`` names runs by the beginnings of their ids; the longest one counts.  Errors
-are the sealed ones: nothing here changes a prediction.
+are the sealed ones: nothing here changes a prediction.  Beside them stand those of the rows'
+last simulation (``mended.csv``), which are no longer blind.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 sys.path.insert(0, str(Path(__file__).parent))
 
-from blind_errors import BATCHES, accelerator, scored
+from blind_errors import BATCHES, accelerator, scored, scored_again
 from recipes import HERE
 from score import PAGE
 
@@ -34,26 +35,31 @@ def causes() -> dict[str, str]:
         return {row: line["cause"] for line in csv.DictReader(file) for row in line["rows"].split()}
 
 
-def errors() -> dict[str, dict[str, float]]:
-    """Cause -> runs and their errors."""
+def errors() -> dict[str, dict[str, tuple[float, float]]]:
+    """Cause -> runs, their sealed errors and those of their last simulation."""
     known = causes()
-    found: dict[str, dict[str, float]] = {cause: {} for cause in (*known.values(), UNKNOWN)}
+    found: dict[str, dict[str, tuple[float, float]]] = {
+        cause: {} for cause in (*known.values(), UNKNOWN)
+    }
     for batch in BATCHES:
+        since = {score.recipe.id: score.error for score in scored_again(batch)}
         for score in scored(batch):
             name = score.recipe.id
             best = max(filter(name.startswith, known), key=len, default="")
-            found[known.get(best, UNKNOWN)][name] = score.error
+            found[known.get(best, UNKNOWN)][name] = score.error, since.get(name, score.error)
     return found
 
 
-def line(name: str, some: Sequence[float]) -> str:
-    """One row of a table."""
-    sizes = sorted(abs(each) for each in some)
-    ninth = statistics.quantiles(sizes, n=10, method="inclusive")[-1] if some[1:] else sizes[0]
-    return (
-        f"| {name} | {len(some)} | {statistics.median(some):+.1%} "
-        f"| {statistics.median(sizes):.1%} | {ninth:.1%} |"
-    )
+def line(name: str, some: Sequence[tuple[float, float]]) -> str:
+    """One row of a table, of sealed errors and of those today."""
+    cells = [f"| {name} | {len(some)} "]
+    for each in zip(*some, strict=True):
+        sizes = sorted(map(abs, each))
+        ninth = statistics.quantiles(sizes, n=10, method="inclusive")[-1] if some[1:] else sizes[0]
+        cells.append(
+            f"| {statistics.median(each):+.1%} | {statistics.median(sizes):.1%} | {ninth:.1%} "
+        )
+    return "".join(cells) + "|"
 
 
 def groups(least: int = 5) -> dict[str, list[float]]:
@@ -87,8 +93,9 @@ def main() -> None:
         why = {row["cause"]: row["evidence"] for row in csv.DictReader(file)}
     found = errors()
     lines = [
-        "| cause | how that is known | rows | median | median error | 90th percentile |",
-        "|---|---|---|---|---|---|",
+        "| cause | how that is known | rows | sealed: median | median error | 90th percentile "
+        "| today: median | median error | 90th percentile |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     lines += [
         line(f"{cause} | {why.get(cause, '')}", [*some.values()]) for cause, some in found.items()
