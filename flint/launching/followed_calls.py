@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import ast
 import collections
+import pathlib
 import re
 import string
 from collections.abc import Mapping
@@ -26,29 +27,23 @@ _SOME: Mapping[str, frozenset[str]] = {
     "ast": frozenset(("literal_eval",)),
     "binascii": frozenset(("crc32", "hexlify", "unhexlify")),
     "ctypes": frozenset(
-        (
-            "c_int",
-            "c_int32",
-            "c_int64",
-            "c_long",
-            "c_longlong",
-            "c_size_t",
-            "c_uint",
-            "c_uint32",
-            "c_uint64",
-            "c_ulong",
-        )
+        ("c_int", "c_int32", "c_int64", "c_long", "c_longlong", "c_size_t", "c_uint", "c_uint32",
+         "c_uint64", "c_ulong")
     ),
     "datetime": frozenset(("date", "datetime", "time", "timedelta")),
     "fnmatch": frozenset(("fnmatch", "fnmatchcase")),
     "html": frozenset(("escape", "unescape")),
-    "os": frozenset(("basename", "dirname", "normpath", "splitext")),
+    "os": frozenset(
+        ("abspath", "basename", "commonpath", "commonprefix", "dirname", "fspath", "isabs",
+         "normcase", "normpath", "relpath", "split", "splitext")
+    ),
+    "pathlib": frozenset(("Path", "PosixPath", "PurePath", "PurePosixPath")),
     "shlex": frozenset(("join", "quote", "split")),
     "statistics": frozenset(("fmean", "mean", "median")),
     "textwrap": frozenset(("dedent", "fill", "indent", "shorten", "wrap")),
     "urllib": frozenset(("parse_qs", "quote", "unquote", "urlencode", "urlparse", "urlsplit")),
     "yaml": frozenset(("dump", "full_load", "load", "safe_dump", "safe_load")),
-}
+}  # fmt: skip
 #: Parts of the others that draw random numbers, read and write files, or give what is not a value.
 _OTHERS = frozenset(
     ("Pickler", "Unpickler", "dump", "errstate", "file_digest", "finditer", "fromfile", "islice",
@@ -64,11 +59,15 @@ _FUNCTIONS = frozenset(
 _METHODS = frozenset(("pop", "insert"))
 #: Methods that may be given a rank -> what they belong to, where they are followed.
 METHODS: Mapping[str, type | tuple[type, ...]] = {
-    **dict.fromkeys(("findall", "fullmatch", "match", "search", "sub", "subn"), re.Pattern),
+    **dict.fromkeys(("findall", "fullmatch", "search", "sub", "subn"), re.Pattern),
+    "match": (re.Pattern, pathlib.PurePath),
     "split": (re.Pattern, str, bytes),
     **dict.fromkeys(
         ("center", "endswith", "ljust", "removeprefix", "removesuffix", "replace", "rjust",
          "startswith"), str
+    ),
+    **dict.fromkeys(
+        ("joinpath", "relative_to", "with_name", "with_stem", "with_suffix"), pathlib.PurePath
     ),
     **dict.fromkeys(("parse_args", "parse_known_args"), argparse.ArgumentParser),
     **dict.fromkeys(("safe_substitute", "substitute"), string.Template),

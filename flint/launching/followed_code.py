@@ -22,7 +22,7 @@ from flint.launching.followed_functions import NAMES
 from flint.launching.followed_texts import parts_of
 
 _INT, _AMONG, _AT, _AT_OR, _PART, _LOOP, _TEXT, _SLICE, _TYPE, _CALL, _JOIN, _PUT, *_MORE = NAMES
-_METHOD, _EVAL, _SPAN = _MORE
+_METHOD, _EVAL, _PATH, _SPAN = _MORE
 
 #: Python's function -> the one in its place.
 _INSTEAD = {"int": _INT, "range": _LOOP, "type": _TYPE, "eval": _EVAL}
@@ -157,11 +157,17 @@ class _Following(ast.NodeTransformer):
         call = ast.Call(ast.Name(by, ast.Load()), [function, *node.args], node.keywords)
         return ast.fix_missing_locations(ast.copy_location(call, node))
 
-    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+    def visit_BinOp(self, node: Any) -> Any:
         self.generic_visit(node)
+        by = "right" if isinstance(node, ast.BinOp) else "value"
+        part = getattr(node, by)
+        if self.own and isinstance(node.op, ast.Div) and not isinstance(part, ast.Constant):
+            setattr(node, by, _called(_PATH, part, part))  # it may be put behind a path
         return self._text(node)
 
-    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.expr:
+    visit_AugAssign = visit_BinOp
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> Any:
         self._values(node)
         return self._text(node)
 
@@ -173,7 +179,7 @@ class _Following(ast.NodeTransformer):
                 if isinstance(piece.format_spec, ast.JoinedStr):
                     self._values(piece.format_spec)
 
-    def _text(self, node: ast.expr) -> ast.expr:
+    def _text(self, node: Any) -> Any:
         parts = parts_of(node) if self.own else None
         return node if parts is None else _called(_TEXT, node, parts[0], *parts[1])
 
@@ -220,38 +226,32 @@ class _Following(ast.NodeTransformer):
         named = (ast.Name, ast.Attribute, ast.Load)
         return self.own and one and all(isinstance(part, named) for part in ast.walk(node.value))
 
-    def visit_For(self, node: ast.For) -> ast.AST:
-        return self._loop(node)
-
-    def visit_comprehension(self, node: ast.comprehension) -> ast.AST:
-        return self._loop(node)
-
     def _loop(self, node: ast.For | ast.comprehension) -> ast.AST:
         self.generic_visit(node)
         self._range(node.iter)
         return node
+
+    visit_For = visit_comprehension = _loop
 
     def _range(self, node: ast.expr) -> None:
         """What is gone over; it may be a range."""
         if isinstance(node, ast.Call) and _is(node.func, "range"):
             self.called.append(node.func)
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
         self.others.add(node.name)
         return self._without(node, "returns")
 
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
-        return self._without(node, "returns")
+    visit_AsyncFunctionDef = visit_FunctionDef
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         self.others.add(node.name)
         return self.generic_visit(node)
 
-    def visit_arg(self, node: ast.arg) -> ast.AST:
+    def visit_arg(self, node: ast.arg | ast.AnnAssign) -> ast.AST:
         return self._without(node, "annotation")
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        return self._without(node, "annotation")
+    visit_AnnAssign = visit_arg
 
     def _without(self, node: Any, part: str) -> ast.AST:
         """All of a node but its annotation, which others read as text."""

@@ -18,17 +18,22 @@ from typing import Any
 from flint.capturing.user_frames import is_ours
 from flint.launching.followed_calls import METHODS
 
-_USES = ("int", "among", "at", "at_or", "part", "loop", "text", "slice", "type", "call", "put")
+_USES = (
+    "int", "among", "at", "at_or", "part", "loop", "text", "slice", "type", "call", "put", "path"
+)  # fmt: skip
 #: Methods with which a value converts itself to a number, looks for itself in a container, reads an
 #: item, an item or a default, and a part of a container, ends a loop, is written into a text, picks
 #: from what can only be gone over, says its type where types are compared, is given to a
-#: function that takes it as any other, and is the place of an item that is written.
-METHOD, AMONG, AT, AT_OR, PART, LOOP, TEXT, SLICE, TYPE, CALL, PUT = (
+#: function that takes it as any other, is the place of an item that is written, and is put behind a
+#: path.
+METHOD, AMONG, AT, AT_OR, PART, LOOP, TEXT, SLICE, TYPE, CALL, PUT, PATH = (
     f"followed_{use}" for use in _USES
 )
 #: What they are called in changed code (``followed_code.py``); others join texts, are methods,
 #: evaluate a text, and are Python's slice.
-NAMES = tuple(f"__flint_{use}__" for use in (*_USES[:-1], "join", "put", "method", "eval", "span"))
+NAMES = tuple(
+    f"__flint_{use}__" for use in (*_USES[:-2], "join", "put", "method", "eval", "path", "span")
+)
 #: Longer lists of arguments are data.
 _MOST = 64
 
@@ -170,6 +175,12 @@ def _put(container: Any, index: Any) -> Any:
     return index
 
 
+def _path(part: Any) -> Any:
+    """What ``path / part`` has on its right; it may be a number as well."""
+    own = None if _is_plain(part) else getattr(type(part), PATH, None)
+    return part if own is None else own(part)
+
+
 def _is_plain(index: Any) -> bool:
     """Whether an index is of one of the usual types, which follow from nothing."""
     kind = type(index)  # not compared by ==: the types of followed values are equal to int
@@ -178,7 +189,7 @@ def _is_plain(index: Any) -> bool:
 
 _FUNCTIONS = (
     _number, _among, _at, _at_or, _part, _loop, _text, _slice, _type, _call, _join, _put, _method,
-    _eval, slice
+    _eval, _path, slice
 )  # fmt: skip
 #: Name -> the function that changed code calls.
 FUNCTIONS: dict[str, Callable[..., Any]] = dict(zip(NAMES, _FUNCTIONS, strict=True))

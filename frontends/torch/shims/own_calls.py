@@ -14,6 +14,7 @@ import argparse
 import re
 import string
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import PurePath
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -32,8 +33,8 @@ from flint.frontends.torch.shims.own_parts import (
     replaced,
     told_apart,
 )
+from flint.frontends.torch.shims.own_paths import THINGS, kind_of
 from flint.frontends.torch.shims.own_questions import ask, note_values
-from flint.frontends.torch.shims.own_things import OwnBytes, OwnThing, is_asked_only
 from flint.frontends.torch.shims.own_values import OwnText, _Own, everywhere, own
 from flint.frontends.torch.shims.own_words import OwnWords
 
@@ -42,7 +43,7 @@ _LENGTH = "is the size of a list"
 #: What may be called again with other ranks' numbers belongs to one of these, or to nothing.
 _FIXED = (
     str, bytes, int, float, type, ModuleType, np.ufunc, np.generic, re.Pattern, string.Template,
-    argparse.ArgumentParser,
+    argparse.ArgumentParser, PurePath,
 )  # fmt: skip
 #: Functions that write their first argument, or go over it at the program's pace.
 _WRITING = frozenset(
@@ -51,7 +52,7 @@ _WRITING = frozenset(
      "resize", "setfield", "setitem", "sort")
 )  # fmt: skip
 #: What holds it on every rank.
-_HELD = (OwnArray, OwnBytes, OwnThing)
+_HELD = (OwnArray, *THINGS)
 #: More different ranks' numbers and texts are not computed one by one.
 _MOST_NUMBERS = 1 << 16
 #: Longer texts are messages.
@@ -77,8 +78,8 @@ def called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[
         if len(result) > _LONGEST:
             return result
         return OwnWords(result, lambda: _texts(function, args, kwargs, kinds, first))
-    kind = OwnBytes if isinstance(result, bytes) else OwnThing
-    if kind is OwnBytes or is_asked_only(result):
+    kind = kind_of(result)
+    if kind is not None:
         return kind(result, lambda: _others(function, args, kwargs, kinds, first, 1))
     return spread(result, _others(function, args, kwargs, kinds, first, _elements(result)))
 
@@ -272,10 +273,8 @@ def _plain(item: Any) -> Any:
         return str.__str__(item) if isinstance(item, _Own | OwnText) else item
     if isinstance(item, _Own):
         return item.plain.__pos__(item)
-    if isinstance(item, OwnBytes):
-        return bytes(memoryview(item))
-    if type(item) is OwnThing:
-        return item.here
+    if isinstance(item, THINGS):
+        return item.plainly
     return np.ndarray.view(item, np.ndarray) if isinstance(item, OwnArray) else item
 
 

@@ -23,7 +23,7 @@ _BETWEEN = (
     __name__, "flint.launching.followed_functions", "numpy.lib.mixins",
     *(
         f"flint.frontends.torch.shims.own_{name}"
-        for name in ("arrays", "calls", "methods", "things", "values", "words")
+        for name in ("arrays", "calls", "methods", "paths", "things", "values", "words")
     ),
 )  # fmt: skip
 

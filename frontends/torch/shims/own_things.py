@@ -32,10 +32,12 @@ _OF_BYTES = (
 _COMPARED = "is in what is compared"
 
 
-class _Everywhere:
+class Everywhere:
     """What is made for all ranks when something asks."""
 
     make: Callable[[], Held]
+    #: As usual functions take it.
+    plainly: Any
     #: What a method makes of it on every rank (``own_calls.py``).
     followed_call: Callable[..., Any]
 
@@ -53,7 +55,7 @@ class _Everywhere:
         return np.array([yes(item) for item in others.values])[others.kinds]
 
 
-class OwnBytes(_Everywhere, bytes, metaclass=_LikePlain):
+class OwnBytes(Everywhere, bytes, metaclass=_LikePlain):
     """Bytes that follow from the rank."""
 
     plain = bytes
@@ -62,6 +64,11 @@ class OwnBytes(_Everywhere, bytes, metaclass=_LikePlain):
         made = super().__new__(cls, here)
         made.make = make
         return made
+
+    @property
+    def plainly(self) -> bytes:
+        """As usual functions take it."""
+        return bytes(memoryview(self))
 
     __hash__ = bytes.__hash__
 
@@ -78,18 +85,18 @@ class OwnBytes(_Everywhere, bytes, metaclass=_LikePlain):
         return bytes, (bytes(memoryview(self)),)
 
 
-class OwnThing(_Everywhere):
+class OwnThing(Everywhere):
     """An object that follows from the rank, and is asked by its methods only."""
 
     def __init__(self, here: Any, make: Callable[[], Held]) -> None:
-        self.here, self.make = here, make
+        self.plainly, self.make = here, make
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:  # so that it is an instance of its type
-        return type(self.here)
+        return type(self.plainly)
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.here, name)
+        found = getattr(self.plainly, name)
         if not callable(found):
             return found
 
@@ -106,7 +113,7 @@ class OwnThing(_Everywhere):
 
     def __bool__(self) -> bool:
         ask(self.on_ranks(bool))
-        return bool(self.here)
+        return bool(self.plainly)
 
 
 def is_asked_only(item: Any) -> bool:

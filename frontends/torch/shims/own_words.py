@@ -11,11 +11,13 @@ else gets a text like any other, because most are names of files and messages.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from flint.frontends.torch.shims.over_ranks import world
+from flint.frontends.torch.shims.own_paths import OwnPath
 from flint.frontends.torch.shims.own_questions import ask, ask_whether_among
 from flint.frontends.torch.shims.own_values import OwnFloat, OwnRank, OwnText, _Own, everywhere
 
@@ -82,7 +84,8 @@ def words_of(make: Callable[..., str], parts: tuple[Any, ...]) -> str:
 
 
 def _everywhere(make: Callable[..., str], parts: tuple[Any, ...]) -> Any:
-    own = [at for at, part in enumerate(parts) if isinstance(part, _Own | OwnText)]
+    kinds = _Own | OwnText | OwnPath
+    own = [at for at, part in enumerate(parts) if isinstance(part, kinds)]
     columns = [np.broadcast_to(_values(parts[at]), world()).tolist() for at in own]
     made: dict[tuple[Any, ...], str] = {}
 
@@ -98,6 +101,8 @@ def _everywhere(make: Callable[..., str], parts: tuple[Any, ...]) -> Any:
 
 
 def _values(part: Any) -> Any:
+    if isinstance(part, OwnPath):
+        return np.array([part.plainly, *part.others.values], object)[1:][part.others.kinds]
     return np.char.mod("%d", part.values) if isinstance(part, OwnText) else everywhere(part)
 
 
@@ -105,6 +110,15 @@ def _numbers(texts: Any) -> Any:
     return np.array([int(text) if text.strip("+- ").isdecimal() else -1 for text in texts.tolist()])
 
 
-_kinds: tuple[Any, ...] = (OwnRank, OwnFloat, OwnText, OwnWords)
+_kinds: tuple[Any, ...] = (OwnRank, OwnFloat, OwnText, OwnWords, OwnPath)
 for _kind in _kinds:
     _kind.followed_text = staticmethod(words_of)
+
+
+def _behind_a_path(text: Any) -> Any:
+    return text.followed_call(Path, (text,), {})
+
+
+_texts: tuple[Any, ...] = (OwnText, OwnWords)
+for _kind in _texts:
+    _kind.followed_path = staticmethod(_behind_a_path)

@@ -14,8 +14,9 @@ WORLD = 20  # more than are told apart by each value that is not followed
 OWN, ASKED = 3, 7
 IMPORTS = (
     "import array, base64, bisect, hashlib, itertools, json, math, operator, pickle, re, struct\n"
-    "import argparse, ast, binascii, collections, ctypes, datetime, os, shlex, string\n"
-    "import numpy as np, torch, urllib.parse, yaml, zlib\nW = 20\n"
+    "import argparse, ast, binascii, collections, ctypes, datetime, os, pathlib, shlex, string\n"
+    "from pathlib import Path; import numpy as np, torch, urllib.parse, yaml, zlib\nW = 20\n"
+    "def changed(path, more):\n    path /= more\n    return path\n"
     "def parsed(parser, words):\n    parser.add_argument('--stage', type=int)\n"
     "    return parser.parse_args(words)\n"
 )

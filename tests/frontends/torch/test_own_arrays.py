@@ -279,5 +279,5 @@ def test_what_is_written_at_the_ranks_place_is_told():
         lines = f"(a := {made}, write(a, rank), a[0])[-1]"
         found, seen = asked(lines, "def write(a, place):\n    a[place] = 1\n")
         assert found == 0 and seen.unseen == {
-            "the own rank is the place where a list is written at train.py:9"
+            "the own rank is the place where a list is written at train.py:12"
         }
