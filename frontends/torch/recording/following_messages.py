@@ -29,6 +29,8 @@ THE_SAME = "other ranks giving the same"
 _ROOTS = "the sender's are assumed to be those of the recorded rank"
 #: Broadcasts of more elements are not passed to other ranks, nor messages of more.
 _FEW, _FORM = 1024, 256
+#: Broadcasts of more bytes; they may be a pickled object, of which others know nothing.
+_BYTES = 1 << 16
 
 
 def receive(
@@ -151,4 +153,5 @@ def keep(values: Any, known: Known | None, tensor: torch.Tensor, is_root: bool) 
 
 
 def _is_few(tensor: torch.Tensor) -> bool:
-    return tensor.numel() <= _FEW and not (tensor.is_floating_point() or tensor.is_complex())
+    most = _BYTES if tensor.dtype is torch.uint8 else _FEW
+    return tensor.numel() <= most and not (tensor.is_floating_point() or tensor.is_complex())

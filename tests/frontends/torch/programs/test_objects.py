@@ -45,6 +45,26 @@ def test_each_rank_holds_an_object_of_its_own(said):
     assert found == [[2.0] * 16, 2.0, [1], [1], [1.0, 1.0]]
 
 
+@pytest.mark.parametrize("numbers", [3, 2000])
+def test_an_object_that_a_program_pickles_into_bytes_is_the_senders(said, numbers):
+    """As fairseq and Uni-Core broadcast objects; 2,000 numbers are more than 4,000 bytes."""
+    found = said(f"""
+        import pickle, torch, torch.distributed as dist
+        dist.init_process_group("nccl")
+        if dist.get_rank() == 0:
+            data = torch.ByteTensor(list(pickle.dumps(list(range({numbers}))))).cuda()
+            length = torch.LongTensor([len(data)]).cuda()
+            dist.broadcast(length, 0)
+        else:
+            length = torch.LongTensor([0]).cuda()
+            dist.broadcast(length, 0)
+            data = torch.ByteTensor(int(length.item())).cuda()
+        dist.broadcast(data, 0)
+        say(pickle.loads(data.cpu().numpy().tobytes()))
+    """)
+    assert found == [list(range(numbers))]
+
+
 @pytest.mark.thorough
 def test_what_ranks_get_is_what_they_get_in_a_real_run(tmp_path):
     program = str(HERE / "objects.py")
