@@ -67,7 +67,7 @@ class Attention(nn.Module):
         super().__init__()
         bias = kind.bias
         self.size, self.groups = heads.size, heads.queries // heads.keys
-        self.rotated = kind.rotated
+        self.rotated, self.repeated = kind.rotated, kind.repeated
         self.wq = nn.Linear(width, heads.queries * heads.size, bias=bias)
         self.wk = nn.Linear(width, heads.keys * heads.size, bias=bias)
         self.wv = nn.Linear(width, heads.keys * heads.size, bias=bias)
@@ -94,8 +94,15 @@ class Attention(nn.Module):
             q, k = self.q_norm(q), self.k_norm(k)
         if table is not None:
             q, k = self.rotated(q, table), self.rotated(k, table)
+        if self.repeated:
+            k, v = (
+                item[:, :, :, None].expand(-1, -1, -1, self.groups, -1).flatten(2, 3)
+                for item in (k, v)
+            )
         q, k, v = (item.transpose(1, 2) for item in (q, k, v))
-        if mask is None:
+        if mask is None and self.repeated:
+            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        elif mask is None:
             mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
         else:  # No fused kernel takes both a mask and groups.
             k, v = (
@@ -145,6 +152,7 @@ class Style:
             and keys are rotated.
         masked: a mask is written out, (S, S) of bool, which attention reads.
         normed: each head of queries and keys has a norm, whose weight all heads share.
+        repeated: keys and values are copied for each of their queries' heads.
         rotated: how they are, by what ``table`` makes of ``rotary_table``'s for all blocks.
     """
 
@@ -154,6 +162,7 @@ class Style:
     learned_positions: bool = False
     masked: bool = False
     normed: bool = False
+    repeated: bool = False
     rotated: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = rotated
     table: Callable[[torch.Tensor, torch.dtype], torch.Tensor] = plain_table
 
@@ -164,17 +173,23 @@ def rms_norm(width: int) -> nn.Module:
 
 
 _TITAN = Style(norm=rms_norm, feed_forward=FeedForward, rotated=rotated_pairs, table=complex_table)
+_NORMED = Style(
+    norm=rms_norm, feed_forward=FeedForward, rotated=rotated_halves, table=doubled_table,
+    normed=True,
+)  # fmt: skip
 _WRITTEN = Style(
     norm=WrittenNorm, feed_forward=FeedForward, rotated=rotated_halves, table=doubled_table
 )
 #: Llama's (Touvron et al., 2023), the same as Hugging Face's Transformers spells it out, with and
 #: without a mask, and with Qwen3's norms of queries and keys (Qwen Team, 2025), as torchtitan does,
-#: with PyTorch's norm as one kernel and, before July 2025, as eight (pytorch/pytorch#153666), and
-#: GPT-2's and GPT-3's (Radford et al., 2019).
+#: with PyTorch's norm as one kernel and, before July 2025, as eight (pytorch/pytorch#153666), its
+#: Qwen3, of 2025 with ``repeat_kv``, and GPT-2's and GPT-3's (Radford et al., 2019).
 STYLES = {
     "llama": Style(norm=rms_norm, feed_forward=FeedForward),
     "torchtitan": _TITAN,
     "torchtitan, written": replace(_TITAN, norm=WrittenNorm),
+    "torchtitan, normed": _NORMED,
+    "torchtitan, repeated": replace(_NORMED, repeated=True),
     "huggingface": _WRITTEN,
     "huggingface, masked": replace(_WRITTEN, masked=True),
     "huggingface, normed": replace(_WRITTEN, normed=True),

@@ -32,7 +32,8 @@ class Config:
             kernel an operation, each for many parameters (``foreach``).
         reduce_dtype: that FSDP reduces gradients in.
         style: a key of ``layers.STYLES``: "llama", "gpt", "huggingface", "huggingface, masked",
-            "huggingface, normed", "torchtitan", "torchtitan, written".
+            "huggingface, normed", "torchtitan", "torchtitan, written", "torchtitan, normed",
+            "torchtitan, repeated".
         accumulation: batches that go forward and backward before the optimizer's step.
         keep: gathered parameters are kept until the last of these batches, and gradients reduced
             with it (ZeRO-1: Rajbhandari et al., 2020); "gradients": only these wait for the last;

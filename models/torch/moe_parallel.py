@@ -32,7 +32,8 @@ from torch.distributed.tensor.parallel import (
 
 from flint.models.torch.checkpointing import checkpoint_blocks
 from flint.models.torch.moe_model import Block, Config, Model
-from flint.models.torch.parallel import size, split_tensors
+from flint.models.torch.parallel import size
+from flint.models.torch.splitting import split_tensors
 
 #: The names that mesh axes may have, in their order.
 AXES = ("pp", "dp", "cp", "ep", "tp")

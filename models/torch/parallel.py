@@ -25,19 +25,15 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_module
+from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.experimental import context_parallel
 from torch.distributed.tensor.experimental._attention import set_rotate_method
 from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    PrepareModuleInput,
-    RowwiseParallel,
-    SequenceParallel,
     loss_parallel,
-    parallelize_module,
 )
 
 from flint.models.torch.checkpointing import checkpoint_blocks
+from flint.models.torch.splitting import split_tensors
 
 #: The names that mesh axes may have.
 AXES = ("pp", "dp_replicate", "dp", "cp", "tp")
@@ -129,64 +125,6 @@ def sharding_mesh(mesh: DeviceMesh) -> DeviceMesh | None:
         last = "dp_cp"
         mesh[over]._flatten(last)
     return mesh["dp_replicate", last] if "dp_replicate" in names else mesh[last]
-
-
-def split_tensors(
-    model: nn.Module, mesh: DeviceMesh, *, whole_ends: bool = False, blocks: bool = True
-) -> None:
-    """Tensor and sequence parallelism over a mesh of one axis.
-
-    Args:
-        model: as ``parallelise``'s.
-        mesh: of the axis "tp".
-        whole_ends: as ``Ends.whole``.
-        blocks: blocks are Llama's, and are split too.
-    """
-    plan: dict[str, Any] = {}
-    if model.embedding is not None and whole_ends:
-        _replicate(model.embedding, mesh)
-    elif model.embedding is not None:
-        plan["embedding"] = RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1))
-    if model.head is not None:
-        plan["norm"] = SequenceParallel()
-        # Scores stay split over the vocabulary: see parallel_loss.
-        scores = Replicate() if whole_ends else Shard(-1)
-        plan["head"] = ColwiseParallel(
-            input_layouts=Shard(1), output_layouts=scores, use_local_output=whole_ends
-        )
-    parallelize_module(model, mesh, plan, src_data_rank=None)
-    for block in model.layers.values() if blocks else ():
-        parallelize_module(block, mesh, _block_plan(), src_data_rank=None)
-
-
-def _replicate(embedding: nn.Module, mesh: DeviceMesh) -> None:
-    """Every rank looks up all positions and keeps its part of them."""
-
-    def given(_: nn.Module, tokens: Any, mesh: DeviceMesh) -> Any:
-        return tuple(DTensor.from_local(item, mesh, [Replicate()]) for item in tokens)
-
-    def returned(_: nn.Module, rows: Any, mesh: DeviceMesh) -> Any:
-        return rows.redistribute(mesh, [Shard(1)]).to_local()
-
-    distribute_module(embedding, mesh, input_fn=given, output_fn=returned)
-
-
-def _block_plan() -> dict[str, Any]:
-    return {
-        "attention_norm": SequenceParallel(),
-        "attention": PrepareModuleInput(
-            input_layouts=(Shard(1), None), desired_input_layouts=(Replicate(), None)
-        ),
-        "attention.wq": ColwiseParallel(),
-        "attention.wk": ColwiseParallel(),
-        "attention.wv": ColwiseParallel(),
-        "attention.wo": RowwiseParallel(output_layouts=Shard(1)),
-        "mlp_norm": SequenceParallel(),
-        "mlp": PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),)),
-        "mlp.gate": ColwiseParallel(),
-        "mlp.up": ColwiseParallel(),
-        "mlp.down": RowwiseParallel(output_layouts=Shard(1)),
-    }
 
 
 def shard_parameters(

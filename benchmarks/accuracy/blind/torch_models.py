@@ -20,6 +20,7 @@ from trainers import (
     NORM_KERNEL,
     NORMED,
     REDUCED,
+    REPEATED_UNTIL,
     ROTATES,
     TIED,
     WRITTEN,
@@ -49,6 +50,9 @@ def config_of(recipe: Recipe) -> Config:
         more = {"style": "huggingface, normed"}
     elif recipe.id.startswith(WRITTEN):
         more = {"style": "huggingface" + (", masked" if recipe.id.startswith(MASKED) else "")}
+    elif recipe.framework.startswith("torchtitan") and "Qwen3" in recipe.model:
+        repeated = recipe.date < REPEATED_UNTIL
+        more = {"style": "torchtitan, repeated" if repeated else "torchtitan, normed"}
     elif recipe.framework.startswith("torchtitan") and "Llama" in recipe.model:
         written = recipe.date < NORM_KERNEL
         more = {"style": "torchtitan, written" if written else "torchtitan"}

@@ -65,7 +65,7 @@ from trainers import (
 )
 
 from flint.cost.kernels import Estimator
-from flint.models.mixtures import MIXTURES, Experts, Heads, Mixture
+from flint.models.mixtures import MIXTURES, Experts, Form, Heads, Mixture
 from flint.models.torch import moe
 from flint.models.torch.llama3_model import Config
 
@@ -186,6 +186,7 @@ def _mixture(recipe: Recipe) -> Expressed | NoCase:
     each = each_of(recipe, {"dp": recipe.devices}, accumulated) if published else 1
     fused = recipe.compiled or recipe.framework.startswith(FUSED)
     dispatch = "once" if recipe.id.startswith(ONCE) else "dropless"
+    form = Form(norm="learned") if "Qwen3" in recipe.model and not published else Form()
 
     def case(layers: int) -> Case:
         def capture(sequences: int) -> Any:
@@ -200,7 +201,7 @@ def _mixture(recipe: Recipe) -> Expressed | NoCase:
                 )
                 model = Mixture(
                     layers=layers, width=sizes["hidden"], heads=heads, experts=experts,
-                    vocabulary=sizes["vocabulary"],
+                    vocabulary=sizes["vocabulary"], form=form,
                 )  # fmt: skip
             config = moe.Config(
                 model=model,
@@ -220,7 +221,8 @@ def _mixture(recipe: Recipe) -> Expressed | NoCase:
             accelerator=accelerator,
             key=f"torch-moe-{published or sizes}-{layers}-{mesh}-{recipe.sequence}-{kept}-{fused}"
             + (f"-{each}" if each > 1 else "")
-            + ("-once" if dispatch == "once" else ""),
+            + ("-once" if dispatch == "once" else "")
+            + ("-normed" if form.norm else ""),
             expressed=f"{mesh[0]} dp x {mesh[1]} ep{', opened' if fused else ''}, "
             f"{recipe.batch // recipe.devices} sequences a rank",
             note=first(DIFFERS, recipe.id, ""),

@@ -122,6 +122,8 @@ MASKED = ("fs-",)
 NORMED = EAGER
 #: Since when PyTorch's norm is one kernel: its pull request 153666, merged in July 2025.
 NORM_KERNEL = "2025-07"
+#: Until when torchtitan's models copied keys and values for each of their queries' heads.
+REPEATED_UNTIL = "2026"
 #: Beginnings of ids of rows whose gradients are reduced in bf16.
 REDUCED = ("lg-", "fs-", "sw-7b-16k", "m6-", "mlp-g", "mlp-b", "mlp-h", "m51-b", "m51-h")
 #: Beginnings of ids of rows whose keys and values go from rank to rank.
@@ -181,13 +183,11 @@ _GPT = "a gated network of as many FLOPs; rotary positions, RMS norms, no biases
 #: Beginning of an id -> what differs from the run, in addition to the columns.
 DIFFERS: Mapping[str, str] = {
     "ao-b200": "the power limit is not published",
-    "tt-gb200-qwen3": "no norm of queries and keys; loss not in chunks",
     "tt-gb200": "loss not in chunks",
     "tt-h100-dsv3": "loads balanced; scores of the whole sequence",
     "tt-gb300-dsv3": "loads balanced; scores of the whole sequence",
-    "tt-qwen": "no norm of queries and keys",
-    "rlprime-q30b": "no norm of queries and keys; the optimizer counts twice",
-    "prl-": "no norm of queries and keys; the optimizer counts twice",
+    "rlprime-q30b": "the optimizer counts twice",
+    "prl-": "the optimizer counts twice",
     "lf-": "embedding and head are two matrices",
     "tune-": "scores of whole sequences, not of packed samples",
     "me-": "ZeRO-2 as FSDP that keeps gathered parameters",

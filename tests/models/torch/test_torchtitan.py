@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 torch = pytest.importorskip("torch")
 
 import flint  # noqa: E402
-from flint.models.torch.layers import STYLES, rotary_table, rotated  # noqa: E402
+from flint.models.torch.layers import STYLES, Block, rotary_table, rotated  # noqa: E402
+from flint.models.torch.llama3 import TINY, training  # noqa: E402
 from flint.models.torch.torchtitan import complex_table, rotated_pairs  # noqa: E402
 from flint.passes import apply  # noqa: E402
+from tests.models.torch.one_rank import exchanges  # noqa: E402
 from tests.models.torch.test_huggingface_torch import NORM, ran  # noqa: E402
 
 
@@ -55,3 +59,38 @@ def test_the_compiler_leaves_complex_numbers_to_pytorchs_kernels():
     assert sorted(moved[0]) == sorted(moved[1])
     for graph in (compiled, opened):
         assert sum(node.op == "aten.mul.Tensor" for node in graph) == 2
+
+
+@pytest.mark.thorough
+def test_torchtitans_qwen3_gathers_all_normed_heads_over_tensor_parallel_ranks():
+    """``attention.q_norm`` and ``k_norm`` are ``NoParallel`` in ``apply_non_moe_tp`` of its
+    ``experiments/qwen3/infra/parallelize.py`` at d240be0c: what they return is made whole.  So each
+    block gathers its queries and keys once more, (S, heads, size) in bf16; gradients come back
+    split, as attention's are.  Attention itself stays split."""
+    found, other = (
+        exchanges(training(replace(TINY, style=style), mesh=(2,), axes=("tp",)))
+        for style in ("torchtitan, repeated", "llama")
+    )
+    heads = TINY.heads
+    whole = 2 * TINY.layers * TINY.sequence * (heads.queries + heads.keys) * heads.size
+    count, sent, received = other["all_gather", ("tp",)]
+    expected = count + 2 * TINY.layers, sent + whole // 2, received + whole
+    assert found["all_gather", ("tp",)] == expected
+    assert found["reduce_scatter", ("tp",)] == other["reduce_scatter", ("tp",)]
+
+
+def test_torchtitans_models_copied_keys_for_each_head():
+    """``repeat_kv`` of its ``experiments/qwen3/model/model.py`` at d240be0c: a copy of keys and one
+    of values, and an attention without groups."""
+    small = replace(TINY, layers=1)
+    blocks = [
+        Block(small.width, small.heads, small.hidden, style)
+        for style in ("torchtitan, normed", "torchtitan, repeated")
+    ]
+    blocks[1].load_state_dict(blocks[0].state_dict())
+    angles = rotary_table(5, small.heads.size, small.heads.theta)
+    table = STYLES["torchtitan, normed"].table(angles, torch.float32)
+    x = torch.randn(1, 5, small.width)
+    torch.testing.assert_close(blocks[0](x, table), blocks[1](x, table))
+    clones = [ran(block, x, table).get("clone", 0) for block in blocks]
+    assert clones[1] - clones[0] == 2
