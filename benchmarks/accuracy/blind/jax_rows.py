@@ -35,6 +35,7 @@ from flint.models.jax.llama3 import Config
 from flint.models.jax.moe_routing import Experts
 from flint.models.jax.moe_sizes import SIZES
 from flint.models.jax.sharding import constrain
+from flint.models.mixtures import Form
 
 
 def windowed(q: jax.Array, k: jax.Array, v: jax.Array, *, window: int) -> jax.Array:
@@ -285,6 +286,7 @@ def _mixture(recipe: Recipe, layers: Layers, mixer: Any, entry: Entry) -> moe.Co
             biases=entry.biases,
         ),
         dispatch="einsum" if dropped else dropless,
+        form=Form(norm="learned", fused=False) if "Qwen3" in recipe.model else None,
         balance=0.0,
         vocabulary=sizes["vocabulary"],
         sequence=recipe.sequence,

@@ -186,7 +186,7 @@ def _mixture(recipe: Recipe) -> Expressed | NoCase:
     each = each_of(recipe, {"dp": recipe.devices}, accumulated) if published else 1
     fused = recipe.compiled or recipe.framework.startswith(FUSED)
     dispatch = "once" if recipe.id.startswith(ONCE) else "dropless"
-    form = Form(norm="learned") if "Qwen3" in recipe.model and not published else Form()
+    form = Form(norm="learned") if "Qwen3" in recipe.model and not published else None
 
     def case(layers: int) -> Case:
         def capture(sequences: int) -> Any:
@@ -222,7 +222,7 @@ def _mixture(recipe: Recipe) -> Expressed | NoCase:
             key=f"torch-moe-{published or sizes}-{layers}-{mesh}-{recipe.sequence}-{kept}-{fused}"
             + (f"-{each}" if each > 1 else "")
             + ("-once" if dispatch == "once" else "")
-            + ("-normed" if form.norm else ""),
+            + ("-normed" if form else ""),
             expressed=f"{mesh[0]} dp x {mesh[1]} ep{', opened' if fused else ''}, "
             f"{recipe.batch // recipe.devices} sequences a rank",
             note=first(DIFFERS, recipe.id, ""),
