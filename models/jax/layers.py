@@ -165,15 +165,17 @@ def cudnn(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
 
 
 def attention(
-    x: jax.Array, layer: Any, heads: Heads, positions: jax.Array, kernel: Kernel = plain
-) -> jax.Array:
+    x: jax.Array, layer: Any, heads: Heads, positions: jax.Array, kernel: Kernel = plain,
+    turn: Turn | None = None,
+) -> jax.Array:  # fmt: skip
     """Causal self-attention of ``x`` (B, S, D) with the parameters of ``attention_parameters``.
 
     Args:
         kernel: queries (B, S, H, size), keys and values (B, S, K, size) -> (B, S, H * size).
+        turn: as of ``projections``.
     """
     with jax.named_scope("attention"):
-        q, k, v = projections(x, layer, heads, positions)
+        q, k, v = projections(x, layer, heads, positions, turn)
         # Every query sees all keys before it, wherever they are.
         k = constrain(k, "batch", None, "tensor", None)
         v = constrain(v, "batch", None, "tensor", None)

@@ -46,7 +46,6 @@ class Entry:
 _ADAM = "AdamW, not Adafactor; f32 weights"
 _QWIX = "casts as narrow.py says"
 _MOMENT = "first moment f32, not bf16"
-_MIXTURE = "no norm of queries and keys"
 _GPT_OSS = Entry(
     "offloaded experts", "no sinks, no biases of attention", blocks=(1024, 2048), biases=True
 )
@@ -78,8 +77,8 @@ ENTRIES: Mapping[str, Entry] = {
     "v6e-gpt3-int8-256": Entry("full", f"{_QWIX}; all products int8", scaling="int8"),
     "iw-gptoss120-64": _GPT_OSS,
     "iw-gptoss120-256": _GPT_OSS,
-    "iw-qwen235-256-bf16": Entry("offloaded", _MIXTURE),
-    "iw-qwen235-256-fp8": Entry("offloaded", f"{_MIXTURE}; {_QWIX}", scaling="static"),
+    "iw-qwen235-256-bf16": Entry("offloaded"),
+    "iw-qwen235-256-fp8": Entry("offloaded", _QWIX, scaling="static"),
     "v5p-mixtral7b-128": Entry("full", "f32 weights", memory=False),
     "iw-dsv3-128-bf16": Entry("offloaded", _MOMENT),
     "iw-dsv3-256-bf16": Entry("offloaded", _MOMENT),
@@ -111,7 +110,7 @@ ENTRIES: Mapping[str, Entry] = {
     ),
     **dict.fromkeys(
         (f"ax-hc3b-v5p-{chips}" for chips in (512, 1024, 2048)),
-        Entry("dots", f"{_TIED}; {_MIXTURE}", memory=False, attention=_FIRST_KERNEL),
+        Entry("dots", _TIED, memory=False, attention=_FIRST_KERNEL),
     ),
     "tp-8b-v6e-256": Entry("offloaded", _ADAM, memory=False),
     "tp-70b-v6e-256": Entry("offloaded", _ADAM, memory=False),

@@ -26,6 +26,7 @@ from jax_gpus import case_of_model as gpu_case
 from maxtext import Recipe as How
 from maxtext import dense_case, mixture_case
 from narrow import SCALINGS, narrow
+from normed import has_norms, normed
 from recipes import Recipe
 from trainers import first
 
@@ -35,7 +36,6 @@ from flint.models.jax.llama3 import Config
 from flint.models.jax.moe_routing import Experts
 from flint.models.jax.moe_sizes import SIZES
 from flint.models.jax.sharding import constrain
-from flint.models.mixtures import Form
 
 
 def windowed(q: jax.Array, k: jax.Array, v: jax.Array, *, window: int) -> jax.Array:
@@ -216,12 +216,13 @@ def _mixer(recipe: Recipe, entry: Entry, layers: Layers) -> Any:
         return functools.partial(crossing, text=text)
     if "image_tokens" in recipe.sizes:
         return functools.partial(attention, kernel=everywhere)
+    attends = normed if has_norms(recipe) else attention
     if entry.context > 1:
-        return functools.partial(attention, kernel=balanced)
+        return functools.partial(attends, kernel=balanced)
     if layers.window:
         kernel = functools.partial(windowed, window=layers.window)
-        return functools.partial(attention, kernel=kernel)
-    return attention
+        return functools.partial(attends, kernel=kernel)
+    return attends
 
 
 def _case(recipe: Recipe, entry: Entry, layers: Layers) -> Case | NoCase:
@@ -286,7 +287,6 @@ def _mixture(recipe: Recipe, layers: Layers, mixer: Any, entry: Entry) -> moe.Co
             biases=entry.biases,
         ),
         dispatch="einsum" if dropped else dropless,
-        form=Form(norm="learned", fused=False) if "Qwen3" in recipe.model else None,
         balance=0.0,
         vocabulary=sizes["vocabulary"],
         sequence=recipe.sequence,

@@ -15,6 +15,7 @@ from typing import Any
 import jax.numpy as jnp
 from cases_of_runs import Case
 from expressed import Expressed, Part, as_run
+from normed import normed
 from recipes import HERE, Recipe
 
 from flint.models.jax import llama3
@@ -22,9 +23,6 @@ from flint.models.jax.layers import Heads
 from flint.models.jax.llama3 import Config
 from flint.models.jax.sharding import parts
 from flint.models.jax.training import accumulated, state_and_batch, training_step
-
-#: What the model lacks, or the row leaves open.
-_DIFFERS = "no norm of queries and keys"
 
 
 def loss(config: Config, params: Any, batch: Any) -> Any:
@@ -51,7 +49,7 @@ def expressed(recipe: Recipe) -> Expressed:
         layers=sizes["layers"], width=sizes["hidden"], hidden=sizes["ffn"],
         heads=Heads(queries=sizes["heads"], keys=sizes["kv_heads"], size=sizes["head_dim"]),
         vocabulary=sizes["vocabulary"], sequence=recipe.sequence, scan=False, remat="none",
-        dtype=jnp.float32,
+        dtype=jnp.float32, mixer=normed,
     )  # fmt: skip
     mesh = {"replica": split.get("dp", 1), "data": split.get("fsdp", 1)}
 
@@ -74,10 +72,9 @@ def expressed(recipe: Recipe) -> Expressed:
         key=f"tied-{config}-{mesh}",
         expressed=f"{mesh['replica']} replica x {mesh['data']} data{many}, remat none, "
         "splash attention",
-        note=_DIFFERS,
         capture=capture,
         batches=batches,
         recorded=(batches,),
         attention="fused",
     )
-    return Expressed((Part(1.0, case),), recipe.batch, f"{case.expressed}; {case.note}")
+    return Expressed((Part(1.0, case),), recipe.batch, case.expressed)
