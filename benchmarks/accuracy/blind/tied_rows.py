@@ -72,6 +72,7 @@ def expressed(recipe: Recipe) -> Expressed:
         key=f"tied-{config}-{mesh}",
         expressed=f"{mesh['replica']} replica x {mesh['data']} data{many}, remat none, "
         "splash attention",
+        note="",
         capture=capture,
         batches=batches,
         recorded=(batches,),
