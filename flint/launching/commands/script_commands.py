@@ -38,7 +38,7 @@ _IDLE = (
     "scp", "rsync", "pdsh", "dcgmi",
 )  # fmt: skip
 #: Commands that run another one, which comes after their options.
-_PASSING = ("chrt", "env", "ionice", "nice", "nohup", "setsid", "stdbuf", "timeout")
+PASSING = ("chrt", "env", "ionice", "nice", "nohup", "setsid", "stdbuf", "timeout")
 #: What these do first: a command that is named with its folder becomes ours, and they themselves
 #: are those that come later in the path.
 _PASS = """
@@ -220,7 +220,7 @@ def _write_commands(own: Path, notes: Path, seen: Hosts) -> None:
     Path(f"{notes}.job").write_text(json.dumps(job))
     seen_gpus.hook(Path(f"{notes}.gpus"), seen.per_node)
     texts |= dict.fromkeys(_IDLE, "exit 0")
-    texts |= {name: _PASS.format(own=shlex.quote(str(own)), name=name) for name in _PASSING}
+    texts |= {name: _PASS.format(own=shlex.quote(str(own)), name=name) for name in PASSING}
     texts[_HOSTS_OF_JOB] = _listing(seen.number)
     for name, text in texts.items():
         _write(own / name, text)

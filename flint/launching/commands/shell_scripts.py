@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,12 +28,16 @@ from flint.host.readable import counted
 from flint.host.temporary import temporary_folder
 from flint.launching.commands import started
 from flint.launching.commands.launchers import PYTHON, parse
-from flint.launching.commands.script_commands import Command, Hosts, interpreter, run
+from flint.launching.commands.script_commands import PASSING, Command, Hosts, interpreter, run
 from flint.launching.commands.tasks_of_jobs import LAUNCHERS, Task, directives, task_of
 from flint.launching.commands.variables import is_of_process, variables
 from flint.launching.program import PER_NODE, Program
 
 _SHELLS = frozenset(("bash", "sh", "dash", "zsh", "ksh"))
+#: Commands around a program: a script of one line.
+_AROUND = frozenset((*started.WRAPPERS, *PASSING, "time"))
+#: A variable that is set for a command.
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 #: Modules that train nothing.
 _IDLE_MODULES = ("pip", "venv", "ensurepip", "tensorboard")
 #: Characters of a command that a message shows.
@@ -89,7 +94,7 @@ def program_of(words: Sequence[str], given: Given) -> Program:
     limits = Limits(given.time_limit, given.memory_limit)
     with none_left(), temporary_folder() as folder:
         ran = run(inner, {**cluster, started.AROUND: json.dumps(front)}, seen, limits, folder)
-    name = shlex.join(inner)
+    name = shlex.join(inner if inner[1] != "-c" else words)
     end = f"ended with status {ran.status}" if ran.status else "ended"
     said = f" (the last line that it printed: {ran.last})" if ran.last else ""
     commands = [item for item in ran.commands if not _is_idle(item.words)]
@@ -117,7 +122,11 @@ def _script_of(words: Sequence[str]) -> list[str] | None:
     """The command line of a shell that runs a script; None for any other command."""
     if not words:
         return None
+    if _ASSIGNMENT.match(words[0]):
+        words = ["env", *words]
     name = os.path.basename(words[0])
+    if name in _AROUND:
+        return ["bash", "-c", shlex.join(words)]
     if name == started.BATCH:
         rest = list(words[1:])
         while rest and not Path(rest[0]).is_file():

@@ -22,9 +22,10 @@ from typing import Any, NoReturn
 AROUND = "FLINT_STARTED_BY"
 #: Commands that run another one in an environment or a container, or watch it.
 WRAPPERS = (
-    "uv", "poetry", "pdm", "pipenv", "conda", "mamba", "micromamba", "apptainer", "singularity",
-    "docker", "podman", "enroot", "nsys", "ncu", "rocprof", "rocprofv3", "numactl", "taskset",
-    "debugpy-run", "ray", "flux", "jsrun",
+    "uv", "poetry", "pdm", "pipenv", "pixi", "hatch", "rye", "conda", "mamba", "micromamba",
+    "apptainer", "singularity", "docker", "podman", "enroot", "nsys", "ncu", "rocprof", "rocprofv3",
+    "numactl", "taskset", "perf", "strace", "gdb", "xvfb-run", "py-spy", "coverage", "memray",
+    "debugpy-run", "ray", "flux", "jsrun", "sudo",
 )  # fmt: skip
 #: Slurm's command that queues a script.
 BATCH = "sbatch"

@@ -80,6 +80,26 @@ def test_a_program_is_found_however_its_script_starts_it(folder, line):
     assert (found.target, found.arguments) == ("train.py", ("1",))
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "uv run --with x python train.py 1",
+        "env A=1 nohup python train.py 1",
+        "time -p python -m torch.distributed.run train.py 1",
+        "nsys profile -o run.nsys-rep uv run train.py 1",
+        "srun --ntasks=2 numactl --cpunodebind=0 python train.py 1",
+    ],
+)
+def test_a_command_around_a_program_is_left_away(folder, line):
+    found = program_of(line.split(), Given(world=2))
+    assert (found.target, found.arguments) == ("train.py", ("1",))
+
+
+def test_variables_before_a_command_are_the_program_s(folder):
+    found = program_of(["A=one two", "python", "train.py"], Given(world=2))
+    assert (found.target, found.environment["A"]) == ("train.py", "one two")
+
+
 def test_a_script_sees_the_cluster(folder):
     pytest.importorskip("torch")
     text = """
