@@ -163,6 +163,6 @@ def span(start: object, end: object) -> tuple[int, int] | None:
 
 def ranks_of_names(paths: Sequence[Path]) -> list[int] | None:
     """The ranks that the files' names give; None unless each gives another."""
-    found = [_RANK.search(path.name) for path in paths]
+    found = [_RANK.search(path.name) or _RANK.search(path.parent.name) for path in paths]
     ranks = [int(match[1]) for match in found if match is not None]
     return ranks if len(set(ranks)) == len(paths) else None

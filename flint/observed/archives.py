@@ -21,6 +21,7 @@ from typing import IO, Any, Self
 
 from flint.errors import FlintError
 from flint.host.packed_files import check_ratio, pieces
+from flint.observed.folders import ENDINGS
 from flint.observed.reading import ZIP
 
 #: The most bytes of the traces of one archive.
@@ -36,7 +37,7 @@ _MAX_HEADER = 1 << 20
 _NAMES = (b"x", b"g", b"X", b"L", b"K")
 #: Exceptions of `zipfile` and `tarfile` about damaged archives, in addition to their own.
 _DAMAGED = (lzma.LZMAError, struct.error, zlib.error, EOFError, ValueError)
-_TRACES = (".json", ".json.gz", ".et", ".et.gz", ".xplane.pb", ".sqlite")
+_TRACES = (*ENDINGS, ".xplane.pb")
 
 
 def unpack(path: Path, folder: Path) -> None:

@@ -5,28 +5,21 @@ read_trace(Path("profile/"))        # the converter "xplane"
 
 from __future__ import annotations
 
-import re
 import zlib
-from collections.abc import Sequence
 from pathlib import Path
 
 from flint import registry
 from flint.errors import FlintError, NoTraceError, UsageError
-from flint.host.packed_files import Content, check_all_plain
+from flint.host.packed_files import Content
 from flint.host.reading_memory import bounded
 from flint.observed.columns import Observed
 from flint.observed.program_runs import AskedProgram, ProgramRuns
 
 _HEAD = 1 << 16
-#: Files of a folder that count as profiles, and as traces of ranks.
-PROFILES = (".json", ".json.gz", ".sqlite", ".db", ".rpd", ".csv")
-_ENDINGS = (*PROFILES, ".et", ".et.gz")
 _SQLITE = b"SQLite format 3\0"
 ZIP = b"PK\x03\x04"
 _TAR, _TAR_AT = b"ustar", 257
 _POINTER = b"version https://git-lfs.github.com/spec"
-#: Tables of groups next to Chakra traces, and what a workload folder has.
-_NO_TRACES = ("comm_group.json", "comm_groups.json", "workload.json")
 #: A Kineto trace begins with one of these; lists of process groups may be long.
 _KINETO = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"', b'"ph"')
 
@@ -40,6 +33,22 @@ _ROCPROF_CSV = (
     b"Node_Id,Logical_Node_Id,",
     b"Index,KernelName,gpu-id,",
 )
+
+#: Columns of CSV that does not tell when anything ran, and what it is.
+_NO_RECORDS = {
+    (b"Calls", b"TotalDurationNs"): (
+        "statistics of rocprof's, the sums of what ran, not when it did: rocprofv3 --sys-trace "
+        "--output-format csv writes that to *_trace.csv"
+    ),
+    (b"Counter_Name", b"Counter_Value"): (
+        "rocprofv3's counters, for which kernels run one at a time: profile the step's times in a "
+        "run of its own, rocprofv3 --sys-trace"
+    ),
+    (b"Total Time (ns)", b"Instances"): (
+        "statistics of Nsight Systems', the sums of what ran, not when it did: nsys export --type "
+        "sqlite writes that"
+    ),
+}
 
 _IN_SEQUENCE = "the capture is several programs in sequence; give a JAX profile"
 
@@ -92,70 +101,11 @@ def begins_archive(path: Path) -> bool:
     return _is_archive(_head(path))
 
 
-def expanded(paths: Sequence[Path]) -> list[Path]:
-    """Traces of ranks in place of a folder that contains them; JAX profile folders stay.
-
-    Raises:
-        UsageError: there is no such file or folder.
-        FlintError: a folder without anything that is a trace.
-    """
-    found: list[Path] = []
-    for path in paths:
-        if not path.exists():
-            raise UsageError(f"{path}: no such file or folder")
-        if not path.is_dir() or is_jax_profile(path):
-            found.append(path)
-            continue
-        files = [
-            file
-            for file in sorted(path.iterdir())
-            if file.name.endswith(_ENDINGS) and file.name not in _NO_TRACES
-        ]
-        if not files:
-            raise FlintError(
-                f"{path}: no trace in the folder: it contains neither .xplane.pb files at any "
-                "depth (a JAX profile) nor .json or .et files (one trace per rank)"
-            )
-        check_all_plain(files)
-        found += sorted(traces_among(files)[0], key=_by_number)
-    return found
-
-
-def traces_among(files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
-    """The traces in a folder, and its files that are none, such as a run's configuration.
-
-    CSV is read where nothing else is: beside other profiles it has tables of the same run.
-
-    Raises:
-        FlintError: no trace is among them, or one cannot be read.
-    """
-    traces: list[Path] = []
-    others: dict[Path, NoTraceError] = {}
-    for file in files:
-        try:
-            form_of(file)
-        except NoTraceError as error:
-            others[file] = error
-        else:
-            traces.append(file)
-    if not traces:
-        raise next(iter(others.values()))
-    full = [file for file in traces if file.suffix != ".csv"]
-    if full:
-        return full, [file for file in others if file.suffix != ".csv"]
-    return traces, [*others]
-
-
 def is_jax_profile(path: Path) -> bool:
     """Whether it is a JAX profile, which contains the executed programs: its folder, or a file."""
     if path.is_dir():
         return any(path.glob("**/*.xplane.pb"))
     return path.name.endswith(".xplane.pb")
-
-
-def _by_number(path: Path) -> tuple[list[int], str]:
-    """rank2 before rank10."""
-    return [int(digits) for digits in re.findall(r"\d+", path.name)], path.name
 
 
 def is_trace(source: Path | Content) -> bool:
@@ -224,6 +174,10 @@ def form_of(path: Path) -> str:
             "(schema, nodes) nor rocprofv3's (rocprofiler-sdk-tool)"
         )
     if path.suffix == ".csv":
+        columns = head.partition(b"\n")[0]
+        for words, what in _NO_RECORDS.items():
+            if all(word in columns for word in words):
+                raise NoTraceError(f"{path}: {what}")
         raise NoTraceError(
             f"{path}: CSV, but not rocprofv3's of kernels, copies, calls or agents (*_trace.csv)"
         )

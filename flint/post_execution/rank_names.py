@@ -53,7 +53,7 @@ def named(traces: Sequence[Linked], strict: bool, warnings: dict[str, int]) -> l
     found = list(traces)
     if len(found) < 2 or not all(UNKNOWN_RANK in item.trace.notes for item in found):
         return found
-    ranks = ranks_of_names([Path(item.trace.path).name for item in found])
+    ranks = ranks_of_names(["/".join(Path(item.trace.path).parts[-2:]) for item in found])
     if ranks is None:
         return found
     if strict:

@@ -13,11 +13,12 @@ from threading import Thread
 
 from flint import registry
 from flint.errors import UsageError
-from flint.host.packed_files import check_all_plain
 from flint.host.reading_memory import bounded
 from flint.observed.columns import UNKNOWN_RANK, Observed
-from flint.observed.reading import PROFILES, form_of, traces_among
+from flint.observed.folders import PROFILES, traces_in
+from flint.observed.reading import form_of
 from flint.post_execution.storages import Accesses
+from flint.workload.folder import is_workload_folder
 
 KINETO, EXECUTION, XPLANE = "kineto-ops", "pytorch-et-ops", "xplane-ops"
 #: Profilers of devices alone.
@@ -44,11 +45,11 @@ def trace_files(paths: Sequence[str | Path]) -> tuple[list[Path], list[Path]]:
     others: list[Path] = []
     for path in map(Path, paths):
         if path.is_dir():
-            inside = sorted(p for p in path.iterdir() if p.name.endswith(PROFILES))
-            if not inside:
+            if is_workload_folder(path):
+                raise UsageError(f"{path}: a workload folder is the result of a conversion")
+            traces, no_traces = traces_in(path, PROFILES)
+            if not traces:
                 raise UsageError(_without_profiles(path))
-            check_all_plain(inside)
-            traces, no_traces = traces_among(inside)
             found += traces
             others += no_traces
         elif path.is_file():

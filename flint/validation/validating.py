@@ -18,8 +18,9 @@ from flint.host.packed_files import MEMORY_LIMIT
 from flint.host.reading_memory import allowed
 from flint.observed.clocks import Meetings
 from flint.observed.columns import NO_OP, UNKNOWN_RANK, Observed
+from flint.observed.folders import expanded
 from flint.observed.program_runs import AskedProgram, ProgramRuns
-from flint.observed.reading import expanded, read_runs, read_trace
+from flint.observed.reading import read_runs, read_trace
 from flint.observed.renumbered import renumbered
 from flint.observed.sources import openable
 from flint.observed.steps import MEAN, choose

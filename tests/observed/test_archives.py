@@ -13,7 +13,8 @@ import pytest
 from flint.errors import FlintError
 from flint.host import packed_files
 from flint.observed import archives
-from flint.observed.reading import expanded, is_trace
+from flint.observed.folders import expanded
+from flint.observed.reading import is_trace
 from flint.observed.sources import openable
 from tests.support.command_line import flint_here
 

@@ -44,6 +44,7 @@ NO_RANGES: Final = (
 )
 NUMBERED: Final = "the file names do not give the ranks: the processes are numbered in order"
 IDLE: Final = "processes in which nothing ran on a device, left out: {}"
+TWICE: Final = "files of a process that another one in the folder has, too, left out: {}"
 NOTHING_RAN: Final = "nothing ran on a device in it (rocprofv3 --kernel-trace)"
 #: What CSV does not tell, by the records that it leaves incomplete.
 UNTOLD: Final = {
@@ -81,8 +82,16 @@ def linked(
     """
     found = _processes(paths)
     used = [(path, process) for path, process in found if _is_used(process)] or found
-    numbers = ranks_of_names([path for path, _ in used])
     idle = len(found) - len(used)
+    # rocprofv3 writes a process in as many forms as it is asked for.
+    distinct = {
+        _when(process) or number: (path, process)
+        for number, (path, process) in reversed([*enumerate(used)])
+    }
+    left_out = [IDLE.format(idle)] if idle else []
+    left_out += [TWICE.format(len(used) - len(distinct))] if len(distinct) < len(used) else []
+    used = [*reversed(distinct.values())]
+    numbers = ranks_of_names([path for path, _ in used])
     for rank, (path, process) in sorted(
         zip(numbers or range(len(used)), used, strict=True), key=lambda item: item[0]
     ):
@@ -99,7 +108,7 @@ def linked(
             numbered=NUMBERED,
             no_ranges=NO_RANGES,
             nothing=NOTHING_RAN,
-            notes=(*_untold(path, process), *([IDLE.format(idle)] if idle else [])),
+            notes=(*_untold(path, process), *left_out),
         )
         yield finished(_events(process), source, stated or {})
 
@@ -128,6 +137,14 @@ def _untold(path: Path, process: Process) -> list[str]:
 def _is_used(process: Process) -> bool:
     """Whether anything ran on a device; a launcher's process has nothing."""
     return bool(process.buffer_records.kernel_dispatch or process.buffer_records.memory_copy)
+
+
+def _when(process: Process) -> tuple[tuple[int, int], ...]:
+    """When each kernel, or without any each copy, began and ended: no two processes have it the
+    same, to the nanosecond.
+    """
+    ran = process.buffer_records.kernel_dispatch or process.buffer_records.memory_copy
+    return tuple(sorted((record.start_timestamp, record.end_timestamp) for record in ran))
 
 
 def _device(process: Process) -> str:

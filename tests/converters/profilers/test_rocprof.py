@@ -219,3 +219,29 @@ def test_a_damaged_profile_is_refused_in_one_line(tmp_path, damage, said):
     with pytest.raises(FlintError, match=said) as refused:
         convert_traces([path])
     assert str(path) in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_a_process_in_several_forms_is_one_rank(tmp_path):
+    """``rocprofv3 --output-format json rocpd`` writes both; two kernels of 10 and 30 us."""
+    for number, dur in enumerate((10, 30)):
+        profile = Profile(tmp_path / f"90{number}_results.json")
+        profile.kernel(0, 5, dur)
+        rocpd(profile, tmp_path / f"90{number}_results.db")
+        profile.write()
+    workload = convert_traces([tmp_path])
+    measured = [program.graph.measured_by_node().tolist() for program in workload.programs]
+    assert measured == [[10_000], [30_000]]
+    assert "that another one in the folder has, too, left out: 2" in str(workload.warnings)
+
+
+def test_the_folders_that_rocprofv3_makes_are_searched(tmp_path):
+    """``rocprofv3 -d out`` on two hosts: out/HOST/PROCESS_results.db; beside them another file."""
+    for host, dur in (("node-0", 10), ("node-1", 20)):
+        (tmp_path / host).mkdir()
+        profile = Profile(tmp_path / host / "908_results.db")
+        profile.kernel(0, 5, dur)
+        saved(profile)
+    (tmp_path / "launch.json").write_text('{"nodes_used": 2}')
+    workload = convert_traces([tmp_path])
+    measured = [program.graph.measured_by_node().tolist() for program in workload.programs]
+    assert measured == [[10_000], [20_000]]

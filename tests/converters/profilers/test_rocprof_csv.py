@@ -151,9 +151,24 @@ def test_summaries_and_counters_are_named_and_left_out(tmp_path):
     (tmp_path / "908_kernel_stats.csv").write_text('"Name","Calls"\n"gemm",1\n')
     workload = convert_traces([tmp_path])
     assert "908_kernel_stats.csv in the folder is no trace: left out" in workload.warnings
-    (tmp_path / "908_kernel_trace.csv").unlink()
-    with pytest.raises(FlintError, match="CSV, but not rocprofv3's of kernels"):
-        convert_traces([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ('"Name","Calls","TotalDurationNs","AverageNs","Percentage"', "statistics of rocprof's"),
+        ("Correlation_Id,Kernel_Name,Counter_Name,Counter_Value", "rocprofv3's counters"),
+        ("Time (%),Total Time (ns),Instances,Avg (ns)", "statistics of Nsight Systems'"),
+        ("step,loss", "CSV, but not rocprofv3's of kernels"),
+    ],
+)
+def test_csv_that_does_not_tell_when_kernels_ran_is_refused_by_its_kind(tmp_path, columns, said):
+    """First lines as their tools write them."""
+    path = tmp_path / "908_kernel_stats.csv"
+    path.write_text(f"{columns}\n")
+    for given in (path, tmp_path):
+        with pytest.raises(FlintError, match=said):
+            convert_traces([given])
 
 
 def row(**changed):
