@@ -111,7 +111,7 @@ def _taken(
         UsageError: neither a workload folder nor a profile.
     """
     from flint.host.reading_memory import allowed, bounded
-    from flint.observed.folders import PROFILES, expanded, files_by_depth
+    from flint.observed.folders import ENDINGS, PROFILES, expanded, files_by_depth
     from flint.observed.reading import form_of, is_jax_profile, is_trace
     from flint.workload.folder import is_workload_folder, traced_system
 
@@ -128,7 +128,7 @@ def _taken(
                 "from a saved program"
             )
         plain = source.is_dir() and not is_jax_profile(source)
-        if plain and not any(files_by_depth(source, PROFILES)):
+        if plain and not any(files_by_depth(source, ENDINGS)):
             raise UsageError(
                 f"{source}: neither a workload folder (it has no workload.json) nor a folder of "
                 f"profiles (it has no {', '.join(PROFILES)} files, nor .xplane.pb as JAX writes)"

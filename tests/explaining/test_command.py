@@ -54,12 +54,14 @@ def test_a_capture_is_explained_with_its_lines(folder, tmp_path):
         (("out", "--host", "measured"), "this workload has no measured times"),
         (("nothing",), "no such file or folder"),
         (("hand.mlir",), "neither a workload folder nor a profile"),
+        (("out/et",), "a Chakra execution trace is the result of a conversion"),
         (
-            ("out/et",),
+            ("empty",),
             "neither a workload folder (it has no workload.json) nor a folder of profiles",
         ),
     ],
 )
 def test_what_cannot_be_explained_is_one_clear_line(folder, loop_file, tmp_path, arguments, words):
+    (tmp_path / "empty").mkdir()
     line = failed(flint_here("explain", *arguments, cwd=tmp_path), 2)
     assert words in line
