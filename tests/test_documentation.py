@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = ["README.md", "benchmarks/README.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))]
+DOCS = sorted(ROOT.glob("docs/**/*.md"))
+PAGES = ["README.md", "benchmarks/README.md", *(str(page.relative_to(ROOT)) for page in DOCS)]
 
 #: The folders at the top of the repository that hold what pages point to.
 TOP = ("flint", "frontends", "converters", "models", "tests", "benchmarks", "examples", "docs")
@@ -61,6 +62,24 @@ def test_paths_that_a_page_names_exist(page: str) -> None:
     assert not [str(path.relative_to(ROOT)) for path in paths if not path.exists()]
 
 
+def headings(page: Path) -> set[str]:
+    """What links to a page's headings call them: lower case, without signs, spaces as dashes."""
+    lines = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w -]", "", line.lower()).strip().replace(" ", "-") for line in lines}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_headings_that_a_page_links_to_exist(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    links = re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", text)
+    wrong = [
+        (path, heading)
+        for path, heading in links
+        if heading not in headings((ROOT / page).parent / path if path else ROOT / page)
+    ]
+    assert not wrong
+
+
 def test_the_pages_name_paths() -> None:
     assert len(named(ROOT / "README.md")) > 10
     assert ROOT / "docs/simulation.md" in named(ROOT / "README.md")
@@ -105,7 +124,7 @@ def test_examples_in_docstrings_say_what_comes_out(path: Path) -> None:
     assert doctest.testmod(import_module(".".join(names))).failed == 0
 
 
-@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/*.md")), ids=lambda page: page.name)
+@pytest.mark.parametrize("page", DOCS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_what_pages_quote_of_the_demo_is_as_in_the_readme(page: Path) -> None:
     """The README's lines are compared with what the commands say."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()

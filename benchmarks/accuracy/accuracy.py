@@ -1,4 +1,4 @@
-"""Simulated against published step times: the table of docs/accuracy.md, and the fit behind it.
+"""Simulated against published step times: docs/accuracy/published.md, and the fit behind it.
 
     python benchmarks/accuracy/accuracy.py            # simulate all rows, write the table
     python benchmarks/accuracy/accuracy.py --fit      # also say which parameters fit best
@@ -31,7 +31,7 @@ import gpus
 import maxtext
 from accumulating import within_products
 from cases_of_runs import Case, NoCase, extrapolated
-from page import Cells, seconds_on, write_rows
+from page import DOCS, ROWS, Cells, seconds_on, write_table
 from published import Run, read_runs
 
 import flint
@@ -42,7 +42,7 @@ from flint.simulation.result import SimulationResult
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 FILES = (HERE / "published_steps.csv", HERE / "more_steps.csv")
-PAGE = ROOT / "docs" / "accuracy.md"
+PAGE = DOCS / "published.md"
 #: Parameters that are fitted, with the range that is physical.
 FITTED = {
     "matmul_efficiency": (0.3, 0.98),
@@ -343,7 +343,7 @@ def main() -> None:
     lines = [*summary(rows), *age(rows), "", *table(rows), "", "Left out:", ""]
     lines += ["| run | devices | why |", "|---|---|---|", *left]
     print("\n".join(lines))
-    write_rows(PAGE, lines)
+    write_table(PAGE, ROWS, lines)
 
 
 def _timed(run: Run) -> bool:

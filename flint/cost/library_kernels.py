@@ -104,7 +104,7 @@ _SECTORS: Final = 1.0e9
 #: and 8.28 ps for one of bf16 (benchmarks/accuracy/single_gpu/h200, gnn and grouped-moe).
 _ADDS: Final = 0.98e9
 #: The same of XLA's scatters: 7.5 to 8.2 ps for one of bf16 (tests/data/single_gpu, moe_dropless),
-#: 2.6 ps for one of f32 in rows of 128 (gnn in docs/accuracy.md).
+#: 2.6 ps for one of f32 in rows of 128 (gnn in docs/accuracy/one-gpu.md).
 _SCATTERS: Final = {"bf16": _ADDS, "f16": _ADDS, "f32": 2.9e9}
 #: Bytes per second that a multiprocessor moves in a kernel of whole rows with exponentials: XLA's,
 #: which are Triton's, move 1.9 TB/s on an H100 (benchmarks/accuracy/single_gpu/jax).

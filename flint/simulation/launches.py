@@ -35,7 +35,7 @@ from flint.workload.programs import Order
 from flint.workload.workload import Workload
 
 #: Seconds of the host per op: the median of five programs whose kernels are short, on one H100 of a
-#: machine with 16 cores (docs/accuracy.md): 27 to 39 us, compiled (33) or not.
+#: machine with 16 cores (docs/accuracy/one-gpu.md): 27 to 39 us, compiled (33) or not.
 OP: Final = 33e-6
 
 

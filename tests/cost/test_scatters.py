@@ -42,7 +42,7 @@ def test_half_precision_is_added_element_by_element(granularity, rows, updates, 
 
 
 def test_rows_of_f32_are_added_several_elements_at_once() -> None:
-    """2.6 ps for an element of 1,000,000 edges of 128 features (docs/accuracy.md)."""
+    """2.6 ps for an element of 1,000,000 edges of 128 features (docs/accuracy/one-gpu.md)."""
     found = microseconds(100_000, 1_000_000, 128, F32, "xla")
     assert found == pytest.approx(128e6 * 2.6e-6, rel=0.1)
 

@@ -42,7 +42,7 @@ def test_rows_of_a_norm_move_as_fast_as_other_kernels() -> None:
 
 
 def test_rows_of_a_softmax_move_as_fast_as_tritons_on_an_h100() -> None:
-    """1.9 TB/s (docs/accuracy.md): 2 x 16 x 2,048 x 2,048 bf16, read and written."""
+    """1.9 TB/s (docs/accuracy/one-gpu.md): 2 x 16 x 2,048 x 2,048 bf16, read and written."""
     found = microseconds(lambda x: jax.nn.softmax(x, -1), of(2, 16, 2048, 2048), "dgx-h100")
     assert found == pytest.approx(2 * 2 * 16 * 2048 * 2048 * 2 / 1.9e12 * 1e6, rel=0.03)
 

@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from blind_errors import BATCHES, accelerator, scored, scored_again
+from page import PAGE, write_table
 from recipes import HERE
-from score import PAGE
 
 TABLE = HERE / "causes.csv"
 UNKNOWN = "none is known"
@@ -60,6 +60,21 @@ def line(name: str, some: Sequence[tuple[float, float]]) -> str:
             f"| {statistics.median(each):+.1%} | {statistics.median(sizes):.1%} | {ninth:.1%} "
         )
     return "".join(cells) + "|"
+
+
+def headline(every: Sequence[tuple[float, float]], far: float = 0.3) -> list[str]:
+    """The table of all runs, as sealed and today."""
+    lines = [
+        f"| {len(every)} predicted steps | median error | 90th percentile | beyond {far:.0%} |",
+        "|---|---|---|---|",
+    ]
+    names = ("as they were predicted, sealed", "with the model of today, no longer blind")
+    for name, some in zip(names, zip(*every, strict=True), strict=True):
+        sizes = sorted(map(abs, some))
+        ninth = statistics.quantiles(sizes, n=10, method="inclusive")[-1]
+        beyond = sum(size > far for size in sizes)
+        lines.append(f"| {name} | {statistics.median(sizes):.1%} | {ninth:.1%} | {beyond} |")
+    return lines
 
 
 def groups(least: int = 5) -> dict[str, list[float]]:
@@ -100,7 +115,8 @@ def main() -> None:
     lines += [
         line(f"{cause} | {why.get(cause, '')}", [*some.values()]) for cause, some in found.items()
     ]
-    lines.append(line("all | ", [error for some in found.values() for error in some.values()]))
+    every = [error for some in found.values() for error in some.values()]
+    lines.append(line("all | ", every))
     lines += [
         "",
         "Kinds of five rows or more, the fastest predictions first:",
@@ -111,10 +127,8 @@ def main() -> None:
     lines += [signs(name, some) for name, some in groups().items()]
     print("\n".join(lines))
     if options.page:
-        begin, end = (f"<!-- causes: {word} -->\n" for word in ("begin", "end"))
-        head, _, rest = PAGE.read_text(encoding="utf-8").partition(begin)
-        _, _, tail = rest.partition(end)
-        PAGE.write_text(head + begin + "\n".join(["", *lines, ""]) + "\n" + end + tail)
+        write_table(PAGE, "headline", headline(every))
+        write_table(PAGE, "causes", lines)
 
 
 if __name__ == "__main__":

@@ -23,10 +23,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 sys.path.insert(0, str(Path(__file__).parent))
 
+from page import DOCS, write_table
 from recipes import HERE, RATES, Recipe, read_recipes
 
 HASH = HERE / "measured.sha256"
-PAGE = HERE.parents[2] / "docs" / "accuracy.md"
+PAGE = DOCS / "blind.md"
 #: Columns of the figures: the first of these that the file has.
 VALUES = ("value", "measured", "measured_value", "figure")
 MEMORY = ("peak_memory_GiB", "peak_memory_gib", "memory_GiB", "memory_gib", "peak_GiB")
@@ -249,11 +250,7 @@ def main() -> None:
         ]
     print("\n".join(lines))
     if options.page:
-        name = batch.resolve().name
-        begin, end = (f"<!-- {name}: {word} -->\n" for word in ("begin", "end"))
-        head, _, rest = PAGE.read_text(encoding="utf-8").partition(begin)
-        _, _, tail = rest.partition(end)
-        PAGE.write_text(head + begin + "\n".join(["", *lines, ""]) + "\n" + end + tail)
+        write_table(PAGE, batch.resolve().name, lines)
 
 
 if __name__ == "__main__":

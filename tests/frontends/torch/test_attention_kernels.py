@@ -27,7 +27,7 @@ def attentions(step, setup):
 @ORDERS
 def test_attention_is_one_kernel(monkeypatch, later, kernel):
     """On an H100, cuDNN's: its profiles of GPT-2, Llama, BERT and ViT name ``cudnn_..._sdpa_sm90``
-    (docs/accuracy.md, One GPU).
+    (docs/accuracy/one-gpu.md).
     """
     monkeypatch.setenv("TORCH_CUDNN_SDPA_DEPRIORITIZED", later)
 

@@ -2,7 +2,7 @@
 
 PyTorch's documentation of ``torch.set_float32_matmul_precision`` and of TF32 on Ampere devices: off
 for matrix products, on for convolutions and recurrent layers of cuDNN. A profile of the same
-encoder on an H100 (docs/accuracy.md, One GPU) has ``..._ffma_...`` kernels by default, and
+encoder on an H100 (docs/accuracy/one-gpu.md) has ``..._ffma_...`` kernels by default, and
 ``tf32f32`` ones with ``"high"``: 71.6 and 12.2 ms for the same 3.7 TFLOP.
 """
 
