@@ -15,6 +15,7 @@ import struct
 import tarfile
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Self
@@ -31,6 +32,8 @@ _MAX_MEMBERS = 100_000
 #: The most bytes of a zip archive's list of members; `zipfile` reads all of it into memory.
 _MAX_DIRECTORY = 16 << 20
 _PIECE = 1 << 20
+#: A file name of this length gets no more names of folders.
+_LONG = 100
 #: The most bytes of an extended tar header; `tarfile` reads all of it into memory.
 _MAX_HEADER = 1 << 20
 #: Types of such headers: names and attributes of the next or of all members, in pax and GNU form.
@@ -51,26 +54,28 @@ def unpack(path: Path, folder: Path) -> None:
         FlintError: the archive is damaged, has no trace in it, or becomes too large.
     """
     left = _MAX_BYTES
-    names: set[str] = set()
+    members: list[str] = []
     try:
         for member, content in _members(path):
-            name = _name(member, names)
+            name = PurePosixPath(member).name
             if not name.endswith(_TRACES) or name.startswith("."):
                 continue
-            names.add(name)
-            with (folder / name).open("wb") as file:
+            members.append(member)
+            with (folder / str(len(members))).open("wb") as file:
                 while piece := content.read(_PIECE):
                     left -= len(piece)
                     if left < 0:
                         raise FlintError(f"{path}: its traces have more than {_MAX_BYTES:,} bytes")
                     file.write(piece)
+        for number, name in enumerate(_names(members), 1):  # no trace is called by a number alone
+            (folder / str(number)).rename(folder / name)
     except (tarfile.TarError, zipfile.BadZipFile, *_DAMAGED) as error:
         raise FlintError(f"{path}: damaged archive ({error})") from error
     except (NotImplementedError, RuntimeError) as error:  # a password, an unknown compression
         raise FlintError(f"{path}: cannot be unpacked ({error})") from error
     except OSError as error:
         raise FlintError(f"{path}: cannot be unpacked ({error.strerror or error})") from error
-    if not names:
+    if not members:
         raise FlintError(f"{path}: no trace in the archive ({', '.join(_TRACES)})")
 
 
@@ -92,16 +97,31 @@ class _Header(tarfile.TarInfo):
         raise tarfile.ReadError("a sparse file in it")
 
 
-def _name(member: str, taken: set[str]) -> str:
-    """A plain file name, preceded by the folder's name if another folder has the same name."""
-    parts = [part for part in PurePosixPath(member).parts if part not in ("/", "..")]
-    name = parts[-1] if parts else ""
-    while name in taken and len(parts) > 1:
-        del parts[-1]
-        name = f"{parts[-1]}_{name}"
-    while name in taken:
-        name = f"{len(taken)}_{name}"
-    return name
+def _names(members: list[str]) -> list[str]:
+    """Plain file names; all that are the same are preceded by the names of their folders, as these
+    tell the ranks.
+    """
+    parts = [
+        [part for part in PurePosixPath(one).parts if part not in ("/", "..")] for one in members
+    ]
+    names = [one.pop() for one in parts]
+    while True:
+        count = Counter(names)
+        longer = [
+            number
+            for number, name in enumerate(names)
+            if count[name] > 1 and parts[number] and len(name) < _LONG
+        ]
+        if not longer:
+            break
+        for number in longer:
+            names[number] = f"{parts[number].pop()}_{names[number]}"
+    taken: set[str] = set()
+    for number in range(len(names)):
+        while names[number] in taken:  # a member that an archive has twice
+            names[number] = f"{len(taken)}_{names[number]}"
+        taken.add(names[number])
+    return names
 
 
 def _members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:

@@ -27,7 +27,7 @@ NSYS, ROCPROF = "nsys-ops", "rocprof-ops"
 ANY_RANK = -1
 #: A warning about a file in a folder of traces.
 NO_TRACES = "{} in the folder is no trace: left out"
-_CHAKRA = "a Chakra execution trace is the result of a conversion; flint check reads it"
+_CHAKRA = "a Chakra execution trace is a simulator's input, not a profile; flint check reads it"
 
 
 #: Names of saved programs, as XLA dumps them and people save them; not of what it dumps besides.

@@ -96,7 +96,9 @@ def read_document(folder: Path) -> Document:
             raise FlintError(f"{path}: too large for a workload document")
         data = path.read_bytes()
     except FileNotFoundError:
-        raise FlintError(f"{folder}: not a workload folder (it has no {DOCUMENT})") from None
+        chakra = ", only Chakra execution traces, which flint check reads"
+        but = chakra if any(folder.glob("*.et")) else ""
+        raise FlintError(f"{folder}: not a workload folder (it has no {DOCUMENT}{but})") from None
     except OSError as error:
         raise FlintError(f"{path}: cannot be read ({error.strerror or error})") from error
     return decode(data, path)

@@ -54,7 +54,7 @@ def test_a_capture_is_explained_with_its_lines(folder, tmp_path):
         (("out", "--host", "measured"), "this workload has no measured times"),
         (("nothing",), "no such file or folder"),
         (("hand.mlir",), "neither a workload folder nor a profile"),
-        (("out/et",), "a Chakra execution trace is the result of a conversion"),
+        (("out/et",), "a Chakra execution trace is a simulator's input, not a profile"),
         (
             ("empty",),
             "neither a workload folder (it has no workload.json) nor a folder of profiles",

@@ -16,6 +16,7 @@ from flint.observed import archives
 from flint.observed.folders import expanded
 from flint.observed.reading import is_trace
 from flint.observed.sources import openable
+from flint.post_execution.rank_names import ranks_of_names
 from tests.support.command_line import flint_here
 
 DATA = Path(__file__).parents[1] / "data" / "profiles"
@@ -62,7 +63,15 @@ def test_files_of_one_name_in_two_folders_are_both_there(tmp_path):
     path = tar(tmp_path / "t.tar.gz", {"a/trace.json": b"{1", "b/trace.json": b"{2"})
     with openable([path]) as traces:
         found = {file.name: file.read_bytes() for file in traces.paths[0].iterdir()}
-    assert found == {"trace.json": b"{1", "b_trace.json": b"{2"}
+    assert found == {"a_trace.json": b"{1", "b_trace.json": b"{2"}
+
+
+def test_the_ranks_of_folders_are_told_by_the_names_of_all_files(tmp_path):
+    members = {f"run/rank_{rank}/trace.json": b"%d" % rank for rank in (3, 0, 2, 1)}
+    with openable([zipped(tmp_path / "t.zip", members)]) as traces:
+        files = list(traces.paths[0].iterdir())
+        ranks = ranks_of_names([file.name for file in files])
+        assert ranks == [int(file.read_bytes()) for file in files]
 
 
 @pytest.mark.parametrize("name", ["../../out.json", "/out.json", "a/../../out.json"])

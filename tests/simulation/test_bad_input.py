@@ -184,6 +184,13 @@ def test_no_folder_is_one_line(tmp_path, capsys):
     assert status == 1 and "not a workload folder" in error and error.count("\n") == 1
 
 
+def test_a_folder_of_chakra_traces_is_called_one(tmp_path, capsys):
+    (tmp_path / "trace.0.et").write_bytes(b"")
+    status, _, error = run(capsys, "simulate", tmp_path)
+    assert status == 1 and error.count("\n") == 1
+    assert "only Chakra execution traces, which flint check reads" in error
+
+
 def test_a_path_that_is_not_there_is_usage(tmp_path, capsys):
     status, _, error = run(capsys, "simulate", tmp_path / "nothing")
     assert status == 2 and "nothing: no such file" in error and error.count("\n") == 1
