@@ -53,6 +53,9 @@ def _results(one: Any, given: Sequence[Any]) -> Sequence[Any]:
         return _of_parts(one.params, given)
     if one.primitive.name == "pvary":
         return [_on_each(item, one.params["axes"]) for item in given]
+    if one.primitive.name == "psum_invariant":  # jax 0.8 cannot map it
+        summed: Any = jax.lax.psum
+        return [summed(item, one.params["axes"]) for item in given]
     bound = one.primitive.get_bind_params(one.params)
     functions, parameters = bound if isinstance(bound, tuple) else ((), bound)  # of older versions
     free = {name: None if name in _PLACES else item for name, item in parameters.items()}
