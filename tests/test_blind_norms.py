@@ -14,7 +14,7 @@ import jax.numpy as jnp  # noqa: E402
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "accuracy" / "blind"))
 
 import predict  # noqa: E402
-from normed import has_norms, normed  # noqa: E402
+from normed import attends, has_norms, normed, normed_after  # noqa: E402
 from recipes import read_recipes  # noqa: E402
 from torch_models import config_of  # noqa: E402
 
@@ -24,18 +24,34 @@ ROWS = read_recipes(predict.HERE / "recipes.csv")
 
 
 @pytest.mark.parametrize(
-    ("row", "norms"),
+    ("row", "of_heads", "after"),
     [
-        ("iw-gemma4-31b-64", True),
-        ("v6e-gemma3-12b-1024", True),
-        ("iw-qwen235-256-bf16", True),
-        ("iw-llama70-64-fp8", False),
-        ("iw-gptoss120-64", False),
+        ("iw-gemma4-31b-64", True, True),
+        ("iw-gemma4-26b-64", True, True),
+        ("v6e-gemma3-12b-1024", True, True),
+        ("iw-qwen235-256-bf16", True, False),
+        ("iw-llama70-64-fp8", False, False),
+        ("iw-gptoss120-64", False, False),
     ],
 )
-def test_models_have_the_norms_that_maxtext_gives_them(row, norms) -> None:
-    """``use_qk_norm`` in src/maxtext/models/gemma3.py and gemma4.py, configs/models/qwen3-*.yml."""
-    assert has_norms(ROWS[row]) == norms
+def test_models_have_the_norms_that_maxtext_gives_them(row, of_heads, after) -> None:
+    """``use_qk_norm`` in src/maxtext/models/gemma3.py and gemma4.py, configs/models/qwen3-*.yml;
+    ``use_post_attn_norm`` and ``use_post_ffw_norm`` of configs/models/gemma*.yml."""
+    assert (has_norms(ROWS[row]), normed_after(ROWS[row])) == (of_heads, after)
+
+
+@pytest.mark.parametrize(
+    ("row", "norms"),
+    [("iw-gemma4-31b-64", 3), ("v6e-gemma3-12b-1024", 2), ("iw-llama70-64-fp8", 0)],
+)
+def test_gemma_4_norms_values_too(row, norms, monkeypatch) -> None:
+    """``use_v_norm=True`` of gemma4.py, beside ``use_qk_norm``; gemma3.py has the latter alone."""
+    made: list[int] = []
+    monkeypatch.setattr("normed.rms_norm", lambda x, weight: (made.append(1), x)[1])
+    layer = dict.fromkeys(("wq", "wk", "wv", "wo"), jnp.ones((16, 16)))
+    heads = Heads(queries=2, keys=2, size=8)
+    attends(ROWS[row])(jnp.ones((1, 4, 16)), layer, heads, jnp.arange(4))
+    assert len(made) == norms
 
 
 def test_heads_are_normed_before_they_are_rotated() -> None:

@@ -33,6 +33,17 @@ def rms_norm(x: jax.Array, weight: jax.Array, epsilon: float = 1e-5) -> jax.Arra
         return (wide * weight).astype(x.dtype)
 
 
+def norm_parameters(width: int) -> Parameter:
+    """weight (D) of ``rms_norm``."""
+    return Parameter((width,), (None,), scale=0.0, mean=1.0)
+
+
+def normed_after(x: jax.Array, layer: Any, name: str) -> jax.Array:
+    """``x`` (..., D), with the norm ``NAME_after`` if the layer has it."""
+    weight = layer.get(f"{name}_after")
+    return x if weight is None else rms_norm(x, weight)
+
+
 def rotary(x: jax.Array, positions: jax.Array, theta: float) -> jax.Array:
     """Rotary position embedding (Su et al., 2021) of ``x`` (B, S, heads, size).
 
@@ -227,7 +238,7 @@ def vocabulary_parameters(width: int, vocabulary: int) -> Tree:
     """What surrounds the blocks: embedding (V, D), norm (D) and head (D, V)."""
     return {
         "embedding": Parameter((vocabulary, width), ("tensor", "fsdp")),
-        "norm": Parameter((width,), (None,), scale=0.0, mean=1.0),
+        "norm": norm_parameters(width),
         "head": Parameter((width, vocabulary), ("fsdp", "tensor")),
     }
 

@@ -34,13 +34,15 @@ from flint.models.jax.layers import (
     gelu,
     gelu_parameters,
     head,
+    norm_parameters,
+    normed_after,
     rms_norm,
     swiglu,
     swiglu_parameters,
     vocabulary_parameters,
 )
 from flint.models.jax.low_precision import narrow
-from flint.models.jax.parameters import Parameter, Tree, stacked
+from flint.models.jax.parameters import Tree, stacked
 from flint.models.jax.sharding import constrain, parts
 from flint.models.jax.training import state_and_batch, training_step
 
@@ -63,6 +65,8 @@ class Config:
             again.
         sequence_parallel: split the residual stream's sequence over the tensor axis too, between
             attention and feed-forward network (Korthikanti et al., 2022).
+        normed_after: what attention and feed-forward network make has a norm before it is added,
+            besides the norm of what they get (Gemma 2 to 4).
         mixer: self-attention, ``mixer(x, layer, heads, positions)``: ``layers.cudnn_attention``
             calls cuDNN's kernel, as training on GPUs does; ``layers.attention`` spells it out, for
             CPUs, TPUs, and to see how XLA compiles it.
@@ -82,6 +86,7 @@ class Config:
     gated: bool = True
     remat: str = "full"
     sequence_parallel: bool = False
+    normed_after: bool = False
     mixer: Callable[[jax.Array, Any, Heads, jax.Array], jax.Array] = attention
     precision: str = ""
     dtype: Any = jnp.bfloat16
@@ -148,11 +153,13 @@ def parameters(config: Config) -> Tree:
     """Everything that is learned; blocks in arrays with a leading dim where they are scanned."""
     width = config.width
     block = {
-        "attention_norm": Parameter((width,), (None,), scale=0.0, mean=1.0),
+        "attention_norm": norm_parameters(width),
         "attention": attention_parameters(width, config.heads),
-        "mlp_norm": Parameter((width,), (None,), scale=0.0, mean=1.0),
+        "mlp_norm": norm_parameters(width),
         "mlp": (swiglu_parameters if config.gated else gelu_parameters)(width, config.hidden),
     }
+    if config.normed_after:
+        block |= {"attention_after": norm_parameters(width), "mlp_after": norm_parameters(width)}
     blocks = stacked(block, config.layers) if config.scan else [block] * config.layers
     return {"blocks": blocks, **vocabulary_parameters(width, config.vocabulary)}
 
@@ -166,11 +173,11 @@ def block(config: Config, x: jax.Array, layer: Any) -> jax.Array:
     mixed = config.mixer(
         rms_norm(x, layer["attention_norm"]), layer["attention"], config.heads, positions
     )
-    mixed = checkpoint_name(mixed, "attention_out")
+    mixed = normed_after(checkpoint_name(mixed, "attention_out"), layer, "attention")
     x = constrain(x + mixed, "batch", sequence, None)
     feed_forward = swiglu if config.gated else gelu
     mixed = feed_forward(rms_norm(x, layer["mlp_norm"]), layer["mlp"])
-    mixed = checkpoint_name(mixed, "mlp_out")
+    mixed = normed_after(checkpoint_name(mixed, "mlp_out"), layer, "mlp")
     return constrain(x + mixed, "batch", sequence, None)
 
 

@@ -35,6 +35,8 @@ from flint.models.jax.layers import (
     cudnn_attention,
     embedding,
     head,
+    norm_parameters,
+    normed_after,
     rms_norm,
     swiglu,
     swiglu_parameters,
@@ -43,7 +45,7 @@ from flint.models.jax.layers import (
 from flint.models.jax.low_precision import narrow
 from flint.models.jax.moe_dispatch import DISPATCHES
 from flint.models.jax.moe_routing import expert_parameters, route, shared_expert
-from flint.models.jax.parameters import Parameter, Tree, stacked
+from flint.models.jax.parameters import Tree, stacked
 from flint.models.jax.sharding import constrain, parts
 from flint.models.jax.training import accumulated, state_and_batch, training_step
 from flint.models.mixtures import DENSE, SPARSE, Experts, Form, Heads, Layer
@@ -71,6 +73,8 @@ class Config:
         remat: a key of ``REMAT``: what is kept for the backward pass instead of being computed
             again.
         mixer: self-attention, as of ``llama3.Config``.
+        normed_after: as of ``llama3.Config``; where experts have a shared network, its result and
+            theirs have a norm each, too (Gemma 4).
         precision: as of ``llama3.Config``, of products with matrices: attention, dense and shared
             networks; experts multiply in ``dtype``.
         dtype: of activations, and of weights in products; parameters and routing are float32.
@@ -92,6 +96,7 @@ class Config:
     microbatches: int = 0
     remat: str = "full"
     mixer: Callable[[jax.Array, Any, Heads, jax.Array], jax.Array] = attention
+    normed_after: bool = False
     precision: str = ""
     dtype: Any = jnp.bfloat16
 
@@ -132,15 +137,20 @@ REMAT: dict[str, Callable[..., Any]] = {
 
 def block_parameters(config: Config, layer: Layer) -> Tree:
     """One layer's."""
-    width, norm = config.width, Parameter((config.width,), (None,), scale=0.0, mean=1.0)
+    width, norm = config.width, norm_parameters(config.width)
     if config.form is None:
         attends = attention_parameters(width, config.heads)
     else:
         attends = moe_attention.attention_parameters(width, config.heads, config.form)
     tree = {"attention_norm": norm, "attention": attends}
+    if config.normed_after:
+        tree |= {"attention_after": norm, "mlp_after": norm}
     if not layer.sparse:
         return {**tree, "mlp_norm": norm, "mlp": swiglu_parameters(width, config.hidden)}
-    return {**tree, "moe_norm": norm, "moe": expert_parameters(width, config.experts)}
+    experts = expert_parameters(width, config.experts)
+    if config.normed_after and config.experts.shared:
+        experts |= {"routed_after": norm, "shared_after": norm}
+    return {**tree, "moe_norm": norm, "moe": experts}
 
 
 def parameters(config: Config) -> Tree:
@@ -166,7 +176,8 @@ def mixture(config: Config, x: jax.Array, layer: Any) -> tuple[jax.Array, jax.Ar
             routing = routing._replace(weight=jnp.ones_like(routing.weight))
         mixed = DISPATCHES[config.dispatch](sent, layer, routing, experts)
         if experts.shared:
-            mixed = mixed + shared_expert(x, layer)
+            shared = normed_after(shared_expert(x, layer), layer, "shared")
+            mixed = normed_after(mixed, layer, "routed") + shared
         return mixed, routing.balance
 
 
@@ -181,14 +192,14 @@ def block(
     if config.form is not None:
         mixer = functools.partial(moe_attention.attention, form=config.form, span=kind.span)
     mixed = mixer(rms_norm(x, layer["attention_norm"]), layer["attention"], config.heads, positions)
-    mixed = checkpoint_name(mixed, "attention_out")
+    mixed = normed_after(checkpoint_name(mixed, "attention_out"), layer, "attention")
     x = constrain(x + mixed, "batch", "sequence", None)
     if kind.sparse:
         mixed, balance = mixture(config, rms_norm(x, layer["moe_norm"]), layer["moe"])
     else:
         mixed = swiglu(rms_norm(x, layer["mlp_norm"]), layer["mlp"])
         balance = jnp.ones(x.shape[0], jnp.float32)
-    mixed = checkpoint_name(mixed, "mlp_out")
+    mixed = normed_after(checkpoint_name(mixed, "mlp_out"), layer, "mlp")
     return constrain(x + mixed, "batch", "sequence", None), balance
 
 

@@ -26,7 +26,7 @@ from jax_gpus import case_of_model as gpu_case
 from maxtext import Recipe as How
 from maxtext import dense_case, mixture_case
 from narrow import SCALINGS, narrow
-from normed import has_norms, normed
+from normed import attends, normed_after
 from recipes import Recipe
 from trainers import first
 
@@ -216,13 +216,13 @@ def _mixer(recipe: Recipe, entry: Entry, layers: Layers) -> Any:
         return functools.partial(crossing, text=text)
     if "image_tokens" in recipe.sizes:
         return functools.partial(attention, kernel=everywhere)
-    attends = normed if has_norms(recipe) else attention
+    attention_of = attends(recipe)
     if entry.context > 1:
-        return functools.partial(attends, kernel=balanced)
+        return functools.partial(attention_of, kernel=balanced)
     if layers.window:
         kernel = functools.partial(windowed, window=layers.window)
-        return functools.partial(attends, kernel=kernel)
-    return attends
+        return functools.partial(attention_of, kernel=kernel)
+    return attention_of
 
 
 def _case(recipe: Recipe, entry: Entry, layers: Layers) -> Case | NoCase:
@@ -247,6 +247,7 @@ def _case(recipe: Recipe, entry: Entry, layers: Layers) -> Case | NoCase:
         hidden=sizes.get("ffn", 4 * sizes["hidden"]),
         vocabulary=sizes.get("vocabulary", 64), sequence=recipe.sequence, mixer=mixer,
         gated="learned_positions" not in sizes and recipe.kind != "vision",
+        normed_after=normed_after(recipe),
     )  # fmt: skip
     slice_ = entry.slice or recipe.devices
     case = dense_case(as_run(recipe), dense, how, recipe.devices, slice_, kind)
@@ -291,4 +292,5 @@ def _mixture(recipe: Recipe, layers: Layers, mixer: Any, entry: Entry) -> moe.Co
         vocabulary=sizes["vocabulary"],
         sequence=recipe.sequence,
         mixer=mixer,
+        normed_after=normed_after(recipe),
     )
