@@ -44,6 +44,7 @@ from flint.models.jax.layers import (
 from flint.models.jax.low_precision import narrow
 from flint.models.jax.parameters import Tree, stacked
 from flint.models.jax.sharding import constrain, parts
+from flint.models.jax.tiled_loss import tiled_cross_entropy
 from flint.models.jax.training import state_and_batch, training_step
 
 
@@ -67,6 +68,7 @@ class Config:
             attention and feed-forward network (Korthikanti et al., 2022).
         normed_after: what attention and feed-forward network make has a norm before it is added,
             besides the norm of what they get (Gemma 2 to 4).
+        tiles: parts of the batch whose loss is computed one after another; 0: at once.
         mixer: self-attention, ``mixer(x, layer, heads, positions)``: ``layers.cudnn_attention``
             calls cuDNN's kernel, as training on GPUs does; ``layers.attention`` spells it out, for
             CPUs, TPUs, and to see how XLA compiles it.
@@ -87,6 +89,7 @@ class Config:
     remat: str = "full"
     sequence_parallel: bool = False
     normed_after: bool = False
+    tiles: int = 0
     mixer: Callable[[jax.Array, Any, Heads, jax.Array], jax.Array] = attention
     precision: str = ""
     dtype: Any = jnp.bfloat16
@@ -181,8 +184,8 @@ def block(config: Config, x: jax.Array, layer: Any) -> jax.Array:
     return constrain(x + mixed, "batch", sequence, None)
 
 
-def logits(config: Config, params: Any, tokens: jax.Array) -> jax.Array:
-    """Scores of the next token, float32 (B, S, V), of ``tokens`` (B, S)."""
+def hidden(config: Config, params: Any, tokens: jax.Array) -> jax.Array:
+    """(B, S, D) after all blocks, of ``tokens`` (B, S)."""
     x = embedding(params, tokens, config.dtype, "batch", "sequence", None)
     apply = REMAT[config.remat](functools.partial(block, config), prevent_cse=not config.scan)
     with jax.named_scope("blocks"):
@@ -192,11 +195,19 @@ def logits(config: Config, params: Any, tokens: jax.Array) -> jax.Array:
             for number, layer in enumerate(params["blocks"]):
                 with jax.named_scope(f"block_{number}"):
                     x = apply(x, layer)
-    return head(params, x, "batch", "sequence", "tensor")
+    return x
+
+
+def logits(config: Config, params: Any, tokens: jax.Array) -> jax.Array:
+    """Scores of the next token, float32 (B, S, V), of ``tokens`` (B, S)."""
+    return head(params, hidden(config, params, tokens), "batch", "sequence", "tensor")
 
 
 def loss(config: Config, params: Any, batch: Any) -> jax.Array:
     """Mean cross entropy of the next token; batch: tokens and targets (B, S) of int32."""
+    if config.tiles:
+        x = hidden(config, params, batch["tokens"])
+        return tiled_cross_entropy(params, x, batch["targets"], config.tiles)
     return cross_entropy(logits(config, params, batch["tokens"]), batch["targets"])
 
 

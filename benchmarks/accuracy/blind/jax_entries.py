@@ -50,7 +50,7 @@ _GPT_OSS = Entry(
     "offloaded experts", "no sinks, no biases of attention", blocks=(1024, 2048), biases=True
 )
 _SHARED = "as the row says"
-_GEMMA = "global heads of 256, twice as many; loss not in tiles"
+_GEMMA = "global heads of 256, twice as many, with values of their own"
 _TIED = "embedding and head are two matrices"
 #: Share of the peak of JAX's first Pallas kernel, which AXLearn called until October 2024 (its pull
 #: request 722): from 40 to 140 heads, attention and its gradients take 16.6 ms more on a TPU v4
@@ -64,15 +64,15 @@ ENTRIES: Mapping[str, Entry] = {
     "iw-llama405-256-fp8": Entry("offloaded", f"{_QWIX}; {_MOMENT}", scaling="static"),
     "iw-llama70-256-128k-fp8": Entry(
         "context", f"{_QWIX}; half of the keys for every query, as a balanced split has in the "
-        "mean; parameters split over 64 chips; loss not in tiles", context=4, scaling="static",
+        "mean; parameters split over 64 chips", context=4, scaling="static",
         memory=False,
     ),
     "iw-gemma4-31b-64": Entry(
-        "outputs", "global heads of 256, twice as many; embedding and head are two matrices; loss "
-        "not in tiles", memory=False,
+        "outputs", "global heads of 256, twice as many, with values of their own; embedding and "
+        "head are two matrices", memory=False,
     ),
     "v6e-gemma3-12b-1024": Entry(
-        "full", "embedding and head are two matrices; loss not in tiles", slice=256, memory=False,
+        "full", "embedding and head are two matrices", slice=256, memory=False,
     ),
     "v6e-gpt3-int8-256": Entry("full", f"{_QWIX}; all products int8", scaling="int8"),
     "iw-gptoss120-64": _GPT_OSS,

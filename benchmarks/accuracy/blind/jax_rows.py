@@ -247,7 +247,7 @@ def _case(recipe: Recipe, entry: Entry, layers: Layers) -> Case | NoCase:
         hidden=sizes.get("ffn", 4 * sizes["hidden"]),
         vocabulary=sizes.get("vocabulary", 64), sequence=recipe.sequence, mixer=mixer,
         gated="learned_positions" not in sizes and recipe.kind != "vision",
-        normed_after=normed_after(recipe),
+        normed_after=normed_after(recipe), tiles=recipe.tiles,
     )  # fmt: skip
     slice_ = entry.slice or recipe.devices
     case = dense_case(as_run(recipe), dense, how, recipe.devices, slice_, kind)

@@ -31,6 +31,7 @@ LONG = 32768
 PEAKS = {"TPU v6e": 918e12}
 #: Metrics that are larger the faster a run is.
 RATES = ("tokens_per_s_per_device", "samples_per_s", "tflops_per_device", "mfu")
+_TILES = re.compile(r"[Vv]ocabulary loss in (\d+) tiles")
 _GRAPHED = re.compile("(?<![Nn]o )CUDA graph")
 
 
@@ -51,6 +52,7 @@ class Recipe:
         memory: its peak of memory was published, too.
         date: of its source, as far as it is known: "2025-06", "2025-06-11".
         graphed: CUDA graphs launch its step, or its layers, as the row says.
+        tiles: parts of a batch whose loss is computed one after another; 0: at once.
     """
 
     id: str
@@ -72,6 +74,7 @@ class Recipe:
     memory: bool
     date: str = ""
     graphed: bool = False
+    tiles: int = 0
 
     @property
     def kind(self) -> str:
@@ -146,6 +149,7 @@ def read_recipes(path: Path = HERE / "recipes.csv") -> dict[str, Recipe]:
 
 
 def _recipe(row: dict[str, str]) -> Recipe:
+    tiles = _TILES.search(row.get("notes", ""))
     return Recipe(
         id=row["id"],
         model=row["model"],
@@ -166,4 +170,5 @@ def _recipe(row: dict[str, str]) -> Recipe:
         memory=row.get("published_memory_known", "").startswith("yes"),
         date=row.get("source_date", ""),
         graphed=bool(_GRAPHED.search(row["compiled"] + row.get("notes", ""))),
+        tiles=int(tiles[1]) if tiles else 0,
     )

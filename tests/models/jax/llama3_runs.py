@@ -29,6 +29,8 @@ VARIANTS = {
     "sequence parallel": (replace(BASE, sequence_parallel=True), (4, 2), ("data", "model")),
     "hybrid": (BASE, (2, 2, 2), ("replica", "data", "model")),
     "context": (BASE, (2, 2, 2), ("data", "context", "model")),
+    "tiles": (replace(BASE, tiles=4), (4, 2), ("data", "model")),
+    "tiles, hybrid": (replace(BASE, tiles=4), (2, 2, 2), ("replica", "data", "context")),
     "shared keys": (BASE, (1, 8), ("data", "model")),
 }
 

@@ -53,7 +53,7 @@ def runs(request):
     quick(
         [
             "fsdp and tensor", "unrolled", "no remat", "dots", "outputs", "sequence parallel",
-            "hybrid", "context", "shared keys", "attention",
+            "hybrid", "context", "shared keys", "attention", "tiles", "tiles, hybrid",
         ],
         "sequence parallel",
     ),
