@@ -155,6 +155,11 @@ class Instructions:
         rows = bool(made) and whole[:-1] == made and bool(runs) and runs[-1][1]
         return whole[-1] if rows else 0
 
+    def filling(self, node: int, row: int) -> float:
+        """Cycles that filling whole rows up to a power of two adds to those of an op."""
+        whole = row and self.kinds[self.first[node]].shape[-1:] == (row,)
+        return self.cycles[node] * ((1 << (row - 1).bit_length()) / row - 1) if whole else 0.0
+
     def cuts_rows(self, node: int) -> bool:
         """Whether an op takes some rows of a value, or a part of each."""
         return self.names[node] == "slice" and len(self.kinds[self.first[node]].shape) > 1

@@ -23,7 +23,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from flint.graph.work import Role
 from flint.passes.xla.emitters import LANES, PROCESSORS, Emitter
 from flint.passes.xla.instructions import Instructions
 
@@ -108,9 +107,7 @@ class Times(Instructions):
                 if maker >= 0 and self.always[maker] and maker not in members:
                     members.add(maker)
                     ahead.append(maker)
-        reductions = (each for each in rows or () if self.role[each] == Role.REDUCTION)
-        shapes = (self.kinds[self.operands(each)[0]].shape for each in reductions)
-        row = int(next((shape[-1] for shape in shapes), 0))
+        row = max((self.row_of(each) for each in rows or () if each in self.reduced), default=0)
         return self.kernel(node, frozenset(members), row=row)
 
     def kernel(
@@ -187,13 +184,16 @@ class Times(Instructions):
         return _together(arithmetic, memory + side * producer.write)
 
     def cycles_of(self, producer: Kernel, consumer: Kernel) -> float:
-        """Cycles of a consumer that computes its producer's result itself; what both contain is
-        computed twice.
-        """
+        """Cycles of a consumer that computes its producer's result itself, what both do twice."""
         times = consumer.sources[self.first[producer.root]].times
-        if producer.row or consumer.row:
-            times = min(times, 1.0)
-        return producer.flops * times + consumer.flops
+        row = producer.row or consumer.row
+        if not row:
+            return producer.flops * times + consumer.flops
+        made, used = (
+            each.flops + sum(self.filling(node, row) for node in each.members if not each.row)
+            for each in (producer, consumer)
+        )
+        return made * min(times, 1.0) + used
 
     def joined(self, producer: Kernel, consumers: Iterable[Kernel]) -> tuple[float, float]:
         """Nanoseconds of a kernel and its readers, and of one that computes it for each of them."""
@@ -249,7 +249,7 @@ class Times(Instructions):
             mine = sum(times[place] for place in places)
             mine = min(mine, 1.0) if row else mine
             number = emitted[node] = sum(copies[place] for place in places)
-            flops += mine * self.cycles[node]
+            flops += mine * (self.cycles[node] + self.filling(node, row))
             size += number
             for entry in range(self.ptr[node], self.ptr[node + 1]):
                 value = self.operand[entry]
@@ -276,8 +276,7 @@ class Times(Instructions):
 
     def _reading(self, reads: dict[int, float], blocks: int, wasted: bool) -> float:
         """Nanoseconds of reading sources, value -> how often."""
-        total = 0.0
-        ceiling = blocks * _BLOCK
+        total, ceiling = 0.0, blocks * _BLOCK
         for value, times in reads.items():
             size = self.sizes[value]
             whole = size * times
