@@ -6,6 +6,7 @@
 # make test-torch  the PyTorch frontend in other versions of torch: 6 GB of disk each where pip finds
 #              CUDA builds only
 # make test-programs  training programs of other packages, captured and really run
+# make test-drawn  programs drawn from numbers, captured and really run: make test-drawn DRAWN=100-140
 # make coverage  which lines and branches make test runs
 # make torture    commands killed at random moments, disks full: make torture TIMES=500; docs/reliability.md
 # make fuzz    damaged inputs for every reader: make fuzz INPUTS=100000; docs/reliability.md
@@ -38,7 +39,7 @@ unexport PYTHONDONTWRITEBYTECODE
 STEP    := models/jax/llama3.py:train_8b
 OUT     := out/llama3-8b
 
-.PHONY: demo test test-all test-jax test-torch test-programs fuzz torture coverage browser lint format types imports bench validate clean
+.PHONY: demo test test-all test-jax test-torch test-programs test-drawn fuzz torture coverage browser lint format types imports bench validate clean
 .DELETE_ON_ERROR:
 
 demo: $(RUN)
@@ -88,6 +89,10 @@ SITE      := import sysconfig; print(sysconfig.get_path("purelib"))
 test-programs: $(PROGRAMS:%=build/programs/%/.tested)
 	$(BIN)/python -m pytest tests/programs tests/frontends/jax/programs/test_against_runs.py
 	$(BIN)/python -m tests.programs.results
+
+DRAWN ?= 1-20
+test-drawn: $(DEV)
+	DRAWN=$(DRAWN) $(BIN)/python -m pytest tests/programs/test_drawn.py
 
 build/programs/%/.tested: $(DEV) FORCE
 	test -x build/programs/$*/bin/python || $(PYTHON) -m venv build/programs/$*
