@@ -5,6 +5,7 @@ with dispatch_mode(lambda op, types, args, kwargs: op(*args, **kwargs)): ...
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -63,6 +64,22 @@ def without_modes() -> Iterator[None]:
             yield
     finally:
         set_tracing(before)
+
+
+def with_real_tensors(function: Any) -> Any:
+    """The function with real tensors on the CPU, regardless of active modes."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with (
+            unset_fake_temporarily(),
+            _disable_current_modes(),
+            torch._C.DisableTorchFunctionSubclass(),
+            torch.device("cpu"),
+        ):
+            return function(*args, **kwargs)
+
+    return call
 
 
 @contextmanager

@@ -8,16 +8,18 @@ that calls the kernels is needed.
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
 import torch
 
 from flint.frontends.torch.cluster.device import NAME, current_stream
-from flint.frontends.torch.patching import replace
+from flint.frontends.torch.patching import always_around, replace
 
 #: The device that graphs are lowered for.
 GPU = torch.device("cuda", 0)
@@ -61,11 +63,23 @@ def no_compiler() -> None:
     replace(_triton, "triton_hash_with_backend", lambda: "")
     for name in _ASKING:
         replace(importlib.import_module(f"torch._inductor.{name}"), "has_triton", lambda: True)
+    replace(importlib.import_module("torch._inductor.select_algorithm"), "PyCodeCache", _Written)
     # It would import what only builds with CUDA have; no CUDA graph is recorded here.
     replace(optimizer, "_is_static_for_cudagraphs", _has_static_address)
     # Found by functions of torch.cuda, several of which become one function of the capture.
     TorchInGraphFunctionVariable._get_handlers()
     _lend_guard()
+
+
+class _Written:
+    """Stands for modules of a template's source, which are loaded in order to time it."""
+
+    __file__ = key = ""
+
+    @classmethod
+    def load(cls, *_: Any, **__: Any) -> type[_Written]:
+        """No module, which would need Triton."""
+        return cls
 
 
 def _has_static_address(tensor: torch.Tensor) -> bool:
@@ -151,6 +165,14 @@ def function_modes() -> Any:
     return SymbolicTorchFunctionState
 
 
+def around_left_modes(function: Callable[..., Any]) -> None:
+    """Replace how compiled code that entered or left modes for functions sets their stack: by
+    ``function(original, stack)``."""
+    from torch._dynamo import utils
+
+    always_around(utils, "set_torch_function_mode_stack", function)
+
+
 def random_ops() -> tuple[Any, Any]:
     """The classes of the ops around random numbers that are drawn again: the one that keeps the
     generator's state, and the one that uses it."""
@@ -178,6 +200,55 @@ def kernel_makers() -> Any:
     from torch._inductor.codegen.triton import TritonScheduling
 
     return TritonScheduling
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A tensor that is a part of a buffer, or all of it: sizes, strides and offset in elements."""
+
+    buffer: str
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+
+def part(node: Any) -> Part | None:
+    """The part of a buffer that a node of Inductor stands for; None if it is no tensor."""
+    from torch._inductor import ir
+
+    if not isinstance(node, ir.IRNode):
+        return None
+    layout = node.get_layout()
+    size, stride = (tuple(map(int, item)) for item in (layout.size, layout.stride))
+    return Part(node.get_name(), size, stride, int(layout.offset))
+
+
+def around_attention(function: Callable[..., Any]) -> None:
+    """Replace how FlexAttention is lowered: by ``function(original, is_backward, *args)``."""
+    from torch._inductor.lowering import lowerings
+
+    ops: Any = torch.ops.higher_order
+    both = (ops.flex_attention, ops.flex_attention_backward)
+    for op, is_backward in zip(both, (False, True), strict=True):
+        lowerings[op] = functools.partial(function, lowerings[op], is_backward)
+
+
+def templates() -> list[Any]:
+    """The buffers of the graph being lowered that templates of Triton compute."""
+    from torch._inductor.ir import TritonTemplateBuffer
+    from torch._inductor.virtualized import V
+
+    return [item for item in V.graph.buffers if isinstance(item, TritonTemplateBuffer)]
+
+
+def placeholders(subgraph: Any) -> list[Any]:
+    """The arguments of a function that is a graph within a graph."""
+    return [node for node in subgraph.graph_module.graph.nodes if node.op == "placeholder"]
+
+
+def computes(subgraph: Any) -> bool:
+    """Whether such a function does something."""
+    return any(node.op == "call_function" for node in subgraph.graph_module.graph.nodes)
 
 
 def kept_results() -> Any:

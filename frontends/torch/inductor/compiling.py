@@ -20,12 +20,13 @@ from typing import Any
 
 import torch
 from torch.fx.node import map_aggregate
+from torch.overrides import _get_current_function_mode_stack
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from flint.frontends.torch.cluster.device import NAME
 from flint.frontends.torch.context import capture
-from flint.frontends.torch.inductor import adapter, generated, shared
+from flint.frontends.torch.inductor import adapter, attention, generated, shared
 from flint.frontends.torch.modes import is_own, let_code_be_traced
 from flint.frontends.torch.patching import always_around, plain_functions, replace
 from flint.frontends.torch.user_lines import at_line, at_user_line, is_frontends, is_standard
@@ -61,10 +62,12 @@ def apply() -> None:
     """Make Inductor work without a GPU in this process, permanently."""
     adapter.no_compiler()
     adapter.settle()
+    attention.watch()
     let_code_be_traced()
     always_around(adapter.backend(), "__call__", _compile)
     always_around(adapter.tracer(), "__call__", _traced)
     always_around(adapter.function_modes(), "__init__", _without_own_modes)
+    adapter.around_left_modes(_with_own_modes)
     replace(adapter.graphs(), "_compile_to_module", generated.runnable)
     keeping, using = adapter.random_ops()
     always_around(keeping, "__call__", _with_kept_state)
@@ -125,13 +128,15 @@ def _lower(settings: Mapping[str, Any], module: Any, inputs: Sequence[Any], **kn
 
 def _on_gpu(module: Any, inputs: Sequence[Any]) -> list[Any]:
     """Move a graph of the recording device, with its inputs, to the GPU."""
-    for node in module.graph.nodes:
-        node.args = map_aggregate(node.args, _device)
-        node.kwargs = map_aggregate(node.kwargs, _device)
-        for key in ("val", "example_value"):
-            if key in node.meta:
-                node.meta[key] = pytree.tree_map(_tensor, node.meta[key])
-    module.recompile()
+    graphs = [part for part in module.modules() if isinstance(part, torch.fx.GraphModule)]
+    for graph in graphs:  # a function given to an op (FlexAttention's mask) is a graph within
+        for node in graph.graph.nodes:
+            node.args = map_aggregate(node.args, _device)
+            node.kwargs = map_aggregate(node.kwargs, _device)
+            for key in ("val", "example_value"):
+                if key in node.meta:
+                    node.meta[key] = pytree.tree_map(_tensor, node.meta[key])
+        graph.recompile()
     return [_tensor(item) for item in inputs]
 
 
@@ -225,3 +230,8 @@ def _host(item: Any) -> Any:
 
 def _without_own_modes(init: Any, state: Any, modes: Any, *more: Any, **named: Any) -> None:
     init(state, [mode for mode in modes if not is_own(mode)], *more, **named)
+
+
+def _with_own_modes(set_stack: Any, stack: Sequence[Any]) -> None:
+    """Dynamo has not seen the own modes, which stay below the program's."""
+    set_stack([*filter(is_own, _get_current_function_mode_stack()), *stack])

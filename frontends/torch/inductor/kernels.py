@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from flint.frontends.torch.inductor.attention import Products
 from flint.frontends.torch.recording.effects import KERNELS
 
 _SCHEMA = "(Tensor[] read, Tensor(a!)[] written, str work) -> ()"
@@ -46,12 +47,14 @@ class Kernel:
         arguments: its tensors, in the order of its call; other arguments follow.
         flops: elementary operations.
         transcendentals: applications of special functions.
+        products: those of an attention, besides.
     """
 
     name: str
     arguments: tuple[Argument, ...]
     flops: int
     transcendentals: int
+    products: Products | None = None
 
     def call(self, tensors: Sequence[torch.Tensor]) -> None:
         """Act as if it ran: an op of its name that reads and writes the tensors."""
@@ -59,12 +62,15 @@ class Kernel:
         # A tensor that is read and written is passed twice, so that the read is known.
         read = [item.detach() for each, item in pairs if each.read]
         written = [item for each, item in pairs if each.written]
-        work = {
+        work: dict[str, Any] = {
             "flops": self.flops,
             "transcendentals": self.transcendentals,
             "read": [each.read for each, _ in pairs if each.read],
             "written": [each.written for each, _ in pairs if each.written],
         }
+        if self.products is not None:
+            work["products"] = self.products.flops(tensors)
+            work["dtype"] = self.products.attention.dtype
         _op(self.name)(read, written, json.dumps(work))
 
 

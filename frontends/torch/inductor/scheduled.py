@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from flint.frontends.torch.inductor.attention import products_of
 from flint.frontends.torch.inductor.kernels import Argument, Kernel
 
 #: Operations that compute nothing: they move, address or name values.
@@ -35,6 +36,10 @@ _TRANSCENDENTAL = frozenset(
 #: a square and a sum, as GPU kernels compute it if a row fits in a block.
 _PER_REDUCED = {"welford_reduce": 4, "welford_combine": 8, "online_softmax_reduce": 3}
 
+#: Results of templates, by their names in the source -> the setting without which they are not
+#: stored.
+_STORED_IF = {"LSE": "OUTPUT_LOGSUMEXP", "MAX": "OUTPUT_MAX"}
+
 
 def kernel_of(name: str, schedule: Sequence[Any], kernel: Any, graph: Any) -> Kernel:
     """The description of a kernel.
@@ -48,11 +53,33 @@ def kernel_of(name: str, schedule: Sequence[Any], kernel: Any, graph: Any) -> Ke
     found = _Touched(graph)
     flops = transcendentals = 0
     names = set(_buffers(kernel.args))
+    templates = []
     for node in _nodes(schedule, names):
         found.add(node)
-        plain, special = _operations(node, graph)
-        flops, transcendentals = flops + plain, transcendentals + special
-    return Kernel(name, tuple(found.arguments(kernel)), flops, transcendentals)
+        if node.is_template():
+            templates.append(node.node)
+        else:
+            plain, special = _operations(node, graph)
+            flops, transcendentals = flops + plain, transcendentals + special
+    stored = {name: item for each in templates for name, item in _stored(each, kernel)}
+    given = list(found.arguments(kernel))
+    buffers = [name for name, _ in given]
+    products = next((products_of(each, kernel, buffers) for each in templates), None)
+    arguments = tuple(stored.get(name, item) for name, item in given)
+    return Kernel(name, arguments, flops, transcendentals, products)
+
+
+def _stored(template: Any, kernel: Any) -> Iterator[tuple[str, Argument]]:
+    """The buffers that a template's kernel stores to, apart from its result."""
+    named = {node.get_name(): name for name, node in kernel.named_input_nodes.items()}
+    for node in template.mutated_inputs or ():
+        name, size = node.get_name(), math.prod(map(int, node.get_size()))
+        size *= node.get_dtype().itemsize
+        if name not in named:  # the gradient of what a score captures, which is added to
+            yield name, Argument(size, size)
+        else:
+            is_stored = kernel.meta.get(_STORED_IF.get(named[name]), True)
+            yield name, Argument(0, size if is_stored else 0)
 
 
 def _nodes(schedule: Iterable[Any], names: set[str]) -> Iterator[Any]:
@@ -106,7 +133,8 @@ class _Touched:
 
     def add(self, node: Any) -> None:
         """Note the accesses of a node."""
-        elements = _count(self._graph, [*node._body.sizes[0], *node._body.sizes[1]])
+        sizes = () if node.is_template() else (*node._body.sizes[0], *node._body.sizes[1])
+        elements = _count(self._graph, sizes)
         for deps, known in (
             (node.read_writes.writes, self._writes), (node.read_writes.reads, self._reads),
         ):  # fmt: skip
@@ -150,8 +178,8 @@ class _Touched:
         """Buffers that the kernel creates, without those that it modifies."""
         return set(self._writes) - changed
 
-    def arguments(self, kernel: Any) -> Iterator[Argument]:
-        """The tensors of a kernel, in the order of its call."""
+    def arguments(self, kernel: Any) -> Iterator[tuple[str, Argument]]:
+        """The buffers of a kernel's tensors, in the order of its call."""
         args = kernel.args
         inplace = {item.inner_name: item for item in args.inplace_buffers.values()
                    if hasattr(item, "inner_name")}  # fmt: skip
@@ -165,14 +193,16 @@ class _Touched:
                 names = inplace[name].other_names
                 # A buffer created in the kernel itself has not been stored before.
                 old = [item for item in names if self._real(item) not in self._made(changed)]
-                yield Argument(self._bytes(self._reads, old), self._bytes(self._writes, names))
+                read = self._bytes(self._reads, old)
+                yield buffer, Argument(read, self._bytes(self._writes, names))
             elif buffer in args.output_buffers and name == args.output_buffers[buffer]:
                 written = self._bytes(self._writes, [buffer])
                 # What it modifies is read here, unless it is also a tensor that is only read.
                 again = self._real(buffer) in changed - given
-                yield Argument(max(self._bytes(self._reads, [buffer]), 1) if again else 0, written)
+                read = max(self._bytes(self._reads, [buffer]), 1) if again else 0
+                yield buffer, Argument(read, written)
             elif name in scratch:
                 size = _count(self._graph, [scratch[name].count]) * scratch[name].dtype.itemsize
-                yield Argument(size, size)
+                yield buffer, Argument(size, size)
             elif buffer in args.input_buffers:
-                yield Argument(self._bytes(self._reads, [buffer]) or 1, 0)
+                yield buffer, Argument(self._bytes(self._reads, [buffer]) or 1, 0)

@@ -15,9 +15,9 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from flint.frontends.torch.context import Capture
 from flint.frontends.torch.everywhere import replace_everywhere
+from flint.frontends.torch.modes import with_real_tensors
 from flint.frontends.torch.patching import around
 from flint.frontends.torch.programs.grid import Grid
-from flint.frontends.torch.shims.mesh import with_real_tensors
 
 
 def apply(grid: Grid, known: Capture) -> None:

@@ -22,8 +22,8 @@ from torch.autograd.function import BackwardCFunction
 
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.inductor.compiling import compiled
+from flint.frontends.torch.modes import with_real_tensors
 from flint.frontends.torch.patching import around
-from flint.frontends.torch.shims.mesh import with_real_tensors
 from flint.frontends.torch.user_lines import at_user_line
 
 #: How the notice begins.

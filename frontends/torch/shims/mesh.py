@@ -18,6 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.utils._python_dispatch import _disable_current_modes
 
 from flint.errors import FlintError
+from flint.frontends.torch.modes import with_real_tensors
 from flint.frontends.torch.patching import around, replace
 from flint.frontends.torch.recording.known_values import given, known_value
 from flint.frontends.torch.shims.places import note_mesh
@@ -104,19 +105,3 @@ def _equal(equal: Any, mesh: Any, other: Any) -> bool:
         return bool(equal(mesh, other))
     parts = ("_layout", "_device_type", "_mesh_dim_names", "_thread_id")
     return all(getattr(mesh, name) == getattr(other, name) for name in parts)
-
-
-def with_real_tensors(function: Any) -> Any:
-    """The function with real tensors on the CPU, regardless of active modes."""
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        with (
-            unset_fake_temporarily(),
-            _disable_current_modes(),
-            torch._C.DisableTorchFunctionSubclass(),
-            torch.device("cpu"),
-        ):
-            return function(*args, **kwargs)
-
-    return call

@@ -23,8 +23,8 @@ from torch.distributed import device_mesh, distributed_c10d
 from flint.errors import UsageError
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.everywhere import replace_everywhere
+from flint.frontends.torch.modes import with_real_tensors
 from flint.frontends.torch.patching import around, replace
-from flint.frontends.torch.shims.mesh import with_real_tensors
 from flint.frontends.torch.shims.places import note_group
 from flint.frontends.torch.user_lines import at_user_line
 

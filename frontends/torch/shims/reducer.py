@@ -24,8 +24,7 @@ import torch
 import torch.distributed as dist
 
 from flint.frontends.torch.context import capture
-from flint.frontends.torch.modes import unseen
-from flint.frontends.torch.shims.mesh import with_real_tensors
+from flint.frontends.torch.modes import unseen, with_real_tensors
 from flint.frontends.torch.user_lines import at_user_line
 
 _engine: Any = torch.autograd.Variable._execution_engine
