@@ -40,6 +40,8 @@ from flint.observed.exchanging_kernels import COLLECTIVE_KERNEL, EXCHANGING_KERN
 _ATTENTION: Final = ("attention", "fmha", "flash", "sdpa", "fused_attn")
 #: Prefix of the names of kernels that PyTorch's compiler made.
 INDUCTOR: Final = "inductor."
+#: The same of those that it has templates for: matrix products, FlexAttention.
+_TEMPLATE: Final = f"{INDUCTOR}triton_tem_"
 #: Its kinds of kernels: pointwise, reductions that loop or fit a block, scans.
 _OF_INDUCTOR: Final = {
     "poi": "elementwise", "red": "reduction", "per": "reduction", "spl": "reduction",
@@ -200,10 +202,11 @@ def is_compiled(graph: WorkloadGraph) -> bool:
 def named(graph: WorkloadGraph, words: tuple[str, ...]) -> NDArray[np.bool_]:
     """Which kernels have one of these words in their op's name, shape [nodes].
 
-    A kernel that Inductor made is none of the ops that its name lists, because it fuses them.
+    A kernel that Inductor made is none of the ops that its name lists, because it fuses them;
+    unless it fuses them into the kernel of one of them, for which it has a template.
     """
     ops = [
-        not (name.startswith(INDUCTOR) or is_fused_in_cpp(name))
+        (name.startswith(_TEMPLATE) or not (name.startswith(INDUCTOR) or is_fused_in_cpp(name)))
         and any(word in name.lower() for word in words)
         for name in graph.tables.ops
     ]

@@ -165,6 +165,14 @@ def function_modes() -> Any:
     return SymbolicTorchFunctionState
 
 
+def modes_now() -> list[Any]:
+    """The active modes for functions, the last one innermost."""
+    from torch import overrides
+
+    found: Any = overrides
+    return list(found._get_current_function_mode_stack())
+
+
 def around_left_modes(function: Callable[..., Any]) -> None:
     """Replace how compiled code that entered or left modes for functions sets their stack: by
     ``function(original, stack)``."""

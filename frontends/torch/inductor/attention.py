@@ -152,8 +152,7 @@ def products_of(buffer: Any, kernel: Any, names: Sequence[str]) -> Products | No
     if lowered is None:
         return None
     partly, full = (
-        adapter.part(kernel.named_input_nodes[name])
-        for name in ("KV_NUM_BLKS", "FULL_KV_NUM_BLKS")
+        adapter.part(kernel.named_input_nodes[name]) for name in ("KV_NUM_BLKS", "FULL_KV_NUM_BLKS")
     )
     if partly is None:
         return None

@@ -20,7 +20,6 @@ from typing import Any
 
 import torch
 from torch.fx.node import map_aggregate
-from torch.overrides import _get_current_function_mode_stack
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -234,4 +233,4 @@ def _without_own_modes(init: Any, state: Any, modes: Any, *more: Any, **named: A
 
 def _with_own_modes(set_stack: Any, stack: Sequence[Any]) -> None:
     """Dynamo has not seen the own modes, which stay below the program's."""
-    set_stack([*filter(is_own, _get_current_function_mode_stack()), *stack])
+    set_stack([*(mode for mode in adapter.modes_now() if is_own(mode)), *stack])

@@ -3,8 +3,8 @@
 On a GPU its function is compiled: its operations on scores and masks become part of a kernel that
 visits the blocks of the score matrix named by the block mask.  Under fake tensors nothing is
 compiled, and PyTorch refuses devices without such a kernel.  Here it is a separate op, whose FLOPs
-are those of the visited blocks (``visited_blocks``).  Code that Dynamo traces keeps PyTorch's own op,
-which Inductor lowers.
+are those of the visited blocks (``visited_blocks``).  Code that Dynamo traces keeps PyTorch's own
+op, which Inductor lowers.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def apply() -> None:
     replace(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
     replace(flex, "_validate_device", lambda *_: None)
     replace(flex, "_warn_once", lambda *_, **__: None)
-    original = flex.flex_attention_hop
+    original: Any = torch.ops.higher_order.flex_attention
 
     def attention(*args: Any) -> Any:
         return original(*args) if torch.compiler.is_dynamo_compiling() else _attention(*args)
