@@ -24,6 +24,7 @@ from flint.errors import FlintError, UsageError
 FRONTENDS: Mapping[str, str] = {
     "saved": "flint.frontends.saved.reading:begin",
     "sizes of saved": "flint.frontends.saved.reading:sized",
+    "kind of saved": "flint.frontends.saved.kinds:described",
     "jax": "flint.frontends.jax.capturing:capture",
     "torch": "flint.frontends.torch.capturing:capture",
 }

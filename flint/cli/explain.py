@@ -112,7 +112,7 @@ def _taken(
     """
     from flint.host.reading_memory import allowed, bounded
     from flint.observed.folders import ENDINGS, PROFILES, expanded, files_by_depth
-    from flint.observed.reading import form_of, is_jax_profile, is_trace
+    from flint.observed.reading import form_of, head_of, is_jax_profile, is_trace
     from flint.workload.folder import is_workload_folder, traced_system
 
     folders = [source for source in sources if is_workload_folder(source)]
@@ -123,10 +123,8 @@ def _taken(
         return loaded(folders[0]), system or traced_system(folders[0]), []
     for source in sources:
         if not is_trace(source):
-            raise UsageError(
-                f"{source}: neither a workload folder nor a profile; flint convert makes a folder "
-                "from a saved program"
-            )
+            kind = registry.frontend("kind of saved")(head_of(source))
+            raise UsageError(f"{source}: neither a workload folder nor a profile: it is {kind}")
         plain = source.is_dir() and not is_jax_profile(source)
         if plain and not any(files_by_depth(source, ENDINGS)):
             raise UsageError(

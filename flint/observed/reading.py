@@ -98,7 +98,7 @@ def begins_archive(path: Path) -> bool:
     Raises:
         FlintError: it cannot be read.
     """
-    return _is_archive(_head(path))
+    return _is_archive(head_of(path))
 
 
 def is_jax_profile(path: Path) -> bool:
@@ -119,7 +119,7 @@ def is_trace(source: Path | Content) -> bool:
     elif source.is_dir() or source.name.removesuffix(".gz").endswith((".xplane.pb", ".et")):
         return True
     else:
-        head = _head(source)
+        head = head_of(source)
     begins = head.lstrip().startswith((b"{", b"["))
     return begins or _is_archive(head) or head.startswith(_SQLITE) or _is_rocprof_csv(head)
 
@@ -130,7 +130,7 @@ def is_csv(path: Path) -> bool:
     Raises:
         FlintError: it cannot be read.
     """
-    return _is_rocprof_csv(_head(path))
+    return _is_rocprof_csv(head_of(path))
 
 
 def _is_rocprof_csv(head: bytes) -> bool:
@@ -146,7 +146,7 @@ def form_of(path: Path) -> str:
     """
     if path.is_dir():
         return "xplane-ops"
-    head = _head(path)
+    head = head_of(path)
     if head.startswith(_POINTER):
         raise FlintError(
             f"{path}: only Git's pointer to a large file: git lfs pull fetches the file"
@@ -188,7 +188,12 @@ def form_of(path: Path) -> str:
     )
 
 
-def _head(path: Path) -> bytes:
+def head_of(path: Path) -> bytes:
+    """The first bytes of a file, unpacked if they are gzip.
+
+    Raises:
+        FlintError: it cannot be read.
+    """
     try:
         with path.open("rb") as file:
             head = file.read(_HEAD)

@@ -43,6 +43,7 @@ from flint.post_execution.meetings import meet
 from flint.post_execution.order import edges_of
 from flint.post_execution.rank_names import named
 from flint.post_execution.roots import agree
+from flint.post_execution.same_process import once
 from flint.post_execution.source_lines import lines_of
 from flint.post_execution.timings import clocks_of, hosts_clocks, timings_of, together
 from flint.post_execution.trace_files import NO_TRACES, Digests, accesses_by_rank, sorted_files
@@ -160,7 +161,8 @@ def _of_ranks(
     """
     linked: dict[int, Linked] = {}
     memory = accesses_by_rank(beside)
-    for item in named(list(read_linked(files, choices, memory)), choices.strict, warnings):
+    read = once(list(read_linked(files, choices, memory)), warnings)
+    for item in named(read, choices.strict, warnings):
         rank = item.units.rank
         if rank in linked:
             note = "" if UNKNOWN_RANK not in item.trace.notes else f" ({UNKNOWN_RANK})"

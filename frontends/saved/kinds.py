@@ -116,6 +116,13 @@ def advice(kind: Kind) -> str:
     return _ADVICE.get(kind, f"expected {_WANTED}")
 
 
+def described(data: bytes) -> str:
+    """What a file that holds no profile is, and what to do with it, by its first bytes."""
+    kind = detect(data)
+    made = "`flint convert` makes a workload folder of it" if kind.is_program else ""
+    return "; ".join(filter(None, (kind.value, made or _ADVICE.get(kind))))
+
+
 def _text_start(data: bytes) -> str | None:
     """The first part of ``data`` as text; None if it is not text."""
     start = data[:_SNIFFED]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,8 @@ def test_a_capture_is_explained_with_its_lines(folder, tmp_path):
         (("out", "--step", "4"), "--step is for profiles"),
         (("out", "--host", "measured"), "this workload has no measured times"),
         (("nothing",), "no such file or folder"),
-        (("hand.mlir",), "neither a workload folder nor a profile"),
+        (("hand.mlir",), "it is MLIR text; `flint convert` makes a workload folder of it"),
+        (("t.json.xz",), "it is compressed data (xz, zstd, bzip2 or 7z); decompress it first"),
         (("out/et",), "a Chakra execution trace is a simulator's input, not a profile"),
         (
             ("empty",),
@@ -63,5 +65,6 @@ def test_a_capture_is_explained_with_its_lines(folder, tmp_path):
 )
 def test_what_cannot_be_explained_is_one_clear_line(folder, loop_file, tmp_path, arguments, words):
     (tmp_path / "empty").mkdir()
+    (tmp_path / "t.json.xz").write_bytes(lzma.compress(b'{"traceEvents": []}'))
     line = failed(flint_here("explain", *arguments, cwd=tmp_path), 2)
     assert words in line

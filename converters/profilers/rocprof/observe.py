@@ -27,6 +27,7 @@ from flint.observed.columns import Hints, Observed
 from flint.observed.reading import is_csv
 from flint.post_execution.host_device_links import LinksBuilder
 from flint.post_execution.links import Links
+from flint.post_execution.same_process import TWICE
 
 #: Copies by their operations.
 _COPIES: Final = {
@@ -44,7 +45,6 @@ NO_RANGES: Final = (
 )
 NUMBERED: Final = "the file names do not give the ranks: the processes are numbered in order"
 IDLE: Final = "processes in which nothing ran on a device, left out: {}"
-TWICE: Final = "files of a process that another one in the folder has, too, left out: {}"
 NOTHING_RAN: Final = "nothing ran on a device in it (rocprofv3 --kernel-trace)"
 #: What CSV does not tell, by the records that it leaves incomplete.
 UNTOLD: Final = {

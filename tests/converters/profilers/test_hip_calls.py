@@ -16,6 +16,7 @@ import pytest
 from flint.converters.profilers.kineto.observe import linked
 from flint.converters.profilers.rocprof.observe import linked as linked_database
 from flint.post_execution.converting import convert_traces
+from flint.post_execution.same_process import TWICE
 from tests.support.profiles import unpacked
 
 NOW = 170_416_151_142_000
@@ -37,6 +38,15 @@ def test_json_of_a_database_has_its_kernels_launches_and_waits(tmp_path):
     assert waits[0] == waits[1]
     # Besides 121 calls of HIP, the file has five records of the tracer's own threads.
     assert [count for why, count in observed.notes.items() if "ranges and other" in why] == [5]
+
+
+def test_a_folder_with_both_is_of_one_rank_with_the_databases_nanoseconds(tmp_path):
+    """SELECT max(end) - min(start) FROM rocpd_op: 2,964,070,817 ns; the JSON has whole us."""
+    for form in ("json", "rpd"):
+        unpacked(f"rpd_matmul.{form}.xz", tmp_path)
+    workload = convert_traces([tmp_path])
+    assert workload.mesh.size == 1 and TWICE.format(1) in workload.warnings
+    assert workload.simulate().step_seconds == pytest.approx(2.964_070_817, abs=1e-9)
 
 
 def ran(name, pid, tid, begin, end, **more):
