@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from pathlib import Path
 
@@ -11,7 +12,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "accuracy"))
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "accuracy" / "blind"))
 
-from narrow import SCALINGS, _cast
+import predict
+from narrow import DOWN, SCALINGS, WIDE, _cast
+from recipes import read_recipes
 
 from flint.cost.systems import load_system
 from flint.graph.building import GraphBuilder, TableBuilder
@@ -19,6 +22,7 @@ from flint.graph.graph import NodeKind, Phase, WorkloadGraph, with_tables
 from flint.graph.kinds import Source
 from flint.graph.tensor_types import tensor_type
 from flint.graph.work import Role, Unit, Work, WorkItem
+from tests.frontends.torch.in_child import record_in_child
 
 #: torchao's benchmarks of its kernels for NVFP4 on a GB200
 #: (``benchmarks/prototype/nvfp4_training/README.md`` at cb76f29): columns of 2,048 rows ->
@@ -27,18 +31,18 @@ MEASURED = {14336: (31.744, 65.856, 91.168, 123.616), 28672: (46.048, 117.296, 1
 ROWS = 2048
 
 
-def layer(width: int, out: int) -> WorkloadGraph:
-    """A linear layer of (ROWS, width) and a weight (width, out): forward, and both gradients."""
+def layer(width: int, out: int, rows: int = ROWS) -> WorkloadGraph:
+    """A linear layer of (rows, width) and a weight (width, out): forward, and both gradients."""
     tables = TableBuilder()
     builder = GraphBuilder(tables)
     x, w, g = (
         builder.input(tables.type(tensor_type(shape, "bf16")))
-        for shape in ((ROWS, width), (width, out), (ROWS, out))
+        for shape in ((rows, width), (width, out), (rows, out))
     )
     for phase, operands, (m, n, k) in (
-        (Phase.FORWARD, (x, w), (ROWS, out, width)),
-        (Phase.BACKWARD, (g, w), (ROWS, width, out)),
-        (Phase.BACKWARD, (x, g), (width, out, ROWS)),
+        (Phase.FORWARD, (x, w), (rows, out, width)),
+        (Phase.BACKWARD, (g, w), (rows, width, out)),
+        (Phase.BACKWARD, (x, g), (width, out, rows)),
     ):
         item = WorkItem(Unit.MATMUL, "bf16", 2.0 * m * n * k, (1, m, n, k))
         builder.node(
@@ -70,3 +74,73 @@ def test_nvfp4_casts_of_torchao_take_as_long_as_it_published() -> None:
     both, none = (casts(14336, ROWS, weights=each) for each in (True, False))
     read = 2 * 14336 * ROWS / 5.92e6
     assert both[0] - none[0] == pytest.approx(squares + read, rel=0.01)
+
+
+#: torchao's benchmark of linear layers with rowwise scaling, forward and backward, on an H100 (its
+#: pull request 2185): rows, columns, columns of the result -> milliseconds in bf16 and in FP8.
+LAYERS = {
+    (16384, 8192, 1280): (1.954, 1.757),
+    (16384, 1024, 8192): (1.701, 1.193),
+    (16384, 8192, 7168): (9.871, 5.707),
+    (16384, 3584, 8192): (5.192, 3.034),
+}
+
+
+def test_rowwise_casts_of_torchao_take_as_long_as_in_its_benchmark() -> None:
+    """What the layers take longer than products at twice the speed.  The benchmark differentiates
+    a sum (``bench_linear_float8.py``): its gradients are one number, so that no kernel reads them,
+    and their casts write two times one byte."""
+    accelerator, scaling = load_system("dgx-h100").accelerator, SCALINGS["torchao rowwise"]
+    moved = 0.0
+    for rows, width, out in LAYERS:
+        moved += _cast(layer(width, out, rows), scaling, np.ones(3, bool)).sum()
+        moved -= rows * out * (scaling.first + scaling.again - 2)
+    rate = accelerator.memory_bandwidth * accelerator.kernel.memory_efficiency
+    measured = sum(narrow - wide / 2 for wide, narrow in LAYERS.values())
+    assert moved / rate * 1e3 == pytest.approx(measured, rel=0.1)
+
+
+def test_kernels_that_go_down_wide_matrices_are_slower() -> None:
+    """Reading 4,096 x 4,096 elements and writing their transpose takes 107.6 us where one kernel
+    finds largest values, too; along the other dim it has 2.0 to 2.2 TB/s (an H100,
+    pytorch/pytorch, issue 149982)."""
+    assert pytest.approx(4 * 4096**2 / 107.6e-6 / 2.1e12, rel=0.1) == DOWN
+    columns = WIDE * load_system("dgx-h100").accelerator.kernel.units
+    matrices = [layer(16, out) for out in (columns - 64, columns)]
+    scaling, rows = SCALINGS["torchao rowwise"], np.ones(3, bool)
+    narrow, wide = (_cast(each, scaling, rows, columns=columns)[2] for each in matrices)
+    more = (5 / DOWN - scaling.again) * ROWS * columns
+    assert wide - narrow == pytest.approx(more + scaling.again * ROWS * 64, rel=0.01)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("columns", "kernels"), [(WIDE * 132 - 64, 3), (WIDE * 132, 1)])
+def test_inductor_casts_wide_matrices_by_one_kernel(columns: int, kernels: int) -> None:
+    """PyTorch's own compiler, for the 132 multiprocessors of an H100."""
+    found = record_in_child(call, functools.partial(of_columns, columns), (1,), ("dp",), **H100)
+    assert sum("inductor_kernel" in op.name for op in found.ops) == kernels
+
+
+def of_columns(columns, mesh):
+    import torch
+
+    def cast(x):
+        most = x.abs().amax(0, keepdim=True).float()
+        return (x * (448.0 / most)).to(torch.float8_e4m3fn).t().contiguous()
+
+    return torch.compile(cast), torch.empty(8192, columns, device="cuda", dtype=torch.bfloat16)
+
+
+def call(function, *args):
+    return function(*args)
+
+
+H100 = {"compile_for": "h100-sxm"}
+
+
+def test_nanochats_rows_have_the_casts_of_torchao(monkeypatch) -> None:
+    """Its recipe names the library (dev/LOG.md of nanochat, 2 February 2026)."""
+    made = []
+    monkeypatch.setattr("torch_rows.narrow", lambda scaling, **_: made.append(scaling))
+    predict.expressed(read_recipes(predict.HERE / "recipes.csv")["nanochat-d26-f8rw"])
+    assert made == [SCALINGS["torchao rowwise"]]

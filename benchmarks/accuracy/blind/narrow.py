@@ -20,7 +20,10 @@ element follows from what the library's kernels do, not from times; first and ag
                  written transposed, by kernels at ``TURNING`` of the others' rate (a fast product
                  wants both operands with the sum in one piece).  Rowwise products of the backward
                  pass, without fast accumulation, are scaled by a kernel of their own: 2 + 2 for
-                 each element of their results (``addmm_float8_unwrapped`` in its float8_ops.py)
+                 each element of their results (``addmm_float8_unwrapped`` in its float8_ops.py).
+                 Largest values along the other dim of at least ``WIDE`` columns for each
+                 multiprocessor are found, and the values cast, by one kernel that goes down the
+                 columns: 2 + 2 + 1 at ``DOWN`` of the rate
     delayed      Transformer Engine writes the transpose in the same kernel: 2 + 1 + 1, at
                  ``TRANSPOSING`` of the bandwidth; then nothing
     frozen       delayed, of weights that are not trained: no product sums over tokens, nothing is
@@ -38,13 +41,12 @@ element follows from what the library's kernels do, not from times; first and ag
 Attention in f8 (Transformer Engine's ``fp8_dpa``) casts its operands, and the gradient of its
 result: 2 + 2 + 1, with scales of earlier steps 2 + 1.
 
-torchao's own benchmark of linear layers (its pull request 2185, an H100, forward and backward
-together) agrees: four layers take 2.33 ms longer than their products at twice the speed, and casts
-of so many bytes 2.27 ms.
+torchao's own benchmark of linear layers agrees (``test_blind_casts.py``).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Final
@@ -74,6 +76,8 @@ class Scaling:
         gradients: of weights are narrow too.
         transposes: the kernel that casts writes the transpose too.
         rescaled: bytes moved per element of what the backward pass's products make.
+        wide: as ``again``, where the other dim has ``WIDE`` columns for each multiprocessor; 0: as
+            elsewhere.
         gradient: as ``first``, of what the backward pass casts first; None: as ``first``.
         weight: the same of weights, which are what ``tokens`` are multiplied by.
     """
@@ -84,6 +88,7 @@ class Scaling:
     gradients: bool = True
     transposes: bool = False
     rescaled: float = 0.0
+    wide: float = 0.0
     gradient: float | None = None
     weight: float | None = None
 
@@ -95,6 +100,12 @@ TRANSPOSING: Final = {"NVIDIA": 0.42, "AMD": 0.33}
 #: Rate of Inductor's casts to f8 that write the transpose, over that of its other kernels beside
 #: products in f8: 1.4 and 2.2 TB/s on an H100 (pytorch/pytorch, issue 133242).
 TURNING: Final = 0.64
+#: Columns for each multiprocessor from which Inductor reduces along them in one kernel
+#: (``num_splits`` in PyTorch's ``_inductor/ir.py``), and the rate of such a kernel that writes the
+#: transpose, over that of others: 0.6 to 0.7 and 2.0 to 2.2 TB/s on an H100, since it reads down
+#: the columns (pytorch/pytorch, issue 149982).
+WIDE: Final = 64
+DOWN: Final = 0.31
 #: Bytes that other kernels of a GB200 (5.92 TB/s) move while torchao's of NVFP4 cast an element:
 #: of activations, gradients and weights.  What 2,048 x 28,672 take longer than 2,048 x 14,336
 #: (its ``benchmarks/prototype/nvfp4_training/README.md`` at cb76f29): 14.3 us the largest values,
@@ -110,7 +121,7 @@ SCALINGS: Final = {
     "rowwise": Scaling("f8E4M3FN", 3, 5),
     "rowwise_gw_hp": Scaling("f8E4M3FN", 3, 5, gradients=False),
     "torchao tensorwise": Scaling("f8E4M3FN", 5, 3 / TURNING),
-    "torchao rowwise": Scaling("f8E4M3FN", 3, 2 + 3 / TURNING, rescaled=4),
+    "torchao rowwise": Scaling("f8E4M3FN", 3, 2 + 3 / TURNING, rescaled=4, wide=5 / DOWN),
     "torchao rowwise_gw_hp": Scaling("f8E4M3FN", 3, 2 + 3 / TURNING, gradients=False),
     "delayed": Scaling("f8E4M3FN", 4, 0, transposes=True),
     "delayed_frozen": Scaling("f8E4M3FN", 3, 3),
@@ -167,7 +178,8 @@ def narrow(
         rate = accelerator.memory_bandwidth * share
         owner = row_of_entry(graph.work_ptr)[items]
         rows_of = {tokens, rows or tokens}
-        cast = _cast(graph, scaling, items, rows_of if kept else (), rows_of)
+        columns = WIDE * accelerator.kernel.units
+        cast = _cast(graph, scaling, items, rows_of if kept else (), rows_of, columns)
         found += np.bincount(owner, cast / rate, len(graph))
         whole = accelerator.memory_bandwidth * accelerator.kernel.memory_efficiency
         return found + _around(graph, attended) * (3 if scaling.transposes else 5) / whole
@@ -177,13 +189,13 @@ def narrow(
 
 def _cast(
     graph: WorkloadGraph, scaling: Scaling, items: NDArray[np.bool_], tokens: Collection[int] = (),
-    trained: Collection[int] = (),
+    trained: Collection[int] = (), columns: float = math.inf,
 ) -> NDArray[np.float64]:  # fmt: skip
     """Bytes that casts of the products' operands move, shape [products].
 
     An operand is the value that has as many elements; where a kernel reads none, it is its own.
     What so many ``tokens`` are multiplied by, a weight, is there already; what ``trained`` are
-    multiplied by is a weight, too.
+    multiplied by is a weight, too.  A matrix of so many ``columns``, or more, is wide.
     """
     phases = [source.phase for source in graph.tables.sources]
     elements = [kind.elements for kind in graph.tables.types]
@@ -208,7 +220,8 @@ def _cast(
                 first = scaling.gradient if layout[1] == Phase.BACKWARD else None
                 first = scaling.weight if side and m in trained else first
                 first = scaling.first if first is None else first
-                moved += (scaling.again if layouts else first) * size
+                across = scaling.wide if size >= columns * k else 0.0
+                moved += ((across or scaling.again) if layouts else first) * size
                 layouts.add(layout)
         if phases[int(graph.source[node])] == Phase.BACKWARD:
             moved += scaling.rescaled * b * m * n

@@ -287,7 +287,8 @@ def _narrow(
     kept = GATHERED.search(recipe.compute) or (
         recipe.id.startswith(KEPT) and "kept" in recipe.compute
     )
-    compiled = recipe.compiled and "torchtitan" in recipe.framework
+    torchao = re.search("torchtitan|torchao", recipe.framework + recipe.compute)
+    compiled = recipe.compiled and bool(torchao)
     scaling = SCALINGS.get(f"torchao {name}" if compiled else name, SCALINGS[name])
     kernels = narrow(
         scaling, wide=wide, tokens=tokens, kept=bool(kept), attention=recipe.narrow_attention,
