@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import sys
 from pathlib import Path
 
@@ -106,11 +107,18 @@ def test_kernels_that_go_down_wide_matrices_are_slower() -> None:
     pytorch/pytorch, issue 149982)."""
     assert pytest.approx(4 * 4096**2 / 107.6e-6 / 2.1e12, rel=0.1) == DOWN
     columns = WIDE * load_system("dgx-h100").accelerator.kernel.units
-    matrices = [layer(16, out) for out in (columns - 64, columns)]
-    scaling, rows = SCALINGS["torchao rowwise"], np.ones(3, bool)
-    narrow, wide = (_cast(each, scaling, rows, columns=columns)[2] for each in matrices)
-    more = (5 / DOWN - scaling.again) * ROWS * columns
-    assert wide - narrow == pytest.approx(more + scaling.again * ROWS * 64, rel=0.01)
+    scaling, more = SCALINGS["torchao rowwise"], 5 / DOWN - SCALINGS["torchao rowwise"].again
+    for width, out, elements in (
+        (16, columns - 64, 0),
+        (16, columns, ROWS * columns),  # gradients
+        (columns, 16, ROWS * columns + columns * 16),  # activations, weights
+    ):
+        graph = layer(width, out)
+        narrow, wide = (
+            _cast(graph, scaling, np.ones(3, bool), (), (ROWS,), each).sum()
+            for each in (math.inf, columns)
+        )
+        assert wide - narrow == pytest.approx(more * elements)
 
 
 @pytest.mark.thorough

@@ -76,8 +76,8 @@ class Scaling:
         gradients: of weights are narrow too.
         transposes: the kernel that casts writes the transpose too.
         rescaled: bytes moved per element of what the backward pass's products make.
-        wide: as ``again``, where the other dim has ``WIDE`` columns for each multiprocessor; 0: as
-            elsewhere.
+        wide: in the place of ``again`` for a cast down ``WIDE`` columns for each multiprocessor or
+            more; 0: as of others.
         gradient: as ``first``, of what the backward pass casts first; None: as ``first``.
         weight: the same of weights, which are what ``tokens`` are multiplied by.
     """
@@ -217,11 +217,15 @@ def _cast(
             layouts = seen.setdefault(name, set())
             layout = (k, int(phases[int(graph.source[node])]))
             if layout not in layouts:
-                first = scaling.gradient if layout[1] == Phase.BACKWARD else None
-                first = scaling.weight if side and m in trained else first
+                backward = layout[1] == Phase.BACKWARD
+                weight = bool(side) and m in trained
+                first = scaling.gradient if backward else None
+                first = scaling.weight if weight else first
                 first = scaling.first if first is None else first
-                across = scaling.wide if size >= columns * k else 0.0
-                moved += ((across or scaling.again) if layouts else first) * size
+                moved += (scaling.again if layouts else first) * size
+                down = bool(layouts) if weight else backward and k in trained
+                if scaling.wide and down and size >= columns * k:
+                    moved += (scaling.wide - scaling.again) * size
                 layouts.add(layout)
         if phases[int(graph.source[node])] == Phase.BACKWARD:
             moved += scaling.rescaled * b * m * n
