@@ -154,7 +154,10 @@ def is_failure(error: Exception) -> bool:
     """Whether tracing or lowering could not continue: not what Dynamo says to skip a frame."""
     from torch._dynamo import exc
 
-    known = exc.BackendCompilerFailed, exc.InternalTorchDynamoError, exc.Unsupported
+    known = (
+        exc.BackendCompilerFailed, exc.InternalTorchDynamoError, exc.TorchRuntimeError,
+        exc.Unsupported,
+    )  # fmt: skip
     return isinstance(error, known) or type(error).__module__ != exc.__name__
 
 

@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from flint.frontends.torch.cluster.device import NAME
 from flint.frontends.torch.context import capture
-from flint.frontends.torch.inductor import adapter, attention, generated, shared
+from flint.frontends.torch.inductor import adapter, attention, devices, generated, shared
 from flint.frontends.torch.modes import is_own, let_code_be_traced
 from flint.frontends.torch.patching import always_around, plain_functions, replace
 from flint.frontends.torch.user_lines import at_line, at_user_line, is_frontends, is_standard
@@ -62,6 +62,7 @@ def apply() -> None:
     adapter.no_compiler()
     adapter.settle()
     attention.watch()
+    devices.apply()
     let_code_be_traced()
     always_around(adapter.backend(), "__call__", _compile)
     always_around(adapter.tracer(), "__call__", _traced)

@@ -137,3 +137,44 @@ def test_a_single_query_is_split_over_keys():
     # PyTorch's kernel for short queries, and the sums over its parts.
     assert [name.split("_")[1] for name in names] == ["tem", "red", "red"]
     assert products(recording) == [2 * 2 * 2 * 8 * 4096 * 64 * 8 // 32]
+
+
+class Model(torch.nn.Module):
+    """Its mask is made within it, from tokens; positions change its scores."""
+
+    def __init__(self):
+        super().__init__()
+        self.projection = torch.nn.Linear(64, 3 * 64, bias=False)
+        self.slopes = torch.nn.Parameter(torch.ones(4))
+
+    def forward(self, x, tokens):
+        documents = (tokens == 0).cumsum(0)
+
+        def same(batch, head, query, key):
+            return (query >= key) & (documents[query] == documents[key])
+
+        def sloped(score, batch, head, query, key):
+            return score + self.slopes[head] * (query - key)
+
+        heads = self.projection(x).view(1, 512, 3, 4, 16).permute(2, 0, 3, 1, 4).unbind()
+        return flex_attention(*heads, score_mod=sloped, block_mask=blocks(same, 512))
+
+
+def model(mesh):
+    with torch.device("cuda"):
+        return torch.compile(Model()), torch.empty(1, 512, 64), torch.zeros(512, dtype=torch.long)
+
+
+def train_model(model, x, tokens):
+    model(x, tokens).sum().backward()
+
+
+@pytest.mark.thorough
+def test_a_compiled_model_makes_its_mask_and_attends_without_eager_code():
+    recording = found(model, train_model)
+    whole = 2 * 4 * 512 * 512 * 16
+    assert products(recording) == [2 * whole, 5 * whole]
+    names = [op.name for op in recording.ops]
+    assert not any("flex" in name and name.startswith("flint.") for name in names)
+    assert any("as if nothing was masked" in text for text in recording.warnings)
+    assert any("score_mod is not counted" in text for text in recording.warnings)
