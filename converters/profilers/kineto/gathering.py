@@ -6,7 +6,6 @@ ops (shapes, types, groups) are compared as text and decoded once, because steps
 
     gathering = Gathering(path, linked=False)
     gathering.take(events)
-    gathering.processes.all[0].mine.events.ops
 """
 
 from __future__ import annotations
@@ -34,6 +33,9 @@ from flint.converters.profilers.kineto.begin_end import ALONE, BeginsAndEnds
 from flint.converters.profilers.kineto.by_process import CALL_AS_OP, ByProcess
 from flint.converters.profilers.kineto.events import LATEST, Events, Table, times_of_all
 from flint.converters.profilers.kineto.kept import (
+    ANNOTATION,
+    GLOO,
+    NCCL,
     STEP,
     Call,
     Mine,
@@ -45,18 +47,17 @@ from flint.converters.profilers.kineto.kept import (
     moved_bytes,
 )
 from flint.converters.profilers.kineto.processes import Processes, Track
-from flint.converters.profilers.kineto.sorts import Sort, is_unknown, sort_of
+from flint.converters.profilers.kineto.sorts import Sort, is_line, is_unknown, sort_of
 from flint.post_execution.host_device_links import LinksBuilder, device_of
-from flint.post_execution.source_lines import names_line
 
+#: How names of ops begin that are marks or annotations.
+_NO_OPS = (STEP, NCCL, GLOO)
 #: What is said of events that ran and have no duration.
 UNTIMED = "events without a duration (dur): their time counts as 0"
 #: The most characters of a category that are shown.
 _SHOWN = 40
 #: Metadata about a process besides its number.
 _LABELS = ("process_name", "process_labels")
-
-
 #: An event, its name, and its start and duration in nanoseconds.
 _Row: TypeAlias = tuple[Event, str, int, int]
 
@@ -206,15 +207,16 @@ class Gathering:
             self._add_other(row, args)
         if self._linked:
             for row in by_sort[Sort.FRAME]:
-                if _names_line(row[1], self._places):
+                if is_line(row[1], self._places):
                     self._add_other(row, {})
 
     def _add_ops(self, rows: list[_Row]) -> None:
         found = self.at.mine.events
-        marks = [row for row in rows if row[1].startswith(STEP)]
-        if marks:
-            found.steps.extend((start, start + took, name) for _, name, start, took in marks)
-            rows = [row for row in rows if not row[1].startswith(STEP)]
+        named = [row for row in rows if row[1].startswith(_NO_OPS)]
+        if named:
+            self._mark(named)
+            # Kernels name the annotation that launched them.
+            rows = [r for r in rows if not r[1].startswith(_NO_OPS) or r[1].startswith(NCCL)]
         if not rows:
             return
         events, names, starts, took = zip(*rows, strict=True)
@@ -223,9 +225,16 @@ class Gathering:
             op.record if type(op.record) is int and 0 <= op.record < LATEST else -1
             for op in arguments
         ]
-        threads = hashables([event.tid for event in events])
-        externals, numbers = externals_of(arguments), list(map(self._numbered, arguments))
+        threads, externals = hashables([event.tid for event in events]), externals_of(arguments)
+        numbers = list(map(self._numbered, arguments))
         found.ops.extend(starts, took, threads, names, externals, records, numbers)
+
+    def _mark(self, rows: list[_Row]) -> None:
+        """Steps, and annotations of process groups, which PyTorch before 1.12 writes as ops."""
+        whole = self._of_other.all([row[0] for row in rows])
+        for (event, name, start, took), args in zip(rows, whole, strict=True):
+            other = Other(ANNOTATION, name, hashable(event.tid), start, took, args)
+            self.at.mine.others.append(other)
 
     def number(self, key: bytes, arguments: dict[str, Any]) -> int:
         """The number of an op's arguments, by their text."""
@@ -289,11 +298,3 @@ class Gathering:
 def _rank_in(of_other: Arguments[dict[str, Any]], event: Event) -> object:
     """The rank that merging tools add to an event's arguments."""
     return of_other.of(event).get("rank")
-
-
-def _names_line(name: str, known: dict[str, bool]) -> bool:
-    """Whether a Python call names a place; cached, because names repeat."""
-    found = known.get(name)
-    if found is None:
-        found = known[name] = names_line(name)
-    return found

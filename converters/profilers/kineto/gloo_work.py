@@ -41,7 +41,7 @@ def works_of(
     if not events.gloo:
         return {}, []
     calls = [i for i, op in enumerate(events.ops) if op.name.startswith(_LIBRARY)]
-    if any(record > 0 for record, _ in events.gloo):
+    if calls and any(record > 0 for record, _ in events.gloo):
         return _by_number(events, calls), []
     return _in_order(events, calls, elements)
 

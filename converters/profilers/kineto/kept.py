@@ -18,9 +18,8 @@ _LARGEST = 1 << 48
 STEP = "ProfilerStep"
 PYTHON = "python_function"
 ANNOTATION = "user_annotation"
-#: Annotations of PyTorch's NCCL process groups, also if the library is RCCL.
-_LIBRARY = "nccl:"
-_GLOO = "gloo:"
+#: Annotations of PyTorch's process groups: NCCL's, also if the library is RCCL, and gloo's.
+NCCL, GLOO = "nccl:", "gloo:"
 
 
 class Other(NamedTuple):
@@ -74,10 +73,10 @@ def add(found: Events, event: Other) -> None:
         found.steps.append((start, start + duration, name))
     elif category == ANNOTATION and name.startswith(UPDATE):
         found.updates.append((start, start + duration, name))
-    elif category == ANNOTATION and name.startswith((_LIBRARY, _GLOO)):
+    elif category == ANNOTATION and name.startswith((NCCL, GLOO)):
         dims, types = args.get("Input Dims"), args.get("Input type")
         call = LibraryCall(start, start + duration, name.partition(":")[2], dims, types)
-        if name.startswith(_GLOO):
+        if name.startswith(GLOO):
             _add_gloo(found, thread, call, args.get("Record function id"))
         else:
             found.library.setdefault(thread, []).append(call)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from operator import add
 
 import numpy as np
 
 from flint.converters.profilers.kineto.events import Events, GloosWork, Op
 from flint.converters.profilers.kineto.facts import RECORD, Groups, facts_of, with_type
+from flint.converters.profilers.kineto.kept import NCCL
 from flint.converters.profilers.kineto.library_calls import LibraryCalls, completed
 from flint.mesh.ragged import Ints
 from flint.observed.classes import OpClass
@@ -23,6 +24,8 @@ class Nesting:
         self._rows, self._events, self._groups = rows, events, groups
         self._library = LibraryCalls(events.library)
         self._known: dict[tuple[str, int], OpFacts] = {}
+        #: Numbers of the facts of communications.
+        self._talking: set[int] = set()
 
     def arguments(self, op: Op) -> OpFacts:
         """Facts from an op's name and arguments."""
@@ -48,8 +51,9 @@ class Nesting:
             if number < 0 or place in gloo:
                 op = self._events.ops[place]
                 facts = self.arguments(op)
-                if place in gloo or facts.kind.collective or op.name == RECORD:
-                    outer = _numbers_around(parents[place], parents, of)
+                spoken = facts.kind.collective or op.name == RECORD or op.name.startswith(NCCL)
+                if place in gloo or spoken:
+                    outer = set(_numbers_around(parents[place], parents, of))
                     number = self._communication(op, facts, gloo.get(place), outer)
                 else:
                     number = numbers[described] = self._rows.number_of(facts)
@@ -71,7 +75,7 @@ class Nesting:
         return parents
 
     def _communication(
-        self, op: Op, facts: OpFacts, work: GloosWork | None, outer: Iterable[int]
+        self, op: Op, facts: OpFacts, work: GloosWork | None, outer: Collection[int]
     ) -> int:
         """The number of an op's facts, completed from gloo's work and the library's calls.
 
@@ -85,9 +89,16 @@ class Nesting:
             facts = with_type(facts, work)
         elif work is not None:
             facts = completed(facts, work.call)
-        if op.name == RECORD or (facts.kind.collective and facts.parts is None):
+        annotation = op.name.startswith(NCCL)
+        if annotation and not self._talking.isdisjoint(outer):
+            # PyTorch before 1.12 writes it as an op: it belongs to the communication around it.
+            return self._rows.number_of(facts)
+        unsized = facts.kind.collective and facts.parts is None
+        if op.name == RECORD or annotation or unsized:
             facts = self._library.completed(facts, op.thread, op.start, op.start + op.duration)
         number = self._rows.number_of(facts)
+        if facts.kind.must_match:
+            self._talking.add(number)
         if facts.kind.collective and number in outer:
             self._rows.note("collectives that the profiler recorded twice: counted once")
             return self._rows.number_of(OpFacts(OpClass.FREE, op.name))

@@ -36,6 +36,9 @@ from flint.observed.rows import ObservedRows
 _LIBRARY_STREAM = 999
 #: The most ops that may share a number.
 _REPEATED = 1.25
+BESIDE_KERNELS = (
+    "communications of gloo's that no op of the trace handed over, beside kernels: left out"
+)
 DEVICES = "kernels of {} devices in one trace: treated as one rank's, which runs one at a time"
 
 
@@ -70,7 +73,9 @@ def add_ops(
     _on_only_device(events.kernels)
     nesting = Nesting(rows, events, groups)
     gloo, left = works_of(events, lambda op: nesting.arguments(op).elements)
-    if left and not events.kernels:
+    if left and events.kernels:
+        rows.note(BESIDE_KERNELS, len(left))
+    elif left:
         gloo = _with_ops_of(events, gloo, left)
     of, parent = nesting.rows_of(gloo)
     first = len(rows.columns["op"])
@@ -171,11 +176,17 @@ def _check_numbers(path: str, numbers: list[object]) -> None:
 def _with_ops_of(
     events: Events, works: dict[int, GloosWork], left: list[GloosWork]
 ) -> dict[int, GloosWork]:
-    """Add ops for gloo's work that belongs to none; returns all works."""
+    """Add ops for gloo's work that belongs to none; returns all works.
+
+    On the thread that issues it, the annotation lasts until the work is done elsewhere: what begins
+    in the meantime is no part of it, so the op is no longer than its begin.
+    """
     works = dict(works)
     events.arguments.append({})
+    issuing = _with_other_ops(events, left)
     for work in left:
-        name, took = f"gloo:{work.call.name}", work.end - work.start
+        name = f"gloo:{work.call.name}"
+        took = 0 if work.thread in issuing else work.end - work.start
         works[len(events.ops)] = work
         events.ops.append(
             Op(work.start, took, work.thread, name, None, -1, len(events.arguments) - 1)
@@ -183,6 +194,19 @@ def _with_ops_of(
     order = _order(events.ops)
     events.ops.order(order)
     return {place: works[before] for place, before in enumerate(order) if before in works}
+
+
+def _with_other_ops(events: Events, works: list[GloosWork]) -> set[object]:
+    """The threads of some works that also run ops outside of them."""
+    spans: dict[object, list[tuple[int, int]]] = {}
+    for work in works:
+        spans.setdefault(work.thread, []).append((work.start, work.end))
+    starts, threads = (events.ops.columns[number] for number in (0, 2))
+    return {
+        thread
+        for start, thread in zip(starts, threads, strict=True)
+        if thread in spans and not any(low <= start < high for low, high in spans[thread])
+    }
 
 
 def _steps(when: Ints, steps: Sequence[tuple[int, int, str]], numbers: Sequence[int]) -> Ints:

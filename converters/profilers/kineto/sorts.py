@@ -11,6 +11,7 @@ from typing import Final
 from flint.converters.profilers.kineto.events import DEVICE
 from flint.converters.profilers.kineto.kept import ANNOTATION, PYTHON
 from flint.post_execution.host_device_links import CALLS, RESOLVED
+from flint.post_execution.source_lines import names_line
 
 #: Categories from libkineto's ActivityType.cpp, and those of older versions.
 _OPS = frozenset({"cpu_op", "operator"})
@@ -55,3 +56,11 @@ _SORTS: Final = {
 def is_unknown(category: str) -> bool:
     """Whether nothing is known of a category, in small letters."""
     return sort_of(category) is Sort.LEFT_OUT and category not in _OTHERS
+
+
+def is_line(name: str, known: dict[str, bool]) -> bool:
+    """Whether a Python call names a place; cached, because names repeat."""
+    found = known.get(name)
+    if found is None:
+        found = known[name] = names_line(name)
+    return found
