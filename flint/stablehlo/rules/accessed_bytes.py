@@ -8,6 +8,7 @@ compare every kernel of compiled modules with it.  This analysis goes further th
 
     access behind a bitcast, or of an update     XLA: the whole buffer     here: what is accessed
     operand of what only slices read             the whole operand         its part of it
+    padded value that only slices read           the whole value           as much as they take
     slice that only slices read                  the whole slice           their parts of it
     gather and scatter in a loop fusion          the whole table           rows taken, updates
     places that a scatter replaces               read and written          written
@@ -212,6 +213,9 @@ class _Accesses:
             elif self._alike(op, value):
                 taken, all_of_it = self._read(op.results[0])
                 shares |= {taker: self._part(op, value, size) for taker, size in taken.items()}
+            elif first and op.name == "pad":  # a part of the result has at most as much of it
+                taken, all_of_it = self._read(op.results[0])
+                shares |= {taker: min(size, self._bytes(value)) for taker, size in taken.items()}
             elif op.name == "fusion" and op.regions:
                 inner = self._inside(op.regions[0])
                 for argument, operand in zip(op.regions[0].args, op.operands, strict=True):

@@ -71,6 +71,17 @@ def test_a_slice_of_a_slice_reads_its_part():
     assert accessed(fused, ["f32[30]"], "f32[5]") == (2 * 20, 20, 0)
 
 
+def test_slices_of_what_is_padded_read_as_much_as_they_take():
+    """The gradient of an associative scan's halves: every fourth sum of the odd elements and of the
+    even ones behind a zero is made of 128 odd and of 127 even ones, which are read as 128."""
+    fused = (
+        "  y = f32[512] slice(p0), slice={[1:1024:2]}  m = f32[511] slice(p0), slice={[2:1024:2]}"
+        "  c = f32[] constant(0)  p = f32[512] pad(m, c), padding=1_0  a = f32[512] add(y, p)"
+        "  ROOT s = f32[128] slice(a), slice={[0:512:4]}"
+    )
+    assert accessed(fused, ["f32[1024]"], "f32[128]") == (2 * 128 * 4, 128 * 4, 0)
+
+
 def test_a_dynamic_slice_reads_what_it_takes_and_its_index():
     fused = "  ROOT s = f32[1,50] dynamic-slice(p0, p1, p1), dynamic_slice_sizes={1,50}"
     # The stack has 8 rows of 200 bytes; the index is read once, also where it stands twice.
