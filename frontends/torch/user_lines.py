@@ -14,13 +14,14 @@ from types import FrameType, TracebackType
 
 import torch
 
-from flint import launching
+from flint import capturing, launching
 from flint.capturing.user_frames import short_path
 
 #: Code whose frames are not the user's: PyTorch, the standard library, this frontend, and what the
 #: user's code calls in the place of other functions (to be followed, to make up data).
 _OURS = os.path.dirname(__file__) + os.sep
 _LAUNCHES = os.path.dirname(launching.__file__) + os.sep
+_CAPTURES = os.path.dirname(capturing.__file__) + os.sep
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _DECORATED = os.sep + "typing_extensions.py"  # whose wrapper calls PyTorch's deprecated functions
 _LAUNCHING = f"{os.sep}triton{os.sep}runtime{os.sep}"  # launches the user's kernels
@@ -31,8 +32,8 @@ _DEPTH = 400
 
 
 def is_frontends(file: str) -> bool:
-    """Whether a file's code is this frontend's."""
-    return file.startswith(_OURS)
+    """Whether a file's code is this frontend's, or what it calls in the program's place."""
+    return file.startswith((_OURS, _LAUNCHES, _CAPTURES))
 
 
 def is_standard(file: str) -> bool:

@@ -152,7 +152,10 @@ class DeviceModule:
         _Described.current = 0 if index is None else int.__int__(index)
 
     def current_device(self) -> int:
-        # PyTorch makes devices of the number, and there is one in a process.
+        # Dynamo, which knows no frames, asks for the program.  PyTorch makes devices of the number,
+        # and there is one in a process.
+        if torch.compiler.is_dynamo_compiling():
+            return _Described.current
         return 0 if inside_torch(sys._getframe(1)) else _Described.current
 
     def get_device_properties(self, *_: Any, **__: Any) -> Properties:

@@ -1,4 +1,4 @@
-"""Private parts of torch._dynamo and torch._inductor, as in torch 2.13, for an absent GPU.
+"""Private parts of torch._dynamo and torch._inductor, as in torch 2.12 to 2.14, for an absent GPU.
 
 The idea: Inductor asks the device's interface for the GPU's properties and Triton for its version;
 both are answered here.  The generated Triton sources are never compiled: only the Python program
@@ -117,6 +117,13 @@ def settle() -> None:
     autograd.force_non_lazy_backward_lowering = True
 
 
+def setting(name: str) -> Any:
+    """The value of a setting of Inductor, which may be of a part ("triton.cudagraphs")."""
+    from torch._inductor import config
+
+    return functools.reduce(getattr, name.split("."), config)
+
+
 def backend() -> Any:
     """The class of the backend that ``torch.compile`` has by default."""
     return getattr(torch, "_TorchCompileInductorWrapper")  # noqa: B009
@@ -155,8 +162,8 @@ def is_failure(error: Exception) -> bool:
     from torch._dynamo import exc
 
     known = (
-        exc.BackendCompilerFailed, exc.InternalTorchDynamoError, exc.TorchRuntimeError,
-        exc.Unsupported,
+        exc.BackendCompilerFailed, exc.FailOnRecompileLimitHit, exc.InternalTorchDynamoError,
+        exc.TorchRuntimeError, exc.Unsupported, exc.UserError,
     )  # fmt: skip
     return isinstance(error, known) or type(error).__module__ != exc.__name__
 

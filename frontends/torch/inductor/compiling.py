@@ -25,7 +25,14 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from flint.frontends.torch.cluster.device import NAME
 from flint.frontends.torch.context import capture
-from flint.frontends.torch.inductor import adapter, attention, devices, generated, shared
+from flint.frontends.torch.inductor import (
+    adapter,
+    attention,
+    devices,
+    generated,
+    graphs,
+    shared,
+)  # fmt: skip
 from flint.frontends.torch.modes import is_own, let_code_be_traced
 from flint.frontends.torch.patching import always_around, plain_functions, replace
 from flint.frontends.torch.user_lines import at_line, at_user_line, is_frontends, is_standard
@@ -46,12 +53,14 @@ _SETTINGS: Mapping[str, Any] = {
     "triton.unique_kernel_names": True,
 }
 
-#: Modes of ``torch.compile`` -> what they do on a GPU but not here.
-_MODES = {
-    "reduce-overhead": "its kernels are launched one by one, not as a CUDA graph",
-    "max-autotune": "kernels that a GPU would choose by timing them are the default ones",
-    "max-autotune-no-cudagraphs": "kernels that a GPU would choose by timing them are the default "
-    "ones",
+#: Settings of them that modes, options and programs turn on -> what is not as on a GPU.
+_TIMED = "kernels that a GPU would choose by timing them are the default ones"
+_TOLD: Mapping[str, str] = {
+    "coordinate_descent_tuning": _TIMED,
+    "max_autotune": _TIMED,
+    "max_autotune_gemm": _TIMED,
+    "max_autotune_pointwise": _TIMED,
+    "triton.cudagraphs": "its kernels are launched one by one, not as a CUDA graph",
 }
 #: Longest text of an error in a warning, characters.
 _SHOWN = 160
@@ -63,6 +72,7 @@ def apply() -> None:
     adapter.settle()
     attention.watch()
     devices.apply()
+    graphs.apply()
     let_code_be_traced()
     always_around(adapter.backend(), "__call__", _compile)
     always_around(adapter.tracer(), "__call__", _traced)
@@ -82,18 +92,15 @@ def apply() -> None:
 def compiled(original: Any, model: Any, **kwargs: Any) -> Any:
     """``torch.compile`` of a model or function; with another backend the function is unchanged."""
     capture().has_compiled = True
-    backend, mode = kwargs.pop("backend", "inductor"), kwargs.pop("mode", None)
+    backend = kwargs.pop("backend", "inductor")
     if backend != "inductor":
         name = backend if isinstance(backend, str) else getattr(backend, "__name__", "its own")
         capture().notice(
             f"torch.compile{at_user_line()}: backend {name} is not Inductor: recorded as eager code"
         )
         return model
-    if mode in _MODES:
-        capture().notice(f"torch.compile{at_user_line()}: mode {mode}: {_MODES[mode]}")
-    if kwargs.pop("dynamic", None):
+    if kwargs.pop("dynamic", None) or kwargs.pop("dynamic_shapes", None):
         capture().notice(f"torch.compile{at_user_line()}: dynamic: compiled for the step's sizes")
-    kwargs["fullgraph"] = False  # code that cannot be traced is counted
     # Equal backends share what they compile: a model's blocks are compiled once.
     return original(model, dynamic=False, **kwargs)
 
@@ -103,6 +110,9 @@ def _compile(_: Any, backend: Any, module: Any, inputs: Sequence[Any], **__: Any
     from torch._inductor import compile_fx, config
 
     capture().has_compiled = True
+    asked = (name for name in _TOLD if backend.config.get(name, adapter.setting(name)))
+    for text in dict.fromkeys(_TOLD[name] for name in asked):
+        capture().not_compiled[f"torch.compile{at_user_line()}: {text}"] += 1
     settings = {**backend.config, **_SETTINGS}
     with config.patch(settings):
         return compile_fx.compile_fx(
@@ -159,9 +169,11 @@ def _traced(trace: Any, *args: Any, **kwargs: Any) -> Any:
     if is_frontends(file) or adapter.calls_hooks(code):
         return adapter.untraced()  # the program's code that it calls is traced when it is called
     # Dynamo disables modes itself, but not in the frames of a model that DDP runs.
+    adapter.settle()  # the program may have other settings
     with _assumptions_last(), plain_functions(), _plain_variables(), _disable_current_modes():
         try:
-            return trace(*args, **kwargs)
+            with graphs.as_one(args[0]):
+                return trace(*args, **kwargs)
         except Exception as error:
             # The standard library computes nothing on tensors.
             if is_standard(file) or not adapter.is_failure(error):
@@ -169,6 +181,8 @@ def _traced(trace: Any, *args: Any, **kwargs: Any) -> Any:
             lines = str(error).strip().splitlines() or [type(error).__name__]
             text = " ".join(line.strip() for line in lines[:2])[:_SHOWN]
             where = at_line(file, code.co_firstlineno)
+            if graphs.divides(error, text, where):
+                return _traced(trace, *args, **kwargs)
             what = f"torch.compile{where}: recorded as eager code in part ({text})"
             capture().not_compiled[what] += 1
             raise

@@ -5,7 +5,7 @@ that a capture has replaced.  What it takes for a constant is a device of CUDA, 
 takes the branches that it takes on a GPU; in the ops of its graph, each such device is the
 recording device, as in eager code.
 
-Private parts of torch._dynamo, as in torch 2.13 (``adapter.py`` has the rest).
+Private parts of torch._dynamo, as in torch 2.12 to 2.14 (``adapter.py`` has the rest).
 """
 
 from __future__ import annotations

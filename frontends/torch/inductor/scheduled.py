@@ -5,7 +5,7 @@ element and its ranges, and the accessed parts of buffers as index expressions. 
 buffer are those of the accessed elements, at most the whole buffer, as Inductor counts them itself;
 buffers that stay within the kernel do not count.
 
-Private parts of torch._inductor, as in torch 2.13 (``adapter.py`` has the rest).
+Private parts of torch._inductor, as in torch 2.12 to 2.14 (``adapter.py`` has the rest).
 """
 
 from __future__ import annotations
@@ -14,9 +14,15 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from flint.frontends.torch.context import capture
 from flint.frontends.torch.inductor.attention import products_of
 from flint.frontends.torch.inductor.kernels import Argument, Kernel
 
+#: What is said of sizes that are symbols.
+_UNKNOWN = (
+    "torch.compile: kernels work on tensors whose sizes depend on values: such a size is counted "
+    "as 1"
+)
 #: Operations that compute nothing: they move, address or name values.
 _NOTHING = frozenset(
     ("load", "store", "store_reduction", "constant", "index_expr", "value_expr", "get_index",
@@ -120,7 +126,14 @@ def _operations(node: Any, graph: Any) -> tuple[int, int]:
 
 
 def _count(graph: Any, sizes: Iterable[Any]) -> int:
-    return math.prod(graph.sizevars.optimization_hint(size, fallback=1) for size in sizes)
+    return math.prod(_number(graph, size) for size in sizes)
+
+
+def _number(graph: Any, size: Any) -> int:
+    """A size; those that follow from values, which are not known, with a warning."""
+    if getattr(size, "free_symbols", None):
+        capture().not_compiled[_UNKNOWN] += 1
+    return int(graph.sizevars.optimization_hint(size, fallback=1))
 
 
 class _Touched:
@@ -160,10 +173,10 @@ class _Touched:
             return None
         if dep.is_indirect():
             return elements
-        return int(self._graph.sizevars.optimization_hint(dep.get_numel(), fallback=1))
+        return _number(self._graph, dep.get_numel())
 
     def _elements(self, name: str) -> int:
-        return int(self._graph.sizevars.optimization_hint(self._graph.get_numel(name), fallback=1))
+        return _number(self._graph, self._graph.get_numel(name))
 
     def _bytes(self, known: dict[str, dict[Any, int]], names: Iterable[str]) -> int:
         """Bytes touched of the buffer that has these names."""

@@ -12,6 +12,7 @@ error that names the line; in a whole program it is 1 as long as its step is not
 
 from __future__ import annotations
 
+import functools
 import linecache
 import math
 import os
@@ -60,13 +61,21 @@ def apply() -> None:
     """Make reads of values follow the policy."""
     table: Any = fake_impls.op_implementations_dict
     for op in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.item.default):
-        table[op] = _read
+        table[op] = functools.partial(_read_or_traced, table.get(op))
     for op in (torch.ops.aten.equal.default, torch.ops.aten.allclose.default):
         table[op] = _equal
     around(torch.optim.LBFGS, "step", _to_its_end)
 
 
-def _read(_: Any, op: Any, tensor: Any) -> bool | int | float | complex:
+def _read_or_traced(traced: Any, mode: Any, op: Any, tensor: Any) -> Any:
+    """A value; a symbol in a graph that has values, as PyTorch gives it."""
+    shapes = mode.shape_env
+    if traced is not None and shapes is not None and shapes.allow_scalar_outputs:
+        return traced(mode, op, tensor)
+    return _read(op, tensor)
+
+
+def _read(op: Any, tensor: Any) -> bool | int | float | complex:
     at = at_user_line()
     if tensor.constant is not None:
         known: bool | int | float | complex = tensor.constant.item()
