@@ -128,8 +128,10 @@ def note_picked(tensor: torch.Tensor, index: Any) -> None:
         return
     known = known_of(capture().known_values, tensor)
     if known is not None:
-        rows = known.value.tolist()
-        _among(None, index, functools.partial(_of_sequence, rows))
+        # Only what is read is made a number: a sampler picks each of 50,000 indices in turn.
+        with without_modes():
+            rows = known.value.numpy()
+        _among(None, index, functools.partial(_of_numbers, rows))
 
 
 def _written(index: Any, container: Any) -> None:
@@ -238,6 +240,11 @@ def _form_of(item: Any) -> Any:
 
 def _of_sequence(items: Sequence[Any], at: int) -> Any:
     return items[at] if -len(items) <= at < len(items) else _MISSING
+
+
+def _of_numbers(rows: Any, at: int) -> Any:
+    row = _of_sequence(rows, at)
+    return row if row is _MISSING else row.tolist()
 
 
 def _of_dict(items: dict[Any, Any], at: int) -> Any:

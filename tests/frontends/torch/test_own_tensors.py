@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 pytest.importorskip("torch")
@@ -197,6 +199,19 @@ def test_what_is_made_for_all_ranks_is_bounded(monkeypatch):
         assert not context.capture().held[indices].values
         assert indices.tolist()[:2] == [3, 4]
     assert not asked()
+
+
+def test_an_index_picked_of_many_costs_what_it_reads():
+    """A sampler picks each of its rank's; a list of all would be 50,000 times 8 and 32 bytes."""
+    indices, of_rank = torch.arange(50_000), own() * 4_000
+    with own_sizes.seeing():
+        indices[of_rank]  # what is cached from the first time on
+        tracemalloc.start()
+        picked = indices[of_rank]
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert everywhere(picked.item()).tolist() == [4_000 * rank for rank in range(WORLD)]
+    assert most < 1_000_000
 
 
 def test_floats_and_large_tensors_are_data():
