@@ -25,6 +25,8 @@ _KINETO = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"', b'"ph"
 
 #: The first key of the JSON that rocprofv3 writes, and how tables of databases begin.
 _ROCPROF, _ROCPD = b'"rocprofiler-sdk-tool"', b"rocpd_"
+#: How a database of the rocprof before it names its times.
+_OLDER = (b"BeginNs", b"EndNs")
 #: How the first line of each CSV of rocprofv3, and of rocprof before it, begins, without quotes.
 _ROCPROF_CSV = (
     b"Kind,Agent_Id,Queue_Id,",
@@ -160,6 +162,11 @@ def form_of(path: Path) -> str:
         if b'"nodes"' in head or b'"schema"' in head:
             return "pytorch-et-ops"
     if head.startswith(_SQLITE):
+        if _ROCPD not in head and all(word in head for word in _OLDER):
+            raise NoTraceError(
+                f"{path}: a database of rocprof's, which writes the same as JSON beside it "
+                "(results.json): give that"
+            )
         return "rocprof-ops" if _ROCPD in head else "nsys-ops"
     if _is_rocprof_csv(head):
         return "rocprof-ops"

@@ -9,12 +9,15 @@ is 6 + the GPU's number, a line is a stream.
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 
 import numpy as np
 import pytest
 
 from flint.converters.profilers.kineto.observe import linked
 from flint.converters.profilers.rocprof.observe import linked as linked_database
+from flint.errors import FlintError
 from flint.post_execution.converting import convert_traces
 from flint.post_execution.same_process import TWICE
 from tests.support.profiles import unpacked
@@ -96,3 +99,15 @@ def test_what_ran_on_gpus_has_its_nanoseconds_streams_and_launch(trace):
 
 def test_its_replay_is_from_the_first_kernel_to_the_last(trace):
     assert convert_traces([trace]).simulate().step_seconds == pytest.approx(4.15e-6)
+
+
+def test_the_database_of_rocprof_beside_its_json_is_left_out(trace):
+    """Its tables as ``rocprof --hip-trace`` made them in a published run, which has both files."""
+    path = trace.with_name("results.db")
+    with closing(sqlite3.connect(path)) as data:
+        data.execute('CREATE TABLE OPS ("BeginNs" INTEGER, "EndNs" INTEGER, "dev-id" INTEGER)')
+    workload = convert_traces([trace.parent])
+    assert "results.db in the folder is no trace: left out" in workload.warnings
+    assert workload.simulate().step_seconds == pytest.approx(4.15e-6)
+    with pytest.raises(FlintError, match=r"a database of rocprof's.*\(results.json\)"):
+        convert_traces([path])
