@@ -27,12 +27,16 @@ from tests.passes.xla.kernels.newest import NEWEST
 from tests.passes.xla.kernels.programs import MODELS, PROGRAMS
 from tests.passes.xla.kernels.recent import RECENT
 from tests.passes.xla.kernels.small_losses import SMALL
+from tests.passes.xla.kernels.unguided import UNGUIDED
 from tests.passes.xla.kernels.unmet import UNMET
 from tests.passes.xla.kernels.unseen import UNSEEN
 from tests.passes.xla.kernels.untouched import UNTOUCHED
 from tests.passes.xla.kernels.untried import UNTRIED
 
-ALL = PROGRAMS | UNSEEN | FURTHER | LATEST | NEWEST | RECENT | UNTRIED | UNMET | UNTOUCHED | SMALL
+ALL = (
+    PROGRAMS | UNSEEN | FURTHER | LATEST | NEWEST | RECENT | UNTRIED | UNMET | UNTOUCHED | UNGUIDED
+    | SMALL
+)  # fmt: skip
 GOLDEN = Path(__file__).with_name("h100.json")
 
 
