@@ -78,7 +78,9 @@ def cycles_of(graph: WorkloadGraph) -> list[float]:
         elif graph.role[node] == Role.ELEMENTWISE:
             found[node] = _CYCLES.get(made.dtype, {}).get(name, _USUAL) * made.elements
         elif name == "concatenate" and operands:
-            whole = graph.type_of(operands[0]).shape
-            split = bool(form) and 0 < form[0] < len(whole) and whole[form[0]] % _WARP > 0
+            # A reshape that leaves no node may have given the operand another shape.
+            dim = form[0] if form and form[0] < len(made.shape) else 0
+            length = graph.type_of(operands[0]).elements * made.shape[dim] // made.elements
+            split = dim > 0 and length % _WARP > 0
             found[node] = (_CHOICES if split else _CHOICE) * made.elements
     return found

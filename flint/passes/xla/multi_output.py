@@ -32,6 +32,7 @@ from flint.graph.work import Role
 from flint.passes.multi_output import Joiner, joined_kernels
 from flint.passes.xla.emitters import SHARED_BYTES, Emitter
 from flint.passes.xla.priority import MAX_HEROES, MAX_VALUES, Queue, drop
+from flint.passes.xla.several_results import times_of
 from flint.passes.xla.times import Kernel
 from flint.passes.xla.transposes import COPY
 
@@ -246,7 +247,7 @@ class _Joiner(Joiner):
             for reader in readers
             if reader in self.kernels
             and self._alike(made, reader)
-            and self._saves(producer, value, reader)
+            and self._saves(producer, reader)
             and not self._between(made, reader, True)
         ]
         if found:
@@ -255,13 +256,10 @@ class _Joiner(Joiner):
     def _several(self, readers: list[int]) -> bool:
         return any(len(self.members[reader]) > 1 for reader in readers)
 
-    def _saves(self, producer: Kernel, value: int, reader: int) -> bool:
+    def _saves(self, producer: Kernel, reader: int) -> bool:
         """Whether it saves time that a reader writes the value, too."""
         consumers = [self.kernels[node] for node in self.members[reader]]
-        read = [each for each in consumers if value in each.sources]
-        # Loops read an element once for all of their results; each reduction reads it.
-        apart = [each for each in read if each.emitter != Emitter.LOOP]
-        alone, together = self.times.joined(producer, apart or read[:1])
+        alone, together = times_of(self.times, producer, consumers)
         return together <= alone
 
     def _alike(self, node: int, other: int) -> bool:

@@ -19,8 +19,7 @@ of openxla/xla (2026).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from flint.passes.xla.emitters import LANES, PROCESSORS, Emitter
@@ -36,7 +35,7 @@ _TRANSACTION: Final = 64
 #: Operations per nanosecond of one lane.
 _LANE: Final = 2 * 1.98
 #: Emitters that read in tiles, so that a transpose wastes nothing.
-_TILED: Final = (Emitter.TRANSPOSE, Emitter.WHOLE_ROWS)
+TILED: Final = (Emitter.TRANSPOSE, Emitter.WHOLE_ROWS)
 #: Nanoseconds of a launch.
 LAUNCH: Final = 1000.0
 _HIDDEN: Final = 0.95
@@ -126,13 +125,13 @@ class Times(Instructions):
         emitter, blocks, threads = self.runs(root, members, sources, row)
         turns = any(self.turns[each] for each in members)
         write = self.written[root] / _MEMORY
-        arithmetic = _arithmetic(flops, blocks, threads)
+        arithmetic = arithmetic_of(flops, blocks, threads)
         reads = {value: read.times for value, read in sources.items()}
-        wasted = turns and emitter not in _TILED
-        memory = write + self._reading(reads, blocks, wasted)
+        wasted = turns and emitter not in TILED
+        memory = write + self.reading(reads, blocks, wasted)
         if len(members) == 1:  # an op alone that takes a value twice counts it twice
             twice = {value for value in reads if self.operands(root).count(value) > 1}
-            memory += self._reading({value: reads[value] for value in twice}, blocks, wasted)
+            memory += self.reading({value: reads[value] for value in twice}, blocks, wasted)
         return Kernel(
             root,
             members,
@@ -146,7 +145,7 @@ class Times(Instructions):
             turns,
             row,
             emitter,
-            _together(arithmetic, memory),
+            together(arithmetic, memory),
             write,
         )
 
@@ -175,13 +174,13 @@ class Times(Instructions):
             reads = {each: self._tiled(each, times, row) for each, times in reads.items()}
         both = producer.members & consumer.members
         emitter, blocks, threads = self.runs(consumer.root, members, reads, row, both)
-        arithmetic = _arithmetic(self.cycles_of(producer, consumer), blocks, threads)
-        wasted = (producer.turns or consumer.turns) and emitter not in _TILED
-        memory = self._reading(reads, blocks, wasted) + consumer.write
+        arithmetic = arithmetic_of(self.cycles_of(producer, consumer), blocks, threads)
+        wasted = (producer.turns or consumer.turns) and emitter not in TILED
+        memory = self.reading(reads, blocks, wasted) + consumer.write
         if twice:  # an op alone that takes a value twice computes it twice
             again = {each: reads[each] for each in producer.sources}
-            memory += self._reading(again, blocks, wasted)
-        return _together(arithmetic, memory + side * producer.write)
+            memory += self.reading(again, blocks, wasted)
+        return together(arithmetic, memory + side * producer.write)
 
     def cycles_of(self, producer: Kernel, consumer: Kernel) -> float:
         """Cycles of a consumer that computes its producer's result itself, what both do twice."""
@@ -194,29 +193,6 @@ class Times(Instructions):
             for each in (producer, consumer)
         )
         return made * min(times, 1.0) + used
-
-    def joined(self, producer: Kernel, consumers: Iterable[Kernel]) -> tuple[float, float]:
-        """Nanoseconds of a kernel and its readers, and of one that computes it for each of them."""
-        one, first, *others = (self._bare(each) for each in (producer, *consumers))
-        grids = (self.runs(each.root, each.members, each.sources, each.row)[1:] for each in others)
-        again = sum(_arithmetic(one.flops, *grid) for grid in grids)
-        rest = sum(each.exec for each in others) + LAUNCH
-        alone = one.exec + first.exec + rest + LAUNCH
-        return alone, self.fused(one, first, side=True) + again + rest
-
-    def _bare(self, kernel: Kernel) -> Kernel:
-        """A kernel without the constants that it reads."""
-        read = {
-            value: read
-            for value, read in kernel.sources.items()
-            if self.maker[value] < 0 or not self.constant[self.maker[value]]
-        }
-        emitter, blocks, threads = self.runs(kernel.root, kernel.members, read, kernel.row)
-        wasted = kernel.turns and emitter not in _TILED
-        reads = {value: each.times for value, each in read.items()}
-        memory = kernel.write + self._reading(reads, blocks, wasted)
-        took = _together(_arithmetic(kernel.flops, blocks, threads), memory)
-        return replace(kernel, sources=read, exec=took)
 
     def _tiled(self, value: int, times: float, row: int) -> float:
         """How often a kernel of whole rows reads a source: a number of each row once."""
@@ -274,7 +250,7 @@ class Times(Instructions):
                 emitted[key] = sum(copies[place] for place in places)
         return sources, emitted, flops, size
 
-    def _reading(self, reads: dict[int, float], blocks: int, wasted: bool) -> float:
+    def reading(self, reads: dict[int, float], blocks: int, wasted: bool) -> float:
         """Nanoseconds of reading sources, value -> how often."""
         total, ceiling = 0.0, blocks * _BLOCK
         for value, times in reads.items():
@@ -291,9 +267,11 @@ class Times(Instructions):
         return total
 
 
-def _arithmetic(flops: float, blocks: int, threads: int) -> float:
+def arithmetic_of(flops: float, blocks: int, threads: int) -> float:
+    """Nanoseconds of so many cycles."""
     return flops / (_LANE * min(blocks, PROCESSORS) * min(threads, LANES))
 
 
-def _together(arithmetic: float, memory: float) -> float:
+def together(arithmetic: float, memory: float) -> float:
+    """Nanoseconds of arithmetic and memory traffic, the shorter nearly hidden."""
     return arithmetic + memory - _HIDDEN * min(arithmetic, memory)

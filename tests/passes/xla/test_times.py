@@ -53,6 +53,21 @@ def test_times_of_an_op_and_its_reader_are_xlas(function, arguments, fused, unfu
     assert (producer.exec + consumer.exec + 2 * LAUNCH) / 1000 == pytest.approx(unfused, abs=0.005)
 
 
+def test_a_concatenation_of_short_operands_takes_long() -> None:
+    """Threads of a warp choose differently: XLA's ``stack`` of interleaved features and the
+    conversion in front of it, whose shape [8, 512, 16, 32, 1] is that of a reshape without a node
+    (jaxlib 0.10.2, H100)."""
+
+    def stacked(x, y):
+        return jnp.stack([(x * 3).astype(BF16), y], -1)
+
+    times = Times(block(stacked, of(8, 512, 16, 32, dtype=F32), of(8, 512, 16, 32)))
+    producer, consumer = (times.alone(times.names.index(op)) for op in ("convert", "concatenate"))
+    apart = (producer.exec + consumer.exec + 2 * LAUNCH) / 1000
+    assert apart == pytest.approx(31.0835, abs=0.0005)
+    assert (times.fused(producer, consumer) + LAUNCH) / 1000 == pytest.approx(26.48175, abs=0.0005)
+
+
 def test_kernels_of_whole_rows_compute_rows_that_are_filled_up() -> None:
     """Scores of 77 keys, 128 with what fills a row: XLA's ``triton_softmax`` alone and with what
     makes its argument or the exponential behind it, in microseconds (cross-attention to a text)."""
