@@ -16,7 +16,7 @@ from flint.errors import FlintError
 from flint.observed.across_ranks import Group, Ungrouped
 from flint.observed.classes import COMMUNICATIONS, OpClass
 from flint.observed.columns import UNKNOWN_RANK, Observed, OpFacts
-from flint.post_execution.inferred_groups import InferredGroups
+from flint.post_execution.inferred_groups import OTHER_RANK, InferredGroups
 from flint.post_execution.units import Units, around
 
 _KIND = {found: kind for kind, found in COMMUNICATIONS.items() if not kind.startswith("ragged")}
@@ -89,10 +89,14 @@ def exchanges_of(
             missing[f"bytes of {fact.name}{how}"] += 1
             continue
         if fact.kind in (OpClass.SEND, OpClass.RECV):
-            if fact.peer < 0:
+            peer = fact.peer if fact.peer >= 0 else unnamed.partner(units.rank)
+            if peer < 0:
                 missing[f"other rank of a {fact.name}"] += 1
                 continue
-            pair = (units.rank, fact.peer) if kind == "send" else (fact.peer, units.rank)
+            if fact.peer < 0:
+                inferred[OTHER_RANK] += 1
+                guessed[unit] = OTHER_RANK
+            pair = (units.rank, peer) if kind == "send" else (peer, units.rank)
             found[unit] = Exchange(kind, pair, fact.parts, fact.dtype)
             continue
         place = root_of(row) if fact.kind == OpClass.BROADCAST else -1

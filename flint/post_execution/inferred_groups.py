@@ -32,6 +32,7 @@ EVERYBODY = (
     "collectives whose group the trace does not name: all ranks of the run are assumed (--group "
     "NAME=0-7 gives another)"
 )
+OTHER_RANK = "messages whose other rank the trace does not name: the only other one of the run"
 #: The most ranks that are assumed to be one group.
 _MOST = 1 << 22
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
@@ -92,6 +93,10 @@ class InferredGroups:
     def listed(self) -> frozenset[tuple[int, ...]]:
         """The groups of two or more ranks that the trace lists."""
         return frozenset(group for group in self._groups if len(group) > 1)
+
+    def partner(self, rank: int) -> int:
+        """The only rank with which a rank can exchange messages, -1 if there are several."""
+        return 1 - rank if self._world == 2 and rank in (0, 1) else -1
 
     def members(self, fact: OpFacts, row: int) -> int:
         """How many ranks take part in a collective, -1 if unknown."""

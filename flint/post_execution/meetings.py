@@ -59,19 +59,29 @@ def take_back(
         Rank and unit of each omitted exchange.
     """
     runs: dict[tuple[int, ...], dict[int, list[Exchange]]] = defaultdict(lambda: defaultdict(list))
+    sizes: dict[tuple[int, ...], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     doubtful = set()
     for rank, items in exchanges.items():
         for unit, item in enumerate(items):
-            if item is not None and not item.message:
-                runs[item.group][rank].append(item)
-                if unit in guessed[rank]:
-                    doubtful.add(item.group)
-    wrong = {group for group in doubtful if not _agree(group, runs[group], set(exchanges))}
+            if item is None:
+                continue
+            if item.message:
+                sizes[item.group][rank].append(sum(item.parts))
+                continue
+            runs[item.group][rank].append(item)
+            if unit in guessed[rank]:
+                doubtful.add(item.group)
+    wrong = {
+        (False, group) for group in doubtful if not _agree(group, runs[group], set(exchanges))
+    } | {
+        (True, pair) for pair, ends in sizes.items()
+        if exchanges.keys() >= set(pair) and ends[pair[0]] != ends[pair[1]]
+    }  # fmt: skip
     left_out = []
     for rank, items in exchanges.items():
         for unit in guessed[rank]:
             item = items[unit]
-            if item is not None and item.group in wrong:
+            if item is not None and (item.message, item.group) in wrong:
                 items[unit] = None
                 left_out.append((rank, unit))
     return left_out

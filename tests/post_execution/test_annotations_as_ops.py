@@ -1,15 +1,21 @@
 """PyTorch before 1.12 writes the annotations of process groups as ops, and has no ops of c10d.
 
-In a published profile of a ring on four gloo ranks (PyTorch 1.11), ``gloo:send`` lasts until its
-sender asks for it, and everything that the thread runs in the meantime lies within it.
+Two ranks' real profiles are in the tests' data.  In a published one of a ring on four gloo ranks
+(PyTorch 1.11), ``gloo:send`` lasts until its sender asks for it, and everything that the thread
+runs in the meantime lies within it.
 """
+
+from pathlib import Path
 
 import pytest
 
 from flint.converters.profilers.kineto.rows import BESIDE_KERNELS
 from flint.post_execution.converting import convert_traces
+from flint.post_execution.inferred_groups import OTHER_RANK
+from flint.post_execution.meetings import CONTRADICTORY
 from tests.post_execution.traces import Profile, exchanged
 
+TRACES = Path(__file__).parents[1] / "data" / "traces"
 FLOATS = {"Input Dims": [[1024]], "Input type": ["float"]}
 
 
@@ -56,3 +62,43 @@ def test_works_of_gloo_beside_kernels_are_told(tmp_path):
     profile.op("gloo:all_reduce", 10, 40, **FLOATS)
     workload = convert_traces([profile.write(tmp_path / "rank0.json")])
     assert workload.warnings[BESIDE_KERNELS] == 1
+
+
+def sizes(program):
+    """Kind and bytes of a program's communications, in order."""
+    graph = program.graph
+    table = graph.tables.communications
+    used = [table[number] for number in graph.detail[graph.detail >= 0].tolist()]
+    return [(item.kind, item.bytes_in or item.bytes_out) for item in used]
+
+
+def test_a_real_step_of_two_ranks_has_all_that_its_program_exchanges():
+    """Of floats: 64 * 128 + 128 + 128 * 10 + 10 gradients, and what the program says.
+
+    The step takes as long as rank 0's mark of it.
+    """
+    workload = convert_traces(sorted(TRACES.glob("gloo_pytorch_1.11_rank*.json.gz")))
+    common = [
+        ("all_reduce", 4 * 9_610), ("all_reduce", 4_000), ("all_gather", 1_200),
+        ("collective_broadcast", 4_000), ("all_reduce", 4_000),
+    ]  # fmt: skip
+    for program, message in zip(workload.programs, ("send", "recv"), strict=True):
+        found = sizes(program)
+        assert found.count((message, 308)) == 1
+        assert [item for item in found if item[0] != message] == common
+    assert workload.warnings[OTHER_RANK] == 2
+    assert workload.simulate().step_seconds == pytest.approx(22.953e-3, rel=1e-6)
+
+
+@pytest.mark.parametrize(("received", "inferred", "left"), [(2, 4, 0), (1, 0, 3)])
+def test_the_other_one_of_two_ranks_is_who_a_message_is_for(received, inferred, left, tmp_path):
+    """If their numbers differ, messages stay kernels."""
+    one, other = Profile(0, 2), Profile(1, 2)
+    for number in range(2):
+        one.op("gloo:send", 10 + 100 * number, 20, **FLOATS)
+    for number in range(received):
+        other.op("gloo:recv", 5 + 100 * number, 20, **FLOATS)
+    paths = [one.write(tmp_path / "rank0.json"), other.write(tmp_path / "rank1.json")]
+    workload = convert_traces(paths)
+    assert workload.warnings.get(OTHER_RANK, 0) == inferred
+    assert workload.warnings.get(CONTRADICTORY, 0) == left

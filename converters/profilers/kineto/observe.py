@@ -139,12 +139,12 @@ def _read(path: Path, *, linked: bool) -> _File:
     trace = JsonTrace.read(path)
     read = read_events(trace, linked=linked)
     rest = trace.rest("traceEvents")
-    if not any(events.ops or events.kernels for events in read.of):
+    if not any(events.ops or events.kernels or events.gloo for events in read.of):
         why = "export before the schedule's cycle ends"
         if read.left_out:  # another tool's
             why = "; ".join(f"{text} ({count:,} times)" for text, count in read.left_out.items())
         raise FlintError(f"{path}: neither CPU ops nor kernels in it: {why}")
-    if not linked and not all(events.ops for events in read.of):
+    if not linked and not all(events.ops or events.gloo for events in read.of):
         raise FlintError(
             f"{path} contains no CPU ops to name what ran: profile with ProfilerActivity.CPU"
         )
@@ -193,7 +193,7 @@ def _add(
     groups = groups_of(file.info.get("pg_config"))
     if len(file.events) > 1:
         groups = {name: ranks for name, ranks in groups.items() if rank in ranks}
-    if not events.ops:
+    if not events.ops and events.kernels:
         stand_in(events)
         rows.note("no CPU ops in the trace: its kernels are known by their names alone")
     add_ops(rows, events, Groups(groups | dict(stated), events.links is None), rank, steps)
