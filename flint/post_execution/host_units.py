@@ -22,6 +22,7 @@ from flint.observed.classes import OpClass, base_name, is_fused_in_cpp
 from flint.observed.columns import Observed, OpFacts
 from flint.observed.selection import MAKERS
 from flint.observed.unfinished_ops import unfinished
+from flint.post_execution.kernel_units import NO_EXCHANGE
 from flint.post_execution.links import Links
 from flint.post_execution.units import NO_STREAM, Units, by_fact
 
@@ -72,13 +73,17 @@ def _within_library(trace: Observed, links: Links | None) -> NDArray[np.bool_]:
     inside = np.zeros(len(trace), bool)
     if links is None:
         return inside
-    talks = by_fact(trace.facts, lambda fact: fact.kind.collective)[trace.op]
+    talks = by_fact(trace.facts, _communicates)[trace.op]
     issuing = set(distinct(links.thread[talks]).tolist())
     for span in links.spans:
         if span.name.startswith(_GLOO) and span.thread not in issuing:
             begun = (links.issued >= span.start) & (links.issued < span.end)
             inside |= begun & (links.thread == span.thread)
     return inside
+
+
+def _communicates(fact: OpFacts) -> bool:
+    return fact.kind.collective or fact.kind is OpClass.OTHER_COLLECTIVE
 
 
 def _unnamed(trace: Observed, links: Links | None, rows: Ints) -> dict[str, int]:
@@ -188,6 +193,12 @@ def host_units(trace: Observed, links: Links | None, rows: Ints) -> Units:
     of_fact = np.array([number[fact.name] for fact in trace.facts], np.int64)
     collective = talks[op[row]]
     started = by_fact(trace.facts, lambda fact: fact.kind.collective and not fact.blocks)[op[row]]
+    notes = _unnamed(trace, links, rows)
+    others = by_fact(trace.facts, lambda fact: fact.kind is OpClass.OTHER_COLLECTIVE)[op[row]]
+    if others.any():
+        notes[NO_EXCHANGE] = int(others.sum())
+    if not_run:
+        notes[NOT_RUN] = len(not_run)
     timed = trace.timed
     thread = links.thread[row] if links is not None else trace.stream[row]
     end = np.where(trace.end[row] >= 0, trace.end[row], trace.start[row] + trace.duration[row])
@@ -210,6 +221,6 @@ def host_units(trace: Observed, links: Links | None, rows: Ints) -> Units:
         thread=thread,
         stream=np.where(started, NO_STREAM, thread),
         collective=collective,
-        notes=_unnamed(trace, links, rows) | ({NOT_RUN: len(not_run)} if not_run else {}),
+        notes=notes,
     )  # fmt: skip
     return units.taken(np.argsort(units.issued, kind="stable"))

@@ -12,6 +12,7 @@ import pytest
 from flint.converters.profilers.kineto.rows import BESIDE_KERNELS
 from flint.post_execution.converting import convert_traces
 from flint.post_execution.inferred_groups import OTHER_RANK
+from flint.post_execution.kernel_units import NO_EXCHANGE
 from flint.post_execution.meetings import CONTRADICTORY
 from tests.post_execution.traces import Profile, exchanged
 
@@ -40,6 +41,16 @@ def test_an_all_reduce_of_gloos_is_a_communication(tmp_path):
     profile.op("gloo:all_reduce", 10, 40, **FLOATS)
     workload = convert_traces([profile.write(tmp_path / "rank0.json")])
     assert exchanged(workload) == [("all_reduce", 2, 4096)]
+
+
+@pytest.mark.parametrize("name", ["gather", "scatter", "barrier", "sparse_all_reduce"])
+def test_works_that_execution_traces_lack_keep_their_time_and_are_told(name, tmp_path):
+    profile = Profile(0, 2)
+    profile.op("aten::add_", 0, 5, **FLOATS)
+    profile.op(f"gloo:{name}", 10, 40, **FLOATS)
+    workload = convert_traces([profile.write(tmp_path / "rank0.json")])
+    assert workload.programs[0].graph.measured_by_node().tolist() == [5_000, 40_000]
+    assert workload.warnings[NO_EXCHANGE] == 1
 
 
 @pytest.mark.parametrize("recorded", [False, True])

@@ -9,7 +9,7 @@ import numpy as np
 
 from flint.converters.profilers.kineto.events import Events, GloosWork, Op
 from flint.converters.profilers.kineto.facts import RECORD, Groups, facts_of, with_type
-from flint.converters.profilers.kineto.kept import NCCL
+from flint.converters.profilers.kineto.kept import GLOO, NCCL
 from flint.converters.profilers.kineto.library_calls import LibraryCalls, completed
 from flint.mesh.ragged import Ints
 from flint.observed.classes import OpClass
@@ -89,6 +89,8 @@ class Nesting:
             facts = with_type(facts, work)
         elif work is not None:
             facts = completed(facts, work.call)
+            if facts.kind is OpClass.OTHER and op.name.startswith(GLOO):
+                facts = OpFacts(OpClass.OTHER_COLLECTIVE, op.name)
         annotation = op.name.startswith(NCCL)
         if annotation and not self._talking.isdisjoint(outer):
             # PyTorch before 1.12 writes it as an op: it belongs to the communication around it.
