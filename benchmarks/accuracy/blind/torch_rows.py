@@ -75,16 +75,16 @@ def expressed(recipe: Recipe) -> Expressed | NoCase:
     reason = _excluded(recipe)
     if reason:
         return NoCase(reason)
+    device, evidence = first(DEVICES, recipe.id, ("", ""))
+    recipe = replace(recipe, accelerator=device or recipe.accelerator)
     if recipe.id.startswith(MEGATRON) and "experts" in recipe.sizes:
         return moe_rows.expressed(recipe)
     if "experts" in recipe.sizes:
-        return _mixture(recipe)
+        return _mixture(recipe, evidence)
     for size, rows in _OTHERS.items():
         if size in recipe.sizes:
             return rows(recipe)
-    device, evidence = first(DEVICES, recipe.id, ("", ""))
-    compiled = recipe.compiled and not recipe.id.startswith(EAGER)
-    recipe = replace(recipe, accelerator=device or recipe.accelerator, compiled=compiled)
+    recipe = replace(recipe, compiled=recipe.compiled and not recipe.id.startswith(EAGER))
     recipe, bubbles = of_rank(recipe)
     packed = first(PACKED, recipe.id, 1)
     recipe = replace(recipe, sequence=recipe.sequence // packed, batch=recipe.batch * packed)
@@ -170,7 +170,7 @@ def _excluded(recipe: Recipe) -> str:
     return ""
 
 
-def _mixture(recipe: Recipe) -> Expressed | NoCase:
+def _mixture(recipe: Recipe, evidence: str) -> Expressed | NoCase:
     """A mixture; long batches lie on the line through one sequence a rank and two."""
     sizes = recipe.sizes
     experts = recipe.parallelism["ep"]
@@ -225,7 +225,7 @@ def _mixture(recipe: Recipe) -> Expressed | NoCase:
             + ("-normed" if form else ""),
             expressed=f"{mesh[0]} dp x {mesh[1]} ep{', opened' if fused else ''}, "
             f"{recipe.batch // recipe.devices} sequences a rank",
-            note=first(DIFFERS, recipe.id, ""),
+            note="; ".join(filter(None, (first(DIFFERS, recipe.id, ""), evidence))),
             capture=capture,
             batches=batches,
             recorded=(1,) if batches == 1 else (1, 2),

@@ -17,6 +17,7 @@ SYSTEMS: Mapping[str, tuple[str, str]] = {
     "H100": ("dgx-h100", "h100-sxm"),
     "H200": ("hgx-h200", "h200-sxm"),
     "B200": ("dgx-b200", "b200"),
+    "B200 750W": (str(HERE.parent / "b200-750w.toml"), "b200"),
     "B300": ("dgx-b300", "b300"),
     "GB200": ("gb200-nvl72", "gb200"),
     "GB300": ("gb300-nvl72", "gb300"),
@@ -143,6 +144,12 @@ DEVICES: Mapping[str, tuple[str, str]] = dict.fromkeys(
         "H100 96GB",
         "torchao's logs (its pull request 1802) tell GPUs of 95 GiB: those of 500 W",
     ),
+) | dict.fromkeys(
+    ("ao-b200",),
+    (
+        "B200 750W",
+        "PyTorch's developers have B200s of 750 W (torchao's pull request 3566)",
+    ),
 )
 #: Beginning of an id -> why no model expresses the row.
 REASONS: Mapping[str, str] = {
@@ -182,7 +189,6 @@ _STAGE = "one rank of the pipeline, with both ends, and its bubbles; no exchange
 _GPT = "a gated network of as many FLOPs; rotary positions, RMS norms, no biases"
 #: Beginning of an id -> what differs from the run, in addition to the columns.
 DIFFERS: Mapping[str, str] = {
-    "ao-b200": "the power limit is not published",
     "tt-gb200": "loss not in chunks",
     "tt-h100-dsv3": "loads balanced; scores of the whole sequence",
     "tt-gb300-dsv3": "loads balanced; scores of the whole sequence",
