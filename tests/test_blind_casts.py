@@ -121,6 +121,16 @@ def test_kernels_that_go_down_wide_matrices_are_slower() -> None:
         assert wide - narrow == pytest.approx(more * elements)
 
 
+def test_eager_casts_are_those_of_torchaos_float8nocompile() -> None:
+    """``float8nocompile_linear.py``: with checkpointing five casts of 2 + 2 + 1 bytes, input and
+    weight in both passes and the gradient, whose transpose is 1 more; without, the input's too."""
+    for name, bytes_of_input in (("eager", 5 + 5), ("eager, kept", 5 + 1)):
+        graph = layer(16, 32)
+        moved = _cast(graph, SCALINGS[name], np.ones(3, bool), (), (ROWS,))
+        weight = 5 + SCALINGS[name].again  # in a program, FSDP has gathered another one by then
+        assert moved.sum() == ROWS * 16 * bytes_of_input + ROWS * 32 * 6 + 16 * 32 * weight
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize(("columns", "kernels"), [(WIDE * 132 - 64, 3), (WIDE * 132, 1)])
 def test_inductor_casts_wide_matrices_by_one_kernel(columns: int, kernels: int) -> None:

@@ -34,7 +34,7 @@ DIFFERS = "no compilation, and no norms of parameters and gradients every tenth 
 #: issues the next (``loss.item()`` in its ``Trainer.train_step``): haliax's ``named_jit`` takes the
 #: trees of the state apart and puts them together in Python.  Levanter 1.2.dev1398 of 18 June 2025
 #: with haliax 1.4.dev369, JAX 0.6.2, Python 3.11 and a small Llama (42 arrays, however many layers)
-#: takes 8 to 12 ms of its main thread for that, on an AMD EPYC that adds 13 million numbers a second.
+#: takes 8 to 12 ms of its main thread for that, on an AMD EPYC that adds 13 million numbers in 1 s.
 HOST = 10e-3
 #: What splash attention's heads are multiples of, up to JAX 0.6.
 LANES = 128

@@ -24,6 +24,10 @@ element follows from what the library's kernels do, not from times; first and ag
                  Largest values along the other dim of at least ``WIDE`` columns for each
                  multiprocessor are found, and the values cast, by one kernel that goes down the
                  columns: 2 + 2 + 1 at ``DOWN`` of the rate
+    eager        torchao's ``float8nocompile``, tensorwise: no compiler makes one of the casts that
+                 products share.  Every product casts its operands, 2 + 2 + 1; one kernel writes
+                 both layouts of a gradient, 1 more, and of an input, unless its block is
+                 checkpointed and casts it again
     delayed      Transformer Engine writes the transpose in the same kernel: 2 + 1 + 1, at
                  ``TRANSPOSING`` of the bandwidth; then nothing
     frozen       delayed, of weights that are not trained: no product sums over tokens, nothing is
@@ -80,6 +84,8 @@ class Scaling:
             more; 0: as of others.
         gradient: as ``first``, of what the backward pass casts first; None: as ``first``.
         weight: the same of weights, which are what ``tokens`` are multiplied by.
+        apart: every product casts its operands by itself; ``again`` is of what a forward product
+            cast, and a gradient's other layout is written beside the first.
     """
 
     dtype: str
@@ -91,6 +97,7 @@ class Scaling:
     wide: float = 0.0
     gradient: float | None = None
     weight: float | None = None
+    apart: bool = False
 
 
 #: Maker -> share of the bandwidth that casts which write the transpose reach.  An H100 takes
@@ -123,6 +130,8 @@ SCALINGS: Final = {
     "torchao tensorwise": Scaling("f8E4M3FN", 5, 3 / TURNING),
     "torchao rowwise": Scaling("f8E4M3FN", 3, 2 + 3 / TURNING, rescaled=4, wide=5 / DOWN),
     "torchao rowwise_gw_hp": Scaling("f8E4M3FN", 3, 2 + 3 / TURNING, gradients=False),
+    "eager": Scaling("f8E4M3FN", 5, 5, apart=True),
+    "eager, kept": Scaling("f8E4M3FN", 5, 1, apart=True),
     "delayed": Scaling("f8E4M3FN", 4, 0, transposes=True),
     "delayed_frozen": Scaling("f8E4M3FN", 3, 3),
     "delayed_xla": Scaling("f8E4M3FN", 3, 2),
@@ -216,7 +225,13 @@ def _cast(
             name = (value, 0) if value >= 0 else (~item, side)
             layouts = seen.setdefault(name, set())
             layout = (k, int(phases[int(graph.source[node])]))
-            if layout not in layouts:
+            if scaling.apart:
+                earlier = {phase for _, phase in layouts}
+                beside = 1 if earlier == {Phase.BACKWARD} else scaling.again
+                again = bool(earlier) and layout[1] == Phase.BACKWARD
+                moved += (beside if again else scaling.first) * size
+                layouts.add(layout)
+            elif layout not in layouts:
                 backward = layout[1] == Phase.BACKWARD
                 weight = bool(side) and m in trained
                 first = scaling.gradient if backward else None

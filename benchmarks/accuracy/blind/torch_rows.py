@@ -161,7 +161,6 @@ def _excluded(recipe: Recipe) -> str:
         return "a diffusion transformer: no such PyTorch model here"
     if recipe.id.startswith("trn1"):
         return "no description of Trainium here"
-    # MLPerf's of 5.1 were left out.
     if recipe.parallelism.get("pp", 1) > 2 and not recipe.id.startswith(PIPELINES):
         return "a pipeline of many stages: recording all of them takes too long for this page"
     checkpointed = "experts" in recipe.sizes and first(CHECKPOINTS, recipe.remat)
@@ -284,17 +283,18 @@ def _narrow(
     vocabulary = {config.vocabulary // share for share in (1, mesh.get("tp", 1))}
     tokens = each * config.sequence // mesh.get("cp", 1)
     wide = () if "all linears" in recipe.compute else vocabulary
-    kept = GATHERED.search(recipe.compute) or (
-        recipe.id.startswith(KEPT) and "kept" in recipe.compute
-    )
+    stays = recipe.id.startswith(KEPT) and "kept" in recipe.compute
     torchao = re.search("torchtitan|torchao", recipe.framework + recipe.compute)
-    compiled = recipe.compiled and bool(torchao)
-    scaling = SCALINGS.get(f"torchao {name}" if compiled else name, SCALINGS[name])
+    theirs = f"torchao {name}" if torchao and recipe.compiled else name
+    scaling = SCALINGS.get(theirs, SCALINGS[name])
     kernels = narrow(
-        scaling, wide=wide, tokens=tokens, kept=bool(kept), attention=recipe.narrow_attention,
-        timed=timed,
+        scaling, wide=wide, tokens=tokens, kept=stays or bool(GATHERED.search(recipe.compute)),
+        attention=recipe.narrow_attention, timed=timed,
     )  # fmt: skip
     some = re.search(r"in layers 0-(\d+)", recipe.compute)
     share = (int(some[1]) + 1) / recipe.sizes["layers"] if some else 1.0
     whole = partial(weighted, parts)
+    if scaling.apart:  # the other blocks are not checkpointed
+        share = {"": 0.0, "every 2nd block AC": 0.5}.get(first(CHECKPOINTS, recipe.remat), 1.0)
+        timed = narrow(SCALINGS["eager, kept"], wide=wide, tokens=tokens, timed=timed)
     return whole(share, kernels) + (whole(1 - share, timed) if share < 1 else ())

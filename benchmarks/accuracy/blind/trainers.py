@@ -43,6 +43,7 @@ CHECKPOINTS: Mapping[str, str] = {
 }
 #: Beginning of a row's element types -> scaling of its products.
 NARROW: Mapping[str, str] = {
+    "float8 tensorwise, kernels of its own": "eager",
     "float8 tensorwise": "tensorwise",
     "float8 rowwise linears with": "rowwise_gw_hp",
     "float8 rowwise": "rowwise",
