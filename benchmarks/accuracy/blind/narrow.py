@@ -25,9 +25,10 @@ element follows from what the library's kernels do, not from times; first and ag
                  multiprocessor are found, and the values cast, by one kernel that goes down the
                  columns: 2 + 2 + 1 at ``DOWN`` of the rate
     eager        torchao's ``float8nocompile``, tensorwise: no compiler makes one of the casts that
-                 products share.  Every product casts its operands, 2 + 2 + 1; one kernel writes
-                 both layouts of a gradient, 1 more, and of an input, unless its block is
-                 checkpointed and casts it again
+                 products share.  Every product casts its operands: 2 for the largest value, then
+                 2 + 1 by a kernel that writes another layout, at ``DOWN`` of the rate.  Such a
+                 kernel writes both layouts of a gradient, 2 + 1 + 1, and of an input whose block
+                 is not checkpointed; others are cast twice, first as they lie
     delayed      Transformer Engine writes the transpose in the same kernel: 2 + 1 + 1, at
                  ``TRANSPOSING`` of the bandwidth; then nothing
     frozen       delayed, of weights that are not trained: no product sums over tokens, nothing is
@@ -85,7 +86,7 @@ class Scaling:
         gradient: as ``first``, of what the backward pass casts first; None: as ``first``.
         weight: the same of weights, which are what ``tokens`` are multiplied by.
         apart: every product casts its operands by itself; ``again`` is of what a forward product
-            cast, and a gradient's other layout is written beside the first.
+            cast, and ``gradient`` has both layouts.
     """
 
     dtype: str
@@ -122,6 +123,13 @@ HADAMARD: Final = tuple(
     us * 5.92e6 / (2048 * 14336) + more
     for us, more in ((14.3 + 51.4, 0.0), (14.3 + 75.5, 0.0), (108.5, 2.0))
 )
+#: ``float8nocompile``'s kernels that write another layout are taken to be as slow.  torchao's
+#: benchmark of a layer of 4,096 x 4,096 in f32 takes 386 us with 16 rows (pull request 1497): beside
+#: the weight's largest values, the sum of its gradients and 30 us of small kernels, its two casts
+#: have 0.23 (an H100 of 700 W) or 0.39 (500 W) of the rate.
+_EAGER: Final = Scaling(
+    "f8E4M3FN", 2 + 4 / DOWN, 0, gradient=2 + 4 / DOWN, weight=2 + 3 / DOWN, apart=True
+)
 #: Name -> scaling.
 SCALINGS: Final = {
     "tensorwise": Scaling("f8E4M3FN", 5, 3),
@@ -130,8 +138,8 @@ SCALINGS: Final = {
     "torchao tensorwise": Scaling("f8E4M3FN", 5, 3 / TURNING),
     "torchao rowwise": Scaling("f8E4M3FN", 3, 2 + 3 / TURNING, rescaled=4, wide=5 / DOWN),
     "torchao rowwise_gw_hp": Scaling("f8E4M3FN", 3, 2 + 3 / TURNING, gradients=False),
-    "eager": Scaling("f8E4M3FN", 5, 5, apart=True),
-    "eager, kept": Scaling("f8E4M3FN", 5, 1, apart=True),
+    "eager": replace(_EAGER, first=5, again=2 + 3 / DOWN),
+    "eager, kept": _EAGER,
     "delayed": Scaling("f8E4M3FN", 4, 0, transposes=True),
     "delayed_frozen": Scaling("f8E4M3FN", 3, 3),
     "delayed_xla": Scaling("f8E4M3FN", 3, 2),
@@ -226,10 +234,7 @@ def _cast(
             layouts = seen.setdefault(name, set())
             layout = (k, int(phases[int(graph.source[node])]))
             if scaling.apart:
-                earlier = {phase for _, phase in layouts}
-                beside = 1 if earlier == {Phase.BACKWARD} else scaling.again
-                again = bool(earlier) and layout[1] == Phase.BACKWARD
-                moved += (beside if again else scaling.first) * size
+                moved += _apart(scaling, layouts, layout[1], bool(side) and m in trained) * size
                 layouts.add(layout)
             elif layout not in layouts:
                 backward = layout[1] == Phase.BACKWARD
@@ -246,6 +251,24 @@ def _cast(
             moved += scaling.rescaled * b * m * n
         found.append(moved)
     return np.array(found)
+
+
+def _apart(
+    scaling: Scaling, layouts: Collection[tuple[int, int]], phase: int, weight: bool
+) -> float:
+    """Bytes for each element of an operand that its product casts by itself.
+
+    Args:
+        scaling: how.
+        layouts: sizes that earlier products summed over, with their phases.
+        phase: of the product.
+        weight: the operand is one.
+    """
+    backward, earlier = phase == Phase.BACKWARD, {was for _, was in layouts}
+    if backward and earlier:
+        return 0.0 if earlier == {Phase.BACKWARD} else scaling.again
+    found = scaling.weight if weight else scaling.gradient if backward else scaling.first
+    return scaling.first if found is None else found
 
 
 def _around(graph: WorkloadGraph, attended: NDArray[np.bool_]) -> NDArray[np.float64]:
