@@ -138,8 +138,7 @@ def expressed(recipe: Recipe) -> Expressed | NoCase:
         parts = _narrow(recipe, parts, scaling, config, each, mesh, timed)
         wide = "" if GATHERED.search(recipe.compute) else ", gathers in bf16"
         note = "; ".join(filter(None, (note, f"casts as narrow.py says{wide}")))
-    differs = "; ".join(filter(None, (parts[0].case.expressed, note)))
-    differs = "; ".join(filter(None, (differs, kernel)))
+    differs = "; ".join(filter(None, (parts[0].case.expressed, note, kernel)))
     return Expressed(parts, replicas(mesh) * each * accumulated // packed, differs, memory)
 
 
@@ -249,7 +248,8 @@ def _mixture(recipe: Recipe, evidence: str) -> Expressed | NoCase:
         ends = outside(recipe, model, {"dp": recipe.devices}, 1, 1)
         parts += tuple(replace(part, weight=part.weight * accumulated) for part in ends)
     if recipe.compute in GROUPED:
-        mx = partial(narrow, SCALINGS["mxfp8"], wide=(sizes["vocabulary"], sizes["experts"]))
+        wide = sizes["vocabulary"], sizes["experts"]
+        mx = partial(narrow, SCALINGS["torchao mxfp8"], wide=wide)
         only = GROUPED[recipe.compute]
         parts = weighted(parts, 1.0, mx(grouped=only))
         beside = weighted(beside, 1.0, None if only else mx())
