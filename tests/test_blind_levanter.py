@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "accuracy" / "blind"))
 
 import levanter
+import levanter_rows
 import predict
 from recipes import read_recipes
 
@@ -71,3 +73,12 @@ def test_runs_have_the_kernel_that_takes_their_heads(batch, name, attention, wor
     found = predict.expressed(read_recipes(predict.HERE / batch / "recipes.csv")[name])
     assert [part.case.attention for part in found.parts] == [attention]
     assert words in found.differs
+
+
+def test_compilation_is_spread_over_the_published_steps() -> None:
+    """Marin's pages have the sum of the steps' times, compilation included, and their number."""
+    for batch in ("fourth", "seventh"):
+        text = (predict.HERE / batch / "measured.csv").read_text(encoding="utf-8")
+        for name, steps in re.findall(r"^(mar-\S+?),.* / ([\d,]+) steps", text, re.MULTILINE):
+            if name != "mar-moe-v4":
+                assert levanter_rows.STEPS[name] == int(steps.replace(",", ""))
