@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "accuracy"))
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "accuracy" / "blind"))
 
 import levanter
