@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from flint.converters.profilers.kineto.observe import linked
 from flint.converters.profilers.kineto.rows import BESIDE_KERNELS
+from flint.observed.classes import OpClass
 from flint.post_execution.converting import convert_traces
 from flint.post_execution.inferred_groups import OTHER_RANK
 from flint.post_execution.kernel_units import NO_EXCHANGE
@@ -113,3 +115,19 @@ def test_the_other_one_of_two_ranks_is_who_a_message_is_for(received, inferred, 
     workload = convert_traces(paths)
     assert workload.warnings.get(OTHER_RANK, 0) == inferred
     assert workload.warnings.get(CONTRADICTORY, 0) == left
+
+
+def test_works_are_of_the_thread_that_handed_them_over():
+    """In the file, gloo's threads are 21118 and 21119; the other one runs all ops, and the message.
+
+    ``flint validate`` takes what one of gloo's threads ran for collectives of one group.
+    """
+    [(trace, links)] = linked(TRACES / "gloo_pytorch_1.11_rank0.json.gz")
+    talking = [
+        row for row, fact in enumerate(trace.op.tolist())
+        if trace.facts[fact].kind.collective
+    ]  # fmt: skip
+    assert len({int(links.thread[row]) for row in talking}) == 1
+    sent = [row for row in talking if trace.facts[trace.op[row]].kind is OpClass.SEND]
+    assert set(trace.workers) == set(talking) - set(sent)
+    assert len(sent) == 2 and len(set(trace.workers.values())) == 2

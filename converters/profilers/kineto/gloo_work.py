@@ -94,10 +94,10 @@ def threads_of(events: Events, works: Mapping[int, GloosWork]) -> dict[int, obje
 
     Messages, and before PyTorch 2.1 all works, are annotated on the thread that issues them.
     """
-    issuing = {
-        thread
-        for thread, name in zip(events.ops.columns[2], events.ops.columns[3], strict=True)
-        if name.startswith(_LIBRARY)
+    threads, names = (events.ops.columns[number] for number in (2, 3))
+    issuing = {threads[place] for place in works}
+    issuing |= {
+        thread for thread, name in zip(threads, names, strict=True) if name.startswith(_LIBRARY)
     }
     return {
         place: work.thread

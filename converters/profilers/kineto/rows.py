@@ -10,6 +10,7 @@ element type and time from gloo's annotation of its work.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 import numpy as np
@@ -178,19 +179,24 @@ def _with_ops_of(
 ) -> dict[int, GloosWork]:
     """Add ops for gloo's work that belongs to none; returns all works.
 
-    On the thread that issues it, the annotation lasts until the work is done elsewhere: what begins
-    in the meantime is no part of it, so the op is no longer than its begin.
+    The thread that handed a work over is its own if that runs other ops, too; otherwise the one
+    whose op began last before it.  The op is no longer than its begin: what the thread begins until
+    the work is done is no part of it.
     """
     works = dict(works)
     events.arguments.append({})
-    issuing = _with_other_ops(events, left)
+    own = {work.thread for work in left} - _with_other_ops(events, left)
+    starts, threads = (events.ops.columns[number] for number in (0, 2))
+    began = [place for place, thread in enumerate(threads) if thread not in own]
+    at = [starts[place] for place in began]
     for work in left:
-        name = f"gloo:{work.call.name}"
-        took = 0 if work.thread in issuing else work.end - work.start
+        name, thread, took = f"gloo:{work.call.name}", work.thread, 0
+        if thread in own:
+            place = bisect_right(at, work.start) - 1
+            thread = threads[began[place]] if place >= 0 else thread
+            took = 0 if place >= 0 else work.end - work.start
         works[len(events.ops)] = work
-        events.ops.append(
-            Op(work.start, took, work.thread, name, None, -1, len(events.arguments) - 1)
-        )
+        events.ops.append(Op(work.start, took, thread, name, None, -1, len(events.arguments) - 1))
     order = _order(events.ops)
     events.ops.order(order)
     return {place: works[before] for place, before in enumerate(order) if before in works}
@@ -198,15 +204,19 @@ def _with_ops_of(
 
 def _with_other_ops(events: Events, works: list[GloosWork]) -> set[object]:
     """The threads of some works that also run ops outside of them."""
-    spans: dict[object, list[tuple[int, int]]] = {}
-    for work in works:
-        spans.setdefault(work.thread, []).append((work.start, work.end))
-    starts, threads = (events.ops.columns[number] for number in (0, 2))
-    return {
-        thread
-        for start, thread in zip(starts, threads, strict=True)
-        if thread in spans and not any(low <= start < high for low, high in spans[thread])
-    }
+    spans: dict[object, tuple[list[int], list[int]]] = {}
+    for work in sorted(works, key=lambda work: work.start):
+        begins, ends = spans.setdefault(work.thread, ([], []))
+        begins.append(work.start)
+        ends.append(max(work.end, ends[-1] if ends else work.end))  # the last end so far
+    found: set[object] = set()
+    for start, thread in zip(*(events.ops.columns[number] for number in (0, 2)), strict=True):
+        if thread in spans and thread not in found:
+            begins, ends = spans[thread]
+            at = bisect_right(begins, start) - 1
+            if at < 0 or ends[at] <= start:
+                found.add(thread)
+    return found
 
 
 def _steps(when: Ints, steps: Sequence[tuple[int, int, str]], numbers: Sequence[int]) -> Ints:
