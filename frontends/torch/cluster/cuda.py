@@ -37,6 +37,7 @@ _PRIVATE: Mapping[str, Callable[..., Any]] = {
     "_cuda_emptyCache": lambda: None,
     "_cuda_isInBadFork": lambda: False,
     "_host_emptyCache": lambda: None,
+    "_cuda_CUDAAllocator_AllocatorState": object,  # a type, imported where CUDA is available
 }
 #: What PyTorch without CUDA does not have, but names where NCCL is available.
 _NCCL_GROUP = "ProcessGroupNCCL"

@@ -213,6 +213,13 @@ def graphs() -> Any:
     return GraphLowering
 
 
+def graph_now() -> Any:
+    """The graph that is being lowered: one within another is a graph of its own."""
+    from torch._inductor.virtualized import V
+
+    return V.graph
+
+
 def kernel_makers() -> Any:
     """The class that defines kernels of a schedule."""
     from torch._inductor.codegen.triton import TritonScheduling
@@ -264,9 +271,12 @@ def placeholders(subgraph: Any) -> list[Any]:
     return [node for node in subgraph.graph_module.graph.nodes if node.op == "placeholder"]
 
 
-def computes(subgraph: Any) -> bool:
-    """Whether such a function does something."""
-    return any(node.op == "call_function" for node in subgraph.graph_module.graph.nodes)
+def operations(subgraph: Any) -> list[str]:
+    """Names of what such a function computes with numbers, in its order."""
+    ops = [node.target for node in subgraph.graph_module.graph.nodes]
+    return [
+        op.overloadpacket.__name__ for op in ops if torch.Tag.pointwise in getattr(op, "tags", ())
+    ]
 
 
 def kept_results() -> Any:

@@ -18,7 +18,8 @@ from typing import Any
 import torch
 
 from flint.frontends.torch.inductor import adapter
-from flint.frontends.torch.visited_blocks import SCORE, assume, part_visited
+from flint.frontends.torch.inductor.operations import TRANSCENDENTAL
+from flint.frontends.torch.visited_blocks import part_visited
 
 #: Where the description of an attention is kept: at the buffer of its kernel's result.
 _LOWERED = "flint_attention"
@@ -30,19 +31,20 @@ class Lowered:
 
     Attributes:
         flops: of its products, if all blocks are visited.
+        score: elementary operations and special functions of what it changes about scores
+            (backward also of their gradients), likewise.
         dtype: of their operands.
         mask: text of the mask's function, of a batch, a head, a query, a key and what it captures.
         captured: tensors that it captures; None for what is none, or is not used.
         lengths: queries and keys.
-        has_score: it changes scores, and that has not been said yet.
     """
 
     flops: int
+    score: tuple[int, int]
     dtype: str
     mask: str
     captured: tuple[adapter.Part | None, ...]
     lengths: tuple[int, int]
-    has_score: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +63,19 @@ class Products:
     numbers: tuple[adapter.Part, adapter.Part | None]
     sizes: tuple[int, int]
 
-    def flops(self, tensors: Sequence[torch.Tensor]) -> int:
-        """FLOPs of the blocks that a call with these tensors visits."""
+    def work(self, tensors: Sequence[torch.Tensor]) -> tuple[int, int, int]:
+        """Of the blocks that a call with these tensors visits: FLOPs of products, elementary
+        operations and special functions on scores.
+        """
         lowered, given = self.attention, dict(zip(self.buffers, tensors, strict=True))
-        if lowered.has_score:
-            assume(SCORE)
         partly, full = (_tensor(item, given) for item in self.numbers)
         captured = [_tensor(item, given) for item in lowered.captured]
         mask = _function(lowered.mask, len(captured))
         if any(item is not None for item in captured):
             mask = functools.partial(_with, _function(lowered.mask), captured)
-        return int(lowered.flops * part_visited(mask, (partly, full), self.sizes, lowered.lengths))
+        part = part_visited(mask, (partly, full), self.sizes, lowered.lengths)
+        plain, special = lowered.score
+        return int(lowered.flops * part), int(plain * part), int(special * part)
 
 
 def _tensor(part: adapter.Part | None, given: Mapping[str, torch.Tensor]) -> torch.Tensor | None:
@@ -116,17 +120,22 @@ def _lower(original: Any, is_backward: bool, *args: Any) -> Any:
     known = adapter.templates()
     result = original(*args)
     query, key, value, *_ = args
-    score, mask = args[7 if is_backward else 3], args[9 if is_backward else 4][-1]
+    scores, mask = args[7:9] if is_backward else args[3:4], args[9 if is_backward else 4][-1]
     (batch, heads, queries, size), keys = map(int, query.get_size()), int(key.get_size()[-2])
     other = int(value.get_size()[-1])
     # Scores and weighted values; backward the scores again, and four gradients.
+    pairs = batch * heads * queries * keys
     per_pair = 3 * size + 2 * other if is_backward else size + other
+    named = [name for score in scores for name in adapter.operations(score)]
+    special = sum(name in TRANSCENDENTAL for name in named)
+    plain = len(named) - special
     for template in adapter.templates():
         if template not in known:
             captured = template.subgraph_inps[-len(args[-1]) :] if args[-1] else ()
             used = [bool(node.users) for node in adapter.placeholders(mask)[4:]]
             described = Lowered(
-                flops=2 * batch * heads * queries * keys * per_pair,
+                flops=2 * pairs * per_pair,
+                score=(pairs * plain, pairs * special),
                 dtype=str(query.get_dtype()).removeprefix("torch."),
                 mask=mask.graph_module.code,
                 captured=tuple(
@@ -134,7 +143,6 @@ def _lower(original: Any, is_backward: bool, *args: Any) -> Any:
                     for item, is_used in zip(captured, used, strict=True)
                 ),
                 lengths=(queries, keys),
-                has_score=not is_backward and adapter.computes(score),
             )
             setattr(template, _LOWERED, described)
     return result

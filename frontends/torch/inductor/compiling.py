@@ -143,7 +143,7 @@ def _on_gpu(module: Any, inputs: Sequence[Any]) -> list[Any]:
         for node in graph.graph.nodes:
             node.args = map_aggregate(node.args, _device)
             node.kwargs = map_aggregate(node.kwargs, _device)
-            for key in ("val", "example_value"):
+            for key in ("val", "example_value", "eager_input_vals"):
                 if key in node.meta:
                     node.meta[key] = pytree.tree_map(_tensor, node.meta[key])
         graph.recompile()

@@ -49,7 +49,7 @@ def runnable(graph: Any) -> ModuleType:
     def define(original: Any, makers: Any, source: str, schedule: Any, kernel: Any) -> Any:
         name = original(makers, source, schedule, kernel)
         if name not in kernels:
-            kernels[name] = kernel_of(name, schedule, kernel, graph)
+            kernels[name] = kernel_of(name, schedule, kernel, adapter.graph_now())
         return name
 
     undo = always_around(adapter.kernel_makers(), "define_kernel", define)

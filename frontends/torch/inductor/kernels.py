@@ -69,7 +69,10 @@ class Kernel:
             "written": [each.written for each, _ in pairs if each.written],
         }
         if self.products is not None:
-            work["products"] = self.products.flops(tensors)
+            products, flops, special = self.products.work(tensors)
+            work["products"] = products
+            work["flops"] += flops
+            work["transcendentals"] += special
             work["dtype"] = self.products.attention.dtype
         _op(self.name)(read, written, json.dumps(work))
 

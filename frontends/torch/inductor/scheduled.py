@@ -17,27 +17,13 @@ from typing import Any
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.inductor.attention import products_of
 from flint.frontends.torch.inductor.kernels import Argument, Kernel
+from flint.frontends.torch.inductor.operations import NOTHING, TRANSCENDENTAL
 
 #: What is said of sizes that are symbols.
 _UNKNOWN = (
     "torch.compile: kernels work on tensors whose sizes depend on values: such a size is counted "
     "as 1"
 )
-#: Operations that compute nothing: they move, address or name values.
-_NOTHING = frozenset(
-    ("load", "store", "store_reduction", "constant", "index_expr", "value_expr", "get_index",
-     "indirect_indexing", "masked", "check_bounds", "identity", "output", "placeholder",
-     "device_assert_async", "load_seed", "partial_accumulate", "to_dtype_bitcast")
-)  # fmt: skip
-
-#: Special functions, as the rules of StableHLO's elementwise ops count them.
-_TRANSCENDENTAL = frozenset(
-    ("exp", "exp2", "expm1", "sqrt", "rsqrt", "cos", "sin", "tan", "tanh", "sigmoid", "log",
-     "log1p", "log2", "log10", "pow", "erf", "erfc", "erfinv", "lgamma", "digamma", "acos",
-     "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cosh", "sinh", "rand", "randn",
-     "randint64", "rand_eager", "ndtr", "ndtri", "log_ndtr", "i0", "i0e", "i1", "i1e")
-)  # fmt: skip
-
 #: Operations of a reduction per element, if not one.  Welford's in two passes: a sum, a difference,
 #: a square and a sum, as GPU kernels compute it if a row fits in a block.
 _PER_REDUCED = {"welford_reduce": 4, "welford_combine": 8, "online_softmax_reduce": 3}
@@ -114,11 +100,11 @@ def _operations(node: Any, graph: Any) -> tuple[int, int]:
     plain = special = 0
     for block in (body.root_block, *body.subblocks.values()):
         for call in block.graph.nodes:
-            if call.op != "call_method" or call.target in _NOTHING:
+            if call.op != "call_method" or call.target in NOTHING:
                 continue
             if call.target == "reduction":
                 plain += _PER_REDUCED.get(call.args[3], 1)
-            elif call.target in _TRANSCENDENTAL:
+            elif call.target in TRANSCENDENTAL:
                 special += 1
             else:
                 plain += 1

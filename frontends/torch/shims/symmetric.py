@@ -17,6 +17,7 @@ import torch
 from torch.distributed import _functional_collectives, _symmetric_memory
 
 from flint.frontends.torch.context import capture
+from flint.frontends.torch.patching import around
 from flint.frontends.torch.user_lines import at_user_line
 
 _functional: Any = _functional_collectives
@@ -46,19 +47,19 @@ _OPS: dict[str, Callable[..., Any]] = {
 
 
 def apply() -> None:
-    """Replace these ops."""
+    """Replace these ops, except in graphs, which have PyTorch's own until they run."""
     for name, function in _OPS.items():
-        setattr(torch.ops.symm_mem, name, _by_collectives(name, function))
+        around(torch.ops.symm_mem, name, functools.partial(_by_collectives, name, function))
+        op = getattr(torch.ops.symm_mem, name)
+        # Its only overload, and none that PyTorch may decompose.
+        op.default, op.overloads, op.op_overloads = op, list, list
 
 
-def _by_collectives(name: str, function: Callable[..., Any]) -> Any:
-    @functools.wraps(function)
-    def op(*args: Any, **kwargs: Any) -> Any:
-        capture().notice(
-            f"symm_mem.{name}{at_user_line()}: its exchange is a collective, which does not "
-            "overlap with its product"
-        )
-        return function(*args, **kwargs)
-
-    op.default = op  # type: ignore[attr-defined]  # its only overload
-    return op
+def _by_collectives(
+    name: str, function: Callable[..., Any], _: Any, *args: Any, **kwargs: Any
+) -> Any:
+    capture().notice(
+        f"symm_mem.{name}{at_user_line()}: its exchange is a collective, which does not overlap "
+        "with its product"
+    )
+    return function(*args, **kwargs)

@@ -177,4 +177,31 @@ def test_a_compiled_model_makes_its_mask_and_attends_without_eager_code():
     names = [op.name for op in recording.ops]
     assert not any("flex" in name and name.startswith("flint.") for name in names)
     assert any("as if nothing was masked" in text for text in recording.warnings)
-    assert any("score_mod is not counted" in text for text in recording.warnings)
+    assert not any("score_mod" in text for text in recording.warnings)
+
+
+def softly_capped(mesh):
+    mask = blocks(lambda batch, head, query, key: query >= key, 512)
+
+    def capped(score, batch, head, query, key):
+        return 30 * torch.tanh(score / 30)
+
+    return torch.compile(flex_attention), *tensors(*[(2, 8, 512, 64)] * 3), {
+        "block_mask": mask, "score_mod": capped,
+    }  # fmt: skip
+
+
+@pytest.mark.thorough
+def test_what_changes_a_score_is_computed_for_the_visited_blocks():
+    """Forward a division, a tanh and a product.  Backward the same again; for the gradient, which
+    is grad * 30 * (1 - tanh * tanh) / 30, division and tanh again, five operations, and three
+    conversions, since Inductor computes them in float32.
+    """
+    recording = found(softly_capped)
+    visited = 2 * 8 * 512 * 512 * 10 // 16
+    forward, _, backward = (work for *_, work in kernels(recording))
+    assert (forward["flops"], forward["transcendentals"]) == (2 * visited, visited)
+    gradient = 1 + 5 + 3
+    assert (backward["flops"], backward["transcendentals"]) == (
+        (2 + gradient) * visited, 2 * visited,
+    )  # fmt: skip
