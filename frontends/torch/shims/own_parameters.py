@@ -35,6 +35,7 @@ _KERNELS = (
 def apply() -> None:
     """Make such parameters."""
     around(torch.nn.Parameter, "__new__", _make)
+    around(type(torch.nn.Parameter), "__new__", _define)
     around(torch.Tensor, "_make_subclass", _make_subclass)
     around(torch.Tensor, "as_subclass", _as_subclass)
     around(torch.Tensor, "__new__", _new)
@@ -44,6 +45,12 @@ def apply() -> None:
 def _type_of(tensor: Any) -> type:
     """What a program takes for the type of a fake tensor where it compares types."""
     return torch.nn.Parameter if getattr(tensor, "_is_param", False) else torch.Tensor
+
+
+def _define(make: Any, meta: Any, name: str, bases: Any, content: Any, **kwargs: Any) -> Any:
+    """A class of parameters without slots, with which its layout would not be a fake tensor's."""
+    slots = {"__slots__": ()} if "__slots__" in content else {}
+    return make(meta, name, bases, content | slots, **kwargs)
 
 
 def _make(make: Any, kind: Any, *args: Any, **kwargs: Any) -> Any:

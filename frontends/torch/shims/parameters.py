@@ -92,11 +92,17 @@ def swap(first: torch.Tensor, second: torch.Tensor) -> None:
     _note(first, notes[1])
 
 
-def _move(original: Callable[..., Any], module: Any, *args: Any, **kwargs: Any) -> Any:
-    """A module with its parameters moved or converted, which keep their attributes."""
+def _move(original: Callable[..., Any], module: Any, move: Any, *args: Any, **of: Any) -> Any:
+    """A module with its parameters moved or converted, which keep their class and attributes."""
     fake = [pair for pair in module._parameters.items() if isinstance(pair[1], FakeTensor)]
     before = [(type(item), dict(item.__dict__)) for _, item in fake]
-    result = original(module, *args, **kwargs)
+    own = {id(item) for _, item in fake if type(item) is not FakeTensor}
+
+    def moved(tensor: torch.Tensor) -> torch.Tensor:
+        # What is there already is given back as it is, and PyTorch makes no parameter of its class.
+        return move(tensor).detach() if id(tensor) in own else move(tensor)
+
+    result = original(module, moved if own else move, *args, **of)
     scripted = getattr(module, "_c", None)  # TorchScript's module, which holds what was swapped out
     for (name, parameter), (kind, attributes) in zip(fake, before, strict=True):
         _keep(parameter, kind, attributes)

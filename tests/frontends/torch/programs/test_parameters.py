@@ -91,6 +91,24 @@ def test_what_a_program_noted_at_a_parameter_stays_there_when_its_module_is_move
     """) == ["all", "some", "all"]
 
 
+def test_a_parameter_of_a_class_with_slots_stays_itself_in_a_module_that_is_moved(said):
+    """As TorchRec's part of a table of several embeddings."""
+    text = """
+        class Part(torch.nn.Parameter):
+            __slots__ = ["place"]
+            def __new__(cls, table):
+                return table[:4].as_subclass(cls)
+        layer = torch.nn.Linear(4, 4)
+        layer.weight = part = Part(torch.ones(8, 4, device=device)).requires_grad_()
+        part.place = 3
+        layer.to(device)(torch.ones(2, 4, device=device)).sum().backward()
+        say(layer.weight is part, type(part) is Part, part.place, list(part.grad.shape))
+    """
+    real, names = [], {"torch": torch, "device": "cpu"}
+    exec(textwrap.dedent(text), names | {"say": lambda *found: real.extend(found)})
+    assert said(f"        device = 'cuda'{text}") == real == [True, True, 3, [4, 4]]
+
+
 def test_a_note_that_hides_a_tensors_function_hides_it_from_the_program_only(said):
     """As Megatron notes the stride of a weight's parts."""
     assert said("""
