@@ -96,13 +96,18 @@ def _move(original: Callable[..., Any], module: Any, move: Any, *args: Any, **of
     """A module with its parameters moved or converted, which keep their class and attributes."""
     fake = [pair for pair in module._parameters.items() if isinstance(pair[1], FakeTensor)]
     before = [(type(item), dict(item.__dict__)) for _, item in fake]
-    own = {id(item) for _, item in fake if type(item) is not FakeTensor}
-
-    def moved(tensor: torch.Tensor) -> torch.Tensor:
-        # What is there already is given back as it is, and PyTorch makes no parameter of its class.
-        return move(tensor).detach() if id(tensor) in own else move(tensor)
-
-    result = original(module, moved if own else move, *args, **of)
+    own = [pair for pair in fake if type(pair[1]) is not FakeTensor]
+    with torch.no_grad():  # PyTorch makes no parameter of one of its own class
+        moved = {id(item): move(item) for _, item in own}
+    there = {name: item for name, item in own if moved[id(item)] is item}
+    module._parameters.update(dict.fromkeys(there))  # nothing to move
+    try:
+        result = original(
+            module, lambda item: moved[id(item)].detach() if id(item) in moved else move(item),
+            *args, **of,
+        )  # fmt: skip
+    finally:
+        module._parameters.update(there)
     scripted = getattr(module, "_c", None)  # TorchScript's module, which holds what was swapped out
     for (name, parameter), (kind, attributes) in zip(fake, before, strict=True):
         _keep(parameter, kind, attributes)
