@@ -13,6 +13,8 @@ from flint.graph.tensor_types import DTYPE_BITS
 from flint.observed.classes import c10d_class
 from flint.observed.columns import OpFacts
 
+#: Which argument of a message's op is the other rank.
+_PEER = 2
 #: The most ranks of a group written out in a trace.
 _MAX_GROUP = 1 << 22
 #: Functional collectives' names of reductions -> StableHLO's name; an average is a sum that is
@@ -152,16 +154,21 @@ def _peer(args: Mapping[str, Any]) -> int:
     )
 
 
-def peer_in_group(number: object, groups: Mapping[str, tuple[int, ...]]) -> int:
+def peer_in_group(name: str, values: object, groups: Mapping[str, tuple[int, ...]]) -> int:
     """The other rank of ``c10d::send`` or ``recv_``, which name neither their group nor its ranks.
 
     Args:
-        number: its number within the group, as a number or a text.
+        name: name of the op; ``c10d::recv_any_source_`` has a tag in the other rank's place.
+        values: values of its arguments: the third is its number within the group, as a number or a
+            text.
         groups: process group's name -> its ranks.
 
     Returns:
-        The rank, -1 if there are groups with different ranks.
+        The rank, -1 if there are groups with different ranks, or the op names none.
     """
+    if not isinstance(values, list) or len(values) <= _PEER or "any_source" in name:
+        return -1
+    number = values[_PEER]
     distinct = set(groups.values())
     if len(distinct) != 1 or not re.fullmatch(r"\d{1,9}", str(number)):
         return -1

@@ -9,6 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,6 +25,7 @@ _KIND = {found: kind for kind, found in COMMUNICATIONS.items() if not kind.start
 _LARGEST = 1 << 50
 
 #: c10d's name of a reduce to one rank.
+_LACKING = "communications that stay kernels with their time: the trace has no {}{}"
 _TO_ONE = re.compile(r"(c10d::)?reduce_?")
 REDUCES = "reduces to one rank: converted to all-reduces, because execution traces have no reduce"
 
@@ -50,6 +52,22 @@ class Exchange:
     def message(self) -> bool:
         """Whether it is between two ranks."""
         return self.kind in ("send", "recv")
+
+
+class Nameless(NamedTuple):
+    """A message that names no sender.
+
+    Attributes:
+        unit: its unit.
+        parts: bytes of each buffer.
+        dtype: element type.
+        note: what is said of it in the rank's notes.
+    """
+
+    unit: int
+    parts: tuple[int, ...]
+    dtype: str
+    note: str
 
 
 def exchanges_of(
@@ -91,7 +109,11 @@ def exchanges_of(
         if fact.kind in (OpClass.SEND, OpClass.RECV):
             peer = fact.peer if fact.peer >= 0 else unnamed.partner(units.rank)
             if peer < 0:
-                missing[f"other rank of a {fact.name}"] += 1
+                text = f"other rank of a {fact.name}"
+                missing[text] += 1
+                if kind == "recv":
+                    note = _LACKING.format(text, hint)
+                    unnamed.nameless.append(Nameless(unit, fact.parts, fact.dtype, note))
                 continue
             if fact.peer < 0:
                 inferred[OTHER_RANK] += 1
@@ -222,7 +244,7 @@ def _say(
     for text, count in inferred.items():
         notes[text] = notes.get(text, 0) + count
     for text, count in missing.items():
-        note = f"communications that stay kernels with their time: the trace has no {text}{hint}"
+        note = _LACKING.format(text, hint)
         notes[note] = notes.get(note, 0) + count
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -64,6 +65,7 @@ class InferredGroups:
 
     Attributes:
         across: unit -> group, for units whose group other ranks' traces show.
+        nameless: receipts of messages whose sender is unknown (``exchanges.Nameless``).
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class InferredGroups:
         self._trace = trace
         self._stated = stated
         self.across: Mapping[int, tuple[int, ...]] = {}
+        self.nameless: list[Any] = []
         self._groups = {group for name, group in groups.items() if name not in stated}
         self._world = world if world is not None and world <= _MOST else None
         sized = np.array([fact.members >= 0 for fact in trace.facts], bool)

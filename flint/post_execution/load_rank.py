@@ -21,6 +21,7 @@ from flint.host.side_by_side import free_memory, processors, side_by_side
 from flint.observed.across_ranks import groups_across
 from flint.observed.columns import CUT_OFF, Observed
 from flint.observed.reading import form_of
+from flint.post_execution.any_source import name_senders
 from flint.post_execution.chosen_step import ALL_STEPS, as_one_step, chosen_step
 from flint.post_execution.et_join import completed, linked_rows, tensors_of_units
 from flint.post_execution.exchanges import Exchange, exchanges_of, ungrouped_exchanges
@@ -278,6 +279,8 @@ def with_exchanges(
         notes, why = linked[rank].units.notes, guessed[rank][unit]
         notes[why] -= 1
         notes[CONTRADICTORY] = notes.get(CONTRADICTORY, 0) + 1
+    nameless = {rank: groups.nameless for rank, groups in unnamed.items()}
+    name_senders(exchanges, nameless, {rank: linked[rank].units.notes for rank in unnamed})
     if empty := leave_out_empty(exchanges):
         warnings[NO_BYTES] = len(empty)
     found = {}

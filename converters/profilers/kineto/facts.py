@@ -71,9 +71,8 @@ def facts_of(name: str, args: dict[str, Any], groups: Groups) -> OpFacts:
         root = root_in_group(name, args.get("Concrete Inputs"))
         facts = replace(facts, group=group, members=members, reduction=reduction, root=root)
     if facts.kind in (OpClass.SEND, OpClass.RECV):
-        concrete = args.get("Concrete Inputs")
-        number = concrete[2] if isinstance(concrete, list) and len(concrete) > 2 else None
-        facts = replace(facts, group=None, peer=peer_in_group(number, groups.ranks))
+        peer = peer_in_group(name, args.get("Concrete Inputs"), groups.ranks)
+        facts = replace(facts, group=None, peer=peer)
     return facts
 
 

@@ -75,6 +75,8 @@ def _in_order(
         kind = c10d_class(work.call.name)
         began = [i for i in waiting[:_LOOKED_AT] if events.ops[i].start <= work.start]
         same = [i for i in began if elements(events.ops[i]) == work.elements]
+        if kind is None:  # a barrier has no data
+            same = [i for i in began if base_name(events.ops[i].name) == work.call.name]
         alike = began if kind is OpClass.OTHER_COLLECTIVE else same
         number = next((i for i in alike if kinds[i] is kind), next(iter(same), None))
         if number is None:

@@ -117,9 +117,7 @@ def facts_of(
     if facts.kind.collective and len(facts.operands or ()) >= _CUT_AT:
         facts = replace(facts, operands=None, parts=None)
     if facts.kind in (OpClass.SEND, OpClass.RECV):
-        values = inputs.get("values")
-        number = values[2] if isinstance(values, list) and len(values) > 2 else None
-        facts = replace(facts, peer=peer_in_group(number, groups))
+        facts = replace(facts, peer=peer_in_group(facts.name, inputs.get("values"), groups))
     return facts
 
 
