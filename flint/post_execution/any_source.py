@@ -47,24 +47,24 @@ def name_senders(
     for rank, items in exchanges.items():
         for unit, item in enumerate(items):
             if item is not None and item.message:
-                message = (*item.group, sum(item.parts))
+                message = item.group[0], item.group[1], sum(item.parts)
                 if item.kind == "send":
                     sent[message].append(_Place(rank, unit))
                 else:
                     received[message] += 1
     left = {message: len(some) - received[message] for message, some in sent.items()}
     unsure: set[int] = set()
-    for rank, items in nameless.items():
-        for item in items:
-            size = sum(item.parts)
+    for rank, receipts in nameless.items():
+        for receipt in receipts:
+            size = sum(receipt.parts)
             fitting = [one for one in exchanges if left.get((one, rank, size), 0) > 0]
             if len(fitting) != 1:
                 unsure.add(rank)
                 continue
             left[fitting[0], rank, size] -= 1
             pair = fitting[0], rank
-            exchanges[rank][item.unit] = Exchange("recv", pair, item.parts, item.dtype)
-            notes[rank][item.note] -= 1
+            exchanges[rank][receipt.unit] = Exchange("recv", pair, receipt.parts, receipt.dtype)
+            notes[rank][receipt.note] -= 1
             notes[rank][FROM_ANYBODY] = notes[rank].get(FROM_ANYBODY, 0) + 1
     for message, count in left.items():
         if count > 0 and message[1] in unsure:
