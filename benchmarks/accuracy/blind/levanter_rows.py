@@ -37,7 +37,8 @@ DIFFERS = "no norms of parameters and gradients every tenth step"
 #: takes 8 to 12 ms of its main thread for that, on an AMD EPYC that adds 13 million numbers in 1 s.
 HOST = 10e-3
 #: Seconds in which a run compiles: steps with and without norms are two programs (``train_step``
-#: says so).  libtpu 0.0.42 takes 27 s of a processor for the step of the 30M; taken for all.
+#: says so).  libtpu 0.0.42 takes 27 s of a processor for the step of the 30M, and 74 s for that of
+#: the 150M, on hosts that have many: 25 s are assumed for all.
 COMPILED = 2 * 25.0
 #: Steps of the runs, over which that is spread: ``num_train_steps`` of their configurations.
 STEPS = {
