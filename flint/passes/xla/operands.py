@@ -82,7 +82,7 @@ def _apart(graph: WorkloadGraph) -> NDArray[np.bool_]:
         half, side = len(form) // 2, entry - int(graph.operand_ptr[node])
         shape = graph.type_of(int(graph.operand[entry])).shape
         sides = (form[:half], form[half:])
-        dims = _contracted(graph, node, sides[min(side, 1)], shape)
+        dims = contracted_of(graph, node, sides[min(side, 1)], shape)
         if dims and len(order) == len(shape):
             memory_order = [dim for dim in np.argsort(order).tolist() if shape[dim] > 1]
             places = [memory_order.index(dim) for dim in dims]
@@ -90,7 +90,7 @@ def _apart(graph: WorkloadGraph) -> NDArray[np.bool_]:
     return found
 
 
-def _contracted(
+def contracted_of(
     graph: WorkloadGraph, product: int, dims: Form, shape: tuple[int, ...]
 ) -> list[int]:
     """The dims larger than 1 of a value that a product contracts, () if that is not known; a

@@ -33,6 +33,7 @@ from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.work import Role
 from flint.passes.xla.operands import beside
 from flint.passes.xla.side_by_side import loaded_parts
+from flint.passes.xla.split_broadcasts import with_split_broadcasts
 
 #: Ops that may follow a convolution: the bias, a residual and rectified activations.
 _BEHIND: Final = ("add", "convert", "reshape", "bitcast", "broadcast_in_dim", "maximum", "clamp")
@@ -196,7 +197,7 @@ class Neighbours:
         joins = loaded_parts(graph)
         moves[list(joins)] = True
         able = self.free & ((graph.role == Role.ELEMENTWISE) | moves)
-        able &= ~self.kept & ~beside(graph)
+        able &= ~self.kept & ~beside(graph) & ~with_split_broadcasts(graph)
         able &= graph.kind == NodeKind.COMPUTE
         for node in np.flatnonzero(able)[::-1].tolist():
             made = graph.inputs + int(graph.result_ptr[node])

@@ -8,8 +8,9 @@ its head, too, nothing of that size has to be written (``AlgebraicSimplifier``):
     add x, scatter y, indices, updates                    scatter (add x, y), indices, updates
 
 It does if the scatter adds and nothing else reads it, so that of several summands all others are
-added first.  What is scattered into is copied first if it is read later or passed in
-(``CopyInsertion``).
+added first; a sum of two scatters stays if their updates are as many elements as the table has
+(``update_concat_is_cheap``).  What is scattered into is copied first if it is read later or passed
+in (``CopyInsertion``).
 
 Source: ``algebraic_simplifier.cc`` of openxla/xla (2026), ``HandleAdd``.
 """
@@ -100,17 +101,33 @@ def _found(graph: WorkloadGraph) -> list[tuple[int, tuple[int, int]]]:
     found: list[tuple[int, tuple[int, int]]] = []
     taken: set[int] = set()
     sums = np.array([name == "add" for name in names], dtype=bool)[graph.op] & free
+
+    def _scatters(value: int) -> bool:
+        maker = int(graph.producer[value])
+        return maker >= 0 and bool(able[maker]) and uses[value] == 1
+
     for node in np.flatnonzero(sums & (graph.role == Role.ELEMENTWISE)).tolist():
         one, two = graph.operands_of(node).tolist()
         for scattered, other in ((two, one), (one, two)):
             maker = int(graph.producer[scattered])
             met = {maker, node, int(graph.producer[other])}
-            if maker < 0 or not able[maker] or uses[scattered] > 1 or taken & met:
+            if not _scatters(scattered) or taken & met:
+                continue
+            if _scatters(other) and _updated(graph, maker, int(graph.producer[other])):
                 continue
             found.append((node, (maker, other)))
             taken |= met - {-1}
             break
     return found
+
+
+def _updated(graph: WorkloadGraph, *scatters: int) -> bool:
+    """Whether scatters update as many elements as their table has, or more."""
+    tables, updates = (
+        [graph.type_of(int(graph.operands_of(node)[place])).elements for node in scatters]
+        for place in (0, _OPERANDS - 1)
+    )
+    return sum(updates) >= max(tables)
 
 
 def _is_zero(graph: WorkloadGraph, value: int) -> bool:

@@ -26,6 +26,7 @@ from flint.passes.columns import repeated
 from flint.passes.rematerialize import transparent_nodes
 from flint.passes.xla.orders import PRODUCT
 from flint.passes.xla.products import Neighbours
+from flint.passes.xla.split_broadcasts import with_split_broadcasts
 
 #: Bytes by which an op's operand may be larger than its result.
 _TOLERANCE: Final = 1024
@@ -59,6 +60,7 @@ def _shared(
     able &= graph.role == Role.ELEMENTWISE
     able &= graph.kind == NodeKind.COMPUTE
     able[graph.order_node] = False
+    able &= ~with_split_broadcasts(graph)
     able &= ~Neighbours(graph).kept  # the product that is before them has taken them in
     loads, found = products.copy(), []
     users: dict[int, list[int]] = {}

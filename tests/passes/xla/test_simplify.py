@@ -8,7 +8,8 @@ import pytest
 
 import flint
 from flint.passes import apply
-from tests.passes.xla.kernels.programs import F32, I32, of
+from tests.passes.xla.kernels.programs import F32, I32, grads, of
+from tests.passes.xla.kernels.unguided import warped
 
 TABLE, ROWS, UPDATES = of(8192, 512, dtype=F32), of(1024, dtype=I32), of(1024, 512, dtype=F32)
 WHOLE, SOME, INDICES = 8192 * 512 * 4, 1024 * 512 * 4, 1024 * 4
@@ -45,6 +46,17 @@ def test_all_other_summands_are_added_before_anything_is_scattered() -> None:
     assert found == [(3 * WHOLE, WHOLE), SCATTER]
     found = kernels(lambda a, b, c, i, u: (a * b).at[i].add(u) + c, *arguments)
     assert found == [(3 * WHOLE, WHOLE), SCATTER]
+
+
+def test_a_sum_of_two_scatters_stays_if_they_update_as_much_as_there_is() -> None:
+    """XLA's two ``wrapped_add`` of a spatial transformer's gradient, which adds up four scatters to
+    places of whole images: of two scatters neither goes into the other, and the third one goes
+    into their sum."""
+    images, shift = of(2, 16, 16, 16), of(2, 2, 3, dtype=F32)
+    whole = 2 * 16 * 16 * 16 * 2
+    found = kernels(grads(warped, 1), images, shift, of(3, 3, 16, 16))
+    assert found.count((2 * whole, whole)) == 2
+    assert found[-1] == (2 * whole, whole)
 
 
 def test_a_scatter_that_does_not_add_stays_beside_its_sum() -> None:

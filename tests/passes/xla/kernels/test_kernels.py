@@ -26,6 +26,7 @@ from tests.passes.xla.kernels.programs import F32, MODELS, PROGRAMS, of
 from tests.passes.xla.kernels.recent import RECENT
 from tests.passes.xla.kernels.record import GOLDEN, captured, figures
 from tests.passes.xla.kernels.small_losses import SMALL
+from tests.passes.xla.kernels.unguided import UNGUIDED
 from tests.passes.xla.kernels.unmet import UNMET
 from tests.passes.xla.kernels.unseen import UNSEEN
 from tests.passes.xla.kernels.untouched import UNTOUCHED
@@ -80,6 +81,8 @@ def test_bytes_of_programs_that_were_not_looked_at() -> None:
     assert statistics.median(off) < 0.01 and max(off) < 0.08
     off = [abs(bytes_ratio(name) - 1) for name in UNTOUCHED]
     assert statistics.median(off) < 0.03 and max(off) < 0.04
+    off = [abs(bytes_ratio(name) - 1) for name in UNGUIDED]
+    assert statistics.median(off) < 0.02 and max(off) < 0.29
     off = [abs(bytes_ratio(name) - 1) for name in SMALL]
     assert statistics.median(off) < 0.001 and max(off) < 0.05
 
