@@ -6,7 +6,8 @@ written.  The gradient of a split product, as of a gated unit:
 
     y = concatenate a, b;  dot x, y;  dot y, w        dot x, (a, b);  dot (concatenate a, b), w
 
-It does for up to four parts whose sizes are multiples of 64 (``kMinConcatFragmentSize``).  A sum
+It does for up to four parts whose sizes are multiples of 64 (``kMinConcatFragmentSize``), if no
+other dim is kept, except those of a batch.  A sum
 over several dims that is split (``flint.passes.xla.split_products``) is a library call, which loads
 nothing: such a product has a whole of its own.
 
@@ -106,6 +107,9 @@ def _loads(graph: WorkloadGraph, entry: int) -> bool | None:
         return None
     if not are_contracted(shape, dims, k) or batch not in leading[: dim + 1]:
         return None
+    rows = [each for each, size in enumerate(shape) if size > 1 and leading[each] >= batch]
+    if [each for each in rows if each not in dims] != [dim]:
+        return None  # other dims are part of the one that the product keeps
     kept = sum(len(graph.type_of(each).shape) for each in graph.operands_of(node).tolist())
     split = len(graph.type_of(graph.inputs + int(graph.result_ptr[node])).shape) > kept - 2 * half
     return batch == 1 and split and sum(shape[each] > 1 for each in dims) > 1
