@@ -67,3 +67,12 @@ def test_a_split_sum_over_several_dims_has_a_whole_of_its_own() -> None:
     size, square = 8 * 512 * 512 * 2, 512 * 1024 * 2
     products = [(3 * size, 8 * square), (8 * square, square)]
     assert found == [*[(2 * size, size)] * 2, (2 * size, 2 * size), *products]
+
+
+def test_parts_along_one_of_two_dims_that_a_product_keeps_are_written() -> None:
+    """XLA's ``input_concatenate_fusion`` and ``gemm_fusion_dot`` of merged tokens: 12,288 rows are
+    16 images of 256 and 512 tokens."""
+    parts = of(16, 256, 768), of(16, 512, 768), of(768, 768)
+    whole, matrix = 16 * 768 * 768 * 2, 768 * 768 * 2
+    found = kernels(lambda a, b, w: jnp.concatenate([a, b], 1) @ w, *parts)
+    assert found == [(whole, whole), (whole + matrix, whole)]
