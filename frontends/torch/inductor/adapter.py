@@ -177,9 +177,7 @@ def function_modes() -> Any:
 
 def modes_now() -> list[Any]:
     """The active modes for functions, the last one innermost."""
-    from torch import overrides
-
-    found: Any = overrides
+    found: Any = importlib.import_module("torch.overrides")
     return list(found._get_current_function_mode_stack())
 
 

@@ -100,14 +100,16 @@ def _move(original: Callable[..., Any], module: Any, move: Any, *args: Any, **of
     with torch.no_grad():  # PyTorch makes no parameter of one of its own class
         moved = {id(item): move(item) for _, item in own}
     there = {name: item for name, item in own if moved[id(item)] is item}
-    module._parameters.update(dict.fromkeys(there))  # nothing to move
+    for name in there:  # nothing to move; TorchScript's modules have no ``update``
+        module._parameters[name] = None
     try:
         result = original(
             module, lambda item: moved[id(item)].detach() if id(item) in moved else move(item),
             *args, **of,
         )  # fmt: skip
     finally:
-        module._parameters.update(there)
+        for name, item in there.items():
+            module._parameters[name] = item
     scripted = getattr(module, "_c", None)  # TorchScript's module, which holds what was swapped out
     for (name, parameter), (kind, attributes) in zip(fake, before, strict=True):
         _keep(parameter, kind, attributes)
