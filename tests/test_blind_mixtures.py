@@ -83,5 +83,5 @@ def test_rows_of_automodel_are_summed_by_transformer_engine() -> None:
     given = read_recipes(HERE.parent / "given" / "recipes.csv")
     for name in ("am-qwen30b", "am-oss20b"):
         assert all(part.kernels is not None for part in predict.expressed(given[name]).parts)
-    titan = read_recipes(HERE / "recipes.csv")["tt-h100-dsv3-16b-flex"]
+    titan = read_recipes(HERE / "recipes.csv")["tt-h100-dsv3-16b-sdpa"]
     assert all(part.kernels is None for part in predict.expressed(titan).parts)

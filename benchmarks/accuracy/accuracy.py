@@ -128,7 +128,8 @@ def system_of(case: Case) -> System:
     if of_library(case):
         share = system.accelerator.kernel.attention_efficiency
     if share:
-        shares = dict.fromkeys(("flash_attention_efficiency", "eager_attention_efficiency"), share)
+        kinds = ("flash", "eager", "efficient")
+        shares = dict.fromkeys((f"{kind}_attention_efficiency" for kind in kinds), share)
         system = with_parameters(shares)(system)
     if not case.slice:
         return system

@@ -154,6 +154,7 @@ def _kernel(table: Description) -> KernelModel:
         attention_efficiency=attention,
         flash_attention_efficiency=flash,
         eager_attention_efficiency=table.share("eager_attention_efficiency", flash),
+        efficient_attention_efficiency=table.share("efficient_attention_efficiency", flash),
         narrow_attention_efficiency=table.share("narrow_attention_efficiency", attention),
         beside_communication=beside,
         beside_copies=table.share("beside_copies", beside),

@@ -55,6 +55,8 @@ class KernelModel:
             first is FlashAttention 2; equal by default.
         eager_attention_efficiency: the same in steps that no compiler has changed; equal to that
             by default.
+        efficient_attention_efficiency: the same in 16 bits for PyTorch's memory-efficient kernel,
+            in any step; equal to ``flash_attention_efficiency`` by default.
         narrow_attention_efficiency: the same for attention whose products are in 8 bits, of a
             product's rate in that type: softmax is as slow as in 16.  Equal by default.
         beside_communication: speed of kernels while the device communicates, at most 1.
@@ -92,6 +94,7 @@ class KernelModel:
     attention_efficiency: float = 1.0
     flash_attention_efficiency: float = 1.0
     eager_attention_efficiency: float = 1.0
+    efficient_attention_efficiency: float = 1.0
     narrow_attention_efficiency: float = 1.0
     beside_communication: float = 1.0
     beside_copies: float = 1.0

@@ -16,7 +16,8 @@ attention keeps its scores on the chip, and its products reach a share of that r
 ``attention_efficiency``, because softmax and products of one tile wait for each other; heads and
 blocks of ``attention_block`` are computed whole (``attention_tiles.py``).  The share of the kernels
 that come with PyTorch is ``flash_attention_efficiency``, except for cuDNN's, and in steps that no
-compiler has changed ``eager_attention_efficiency``; that of attention in 8 bits is
+compiler has changed ``eager_attention_efficiency``; its memory-efficient kernel, which takes other
+sizes and masks, has ``efficient_attention_efficiency``, and attention in 8 bits
 ``narrow_attention_efficiency``.  Everything else runs at its peak, units work in parallel, bytes
 move at bandwidth * memory efficiency, and
 
@@ -59,9 +60,11 @@ _CUTS: Final = (1, 2, 4, 8, 16)
 _PARTIAL: Final = 8
 #: Floating-point types of 8 bits.
 _NARROW: Final = [code for code, name in enumerate(DTYPES) if name.startswith("f8")]
+#: Of 16 bits.
+_HALF: Final = [DTYPES.index(name) for name in ("bf16", "f16")]
 #: Names of PyTorch's kernels, whose attention is slower but for that of cuDNN, which is written for
 #: the device.  PyTorch's compiler calls them as they are.
-_ATEN, _CUDNN = "aten.", "cudnn"
+_ATEN, _CUDNN, _EFFICIENT = "aten.", "cudnn", "efficient_attention"
 #: Names of convolutions, which reach less than products of matrices do alone.
 _CONVOLUTION: Final = ("convolution", "conv_general", "cudnn$conv")
 
@@ -135,9 +138,12 @@ def seconds_with(graph: WorkloadGraph, accelerator: Accelerator, products: Produ
         share = model.eager_attention_efficiency
     attended = matmul & attention[owner]
     narrow = attended & np.isin(graph.work_dtype, _NARROW)
-    pytorch = attended & flash[owner] & ~narrow
-    stretch[attended & ~(pytorch | narrow)] /= model.attention_efficiency
+    half = np.isin(graph.work_dtype, _HALF)
+    efficient = attended & half & (flash & named(graph, (_EFFICIENT,)))[owner]
+    pytorch = attended & flash[owner] & ~(narrow | efficient)
+    stretch[attended & ~(pytorch | narrow | efficient)] /= model.attention_efficiency
     stretch[pytorch] /= share
+    stretch[efficient] /= model.efficient_attention_efficiency
     stretch[narrow] /= model.narrow_attention_efficiency
     if model.attention_block:
         causal = sized & attention[owner]
@@ -145,7 +151,7 @@ def seconds_with(graph: WorkloadGraph, accelerator: Accelerator, products: Produ
     back = named(graph, ("backward",))
     if model.alone and model.attention_alone:
         known = sized & (attention & named(graph, (_CUDNN,)))[owner]
-        known &= np.isin(graph.work_dtype, [DTYPES.index(name) for name in ("bf16", "f16")])
+        known &= half
         if known.any():
             stretch[known] = longer_than_at_the_peak(graph, known, back, model)
     arithmetic = slowest_unit(graph, graph.work_flops / rates * stretch)

@@ -65,6 +65,8 @@ def stated(recipe: Recipe) -> tuple[Estimator, str]:
         return attending(*shares), "FlashAttention 3"
     if "riton" in recipe.attention and recipe.accelerator.startswith("H100"):
         return attending(TRITON), "the Triton port of FlashAttention 1"
+    if recipe.attention.startswith("FlexAttention"):
+        return _by_flex, "FlexAttention as FlashAttention 2"
     if recipe.attention.startswith("FlashAttention 4"):
         return _by_cudnn, "FlashAttention 4 as cuDNN's attention"
     if "(CK)" in recipe.attention and "ROCm 6" in recipe.framework:
@@ -78,9 +80,23 @@ def _by_cudnn(graph: WorkloadGraph, system: System) -> NDArray[np.float64]:
     """Kernels of steps whose attention is cuDNN's, where others were captured."""
     model = system.accelerator.kernel
     share = model.attention_efficiency
-    faster = replace(model, flash_attention_efficiency=share, eager_attention_efficiency=share)
+    faster = replace(
+        model, flash_attention_efficiency=share, eager_attention_efficiency=share,
+        efficient_attention_efficiency=share,
+    )  # fmt: skip
     return kernel_seconds(
         graph, replace(system, accelerator=replace(system.accelerator, kernel=faster))
+    )
+
+
+def _by_flex(graph: WorkloadGraph, system: System) -> NDArray[np.float64]:
+    """Kernels of steps whose attention is a template of PyTorch's compiler, which takes all sizes;
+    other kernels than FlashAttention were captured where it takes them not."""
+    model = system.accelerator.kernel
+    share = model.flash_attention_efficiency
+    flexible = replace(model, efficient_attention_efficiency=share)
+    return kernel_seconds(
+        graph, replace(system, accelerator=replace(system.accelerator, kernel=flexible))
     )
 
 
@@ -112,7 +128,8 @@ def attending(share: float, backward: float = 0.0, steps: bool = False) -> Estim
         narrow = model.narrow_attention_efficiency * reached / model.attention_efficiency
         slower = replace(
             model, attention_efficiency=reached, flash_attention_efficiency=pytorchs,
-            eager_attention_efficiency=pytorchs, narrow_attention_efficiency=min(narrow, 1.0),
+            eager_attention_efficiency=pytorchs, efficient_attention_efficiency=pytorchs,
+            narrow_attention_efficiency=min(narrow, 1.0),
         )  # fmt: skip
         return kernel_seconds(
             graph, replace(system, accelerator=replace(accelerator, kernel=slower))
