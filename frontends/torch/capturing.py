@@ -15,7 +15,7 @@ import importlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from flint.capturing.parts import Part, workload_of_parts
@@ -101,6 +101,7 @@ def capture(request: Request) -> Workload:
             settings=settings,
             compile_for=compile_for,
             lowered=folder.parent / "lowered",
+            trip_counts=request.options.walk.trip_counts,
         )
         leave(recording, folder, request.options.walk.strict)
 
@@ -165,6 +166,7 @@ def workload_of(
     found, partition = behaviours(
         mesh.shape, ranks.sign, ranks.evidence, ranks.unseen, before, messages, others
     )
+    options = replace(options, walk=rank_report.left(options.walk, ranks.reports.values()))
     parts = [_part(name, options, mesh, item, ranks.module(item.representative)) for item in found]
     digest = hashlib.sha256(b"".join(part.saved[0] for part in parts)).hexdigest()
     recorded = set(ranks.folders)

@@ -6,7 +6,7 @@ capture().assume("a value is read at train.py:7: assumed to be 1.0")
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ class Capture:
         counted: tensor of marks, or of sums of marks -> the most that an element can be, and how
             many marks were set, if that is known.
         mask_shares: how many elements unknown masks choose.
+        trip_counts: iterations of loops that end by unknown values, by line; "" is every other one.
         judged: tensor -> whether it has choices, or counts of right ones.
         overwritten: addresses of storages of the host that the device has written, whose values are
             not known -> the storages.
@@ -85,6 +86,7 @@ class Capture:
     most_set: Any = field(default_factory=ByTensor)
     counted: Any = field(default_factory=ByTensor)
     mask_shares: MaskShares = field(default_factory=MaskShares)
+    trip_counts: Mapping[str, int] = field(default_factory=dict)
     judged: Any = field(default_factory=ByTensor)
     overwritten: dict[int, Any] = field(default_factory=dict)
     batches: WeakSet[Any] = field(default_factory=WeakSet)

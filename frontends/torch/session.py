@@ -50,6 +50,7 @@ def record(
     settings: Mapping[str, Any] | None = None,
     compile_for: str | None = None,
     lowered: Path | None = None,
+    trip_counts: Mapping[str, int] | None = None,
 ) -> Recording:
     """Record one step of one rank.  Changes this process permanently: run it in a child.
 
@@ -65,6 +66,8 @@ def record(
         compile_for: the accelerator that ``torch.compile`` compiles for; None if it does not
             compile.
         lowered: folder of graphs that it has lowered for other ranks of the same capture.
+        trip_counts: iterations of loops that end by unknown values: ``file:line`` -> number; "" is
+            for every other one.
 
     Raises:
         UsageError: an unknown setting, a rank outside the mesh.
@@ -79,7 +82,16 @@ def record(
             f"unknown setting {unknown} for PyTorch; choose from: local_world_size, routing"
         )
     session = _Session(
-        function, setup, arguments, shape, axes, per_host, model, compile_for, lowered
+        function,
+        setup,
+        arguments,
+        shape,
+        axes,
+        per_host,
+        model,
+        compile_for,
+        lowered,
+        trip_counts or {},
     )
     return session.record(rank)
 
@@ -97,6 +109,7 @@ class _Session:
     routing: Routing
     compile_for: str | None
     lowered: Path | None
+    trip_counts: Mapping[str, int]
 
     def record(self, rank: int) -> Recording:
         """The step as one rank runs it."""
@@ -131,6 +144,7 @@ class _Session:
             watch=shards.note,
             compiles=self.compile_for is not None,
             lowered=self.lowered,
+            trip_counts=self.trip_counts,
         )
         if self.compile_for is not None:
             device_module.describe(self.compile_for, self.per_host)

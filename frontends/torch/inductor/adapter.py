@@ -144,8 +144,7 @@ def tracer() -> Any:
 
 
 def calls_hooks(code: CodeType) -> bool:
-    """Whether code is what PyTorch puts around an optimizer's step to call hooks, as captures
-    have."""
+    """Whether code is what PyTorch puts around an optimizer's step in order to call hooks."""
     maker = torch.optim.Optimizer.profile_hook_step.__code__
     return code in maker.co_consts
 

@@ -89,9 +89,9 @@ class ProgramRank:
             lowered=own.folder.parent / "lowered",
             unknown=Unknown(request.step.values, request.numbers),
             mask_shares=request.mask_shares,
+            trip_counts=request.options.walk.trip_counts,
         )
-        self._grid = Grid(cluster.world)
-        self._tracker = Tracker()
+        self._grid, self._tracker = Grid(cluster.world), Tracker()
         self._recorder: Recorder | None = None
         self._names = Names()
         self._kept: Recorder | None = None

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flint.capturing.user_frames import short_path
@@ -21,6 +21,7 @@ from flint.frontends.torch.evidence import Evidence
 from flint.frontends.torch.ranks.recorded_evidence import recorded_evidence
 from flint.frontends.torch.ranks.signatures import Signed
 from flint.frontends.torch.recording.recording import Op
+from flint.stablehlo.options import WalkOptions
 
 _REPORT, _OPS = "report.json", "ops.txt"
 
@@ -123,3 +124,14 @@ def first_difference(one: Path, other: Path) -> str:
 def _line(op: Op) -> str:
     where = f" at {short_path(op.file)}:{op.line}" if op.file else ""
     return f"{op.name}{where}"
+
+
+def left(options: WalkOptions, reports: Iterable[RankReport]) -> WalkOptions:
+    """Options without the trip counts that recordings have used: no loop is left of theirs."""
+    said = [text for report in reports for text in report.warnings if "--trip-count" in text]
+    unused = {
+        line: count
+        for line, count in options.trip_counts.items()
+        if not any(f"{line}: " in text for text in said)
+    }
+    return replace(options, trip_counts=unused)

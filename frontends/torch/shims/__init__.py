@@ -16,6 +16,7 @@ from flint.frontends.torch.shims import (
     autocast,
     checkpoints,
     compiled,
+    control_flow,
     ctc,
     data_parallel,
     device_kernels,
@@ -51,6 +52,7 @@ _SHIMS = (
     # values, which fake tensors have none of
     addresses, values, value_exits, checkpoints, ctc, packed, jagged, parameters, lazy_modules,
     own_parameters, storage_parts, unseen_kinds, refused,
+    control_flow,
     # kernels of a GPU, and what compiles them
     device_kernels, attention, flex, autocast, asynchronous, compiled, scripted, foreach,
 )  # fmt: skip

@@ -77,16 +77,9 @@ def _read_or_traced(traced: Any, mode: Any, op: Any, tensor: Any) -> Any:
 
 def _read(op: Any, tensor: Any) -> bool | int | float | complex:
     at = at_user_line()
-    if tensor.constant is not None:
-        known: bool | int | float | complex = tensor.constant.item()
+    known = known_number(tensor, at)
+    if known is not None:
         return known
-    counted = value_of(tensor)
-    if counted is not None:
-        value, origin = counted
-        if origin:
-            capture().assume(f"a value is read{at} that depends on {origin}")
-        found: bool | int | float | complex = value
-        return found
     kind, what = _kind(tensor.dtype), f"a tensor of {tensor.dtype}"
     stated = capture().unknown.stated.typed(at.removeprefix(" at "), kind, what)
     if stated is not None:
@@ -143,6 +136,26 @@ def _read(op: Any, tensor: Any) -> bool | int | float | complex:
     )
     capture().assume(f"an integer tensor's value is read{at}: assumed to be {value}{ADVICE}")
     return value
+
+
+def known_number(tensor: Any, at: str) -> bool | int | float | complex | None:
+    """The value of a fake tensor of one element; None if it is not known.
+
+    Args:
+        tensor: the tensor.
+        at: the line that reads it, as `` at file:line``.
+    """
+    known: bool | int | float | complex
+    if tensor.constant is not None:
+        known = tensor.constant.item()
+        return known
+    counted = value_of(tensor)
+    if counted is None:
+        return None
+    known, origin = counted
+    if origin:
+        capture().assume(f"a value is read{at} that depends on {origin}")
+    return known
 
 
 def _kind(dtype: torch.dtype) -> str:

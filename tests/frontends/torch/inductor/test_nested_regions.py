@@ -39,6 +39,7 @@ def test_each_call_of_a_region_runs_its_kernels():
     names = [op.name for op in found.ops]
     backward = next(at for at, name in enumerate(names) if "ones_like" in name)
     forward = [name for name in names[:backward] if "empty" not in name and "sum" not in name]
-    block = ["inductor_kernel.triton_per_fused_native_layer_norm_0.default", "aten.addmm.out"]
-    assert forward == block * LAYERS
+    norm, product = forward[:2]  # versions of PyTorch name the kernel by different ops
+    assert norm.startswith("inductor_kernel.triton_per_fused_") and product == "aten.addmm.out"
+    assert forward == [norm, product] * LAYERS
     assert sum("mm" in name.split(".")[1] for name in names[backward:]) == 2 * LAYERS
