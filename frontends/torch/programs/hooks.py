@@ -163,11 +163,13 @@ def assumed() -> Mapping[str, int]:
 
 def cause(error: BaseException) -> BaseException:
     """The original error if C++ has lost it, with advice."""
-    from flint.frontends.torch.failures import advice, lost_error
+    from flint.frontends.torch.failures import advice, lost_error, without_stand_in
 
     found = lost_error(error)
     if _ranks:
         _ranks[0].failed(found)
+    if missing := without_stand_in(found):
+        return missing
     more = advice(found)
     if more and isinstance(found, Exception):
         found.args = (f"{found}{more}",)
