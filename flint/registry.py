@@ -102,6 +102,7 @@ CONVERTERS: Mapping[str, str] = {
     "chakra": "flint.converters.chakra.write.writer:write",
     "chakra-ahead": "flint.converters.chakra.write.parquet_process:prepare",
     "chakra-nodes": "flint.converters.chakra.write.parquet:ParquetFile",
+    "chakra-workload": "flint.converters.chakra.workloads.converting:convert",
     "chakra-check": "flint.converters.chakra.check.checker:check",
     "networkx": "flint.converters.graphs.networkx:to_networkx",
     "graphml": "flint.converters.graphs.graph_text:write_graphml",

@@ -49,7 +49,8 @@ def convert_command(
             metavar="FILE...",
             help="StableHLO or HLO file in any form, gzip allowed; or a profile: Kineto or "
             "PyTorch execution traces, one per rank, SQLite exports of Nsight Systems, or "
-            "a folder or archive of them; or a JAX profile folder.",
+            "a folder or archive of them; or a JAX profile folder; or Chakra execution traces of "
+            "all ranks, their folder or prefix.",
         ),
     ],
     output: OutputOption,
@@ -105,7 +106,10 @@ def convert_command(
     json_output: JsonOption = False,
 ) -> None:
     """Convert a saved program, or traces of a run, to Chakra execution traces."""
+    from flint.observed.folders import of_prefixes
+
     started = time.perf_counter()
+    files = of_prefixes(files)
     for file in (*files, *(et or ())):
         _not_converted(existing(file))
     limit = reader_bytes(memory_limit)

@@ -53,6 +53,17 @@ def expanded(paths: Sequence[Path]) -> list[Path]:
     return found
 
 
+def of_prefixes(paths: Sequence[Path]) -> list[Path]:
+    """Chakra traces ``PREFIX.<rank>.et`` in place of a PREFIX, as simulators are given it."""
+    found: list[Path] = []
+    for path in paths:
+        named = re.compile(re.escape(path.name) + r"\.\d+\.et")
+        beside = path.parent.iterdir() if not path.exists() and path.parent.is_dir() else ()
+        traces = [item for item in beside if named.fullmatch(item.name)]
+        found += sorted(traces, key=_by_number) or [path]
+    return found
+
+
 def traces_in(folder: Path, endings: tuple[str, ...]) -> tuple[list[Path], list[Path]]:
     """The traces in a folder, or in the nearest folders below that have some, and the files
     beside them that are none; nothing where no file ends like a trace.

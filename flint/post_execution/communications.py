@@ -5,6 +5,8 @@ Communications(world).of(Exchange("all_reduce", (0, 1), (4096,), "f32"))
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from flint.graph.communication import Communication
@@ -23,11 +25,16 @@ class Communications:
     One object is stored once in a program's table, and analysed once.
     """
 
-    def __init__(self, world: int) -> None:
-        """For a run with ``world`` ranks."""
+    def __init__(self, world: int, groups: Mapping[tuple[int, ...], Groups] | None = None) -> None:
+        """For a run.
+
+        Args:
+            world: number of ranks.
+            groups: the partitions of these groups, where they are known.
+        """
         self.world = world
         self._known: dict[Exchange, Communication] = {}
-        self._groups: dict[tuple[int, ...], Groups] = {}
+        self._groups: dict[tuple[int, ...], Groups] = dict(groups or {})
         self._pairs: dict[tuple[int, ...], Permutation] = {}
 
     def of(self, item: Exchange) -> Communication:

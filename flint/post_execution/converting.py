@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from flint import registry
 from flint.errors import NoProgramError, UsageError
 from flint.graph.distinct import distinct
 from flint.host.collection import uncollected
@@ -46,7 +47,13 @@ from flint.post_execution.roots import agree
 from flint.post_execution.same_process import once
 from flint.post_execution.source_lines import lines_of
 from flint.post_execution.timings import clocks_of, hosts_clocks, timings_of, together
-from flint.post_execution.trace_files import NO_TRACES, Digests, accesses_by_rank, sorted_files
+from flint.post_execution.trace_files import (
+    NO_TRACES,
+    Digests,
+    accesses_by_rank,
+    is_chakra,
+    sorted_files,
+)
 from flint.post_execution.units import Units, say_idle
 from flint.post_execution.untraced_ranks import answering
 from flint.post_execution.worlds import stated_world_of, world_of
@@ -74,8 +81,8 @@ def convert_traces(
 
     Args:
         paths: Kineto traces or PyTorch execution traces, one per rank, or folders of such; or one
-            profile folder of JAX.  An archive (tar, zip) stands for its folder; a pipe is read
-            once.
+            profile folder of JAX; or the Chakra execution traces of all ranks, or their folder.  An
+            archive (tar, zip) stands for its folder; a pipe is read once.
         execution_traces: execution traces of the same run as the Kineto traces, or folders.
         mesh: device grid; default: one axis of all ranks.
         axes: names of the mesh axes.
@@ -112,6 +119,18 @@ def convert_traces(
                 files, beside, choices, lambda world: _grid(mesh, names, world), scale_out, left_out
             )
 
+        if any(map(is_chakra, given.paths)):
+            if execution_traces or step is not None:
+                raise UsageError(
+                    f"{paths[0]} is a Chakra execution trace, one step of all ranks: it has no "
+                    "other steps, and no PyTorch execution trace (--et) completes it"
+                )
+            found = registry.converter("chakra-workload")(
+                given.paths, mesh=mesh, axes=names, groups=stated, scale_out=scale_out,
+                strict=strict,
+            )  # fmt: skip
+            assert isinstance(found, Workload)
+            return found
         if not any(map(is_jax_profile, given.paths)):
             return of_ranks(*sorted_files(given.paths, beside.paths))
         # It contains whole programs: importing their reader costs other profiles a tenth of their

@@ -8,17 +8,18 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 
 from flint import registry
-from flint.errors import UsageError
+from flint.errors import NoTraceError, UsageError
 from flint.host.reading_memory import bounded
 from flint.observed.columns import UNKNOWN_RANK, Observed
 from flint.observed.folders import PROFILES, traces_in
 from flint.observed.reading import form_of
 from flint.post_execution.storages import Accesses
-from flint.workload.folder import is_workload_folder
+from flint.workload.folder import is_workload_folder, lists_groups
 
 KINETO, EXECUTION, XPLANE = "kineto-ops", "pytorch-et-ops", "xplane-ops"
 #: Profilers of devices alone.
@@ -27,11 +28,31 @@ NSYS, ROCPROF = "nsys-ops", "rocprof-ops"
 ANY_RANK = -1
 #: A warning about a file in a folder of traces.
 NO_TRACES = "{} in the folder is no trace: left out"
-_CHAKRA = "a Chakra execution trace is a simulator's input, not a profile; flint check reads it"
+_CHAKRA = "a Chakra execution trace is no profile: convert the traces of all its ranks alone"
 
 
 #: Names of saved programs, as XLA dumps them and people save them; not of what it dumps besides.
 _PROGRAM = re.compile(r".*\.(hlo\.pb|hlo\.txt|hlo|mlir|mlirbc|jax_export)(\.gz)?|module_\d+.*\.txt")
+
+
+def is_chakra(path: Path) -> bool:
+    """Whether it is a Chakra execution trace, or a folder with such traces and no profiles."""
+    if not path.is_dir():
+        return path.is_file() and form_of(path) == "chakra-ops"
+    for folder in (path, path / "et"):
+        names = [item.name for item in folder.iterdir()] if folder.is_dir() else []
+        if any(name.endswith((".et", ".et.gz")) for name in names):
+            return not is_workload_folder(path) and not any(map(_is_profile, folder.iterdir()))
+    return False
+
+
+def _is_profile(path: Path) -> bool:
+    """Whether a file beside Chakra traces is a profile; JSON there may list groups."""
+    if not path.name.endswith(PROFILES) or lists_groups(path):
+        return False
+    with suppress(NoTraceError):
+        return form_of(path) in (KINETO, EXECUTION, NSYS, ROCPROF)
+    return False
 
 
 def trace_files(paths: Sequence[str | Path]) -> tuple[list[Path], list[Path]]:
@@ -68,8 +89,6 @@ def _without_profiles(folder: Path) -> str:
             f"{folder}: a folder of {len(programs):,} saved programs: give one of them, for "
             f"example the largest, {largest}"
         )
-    if any(folder.glob("*.et")):
-        return f"{folder}: {_CHAKRA}"
     return (
         f"{folder}: no profile in the folder: neither {', '.join(PROFILES)} files nor, "
         "as JAX writes, .xplane.pb files"

@@ -31,7 +31,7 @@ from flint.simulation.memory import Memory
 from flint.simulation.result import ClassRow, Figures, ProgramResult
 from flint.simulation.spent_time import Spent
 from flint.simulation.steady_state import Repeat
-from flint.workload.programs import PROFILED_SEQUENCE
+from flint.workload.programs import EXECUTION_TRACES, PROFILED_SEQUENCE
 from flint.workload.workload import Workload
 
 #: Classes of kernels that may hold matrix products.
@@ -91,7 +91,7 @@ def program_result(
     if unstated & _MAY_MULTIPLY:
         model_flops = ideal = UNKNOWN
     memory_known = (
-        PROFILED_SEQUENCE not in workload.options
+        not {PROFILED_SEQUENCE, EXECUTION_TRACES} & workload.options.keys()
         and not unstated_values(program.graph)
         and not any(unstated_traffic(block).any() for block in blocks)
     )

@@ -31,7 +31,7 @@ from flint.simulation.actors import Actors
 from flint.simulation.machine import Run
 from flint.simulation.result import ProgramResult
 from flint.simulation.steady_state import Repeat
-from flint.workload.programs import Order
+from flint.workload.programs import EXECUTION_TRACES, Order
 from flint.workload.workload import Workload
 
 #: Seconds of the host per op: the median of five programs whose kernels are short, on one H100 of a
@@ -45,7 +45,9 @@ OF_OPENED: Final = "inductor"
 
 def by_torch(workload: Workload, system: System) -> bool:
     """Whether PyTorch's host launches the kernels of a captured step one by one."""
-    profile = any(program.timing is not None for program in workload.programs)
+    profile = EXECUTION_TRACES in workload.options or any(
+        program.timing is not None for program in workload.programs
+    )
     launches = system.accelerator.launch_overhead > 0 and "host" not in system.without
     return launches and workload.order == Order.RECORDED and not profile
 

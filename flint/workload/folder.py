@@ -14,8 +14,9 @@ and the commands share.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from flint.cost.hardware import System
 from flint.cost.simplified import without
@@ -29,13 +30,30 @@ if TYPE_CHECKING:
     from flint.workload.document import Document
 
 DOCUMENT = "workload.json"
+#: How a table of groups begins, and how much of a file that takes at most.
+_GROUPS: Final = re.compile(rb'\s*\{\s*"\d')
+_BEGINNING: Final = 1 << 10
 #: The largest document that Flint writes (bytes).
 _MAX_DOCUMENT = 2**28
 
 
 def is_workload_folder(folder: Path) -> bool:
     """Whether ``folder`` holds a workload document."""
-    return (folder / DOCUMENT).is_file()
+    document = folder / DOCUMENT
+    return document.is_file() and not lists_groups(document)
+
+
+def lists_groups(path: Path) -> bool:
+    """Whether JSON begins like a table of groups, whose keys are numbers.
+
+    Other tools' traces ``workload.<rank>.et`` have theirs in ``workload.json``.
+    """
+    try:
+        with path.open("rb") as file:
+            head = file.read(_BEGINNING)
+    except OSError:
+        return False
+    return bool(_GROUPS.match(head))
 
 
 def check_replaceable(folder: Path) -> None:

@@ -68,6 +68,10 @@ def _joined(words: Iterable[Word]) -> Word:
 EMPTY: Final = Word()
 
 
+#: A permutation, and the channel of its sends and receives (0: none).
+Exchange = tuple[Any, int]
+
+
 @dataclass(frozen=True, slots=True)
 class Issued:
     """The words of one program."""
@@ -78,17 +82,17 @@ class Issued:
         """What the program issues on a communicator: kinds and sizes."""
         return self.words.get(communicator, EMPTY)
 
-    def sent(self, permutation: Any) -> Word:
+    def sent(self, exchange: Exchange) -> Word:
         """The sizes of the messages that it sends."""
-        return self.words.get(("sent", permutation), EMPTY)
+        return self.words.get(("sent", exchange), EMPTY)
 
-    def received(self, permutation: Any) -> Word:
+    def received(self, exchange: Exchange) -> Word:
         """The sizes of the messages that it receives."""
-        return self.words.get(("received", permutation), EMPTY)
+        return self.words.get(("received", exchange), EMPTY)
 
     @property
-    def permutations(self) -> set[Any]:
-        """The permutations of its messages."""
+    def exchanges(self) -> set[Exchange]:
+        """The permutations of its messages; sends and receives meet on their channel alone."""
         return {key[1] for key in self.words if isinstance(key, tuple)}
 
 
@@ -125,8 +129,9 @@ def _letters(item: Communication, symbols: dict[Hashable, int]) -> list[tuple[Ha
 
     size = item.largest_bytes or item.bytes_in
     found: list[tuple[Hashable, Word]] = [(item.communicator, letter(item.kind, size, size=size))]
+    exchange = (item.permutation, item.channel if item.kind in ("send", "recv") else 0)
     if item.kind in ("collective_permute", "send"):
-        found.append((("sent", item.permutation), letter(item.bytes_in, size=item.bytes_in)))
+        found.append((("sent", exchange), letter(item.bytes_in, size=item.bytes_in)))
     if item.kind in ("collective_permute", "recv"):
-        found.append((("received", item.permutation), letter(item.bytes_out, size=item.bytes_out)))
+        found.append((("received", exchange), letter(item.bytes_out, size=item.bytes_out)))
     return found

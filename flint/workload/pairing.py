@@ -64,15 +64,15 @@ def _verify_exchanges(
     workload: Workload, sequences: list[Issued], owner: NDArray[np.int64]
 ) -> None:
     """Check that each program receives the messages of a permutation that the other one sends."""
-    peers = {peer for sequence in sequences for peer in sequence.permutations}
-    for permutation in peers:
+    for exchange in {item for sequence in sequences for item in sequence.exchanges}:
+        permutation = exchange[0]
         sources = np.flatnonzero(permutation.target >= 0)
         both = np.stack([sources, permutation.target[sources]])
         pairs = owner[both % len(owner)]
         for pair in distinct(pairs[0] * len(sequences) + pairs[1]).tolist():
             source, target = divmod(pair, len(sequences))
-            sent = sequences[source].sent(permutation)
-            received = sequences[target].received(permutation)
+            sent = sequences[source].sent(exchange)
+            received = sequences[target].received(exchange)
             if sent != received:
                 raise FlintError(
                     f"program {workload.programs[source].name} sends {sent.length} messages "

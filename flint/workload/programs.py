@@ -67,6 +67,9 @@ class ProgramInput:
 #: Option of a workload: the programs whose run a profile shows, one after another, as one program.
 #: What they hand to each other is not recorded, so memory is unknown.
 PROFILED_SEQUENCE: Final = "programs"
+#: Option of a workload that was read from execution traces. They have no values, so memory is
+#: unknown, and nothing launches their nodes.
+EXECUTION_TRACES: Final = "execution_traces"
 #: Option of a workload: the id of each rank's device, where its programs run on several meshes.
 DEVICES: Final = "devices"
 #: Prefix of the names of programs that stand for ranks without a trace.

@@ -14,12 +14,13 @@ import re
 from pathlib import Path
 
 from flint.converters.chakra.network import read_json_object
+from flint.converters.chakra.read.kinds import collective_kind
 from flint.converters.chakra.read.reader import read_trace
 from flint.converters.chakra.read.trace import Trace
 from flint.converters.chakra.schema import CollectiveKind, NodeType
 from flint.converters.profilers.torch_collectives import ranks_of
 from flint.errors import FlintError
-from flint.observed.classes import OpClass, aten_class, c10d_class
+from flint.observed.classes import OpClass, aten_class
 from flint.observed.columns import UNKNOWN_RANK, Observed, OpFacts
 from flint.observed.rows import ObservedRows
 
@@ -35,10 +36,6 @@ _COLLECTIVES = {
 _SILENT = frozenset({NodeType.METADATA, NodeType.MEM_LOAD, NodeType.MEM_STORE})
 #: Longer durations, in microseconds, count as unknown.
 _LONGEST = 1 << 50
-#: A collective's name in kernels and profilers: ncclDevKernel_AllGather_RING_LL, nccl:all_gather.
-_NAMED = re.compile(
-    r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast)", re.IGNORECASE
-)
 
 
 def observe(path: Path) -> Observed:
@@ -135,7 +132,7 @@ def _facts(trace: Trace, i: int, groups: dict[str, tuple[int, ...]], rows: Obser
         group = groups.get(trace.pg_names[number]) if number >= 0 else None
         if groups and number >= 0 and group is None:
             rows.note("collectives of a group that is not in the table of groups")
-        return OpFacts(_collective(trace, i, name, rows), name, None, parts, group=group)
+        return OpFacts(_collective(trace, i, rows), name, None, parts, group=group)
     if kind in (NodeType.SEND, NodeType.RECV):
         other = "comm_dst" if kind == NodeType.SEND else "comm_src"
         peer = int(getattr(trace, other)[i]) if trace.field[other][i] else -1
@@ -148,19 +145,10 @@ def _facts(trace: Trace, i: int, groups: dict[str, tuple[int, ...]], rows: Obser
     return OpFacts(OpClass.FREE, name)
 
 
-def _collective(trace: Trace, i: int, name: str, rows: ObservedRows) -> OpClass:
+def _collective(trace: Trace, i: int, rows: ObservedRows) -> OpClass:
     """The kind of a collective node: its attribute's, else its name's; never a default."""
-    number = int(trace.comm_type[i])
-    if trace.field["comm_type"][i]:
-        if number in _COLLECTIVES:
-            return _COLLECTIVES[CollectiveKind(number)]
-        if number == CollectiveKind.BARRIER:
-            return OpClass.FREE
-        return OpClass.OTHER_COLLECTIVE
-    named = _NAMED.search(name)
-    found = c10d_class(named[1]) if named else None
-    if found is None:
-        rows.note("collectives without comm_type, whose kind the name does not show either")
-        return OpClass.OTHER_COLLECTIVE
-    rows.note("collectives without comm_type: their kind is read from their names")
-    return found
+    kind = collective_kind(trace, i, rows.note)
+    if kind == CollectiveKind.BARRIER:
+        return OpClass.FREE
+    other = OpClass.OTHER_COLLECTIVE
+    return other if kind is None else _COLLECTIVES.get(kind, other)

@@ -34,6 +34,7 @@ from flint.converters.chakra.read.reader import TraceReader
 from flint.converters.chakra.read.trace import Trace
 from flint.errors import FlintError, UsageError
 from flint.mesh.mesh import MAX_RANKS
+from flint.workload.folder import lists_groups
 
 _FILE = re.compile(r"(?P<prefix>.+)\.(?P<rank>0|[1-9][0-9]{0,8})\.et")
 
@@ -81,7 +82,7 @@ class TraceSet:
 
 
 def load_trace_set(
-    folder_or_prefix: Path,
+    folder_or_prefix: Path | dict[int, Path],
     *,
     comm_groups: Path | None = None,
     npus_count: tuple[int, ...] | None = None,
@@ -90,9 +91,9 @@ def load_trace_set(
     """Find and read the traces of a workload folder, of a plain folder of ETs, or of a prefix.
 
     Args:
-        folder_or_prefix: a workload folder (with `et/`), a folder with `*.<rank>.et`, or PREFIX.
-        comm_groups: the group table; default `astra-sim/comm_groups.json` or `comm_groups.json`
-            of the folder.
+        folder_or_prefix: a workload folder (with `et/`), a folder with `*.<rank>.et`, or PREFIX;
+            or the file of each rank.
+        comm_groups: the group table; default: what the folder has, see `table_of_groups`.
         npus_count: extents of the network's dims, dim 0 (consecutive ranks) first; default: as in
             `astra-sim/network.yml`.
         reader: shares what it has read before.
@@ -102,7 +103,9 @@ def load_trace_set(
         FlintError: a configuration file is corrupt.  Unreadable traces do not raise: they are in
             `TraceSet.unreadable`.
     """
-    prefix, files, home = _find(folder_or_prefix)
+    prefix, files, home = (
+        _find(folder_or_prefix) if isinstance(folder_or_prefix, Path) else _given(folder_or_prefix)
+    )
     network = _network(home, npus_count)
     partial = _is_partial(home)
     size = max(files) + 1
@@ -111,7 +114,7 @@ def load_trace_set(
     if size > MAX_RANKS:
         raise FlintError(f"{prefix}: a world of {size} ranks; the limit is {MAX_RANKS}")
     network = _fitting(network, size)
-    table = comm_groups or _first_file(home, "astra-sim/comm_groups.json", "comm_groups.json")
+    table = comm_groups or table_of_groups(home, prefix)
     bound = MAX_RANKS if partial and network is None else size
     groups = GroupTable({}) if table is None else read_group_table(table, bound)
     system, memory = (_settings(home, name) for name in ("system.json", "remote_memory.json"))
@@ -129,7 +132,7 @@ def _find(where: Path) -> tuple[Path, dict[int, Path], Path]:
         wanted = None
     else:
         folder, wanted = where.parent, where.name
-    home = folder.parent if folder.name == "et" else folder
+    home = _home(folder)
     found: dict[str, dict[int, Path]] = {}
     try:
         for file in folder.iterdir():
@@ -148,6 +151,35 @@ def _find(where: Path) -> tuple[Path, dict[int, Path], Path]:
         raise UsageError(f"{where}: traces of several prefixes ({names}); name one of them")
     ((name, files),) = found.items()
     return folder / name, files, home
+
+
+def _given(files: dict[int, Path]) -> tuple[Path, dict[int, Path], Path]:
+    """As `_find`, for files that the caller has found."""
+    first = files[min(files)]
+    named = _FILE.fullmatch(first.name)
+    return first.with_name(named["prefix"] if named else first.stem), files, _home(first.parent)
+
+
+def rank_of(path: Path) -> int | None:
+    """The rank that a file's name has; None if it has none."""
+    named = _FILE.fullmatch(path.name.removesuffix(".gz"))
+    return int(named["rank"]) if named else None
+
+
+def _home(folder: Path) -> Path:
+    """The folder that configuration files are relative to, of the traces' folder."""
+    return folder.parent if folder.name == "et" else folder
+
+
+def table_of_groups(home: Path, prefix: Path) -> Path | None:
+    """The table of groups beside traces: Flint's or that of other tools; None if there is none."""
+    names = "astra-sim/comm_groups.json", "comm_groups.json", "comm_group.json"
+    found = _first_file(home, *names) or _first_file(prefix.parent, *names[1:])
+    if found is not None:
+        return found
+    # The symbolic tensor graph generator names it after the traces.
+    beside = prefix.with_name(f"{prefix.name}.json")
+    return beside if beside.is_file() and lists_groups(beside) else None
 
 
 def _first_file(home: Path, *names: str) -> Path | None:

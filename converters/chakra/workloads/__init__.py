@@ -1,0 +1,1 @@
+"""Execution traces, of other tools as of Flint, as workloads."""
