@@ -29,7 +29,7 @@ _SILENT = (NodeType.INVALID, NodeType.METADATA)
 #: Warnings, with counts.
 LOST = "dependencies on nodes that the trace does not have: left out"
 HOSTED = (
-    "nodes of a host (is_cpu_op), as Chakra's converter of PyTorch's traces writes them: convert the "
+    "nodes of a host (is_cpu_op), as Chakra's converter of PyTorch's traces writes: convert the "
     "traces that it was given, Kineto's with --et PyTorch's, which have more in them"
 )
 
