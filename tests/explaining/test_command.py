@@ -56,7 +56,6 @@ def test_a_capture_is_explained_with_its_lines(folder, tmp_path):
         (("nothing",), "no such file or folder"),
         (("hand.mlir",), "it is MLIR text; `flint convert` makes a workload folder of it"),
         (("t.json.xz",), "it is compressed data (xz, zstd, bzip2 or 7z); decompress it first"),
-        (("out/et",), "a Chakra execution trace is a simulator's input, not a profile"),
         (
             ("empty",),
             "neither a workload folder (it has no workload.json) nor a folder of profiles",
