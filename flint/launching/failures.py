@@ -81,9 +81,10 @@ def _cause(error: BaseException) -> str:
 
 
 def _assumed(begun: Mapping[str, Hooks]) -> str:
-    """The value that was assumed last, from which an error may follow."""
-    texts = [text for hook in begun.values() for text in hook.assumed()]
-    return f"; this may follow from: {texts[-1].partition('; ')[0]}" if texts else ""
+    """The value that was assumed and the data made up last, from which an error may follow."""
+    assumed = [text for hook in begun.values() for text in hook.assumed()][-1:]
+    texts = [text.partition("; ")[0] for text in (*assumed, missing.last_note()) if text]
+    return f"; this may follow from: {' or from '.join(texts)}" if texts else ""
 
 
 def _repeated(begun: Mapping[str, Hooks]) -> str:

@@ -73,3 +73,13 @@ def test_a_program_whose_time_is_over_says_what_it_may_have_waited_for(tmp_path)
     assert "was stopped at train.py:6" in text
     assert "a connection to 192.0.2.1 at train.py:5 is refused" in text
     assert "(3 times)" in text
+
+
+def test_a_program_that_fails_on_made_up_data_says_which(tmp_path):
+    text = "import numpy\ntokens = numpy.memmap('none.bin', 'u2')\nraise ValueError('all are 0')"
+    (tmp_path / "train.py").write_text(text)
+    line = ("run", "--world", "8", "--fake-data", "-o", "out", "--", "train.py")
+    assert (
+        "train.py:3: the program failed: ValueError: all are 0; this may follow from: "
+        "made-up data at train.py:2: none.bin has "
+    ) in failed(flint(*line, cwd=tmp_path), 1)

@@ -26,6 +26,7 @@ from flint.launching.notes import noted
 #: A stand-in, and its description.
 Made = tuple[Any, str]
 
+_MADE_UP = "made-up data"
 _ADVICE = "; with --fake-data, Flint makes up missing data"
 #: Errors about a missing file or another machine; libraries raise OSError without a number.
 _NUMBERS = frozenset((None, errno.ENOENT, errno.ENETUNREACH, errno.ECONNREFUSED))
@@ -101,7 +102,12 @@ def is_missing(error: BaseException) -> bool:
 def note(what: str) -> None:
     """Count something made up, with the program's line."""
     line = own_line()
-    noted[f"made-up data{f' at {line}' if line else ''}: {what}"] += 1
+    noted[f"{_MADE_UP}{f' at {line}' if line else ''}: {what}"] += 1
+
+
+def last_note() -> str:
+    """The last thing made up, with the program's line; "" if nothing was."""
+    return next((text for text in reversed(noted) if text.startswith(_MADE_UP)), "")
 
 
 def _replace(items: Iterable[StandIn], wanted: bool) -> None:
