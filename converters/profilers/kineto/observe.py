@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from flint.converters.profilers.json_traces import JsonTrace
 from flint.converters.profilers.kineto.events import LATEST, Events
 from flint.converters.profilers.kineto.facts import Groups
+from flint.converters.profilers.kineto.foreign import why_empty
 from flint.converters.profilers.kineto.marks import mark
 from flint.converters.profilers.kineto.processes import MERGED, UNKNOWN_ORDER
 from flint.converters.profilers.kineto.reading import read_events
@@ -140,9 +141,7 @@ def _read(path: Path, *, linked: bool) -> _File:
     read = read_events(trace, linked=linked)
     rest = trace.rest("traceEvents")
     if not any(events.ops or events.kernels or events.gloo for events in read.of):
-        why = "export before the schedule's cycle ends"
-        if read.left_out:  # another tool's
-            why = "; ".join(f"{text} ({count:,} times)" for text, count in read.left_out.items())
+        why = why_empty(path, rest, read.left_out)
         raise FlintError(f"{path}: neither CPU ops nor kernels in it: {why}")
     if not linked and not all(events.ops or events.gloo for events in read.of):
         raise FlintError(
