@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from flint.converters.chakra.workloads.common_order import Side, in_common_order
 from flint.converters.chakra.workloads.exchanged import Exchanges, ends_of
 from flint.converters.chakra.workloads.files import traces_of
 from flint.converters.chakra.workloads.graphs import graph_of
+from flint.converters.chakra.workloads.hosted import timing_of
 from flint.converters.chakra.workloads.issued import Issued, issued
 from flint.converters.chakra.workloads.messages import Message, channels_of
 from flint.converters.chakra.workloads.ranks_alone import answering_ranks
@@ -32,6 +34,11 @@ from flint.post_execution.trace_files import Digests
 from flint.workload.programs import EXECUTION_TRACES, Level, Order, Program, with_communicators
 from flint.workload.uneven import uneven_remarks, with_largest_sizes
 from flint.workload.workload import Workload
+
+ALONE = (
+    "communications in the trace of one rank, and nothing names another: with one rank they take "
+    "no time; --mesh says how many there were"
+)
 
 
 def convert(
@@ -76,6 +83,8 @@ def convert(
     else:
         programs += answering_ranks(programs, grid.size, notes)
     finished = with_largest_sizes(with_communicators(tuple(programs)), grid.size)
+    if grid.size == 1 and any(program.graph.tables.communications for program in finished):
+        notes[ALONE] = 1
     digests = Digests(found.files)
     workload = Workload(
         mesh=grid,
@@ -84,6 +93,7 @@ def convert(
         order=Order.RECORDED,
         options={
             EXECUTION_TRACES: len(found.files),
+            "measured": any(program.timing is not None for program in finished),
             **({"scale_out": dict(scale_out)} if scale_out else {}),
         },
         input={"file": ", ".join(file.name for file in found.files), "sha256": digests.together()},
@@ -126,7 +136,9 @@ def _programs(traces: TraceSet, exchanges: Exchanges, notes: dict[str, int]) -> 
         mask = np.zeros(exchanges.world, np.bool_)
         mask[[side.rank for side in members]] = True
         graph = graph_of(first.trace, first.nodes, first.exchanged, notes)
-        programs.append(Program(f"rank_{first.rank}", graph, from_mask(mask), ()))
+        found = first.nodes.played
+        timing = None if found is None else timing_of(found, first.nodes.rows)
+        programs.append(Program(f"rank_{first.rank}", graph, from_mask(mask), (), timing=timing))
     return programs
 
 
@@ -168,8 +180,9 @@ def _content(trace: Trace, nodes: Issued) -> bytes:
     digest = hashlib.blake2b("\0".join(trace.names).encode(), digest_size=16)
     for name in _TELLING:
         digest.update(getattr(trace, name)[nodes.rows].tobytes())
-    for edges in (nodes.before, nodes.after):
-        digest.update(edges.tobytes())
+    times = () if nodes.played is None else (nodes.played.start, nodes.played.launch)
+    for column in (nodes.before, nodes.after, *times):
+        digest.update(column.tobytes())
     return digest.digest()
 
 
@@ -179,5 +192,5 @@ def _one_by_one(programs: Sequence[Program]) -> list[Program]:
     for program in programs:
         for rank in program.ranks.array().tolist():
             mask = np.arange(program.ranks.world) == rank
-            made.append(Program(f"rank_{rank}", program.graph, from_mask(mask), ()))
+            made.append(replace(program, name=f"rank_{rank}", ranks=from_mask(mask)))
     return made

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from flint.converters.chakra.read.trace import Trace
 from flint.converters.chakra.schema import NodeType
 from flint.converters.chakra.workloads.exchanged import Exchanged
+from flint.converters.chakra.workloads.hosted import LONGEST, nanoseconds
 from flint.converters.chakra.workloads.issued import Issued
 from flint.graph.building import GraphBuilder, Row, TableBuilder
 from flint.graph.graph import Ints, NodeKind, WorkloadGraph
@@ -24,8 +25,6 @@ from flint.graph.work import Role, Unit, Work, WorkItem
 from flint.passes.columns import distinct as distinct_rows
 from flint.post_execution.node_work import with_nanoseconds
 
-#: Longer durations, in microseconds, are no step's.
-_LONGEST: Final = 1 << 50
 #: What FLOPs count as.
 _UNIT, _DTYPE = Unit.MATMUL, "bf16"
 _COPIES: Final = {NodeType.MEM_STORE: TO_HOST, NodeType.MEM_LOAD: TO_DEVICE}
@@ -54,8 +53,9 @@ def graph_of(
     numbers = np.array([tables.communication(item) for item in exchanged.table] or [-1], np.int64)
     number = exchanged.number[nodes.rows]
     detail = np.where(number >= 0, numbers[number], -1)
-    nanoseconds = _nanoseconds(trace, nodes.rows, detail < 0, notes)
-    timeless = nanoseconds < 0
+    measured = nodes.played is not None
+    spent = _nanoseconds(trace, nodes.rows, detail < 0, measured, notes)
+    timeless = spent < 0
     first, same = distinct_rows(
         trace.name[nodes.rows].astype(np.int64), trace.type[nodes.rows].astype(np.int64), detail,
         _counted(trace, "num_ops")[nodes.rows], _counted(trace, "tensor_size")[nodes.rows],
@@ -69,23 +69,30 @@ def graph_of(
     untyped = (detail < 0) & timeless & ~np.isin(trace.type[nodes.rows], tuple(_COPIES))
     if untyped.any():
         notes[UNTYPED] = notes.get(UNTYPED, 0) + int(untyped.sum())
-    return with_nanoseconds(builder.finish(()), nanoseconds)
+    return with_nanoseconds(builder.finish(()), spent)
 
 
 def _nanoseconds(
-    trace: Trace, rows: Ints, computes: NDArray[np.bool_], notes: dict[str, int]
+    trace: Trace, rows: Ints, computes: NDArray[np.bool_], measured: bool, notes: dict[str, int]
 ) -> Ints:
-    """The time of each node in nanoseconds, -1 for those that the system prices."""
-    micros = trace.duration[rows]
-    long = micros > _LONGEST
-    micros = np.where(long, 0, micros).astype(np.int64)
+    """The time of each node in nanoseconds, -1 for those that the system prices.
+
+    Args:
+        trace: the trace.
+        rows: the nodes' rows.
+        computes: which of them compute.
+        measured: whether communications keep their times, too.
+        notes: what the trace does not say is counted here.
+    """
+    long = trace.duration[rows] > LONGEST
+    spent = nanoseconds(trace)[rows]
     priced = (_counted(trace, "num_ops")[rows] > 0) | np.isin(trace.type[rows], tuple(_COPIES))
-    empty = computes & ~priced & (micros == 0)
-    stated = computes & (micros > 0)
-    for text, some in ((TOO_LONG, long), (EMPTY, empty), (STATED, stated)):
+    empty = computes & ~priced & (spent == 0)
+    stated = (computes | measured) & (spent > 0)
+    for text, some in ((TOO_LONG, long), (EMPTY, empty), (STATED, stated & ~measured)):
         if some.any():
             notes[text] = notes.get(text, 0) + int(some.sum())
-    return np.where(stated | empty, micros * 1000, -1)
+    return np.where(stated | empty, spent, -1)
 
 
 def _row(trace: Trace, row: int, detail: int, tables: TableBuilder) -> Row:

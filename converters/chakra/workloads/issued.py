@@ -11,14 +11,15 @@ for.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flint.converters.chakra.check.links import Edges, link
+from flint.converters.chakra.check.links import Edges, Links, link
 from flint.converters.chakra.read.trace import Trace
 from flint.converters.chakra.schema import NodeType
+from flint.converters.chakra.workloads.hosted import Played, in_slots, never_run, on_host, played
 from flint.errors import FlintError
 from flint.graph.distinct import distinct
 from flint.graph.graph import EdgeKind, Ints
@@ -28,10 +29,6 @@ from flint.graph.ready_order import ready_order
 _SILENT = (NodeType.INVALID, NodeType.METADATA)
 #: Warnings, with counts.
 LOST = "dependencies on nodes that the trace does not have: left out"
-HOSTED = (
-    "nodes of a host (is_cpu_op), as Chakra's converter of PyTorch's traces writes: convert the "
-    "traces that it was given, Kineto's with --et PyTorch's, which have more in them"
-)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -42,12 +39,14 @@ class Issued:
         rows: their rows in the trace, shape [nodes].
         before, after: positions in ``rows``; sorted by ``after``, each pair once; shape [edges].
         kind: ``EdgeKind``, shape [edges].
+        played: the trace, played, if it has nodes of a host beside those of a device.
     """
 
     rows: Ints
     before: Ints
     after: Ints
     kind: NDArray[np.int8]
+    played: Played | None = None
 
 
 def issued(trace: Trace, notes: dict[str, int]) -> Issued:
@@ -60,24 +59,38 @@ def issued(trace: Trace, notes: dict[str, int]) -> Issued:
     Raises:
         FlintError: nodes with one id, or that wait for each other.
     """
-    if trace.is_cpu_op.any():
-        raise FlintError(f"{trace.path}: {HOSTED}")
     links = link(trace)
     if len(links.duplicate):
         number = int(trace.id[links.duplicate[0]])
         raise FlintError(f"{trace.path}: more than one node has the id {number}; flint check lists")
-    if len(links.cycle) or len(links.own):
-        row = int(links.cycle[0] if len(links.cycle) else links.own[0])
-        raise FlintError(
-            f"{trace.path}: nodes wait for each other in a circle, among them id {trace.id[row]}, "
-            "so none of them would ever run; flint check lists the circle"
-        )
     if len(links.missing):
         notes[LOST] = notes.get(LOST, 0) + len(links.missing)
+    host = on_host(trace)
+    if host.any():
+        return _launched(trace, links, ~host & ~np.isin(trace.type, _SILENT))
+    if len(links.cycle) or len(links.own):
+        raise never_run(trace, int(links.cycle[0] if len(links.cycle) else links.own[0]))
     kept = ~np.isin(trace.type, _SILENT)
     before, after = _between(kept, links.every, links.order)
     keys = np.empty(len(trace), np.int64)
     keys[np.argsort(trace.id, kind="stable")] = np.arange(len(trace))
+    nodes = _ordered(kept, before, after, keys)
+    return receiving_early(nodes, trace)
+
+
+def _launched(trace: Trace, links: Links, kept: NDArray[np.bool_]) -> Issued:
+    """The device's nodes, in the order in which they began."""
+    found = played(trace, links)
+    child, parent = links.data.child(), links.data.parent
+    between = kept[child] & kept[parent]
+    slots = in_slots(trace, found)
+    before = np.concatenate([parent[between], slots[0]])
+    after = np.concatenate([child[between], slots[1]])
+    return replace(_ordered(kept, before, after, found.place), played=found)
+
+
+def _ordered(kept: NDArray[np.bool_], before: Ints, after: Ints, keys: Ints) -> Issued:
+    """Nodes in the order of their keys, as far as edges between rows allow."""
     place = np.cumsum(kept) - 1
     rows = np.flatnonzero(kept)
     before, after = place[before], place[after]
@@ -86,8 +99,7 @@ def issued(trace: Trace, notes: dict[str, int]) -> Issued:
     position[order] = np.arange(len(rows))
     count = max(len(rows), 1)
     after, before = np.divmod(distinct(position[after] * count + position[before]), count)
-    kind = np.full(len(after), EdgeKind.STREAM, np.int8)
-    return receiving_early(Issued(rows[order], before, after, kind), trace)
+    return Issued(rows[order], before, after, np.full(len(after), EdgeKind.STREAM, np.int8))
 
 
 def in_order(nodes: Issued, order: Ints) -> Issued:
@@ -96,7 +108,7 @@ def in_order(nodes: Issued, order: Ints) -> Issued:
     position[order] = np.arange(len(order))
     before, after = position[nodes.before], position[nodes.after]
     by_node = np.lexsort((before, after))
-    return Issued(nodes.rows[order], before[by_node], after[by_node], nodes.kind)
+    return replace(nodes, rows=nodes.rows[order], before=before[by_node], after=after[by_node])
 
 
 def receiving_early(nodes: Issued, trace: Trace) -> Issued:
@@ -104,6 +116,8 @@ def receiving_early(nodes: Issued, trace: Trace) -> Issued:
 
     What is issued before it holds it back when traces are written, as if it had to wait for that.
     """
+    if nodes.played is not None:  # it began when it began
+        return nodes
     receives = np.flatnonzero(trace.type[nodes.rows] == NodeType.RECV).tolist()
     place = np.arange(len(nodes.rows)).astype(float)
     start = np.searchsorted(nodes.after, np.arange(len(place) + 1))

@@ -189,7 +189,6 @@ def test_scaled_out(tmp_path):
         ([comp(0, [1]), comp(1, [0])], "in a circle"),
         ([comp(0), comp(0)], "more than one node has the id 0"),
         ([node(0, NodeType.METADATA)], "all are metadata"),
-        ([node(0, NodeType.COMP, is_cpu_op=True)], r"convert the traces that it was given"),
     ],
 )
 def test_what_never_runs_is_refused(tmp_path, nodes, reason):
