@@ -88,10 +88,12 @@ def groups_of(graph: WorkloadGraph) -> Mapping[int, tuple[int, int]]:
             if gemm < 0:
                 continue
             _, m, n, k = graph.tables.gemms[gemm]
-            per_group = [(node.operand_types, {k, n}, ROWS), (node.result_types, {m, n}, SUMS)]
-            for types, matrix, dim in per_group:
+            per_group = [(node.operand_types, k * n, ROWS), (node.result_types, m * n, SUMS)]
+            for types, matrix, dim in per_group:  # of which each is one matrix, or flat
                 groups = [
-                    t.shape[0] for t in types if len(t.shape) == 3 and {*t.shape[1:]} == matrix
+                    t.shape[0]
+                    for t in types
+                    if len(t.shape) > 1 and t.elements == t.shape[0] * matrix
                 ]
                 if groups:
                     found[item] = groups[0], dim

@@ -16,9 +16,10 @@
 6. **Updates** (dynamic_update_slice, scatter) absorb the ops that make their updates and indices,
    not those that make the buffer that they overwrite.
 7. OPAQUE ops, grouped products, communications and loops stay alone: libraries' grouped kernels
-   load and store plain matrices.  Kernels that only share an input
-   are not joined, and no op with two consuming kernels is duplicated, except at granularity ``xla``
-   (``flint.passes.xla.priority``).
+   load and store plain matrices.  But sums are stored in the type that is asked for: a conversion
+   to a narrower type that is a grouped product's only reader joins it.  Kernels that only share an
+   input are not joined, and no op with two consuming kernels is duplicated, except at granularity
+   ``xla`` (``flint.passes.xla.priority``).
 
 **No cycle.** A kernel grows by one producer ``p`` whose out-edges all end in the kernel ``K``.  A
 cycle through the grown kernel would leave it and come back: it cannot leave from ``p``, so it
@@ -117,9 +118,9 @@ def assigned(
     """
     graph = seen.graph
     role, elements, narrows = graph.role.tolist(), _elements(graph), _narrows(graph)
-    alone = _grouped(graph)
-    compute = ((graph.kind == NodeKind.COMPUTE) & ~alone).tolist()
-    joins = _may_join(seen) & ~alone
+    alone = _grouped(graph).tolist()
+    compute = (graph.kind == NodeKind.COMPUTE).tolist()
+    joins = _may_join(seen)
     if roots is not None:
         joins &= ~roots
     users_of = _users(seen, joins)
@@ -137,18 +138,22 @@ def assigned(
             continue
         if role[node] == Role.CONTRACTION:
             free = hero[target] == target and role[target] in _EPILOGUE_ROOTS
+            free &= not alone[node]
             there = members.get(target, [target])
             if not (free and elements[node] == elements[target] and ends(node, there)):
                 narrower = users[0]
-                if users != [narrower] or narrower == target or not narrows[narrower]:
+                if users != [narrower] or not narrows[narrower]:
                     continue
-                # What is written between the two kernels is the narrower result.
-                members[target].remove(narrower)
-                root[narrower] = target = narrower
-                prologue[narrower] = False
+                if narrower != target:
+                    # What is written between the two kernels is the narrower result.
+                    members[target].remove(narrower)
+                    root[narrower] = target = narrower
+                    prologue[narrower] = False
+                elif not alone[node]:
+                    continue
             hero[target] = node
         elif any(prologue[user] for user in users):
-            if not load[node]:
+            if alone[hero[target]] or not load[node]:
                 continue
             prologue[node] = True
         root[node] = target

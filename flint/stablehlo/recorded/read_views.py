@@ -26,7 +26,7 @@ from flint.stablehlo.walk.scope import Scope
 _NAMING = frozenset({"reshape", "transpose", "slice"})
 #: Ops that a product takes into the loads of its operands.
 _LOADED = frozenset({"convert", "reshape", "transpose"})
-_PRODUCTS = frozenset({"dot_general", "convolution"})
+_PRODUCTS = frozenset({"dot_general", "convolution", "chlo.ragged_dot"})
 
 
 def with_read_views(
