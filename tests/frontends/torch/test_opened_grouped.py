@@ -1,4 +1,4 @@
-"""Opened, a grouped product is the kernel that PyTorch launches: as many bytes, operand by operand."""
+"""Opened, a grouped product is the kernel that PyTorch launches: it moves as many bytes."""
 
 from __future__ import annotations
 
