@@ -19,8 +19,9 @@ import predict
 import score
 from accumulating import accumulations, within_products
 from cases_of_runs import NoCase
-from narrow import SCALINGS, _cast, narrow
+from narrow import _cast, narrow
 from recipes import read_recipes
+from scalings import SCALINGS
 
 from flint.cost.kernels import kernel_seconds
 from flint.cost.systems import load_system

@@ -14,8 +14,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "accuracy")
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks" / "accuracy" / "blind"))
 
 import predict
-from narrow import DOWN, SCALINGS, WIDE, _cast
+from narrow import _cast
 from recipes import read_recipes
+from scalings import DOWN, SCALINGS, WIDE
 
 from flint.cost.systems import load_system
 from flint.graph.building import GraphBuilder, TableBuilder

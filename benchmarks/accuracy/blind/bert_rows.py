@@ -14,8 +14,9 @@ import bert
 import torch
 from cases_of_runs import Case, NoCase
 from expressed import Expressed, as_run, by_layers, weighted
-from narrow import SCALINGS, narrow
+from narrow import narrow
 from recipes import Recipe
+from scalings import SCALINGS
 from torch_cases import flash_first
 from torch_models import each_of
 from trainers import FEW, NARROW, SYSTEMS, first

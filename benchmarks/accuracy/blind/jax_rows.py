@@ -25,9 +25,10 @@ from jax_entries import ENTRIES, GPUS, KINDS, ON_GPUS, REASONS, Entry
 from jax_gpus import case_of_model as gpu_case
 from maxtext import Recipe as How
 from maxtext import dense_case, mixture_case
-from narrow import SCALINGS, narrow
+from narrow import narrow
 from normed import attends, normed_after
 from recipes import Recipe
+from scalings import SCALINGS
 from trainers import first
 
 from flint.models.jax import moe

@@ -13,8 +13,9 @@ from typing import Any
 import lora
 from cases_of_runs import Case, NoCase
 from expressed import Expressed, Part, as_run, by_layers, weighted
-from narrow import SCALINGS, narrow
+from narrow import narrow
 from recipes import Recipe
+from scalings import SCALINGS
 from torch_cases import ATTENTION, flash_first
 from torch_models import config_of, each_of, mesh_of, replicas
 from trainers import ASYNCHRONOUS, CHECKPOINTS, FEW, NARROW, SYSTEMS, first

@@ -9,6 +9,8 @@ it in a pipeline; so a row is a pipeline of one stage, and one rank's layers of 
     permutation                      Transformer Engine's kernels move rows and sums of rows at the
                                      memory's bandwidth, without atomic additions; biases of the
                                      experts are within their products' kernels
+    fused grouped network            what is between grouped products is in their epilogues
+                                     (``fused_network.py``)
     exchanges beside other work      what they would wait is taken off each batch but the first,
                                      except what they slow kernels down by
 
@@ -28,9 +30,11 @@ import torch
 from attending import attending
 from cases_of_runs import Case
 from expressed import Expressed, Part, as_run
-from narrow import SCALINGS, narrow
+from fused_network import STATED, made_within, within_products
+from narrow import narrow
 from numpy.typing import NDArray
 from recipes import Recipe
+from scalings import SCALINGS
 from torch_cases import ATTENTION, flash_first
 from trainers import GATHERED, NARROW, SYSTEMS, first
 
@@ -132,12 +136,15 @@ def _kernels(recipe: Recipe, system: System, each: int, shared: int) -> Estimato
     wide = {sizes["experts"], *(() if "with the head" in recipe.compute else [sizes["vocabulary"]])}
     share = kernel.matmul_efficiency * kernel.attention_efficiency / shared
     timed = attending(share) if recipe.id in AS_PUBLISHED else permuting(attending(share))
+    fused = STATED in recipe.notes
+    timed = within_products(timed) if fused else timed
     scaling = first(NARROW, recipe.compute)
     if not scaling:
         return timed
     return narrow(
         SCALINGS[scaling], wide=wide, tokens=tokens, kept=True, rows=tokens * sizes["top_k"],
         attention=recipe.narrow_attention, timed=timed,
+        made=made_within if fused else None,
     )  # fmt: skip
 
 
@@ -172,6 +179,8 @@ def _differs(recipe: Recipe, case: Case) -> str:
         found.append(f"{case.slice} GPUs of a domain")
     if recipe.parallelism["tp"] * recipe.parallelism.get("cp", 1) > 1:
         found.append("ranks of tp and cp as data parallel, a part of the sequence each")
+    if STATED in recipe.notes:
+        found.append("what is between grouped products is in their epilogues")
     if recipe.id in AS_PUBLISHED:
         found.append("a token to each of its experts, a product for each expert")
     if first(NARROW, recipe.compute):

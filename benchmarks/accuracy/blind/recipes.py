@@ -53,6 +53,7 @@ class Recipe:
         date: of its source, as far as it is known: "2025-06", "2025-06-11".
         graphed: CUDA graphs launch its step, or its layers, as the row says.
         tiles: parts of a batch whose loss is computed one after another; 0: at once.
+        notes: what else the row says.
     """
 
     id: str
@@ -75,6 +76,7 @@ class Recipe:
     date: str = ""
     graphed: bool = False
     tiles: int = 0
+    notes: str = ""
 
     @property
     def kind(self) -> str:
@@ -171,4 +173,5 @@ def _recipe(row: dict[str, str]) -> Recipe:
         date=row.get("source_date", ""),
         graphed=bool(_GRAPHED.search(row["compiled"] + row.get("notes", ""))),
         tiles=int(tiles[1]) if tiles else 0,
+        notes=row.get("notes", ""),
     )

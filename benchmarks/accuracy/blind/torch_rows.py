@@ -22,9 +22,10 @@ import vision_rows
 from attending import stated
 from cases_of_runs import Case, NoCase
 from expressed import Expressed, Part, as_run, by_layers, weighted
-from narrow import SCALINGS, narrow
+from narrow import narrow
 from outside import outside
 from recipes import Recipe
+from scalings import SCALINGS
 from torch_cases import ATTENTION, flash_first, torch_case
 from torch_cases import recipe as as_recipe
 from torch_models import config_of, each_of, ends_of, mesh_of, of_rank, replicas
