@@ -152,8 +152,8 @@ def _chosen(state: WalkState, scope: Scope, op: Op, name: str) -> int:
             # An outer conditional will walk this one again: in its own trial and for its result.
             state.choices[id(op)] = best
     state.warnings[
-        "a conditional that depends on data: its most expensive branch is taken (--branch "
-        "selects another)"
+        f"a conditional that depends on data ({state.where(op)}): branch {best}, its most "
+        "expensive, is taken (--branch selects another)"
     ] += 1
     return best
 
