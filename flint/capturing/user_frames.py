@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType
 
-from flint.host.readable import counted
+from flint.host.readable import listed
 
 _STDLIB = sysconfig.get_path("stdlib")
 #: Folders of packages: those of this environment, and of others that it uses.
@@ -37,8 +37,6 @@ _OURS = (f"{_HERE}{os.sep}", f"{_HERE.parent / 'frontends'}{os.sep}")
 STARTS = str(_HERE / "launching" / "running.py")
 #: Code that users have not written, in any folder.
 _NOBODYS = (*_OURS, f"{_STDLIB}{os.sep}", "<")
-#: The number of lines that a sentence names.
-_NAMED = 3
 #: Up to where the error itself is stated.
 _FRAMES = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\s*\n)+")
 #: The attribute in which JAX stores the origin of transformed code that raised an error.
@@ -184,9 +182,7 @@ def one_line(error: BaseException, limit: int = 500) -> str:
 
 def named_lines(lines: Iterable[str]) -> str:
     """Some of several places in a sentence: "a.py:1, b.py:2, c.py:3 and 4 more lines"."""
-    every = list(dict.fromkeys(lines))
-    more = f" and {counted(len(every) - _NAMED, 'more line')}" if len(every) > _NAMED else ""
-    return ", ".join(every[:_NAMED]) + more
+    return listed(list(dict.fromkeys(lines)), noun="line")
 
 
 def short_path(path: str) -> str:

@@ -69,6 +69,19 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def listed(names: Sequence[str], most: int = 3, noun: str = "") -> str:
+    """Up to so many names and the number of the others: "a, b, c and 4 more lines".
+
+    Args:
+        names: the names, in order.
+        most: how many are named.
+        noun: what they are, in the singular.
+    """
+    others = len(names) - most
+    more = counted(others, f"more {noun}") if noun else f"{others:,} more"
+    return ", ".join(names[:most]) + (f" and {more}" if others > 0 else "")
+
+
 def percentage(part: float, whole: float) -> str:
     """A part of a whole in percent; ``-`` if there is no whole."""
     if math.isnan(part) or math.isnan(whole):

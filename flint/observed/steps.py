@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flint.errors import FlintError, UsageError
+from flint.host.readable import listed
 from flint.mesh.ragged import Ints
 from flint.observed.columns import Observed
 from flint.observed.op_text import described
@@ -89,14 +90,11 @@ def choose(trace: Observed, rank: int, wanted: str | None) -> Chosen:
         )
     notes: tuple[str, ...] = ()
     if others:
-        names = ", ".join(trace.steps[number] for number in others[:4])
-        more = f" and {len(others) - 4} more" if len(others) > 4 else ""
+        names = listed([trace.steps[number] for number in others], 4)
         alike = f"unlike the other {len(most)} steps"
         if only >= 0:
             alike = why.format(trace.steps[step])
-        notes = (
-            f"not compared: {names}{more}, {alike}: {_difference(trace, counts, others[-1], step)}",
-        )
+        notes = (f"not compared: {names}, {alike}: {_difference(trace, counts, others[-1], step)}",)
     return Chosen(step, tuple(most), notes)
 
 

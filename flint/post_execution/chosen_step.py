@@ -6,13 +6,13 @@ chosen_step(*as_one_step(trace, links), ALL_STEPS)     # the whole trace
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from flint.errors import FlintError, UsageError
+from flint.host.readable import listed
 from flint.observed.columns import REPEATED, UNMARKED, Observed
 from flint.observed.steps import numbered
 from flint.post_execution.around_ops import with_work_of_others
@@ -48,14 +48,16 @@ def chosen_step(trace: Observed, links: Links | None, wanted: str | None) -> tup
     if wanted not in (None, ALL_STEPS):
         named = numbered(trace.steps, wanted)
         if named is None:
-            raise UsageError(f"--step {wanted}: {trace.path} has the steps {_listed(trace.steps)}")
+            raise UsageError(
+                f"--step {wanted}: {trace.path} has the steps {listed(trace.steps, _NAMED)}"
+            )
         numbers = [named]
     for number in numbers:
         found = _units_of(trace, links, number)
         if len(found):
             skipped = numbers[: numbers.index(number)]
             if skipped:
-                empty = _listed([trace.steps[other] for other in reversed(skipped)])
+                empty = listed([trace.steps[other] for other in reversed(skipped)], _NAMED)
                 found.notes[f"steps at the end in which nothing ran ({empty}): left out"] = 1
             unmarked = [text for text in _UNMARKED if trace.notes.pop(text, 0)]
             if wanted is None and unmarked:
@@ -67,11 +69,6 @@ def chosen_step(trace: Observed, links: Links | None, wanted: str | None) -> tup
             return number, found
     names = trace.steps[numbers[0]] if len(numbers) == 1 else "any step"
     raise FlintError(f"{trace.path}: nothing ran in {names}")
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
 
 
 def as_one_step(trace: Observed, links: Links | None) -> tuple[Observed, Links | None]:
