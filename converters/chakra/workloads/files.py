@@ -19,6 +19,7 @@ from flint.converters.chakra.read.trace_set import (
     rank_of,
     table_of_groups,
 )
+from flint.converters.chakra.workloads.recorded_groups import recorded_groups
 from flint.errors import FlintError, UsageError
 from flint.mesh.mesh import MAX_RANKS
 
@@ -56,7 +57,7 @@ def traces_of(paths: Sequence[Path], stated: Mapping[str, Sequence[int]]) -> Fou
     for error in traces.unreadable.values():
         raise error
     table = table_of_groups(traces.home, traces.prefix) if traces.home is not None else None
-    groups = {} if table is None else _listed(table)
+    groups = recorded_groups(traces) | ({} if table is None else _listed(table))
     groups |= {name: tuple(ranks) for name, ranks in stated.items()}
     least = max([traces.size, *(max(ranks) + 1 for ranks in groups.values())])
     for trace in traces.traces:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 import flint
@@ -71,6 +73,24 @@ def test_nodes_that_never_run_are_named(tmp_path):
     nodes = [host(1, [2], micros=10), comp(2, [1])]
     with pytest.raises(flint.FlintError, match=r"in a circle, among them id [12]"):
         converted(tmp_path, nodes)
+
+
+def test_groups_that_pytorch_recorded(tmp_path):
+    """As Chakra's converter writes them, and ASTRA-sim reads them (Workload.cc): without its first
+    and last two characters, the text is JSON; a group without ranks has all."""
+    groups = [
+        {"pg_name": "0", "pg_desc": "default_pg", "ranks": [], "group_size": 4, "group_count": 2},
+        {"pg_name": "1", "pg_desc": "undefined", "ranks": [0, 2], "group_size": 2},
+    ]
+    record = node(0, NodeType.METADATA, micros=0)
+    record.name = "## process_group:init ##"
+    record.inputs.values = str([json.dumps(groups)])
+    assert json.loads(record.inputs.values[2:-2]) == groups
+    nodes = [record, host(1), coll(2, [1], pg_name="0"), coll(3, [2], pg_name="1")]
+    workload = converted(tmp_path, nodes)
+    assert workload.mesh.size == 4
+    table = workload.programs[0].graph.tables.communications
+    assert [item.groups.members(0).tolist() for item in table] == [[0, 1, 2, 3], [0, 2]]
 
 
 def test_one_ranks_communications_ask_for_the_number_of_ranks(tmp_path):
