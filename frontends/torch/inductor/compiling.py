@@ -45,6 +45,7 @@ _SETTINGS: Mapping[str, Any] = {
     "fx_graph_cache": False,
     "fx_graph_remote_cache": False,
     "coordinate_descent_tuning": False,
+    "freezing": False,
     "max_autotune": False,
     "max_autotune_gemm": False,
     "max_autotune_pointwise": False,
@@ -60,6 +61,7 @@ _TOLD: Mapping[str, str] = {
     "max_autotune": _TIMED,
     "max_autotune_gemm": _TIMED,
     "max_autotune_pointwise": _TIMED,
+    "freezing": "its weights are not constants: what follows from them alone is computed again",
     "triton.cudagraphs": "its kernels are launched one by one, not as a CUDA graph",
 }
 #: Longest text of an error in a warning, characters.

@@ -16,7 +16,9 @@ from typing import Any
 
 import torch
 
+from flint.frontends.torch.inductor import evaluated, memories
 from flint.frontends.torch.inductor.attention import Products
+from flint.frontends.torch.inductor.loops import Loops
 from flint.frontends.torch.recording.effects import KERNELS
 
 _SCHEMA = "(Tensor[] read, Tensor(a!)[] written, str work) -> ()"
@@ -48,6 +50,7 @@ class Kernel:
         flops: elementary operations.
         transcendentals: applications of special functions.
         products: those of an attention, besides.
+        loops: those that can be run on known values, if it has any.
     """
 
     name: str
@@ -55,6 +58,7 @@ class Kernel:
     flops: int
     transcendentals: int
     products: Products | None = None
+    loops: Loops | None = None
 
     def call(self, tensors: Sequence[torch.Tensor]) -> None:
         """Act as if it ran: an op of its name that reads and writes the tensors."""
@@ -74,7 +78,13 @@ class Kernel:
             work["flops"] += flops
             work["transcendentals"] += special
             work["dtype"] = self.products.attention.dtype
+        found, before = {}, {}
+        if self.loops is not None:
+            found = evaluated.results_of(self.loops, tensors)
+            before = {number: memories.before(tensors[number]) for number in found}
         _op(self.name)(read, written, json.dumps(work))
+        for number, known in found.items():
+            memories.note(tensors[number], known, before[number])
 
 
 def _op(name: str) -> Any:

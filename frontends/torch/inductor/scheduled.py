@@ -17,6 +17,7 @@ from typing import Any
 from flint.frontends.torch.context import capture
 from flint.frontends.torch.inductor.attention import products_of
 from flint.frontends.torch.inductor.kernels import Argument, Kernel
+from flint.frontends.torch.inductor.loops import loops_of
 from flint.frontends.torch.inductor.operations import NOTHING, TRANSCENDENTAL
 
 #: What is said of sizes that are symbols.
@@ -46,7 +47,8 @@ def kernel_of(name: str, schedule: Sequence[Any], kernel: Any, graph: Any) -> Ke
     flops = transcendentals = 0
     names = set(_buffers(kernel.args))
     templates = []
-    for node in _nodes(schedule, names):
+    nodes = list(_nodes(schedule, names))
+    for node in nodes:
         found.add(node)
         if node.is_template():
             templates.append(node.node)
@@ -58,7 +60,8 @@ def kernel_of(name: str, schedule: Sequence[Any], kernel: Any, graph: Any) -> Ke
     buffers = [name for name, _ in given]
     products = next((products_of(each, kernel, buffers) for each in templates), None)
     arguments = tuple(stored.get(name, item) for name, item in given)
-    return Kernel(name, arguments, flops, transcendentals, products)
+    loops = loops_of(nodes, kernel, graph, buffers)
+    return Kernel(name, arguments, flops, transcendentals, products, loops)
 
 
 def _stored(template: Any, kernel: Any) -> Iterator[tuple[str, Argument]]:
@@ -179,6 +182,8 @@ class _Touched:
 
     def arguments(self, kernel: Any) -> Iterator[tuple[str, Argument]]:
         """The buffers of a kernel's tensors, in the order of its call."""
+        from torch._inductor.codegen.triton_utils import should_unwrap_unspec_arg
+
         args = kernel.args
         inplace = {item.inner_name: item for item in args.inplace_buffers.values()
                    if hasattr(item, "inner_name")}  # fmt: skip
@@ -188,6 +193,8 @@ class _Touched:
         scratch = {item.inner_name: item for item in args.workspace_args}
         for definition, buffer, *_ in zip(*args.python_argdefs(), strict=False):
             name = definition.name
+            if should_unwrap_unspec_arg(buffer):
+                continue  # a number on the host, which the kernel is given as such
             if name in inplace:
                 names = inplace[name].other_names
                 # A buffer created in the kernel itself has not been stored before.

@@ -36,6 +36,7 @@ from flint.frontends.torch.recording.known_values import (
     follow,
     following_from,
     forget,
+    is_followed,
     is_real,
     known_of,
     undefer,
@@ -132,7 +133,7 @@ def _is_real(result: Any, args: Any) -> bool:
 def _made(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -> None:
     """Numbers that the program makes from Python's; infinities make masks."""
     infinite = op is _aten.full.default and math.isinf(args[1])
-    if result.numel() > MOST or not (infinite or _is_followed(result)):
+    if result.numel() > MOST or not (infinite or is_followed(result)):
         return
     with unset_fake_temporarily():
         if next(tensors_in(args), None) is None:
@@ -151,7 +152,7 @@ def _unset(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -
     whole = not (result.is_floating_point() or result.is_complex())
     if whole and result.numel() <= MOST:
         with unset_fake_temporarily():
-            value = torch.empty(result.shape, dtype=result.dtype)
+            value = torch.empty_strided(result.shape, result.stride(), dtype=result.dtype)
             values[result] = Known(value, marks=unwritten(value))
 
 
@@ -164,15 +165,10 @@ def _placed(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) 
         values[result] = known
 
 
-def _is_followed(tensor: torch.Tensor) -> bool:
-    """Floats are only followed in a whole program; what a step function gets stands for others."""
-    return capture().begins_group or not tensor.is_floating_point()
-
-
 def _lifted(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -> None:
     """Numbers stated by the program: ``torch.tensor([2, 1])``; possibly others on other ranks."""
     given = args[0]
-    if type(given) is torch.Tensor and _is_followed(given) and given.numel() <= MOST:
+    if type(given) is torch.Tensor and is_followed(given) and given.numel() <= MOST:
         with unset_fake_temporarily():
             values[result] = Known(given.clone(), alike=False)
 
@@ -265,7 +261,7 @@ _RULES: Mapping[Any, Callable[[Any, Any, Any, Any, Any], None]] = {
         ),
         _made,
     ),
-    _aten.empty.memory_format: _unset,
+    **dict.fromkeys((_aten.empty.memory_format, _aten.empty_strided.default), _unset),
     _aten.lift_fresh.default: _lifted,
     _aten.histc.default: _histc,
     **dict.fromkeys(

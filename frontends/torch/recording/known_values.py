@@ -70,6 +70,11 @@ def read(values: Any, tensor: torch.Tensor) -> Known | None:
     return replace(known, origin=origin, marks=None)
 
 
+def is_followed(tensor: torch.Tensor) -> bool:
+    """Floats are only followed in a whole program; what a step function gets stands for others."""
+    return capture().begins_group or not tensor.is_floating_point()
+
+
 def is_whole(tensor: torch.Tensor) -> bool:
     """Whether a tensor is a real integer tensor of the host (of a whole program)."""
     return is_real(tensor) and not (tensor.dtype.is_floating_point or tensor.dtype.is_complex)
@@ -125,7 +130,7 @@ def follow(values: Any, op: Any, args: Any, kwargs: Any, result: Any, known: lis
     is_known = is_known and not (op in _UNSET and result.is_floating_point())
     most = most_elements(known)
     is_known = is_known and any(item.numel() <= most for item in (*written, *tensors_in(result)))
-    if not is_known or not all(_own_elements(values, item) for item in written):
+    if not is_known or not all(own_elements(values, item) for item in written):
         for tensor in written:
             forget(values, tensor)
         return
@@ -185,7 +190,7 @@ def _outs(op: Any, kwargs: Any) -> Iterator[torch.Tensor]:
         yield from tensors_in(kwargs.get(name))
 
 
-def _own_elements(values: Any, tensor: torch.Tensor) -> bool:
+def own_elements(values: Any, tensor: torch.Tensor) -> bool:
     """Whether a known value has an element for each of the tensor's; where one element serves all,
     it cannot be written."""
     known = values.get(tensor)
