@@ -171,12 +171,13 @@ def train_model(model, x, tokens):
 
 @pytest.mark.thorough
 def test_a_compiled_model_makes_its_mask_and_attends_without_eager_code():
+    """Each token begins a document, so that it sees itself: the 4 blocks of 16 on the diagonal."""
     recording = found(model, train_model)
-    whole = 2 * 4 * 512 * 512 * 16
-    assert products(recording) == [2 * whole, 5 * whole]
+    visited = 2 * 4 * 512 * 512 * 16 * 4 // 16
+    assert products(recording) == [2 * visited, 5 * visited]
     names = [op.name for op in recording.ops]
     assert not any("flex" in name and name.startswith("flint.") for name in names)
-    assert any("as if nothing was masked" in text for text in recording.warnings)
+    assert not any("as if nothing was masked" in text for text in recording.warnings)
     assert not any("score_mod" in text for text in recording.warnings)
 
 
