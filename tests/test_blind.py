@@ -276,8 +276,7 @@ def test_nothing_is_predicted_once_the_figures_are_opened(monkeypatch, capsys) -
 
 
 def test_products_that_add_gradients_up_need_no_kernel_for_it() -> None:
-    """A gradient (4 x 4) by a product, converted and added to a sum: that kernel takes no time.  A
-    sum of what no product has made stays."""
+    """A gradient by a product, converted and added to a sum: no time. Another's sum stays."""
     tables = TableBuilder()
     builder = GraphBuilder(tables)
     wide, short = tensor_type((4, 4), "f32"), tensor_type((4, 4), "bf16")

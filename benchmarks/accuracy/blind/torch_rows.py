@@ -1,7 +1,6 @@
 """Recipes of PyTorch trainers (torchtitan, Megatron, NeMo, prime-rl, ...) as our PyTorch model.
 
-The idea: sizes, mesh, batches and checkpointing are read from the row; what rows leave open, and
-what the model lacks, is in ``trainers.py``.
+The idea: sizes, mesh, batches, checkpointing are a row's; what it leaves open is ``trainers.py``'s.
 
     expressed(recipe)              # Expressed, or the reason why it is not
 """
