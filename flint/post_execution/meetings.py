@@ -128,8 +128,14 @@ def _agree(group: tuple[int, ...], runs: Mapping[int, list[Exchange]], traced: S
     )
 
 
-def meet(exchanges: Mapping[int, Sequence[Exchange]]) -> Meetings:
+def meet(
+    exchanges: Mapping[int, Sequence[Exchange]], *, hint: str = "choose one with --step?"
+) -> Meetings:
     """Match the exchanges of the traced ranks.
+
+    Args:
+        exchanges: those of each traced rank, in order.
+        hint: what a user can do about ranks that run different steps.
 
     Raises:
         FlintError: two ranks run different collectives on a group, or in contradicting orders.
@@ -158,10 +164,10 @@ def meet(exchanges: Mapping[int, Sequence[Exchange]]) -> Meetings:
                     f"ranks {first[place]} and {rank} do not run the same step: number "
                     f"{seen[key]} among the ranks {shown_group(item.group)} is "
                     f"{_described(found[place])} on the one and {_described(item)} on the other "
-                    "(choose one with --step?)"
+                    f"({hint})"
                 )
             number[rank].append(place)
-    _check_counts(counts)
+    _check_counts(counts, hint)
     return Meetings(number, found, _common_order(_chains(exchanges, number), found))
 
 
@@ -192,7 +198,7 @@ def _same(one: Exchange, other: Exchange) -> bool:
     return one.kind == other.kind and (uneven or sum(one.parts) == sum(other.parts))
 
 
-def _check_counts(counts: Mapping[int, Mapping[tuple[object, ...], int]]) -> None:
+def _check_counts(counts: Mapping[int, Mapping[tuple[object, ...], int]], hint: str) -> None:
     """Check that every traced member of a group runs the same number of communications in it."""
     for rank, seen in counts.items():
         for key, count in seen.items():
@@ -203,8 +209,7 @@ def _check_counts(counts: Mapping[int, Mapping[tuple[object, ...], int]]) -> Non
                 if there != count:
                     raise FlintError(
                         f"ranks {rank} and {other} do not run the same step: {count} and {there} "
-                        f"communications among the ranks {shown_group(group)} (choose one with "
-                        "--step?)"
+                        f"communications among the ranks {shown_group(group)} ({hint})"
                     )
 
 

@@ -16,6 +16,9 @@ from flint.post_execution.meetings import meet
 from flint.post_execution.untraced_ranks import answering
 from flint.workload.programs import Program
 
+#: Execution traces hold one step, so there is no other to choose.
+_HINT = "give traces of one step of one run"
+
 
 def answering_ranks(
     programs: Sequence[Program], world: int, notes: dict[str, int]
@@ -41,7 +44,7 @@ def answering_ranks(
             seen = [_seen(item, rank, groups) for item in graph.tables.communications]
             exchanges[rank] = [seen[number] for number in talks]
     described = Communications(world, groups)
-    return answering(meet(exchanges), sorted(exchanges), described, notes)
+    return answering(meet(exchanges, hint=_HINT), sorted(exchanges), described, notes)
 
 
 def _seen(item: Communication, rank: int, groups: dict[tuple[int, ...], Groups]) -> Exchange:

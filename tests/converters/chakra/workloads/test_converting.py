@@ -174,6 +174,21 @@ def test_ranks_without_a_trace_only_answer(tmp_path):
     assert seconds(workload) > 5e-6
 
 
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        ([coll(0, size=64, pg_name="7")], "is all_reduce of 32 bytes on the one"),
+        ([comp(0)], "1 and 0 communications among the ranks 0, 1, 2"),
+    ],
+)
+def test_ranks_that_disagree_beside_one_without_a_trace(tmp_path, other, reason):
+    """One step is all that such files hold: no other can be chosen."""
+    nodes = [coll(0, size=32, pg_name="7")]
+    folder = written(tmp_path / "et", nodes, other, comm_group={"7": [0, 1, 2]})
+    with pytest.raises(FlintError, match=reason + r".*\(give traces of one step of one run\)"):
+        flint.convert_traces([folder])
+
+
 def test_scaled_out(tmp_path):
     nodes = [comp(0), coll(1, [0], AG, 1 << 20), comp(2, [1])]
     folder = written(tmp_path / "et", *[nodes] * 4)
