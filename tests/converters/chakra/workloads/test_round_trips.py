@@ -20,7 +20,7 @@ from flint.mesh.mesh import Mesh
 from flint.mesh.ranks import all_ranks
 from flint.workload.programs import Level, Order, Program, ProgramInput, with_communicators
 from flint.workload.workload import Workload
-from tests.converters.chakra.check.traces import read_nodes
+from tests.converters.chakra.check.traces import AG, RS, coll, comp, encode, read_nodes
 from tests.converters.chakra.write.cases import (
     GROUPS,
     MESH,
@@ -129,3 +129,30 @@ def test_groups_are_those_that_were_written(tmp_path):
             if len(found := tuple(r for r in groups.members(rank).tolist() if r >= 0)) > 1
         )
         assert members == wanted
+
+
+def test_nodes_written_by_hand_are_written_again(tmp_path):
+    """Types, times, sizes and edges of eight ranks' nodes, among them two side by side; a writer's
+    own are the ids, and ``involved_dim`` [True] where nothing stands for all ranks."""
+    nodes = [comp(0, micros=5), coll(1, [0], size=1 << 20), comp(2, [1], micros=7)]
+    nodes += [coll(3, [1], AG, 64), coll(4, [2, 3], RS, 64), coll(5, [4], 6, 64)]
+    (tmp_path / "first").mkdir()
+    for rank in range(8):
+        (tmp_path / f"first/step.{rank}.et").write_bytes(encode(nodes))
+    traced(flint.convert_traces([tmp_path / "first"]), tmp_path / "second")
+    for rank in range(8):
+        again = read_nodes(tmp_path / f"second/et/trace.{rank}.et")
+        assert all(attributes(item).get("involved_dim", [True]) == [True] for item in again)
+        assert edges(again) == edges(nodes)
+
+
+def edges(nodes: list[pb.Node]) -> list[object]:
+    """What each node is, and the places of those that it waits for."""
+    place = {item.id: at for at, item in enumerate(nodes)}
+    found: list[object] = []
+    for item in nodes:
+        facts = attributes(item)
+        computes = item.type == NodeType.COMP
+        size = item.duration_micros if computes else (facts["comm_type"], facts["comm_size"])
+        found.append((item.type, size, sorted(place[dep] for dep in item.data_deps)))
+    return found
