@@ -99,7 +99,10 @@ class _Code:
         while n < len(self._all):
             item = self._all[n]
             if self._jumps(n):
-                return n, is_turned
+                if not self._keeps(n):
+                    return n, is_turned
+                n = self._at[item.argval]
+                continue
             if item.opname == "UNARY_NOT":
                 is_turned = not is_turned
             elif item.opname == "RETURN_VALUE":
@@ -157,6 +160,13 @@ class _Code:
     def _jumps(self, n: int) -> bool:
         name = self._all[n].opname
         return "JUMP" in name and ("TRUE" in name or "FALSE" in name)
+
+    def _keeps(self, n: int) -> bool:
+        """Whether a jump leaves the value that it tests: ``return good or excused``."""
+        before = n - 1
+        while before > 0 and self._all[before].opname in ("TO_BOOL", "EXTENDED_ARG"):
+            before -= 1
+        return "OR_POP" in self._all[n].opname or self._all[before].opname == "COPY"
 
     def _read_after(self, n: int) -> int:
         """Where a name that this instruction stores is read for a jump; -1: nowhere."""

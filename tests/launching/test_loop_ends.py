@@ -145,9 +145,25 @@ def checked_by_a_function(asked):
         raise ValueError
 
 
+def checked_by_two_conditions(asked):
+    def is_good():
+        return (sys and asked) or (not sys and asked)
+
+    if not is_good():
+        raise ValueError
+
+
+def failing_by_two_conditions(asked):
+    is_bad = sys and (asked or asked)
+    if is_bad:
+        raise ValueError
+
+
 @pytest.mark.parametrize(
     ("function", "answers"),
     [
+        (checked_by_two_conditions, [True]),
+        (failing_by_two_conditions, [False] * 2),
         (asserted, [True]),
         (asserted_with_another, [True]),
         (one_of_two_is_enough, [None, False]),
