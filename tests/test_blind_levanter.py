@@ -50,6 +50,20 @@ def test_blocks_above_the_diagonal_are_left_out(monkeypatch: pytest.MonkeyPatch)
     assert text.count("stablehlo.dot_general") == 10 * (2 + 5)
 
 
+def test_products_have_the_types_of_levanters_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``levanter.models.flash_attention.flash_attention`` of 1.2.dev1398 with queries in bf16, one
+    block: two products in bf16; backwards three that read or give gradients of scores and the
+    scores again in bf16, and in f32 that of f32 weights, which gives the values' gradients."""
+    monkeypatch.setattr(levanter, "BLOCK", 64)
+    given = [x.astype(jnp.bfloat16) for x in _given()]
+    step = jax.grad(lambda *x: levanter.blockwise(*x).astype(jnp.float32).sum(), (0, 1, 2))
+    text = str(jax.make_jaxpr(step)(*given))
+    types = re.findall(r":(\w+)\[[\d,]+\] = dot_general", text)
+    assert sorted(types) == ["bf16"] * 6 + ["f32"]
+    weights = re.findall(r":(\w+)\[2,2,2,64,64\] = exp", text)
+    assert weights == ["bf16", "f32"]
+
+
 @pytest.mark.thorough
 def test_the_loss_is_cross_entropy() -> None:
     logits = jax.random.normal(jax.random.key(1), (2, 8, 32))

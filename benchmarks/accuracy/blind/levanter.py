@@ -9,8 +9,9 @@ that is written in plain JAX: XLA's own kernels, whose scores go through memory.
 What is written here follows stanford-crfm/levanter at 9263f81e, ``models/flash_attention.py``, and
 ``cross_entropy_loss_and_log_normalizers`` of its Haliax: a block of queries goes through the blocks
 of keys up to its own, with running maxima and sums in the type of the queries; backwards, scores
-are computed again, a block of keys at a time.  Its loops are unrolled: a block is as many kernels
-either way.
+are computed again, a block of keys at a time.  What queries are normalised by is kept in f32
+(``ell``), so that backwards the weights, the gradients of scores and the product that gives the
+values' gradients are f32 too.  Its loops are unrolled: a block is as many kernels either way.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def _forward(q: jax.Array, k: jax.Array, v: jax.Array) -> tuple[jax.Array, jax.A
             part = jnp.transpose(less, (0, 3, 1, 2))[..., None] * part + more
             most = highest
         mixed.append(part / jnp.transpose(total, (0, 3, 1, 2))[..., None])
-        normalizers.append(most + jnp.log(total))
+        normalizers.append((most + jnp.log(total)).astype(jnp.float32))
     return jnp.concatenate(mixed, 1), jnp.concatenate(normalizers, -1)
 
 
@@ -87,8 +88,9 @@ def _backward(kept: Any, gradient: jax.Array) -> tuple[jax.Array, jax.Array, jax
             scores = _scores(queries, keys, row == column)
             weights = jnp.exp(scores - normalizers[..., at][..., None])
             of_weights = jnp.einsum("bqgnh,bkgh->bgnqk", outer, values)
-            of_scores = weights * (of_weights - inner[..., at][..., None])
-            of_value = of_value + jnp.einsum("bgnqk,bqgnh->bkgh", weights, outer)
+            of_scores = (weights * (of_weights - inner[..., at][..., None])).astype(q.dtype)
+            more = jnp.einsum("bgnqk,bqgnh->bkgh", weights, outer)
+            of_value = of_value + more.astype(v.dtype)
             of_key = of_key + jnp.einsum("bgnqk,bqgnh->bkgh", of_scores, queries)
             more = jnp.einsum("bgnqk,bkgh->bqgnh", of_scores, keys)
             of_queries[row] = of_queries[row] + more
