@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from flint.errors import FlintError
 from flint.graph.graph import Ints, Loop, NodeKind, Tables, WorkloadGraph
 from flint.graph.joins import behind, narrowed, renames
-from flint.mesh.ragged import pointer, row_of_entry
 from flint.passes.attention.kernels import contracted
 from flint.passes.attention.scores import (
     LIGHT,
@@ -37,6 +36,7 @@ from flint.passes.attention.scores import (
 )
 from flint.passes.attention.split import pieces_in_kernels
 from flint.passes.dead_invariants import with_inputs
+from flint.passes.fewer_carried import without_carried
 from flint.passes.order_edges import without_nodes
 
 
@@ -186,7 +186,7 @@ def _names(body: WorkloadGraph, nodes: set[int]) -> Ints:
 def _without_stacks(graph: WorkloadGraph, stacks: list[_Stack]) -> WorkloadGraph:
     """``graph`` whose loops do not carry stacks; their readers read the stacks' initial values."""
     loops = list(graph.loops)
-    entries, results = [], []
+    dropped: list[tuple[int, int, int]] = []
     for writer in dict.fromkeys(stack.writer for stack in stacks):
         mine = [stack for stack in stacks if stack.writer == writer]
         carried = [stack.carried for stack in mine]
@@ -197,24 +197,9 @@ def _without_stacks(graph: WorkloadGraph, stacks: list[_Stack]) -> WorkloadGraph
         body = replace(body, outputs=np.delete(body.outputs, carried))
         fewer = replace(loop, body=body, carried=loop.carried - len(carried))
         loops[int(graph.detail[writer])] = with_inputs(fewer, kept)
-        entries += [int(graph.operand_ptr[writer]) + k for k in carried]
-        results += [int(graph.result_ptr[writer]) + k for k in carried]
-    stands_for = np.arange(graph.values)
-    for entry, result in sorted(zip(entries, results, strict=True), key=lambda pair: pair[1]):
-        stands_for[graph.inputs + result] = stands_for[graph.operand[entry]]
-    left = np.ones(graph.values, dtype=bool)
-    left[graph.inputs + np.array(results)] = False
-    number = (np.cumsum(left) - 1)[stands_for]
-    operands, made = row_of_entry(graph.operand_ptr), row_of_entry(graph.result_ptr)
-    return replace(
-        graph,
-        loops=tuple(loops),
-        operand_ptr=pointer(np.bincount(np.delete(operands, entries), minlength=len(graph))),
-        operand=number[np.delete(graph.operand, entries)],
-        result_ptr=pointer(np.bincount(np.delete(made, results), minlength=len(graph))),
-        result_type=np.delete(graph.result_type, results),
-        outputs=number[graph.outputs],
-    )
+        first = int(graph.operand_ptr[writer])
+        dropped += [(writer, k, int(graph.operand[first + k])) for k in carried]
+    return without_carried(graph, loops, dropped)
 
 
 def _stacks(graph: WorkloadGraph) -> list[_Stack]:

@@ -16,6 +16,7 @@ from flint.passes.xla.carried import with_copies
 from flint.passes.xla.collective_layouts import turned_collectives, turns
 from flint.passes.xla.early_conversions import converted_first
 from flint.passes.xla.filters import transposed_filters, transposes
+from flint.passes.xla.folded_constants import CONSTANT, folded_constants
 from flint.passes.xla.folded_transposes import folded, swaps
 from flint.passes.xla.free_transposes import without_free_transposes
 from flint.passes.xla.heads import turned_heads
@@ -34,6 +35,7 @@ from flint.passes.xla.paddings import PAD, even_paddings
 from flint.passes.xla.priority import Queue, needed
 from flint.passes.xla.products import Neighbours
 from flint.passes.xla.reductions import split_reductions
+from flint.passes.xla.repeated_stacks import without_repeated_stacks
 from flint.passes.xla.running_sums import running, tiled_sums
 from flint.passes.xla.scatters import added_scatters
 from flint.passes.xla.shared_loads import with_shared_loads
@@ -44,6 +46,7 @@ from flint.passes.xla.softmax import SOFTMAX, with_softmaxes
 from flint.passes.xla.split_dims import gathered_dims, gatherings
 from flint.passes.xla.split_products import SUM, split_products
 from flint.passes.xla.stored import stored_splats
+from flint.passes.xla.sunk_broadcasts import sunk_broadcasts
 from flint.passes.xla.times import Times
 from flint.passes.xla.transposes import COPY, PADDED, Entry
 from flint.passes.xla.updates import UPDATE, updates
@@ -55,11 +58,12 @@ def fuse_as_xla(graph: WorkloadGraph) -> WorkloadGraph:
     (``flint.passes.xla.priority``), products merged and split, reductions in steps,
     and kernels of several results (``flint.passes.xla.multi_output``)."""
     communicates = any((block.kind == NodeKind.COMMUNICATION).any() for block, _ in graph.walk())
+    graph = without_repeated_stacks(graph)
     types = {kind: number for number, kind in enumerate(graph.tables.types)}
     gemms = {sizes: number for number, sizes in enumerate(graph.tables.gemms)}
     known = list(graph.tables.entries())
     names = (SUM, SLICE, TRANSPOSE, CONCATENATE, PAD, COPY, *(name for name, _ in STEPS))
-    plain = [PADDED, UPDATE, SOFTMAX, *((name, "", ()) for name in names)]
+    plain = [PADDED, UPDATE, SOFTMAX, CONSTANT, *((name, "", ()) for name in names)]
     graph = _with_entries(graph, [*plain, *sums(graph), *turns(graph), *gatherings(graph)])
     graph = _with_entries(graph, running(graph))
     graph = _with_entries(graph, [*turnings(graph), *transposes(known)])
@@ -90,7 +94,8 @@ def _as_xla(
     gemms: dict[Gemm, int],
 ) -> WorkloadGraph:
     graph = with_bodies(graph, lambda inner, _: _as_xla(inner, True, communicates, types, gemms))
-    graph = tiled_sums(expanded_windows(graph, types), types)
+    graph = sunk_broadcasts(tiled_sums(expanded_windows(graph, types), types), types)
+    graph = folded_constants(graph)
     graph = folded(simplified(graph), gemms) if len(graph) else graph
     if not len(graph):
         return graph

@@ -13,8 +13,8 @@ registers.
 - Outside of loops, copies of a buffer that is filled with a constant are results of that kernel
   (``CopyFusion``); so are buffers of the same type.
 - Readers of a value are joined with one that consists of several ops; two single ops are not.
-- Kernels of whole rows and those that concatenate stay alone, and so does movement alone. Readers
-  of a kernel of whole rows, or of a product, are not joined with each other.
+- Kernels of whole rows and those that concatenate stay alone; movement alone is joined with a
+  reader of its result only. Readers of a kernel of whole rows, or of a product, stay apart.
 
 Source: ``multi_output_fusion.cc``, ``copy_fusion.cc``, ``gpu_fusible.cc`` of openxla/xla (2026).
 """
@@ -78,22 +78,26 @@ class _Joiner(Joiner):
         entry: bool,
     ) -> None:
         super().__init__(graph, communicated, False)
+        self.elementwise = [True] * len(graph)  # a reader takes in what else a loop makes, too
         self.entry = entry
         self.times = times = queue.times
         self.queue, self.place = queue, place.tolist()
-        #: Ops that end the kernels of products.
         self.products = products
         self.kernels = {
             self.place[root]: kernel
             for root, kernel in queue.kernels.items()
             if not kernel.row and times.role[root] != Role.UPDATE
             and kernel.emitter != Emitter.CONCATENATE
-            and (len(kernel.members) > 1 or times.elementwise[root] or kernel.emitter)
         }  # fmt: skip
-        #: Kernels that read each value, each by the first of those that it was joined from.
-        self.readers = {
-            value: [self.place[root] for root in roots] for value, roots in queue.readers.items()
+        #: Movement alone: a reader may make it, too, but it takes nothing in.
+        self.moves = {
+            node
+            for node, kernel in self.kernels.items()
+            if len(kernel.members) == 1 and not (times.elementwise[kernel.root] or kernel.emitter)
         }
+        #: Kernels that read each value, each by the first of those that it was joined from.
+        readers = queue.readers.items()
+        self.readers = {value: [self.place[root] for root in roots] for value, roots in readers}
         self.reads = {self.place[root]: list(values) for root, values in queue.reads.items()}
         self.runs = {node: self._run(kernel) for node, kernel in self.kernels.items()}
         self.shared = [self._sum(node, "shared") for node in range(len(graph))]
@@ -195,7 +199,7 @@ class _Joiner(Joiner):
         """Join readers of one value that run alike; those with several results come first, then
         those of several ops, then those that reduce or transpose.
         """
-        nodes = [node for node in readers if node in self.kernels]
+        nodes = [node for node in readers if node in self.kernels and node not in self.moves]
         nodes.sort(key=lambda node: (*self._single(node), not self.runs[node][1]))
         while nodes:
             node = nodes.pop(0)
@@ -212,8 +216,8 @@ class _Joiner(Joiner):
 
     def _single(self, node: int) -> tuple[bool, bool]:
         """Whether a kernel has one result, and consists of one op."""
-        ops = (op for op in self.kernels[node].members if not self.times.alias[op])
-        return len(self.members[node]) == 1, len([*ops]) == 1
+        ops = [op for op in self.kernels[node].members if not self.times.alias[op]]
+        return len(self.members[node]) == 1, len(ops) == 1
 
     def _parts(self, node: int, other: int) -> bool:
         """Whether two kernels only cut known parts out of the same value."""
@@ -226,7 +230,7 @@ class _Joiner(Joiner):
 
     def _cuts(self, kernel: Kernel, value: int) -> bool:
         times = self.times
-        readers = [node for node in kernel.members if value in times.operands(node)]
+        readers = (node for node in kernel.members if value in times.operands(node))
         return all(times.names[node] == "slice" for node in readers)
 
     def _with_reader(self, made: int, value: int, kept: bool) -> None:
@@ -240,21 +244,20 @@ class _Joiner(Joiner):
         producer, readers = self.kernels[made], self.readers.get(value, [])
         if producer.emitter != Emitter.LOOP or producer.turns or self.into[made] != made:
             return
-        if len(self.members[made]) > 1 or not (kept or len(readers) > 1 or self._several(readers)):
+        several = any(len(self.members[reader]) > 1 for reader in readers)
+        if len(self.members[made]) > 1 or not (kept or len(readers) > 1 or several):
             return
         found = [
             reader
             for reader in readers
             if reader in self.kernels
+            and reader not in self.moves
             and self._alike(made, reader)
             and self._saves(producer, reader)
             and not self._between(made, reader, True)
         ]
         if found:
             self._merge(max(found, key=lambda reader: len(self.members[reader]) > 1), made)
-
-    def _several(self, readers: list[int]) -> bool:
-        return any(len(self.members[reader]) > 1 for reader in readers)
 
     def _saves(self, producer: Kernel, reader: int) -> bool:
         """Whether it saves time that a reader writes the value, too."""

@@ -46,6 +46,11 @@ def simplified(graph: WorkloadGraph) -> WorkloadGraph:
     return _same(_rescaled(_same(without_unread(graph))))
 
 
+def equal_values(graph: WorkloadGraph) -> Ints:
+    """The first value that is computed alike, shape [values]."""
+    return _stands(graph)[0]
+
+
 def without_unread(graph: WorkloadGraph) -> WorkloadGraph:
     """One block without what nothing reads, and what only that reads (``HloDCE``)."""
     uses = np.bincount(np.concatenate([graph.operand, graph.outputs]), minlength=graph.values)
