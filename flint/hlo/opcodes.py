@@ -86,7 +86,7 @@ _WITH_ATTRIBUTES: dict[str, Row] = {
     "scatter": Row("scatter", read.SCATTER, True),
     "select-and-scatter": Row("select_and_scatter", read.select_and_scatter, True),
     "slice": Row("slice", read.slice_limits),
-    "sort": Row("sort", None, True),
+    "sort": Row("sort", read.dimension, True),
     "transpose": Row("transpose", read.dimensions),
 }
 

@@ -43,6 +43,7 @@ from flint.passes.xla.side_by_side import parted
 from flint.passes.xla.simplify import simplified
 from flint.passes.xla.small_products import summed_products, sums
 from flint.passes.xla.softmax import SOFTMAX, with_softmaxes
+from flint.passes.xla.sorts import sorted_as_xla
 from flint.passes.xla.split_dims import gathered_dims, gatherings
 from flint.passes.xla.split_products import SUM, split_products
 from flint.passes.xla.stored import stored_splats
@@ -95,7 +96,7 @@ def _as_xla(
 ) -> WorkloadGraph:
     graph = with_bodies(graph, lambda inner, _: _as_xla(inner, True, communicates, types, gemms))
     graph = sunk_broadcasts(tiled_sums(expanded_windows(graph, types), types), types)
-    graph = folded_constants(graph)
+    graph = sorted_as_xla(folded_constants(graph))
     graph = folded(simplified(graph), gemms) if len(graph) else graph
     if not len(graph):
         return graph

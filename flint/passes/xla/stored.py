@@ -8,7 +8,7 @@ rectified activations of the same shape compare with the same zeros (equal ops a
     zeros = broadcast_in_dim 0;  maximum x, zeros;  scatter zeros, ...;  select ..., zeros
 
 What is read after an update, too, is copied for it (``CopyInsertion``), by a kernel that fuses with
-nothing.
+nothing; the update then works in place.
 
 Source: ``priority_fusion.cc``, ``copy_insertion.cc`` of openxla/xla (2026).
 """
@@ -16,6 +16,7 @@ Source: ``priority_fusion.cc``, ``copy_insertion.cc`` of openxla/xla (2026).
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
@@ -23,6 +24,8 @@ from flint.graph.graph import WorkloadGraph
 from flint.graph.work import Role
 from flint.passes.rematerialize import IMMEDIATE_BYTES, can_make_itself, transparent_nodes
 from flint.passes.xla.transposes import Copy, with_transposes
+
+_SLICE: Final = "dynamic_update_slice"
 
 
 def stored_splats(graph: WorkloadGraph) -> WorkloadGraph:
@@ -37,6 +40,10 @@ def stored_splats(graph: WorkloadGraph) -> WorkloadGraph:
     if not overwritten.any():
         return graph
     role, copies = graph.role.copy(), {}
+    names = [graph.tables.ops[op] for op in graph.op.tolist()]
+    read, written, aliased = (
+        column.copy() for column in (graph.bytes_read, graph.bytes_written, graph.bytes_aliased)
+    )
     for value in np.unique(graph.operand[overwritten]).tolist():
         entries = np.flatnonzero(graph.operand == value)
         if len(entries) == 1:
@@ -44,8 +51,18 @@ def stored_splats(graph: WorkloadGraph) -> WorkloadGraph:
         # Its readers must not look through it.
         role[graph.producer[value]] = Role.ELEMENTWISE
         last = int(graph.consumer[entries].max())
-        written = [int(entry) for entry in entries if overwritten[entry]]
-        early = [entry for entry in written if int(graph.consumer[entry]) < last]
+        written_over = [int(entry) for entry in entries if overwritten[entry]]
+        early = [entry for entry in written_over if int(graph.consumer[entry]) < last]
         if early:
             copies[value] = Copy(early)
-    return with_transposes(replace(graph, role=role), copies)
+        for node in graph.consumer[early].tolist():
+            if not aliased[node]:  # it was to copy the rest of the buffer itself
+                operands = graph.operands_of(node).tolist()
+                updates = operands[1] if names[node] == _SLICE else operands[-1]
+                rest = int(graph.value_bytes[value] - graph.value_bytes[updates])
+                aliased[node] = rest
+                read[node], written[node] = read[node] - rest, written[node] - rest
+    changed = replace(
+        graph, role=role, bytes_read=read, bytes_written=written, bytes_aliased=aliased
+    )
+    return with_transposes(changed, copies)

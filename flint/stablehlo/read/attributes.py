@@ -279,6 +279,7 @@ DECODERS: dict[str, Decoder] = {
         strides=("window_strides", _ints),
         padding=("padding", _int_pairs),
     ),
+    "sort": _fields(dimension=("dimension", _int)),
     "slice": _fields(
         start=("start_indices", _ints), limit=("limit_indices", _ints), strides=("strides", _ints)
     ),

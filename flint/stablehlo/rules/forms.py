@@ -7,7 +7,7 @@ numbers:
 
     transpose, reverse, broadcast_in_dim    dimensions
     reduce               dimensions, -1, the operand's shape (a reshape before it leaves no node)
-    concatenate, iota    dimension
+    concatenate, iota, sort                 dimension
     slice                start, limit and strides, one after the other
     dot_general          contracted dims of the left operand, then as many of the right one
     convolution          feature dim of the input, input and output feature dims of the kernel, then
@@ -123,7 +123,7 @@ def _compare(op: Op) -> Form:
 
 _KEPT: Final[Mapping[str, Callable[[Op], Form]]] = {
     **dict.fromkeys(("transpose", "reverse", "reduce", "broadcast_in_dim"), _dimensions),
-    **dict.fromkeys(("concatenate", "iota"), lambda op: (int(op.attr("dimension", 0)),)),
+    **dict.fromkeys(("concatenate", "iota", "sort"), lambda op: (int(op.attr("dimension", 0)),)),
     "slice": _slice,
     "dot_general": _dot,
     "convolution": _convolution,

@@ -30,12 +30,13 @@ from tests.passes.xla.kernels.small_losses import SMALL
 from tests.passes.xla.kernels.unguided import UNGUIDED
 from tests.passes.xla.kernels.unmet import UNMET
 from tests.passes.xla.kernels.unseen import UNSEEN
+from tests.passes.xla.kernels.untaught import UNTAUGHT
 from tests.passes.xla.kernels.untouched import UNTOUCHED
 from tests.passes.xla.kernels.untried import UNTRIED
 
 ALL = (
     PROGRAMS | UNSEEN | FURTHER | LATEST | NEWEST | RECENT | UNTRIED | UNMET | UNTOUCHED | UNGUIDED
-    | SMALL
+    | UNTAUGHT | SMALL
 )  # fmt: skip
 GOLDEN = Path(__file__).with_name("h100.json")
 
