@@ -1,4 +1,4 @@
-"""Carried values of loops that XLA's GPU compiler copies at the end of an iteration.
+"""Carried values of loops that XLA's GPU compiler copies, before a loop or at an iteration's end.
 
 The idea: what an iteration makes of a carried value is written into that value's buffer.  A product
 cannot write into what it reads, so that it has a buffer of its own, which is copied
@@ -6,7 +6,8 @@ cannot write into what it reads, so that it has a buffer of its own, which is co
 
     m = carried;  m' = dot t, m;  return m'        return copy m'
 
-Elementwise kernels write in place.
+Elementwise kernels write in place.  A loop does not begin in the memory of a constant, such as the
+zero of a counter, nor in a buffer in which another loop begins: both are copied.
 
 Source: ``copy_insertion.cc`` of openxla/xla (2026).
 """
@@ -15,12 +16,37 @@ from __future__ import annotations
 
 import numpy as np
 
-from flint.graph.graph import WorkloadGraph
+from flint.graph.graph import NodeKind, WorkloadGraph
 from flint.graph.tensor_types import TensorType
 from flint.graph.work import Role
+from flint.passes.rematerialize import transparent_nodes
 from flint.passes.xla.orders import PRODUCT
 from flint.passes.xla.steps import Steps
-from flint.passes.xla.transposes import COPY
+from flint.passes.xla.transposes import COPY, Copy, with_transposes
+
+
+def with_beginnings(graph: WorkloadGraph) -> WorkloadGraph:
+    """One block with copies of the constants that loops begin with, and of the broadcasts that
+    several begin with; its table of ops has that of copies.
+    """
+    while True:  # of each value, one copy at a time
+        generates = graph.role == Role.GENERATE
+        makes = generates | (transparent_nodes(graph) & (graph.role == Role.MOVEMENT))
+        entries: dict[int, list[int]] = {}
+        for node in np.flatnonzero(graph.kind == NodeKind.LOOP).tolist():
+            first = int(graph.operand_ptr[node])
+            for entry in range(first, first + graph.loop_of(node).carried):
+                value = int(graph.operand[entry])
+                if graph.producer[value] >= 0 and makes[graph.producer[value]]:
+                    entries.setdefault(value, []).append(entry)
+        copies = {
+            value: Copy(each[-1:])
+            for value, each in entries.items()
+            if len(each) > 1 or generates[graph.producer[value]]
+        }
+        if not copies:
+            return graph
+        graph = with_transposes(graph, copies)
 
 
 def with_copies(body: WorkloadGraph, types: dict[TensorType, int]) -> WorkloadGraph:

@@ -12,7 +12,7 @@ from flint.graph.work import Role
 from flint.passes.columns import with_bodies
 from flint.passes.fuse import assigned, fused
 from flint.passes.rematerialize import look_through
-from flint.passes.xla.carried import with_copies
+from flint.passes.xla.carried import with_beginnings, with_copies
 from flint.passes.xla.collective_layouts import turned_collectives, turns
 from flint.passes.xla.early_conversions import converted_first
 from flint.passes.xla.filters import transposed_filters, transposes
@@ -108,7 +108,7 @@ def _as_xla(
     graph = transposed_filters(graph, types)
     graph = merge_products(graph, types, gemms)
     graph = with_shared_loads(parted(turned_heads(split_products(graph, types))))
-    graph = with_copies(graph, types) if body else graph
+    graph = with_beginnings(with_copies(graph, types) if body else graph)
     near = Neighbours(graph)
     graph = near.with_spread(graph)
     graph, step_of, runs = split_reductions(graph, near.loaded, types)
