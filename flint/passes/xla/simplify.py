@@ -30,7 +30,17 @@ from flint.passes.xla.reductions import of_nothing
 _PARAMETERS: Final = frozenset({"reduce_precision", "map", "reduce"})
 #: Ops whose parameters are in the graph.
 _KEPT: Final = frozenset(
-    {"compare", "transpose", "concatenate", "reverse", "slice", "scatter", "constant", "iota"}
+    {
+        "compare",
+        "transpose",
+        "concatenate",
+        "reverse",
+        "slice",
+        "gather",
+        "scatter",
+        "constant",
+        "iota",
+    }
 )
 _FLOATS: Final = ("f", "bf")
 _BOOLEAN: Final = "i1"

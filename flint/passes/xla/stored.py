@@ -59,7 +59,7 @@ def stored_splats(graph: WorkloadGraph) -> WorkloadGraph:
             if not aliased[node]:  # it was to copy the rest of the buffer itself
                 operands = graph.operands_of(node).tolist()
                 updates = operands[1] if names[node] == _SLICE else operands[-1]
-                rest = int(graph.value_bytes[value] - graph.value_bytes[updates])
+                rest = max(int(graph.value_bytes[value] - graph.value_bytes[updates]), 0)
                 aliased[node] = rest
                 read[node], written[node] = read[node] - rest, written[node] - rest
     changed = replace(

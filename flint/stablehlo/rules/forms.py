@@ -16,6 +16,7 @@ numbers:
                          all strides and dilations
     compare              number of the direction (``DIRECTIONS``)
     scatter              dims of updates, of the operand and of indices, and what is done with both
+    gather               the roles of its dims, and sizes of a window
     constant             the bits of its value as an f64, if all its elements have one value
 
     >>> form_of(Op("transpose", (0,), (1,), {"dimensions": (1, 0)}))
@@ -116,6 +117,15 @@ def _scatter(op: Op) -> Form:
     return (*dims, int(op.attr("index_vector_dim", -1)), kind)
 
 
+def _gather(op: Op) -> Form:
+    names = (
+        "offset_dims", "collapsed_slice_dims", "operand_batching_dims",
+        "start_indices_batching_dims", "start_index_map", "slice_sizes",
+    )  # fmt: skip
+    dims = (int(dim) for name in names for dim in (*op.attr(name, ()), SHAPE))
+    return (*dims, int(op.attr("index_vector_dim", -1)))
+
+
 def _compare(op: Op) -> Form:
     direction = str(op.attr("direction", ""))
     return (DIRECTIONS.index(direction),) if direction in DIRECTIONS else ()
@@ -130,6 +140,7 @@ _KEPT: Final[Mapping[str, Callable[[Op], Form]]] = {
     "reduce_window": _window,
     "compare": _compare,
     "scatter": _scatter,
+    "gather": _gather,
     "constant": _constant,
 }
 

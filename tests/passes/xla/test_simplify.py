@@ -130,3 +130,16 @@ def test_a_narrower_type_between_two_conversions_is_never_written() -> None:
     graph = apply(flint.capture(mesh=(1,))(step).capture(*arguments).graph, "xla")
     made = {kind.dtype for node in graph for kind in (*node.operand_types, *node.result_types)}
     assert made <= {"f32", "bf16"}
+
+
+def test_two_scatters_of_more_than_there_is_into_the_same_zeros() -> None:
+    """Each works in place, on zeros of its own, which one kernel writes twice."""
+    table, many = 64 * 512 * 4, 1024 * 512 * 4
+
+    def step(rows, others, updates):
+        zeros = jnp.zeros((64, 512), F32)
+        return zeros.at[rows].max(updates), zeros.at[others].min(updates)
+
+    found = kernels(step, ROWS, ROWS, UPDATES)
+    assert sorted(found)[0] == (0, 2 * table)
+    assert all(written <= many for _, written in found[1:]) and len(found) == 3
