@@ -74,14 +74,19 @@ class Queue:
         for members in rows.values():
             self.gone[list(members)] = True
         self.gone[list(rows)] = False
+        held = [
+            not (times.constant[node] or self.gone[node] or times.always[node] and not apart[node])
+            for node in range(len(graph))
+        ]
         for node in range(len(graph)):
-            if times.constant[node] or self.gone[node] or (times.always[node] and not apart[node]):
-                continue
-            if self.able[node]:
+            if held[node] and not self.able[node]:
+                self._keep(node)
+        for node in range(len(graph)):
+            # A broadcast is a kernel for those that need it in memory; others compute it.
+            stored = times.always[node] and times.role[node] == Role.MOVEMENT and node in self.kept
+            if self.able[node] and (held[node] or stored):
                 self.kernels[node] = times.alone(node, rows.get(node))
                 self._reads(node)
-            else:
-                self._keep(node)
         self.priority: dict[int, float] = {}
         self.pairs: dict[tuple[int, int], float | None] = {}
         self.heap: list[tuple[float, int, int]] = []
@@ -128,7 +133,7 @@ class Queue:
             maker = self.times.maker[ahead.pop()]
             if maker >= 0:
                 self.kept.add(maker)
-                if self.times.always[maker]:
+                if self.times.alias[maker]:
                     ahead += self.times.operands(maker)
 
     def run(self) -> None:

@@ -46,14 +46,14 @@ def sorted_as_xla(graph: WorkloadGraph) -> WorkloadGraph:
         first, end = graph.operand_ptr[node : node + 2].tolist()
         if first == end:
             continue
-        whole = graph.type_of(int(graph.operand[first]))
+        whole, form = graph.type_of(int(graph.operand[first])), forms[graph.op[node]]
         if names[node] != _SORT:
             found = graph.tables.types[graph.result_type[graph.result_ptr[node]]].shape[-1:]
-            if not found or not _selects(found[0], whole.shape[-1], whole.dtype):
+            if not (found and _selects(found[0], whole.shape[-1], whole.dtype)):
                 written[node] = whole.bytes + _PLACE * whole.elements
             continue
-        dim = forms[graph.op[node]][0]
-        places = [entry for entry in range(first, end) if _counts(graph, names, entry, dim)]
+        dims = form[:1]  # the dim that it sorts along, if that is known
+        places = [e for e in range(first, end) for dim in dims if _counts(graph, names, e, dim)]
         if len(places) < end - first:
             keep[places] = False
             read[node] -= int(graph.value_bytes[graph.operand[places]].sum())
@@ -75,13 +75,15 @@ def _selects(found: int, of: int, dtype: str) -> bool:
 
 
 def _counts(graph: WorkloadGraph, names: list[str], entry: int, dim: int) -> bool:
-    """Whether an operand is the numbers of places along a dim."""
+    """Whether an operand is the numbers of places along a dim, which wait for nothing."""
     entries = list(graph.tables.entries())
     maker = int(graph.producer[graph.operand[entry]])
-    while maker >= 0 and names[maker] == "broadcast_in_dim":
+    while maker >= 0 and graph.order_ptr[maker] == graph.order_ptr[maker + 1]:
         form = entries[graph.op[maker]][2]
-        if dim not in form:
+        if names[maker] == _IOTA:
+            return form == (dim,)
+        if names[maker] != "broadcast_in_dim" or dim not in form:
             return False
         dim = form.index(dim)
         maker = int(graph.producer[graph.operand[graph.operand_ptr[maker]]])
-    return maker >= 0 and names[maker] == _IOTA and entries[graph.op[maker]][2] == (dim,)
+    return False

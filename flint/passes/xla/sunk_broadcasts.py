@@ -50,11 +50,11 @@ def sunk_broadcasts(graph: WorkloadGraph, types: dict[TensorType, int]) -> Workl
     alone = (graph.kind == NodeKind.COMPUTE) & (np.diff(graph.result_ptr) == 1)
     alone &= np.diff(graph.order_ptr) == 0
     alone[graph.order_node] = False
-    spreads = (alone & names & (graph.role == Role.MOVEMENT)).tolist()
-    works = (alone & (graph.role == Role.ELEMENTWISE)).tolist()
+    spreads = alone & names & (graph.role == Role.MOVEMENT)
+    works = alone & (graph.role == Role.ELEMENTWISE)
     sources: dict[int, tuple[int, _Spread]] = {}  # broadcast value -> what it is a broadcast of
     found: dict[int, tuple[list[int], _Spread]] = {}
-    for node in np.flatnonzero(np.array(spreads, dtype=bool) | works).tolist():
+    for node in np.flatnonzero(spreads | works).tolist():
         values = graph.operands_of(node).tolist()
         made = graph.inputs + int(graph.result_ptr[node])
         if spreads[node]:
