@@ -75,8 +75,8 @@ class Queue:
             self.gone[list(members)] = True
         self.gone[list(rows)] = False
         held = [
-            not (times.constant[node] or self.gone[node] or times.always[node] and not apart[node])
-            for node in range(len(graph))
+            not (times.constant[node] or self.gone[node] or (always and not apart[node]))
+            for node, always in enumerate(times.always)
         ]
         for node in range(len(graph)):
             if held[node] and not self.able[node]:

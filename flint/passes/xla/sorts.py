@@ -81,7 +81,7 @@ def _counts(graph: WorkloadGraph, names: list[str], entry: int, dim: int) -> boo
     while maker >= 0 and graph.order_ptr[maker] == graph.order_ptr[maker + 1]:
         form = entries[graph.op[maker]][2]
         if names[maker] == _IOTA:
-            return form == (dim,)
+            return bool(form == (dim,))
         if names[maker] != "broadcast_in_dim" or dim not in form:
             return False
         dim = form.index(dim)
