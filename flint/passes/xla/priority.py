@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from flint.graph.graph import WorkloadGraph
 from flint.graph.work import Role
-from flint.passes.rematerialize import accessed_bytes, transparent_nodes
+from flint.passes.rematerialize import accessed_bytes, can_make_itself, transparent_nodes
 from flint.passes.xla.emitters import SHARED_BYTES, Emitter
 from flint.passes.xla.softmax import diamonds
 from flint.passes.xla.times import LAUNCH, Kernel, Times
@@ -66,6 +66,7 @@ class Queue:
             and not apart[node]
             for node in range(len(graph))
         ]
+        self.looks = can_make_itself(graph)
         self.kernels: dict[int, Kernel] = {}
         #: Kernels whose results something reads that is no fusible kernel.
         self.kept = {times.maker[value] for value in graph.outputs.tolist()}
@@ -81,10 +82,9 @@ class Queue:
         for node in range(len(graph)):
             if held[node] and not self.able[node]:
                 self._keep(node)
+        stored = self._stored(graph)
         for node in range(len(graph)):
-            # A broadcast is a kernel for those that need it in memory; others compute it.
-            stored = times.always[node] and times.role[node] == Role.MOVEMENT and node in self.kept
-            if self.able[node] and (held[node] or stored):
+            if self.able[node] and not self.gone[node] and (held[node] or stored[node]):
                 self.kernels[node] = times.alone(node, rows.get(node))
                 self._reads(node)
         self.priority: dict[int, float] = {}
@@ -127,14 +127,24 @@ class Queue:
                 self.readers[each].append(user)
 
     def _keep(self, node: int) -> None:
-        """What a node reads that is not fused with anything, through views."""
-        ahead = self.times.operands(node)
+        """What a node reads that is not fused with anything, through what it computes again."""
+        times = self.times
+        ahead = [*range(times.ptr[node], times.ptr[node + 1])]
         while ahead:
-            maker = self.times.maker[ahead.pop()]
+            entry = ahead.pop()
+            maker = times.maker[times.operand[entry]]
             if maker >= 0:
                 self.kept.add(maker)
-                if self.times.alias[maker]:
-                    ahead += self.times.operands(maker)
+                if times.alias[maker] or (times.always[maker] and self.looks[entry]):
+                    ahead += range(times.ptr[maker], times.ptr[maker + 1])
+
+    def _stored(self, graph: WorkloadGraph) -> NDArray[np.bool_]:
+        """Broadcasts that something needs in memory: kernels, though others compute them again."""
+        read = np.concatenate([graph.operand[~self.looks], graph.outputs])
+        found = np.zeros(len(graph) + 1, dtype=bool)  # one more, for graph inputs
+        found[graph.producer[read]] = True
+        stored: NDArray[np.bool_] = found[:-1] & (graph.role == Role.MOVEMENT)
+        return stored
 
     def run(self) -> None:
         """Fuse what saves most until nothing saves time."""
