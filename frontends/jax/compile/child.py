@@ -62,13 +62,17 @@ def main(name: str, mesh: str, folder: Path) -> None:
     except UsageError as error:
         sys.exit(f"{REASON}{error}")
     plugin = compile_only.load_plugin(target.platform)
+    tools = compile_only.tools(folder) if target.platform == "cuda" else None
     questions.register(folder, plugin)
     for place, found in compilations(folder):
         request = as_lowered(found)
         if request is None:
             continue
         xla.split_by_batch(request.by_batch, plugin)
-        _compile(target, devices, xla.partitioned(numbers, request), place, request)
+        options = xla.partitioned(numbers, request)
+        if tools is not None:
+            options.executable_build_options.debug_options.xla_gpu_cuda_data_dir = str(tools)
+        _compile(target, devices, options, place, request)
     # Plugins of many devices take long to leave in order, and sometimes hang.
     os._exit(0)
 
@@ -77,9 +81,7 @@ def _compile(
     target: CompileTarget, devices: Sequence[Any], options: Any, place: Path, request: Compilation
 ) -> None:
     """Compile one module; without a result, the reason is on stderr."""
-    if target.platform == "cuda":
-        compile_only.set_tools(options)
-    elif request.parameters > _MANY_PARAMETERS:
+    if target.platform == "tpu" and request.parameters > _MANY_PARAMETERS:
         options.parameter_is_tupled_arguments = True
     compile_only.set_options(options, request.options)
     if target.platform == "tpu":

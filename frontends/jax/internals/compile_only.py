@@ -15,6 +15,7 @@ import functools
 import importlib
 import importlib.util
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,16 @@ TPU_ENVIRONMENT: Mapping[str, str] = {
 #: The package with JAX's GPU kernels, and its parts.
 _HANDLERS = "jax_cuda12_plugin"
 _PARTS = ("_hybrid", "_linalg", "_prng", "_rnn", "_solver", "_sparse", "_triton")
+
+#: In the place of ptxas: its version is the real one's, its output a file that is not empty.
+_ASSEMBLER = """\
+#!/bin/sh
+[ "$1" = --version ] && exec {real} --version
+while [ $# -gt 0 ]; do
+    [ "$1" = -o ] && echo none > "$2"
+    shift
+done
+"""
 
 #: Keys of XLA's cost analysis -> fields of ``CompilerReport``.
 _COSTS = {
@@ -126,15 +137,34 @@ def compile_for(devices: Sequence[Any], module: bytes, options: Any) -> Any:
     return devices[0].client.compile(parsed, _jax.DeviceList(tuple(devices)), options)
 
 
-def set_tools(options: Any) -> None:
-    """Set the paths of ptxas and libdevice for the GPU compiler, as JAX does."""
+def tools(folder: Path) -> Path | None:
+    """A CUDA folder for the GPU compiler, with libdevice, and an assembler that does nothing.
+
+    Nobody runs the machine code of absent devices, and assembling it takes longer than deciding
+    on the kernels: more than a hundred runs of ptxas for a transformer.  The compiler reads back
+    nothing but ptxas's version.
+
+    Args:
+        folder: where the folder is made.
+
+    Returns:
+        ``None`` if the package with ptxas is not installed: the compiler looks for its own then.
+    """
     try:
         found = importlib.util.find_spec("nvidia.cuda_nvcc")
     except ModuleNotFoundError:
-        return
-    if found is not None and found.submodule_search_locations:
-        debug = options.executable_build_options.debug_options
-        debug.xla_gpu_cuda_data_dir = next(iter(found.submodule_search_locations))
+        return None
+    if found is None or not found.submodule_search_locations:
+        return None
+    package = Path(next(iter(found.submodule_search_locations)))
+    made = folder / "cuda"
+    (made / "bin").mkdir(parents=True)
+    (made / "nvvm").symlink_to(package / "nvvm")
+    assembler = made / "bin" / "ptxas"
+    real = shlex.quote(str(package / "bin" / "ptxas"))
+    assembler.write_text(_ASSEMBLER.format(real=real), encoding="utf-8")
+    assembler.chmod(0o700)
+    return made
 
 
 def set_dump(options: Any, folder: Path) -> None:
