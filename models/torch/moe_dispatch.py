@@ -6,6 +6,8 @@ The idea: the ranks of a group together have all experts: equal numbers, in the 
                  the same way back; counts are read on the host, as in such programs
     "once"       as "dropless", but a token goes once to a rank that has some of its experts; the
                  rank returns the sum of their weighted results (DeepEP)
+    "padded"     as "dropless", with every expert's rows filled up to a multiple of 8, which takes
+                 two more copies of all rows each way, and weights in float32 (torchtitan)
     "dropped"    every expert takes the tokens with its best scores, as many as its capacity, and
                  drops the rest: all sizes are known (Megatron-LM calls it drop and pad)
 
@@ -22,6 +24,10 @@ from torch.distributed._functional_collectives import all_to_all_single_autograd
 
 from flint.models import mixtures
 from flint.models.torch.moe_experts import Experts
+
+#: Rows of an expert that grouped products take, of which each begins at a multiple of 16 bytes in
+#: the gradients of weights.
+_MULTIPLE = 8
 
 Dispatch = Callable[
     [
@@ -128,6 +134,60 @@ def once(
     return torch.zeros_like(tokens).index_add(0, token, results)
 
 
+def padded(
+    tokens: torch.Tensor,
+    weights: torch.Tensor,
+    choices: torch.Tensor,
+    experts: Experts,
+    sizes: mixtures.Experts,
+    group: dist.ProcessGroup,
+) -> torch.Tensor:
+    """As ``dropless``, as torchtitan does it (``models/moe.py`` and ``expert_parallel.py``, 2025).
+
+    Rows that fill up are zero: copies of one that is put behind all others.
+    """
+    ranks, width = group.size(), tokens.shape[1]
+    order = torch.argsort(choices.flatten(), stable=True)
+    token = (order // sizes.chosen)[:, None].expand(-1, width)
+    rows = torch.gather(tokens, 0, token)
+    counts = torch.histc(choices.float(), sizes.count, min=0, max=sizes.count).long()
+    arriving = torch.empty_like(counts)
+    dist.all_to_all_single(arriving, counts, group=group)
+    there, here = (item.view(ranks, -1).tolist() for item in (counts, arriving))
+    sent, received = [sum(part) for part in there], [sum(part) for part in here]
+
+    rows = all_to_all_single_autograd(rows, received, sent, group)
+    places, ends = _filled_up(arriving.view(ranks, -1), len(rows))
+    rows = torch.vstack((rows, rows.new_zeros(width)))
+    each = [-(-max(sum(part), 1) // _MULTIPLE) * _MULTIPLE for part in zip(*here, strict=True)]
+    each[-1] += len(places) - sum(each)
+    made = experts(rows[places], each, ends)
+    rows = made.new_empty(rows.shape).index_put((places,), made)[:-1]
+    rows = all_to_all_single_autograd(rows, sent, received, group)
+    weighted = (rows.float() * weights.flatten()[order][:, None]).type_as(rows)
+    return torch.zeros_like(tokens).scatter_add(0, token, weighted)
+
+
+def _filled_up(arriving: torch.Tensor, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Which row is at each place, expert after expert, and where each expert's rows end: the last
+    one's with the places.
+
+    Args:
+        arriving: (ranks, experts) rows, in this order.
+        rows: of them; the one behind them is zero.
+    """
+    each = arriving.sum(0).clamp(min=_MULTIPLE)
+    each = (each + _MULTIPLE - 1) // _MULTIPLE * _MULTIPLE
+    ends = each.cumsum(0)
+    there = (ends - each) + arriving.cumsum(0) - arriving  # where a rank's rows of an expert begin
+    flat = arriving.flatten()
+    moved = (there.flatten() - (flat.cumsum(0) - flat)).repeat_interleave(flat, output_size=rows)
+    row = torch.arange(rows, device=arriving.device)
+    places = torch.full((rows + _MULTIPLE * len(each),), rows, device=arriving.device)
+    ends[-1] = len(places)
+    return places.index_put((row + moved,), row), ends.int()
+
+
 def dropped(
     tokens: torch.Tensor,
     weights: torch.Tensor,
@@ -160,4 +220,9 @@ def _to_all(rows: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
 
 
 #: Name -> how tokens get to their experts and back.
-DISPATCHES: dict[str, Dispatch] = {"dropless": dropless, "once": once, "dropped": dropped}
+DISPATCHES: dict[str, Dispatch] = {
+    "dropless": dropless,
+    "once": once,
+    "padded": padded,
+    "dropped": dropped,
+}

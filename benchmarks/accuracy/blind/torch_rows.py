@@ -49,6 +49,7 @@ from trainers import (
     NARROW,
     NO_MEMORY,
     ONCE,
+    PADDED,
     PACKED,
     PERMUTED,
     PIPELINES,
@@ -184,6 +185,7 @@ def _mixture(recipe: Recipe, evidence: str) -> Expressed | NoCase:
     each = each_of(recipe, {"dp": recipe.devices}, accumulated) if published else 1
     fused = recipe.compiled or recipe.framework.startswith(FUSED)
     dispatch = "once" if recipe.id.startswith(ONCE) else "dropless"
+    dispatch = "padded" if recipe.id.startswith(PADDED) else dispatch
     form = Form(norm="learned") if "Qwen3" in recipe.model and not published else None
 
     def case(layers: int) -> Case:
@@ -219,7 +221,7 @@ def _mixture(recipe: Recipe, evidence: str) -> Expressed | NoCase:
             accelerator=accelerator,
             key=f"torch-moe-{published or sizes}-{layers}-{mesh}-{recipe.sequence}-{kept}-{fused}"
             + (f"-{each}" if each > 1 else "")
-            + ("-once" if dispatch == "once" else "")
+            + ("" if dispatch == "dropless" else f"-{dispatch}")
             + ("-normed" if form else ""),
             expressed=f"{mesh[0]} dp x {mesh[1]} ep{', opened' if fused else ''}, "
             f"{recipe.batch // recipe.devices} sequences a rank",

@@ -262,6 +262,8 @@ ASYNCHRONOUS = ("ttpa-", "n24-gpt20b", "n24-nemotron8b", "ml4-h100-gpt3", "ml4-b
 )  # fmt: skip
 #: How ids of mixtures begin whose tokens go once to each rank (DeepEP), not once for each expert.
 ONCE = ("am-", "tt-gb300-dsv3")
+#: Those whose rows torchtitan's code fills up for grouped products; prime-rl calls it, too.
+PADDED = ("tt-h100-dsv3", "rlprime-", "ao-b200-scout2l")
 #: How ids of mixtures begin whose rows Transformer Engine's kernels permute and sum, without atomic
 #: additions (AutoModel's dispatcher: ``moe_permute_fusion=True``).
 PERMUTED = ("am-",)

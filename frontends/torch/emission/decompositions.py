@@ -5,7 +5,10 @@ many equal layers has few.  Its parameters are the tensors that the lowering rea
 targets that it gave a value.
 
     found = decompositions.of(op, targets)
-    composite(found.function, [read(views[at]) for at in found.operands])
+    composite(found.function, [read(parameter(views[at])) for at in found.operands])
+
+Indices are often one column that is repeated along the other dims, of which memory has the column
+only: the parameter is the column, and the function repeats it (``Operand.once``).
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import Any
 from jaxlib.mlir.dialects import func
 
 from flint.errors import FlintError
+from flint.frontends.torch.emission import strided
 from flint.frontends.torch.emission.estimated_kernels import substitute
 from flint.frontends.torch.lowerings import dtypes, lowering_of
 from flint.frontends.torch.lowerings import operations as build
@@ -26,6 +30,8 @@ from flint.frontends.torch.recording.effects import shown_name
 from flint.frontends.torch.recording.recording import Op, View
 from flint.stablehlo.read.bindings import ir
 
+#: Types of indices.
+_INDICES = ("int32", "int64")
 #: Longest text of an argument that goes into messages, characters.
 _SHOWN = 80
 
@@ -98,14 +104,15 @@ class Decompositions:
             nonlocal count
             if isinstance(item, View):
                 number, spec = count, Spec(item.shape, item.dtype)
+                given, kept = parameter(item), kept_dims(item)
                 count += 1
 
                 def ask() -> Any:
                     operands.append(number)
                     place = ir.Location.unknown()
-                    return block.add_argument(build.tensor(spec.shape, spec.dtype), place)
+                    return block.add_argument(build.tensor(given.shape, given.dtype), place)
 
-                return Operand(spec, ask, item.numbers)
+                return Operand(spec, ask, item.numbers, kept)
             if isinstance(item, tuple | list):
                 return tuple(opened(part) for part in item)
             return item
@@ -165,10 +172,21 @@ class Decompositions:
         return values
 
 
+def parameter(view: View) -> View:
+    """What a function takes of a tensor: all of it, and of repeated indices one."""
+    return view if kept_dims(view) is None else strided.once(view)[0]
+
+
+def kept_dims(view: View) -> tuple[int, ...] | None:
+    """The dims of an index along which it is not repeated; None if it is not, or no index."""
+    repeats = view.dtype in _INDICES and strided.overlaps_itself(view)
+    return strided.once(view)[1] if repeats else None
+
+
 def _signature(item: Any) -> Any:
     """An argument as it enters a key: of a view, its type; 1, 1.0 and True are not the same."""
     if isinstance(item, View):
-        return item.shape, item.dtype, item.numbers
+        return item.shape, item.dtype, item.numbers, kept_dims(item)
     if isinstance(item, tuple | list):
         return tuple([_signature(part) for part in item])
     return type(item), item if isinstance(item, str | bool | int | float) else repr(item)

@@ -16,7 +16,8 @@ aten/src/ATen/native/Convolution.cpp and of ``_batch_norm_impl_index`` in Normal
 - softmaxes of short rows are in registers, longer ones in shared memory if they fit and are
   aligned, others are read twice, as layer norms are (cuda/SoftMax.cu, cuda/layer_norm_kernel.cu);
 - products whose rows do not all begin at 16 bytes are not those of the tensor memory accelerator;
-- ``index_add`` adds every element by itself (cuda/Indexing.cu).
+- ``index_add`` and ``scatter_add`` add every element by itself (cuda/Indexing.cu,
+  cuda/ScatterGatherKernel.cu), an ``index_put`` that adds those of sorted indices.
 
     does(op)        # "direct convolution"; "" if nothing is known
 """
@@ -36,6 +37,7 @@ from flint.cost.library_kernels import (
     PER_CHANNEL,
     RECURRENT,
     ROWS,
+    SORTED,
     TRANSPOSING,
     TWICE,
     UNALIGNED,
@@ -228,6 +230,15 @@ _RULES: Final[dict[str, Callable[[Any], str]]] = {
     "aten.native_batch_norm_backward.default": _norm(1, 7),
     "aten.cudnn_batch_norm.default": _norm(0, 5),
     "aten.cudnn_batch_norm_backward.default": _norm(0, -1),
-    "aten.index_add.default": lambda args: ADDED,
-    "aten.index_add_.default": lambda args: ADDED,
+    **dict.fromkeys(
+        (
+            f"aten.{name}.default"
+            for name in ("index_add", "index_add_", "scatter_add", "scatter_add_")
+        ),
+        lambda args: ADDED,
+    ),
+    **dict.fromkeys(
+        (f"aten.{name}.default" for name in ("index_put", "index_put_", "_index_put_impl_")),
+        lambda args: SORTED if args[3:4] == (True,) else "",
+    ),
 }

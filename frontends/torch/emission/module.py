@@ -19,7 +19,7 @@ from jaxlib.mlir.dialects import func
 
 from flint.errors import FlintError
 from flint.frontends.torch.emission.collectives import Collectives
-from flint.frontends.torch.emission.decompositions import Decompositions
+from flint.frontends.torch.emission.decompositions import Decompositions, parameter
 from flint.frontends.torch.emission.issue import IssueAttributes
 from flint.frontends.torch.emission.library_kernels import does
 from flint.frontends.torch.emission.storages import Storages
@@ -180,7 +180,7 @@ class _Emission:
     def _kernel(self, number: int, op: Op, targets: tuple[View, ...]) -> None:
         found = self.decompositions.of(op, targets)
         views = list(reads(op))
-        operands = [self.storages.read(views[at]) for at in found.operands]
+        operands = [self.storages.read(parameter(views[at])) for at in found.operands]
         if not found.targets:
             self.issue.skip(number, op)
             return

@@ -87,6 +87,17 @@ def overlaps_itself(view: View) -> bool:
     return any(not step and size > 1 for size, step in zip(view.shape, view.stride, strict=True))
 
 
+def once(view: View) -> tuple[View, tuple[int, ...]]:
+    """A view without the dims that repeat, and which dims those are that it keeps."""
+    kept = tuple(
+        dim
+        for dim, (size, step) in enumerate(zip(view.shape, view.stride, strict=True))
+        if step or size == 1
+    )
+    shape, stride = (tuple(each[dim] for dim in kept) for each in (view.shape, view.stride))
+    return View(view.storage, view.offset, shape, stride, view.dtype), kept
+
+
 def read(memory: Value, view: View) -> Value:
     """A view's value.
 
@@ -95,19 +106,8 @@ def read(memory: Value, view: View) -> Value:
         view: not empty, inside the storage.
     """
     if overlaps_itself(view):
-        kept = [
-            dim
-            for dim, (size, step) in enumerate(zip(view.shape, view.stride, strict=True))
-            if step or size == 1
-        ]
-        once = View(
-            view.storage,
-            view.offset,
-            tuple(view.shape[dim] for dim in kept),
-            tuple(view.stride[dim] for dim in kept),
-            view.dtype,
-        )
-        return op.broadcast(read(memory, once), view.shape, kept)
+        part, kept = once(view)
+        return op.broadcast(read(memory, part), view.shape, list(kept))
     count, length = math.prod(view.shape), _length(memory)
     grid = grid_of(view)
     if grid is not None and length % grid.pitch == 0:

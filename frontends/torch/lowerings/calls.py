@@ -48,23 +48,34 @@ class Operand:
     Attributes:
         spec: its type; ``shape`` and ``dtype`` are its parts.
         numbers: its values, if an op's work depends on them and they are known.
+        kept: the dims of an index along which its elements are not repeated; None if none are.
     """
 
-    __slots__ = ("_ask", "_value", "numbers", "spec")
+    __slots__ = ("_ask", "_value", "kept", "numbers", "spec")
 
     def __init__(
-        self, spec: Spec, ask: Callable[[], Value], numbers: tuple[int, ...] | None = None
+        self,
+        spec: Spec,
+        ask: Callable[[], Value],
+        numbers: tuple[int, ...] | None = None,
+        kept: tuple[int, ...] | None = None,
     ) -> None:
-        self.spec, self.numbers = spec, numbers
+        self.spec, self.numbers, self.kept = spec, numbers, kept
         self._ask = ask
         self._value: Value = None
 
     @property
-    def value(self) -> Value:
-        """Its value; reading it makes the op a reader of the tensor."""
+    def once(self) -> Value:
+        """Its value without repetitions, along the dims ``kept``."""
         if self._value is None:
             self._value = self._ask()
         return self._value
+
+    @property
+    def value(self) -> Value:
+        """Its value; reading it makes the op a reader of the tensor."""
+        once = self.once
+        return once if self.kept is None else op.broadcast(once, self.shape, list(self.kept))
 
     @property
     def shape(self) -> tuple[int, ...]:

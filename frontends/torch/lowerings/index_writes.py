@@ -21,6 +21,7 @@ from flint.frontends.torch.lowerings.indexing import (
     is_mask,
     places_of,
     points,
+    whole_slices,
 )
 from flint.frontends.torch.lowerings.operations import Value
 from flint.frontends.torch.lowerings.reduction import scanned
@@ -62,18 +63,18 @@ def _put_at(
 
 
 def _put_along(
-    call: Call, self: Any, dim: int, index: Any, rows: Any, kind: str, *, scale: Any = 1,
+    call: Call, self: Any, dim: int, index: Value, rows: Any, kind: str, *, scale: Any = 1,
     keeps: bool = True,
 ) -> Value:  # fmt: skip
     """Rows (a tensor, or a number for all) at positions along a dim; a scalar has one place."""
-    along, count = axis(dim, self.rank), index.spec.elements
+    along, count = axis(dim, self.rank), math.prod(op.shape_of(index))
     shape = self.shape or (1,)
     value = op.reshape(self.value, shape)
     wanted = [count if at == along else size for at, size in enumerate(shape)]
     updates = value_at(rows, wanted, call.dtype)
     if scale != 1:
         updates = op.multiply(updates, op.like(scale, updates))
-    place = op.reshape(index.value, (count, 1))
+    place = op.reshape(index, (count, 1))
     made = _put_at(value, place, updates, kind, [along], along, keeps=keeps)
     return op.reshape(made, call.shape)
 
@@ -82,12 +83,12 @@ def _put_along(
 def _index_add(
     call: Call, self: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1, **_: Any
 ) -> Value:
-    return _put_along(call, self, dim, index, source, "add", scale=alpha)
+    return _put_along(call, self, dim, index.value, source, "add", scale=alpha)
 
 
 @lowers("aten.index_copy", "aten.index_fill")
 def _index_copy(call: Call, self: Any, dim: int, index: Any, source: Any, **_: Any) -> Value:
-    return _put_along(call, self, dim, index, source, "second")
+    return _put_along(call, self, dim, index.value, source, "second")
 
 
 @lowers("aten.index_reduce")
@@ -95,7 +96,7 @@ def _index_reduce(
     call: Call, self: Any, dim: int, index: Any, source: Any, reduce: str, *,
     include_self: bool = True, **_: Any,
 ) -> Value:  # fmt: skip
-    return _put_along(call, self, dim, index, source, _REDUCE[reduce], keeps=include_self)
+    return _put_along(call, self, dim, index.value, source, _REDUCE[reduce], keeps=include_self)
 
 
 def _scattered(
@@ -103,6 +104,9 @@ def _scattered(
 ) -> Value:
     """``src`` (a tensor at least as large as ``index``, or a number) put at places along a dim."""
     base = op.reshape(self.value, self.shape or (1,))
+    vector = whole_slices(index, self.shape, axis(dim, self.rank)) if self.shape else None
+    if vector is not None and getattr(src, "shape", index.shape) == index.shape:
+        return _put_along(call, self, dim, vector, src, kind, keeps=keeps)
     if isinstance(src, bool | int | float):
         updates = op.constant(src, index.shape, call.dtype)
     else:

@@ -61,11 +61,25 @@ def points(index: Value, along: int) -> Value:
     return op.concatenate(columns, 1)
 
 
+def whole_slices(index: Any, shape: tuple[int, ...], along: int) -> Value | None:
+    """Positions [n] along a dim of what has this shape, if an index of each element is one column
+    repeated over slices as they are; None for any other index.
+    """
+    if index.kept is None or any(index.shape[dim] > 1 for dim in index.kept if dim != along):
+        return None
+    sizes = [each[:along] + each[along + 1 :] for each in (index.shape, shape)]
+    whole = sizes[0] == sizes[1] and along in index.kept
+    return op.reshape(index.once, (index.shape[along],)) if whole else None
+
+
 @lowers("aten.gather")
 def _gather(call: Call, self: Any, dim: int, index: Any, **_: Any) -> Value:
     if not self.shape:
         return op.reshape(self.value, call.shape)
-    places = points(index.value, axis(dim, self.rank))
+    along = axis(dim, self.rank)
+    if (vector := whole_slices(index, self.shape, along)) is not None:
+        return op.take(self.value, vector, along)
+    places = points(index.value, along)
     return op.reshape(op.gather_points(self.value, places), call.shape)
 
 

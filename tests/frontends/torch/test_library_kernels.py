@@ -20,6 +20,7 @@ from flint.cost.library_kernels import (  # noqa: E402
     PER_CHANNEL,
     RECURRENT,
     ROWS,
+    SORTED,
     TRANSPOSING,
     TWICE,
     UNALIGNED,
@@ -135,6 +136,23 @@ def test_rows_are_added_at_indices_element_by_element():
 
     ops = record_in_child(step, given, (1,), ("dp",)).ops
     assert [library_kernels.does(op) for op in ops if "index_add" in op.name] == [ADDED, ADDED]
+
+
+def test_whole_rows_are_added_by_scatter_add_as_by_index_add_and_by_gradients_of_indexing_sorted():
+    def given(mesh):
+        return torch.ones(6, 8, device=mesh.device_type, requires_grad=True), torch.arange(
+            4, device=mesh.device_type
+        )
+
+    def step(x, index):
+        whole = index[:, None].expand(-1, 8)
+        (x[index] + torch.gather(x, 0, whole)).sum().backward()
+        return x.detach().scatter_add(0, whole, x.detach()[:4])
+
+    ops = record_in_child(step, given, (1,), ("dp",)).ops
+    kinds = {op.name.split(".")[1]: library_kernels.does(op) for op in ops}
+    assert kinds["scatter_add_"] == kinds["scatter_add"] == ADDED
+    assert kinds["_index_put_impl_"] == SORTED
 
 
 def test_a_trained_batch_norm_of_channels_first_has_a_block_per_channel():

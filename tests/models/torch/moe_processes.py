@@ -31,6 +31,7 @@ WAYS = {
     "grouped": {},
     "loop": {"products": "loop"},
     "once": {"dispatch": "once"},
+    "padded": {"dispatch": "padded"},
     "dropped": {"dispatch": "dropped"},
 }
 #: Tensors of the experts, of which a rank has its own.

@@ -55,6 +55,32 @@ CASES = {
         [normal(5, 3), index(5, 4), normal(4, 3)],
     ),
     "gather": (lambda x, i: aten.gather.default(x, 1, i), [normal(3, 5), index(5, 2, 4)]),
+    "gather of whole rows": (
+        lambda x, i: aten.gather.default(x, 0, i[:, None].expand(-1, 5)),
+        [normal(3, 5), index(3, 7)],
+    ),
+    "gather of parts of rows": (
+        lambda x, i: aten.gather.default(x, 0, i[:, None].expand(-1, 4)),
+        [normal(3, 5), index(3, 7)],
+    ),
+    "gather of whole columns, others repeated": (
+        lambda x, i: aten.gather.default(x, 1, i[:, :, None].expand(-1, -1, 2)),
+        [normal(3, 5, 2), index(5, 3, 4)],
+    ),
+    "scatter_add of whole rows": (
+        lambda x, i, y: aten.scatter_add.default(x, 0, i[:, None].expand(-1, 5), y),
+        [normal(3, 5), index(3, 7), normal(7, 5)],
+    ),
+    "scatter_add of parts of rows": (
+        lambda x, i, y: aten.scatter_add.default(x, 0, i[:, None].expand(-1, 5), y),
+        [normal(3, 5), index(3, 7), normal(9, 6)],
+    ),
+    "scatter of a number in whole columns": (
+        lambda x, i: aten.scatter.value(x, 1, i.expand(3, -1), 2.5), [normal(3, 5), index(5, 4)],
+    ),
+    "elementwise of repeated numbers": (
+        lambda i: aten.add.Tensor(i.expand(3, -1), i[:, None].expand(-1, 4)[:3]), [index(5, 4)],
+    ),
     "scatter src": (
         lambda x, y: aten.scatter.src(x, 1, torch.tensor([[0, 2], [1, 3]]), y),
         [normal(3, 5), normal(3, 4)],
