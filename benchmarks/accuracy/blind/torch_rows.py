@@ -48,8 +48,6 @@ from trainers import (
     MIXED,
     NARROW,
     NO_MEMORY,
-    ONCE,
-    PADDED,
     PACKED,
     PERMUTED,
     PIPELINES,
@@ -57,6 +55,7 @@ from trainers import (
     PUBLISHED,
     REASONS,
     ROUTED,
+    SENT,
     SHALLOW,
     SYSTEMS,
     WITHOUT,
@@ -184,8 +183,7 @@ def _mixture(recipe: Recipe, evidence: str) -> Expressed | NoCase:
     batches = 1 if accumulated > 1 or published else recipe.batch // recipe.devices
     each = each_of(recipe, {"dp": recipe.devices}, accumulated) if published else 1
     fused = recipe.compiled or recipe.framework.startswith(FUSED)
-    dispatch = "once" if recipe.id.startswith(ONCE) else "dropless"
-    dispatch = "padded" if recipe.id.startswith(PADDED) else dispatch
+    dispatch = first(SENT, recipe.id, "dropless")
     form = Form(norm="learned") if "Qwen3" in recipe.model and not published else None
 
     def case(layers: int) -> Case:

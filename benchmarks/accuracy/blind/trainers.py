@@ -260,10 +260,10 @@ ASYNCHRONOUS = ("ttpa-", "n24-gpt20b", "n24-nemotron8b", "ml4-h100-gpt3", "ml4-b
     "m51-h100-8b-128", "m6-gb200-8b-1024", "ml41-h100-lora-8", "ml41-h100-lora-64",
     "ml41-h100-lora-1", "ml41-h100-lora-5", "ml41-h200-lora-8-tp2", "ml41-h200-lora-512",
 )  # fmt: skip
-#: How ids of mixtures begin whose tokens go once to each rank (DeepEP), not once for each expert.
-ONCE = ("am-", "tt-gb300-dsv3")
-#: Those whose rows torchtitan's code fills up for grouped products; prime-rl calls it, too.
-PADDED = ("tt-h100-dsv3", "rlprime-", "ao-b200-scout2l")
+#: How ids of mixtures begin -> how rows get to experts: once to each rank (DeepEP), or as in
+#: torchtitan's code, which prime-rl calls, too.
+SENT = {"am-": "once", "tt-gb300-dsv3": "once", "tt-h100-dsv3": "padded", "rlprime-": "padded"}
+SENT |= {"ao-b200-scout2l": "padded"}
 #: How ids of mixtures begin whose rows Transformer Engine's kernels permute and sum, without atomic
 #: additions (AutoModel's dispatcher: ``moe_permute_fusion=True``).
 PERMUTED = ("am-",)
