@@ -14,7 +14,7 @@ rank the matching part, and each use is reported.
 
 from __future__ import annotations
 
-import math
+import cmath
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -132,7 +132,7 @@ def _is_real(result: Any, args: Any) -> bool:
 
 def _made(values: Any, op: Any, args: Any, kwargs: Any, result: torch.Tensor) -> None:
     """Numbers that the program makes from Python's; infinities make masks."""
-    infinite = op is _aten.full.default and math.isinf(args[1])
+    infinite = op is _aten.full.default and cmath.isinf(args[1])
     if result.numel() > MOST or not (infinite or is_followed(result)):
         return
     with unset_fake_temporarily():
