@@ -40,6 +40,7 @@ from trainers import (
     EAGER,
     FEW,
     FUSED,
+    FUSED_ADAMW,
     GATHERED,
     GROUPED,
     KEPT,
@@ -176,7 +177,6 @@ def _mixture(recipe: Recipe, evidence: str) -> Expressed | NoCase:
     found = re.search(r"(\d+) microbatches", recipe.microbatches)
     accumulated = int(found[1]) if found else 1
     system, accelerator = first(SYSTEMS, recipe.accelerator)
-    run = as_run(recipe, ["compile" if recipe.compiled else ""])
     kept: bool | str = recipe.remat.startswith("full") and recipe.id not in WITHOUT
     kept = "selective" if recipe.remat.startswith("selective") else kept
     published = first(PUBLISHED, recipe.id)
@@ -185,6 +185,8 @@ def _mixture(recipe: Recipe, evidence: str) -> Expressed | NoCase:
     fused = recipe.compiled or recipe.framework.startswith(FUSED)
     dispatch = first(SENT, recipe.id, "dropless")
     form = Form(norm="learned") if "Qwen3" in recipe.model and not published else None
+    adamw = "adamw" * recipe.id.startswith(FUSED_ADAMW)
+    marks = (each > 1 and each, dispatch != "dropless" and dispatch, form and "normed", adamw)
 
     def case(layers: int) -> Case:
         def capture(sequences: int) -> Any:
@@ -208,19 +210,18 @@ def _mixture(recipe: Recipe, evidence: str) -> Expressed | NoCase:
                 checkpoint=kept,
                 dispatch=dispatch,
                 forced=bool(published) and not recipe.id.startswith(ROUTED),
+                fused=bool(adamw),
             )
             with flash_first():
                 return moe.training(config, mesh).capture(options={"fuse": fused})
 
         return Case(
-            run=run,
+            run=as_run(recipe, ["compile" if recipe.compiled else ""]),
             measured=float("nan"),
             system=system,
             accelerator=accelerator,
             key=f"torch-moe-{published or sizes}-{layers}-{mesh}-{recipe.sequence}-{kept}-{fused}"
-            + (f"-{each}" if each > 1 else "")
-            + ("" if dispatch == "dropless" else f"-{dispatch}")
-            + ("-normed" if form else ""),
+            + "".join(f"-{mark}" for mark in marks if mark),
             expressed=f"{mesh[0]} dp x {mesh[1]} ep{', opened' if fused else ''}, "
             f"{recipe.batch // recipe.devices} sequences a rank",
             note="; ".join(filter(None, (first(DIFFERS, recipe.id, ""), evidence))),
@@ -237,9 +238,8 @@ def _mixture(recipe: Recipe, evidence: str) -> Expressed | NoCase:
     parts = weighted(parts, 1.0, timed) if kernel else parts
     if recipe.id.startswith(PERMUTED):
         parts = weighted(parts, 1.0, moe_rows.permuting(timed))
-    beside: tuple[Part, ...] = ()
-    if sizes.get("shared_experts") and not published:
-        beside = _beside(recipe, {"dp": recipe.devices}, system, accelerator)
+    shared = sizes.get("shared_experts") and not published
+    beside = _beside(recipe, {"dp": recipe.devices}, system, accelerator) if shared else ()
     if recipe.compiled and recipe.id.startswith(BLOCKS):
         dense = replace(recipe, sizes={**sizes, "ffn": sizes["expert_ffn"]})
         model = replace(

@@ -263,7 +263,7 @@ ASYNCHRONOUS = ("ttpa-", "n24-gpt20b", "n24-nemotron8b", "ml4-h100-gpt3", "ml4-b
 #: How ids of mixtures begin -> how rows get to experts: once to each rank (DeepEP), or as in
 #: torchtitan's code, which prime-rl calls, too.
 SENT = {"am-": "once", "tt-gb300-dsv3": "once", "tt-h100-dsv3": "padded", "rlprime-": "padded"}
-SENT |= {"ao-b200-scout2l": "padded"}
+SENT |= {"ao-b200-scout2l": "padded", "prl-q30b": "padded"}
 #: How ids of mixtures begin whose rows Transformer Engine's kernels permute and sum, without atomic
 #: additions (AutoModel's dispatcher: ``moe_permute_fusion=True``).
 PERMUTED = ("am-",)
