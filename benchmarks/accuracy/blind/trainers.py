@@ -64,9 +64,9 @@ FUSED = (
     "llm.c",
     "flash-attention training",
 )
-#: How ids of other rows begin whose optimizer is PyTorch's fused AdamW: torchtitan's since 2025,
-#: that of nanoGPT and of what descends from it.
-FUSED_ADAMW = ("ttp-", "ttpa-", "tt-", "te72-", "mn-")
+#: How ids of other rows begin whose optimizer is PyTorch's fused AdamW: torchtitan's since 24
+#: February 2025 (6e4988550), that of nanoGPT and of what descends from it.
+FUSED_ADAMW = ("ttp-", "ttpa-", "tt-", "ao-", "te72-", "mn-")
 #: Frameworks whose products add weights' gradients to their sums.
 ACCUMULATING = ("Megatron", "NeMo (Megatron", "NeMo + Megatron", "llm.c")
 #: Beginnings of ids of rows whose Triton kernels fuse norms, rotation and loss.
@@ -263,7 +263,7 @@ ASYNCHRONOUS = ("ttpa-", "n24-gpt20b", "n24-nemotron8b", "ml4-h100-gpt3", "ml4-b
 #: How ids of mixtures begin -> how rows get to experts: once to each rank (DeepEP), or as in
 #: torchtitan's code, which prime-rl calls, too.
 SENT = {"am-": "once", "tt-gb300-dsv3": "once", "tt-h100-dsv3": "padded", "rlprime-": "padded"}
-SENT |= {"ao-b200-scout2l": "padded", "prl-q30b": "padded"}
+SENT |= {"ao-": "padded", "prl-q30b": "padded"}
 #: How ids of mixtures begin whose rows Transformer Engine's kernels permute and sum, without atomic
 #: additions (AutoModel's dispatcher: ``moe_permute_fusion=True``).
 PERMUTED = ("am-",)
