@@ -28,6 +28,7 @@ from flint.frontends.torch.context import capture
 from flint.frontends.torch.inductor import (
     adapter,
     attention,
+    counted,
     devices,
     generated,
     graphs,
@@ -73,6 +74,7 @@ def apply() -> None:
     adapter.no_compiler()
     adapter.settle()
     attention.watch()
+    counted.watch()
     devices.apply()
     graphs.apply()
     let_code_be_traced()

@@ -14,20 +14,10 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from flint.frontends.torch.context import capture
 from flint.frontends.torch.inductor.attention import products_of
+from flint.frontends.torch.inductor.counted import product, size_of, work_of
 from flint.frontends.torch.inductor.kernels import Argument, Kernel
 from flint.frontends.torch.inductor.loops import loops_of
-from flint.frontends.torch.inductor.operations import NOTHING, TRANSCENDENTAL
-
-#: What is said of sizes that are symbols.
-_UNKNOWN = (
-    "torch.compile: kernels work on tensors whose sizes depend on values: such a size is counted "
-    "as 1"
-)
-#: Operations of a reduction per element, if not one.  Welford's in two passes: a sum, a difference,
-#: a square and a sum, as GPU kernels compute it if a row fits in a block.
-_PER_REDUCED = {"welford_reduce": 4, "welford_combine": 8, "online_softmax_reduce": 3}
 
 #: Results of templates, by their names in the source -> the setting without which they are not
 #: stored.
@@ -44,7 +34,6 @@ def kernel_of(name: str, schedule: Sequence[Any], kernel: Any, graph: Any) -> Ke
         graph: the graph being lowered (``V.graph``).
     """
     found = _Touched(graph)
-    flops = transcendentals = 0
     names = set(_buffers(kernel.args))
     templates = []
     nodes = list(_nodes(schedule, names))
@@ -52,15 +41,13 @@ def kernel_of(name: str, schedule: Sequence[Any], kernel: Any, graph: Any) -> Ke
         found.add(node)
         if node.is_template():
             templates.append(node.node)
-        else:
-            plain, special = _operations(node, graph)
-            flops, transcendentals = flops + plain, transcendentals + special
     stored = {name: item for each in templates for name, item in _stored(each, kernel)}
     given = list(found.arguments(kernel))
     buffers = [name for name, _ in given]
     products = next((products_of(each, kernel, buffers) for each in templates), None)
     arguments = tuple(stored.get(name, item) for name, item in given)
     loops = loops_of(nodes, kernel, graph, buffers)
+    flops, transcendentals = work_of(kernel)
     return Kernel(name, arguments, flops, transcendentals, products, loops)
 
 
@@ -96,35 +83,6 @@ def _buffers(args: Any) -> Iterator[str]:
     yield from args.inplace_buffers
 
 
-def _operations(node: Any, graph: Any) -> tuple[int, int]:
-    """Elementary operations and special functions of a node's loops."""
-    body = node._body
-    elements = _count(graph, [*body.sizes[0], *body.sizes[1]])
-    plain = special = 0
-    for block in (body.root_block, *body.subblocks.values()):
-        for call in block.graph.nodes:
-            if call.op != "call_method" or call.target in NOTHING:
-                continue
-            if call.target == "reduction":
-                plain += _PER_REDUCED.get(call.args[3], 1)
-            elif call.target in TRANSCENDENTAL:
-                special += 1
-            else:
-                plain += 1
-    return plain * elements, special * elements
-
-
-def _count(graph: Any, sizes: Iterable[Any]) -> int:
-    return math.prod(_number(graph, size) for size in sizes)
-
-
-def _number(graph: Any, size: Any) -> int:
-    """A size; those that follow from values, which are not known, with a warning."""
-    if getattr(size, "free_symbols", None):
-        capture().not_compiled[_UNKNOWN] += 1
-    return int(graph.sizevars.optimization_hint(size, fallback=1))
-
-
 class _Touched:
     """Elements of buffers that nodes read and write."""
 
@@ -132,11 +90,14 @@ class _Touched:
         self._graph = graph
         self._reads: dict[str, dict[Any, int]] = {}
         self._writes: dict[str, dict[Any, int]] = {}
+        self._changed: set[str] = set()  # that were there before the kernel
 
     def add(self, node: Any) -> None:
         """Note the accesses of a node."""
         sizes = () if node.is_template() else (*node._body.sizes[0], *node._body.sizes[1])
-        elements = _count(self._graph, sizes)
+        elements = product(self._graph, sizes)
+        for output in node.get_outputs():
+            self._changed.update(map(self._real, output.get_mutations()))
         for deps, known in (
             (node.read_writes.writes, self._writes), (node.read_writes.reads, self._reads),
         ):  # fmt: skip
@@ -162,10 +123,10 @@ class _Touched:
             return None
         if dep.is_indirect():
             return elements
-        return _number(self._graph, dep.get_numel())
+        return size_of(self._graph, dep.get_numel())
 
     def _elements(self, name: str) -> int:
-        return _number(self._graph, self._graph.get_numel(name))
+        return size_of(self._graph, self._graph.get_numel(name))
 
     def _bytes(self, known: dict[str, dict[Any, int]], names: Iterable[str]) -> int:
         """Bytes touched of the buffer that has these names."""
@@ -176,9 +137,9 @@ class _Touched:
                 found = max(found, count * self._graph.get_dtype(name).itemsize)
         return found
 
-    def _made(self, changed: set[str]) -> set[str]:
+    def _made(self) -> set[str]:
         """Buffers that the kernel creates, without those that it modifies."""
-        return set(self._writes) - changed
+        return set(self._writes) - self._changed
 
     def arguments(self, kernel: Any) -> Iterator[tuple[str, Argument]]:
         """The buffers of a kernel's tensors, in the order of its call."""
@@ -187,8 +148,6 @@ class _Touched:
         args = kernel.args
         inplace = {item.inner_name: item for item in args.inplace_buffers.values()
                    if hasattr(item, "inner_name")}  # fmt: skip
-        parts = getattr(kernel, "sub_kernels", [kernel])
-        changed = {self._real(name) for part in parts for name in part.mutations}
         given = {self._real(buffer) for buffer in args.input_buffers}
         scratch = {item.inner_name: item for item in args.workspace_args}
         for definition, buffer, *_ in zip(*args.python_argdefs(), strict=False):
@@ -198,17 +157,17 @@ class _Touched:
             if name in inplace:
                 names = inplace[name].other_names
                 # A buffer created in the kernel itself has not been stored before.
-                old = [item for item in names if self._real(item) not in self._made(changed)]
+                old = [item for item in names if self._real(item) not in self._made()]
                 read = self._bytes(self._reads, old)
                 yield buffer, Argument(read, self._bytes(self._writes, names))
             elif buffer in args.output_buffers and name == args.output_buffers[buffer]:
                 written = self._bytes(self._writes, [buffer])
                 # What it modifies is read here, unless it is also a tensor that is only read.
-                again = self._real(buffer) in changed - given
+                again = self._real(buffer) in self._changed - given
                 read = max(self._bytes(self._reads, [buffer]), 1) if again else 0
                 yield buffer, Argument(read, written)
             elif name in scratch:
-                size = _count(self._graph, [scratch[name].count]) * scratch[name].dtype.itemsize
+                size = product(self._graph, [scratch[name].count]) * scratch[name].dtype.itemsize
                 yield buffer, Argument(size, size)
             elif buffer in args.input_buffers:
                 yield buffer, Argument(self._bytes(self._reads, [buffer]) or 1, 0)
