@@ -22,8 +22,8 @@ pytestmark = pytest.mark.xdist_group("torch-writes-in-place")
 
 B, H, T, D = 2, 3, 16, 4
 CACHE = B * H * T * D * 4
-#: Keys of two positions; their places; the places of each of their elements.
-ROWS, WHERE, EACH = B * H * 2 * D * 4, 2 * 8, B * H * 2 * D * 8
+#: Keys of two positions; their places, also where they are expanded to each of their elements.
+ROWS, WHERE = B * H * 2 * D * 4, 2 * 8
 #: One position's.
 ROW = ROWS // 2
 
@@ -71,14 +71,14 @@ WRITES = {
         lambda c, k, p, *_: c.index_fill_(2, p, k[0, 0, 0, 0]), 4 + WHERE,
     ),
     "index_reduce_": (lambda c, k, p, *_: c.index_reduce_(2, p, k, "amax"), 2 * ROWS + WHERE),
-    "scatter_": (lambda c, k, p, *_: c.scatter_(2, places(p), k), ROWS + EACH),
-    "scatter_ of a number": (lambda c, k, p, *_: c.scatter_(2, places(p), 1.5), EACH),
+    "scatter_": (lambda c, k, p, *_: c.scatter_(2, places(p), k), ROWS + WHERE),
+    "scatter_ of a number": (lambda c, k, p, *_: c.scatter_(2, places(p), 1.5), WHERE),
     "scatter_ that multiplies": (
-        lambda c, k, p, *_: c.scatter_(2, places(p), k, reduce="multiply"), 2 * ROWS + EACH,
+        lambda c, k, p, *_: c.scatter_(2, places(p), k, reduce="multiply"), 2 * ROWS + WHERE,
     ),
-    "scatter_add_": (lambda c, k, p, *_: c.scatter_add_(2, places(p), k), 2 * ROWS + EACH),
+    "scatter_add_": (lambda c, k, p, *_: c.scatter_add_(2, places(p), k), 2 * ROWS + WHERE),
     "scatter_reduce_": (
-        lambda c, k, p, *_: c.scatter_reduce_(2, places(p), k, "amax"), 2 * ROWS + EACH,
+        lambda c, k, p, *_: c.scatter_reduce_(2, places(p), k, "amax"), 2 * ROWS + WHERE,
     ),
     "put_": (lambda c, k, p, *_: c.put_(p, k[0, 0, :, 0]), 2 * 4 + WHERE),
     "copy_ into a slice": (lambda c, k, p, *_: c[:, :, 5:7].copy_(k), ROWS),
@@ -119,8 +119,8 @@ COPIES = {
         lambda c, k, p, *_: torch.ops.aten.index_put(c, (None, None, p), k), CACHE + ROWS + WHERE,
     ),
     "index_fill": (lambda c, k, p, *_: c.index_fill(2, p, 1.5), CACHE + WHERE),
-    "scatter": (lambda c, k, p, *_: c.scatter(2, places(p), k), CACHE + ROWS + EACH),
-    "scatter_add": (lambda c, k, p, *_: c.scatter_add(2, places(p), k), CACHE + ROWS + EACH),
+    "scatter": (lambda c, k, p, *_: c.scatter(2, places(p), k), CACHE + ROWS + WHERE),
+    "scatter_add": (lambda c, k, p, *_: c.scatter_add(2, places(p), k), CACHE + ROWS + WHERE),
     "slice_scatter": (lambda c, k, p, *_: c.slice_scatter(k, 2, 5, 7), CACHE + ROWS),
     "masked_fill": (lambda c, k, p, q, m, o: c.masked_fill(m[:, None], 1.5), CACHE + T),
 }  # fmt: skip
@@ -130,7 +130,7 @@ TAKEN = {
     "index": (lambda c, k, p, *_: c[:, :, p], ROWS + WHERE),
     "index by two": (lambda c, k, p, q, *_: c[q, :, p], 2 * H * D * 4 + 2 * WHERE),
     "index_select": (lambda c, k, p, *_: c.index_select(2, p), ROWS + WHERE),
-    "gather": (lambda c, k, p, *_: c.gather(2, places(p)), ROWS + EACH),
+    "gather": (lambda c, k, p, *_: c.gather(2, places(p)), ROWS + WHERE),
     "take": (lambda c, k, p, *_: c.take(p), 2 * 4 + WHERE),
 }
 
