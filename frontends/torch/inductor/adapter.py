@@ -217,11 +217,12 @@ def graph_now() -> Any:
     return V.graph
 
 
-def kernel_makers() -> Any:
-    """The class that defines kernels of a schedule."""
+def kernel_makers() -> tuple[Any, Any]:
+    """The classes that define kernels of a schedule: for the GPU, and for the host."""
+    from torch._inductor.codegen.cpp import CppScheduling
     from torch._inductor.codegen.triton import TritonScheduling
 
-    return TritonScheduling
+    return TritonScheduling, CppScheduling
 
 
 @dataclass(frozen=True, slots=True)

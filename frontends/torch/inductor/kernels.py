@@ -87,6 +87,24 @@ class Kernel:
             memories.note(tensors[number], known, before[number])
 
 
+@dataclass(frozen=True, slots=True)
+class OnHost:
+    """A kernel for the host, of which only what is known counts: a loop's number and condition.
+
+    Attributes:
+        loops: those that can be run on known values, if it has any.
+    """
+
+    loops: Loops | None
+
+    def __call__(self, *args: Any) -> None:
+        """Give the tensors that it writes what is known of them."""
+        tensors = [item for item in args if isinstance(item, torch.Tensor)]
+        if self.loops is not None:
+            for number, known in evaluated.results_of(self.loops, tensors).items():
+                memories.note(tensors[number], known, memories.before(tensors[number]))
+
+
 def _op(name: str) -> Any:
     """The op that represents the kernels of a name."""
     if name not in _defined:

@@ -121,16 +121,16 @@ class Loops:
     arguments: tuple[tuple[str, ...], ...]
 
 
-def loops_of(nodes: Iterable[Any], kernel: Any, graph: Any, given: Sequence[str]) -> Loops | None:
+def loops_of(nodes: Iterable[Any], args: Any, graph: Any, given: Sequence[str]) -> Loops | None:
     """The loops of a kernel; None if all values that it gives are lost.
 
     Args:
         nodes: its scheduled nodes.
-        kernel: Inductor's own description.
+        args: Inductor's description of its arguments.
         graph: the graph being lowered (``V.graph``).
         given: the buffers that it is called with, in the order of its call.
     """
-    names, scratch = graph.scheduler.mutation_real_name, _scratch(kernel.args)
+    names, scratch = graph.scheduler.mutation_real_name, _scratch(args)
     types: dict[str, tuple[torch.dtype, int]] = {}
 
     def real(name: str) -> str:
@@ -145,7 +145,7 @@ def loops_of(nodes: Iterable[Any], kernel: Any, graph: Any, given: Sequence[str]
     loops = tuple(_loop(node, real, types) for node in nodes)
     if not any(loop.steps for loop in loops):
         return None
-    inplace = {item.other_names[-1]: item.other_names for item in kernel.args.inplace_buffers
+    inplace = {item.other_names[-1]: item.other_names for item in args.inplace_buffers
                .values() if hasattr(item, "other_names")}  # fmt: skip
     arguments = tuple(tuple(map(real, inplace.get(name, (name,)))) for name in given)
     return Loops(loops, types, arguments)

@@ -17,7 +17,7 @@ from typing import Any
 from flint.frontends.torch.inductor.attention import products_of
 from flint.frontends.torch.inductor.counted import product, size_of, work_of
 from flint.frontends.torch.inductor.kernels import Argument, Kernel
-from flint.frontends.torch.inductor.loops import loops_of
+from flint.frontends.torch.inductor.loops import Loops, loops_of
 
 #: Results of templates, by their names in the source -> the setting without which they are not
 #: stored.
@@ -46,9 +46,16 @@ def kernel_of(name: str, schedule: Sequence[Any], kernel: Any, graph: Any) -> Ke
     buffers = [name for name, _ in given]
     products = next((products_of(each, kernel, buffers) for each in templates), None)
     arguments = tuple(stored.get(name, item) for name, item in given)
-    loops = loops_of(nodes, kernel, graph, buffers)
+    loops = loops_of(nodes, kernel.args, graph, buffers)
     flops, transcendentals = work_of(kernel)
     return Kernel(name, arguments, flops, transcendentals, products, loops)
+
+
+def loops_on_host(schedule: Iterable[Any], args: Any, graph: Any) -> Loops | None:
+    """The loops of a kernel for the host, as ``loops_of``."""
+    _, given, types = args.cpp_argdefs()
+    buffers = [name for name, kind in zip(given, types, strict=True) if kind.endswith("*")]
+    return loops_of((node for item in schedule for node in item.get_nodes()), args, graph, buffers)
 
 
 def _stored(template: Any, kernel: Any) -> Iterator[tuple[str, Argument]]:
