@@ -231,6 +231,11 @@ class _AskingText(str):
         return int(real) if followed is None else followed()
 
 
+def asks(variables: Any) -> bool:
+    """Whether a value among these variables, if there are any, asks when it is used."""
+    return any(isinstance(item, _AskingText) for item in (variables or {}).values())
+
+
 def _looking(name: str) -> Any:
     def look(self: _AskingText, *args: Any, **kwargs: Any) -> Any:
         return getattr(self.real(), name)(*args, **kwargs)

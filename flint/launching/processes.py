@@ -4,7 +4,8 @@ The idea: starting one is not an error, because data loaders do it.  It is remem
 program's line, and reported if the program ends without a step.  Before the first process or
 thread, or the first thing that only their parent may use, a callback is called; not before a
 process whose end is waited for where it is started (``subprocess.run``, and Python's search for a
-library, without which CUDA builds of PyTorch are not imported).
+library, without which CUDA builds of PyTorch are not imported), unless it is given the rank's
+variables: they would ask while it starts, and copies of this process would keep its pipes open.
 
     watch(own.asked)
     started                  # {"train.py:12": None} after os.fork() there
@@ -27,6 +28,7 @@ from typing import Any
 
 from flint.capturing.user_frames import is_ours, running_line, short_path
 from flint.host.child_processes import fork
+from flint.launching.own import asks
 
 #: The program's lines that have started a process, in order.
 started: dict[str, None] = {}
@@ -69,7 +71,7 @@ def _telling(original: Any, before: Callable[[], None], is_process: bool) -> Any
         caller = _caller(sys._getframe(1))
         if caller is not fork.__code__:  # not our own
             searches = caller is not None and caller.co_filename in _WAITS_IN
-            if caller not in _WAITS and not searches:
+            if not searches and (caller not in _WAITS or asks(kwargs.get("env"))):
                 before()
             if is_process and not searches:
                 _note()

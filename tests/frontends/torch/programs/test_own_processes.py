@@ -151,3 +151,14 @@ def test_started_ranks_are_processes_of_their_own_to_the_program(said):
         say(*found, any(process.is_alive() for process in processes))
     """
     assert said(text) == [True, True, True, "", True, 0, 0, 0, 0, False]
+
+
+def test_a_process_that_is_waited_for_gets_the_ranks_variables(said):
+    """Copies of the program that are made while it starts would keep its pipes open for ever."""
+    assert said(
+        """
+        import subprocess
+        given = dict(os.environ, LC_ALL="C")
+        say(subprocess.check_output(["sh", "-c", "echo $RANK"], env=given, text=True))
+        """
+    ) == ["5\n"]
