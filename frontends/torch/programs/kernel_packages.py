@@ -1,10 +1,10 @@
 """Packages of GPU kernels that are not installed here, and that the program imports.
 
-The idea: flash_attn, deep_ep and grouped_gemm are built for GPUs, so the machine of a capture
+The idea: flash_attn, deep_ep, grouped_gemm and APEX are built for GPUs, so the machine of a capture
 rarely has them.  Most programs that can use them can do without, and they decide by importing them;
 one that cannot ends there.  Only then does the program run again, with modules of the same names,
 whose functions are those of ``flash_attention.py``, ``flash_attention3.py``, ``flash_kernels.py``,
-``expert_exchange.py``, ``grouped_gemm.py`` and ``hub_kernels.py``.
+``expert_exchange.py``, ``grouped_gemm.py``, ``apex_kernels.py`` and ``hub_kernels.py``.
 
     provide(["flash_attn"]); from flash_attn import flash_attn_func
 """
@@ -41,7 +41,7 @@ def needed(error: BaseException, given: tuple[str, ...]) -> tuple[str, ...]:
     for package, stand_in in PACKAGES.items():
         names = stand_in.names(package)
         if package not in given and any(name in text for text in said for name in names):
-            return (*given, package)
+            return (*given, package, *stand_in.extensions)
     return ()
 
 

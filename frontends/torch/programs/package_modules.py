@@ -62,6 +62,23 @@ _DEEP_EP = {
     ".buffer": ("Buffer",),
     ".utils": ("EventHandle", "EventOverlap"),
 }
+_NORMS = ("FusedLayerNorm", "FusedRMSNorm", "MixedFusedLayerNorm", "MixedFusedRMSNorm")
+#: Modules of APEX.
+_APEX = {
+    "": (),
+    ".multi_tensor_apply": ("MultiTensorApply", "multi_tensor_applier"),
+    ".normalization": _NORMS,
+    ".normalization.fused_layer_norm": (
+        *_NORMS, "FusedLayerNormAffineFunction", "FusedRMSNormAffineFunction",
+    ),
+    ".optimizers": ("FusedAdam", "FusedSGD"),
+}  # fmt: skip
+#: The extension with its kernels over lists of tensors.
+_APEX_LISTS = {
+    "": (
+        "multi_tensor_adam", "multi_tensor_axpby", "multi_tensor_l2norm", "multi_tensor_scale",
+    ),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +93,7 @@ class Package:
         called: other names of it in messages.
         distribution: what pip calls it, if not by the module's name.
         said: whether only Python's own words say that it is missing: its name is a common word.
+        extensions: what is installed with it, with stand-ins of their own.
     """
 
     version: str
@@ -85,6 +103,7 @@ class Package:
     called: tuple[str, ...] = ()
     distribution: str = ""
     said: bool = False
+    extensions: tuple[str, ...] = ()
 
     def names(self, module: str) -> tuple[str, ...]:
         """The texts of messages that mean it."""
@@ -128,6 +147,24 @@ PACKAGES = {
         ("apex_gradients",),
         {"": ("wgrad_gemm_accum_fp32", "wgrad_gemm_accum_fp16")},
         "its products are recorded as PyTorch's with an addition",
+    ),
+    "apex": Package(
+        "0.1",
+        ("apex_kernels",),
+        _APEX,
+        "its norms and optimizers are recorded as PyTorch's own",
+        said=True,
+        extensions=("amp_C", "fused_layer_norm_cuda"),
+    ),
+    "amp_C": Package(
+        "0.1",
+        ("apex_kernels",),
+        _APEX_LISTS,
+        "its kernels are recorded as PyTorch's ops over lists",
+        said=True,
+    ),
+    "fused_layer_norm_cuda": Package(
+        "0.1", (), {"": ()}, "its norms are recorded as PyTorch's own", said=True
     ),
     "kernels": Package(
         "0.1.0",
