@@ -145,9 +145,14 @@ def _module_to(plain: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
     return plain(module, *args, **kwargs)
 
 
+def release() -> str:
+    """The release of CUDA that PyTorch is said to be built with."""
+    return torch.version.cuda or _CUDA
+
+
 def built() -> Iterator[tuple[Any, str, Any]]:
     """The attributes that say that PyTorch is built for CUDA: owner, name, value."""
-    yield torch.version, "cuda", torch.version.cuda or _CUDA
+    yield torch.version, "cuda", release()
     yield torch.backends.cuda, "is_built", lambda: True
     yield torch.backends.cuda, "is_flash_attention_available", lambda: True
 

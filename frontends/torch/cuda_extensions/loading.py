@@ -19,11 +19,13 @@ from typing import Any
 
 import torch
 
+from flint.frontends.torch.cluster.cuda import release
 from flint.frontends.torch.cuda_extensions.host_code import HostCode
 from flint.frontends.torch.cuda_extensions.reading import Binding, Function, read
 from flint.frontends.torch.patching import replace
 from flint.frontends.torch.recording.schemas import OWN_PARTS
 from flint.host.imports import watch_imports
+from flint.launching import nvcc
 from flint.launching.notes import noted
 
 _CPP_EXTENSION = "torch.utils.cpp_extension"
@@ -37,7 +39,9 @@ _TYPES = (
 
 
 def apply() -> None:
-    """Read the sources of extensions with CUDA code, from PyTorch's module's import on."""
+    """Read the sources of extensions with CUDA code, from PyTorch's module's import on, and answer
+    for its compiler."""
+    nvcc.watch(release())
     watch_imports({_CPP_EXTENSION: _watch})
 
 
@@ -57,6 +61,8 @@ def _watch() -> None:
         return _loaded(name, files, options)
 
     replace(module, "_jit_compile", load)
+    if module.CUDA_HOME is None:  # a build of PyTorch for CPUs does not look
+        replace(module, "CUDA_HOME", nvcc.home())
 
 
 def _loaded(name: str, files: list[Path], options: list[str]) -> ModuleType:
