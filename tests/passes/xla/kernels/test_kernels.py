@@ -29,6 +29,7 @@ from tests.passes.xla.kernels.small_losses import SMALL
 from tests.passes.xla.kernels.unguided import UNGUIDED
 from tests.passes.xla.kernels.unmet import UNMET
 from tests.passes.xla.kernels.unseen import UNSEEN
+from tests.passes.xla.kernels.untaught import UNTAUGHT
 from tests.passes.xla.kernels.untouched import UNTOUCHED
 from tests.passes.xla.kernels.untried import UNTRIED
 from tests.support.shared import quick
@@ -80,9 +81,11 @@ def test_bytes_of_programs_that_were_not_looked_at() -> None:
     off = [abs(bytes_ratio(name) - 1) for name in UNMET]
     assert statistics.median(off) < 0.01 and max(off) < 0.08
     off = [abs(bytes_ratio(name) - 1) for name in UNTOUCHED]
-    assert statistics.median(off) < 0.03 and max(off) < 0.04
+    assert statistics.median(off) < 0.03 and max(off) < 0.05
     off = [abs(bytes_ratio(name) - 1) for name in UNGUIDED]
     assert statistics.median(off) < 0.02 and max(off) < 0.29
+    off = [abs(bytes_ratio(name) - 1) for name in UNTAUGHT]
+    assert statistics.median(off) < 0.07 and max(off) < 0.28
     off = [abs(bytes_ratio(name) - 1) for name in SMALL]
     assert statistics.median(off) < 0.001 and max(off) < 0.05
 
