@@ -27,6 +27,7 @@ _DIFFERS = "AdamW, not LAMB; hand-fused kernels as what torch.compile fuses; no 
 #: Beginning of an id -> what else differs.
 DIFFERS: Mapping[str, str] = {
     "dle-": "loss of masked tokens only",
+    "ml21-": "two samples of half the length as one whole one, attention to all of it",
     "ml4-": "bf16, not fp16; attention to the whole pack",
     "ml5-": "bf16, not fp16; attention to the whole pack",
     "ml5-gb200": "bf16, not fp16; attention to the whole pack; one group of all ranks",

@@ -75,6 +75,13 @@ ENTRIES: Mapping[str, Entry] = {
         "full", "embedding and head are two matrices", slice=256, memory=False,
     ),
     "v6e-gpt3-int8-256": Entry("full", f"{_QWIX}; all products int8", scaling="int8"),
+    **dict.fromkeys(
+        (f"ml41-v6e-gpt3-{chips}" for chips in (512, 1024, 2048)),
+        Entry("full", f"{_QWIX}; all products int8", scaling="int8", slice=256, memory=False),
+    ),
+    "ml41-v5p-gpt3-2048": Entry(
+        "narrow", f"{_QWIX}; all products int8", scaling="int8", tensor=8, memory=False
+    ),
     "iw-gptoss120-64": _GPT_OSS,
     "iw-gptoss120-256": _GPT_OSS,
     "iw-qwen235-256-bf16": Entry("offloaded"),

@@ -50,13 +50,14 @@ from flint.models.torch import moe
 MODELS = {
     "GPT-OSS 20B": ("gpt-oss-20b", (2, 4)), "DeepSeek-V3": ("deepseek-v3", (1, 2)),
     "DeepSeek-V2-Lite": ("deepseek-v2-lite", (2, 4)), "DeepSeek-V2 236B": ("deepseek-v2", (1, 2)),
+    "Qwen3-235B": ("qwen3-235b", (1, 2)),
 }  # fmt: skip
 #: Beginnings of ids of rows whose tokens go to each of their experts, without fused permutation.
 AS_PUBLISHED = ("primus-dsv2lite-mbs1", "primus-dsv2lite-mbs4", "primus-dsv2-base")
 #: Beginnings of ids of rows with forced routing: tokens to all experts in turn.
-FORCED = ("primus-",)
+FORCED = ("primus-", "mz-")
 #: Beginnings of ids of rows whose exchanges of experts are beside another batch's work.
-BESIDE = ("m6-",)
+BESIDE = ("m6-gb300-dsv3", "m6-gb200-dsv3", "mz-gb200-qwen235-mxfp8", "mz-gb300")
 #: Beginning of an id -> ranks of data parallelism that are captured for it, on the same networks:
 #: what is once in a step, not in every batch, depends on their number.
 STANDS = {
@@ -114,7 +115,7 @@ def expressed(recipe: Recipe) -> Expressed:
             slice=SEGMENT if SEGMENT < described.network[0].size < math.prod(mesh) else 0,
         )  # fmt: skip
 
-    beside = stages > 1 and recipe.id.startswith(BESIDE)
+    beside = recipe.id.startswith(BESIDE)
     hidden = described.accelerator.kernel.beside_communication if beside else 0.0
     kernels = _kernels(recipe, described, each, shared)
     share = (layers - few[0]) / (few[1] - few[0])
@@ -171,7 +172,7 @@ def _differs(recipe: Recipe, case: Case) -> str:
     found.append("loads balanced; no biases of experts")
     if recipe.parallelism["pp"] > 1:
         found.append("one rank of the pipeline, with both ends, its bubbles; no exchanges of ranks")
-    if recipe.parallelism["pp"] > 1 and recipe.id.startswith(BESIDE):
+    if recipe.id.startswith(BESIDE):
         found.append("exchanges of experts beside another batch's work; one predicted token")
     if first(STANDS, recipe.id):
         found.append("other numbers of ranks of dp are alike")

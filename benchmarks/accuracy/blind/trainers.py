@@ -103,8 +103,9 @@ EAGER = ("prime-", "rlprime-q06b", "rlprime-q4b")
 #: read waits, are assumed to take 11.
 READ: Mapping[str, float] = dict.fromkeys(("rlprime-", "prl-"), 20e-6)
 #: Beginnings of ids of rows without a fused kernel for attention: Transformer Engine for ROCm left
-#: it out by a mistake that its pull request 81 mended, after these figures (its issue 72).
-PLAIN = ("te72-mi300x-fp8",)
+#: it out by a mistake that its pull request 81 mended, after these figures (its issue 72);
+#: Megatron-DeepSpeed of 2022 had none.
+PLAIN = ("te72-mi300x-fp8", "bs-")
 #: From when until when torchtitan compiled its loss of all scores: its pull request 1033 of April
 #: 2025 ("Compiling the loss function"; off since December 2024), and 2937 of April 2026.
 LOSS_COMPILED = ("2025-04-02", "2026-04-27")
@@ -127,17 +128,18 @@ NORM_KERNEL = "2025-07"
 #: Until when torchtitan's models copied keys and values for each of their queries' heads.
 REPEATED_UNTIL = "2026"
 #: Beginnings of ids of rows whose gradients are reduced in bf16.
-REDUCED = ("lg-", "fs-", "sw-7b-16k", "m6-", "mlp-g", "mlp-b", "mlp-h", "m51-b", "m51-h")
+REDUCED = ("bs-", "lg-", "fs-", "sw-7b-16k", "m6-", "mlp-g", "mlp-b", "mlp-h", "m51-b", "m51-h")
 #: Beginnings of ids of rows whose keys and values go from rank to rank.
 ROTATES = ("trl-",)
 #: Beginnings of ids of rows whose weights are kept in the type of their products.
 KEPT = ("ml4-", "ml5-", "m51-", "m6-")
 #: Beginnings of ids of rows whose pipelines are recorded, or of which one rank is.
-PIPELINES = ("mg-7b-pp4", "ml4-", "ml5-", "m6-", "primus-dsv2")
+PIPELINES = ("mg-7b-pp4", "ml4-", "ml5-", "m6-", "primus-dsv2", "bs-", "mz-")
 #: Beginnings of ids of rows whose mixtures ``moe_rows.py`` expresses.
-MEGATRON = ("m6-", "primus-dsv2")
-#: Beginnings of ids of Megatron's deterministic runs, whose products do not add to their sums.
-APART = ("mg-7b",)
+MEGATRON = ("m6-", "primus-dsv2", "mz-")
+#: Beginnings of ids of Megatron's runs whose products do not add to their sums: deterministic ones,
+#: and those before the kernel for it.
+APART = ("mg-7b", "bs-")
 #: Beginning of an id -> evidence that a row's GPUs differ from those that it names.
 DEVICES: Mapping[str, tuple[str, str]] = dict.fromkeys(
     ("ao-h100", "aonc-"),
@@ -182,7 +184,7 @@ PACKED: Mapping[str, int] = {"ie-": 8}
 #: Layers that are captured of deeper models.
 FEW = (2, 4)
 #: Beginnings of ids of rows without a memory to predict, of which that many layers are enough.
-SHALLOW = ("ml4-", "ml5-", "m6-", "mg-7b-tp4", "trl-")
+SHALLOW = ("ml4-", "ml5-", "m6-", "mg-7b-tp4", "trl-", "bs-")
 #: Beginning of an id -> what the row leaves open: batches of a step.
 ACCUMULATED: Mapping[str, int] = {"primus-mi325x-8b": 8, "nemo-b200-llama3-8b-8k": 64,
     "nemo-b200-llama3-8b-16k": 16}  # fmt: skip
@@ -225,6 +227,9 @@ DIFFERS: Mapping[str, str] = {
     "mg-7b-pp4": "no dropout; attention not deterministic",
     "mg-7b-tp4": f"sequence parallelism, which the run has not; {_GPT}; no dropout; attention not "
     "deterministic",
+    "bs-": f"{_STAGE}; {_GPT}; sequence parallelism, which the run has not; Omni-Path as "
+    "InfiniBand",
+    "tt-aws-": "elastic fabric adapters as InfiniBand",
     "lg-": "FSDP2, not FSDP1; keys are not copied for each head",
     "fs-": "no loading of data",
     "trl-": "inputs of the layers stay on the device; no norm of queries and keys",
@@ -240,7 +245,16 @@ GROUPED: Mapping[str, bool | None] = {
     "bf16": None,
 }
 #: Mixtures whose checkpointing is expressed, or left out.
-MIXED = ("am-", "primus-mi355x-qwen30b", "rlprime-", "kf-", "prl-", "tt-h100-dsv3", "tt-gb300-dsv3")
+MIXED = (
+    "am-",
+    "primus-mi355x-qwen30b",
+    "rlprime-",
+    "kf-",
+    "prl-",
+    "tt-h100-dsv3",
+    "tt-gb300-dsv3",
+    "mz-",
+)
 WITHOUT = ("primus-mi355x-qwen30b-8",)
 #: Beginning of an id -> the published mixture that it ran, with tokens sent to all experts in turn
 #: (AutoModel's ``fake_balanced_gate``).
@@ -275,6 +289,7 @@ NO_MEMORY: Mapping[str, str] = {
     "nanochat": "Muon keeps less than AdamW",
     "ml5-h200-405b": "more than one microbatch is kept",
     "ml4-": "more than one microbatch is kept",
+    "bs-": "more than one microbatch is kept",
     "m6-": "what is kept is partly in f8",
     "mg-7b-pp4": "the first rank's is published, not the largest",
     "mg-7b-tp4": "without sequence parallelism, residual streams are kept whole",
