@@ -14,11 +14,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from cases_of_runs import Case, NoCase
+from differing import DIFFERS
 from expressed import Expressed, Part, as_run
 from recipes import Recipe
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-from trainers import DIFFERS, SYSTEMS, first
+from trainers import SYSTEMS, first
 
 import flint
 

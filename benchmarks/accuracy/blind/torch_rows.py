@@ -20,6 +20,7 @@ import moe_rows
 import vision_rows
 from attending import stated
 from cases_of_runs import Case, NoCase
+from differing import DIFFERS, NO_MEMORY
 from expressed import Expressed, Part, as_run, by_layers, weighted
 from narrow import narrow
 from outside import outside
@@ -36,7 +37,6 @@ from trainers import (
     BLOCKS,
     CHECKPOINTS,
     DEVICES,
-    DIFFERS,
     EAGER,
     FEW,
     FUSED,
@@ -48,7 +48,6 @@ from trainers import (
     MEGATRON,
     MIXED,
     NARROW,
-    NO_MEMORY,
     PACKED,
     PERMUTED,
     PIPELINES,
